@@ -1,1 +1,47 @@
-//! x
+//! The vocabulary of Hustings and its one trait: *a protocol is a value; give it an input, it returns effects.*
+//!
+//! Five protocols stand on this crate and nothing else of ours. It has no clock, no randomness, no file, no socket,
+//! no lock and no logger; whoever hosts a protocol supplies all of those. Read the modules in the order below: the trait
+//! first, then the words it speaks, then [`replica`], which is what every host really runs.
+//!
+//! What to read next: `ARCHITECTURE.md`, then `crates/raft`.
+
+pub mod protocol;
+
+pub mod cluster;
+pub mod membership;
+
+pub mod lsn;
+pub mod promise;
+pub mod term;
+
+pub mod durable;
+pub mod log;
+
+pub mod quorum;
+pub mod tally;
+
+pub mod status;
+pub mod timing;
+
+pub mod wire;
+
+pub mod replica;
+pub mod state_machine;
+
+pub use cluster::{Cluster, ClusterId, Limits, Member, NodeId, Priority};
+pub use durable::{Durable, Record, SnapshotReference};
+pub use log::{Entry, EntryKind, Log, Origin};
+pub use lsn::Lsn;
+pub use membership::{Change, Membership, MembershipChange, MembershipError, MembershipRefusal, Passage};
+pub use promise::Promise;
+pub use protocol::{
+    Admin, DiskHealth, Effect, Effects, Input, LinkState, Links, Outcome, Proposal, Protocol, Refusal, RestsOn, Ticket,
+};
+pub use replica::Replica;
+pub use state_machine::{SnapshotError, StateMachine};
+pub use status::{Reason, Role, Status, Transition};
+pub use tally::Tally;
+pub use term::Term;
+pub use timing::Timing;
+pub use wire::{Wire, WireError};

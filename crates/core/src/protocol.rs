@@ -1,0 +1,398 @@
+//! The one trait: [`Protocol`]. A protocol is a value; give it an input, it returns effects; it never does anything.
+//!
+//! ```text
+//!                  Input                                    Effects, in order
+//!    message from a peer  ─┐                        ┌─►  Persist      (barrier for what rests on it)
+//!    alarm rang           ─┤   ┌────────────────┐   ├─►  Send         to a peer, or to itself
+//!    link went up / down  ─┼──►│  P: Protocol   │───┼─►  Apply        a committed entry
+//!    propose / read       ─┤   │  (plain value) │   ├─►  Reply        to a ticket
+//!    admin request        ─┘   └────────────────┘   ├─►  SetTimer / CancelTimer
+//!                                                   └─►  Announce     role, term, leader, and why
+//! ```
+//!
+//! What to read next: [`crate::replica`], which runs a protocol beside a state machine for every host.
+
+use crate::{
+    Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, SnapshotReference, Status, Timing,
+    Transition, Wire,
+};
+use bytes::Bytes;
+use std::fmt::{self, Debug};
+use std::hash::Hash;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What a protocol expects of its links.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Links {
+    /// Loss, reordering and duplicates are tolerated.
+    Any,
+    /// First in, first out, until the link goes down: a gap, a duplicate or a loss *is* link-down.
+    Session,
+}
+
+/// A leader election with replication, as a plain value. See the module documentation and `docs/adr/0001`.
+pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
+    /// What peers say to each other.
+    type Message: Clone + Ord + Hash + Debug + Wire + Send + 'static;
+    /// The alarms it sets; each variant's documentation says why it exists.
+    type Timer: Copy + Ord + Hash + Debug + Send + 'static;
+    /// Switches of this protocol alone.
+    type Options: Clone + Default + Debug + Send + 'static;
+
+    /// The name by which users choose it.
+    const NAME: &'static str;
+    /// What it expects of its links.
+    const LINKS: Links;
+    /// Whether no rule orders node ids, so that a checker may rename them.
+    const SYMMETRIC: bool;
+
+    /// The value at birth or rebirth, from what was durable.
+    fn start(cluster: Cluster, options: Self::Options, recovered: Durable, out: &mut Effects<Self>) -> Self;
+
+    /// Takes one input. Never blocks, never fails, never looks around.
+    ///
+    /// # Panics
+    /// When an impossible state is reached: going on would be unsafe.
+    fn step(&mut self, input: Input<Self>, out: &mut Effects<Self>);
+
+    /// The value seen from outside.
+    fn status(&self) -> Status;
+
+    /// What must hold after every step, at a cost proportional to what the step touched.
+    ///
+    /// # Panics
+    /// When it does not hold.
+    fn assert_invariants(&self);
+}
+
+/// Whether a link carries messages.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum LinkState {
+    /// Messages flow, in a new session.
+    Up,
+    /// The connection is gone: the peer's process or machine is, or the network.
+    Down,
+}
+
+/// What the host's probe says of the disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DiskHealth {
+    /// Writes have not become durable for too long.
+    Stalled,
+    /// They do again.
+    Recovered,
+}
+
+/// A proposal on its way into the log.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Proposal {
+    /// Who waits for it.
+    pub origin: Origin,
+    /// What the payload is.
+    pub kind: EntryKind,
+    /// Time that passed at the leader since the proposal before, in microseconds.
+    pub elapsed_micros: u64,
+    /// The command.
+    pub payload: Bytes,
+}
+
+impl Proposal {
+    /// The entry that this proposal becomes at `lsn`.
+    pub fn into_entry(self, lsn: Lsn) -> Entry {
+        let Proposal { origin, kind, elapsed_micros, payload } = self;
+        Entry { lsn, kind, origin, elapsed_micros, payload }
+    }
+}
+
+/// Names one request, so that its answer finds its way. Unique per attempt (RH-3).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Ticket {
+    /// A proposal.
+    Proposal(Origin),
+    /// A linearizable barrier asked for by `node`.
+    Read {
+        /// Whose clients wait.
+        node: NodeId,
+        /// The barrier's number there.
+        number: u64,
+    },
+    /// An administrator's request, numbered by the host.
+    Admin(u64),
+}
+
+/// Why something was *definitely* not done.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Refusal {
+    /// This node does not lead; perhaps this one does.
+    NotLeader(Option<NodeId>),
+    /// Leadership is being handed over; ask again in a moment.
+    Transferring,
+    /// Too much is outstanding already.
+    Overloaded,
+    /// The leader has not committed an entry of its own term yet; ask again in a moment.
+    NotReady,
+    /// The change of membership cannot be made.
+    Membership(crate::MembershipRefusal, String),
+    /// A change of membership is under way already.
+    MembershipPending,
+    /// The one to lead is not a voter, is not known or does not answer.
+    BadTransferee(NodeId),
+    /// The hand-over did not happen in time; the old leader serves on.
+    TransferTimedOut,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::NotLeader(Some(leader)) => write!(f, "this node does not lead; {leader} does"),
+            Refusal::NotLeader(None) => f.write_str("there is no leader"),
+            Refusal::Transferring => f.write_str("leadership is being handed over"),
+            Refusal::Overloaded => f.write_str("too many requests"),
+            Refusal::NotReady => f.write_str("the new leader is not ready yet"),
+            Refusal::Membership(_, what) => f.write_str(what),
+            Refusal::MembershipPending => f.write_str("another membership change is under way"),
+            Refusal::BadTransferee(node) => write!(f, "{node} cannot be handed leadership"),
+            Refusal::TransferTimedOut => f.write_str("the hand-over timed out"),
+        }
+    }
+}
+
+/// The answer to a ticket.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Outcome {
+    /// It was done.
+    Done,
+    /// It was *definitely* not done.
+    Refused(Refusal),
+    /// It was *perhaps* done.
+    Unknown,
+}
+
+/// What an administrator may ask of a protocol.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Admin {
+    /// Campaign now.
+    Campaign,
+    /// Stop leading, hand over to the best follower.
+    Resign,
+    /// Hand over to this one.
+    Transfer(NodeId),
+    /// Treat the leader as unknown (RQ-2).
+    ForgetLeader,
+}
+
+/// What a protocol is told.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Input<P: Protocol> {
+    /// A peer (or the node itself) said something.
+    Message {
+        /// Who, as the link knows it.
+        from: NodeId,
+        /// What.
+        message: P::Message,
+    },
+    /// An alarm rang. Never one that was cancelled or armed again since.
+    Alarm(P::Timer),
+    /// A link changed.
+    Link {
+        /// To whom.
+        peer: NodeId,
+        /// What it is now.
+        state: LinkState,
+    },
+    /// Proposals, in the order in which they shall stand in the log.
+    Propose(Vec<Proposal>),
+    /// A linearizable barrier: answered by [`Effect::ReadAt`] or a refusal.
+    Read {
+        /// Unique per attempt.
+        ticket: Ticket,
+    },
+    /// The host cut a snapshot of its own state machine and holds it durably: the log below may go.
+    Compact(SnapshotReference),
+    /// A snapshot asked for by [`Effect::FetchSnapshot`] is complete and durable.
+    SnapshotReady(SnapshotReference),
+    /// It could not be fetched: its owner is gone or has a newer one.
+    SnapshotFailed(SnapshotReference),
+    /// The state machine has been rebuilt from a snapshot.
+    SnapshotInstalled(Lsn),
+    /// An administrator asks.
+    Admin {
+        /// Where the answer goes.
+        ticket: Ticket,
+        /// What is asked.
+        request: Admin,
+    },
+    /// New ranges; alarms already set keep theirs.
+    Retime(Timing),
+    /// The disk's health changed.
+    Health(DiskHealth),
+}
+
+/// Which record must be durable before an effect becomes visible to the world.
+///
+/// Symbolic on purpose: a protocol value holds no record numbers, so equal states stay equal for a checker. The host
+/// numbers records and resolves these names when the effect is emitted.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum RestsOn {
+    /// The last record emitted so far: the default, and always safe.
+    LastRecord,
+    /// The promise in force, the last truncation or snapshot, and the slot with this index.
+    Entry(u64),
+    /// The promise in force.
+    Promise,
+    /// Nothing: visible at once.
+    Nothing,
+}
+
+/// What a protocol wants done.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect<P: Protocol> {
+    /// Make this durable.
+    Persist(Record),
+    /// Say this to a peer; or to itself, which is how a node counts its own vote, append or accept.
+    Send {
+        /// To whom.
+        to: NodeId,
+        /// What.
+        message: P::Message,
+        /// What must be durable first.
+        rests_on: RestsOn,
+    },
+    /// Apply a committed entry. Rests on its own slot.
+    Apply(Entry),
+    /// Replace the state machine by this snapshot. Rests on the last record.
+    Restore(SnapshotReference),
+    /// Fetch this snapshot from a peer; answered by [`Input::SnapshotReady`] or [`Input::SnapshotFailed`].
+    FetchSnapshot {
+        /// Who has it.
+        from: NodeId,
+        /// Which.
+        reference: SnapshotReference,
+    },
+    /// The reads behind this ticket are linearizable once everything up to `index` is applied.
+    ReadAt {
+        /// Whose reads.
+        ticket: Ticket,
+        /// From where on.
+        index: u64,
+    },
+    /// Answer a ticket: refusals of any kind, and outcomes of administrators' requests. A proposal's success is its
+    /// application.
+    Reply {
+        /// Which.
+        ticket: Ticket,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Arm (or arm again) an alarm; the host draws the time from the range.
+    SetTimer {
+        /// Which.
+        timer: P::Timer,
+        /// When.
+        after: RangeInclusive<Duration>,
+    },
+    /// Disarm an alarm; it will not ring.
+    CancelTimer(P::Timer),
+    /// Role, term or leader changed.
+    Announce(Transition),
+    /// A membership took effect, by the entry at this index (0 at birth). Ordered with `Apply`.
+    Reconfigure {
+        /// Which.
+        membership: Arc<Membership>,
+        /// By which entry.
+        index: u64,
+    },
+}
+
+/// Effects in causal order. `Persist` stands directly before the first effect that depends on it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Effects<P: Protocol>(Vec<Effect<P>>);
+
+impl<P: Protocol> Default for Effects<P> {
+    fn default() -> Effects<P> {
+        Effects(Vec::new())
+    }
+}
+
+impl<P: Protocol> Effects<P> {
+    /// No effects yet.
+    pub fn new() -> Effects<P> {
+        Effects::default()
+    }
+
+    /// Emits a record.
+    pub fn persist(&mut self, record: Record) {
+        self.0.push(Effect::Persist(record));
+    }
+
+    /// Emits a message that rests on everything before it.
+    pub fn send(&mut self, to: NodeId, message: P::Message) {
+        self.send_resting_on(RestsOn::LastRecord, to, message);
+    }
+
+    /// Emits a message that rests on exactly this.
+    pub fn send_resting_on(&mut self, rests_on: RestsOn, to: NodeId, message: P::Message) {
+        self.0.push(Effect::Send { to, message, rests_on });
+    }
+
+    /// Emits a committed entry.
+    pub fn apply(&mut self, entry: Entry) {
+        self.0.push(Effect::Apply(entry));
+    }
+
+    /// Answers a ticket.
+    pub fn reply(&mut self, ticket: Ticket, outcome: Outcome) {
+        self.0.push(Effect::Reply { ticket, outcome });
+    }
+
+    /// Refuses a ticket: *definitely* not done.
+    pub fn refuse(&mut self, ticket: Ticket, refusal: Refusal) {
+        self.reply(ticket, Outcome::Refused(refusal));
+    }
+
+    /// Arms an alarm.
+    pub fn set_timer(&mut self, timer: P::Timer, after: RangeInclusive<Duration>) {
+        self.0.push(Effect::SetTimer { timer, after });
+    }
+
+    /// Disarms an alarm.
+    pub fn cancel_timer(&mut self, timer: P::Timer) {
+        self.0.push(Effect::CancelTimer(timer));
+    }
+
+    /// Announces a transition.
+    pub fn announce(&mut self, transition: Transition) {
+        self.0.push(Effect::Announce(transition));
+    }
+
+    /// Emits any effect.
+    pub fn push(&mut self, effect: Effect<P>) {
+        self.0.push(effect);
+    }
+
+    /// Takes all effects out, keeping the allocation.
+    pub fn drain(&mut self) -> std::vec::Drain<'_, Effect<P>> {
+        self.0.drain(..)
+    }
+
+    /// The effects so far.
+    pub fn as_slice(&self) -> &[Effect<P>] {
+        &self.0
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<P: Protocol> IntoIterator for Effects<P> {
+    type Item = Effect<P>;
+    type IntoIter = std::vec::IntoIter<Effect<P>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}

@@ -1,0 +1,670 @@
+//! What every host runs: a protocol beside a state machine, [`Replica`].
+//!
+//! The replica owns what all protocols need and none should write again: the gate that holds effects back until what they
+//! rest on is durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second copies
+//! ([`sessions`]), read barriers ([`reads`]), and snapshots ([`snapshots`]). It is a plain value like the protocol inside:
+//! an [`Event`] goes in, [`Action`]s come out, and the host does them.
+//!
+//! ```text
+//!    Event ──► Replica ──► P::step ──► Effects ──► gate ──► Action
+//!                 │                                  │
+//!                 └── tickets, reads, snapshots      └── Apply ──► S::apply
+//! ```
+//!
+//! What to read next: `crates/node`, the host that does the actions for real.
+
+pub mod gate;
+pub mod message;
+pub mod proposals;
+pub mod reads;
+pub mod sessions;
+pub mod snapshots;
+
+use crate::protocol::{
+    Admin, DiskHealth, Effect, Effects, Input, LinkState, Outcome, Proposal, Protocol, Refusal, Ticket,
+};
+use crate::{
+    Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, SnapshotReference, StateMachine,
+    Status, Timing, Transition, Wire,
+};
+use bytes::Bytes;
+use gate::{Gate, Gated};
+pub use message::ReplicaMessage;
+use proposals::Proposals;
+use reads::Reads;
+use sessions::Sessions;
+use snapshots::Snapshots;
+pub use snapshots::{Policy, SnapshotContents};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Numbers records in the order of their emission, from 1 in each life of a replica.
+pub type RecordNumber = u64;
+
+/// A host's name for one client request. Proposals are numbered consecutively from 1 in each life of a replica; reads and
+/// administrators' requests have counters of their own.
+pub type RequestId = u64;
+
+/// The least time between two advances of the log's clock for nothing but a deadline.
+const DEADLINE_WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// An alarm of the protocol or of the replica around it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Alarm<T> {
+    /// The protocol's own.
+    Protocol(T),
+    /// Forwarded proposals or a read barrier may have been lost: ask again.
+    Retry,
+    /// Something in the state machine falls due in log time: let the log's clock advance.
+    Deadline,
+    /// A chunk of a snapshot may have been lost: ask again.
+    Chunk,
+}
+
+/// A proposal as a client made it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Request {
+    /// Its number.
+    pub id: RequestId,
+    /// [`EntryKind::Command`] or [`EntryKind::Membership`].
+    pub kind: EntryKind,
+    /// The command, or the encoded [`crate::MembershipChange`].
+    pub payload: Bytes,
+}
+
+/// What a replica is told.
+#[derive(Clone, Debug)]
+pub enum Event<P: Protocol, S: StateMachine> {
+    /// A peer (or the node itself) said something.
+    Peer {
+        /// Who, as the link knows it.
+        from: NodeId,
+        /// What.
+        message: ReplicaMessage<P::Message>,
+    },
+    /// An alarm rang.
+    Alarm(Alarm<P::Timer>),
+    /// A link changed.
+    Link {
+        /// To whom.
+        peer: NodeId,
+        /// What it is now.
+        state: LinkState,
+    },
+    /// All records up to this number are durable.
+    Durable(RecordNumber),
+    /// So many microseconds passed on the machine's boot clock since the host said so last. Told before proposals.
+    Elapsed(u64),
+    /// Clients propose.
+    Propose(Vec<Request>),
+    /// Clients want to read what is linearizable from now on.
+    Read(Vec<RequestId>),
+    /// A client no longer waits for its proposal: it is forgotten, not undone.
+    Abandon(RequestId),
+    /// An administrator asks.
+    Admin {
+        /// The host's number for it.
+        request: RequestId,
+        /// What is asked.
+        admin: Admin,
+    },
+    /// A snapshot of the own state machine is complete and durable; or could not be made (`None`).
+    SnapshotCut(Option<SnapshotReference>),
+    /// A fetched snapshot is complete, verified and durable; or it is not what its reference says (`None`).
+    SnapshotStored(Option<SnapshotReference>),
+    /// The state machine and the sessions inside a snapshot, decoded off the loop.
+    SnapshotLoaded {
+        /// What it covers.
+        lsn: Lsn,
+        /// The state.
+        machine: Box<S>,
+        /// Which proposals it contains.
+        sessions: Sessions,
+    },
+    /// A chunk of one of the own snapshots that a peer asked for; `None` when it is not held any more.
+    ChunkRead {
+        /// Who asked.
+        to: NodeId,
+        /// Which snapshot.
+        lsn: Lsn,
+        /// From which byte on.
+        offset: u64,
+        /// The bytes.
+        bytes: Option<Bytes>,
+    },
+    /// New heartbeat and election ranges.
+    Retime(Timing),
+    /// The disk's health changed.
+    Health(DiskHealth),
+}
+
+/// What a replica wants done, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action<P: Protocol, S: StateMachine> {
+    /// Write this record; say [`Event::Durable`] when it and all before it are on disk.
+    Persist(RecordNumber, Record),
+    /// Send this to a peer. Messages to the node itself never leave the replica.
+    Send(NodeId, ReplicaMessage<P::Message>),
+    /// Arm (or arm again) an alarm.
+    SetTimer(Alarm<P::Timer>, RangeInclusive<Duration>),
+    /// Disarm an alarm.
+    CancelTimer(Alarm<P::Timer>),
+    /// A proposal was applied, here and at a quorum.
+    Applied {
+        /// Which.
+        request: RequestId,
+        /// At which place in history.
+        lsn: Lsn,
+        /// What the state machine says.
+        response: S::Response,
+    },
+    /// A change of membership took effect.
+    Reconfigured {
+        /// Which proposal.
+        request: RequestId,
+        /// The membership it led to.
+        membership: Arc<Membership>,
+    },
+    /// A proposal was *definitely* not done.
+    Refused {
+        /// Which.
+        request: RequestId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A proposal was *perhaps* done.
+    Unknown {
+        /// Which.
+        request: RequestId,
+    },
+    /// These reads may be served from this view.
+    Readable {
+        /// Which.
+        requests: Vec<RequestId>,
+        /// The last entry that the view contains.
+        applied: Lsn,
+        /// The state.
+        view: ViewOf<S>,
+    },
+    /// An administrator's request ended.
+    AdminEnded {
+        /// Which.
+        request: RequestId,
+        /// How.
+        outcome: Outcome,
+    },
+    /// Role, term or leader changed.
+    Announce(Transition),
+    /// A membership took effect: dial, or hang up.
+    Membership(Arc<Membership>),
+    /// Encode and store a snapshot off the loop, then say [`Event::SnapshotCut`].
+    CutSnapshot(SnapshotContents<S>),
+    /// Store a chunk of a fetched snapshot; after the last one verify, sync and say [`Event::SnapshotStored`].
+    StoreChunk {
+        /// Which snapshot.
+        reference: SnapshotReference,
+        /// At which byte.
+        offset: u64,
+        /// What.
+        bytes: Bytes,
+    },
+    /// Read a chunk of an own snapshot, then say [`Event::ChunkRead`].
+    ReadChunk {
+        /// Who asks.
+        to: NodeId,
+        /// Which snapshot.
+        lsn: Lsn,
+        /// Its digest: a snapshot of another digest is another snapshot.
+        digest: u32,
+        /// From which byte on.
+        offset: u64,
+    },
+    /// Decode this stored snapshot off the loop, then say [`Event::SnapshotLoaded`].
+    LoadSnapshot(SnapshotReference),
+}
+
+/// A view that is equal only to itself: actions are compared in tests, states are not.
+#[derive(Clone, Debug)]
+pub struct ViewOf<S: StateMachine>(pub View<S>);
+
+/// The view behind a [`ViewOf`].
+#[derive(Clone)]
+pub struct View<S: StateMachine>(pub S::View);
+
+impl<S: StateMachine> std::fmt::Debug for View<S> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("view")
+    }
+}
+
+impl<S: StateMachine> PartialEq for ViewOf<S> {
+    fn eq(&self, _: &ViewOf<S>) -> bool {
+        true
+    }
+}
+
+impl<S: StateMachine> Eq for ViewOf<S> {}
+
+/// A protocol and a state machine, and what stands between them and clients.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Replica<P: Protocol, S: StateMachine> {
+    me: NodeId,
+    incarnation: u64,
+    timing: Timing,
+    protocol: P,
+    machine: S,
+    sessions: Sessions,
+    gate: Gate<P>,
+    applied: Lsn,
+    membership: Arc<Membership>,
+    role: Role,
+    leader: Option<NodeId>,
+    /// Time that passed here, as leader, and is not in the log yet.
+    unstamped_micros: u64,
+    /// The log's clock at the last applied entry.
+    log_micros: u64,
+    /// Whose proposal carries the time that was stamped in this step; a refusal gives the time back.
+    stamped: Option<(Origin, u64)>,
+    deadline: DeadlineAlarm,
+    proposals: Proposals,
+    reads: Reads,
+    snapshots: Snapshots,
+}
+
+/// Whether the deadline alarm will ring.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum DeadlineAlarm {
+    Disarmed,
+    /// It will ring at this log time.
+    At(u64),
+    /// It rang: a blank is on its way that carries the time, and nothing needs arming until it is applied.
+    Advancing,
+}
+
+/// What a replica is born with.
+#[derive(Clone, Debug)]
+pub struct Birth<P: Protocol, S: StateMachine> {
+    /// Who, with whom, how fast.
+    pub cluster: Cluster,
+    /// The protocol's switches.
+    pub options: P::Options,
+    /// What was durable.
+    pub recovered: Durable,
+    /// The state inside the recovered snapshot, or a new one.
+    pub machine: S,
+    /// The sessions inside the recovered snapshot, or new ones.
+    pub sessions: Sessions,
+    /// The number of this life of the node: larger than that of every earlier life.
+    pub incarnation: u64,
+    /// When snapshots are cut.
+    pub policy: Policy,
+}
+
+impl<P: Protocol, S: StateMachine> Replica<P, S> {
+    /// A replica at birth or rebirth; the first actions go to `out`.
+    pub fn start(birth: Birth<P, S>, out: &mut Vec<Action<P, S>>) -> Replica<P, S> {
+        let Birth { cluster, options, recovered, machine, sessions, incarnation, policy } = birth;
+        let reference = recovered.snapshot.clone();
+        let (applied, membership) = match &reference {
+            Some(reference) => (reference.lsn, reference.membership.clone()),
+            None => (Lsn::ZERO, cluster.membership.clone()),
+        };
+        let (me, timing) = (cluster.me, cluster.timing);
+        let mut effects = Effects::new();
+        let protocol = P::start(cluster, options, recovered, &mut effects);
+        let mut replica = Replica {
+            me,
+            incarnation,
+            timing,
+            protocol,
+            machine,
+            sessions,
+            gate: Gate::new(),
+            applied,
+            membership: membership.clone(),
+            role: Role::Follower,
+            leader: None,
+            unstamped_micros: 0,
+            log_micros: 0,
+            stamped: None,
+            deadline: DeadlineAlarm::Disarmed,
+            proposals: Proposals::new(),
+            reads: Reads::new(),
+            snapshots: Snapshots::new(policy, reference.map_or(0, |reference| reference.bytes)),
+        };
+        out.push(Action::Membership(membership));
+        replica.carry_out(effects, out);
+        replica
+    }
+
+    /// Takes one event.
+    ///
+    /// # Panics
+    /// When the protocol reaches an impossible state.
+    pub fn step(&mut self, event: Event<P, S>, out: &mut Vec<Action<P, S>>) {
+        match event {
+            Event::Peer { from, message } => self.on_message(from, message, out),
+            Event::Alarm(Alarm::Protocol(timer)) => self.feed(Input::Alarm(timer), out),
+            Event::Alarm(Alarm::Retry) => self.on_retry(out),
+            Event::Alarm(Alarm::Deadline) => self.on_deadline(out),
+            Event::Alarm(Alarm::Chunk) => self.on_chunk_overdue(out),
+            Event::Link { peer, state } => self.on_link(peer, state, out),
+            Event::Durable(number) => self.on_durable(number, out),
+            Event::Elapsed(micros) => self.on_elapsed(micros),
+            Event::Propose(requests) => self.on_propose(requests, out),
+            Event::Read(requests) => self.on_read(requests, out),
+            Event::Abandon(request) => self.proposals.forget(request),
+            Event::Admin { request, admin } => {
+                self.feed(Input::Admin { ticket: Ticket::Admin(request), request: admin }, out)
+            }
+            Event::SnapshotCut(reference) => self.on_snapshot_cut(reference, out),
+            Event::SnapshotStored(reference) => self.on_snapshot_stored(reference, out),
+            Event::SnapshotLoaded { lsn, machine, sessions } => self.on_snapshot_loaded(lsn, *machine, sessions, out),
+            Event::ChunkRead { to, lsn, offset, bytes } => self.on_chunk_read(to, lsn, offset, bytes, out),
+            Event::Retime(timing) => {
+                self.timing = timing;
+                self.feed(Input::Retime(timing), out)
+            }
+            Event::Health(health) => self.feed(Input::Health(health), out),
+        }
+    }
+
+    /// The protocol, for inspection.
+    pub fn protocol(&self) -> &P {
+        &self.protocol
+    }
+
+    /// The protocol's status.
+    pub fn status(&self) -> Status {
+        self.protocol.status()
+    }
+
+    /// The state machine, for inspection.
+    pub fn machine(&self) -> &S {
+        &self.machine
+    }
+
+    /// The last entry that was applied.
+    pub fn applied(&self) -> Lsn {
+        self.applied
+    }
+
+    /// Who this is.
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
+    /// What it is.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// Whom it follows.
+    pub fn leader(&self) -> Option<NodeId> {
+        self.leader
+    }
+
+    /// The membership as of the last applied entry.
+    pub fn membership(&self) -> &Arc<Membership> {
+        &self.membership
+    }
+
+    /// Proposals of this node's clients that have no outcome yet.
+    pub fn outstanding(&self) -> usize {
+        self.proposals.len()
+    }
+
+    /// Gives the protocol one input and carries out what it wants.
+    fn feed(&mut self, input: Input<P>, out: &mut Vec<Action<P, S>>) {
+        let mut effects = Effects::new();
+        self.protocol.step(input, &mut effects);
+        self.protocol.assert_invariants();
+        self.carry_out(effects, out);
+    }
+
+    /// One flat dispatcher: what is visible at once happens at once, the rest waits at the gate.
+    fn carry_out(&mut self, effects: Effects<P>, out: &mut Vec<Action<P, S>>) {
+        for effect in effects {
+            match effect {
+                Effect::Persist(record) => {
+                    let number = self.gate.number(&record);
+                    out.push(Action::Persist(number, record));
+                }
+                Effect::Send { to, message, rests_on } => {
+                    if let Some(gated) = self.gate.send(to, message, rests_on) {
+                        self.release(gated, out);
+                    }
+                }
+                Effect::Apply(entry) => {
+                    if let Some(gated) = self.gate.apply(entry) {
+                        self.release(gated, out);
+                    }
+                }
+                Effect::Reconfigure { membership, index } => {
+                    if let Some(gated) = self.gate.reconfigure(membership, index) {
+                        self.release(gated, out);
+                    }
+                }
+                Effect::Restore(reference) => {
+                    if let Some(gated) = self.gate.restore(reference) {
+                        self.release(gated, out);
+                    }
+                }
+                Effect::FetchSnapshot { from, reference } => self.fetch(from, reference, out),
+                Effect::ReadAt { ticket, index } => self.on_read_at(ticket, index, out),
+                Effect::Reply { ticket, outcome } => self.on_outcome(ticket, outcome, out),
+                Effect::SetTimer { timer, after } => out.push(Action::SetTimer(Alarm::Protocol(timer), after)),
+                Effect::CancelTimer(timer) => out.push(Action::CancelTimer(Alarm::Protocol(timer))),
+                Effect::Announce(transition) => self.on_transition(transition, out),
+            }
+        }
+        self.after_applying(out);
+    }
+
+    fn release(&mut self, gated: Gated<P>, out: &mut Vec<Action<P, S>>) {
+        match gated {
+            Gated::Send(to, message) if to == self.me => {
+                self.feed(Input::Message { from: self.me, message }, out);
+            }
+            Gated::Send(to, message) => out.push(Action::Send(to, ReplicaMessage::Protocol(message))),
+            gated if self.snapshots.is_loading() => self.snapshots.hold(gated),
+            Gated::Apply(entry) => self.apply(entry, out),
+            Gated::Reconfigure(membership) => {
+                self.membership = membership.clone();
+                out.push(Action::Membership(membership));
+            }
+            Gated::Restore(reference) => self.load(reference, out),
+        }
+    }
+
+    fn on_durable(&mut self, number: RecordNumber, out: &mut Vec<Action<P, S>>) {
+        for gated in self.gate.on_durable(number) {
+            self.release(gated, out);
+        }
+        self.after_applying(out);
+    }
+
+    fn apply(&mut self, entry: Entry, out: &mut Vec<Action<P, S>>) {
+        let Entry { lsn, kind, origin, elapsed_micros, payload } = entry;
+        assert_eq!(lsn.index, self.applied.index + 1, "entries are applied in order, without gaps");
+        self.applied = lsn;
+        self.snapshots.on_applied(payload.len());
+        if elapsed_micros > 0 {
+            if self.deadline == DeadlineAlarm::Advancing {
+                self.deadline = DeadlineAlarm::Disarmed;
+            }
+            self.log_micros = self.log_micros.saturating_add(elapsed_micros);
+            self.machine.advance(Duration::from_micros(elapsed_micros));
+        }
+        let mine = origin.node == self.me && origin.incarnation == self.incarnation;
+        match kind {
+            EntryKind::Command if self.sessions.admit(origin) => {
+                let response = self.machine.apply(lsn, &payload);
+                if mine && self.proposals.take(origin.sequence) {
+                    out.push(Action::Applied { request: origin.sequence, lsn, response });
+                }
+            }
+            EntryKind::Command => {
+                // A second copy, or one so old that it cannot be told from one: its first outcome stands, if anybody saw it.
+                if mine && self.proposals.take(origin.sequence) {
+                    out.push(Action::Unknown { request: origin.sequence });
+                }
+            }
+            EntryKind::Membership => {
+                if mine && self.proposals.take(origin.sequence) {
+                    let membership = self.membership.clone();
+                    out.push(Action::Reconfigured { request: origin.sequence, membership });
+                }
+            }
+            EntryKind::Blank | EntryKind::Protocol => {}
+        }
+    }
+
+    /// What follows from a run of applied entries: reads that waited, snapshots that are due, a deadline that moved.
+    fn after_applying(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.serve_reads(out);
+        self.cut_if_due(out);
+        self.arm_deadline(out);
+    }
+
+    fn on_message(&mut self, from: NodeId, message: ReplicaMessage<P::Message>, out: &mut Vec<Action<P, S>>) {
+        match message {
+            ReplicaMessage::Protocol(message) => self.feed(Input::Message { from, message }, out),
+            ReplicaMessage::Forward { incarnation, requests } => self.on_forward(from, incarnation, requests, out),
+            ReplicaMessage::ForwardRefused { incarnation, sequence, refusal } => {
+                if incarnation == self.incarnation {
+                    self.on_refused(sequence, refusal, out);
+                }
+            }
+            ReplicaMessage::AskRead { number } => {
+                self.feed(Input::Read { ticket: Ticket::Read { node: from, number } }, out)
+            }
+            ReplicaMessage::ReadAt { number, index } => self.on_barrier(number, index, out),
+            ReplicaMessage::ReadRefused { number } => self.on_barrier_refused(number, out),
+            ReplicaMessage::AskChunk { lsn, digest, offset } => {
+                out.push(Action::ReadChunk { to: from, lsn, digest, offset })
+            }
+            ReplicaMessage::Chunk { lsn, offset, bytes } => self.on_chunk(from, lsn, offset, bytes, out),
+            ReplicaMessage::ChunkGone { lsn } => self.on_chunk_gone(from, lsn, out),
+        }
+    }
+
+    fn on_link(&mut self, peer: NodeId, state: LinkState, out: &mut Vec<Action<P, S>>) {
+        self.feed(Input::Link { peer, state }, out);
+        // What was on its way to the leader may have died with the link; it is recognised if it did not.
+        if Some(peer) == self.leader && state == LinkState::Up {
+            self.send_again(out);
+        }
+        if state == LinkState::Down {
+            self.on_fetch_source_down(peer, out);
+        }
+    }
+
+    fn on_transition(&mut self, transition: Transition, out: &mut Vec<Action<P, S>>) {
+        let was_leading = self.role == Role::Leader;
+        let old_leader = self.leader;
+        self.role = transition.to;
+        self.leader = transition.leader;
+        out.push(Action::Announce(transition));
+        if self.role == Role::Leader && !was_leading {
+            self.unstamped_micros = 0;
+        }
+        if self.role != Role::Leader && self.deadline != DeadlineAlarm::Disarmed {
+            self.deadline = DeadlineAlarm::Disarmed;
+            out.push(Action::CancelTimer(Alarm::Deadline));
+        }
+        if self.leader != old_leader || (self.role == Role::Leader) != was_leading {
+            self.on_leader_changed(out);
+        }
+    }
+
+    /// The answers to tickets that a protocol gives itself.
+    fn on_outcome(&mut self, ticket: Ticket, outcome: Outcome, out: &mut Vec<Action<P, S>>) {
+        match ticket {
+            Ticket::Admin(request) => out.push(Action::AdminEnded { request, outcome }),
+            Ticket::Read { node, number } if node == self.me => self.on_barrier_refused(number, out),
+            Ticket::Read { node, number } => out.push(Action::Send(node, ReplicaMessage::ReadRefused { number })),
+            Ticket::Proposal(origin) => {
+                let Outcome::Refused(refusal) = outcome else {
+                    unreachable!("the outcome of an accepted proposal is its application");
+                };
+                self.refuse_origin(origin, refusal, out);
+            }
+        }
+    }
+
+    fn refuse_origin(&mut self, origin: Origin, refusal: Refusal, out: &mut Vec<Action<P, S>>) {
+        if let Some((_, micros)) = self.stamped.take_if(|(stamped, _)| *stamped == origin) {
+            self.unstamped_micros = self.unstamped_micros.saturating_add(micros);
+        }
+        if origin == Origin::NOBODY {
+            // The next deadline is looked for in a moment, by the retry alarm of whoever waits or by the next entry.
+            self.deadline = DeadlineAlarm::Disarmed;
+            return;
+        }
+        if origin.node != self.me {
+            let Origin { node, incarnation, sequence } = origin;
+            out.push(Action::Send(node, ReplicaMessage::ForwardRefused { incarnation, sequence, refusal }));
+        } else if origin.incarnation == self.incarnation {
+            self.on_refused(origin.sequence, refusal, out);
+        }
+    }
+
+    // --- The log is the clock of leases. -------------------------------------------------------------------------
+
+    fn on_elapsed(&mut self, micros: u64) {
+        if self.role == Role::Leader {
+            self.unstamped_micros = self.unstamped_micros.saturating_add(micros);
+        }
+    }
+
+    /// A proposal as the leader puts it into the log; the first of a batch carries the time that passed.
+    fn stamp(&mut self, origin: Origin, kind: EntryKind, payload: Bytes) -> Proposal {
+        let elapsed_micros = std::mem::take(&mut self.unstamped_micros);
+        if elapsed_micros > 0 {
+            self.stamped = Some((origin, elapsed_micros));
+        }
+        Proposal { origin, kind, elapsed_micros, payload }
+    }
+
+    fn propose(&mut self, proposals: Vec<Proposal>, out: &mut Vec<Action<P, S>>) {
+        self.feed(Input::Propose(proposals), out);
+        self.stamped = None;
+    }
+
+    fn arm_deadline(&mut self, out: &mut Vec<Action<P, S>>) {
+        if self.role != Role::Leader || self.deadline == DeadlineAlarm::Advancing {
+            return;
+        }
+        let Some(left) = self.machine.next_deadline() else { return };
+        let left_micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        let due = self.log_micros.saturating_add(left_micros);
+        // A later deadline is found when the alarm rings early; only an earlier one needs arming again.
+        if matches!(self.deadline, DeadlineAlarm::At(armed) if armed <= due) {
+            return;
+        }
+        self.deadline = DeadlineAlarm::At(due);
+        // Never zero: a leader that refuses for a moment (a hand-over) is not asked again in a tight loop.
+        let wait = Duration::from_micros(left_micros.saturating_sub(self.unstamped_micros)).max(DEADLINE_WAIT_MIN);
+        out.push(Action::SetTimer(Alarm::Deadline, wait..=wait));
+    }
+
+    fn on_deadline(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.deadline = DeadlineAlarm::Disarmed;
+        let Some(left) = self.machine.next_deadline() else { return };
+        if self.role == Role::Leader && left <= Duration::from_micros(self.unstamped_micros) {
+            // Nothing else moves the log, so a blank carries the time; applying it arms the next deadline.
+            self.deadline = DeadlineAlarm::Advancing;
+            let advance = self.stamp(Origin::NOBODY, EntryKind::Blank, Bytes::new());
+            self.propose(vec![advance], out);
+        } else {
+            self.arm_deadline(out);
+        }
+    }
+}
+
+/// Encodes a change of membership as a request's payload.
+pub fn membership_payload(change: &crate::MembershipChange) -> Bytes {
+    change.to_bytes()
+}

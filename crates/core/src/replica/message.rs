@@ -1,0 +1,282 @@
+//! What replicas say to each other around their protocols: [`ReplicaMessage`].
+
+use crate::membership::MembershipRefusal;
+use crate::protocol::Refusal;
+use crate::wire::{encode_shape, kind_number, kind_numbered, present};
+use crate::{EntryKind, Lsn, NodeId, Wire, WireError};
+use bytes::{Bytes, BytesMut};
+use prost::Message as _;
+
+/// A proposal on its way to the leader.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ForwardedRequest {
+    /// Its number at its origin.
+    pub sequence: u64,
+    /// What the payload is.
+    pub kind: EntryKind,
+    /// The command.
+    pub payload: Bytes,
+}
+
+/// A message between replicas.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ReplicaMessage<M> {
+    /// Between protocols.
+    Protocol(M),
+    /// Propose these for my clients.
+    Forward {
+        /// The sender's life.
+        incarnation: u64,
+        /// In order.
+        requests: Vec<ForwardedRequest>,
+    },
+    /// One of them was *definitely* not appended.
+    ForwardRefused {
+        /// The origin's life.
+        incarnation: u64,
+        /// Which.
+        sequence: u64,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// From where on are reads linearizable?
+    AskRead {
+        /// Unique per attempt.
+        number: u64,
+    },
+    /// From here on.
+    ReadAt {
+        /// Which question.
+        number: u64,
+        /// The index to apply first.
+        index: u64,
+    },
+    /// Ask the leader; it is not me, or not yet.
+    ReadRefused {
+        /// Which question.
+        number: u64,
+    },
+    /// Send me the bytes of this snapshot from here on.
+    AskChunk {
+        /// Which snapshot.
+        lsn: Lsn,
+        /// Its digest.
+        digest: u32,
+        /// The first byte wanted.
+        offset: u64,
+    },
+    /// Here they are.
+    Chunk {
+        /// Which snapshot.
+        lsn: Lsn,
+        /// The first byte.
+        offset: u64,
+        /// What.
+        bytes: Bytes,
+    },
+    /// I do not have it any more.
+    ChunkGone {
+        /// Which snapshot.
+        lsn: Lsn,
+    },
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Envelope {
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    kind: Option<Kind>,
+}
+
+#[derive(Clone, PartialEq, prost::Oneof)]
+enum Kind {
+    #[prost(bytes = "bytes", tag = "1")]
+    Protocol(Bytes),
+    #[prost(message, tag = "2")]
+    Forward(ForwardShape),
+    #[prost(message, tag = "3")]
+    ForwardRefused(RefusedShape),
+    #[prost(uint64, tag = "4")]
+    AskRead(u64),
+    #[prost(message, tag = "5")]
+    ReadAt(ReadAtShape),
+    #[prost(uint64, tag = "6")]
+    ReadRefused(u64),
+    #[prost(message, tag = "7")]
+    AskChunk(ChunkShape),
+    #[prost(message, tag = "8")]
+    Chunk(ChunkShape),
+    #[prost(message, tag = "9")]
+    ChunkGone(ChunkShape),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ForwardShape {
+    #[prost(uint64, tag = "1")]
+    incarnation: u64,
+    #[prost(message, repeated, tag = "2")]
+    requests: Vec<RequestShape>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RequestShape {
+    #[prost(uint64, tag = "1")]
+    sequence: u64,
+    #[prost(uint32, tag = "2")]
+    kind: u32,
+    #[prost(bytes = "bytes", tag = "3")]
+    payload: Bytes,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct RefusedShape {
+    #[prost(uint64, tag = "1")]
+    incarnation: u64,
+    #[prost(uint64, tag = "2")]
+    sequence: u64,
+    #[prost(uint32, tag = "3")]
+    code: u32,
+    #[prost(uint64, tag = "4")]
+    node: u64,
+    #[prost(string, tag = "5")]
+    what: String,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ReadAtShape {
+    #[prost(uint64, tag = "1")]
+    number: u64,
+    #[prost(uint64, tag = "2")]
+    index: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct ChunkShape {
+    #[prost(uint64, tag = "1")]
+    term: u64,
+    #[prost(uint64, tag = "2")]
+    index: u64,
+    #[prost(uint32, tag = "3")]
+    digest: u32,
+    #[prost(uint64, tag = "4")]
+    offset: u64,
+    #[prost(bytes = "bytes", tag = "5")]
+    bytes: Bytes,
+}
+
+/// Codes from here on are refusals of a membership change, by rule.
+const MEMBERSHIP_CODES: u32 = 100;
+
+const MEMBERSHIP_RULES: [MembershipRefusal; 8] = [
+    MembershipRefusal::NoVoters,
+    MembershipRefusal::NotSimple,
+    MembershipRefusal::AlreadyJoint,
+    MembershipRefusal::NotJoint,
+    MembershipRefusal::NotFound,
+    MembershipRefusal::Taken,
+    MembershipRefusal::NotLearner,
+    MembershipRefusal::NotReady,
+];
+
+fn refusal_numbers(refusal: &Refusal) -> (u32, u64, String) {
+    match refusal {
+        Refusal::NotLeader(leader) => (1, leader.map_or(0, |id| id.0), String::new()),
+        Refusal::Transferring => (2, 0, String::new()),
+        Refusal::Overloaded => (3, 0, String::new()),
+        Refusal::NotReady => (4, 0, String::new()),
+        Refusal::MembershipPending => (5, 0, String::new()),
+        Refusal::BadTransferee(node) => (6, node.0, String::new()),
+        Refusal::TransferTimedOut => (7, 0, String::new()),
+        Refusal::Membership(rule, what) => {
+            let position = MEMBERSHIP_RULES.iter().position(|known| known == rule).expect("all rules are listed");
+            (MEMBERSHIP_CODES + u32::try_from(position).expect("few rules"), 0, what.clone())
+        }
+    }
+}
+
+fn refusal_numbered(code: u32, node: u64, what: String) -> Result<Refusal, WireError> {
+    Ok(match code {
+        1 => Refusal::NotLeader((node != 0).then_some(NodeId(node))),
+        2 => Refusal::Transferring,
+        3 => Refusal::Overloaded,
+        4 => Refusal::NotReady,
+        5 => Refusal::MembershipPending,
+        6 => Refusal::BadTransferee(NodeId(node)),
+        7 => Refusal::TransferTimedOut,
+        code => {
+            let position = code.checked_sub(MEMBERSHIP_CODES).and_then(|position| usize::try_from(position).ok());
+            let rule = position.and_then(|position| MEMBERSHIP_RULES.get(position));
+            let rule = rule.ok_or_else(|| WireError(format!("a refusal of unknown kind {code}")))?;
+            Refusal::Membership(*rule, what)
+        }
+    })
+}
+
+impl<M: Wire> Wire for ReplicaMessage<M> {
+    fn encode(&self, out: &mut BytesMut) {
+        let chunk =
+            |lsn: &Lsn, digest, offset, bytes| ChunkShape { term: lsn.term.0, index: lsn.index, digest, offset, bytes };
+        let kind = match self {
+            ReplicaMessage::Protocol(message) => Kind::Protocol(message.to_bytes()),
+            ReplicaMessage::Forward { incarnation, requests } => Kind::Forward(ForwardShape {
+                incarnation: *incarnation,
+                requests: requests
+                    .iter()
+                    .map(|request| RequestShape {
+                        sequence: request.sequence,
+                        kind: kind_number(request.kind),
+                        payload: request.payload.clone(),
+                    })
+                    .collect(),
+            }),
+            ReplicaMessage::ForwardRefused { incarnation, sequence, refusal } => {
+                let (code, node, what) = refusal_numbers(refusal);
+                let (incarnation, sequence) = (*incarnation, *sequence);
+                Kind::ForwardRefused(RefusedShape { incarnation, sequence, code, node, what })
+            }
+            ReplicaMessage::AskRead { number } => Kind::AskRead(*number),
+            ReplicaMessage::ReadAt { number, index } => Kind::ReadAt(ReadAtShape { number: *number, index: *index }),
+            ReplicaMessage::ReadRefused { number } => Kind::ReadRefused(*number),
+            ReplicaMessage::AskChunk { lsn, digest, offset } => {
+                Kind::AskChunk(chunk(lsn, *digest, *offset, Bytes::new()))
+            }
+            ReplicaMessage::Chunk { lsn, offset, bytes } => Kind::Chunk(chunk(lsn, 0, *offset, bytes.clone())),
+            ReplicaMessage::ChunkGone { lsn } => Kind::ChunkGone(chunk(lsn, 0, 0, Bytes::new())),
+        };
+        encode_shape(&Envelope { kind: Some(kind) }, out);
+    }
+
+    fn decode(bytes: Bytes) -> Result<ReplicaMessage<M>, WireError> {
+        Ok(match present(Envelope::decode(bytes)?.kind, "kind")? {
+            Kind::Protocol(bytes) => ReplicaMessage::Protocol(M::decode(bytes)?),
+            Kind::Forward(ForwardShape { incarnation, requests }) => {
+                let request = |shape: RequestShape| match kind_numbered(shape.kind)? {
+                    kind @ (EntryKind::Command | EntryKind::Membership) => {
+                        if kind == EntryKind::Membership {
+                            crate::MembershipChange::decode(shape.payload.clone())?;
+                        }
+                        Ok(ForwardedRequest { sequence: shape.sequence, kind, payload: shape.payload })
+                    }
+                    kind => Err(WireError(format!("{kind:?} entries are not forwarded"))),
+                };
+                let requests = requests.into_iter().map(request).collect::<Result<_, WireError>>()?;
+                ReplicaMessage::Forward { incarnation, requests }
+            }
+            Kind::ForwardRefused(RefusedShape { incarnation, sequence, code, node, what }) => {
+                let refusal = refusal_numbered(code, node, what)?;
+                ReplicaMessage::ForwardRefused { incarnation, sequence, refusal }
+            }
+            Kind::AskRead(number) => ReplicaMessage::AskRead { number },
+            Kind::ReadAt(ReadAtShape { number, index }) => ReplicaMessage::ReadAt { number, index },
+            Kind::ReadRefused(number) => ReplicaMessage::ReadRefused { number },
+            Kind::AskChunk(shape) => {
+                let (lsn, digest, offset) = (Lsn::new(shape.term, shape.index), shape.digest, shape.offset);
+                ReplicaMessage::AskChunk { lsn, digest, offset }
+            }
+            Kind::Chunk(shape) => {
+                let lsn = Lsn::new(shape.term, shape.index);
+                ReplicaMessage::Chunk { lsn, offset: shape.offset, bytes: shape.bytes }
+            }
+            Kind::ChunkGone(shape) => ReplicaMessage::ChunkGone { lsn: Lsn::new(shape.term, shape.index) },
+        })
+    }
+}

@@ -1,0 +1,221 @@
+//! From a client's request to its outcome: tickets, forwarding to the leader, sending again.
+//!
+//! A node answers its own clients when *it* applies their entries, whoever appended them; so a forwarded proposal needs no
+//! answer but a refusal. Commands may be sent again to the next leader, since second copies are recognised
+//! ([`super::sessions`]). Changes of membership cannot be told apart by the protocol that interprets them: they are never
+//! sent again and end unknown.
+
+use super::message::ForwardedRequest;
+use super::{Action, Alarm, Replica, ReplicaMessage, Request, RequestId};
+use crate::protocol::{Protocol, Refusal};
+use crate::{EntryKind, NodeId, Origin, Role, StateMachine};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// A proposal of an own client without an outcome.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Outstanding {
+    kind: EntryKind,
+    payload: Bytes,
+    /// To which leader it went; `None` while it waits for one.
+    sent_to: Option<NodeId>,
+}
+
+/// The proposals of this node's clients that have no outcome yet, by number.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Proposals {
+    outstanding: BTreeMap<RequestId, Outstanding>,
+    /// Numbers below were outstanding when the retry alarm was armed.
+    overdue_below: RequestId,
+    next: RequestId,
+    retry_armed: bool,
+}
+
+impl Proposals {
+    pub(super) fn new() -> Proposals {
+        Proposals { outstanding: BTreeMap::new(), overdue_below: 0, next: 1, retry_armed: false }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.outstanding.len()
+    }
+
+    /// Ends one; says whether it was outstanding.
+    pub(super) fn take(&mut self, id: RequestId) -> bool {
+        self.outstanding.remove(&id).is_some()
+    }
+
+    pub(super) fn forget(&mut self, id: RequestId) {
+        self.outstanding.remove(&id);
+    }
+
+    fn numbers(&self) -> Vec<RequestId> {
+        self.outstanding.keys().copied().collect()
+    }
+}
+
+impl<P: Protocol, S: StateMachine> Replica<P, S> {
+    pub(super) fn on_propose(&mut self, requests: Vec<Request>, out: &mut Vec<Action<P, S>>) {
+        let mut ids = Vec::with_capacity(requests.len());
+        for Request { id, kind, payload } in requests {
+            assert!(
+                id >= self.proposals.next,
+                "proposals are numbered upwards: {id} came after {}",
+                self.proposals.next
+            );
+            self.proposals.next = id + 1;
+            self.proposals.outstanding.insert(id, Outstanding { kind, payload, sent_to: None });
+            ids.push(id);
+        }
+        self.send_to_leader(&ids, out);
+    }
+
+    /// Proposes here or forwards, in order; without a leader the proposals wait for one.
+    fn send_to_leader(&mut self, ids: &[RequestId], out: &mut Vec<Action<P, S>>) {
+        let Some(leader) = self.leader else { return self.arm_retry(out) };
+        if leader == self.me && self.role != Role::Leader {
+            return self.arm_retry(out);
+        }
+        let mut batch = Vec::with_capacity(ids.len());
+        for id in ids {
+            let Some(outstanding) = self.proposals.outstanding.get_mut(id) else { continue };
+            outstanding.sent_to = Some(leader);
+            batch.push((*id, outstanding.kind, outstanding.payload.clone()));
+        }
+        if batch.is_empty() {
+            return;
+        }
+        if leader == self.me {
+            let (node, incarnation) = (self.me, self.incarnation);
+            let proposals = batch
+                .into_iter()
+                .map(|(sequence, kind, payload)| self.stamp(Origin { node, incarnation, sequence }, kind, payload))
+                .collect();
+            self.propose(proposals, out);
+        } else {
+            let requests = batch
+                .into_iter()
+                .map(|(sequence, kind, payload)| ForwardedRequest { sequence, kind, payload })
+                .collect();
+            out.push(Action::Send(leader, ReplicaMessage::Forward { incarnation: self.incarnation, requests }));
+            self.arm_retry(out);
+        }
+    }
+
+    /// A follower's clients propose through this node, which should lead.
+    pub(super) fn on_forward(
+        &mut self,
+        from: NodeId,
+        incarnation: u64,
+        requests: Vec<ForwardedRequest>,
+        out: &mut Vec<Action<P, S>>,
+    ) {
+        if self.role != Role::Leader {
+            for request in requests {
+                let refusal = Refusal::NotLeader(self.leader);
+                let sequence = request.sequence;
+                out.push(Action::Send(from, ReplicaMessage::ForwardRefused { incarnation, sequence, refusal }));
+            }
+            return;
+        }
+        let proposals = requests
+            .into_iter()
+            .map(|ForwardedRequest { sequence, kind, payload }| {
+                self.stamp(Origin { node: from, incarnation, sequence }, kind, payload)
+            })
+            .collect();
+        self.propose(proposals, out);
+    }
+
+    /// A leader, this node or another, did not append a proposal.
+    pub(super) fn on_refused(&mut self, id: RequestId, refusal: Refusal, out: &mut Vec<Action<P, S>>) {
+        let Some(outstanding) = self.proposals.outstanding.get_mut(&id) else { return };
+        match refusal {
+            // These pass: the next leader, or this one in a moment, gets it again.
+            Refusal::NotLeader(_) | Refusal::Transferring | Refusal::NotReady => {
+                outstanding.sent_to = None;
+                self.arm_retry(out);
+            }
+            refusal => {
+                self.proposals.take(id);
+                out.push(Action::Refused { request: id, refusal });
+            }
+        }
+    }
+
+    /// A new leader, or none: commands without an outcome go to it, in order; what cannot be sent again ends unknown.
+    pub(super) fn on_leader_changed(&mut self, out: &mut Vec<Action<P, S>>) {
+        let lost: Vec<RequestId> = self
+            .proposals
+            .outstanding
+            .iter()
+            .filter(|(_, waiting)| waiting.kind == EntryKind::Membership && waiting.sent_to.is_some())
+            .map(|(id, _)| *id)
+            .collect();
+        if self.leader.is_some() {
+            for request in lost {
+                self.proposals.take(request);
+                out.push(Action::Unknown { request });
+            }
+            self.send_again(out);
+        }
+        self.ask_again(out);
+    }
+
+    /// Sends every outstanding command to the present leader, also those that went to it before.
+    pub(super) fn send_again(&mut self, out: &mut Vec<Action<P, S>>) {
+        let ids: Vec<RequestId> = self
+            .proposals
+            .outstanding
+            .iter()
+            .filter(|(_, waiting)| waiting.kind != EntryKind::Membership || waiting.sent_to.is_none())
+            .map(|(id, _)| *id)
+            .collect();
+        self.send_to_leader(&ids, out);
+    }
+
+    fn arm_retry(&mut self, out: &mut Vec<Action<P, S>>) {
+        if !self.proposals.retry_armed {
+            self.proposals.retry_armed = true;
+            self.proposals.overdue_below = self.proposals.next;
+            out.push(Action::SetTimer(Alarm::Retry, self.timing.election()));
+        }
+    }
+
+    pub(super) fn arm_retry_for_reads(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.arm_retry(out);
+    }
+
+    /// What was forwarded a whole alarm ago and is still outstanding may be lost; what this node itself appended is not.
+    pub(super) fn on_retry(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.proposals.retry_armed = false;
+        let (me, below, role) = (self.me, self.proposals.overdue_below, self.role);
+        let overdue: Vec<RequestId> = self
+            .proposals
+            .outstanding
+            .range(..below)
+            .filter(|(_, waiting)| match waiting.sent_to {
+                None => true,
+                Some(leader) if leader == me => role != Role::Leader && waiting.kind != EntryKind::Membership,
+                Some(_) => waiting.kind != EntryKind::Membership,
+            })
+            .map(|(id, _)| *id)
+            .collect();
+        self.send_to_leader(&overdue, out);
+        self.ask_again_if_overdue(out);
+        let forwarded = self.proposals.outstanding.values().any(|waiting| waiting.sent_to != Some(me));
+        if forwarded || self.reads.is_asking() {
+            self.arm_retry(out);
+        }
+    }
+
+    /// Proposals that a snapshot contains were applied where this node could not see their response.
+    pub(super) fn end_those_in_snapshot(&mut self, out: &mut Vec<Action<P, S>>) {
+        let (node, incarnation) = (self.me, self.incarnation);
+        for request in self.proposals.numbers() {
+            if self.sessions.contains(Origin { node, incarnation, sequence: request }) && self.proposals.take(request) {
+                out.push(Action::Unknown { request });
+            }
+        }
+    }
+}

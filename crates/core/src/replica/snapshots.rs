@@ -1,0 +1,301 @@
+//! Snapshots: when to cut one, and how a node that is too far behind fetches one.
+//!
+//! A protocol knows a snapshot only by reference. Its bytes are pulled, chunk by chunk, by the node that needs them: the
+//! receiver sets the pace, so a slow one never floods, and the sender keeps no state.
+//!
+//! ```text
+//!    leader: "here is my snapshot's reference" ──► follower: Effect::FetchSnapshot
+//!    leader ◄── AskChunk(offset) ── follower;  leader ── Chunk(bytes) ──► follower    (until complete)
+//!    follower: host verifies, syncs ──► Input::SnapshotReady ──► Persist(Snapshot), Restore
+//! ```
+
+use super::gate::Gated;
+use super::sessions::Sessions;
+use super::{Action, Alarm, Replica, ReplicaMessage};
+use crate::protocol::{Input, Protocol};
+use crate::{Lsn, Membership, NodeId, SnapshotReference, StateMachine};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+/// When snapshots are cut: whichever comes first.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Policy {
+    /// Applied entries since the last cut.
+    pub entries_max: u64,
+    /// Applied payload bytes since the last cut; a snapshot larger than this raises it to its own size.
+    pub bytes_max: u64,
+}
+
+impl Default for Policy {
+    /// 100,000 entries or 64 MiB.
+    fn default() -> Policy {
+        Policy { entries_max: 100_000, bytes_max: 64 << 20 }
+    }
+}
+
+/// What a snapshot consists of, ready to be encoded off the loop.
+#[derive(Clone)]
+pub struct SnapshotContents<S: StateMachine> {
+    /// What it covers.
+    pub lsn: Lsn,
+    /// The membership at that place.
+    pub membership: Arc<Membership>,
+    /// Which proposals it contains.
+    pub sessions: Sessions,
+    /// The state.
+    pub view: S::View,
+}
+
+impl<S: StateMachine> fmt::Debug for SnapshotContents<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "snapshot through {:?}", self.lsn)
+    }
+}
+
+impl<S: StateMachine> PartialEq for SnapshotContents<S> {
+    fn eq(&self, other: &SnapshotContents<S>) -> bool {
+        self.lsn == other.lsn && self.membership == other.membership && self.sessions == other.sessions
+    }
+}
+
+impl<S: StateMachine> Eq for SnapshotContents<S> {}
+
+impl<S: StateMachine> SnapshotContents<S> {
+    /// Hands the snapshot's bytes to `sink` in chunks: the sessions, then the state machine.
+    pub fn encode(&self, sink: &mut dyn FnMut(Bytes)) {
+        let mut head = BytesMut::new();
+        let parts: Vec<_> = self.sessions.to_parts().collect();
+        head.put_u32_le(u32::try_from(parts.len()).expect("clusters are small"));
+        for (node, incarnation, through, above) in parts {
+            head.put_u64_le(node);
+            head.put_u64_le(incarnation);
+            head.put_u64_le(through);
+            head.put_u32_le(u32::try_from(above.len()).expect("a session's window is bounded"));
+            above.iter().for_each(|sequence| head.put_u64_le(*sequence));
+        }
+        sink(head.freeze());
+        S::encode(&self.view, sink);
+    }
+
+    /// Reads the bytes of a snapshot back.
+    pub fn decode(bytes: &mut dyn Buf) -> Result<(S, Sessions), crate::SnapshotError> {
+        let short = || crate::SnapshotError { what: "it ends inside the sessions".into() };
+        let count = bytes.try_get_u32_le().map_err(|_| short())?;
+        let mut parts = Vec::new();
+        for _ in 0..count {
+            let node = bytes.try_get_u64_le().map_err(|_| short())?;
+            let incarnation = bytes.try_get_u64_le().map_err(|_| short())?;
+            let through = bytes.try_get_u64_le().map_err(|_| short())?;
+            let length = bytes.try_get_u32_le().map_err(|_| short())?;
+            let mut above = Vec::new();
+            for _ in 0..length {
+                above.push(bytes.try_get_u64_le().map_err(|_| short())?);
+            }
+            parts.push((node, incarnation, through, above));
+        }
+        Ok((S::decode(bytes)?, Sessions::from_parts(parts)))
+    }
+}
+
+/// A snapshot being fetched.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Fetch {
+    from: NodeId,
+    reference: SnapshotReference,
+    offset: u64,
+}
+
+/// The replica's dealings with snapshots.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Snapshots {
+    policy: Policy,
+    entries: u64,
+    bytes: u64,
+    last_bytes: u64,
+    cutting: bool,
+    fetch: Option<Fetch>,
+    loading: Option<SnapshotReference>,
+    /// Applications that wait until a snapshot is loaded.
+    held: VecDeque<HeldApplication>,
+}
+
+/// An application as plain data, so that the value needs no protocol parameter.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum HeldApplication {
+    Apply(crate::Entry),
+    Reconfigure(Arc<Membership>),
+    Restore(SnapshotReference),
+}
+
+impl Snapshots {
+    pub(super) fn new(policy: Policy, last_bytes: u64) -> Snapshots {
+        Snapshots {
+            policy,
+            entries: 0,
+            bytes: 0,
+            last_bytes,
+            cutting: false,
+            fetch: None,
+            loading: None,
+            held: VecDeque::new(),
+        }
+    }
+
+    pub(super) fn on_applied(&mut self, payload: usize) {
+        self.entries += 1;
+        self.bytes += payload as u64;
+    }
+
+    pub(super) fn is_loading(&self) -> bool {
+        self.loading.is_some()
+    }
+
+    pub(super) fn hold<P: Protocol>(&mut self, gated: Gated<P>) {
+        self.held.push_back(match gated {
+            Gated::Apply(entry) => HeldApplication::Apply(entry),
+            Gated::Reconfigure(membership) => HeldApplication::Reconfigure(membership),
+            Gated::Restore(reference) => HeldApplication::Restore(reference),
+            Gated::Send(..) => unreachable!("messages do not wait for a snapshot to load"),
+        });
+    }
+
+    fn is_due(&self) -> bool {
+        let quiet = !self.cutting && self.loading.is_none();
+        let bytes_max = self.policy.bytes_max.max(self.last_bytes);
+        quiet && self.entries > 0 && (self.entries >= self.policy.entries_max || self.bytes >= bytes_max)
+    }
+}
+
+impl<P: Protocol, S: StateMachine> Replica<P, S> {
+    pub(super) fn cut_if_due(&mut self, out: &mut Vec<Action<P, S>>) {
+        if !self.snapshots.is_due() {
+            return;
+        }
+        self.snapshots.cutting = true;
+        self.snapshots.entries = 0;
+        self.snapshots.bytes = 0;
+        out.push(Action::CutSnapshot(SnapshotContents {
+            lsn: self.applied,
+            membership: self.membership.clone(),
+            sessions: self.sessions.clone(),
+            view: self.machine.freeze(),
+        }));
+    }
+
+    pub(super) fn on_snapshot_cut(&mut self, reference: Option<SnapshotReference>, out: &mut Vec<Action<P, S>>) {
+        self.snapshots.cutting = false;
+        if let Some(reference) = reference {
+            self.snapshots.last_bytes = reference.bytes;
+            self.feed(Input::Compact(reference), out);
+        }
+    }
+
+    pub(super) fn fetch(&mut self, from: NodeId, reference: SnapshotReference, out: &mut Vec<Action<P, S>>) {
+        self.snapshots.fetch = Some(Fetch { from, reference, offset: 0 });
+        self.ask_chunk(out);
+    }
+
+    fn ask_chunk(&mut self, out: &mut Vec<Action<P, S>>) {
+        let Some(Fetch { from, reference, offset }) = &self.snapshots.fetch else { return };
+        let (lsn, digest, offset) = (reference.lsn, reference.digest, *offset);
+        out.push(Action::Send(*from, ReplicaMessage::AskChunk { lsn, digest, offset }));
+        out.push(Action::SetTimer(Alarm::Chunk, self.timing.election()));
+    }
+
+    pub(super) fn on_chunk_overdue(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.ask_chunk(out);
+    }
+
+    pub(super) fn on_chunk(&mut self, from: NodeId, lsn: Lsn, offset: u64, bytes: Bytes, out: &mut Vec<Action<P, S>>) {
+        let Some(fetch) = &mut self.snapshots.fetch else { return };
+        let end = offset.saturating_add(bytes.len() as u64);
+        // Duplicates, answers to earlier questions and bytes beyond the end are ignored.
+        let fits = !bytes.is_empty() && end <= fetch.reference.bytes;
+        if fetch.from != from || fetch.reference.lsn != lsn || fetch.offset != offset || !fits {
+            return;
+        }
+        fetch.offset = end;
+        let reference = fetch.reference.clone();
+        let is_complete = end == reference.bytes;
+        out.push(Action::StoreChunk { reference, offset, bytes });
+        if is_complete {
+            self.snapshots.fetch = None;
+            out.push(Action::CancelTimer(Alarm::Chunk));
+        } else {
+            self.ask_chunk(out);
+        }
+    }
+
+    pub(super) fn on_chunk_gone(&mut self, from: NodeId, lsn: Lsn, out: &mut Vec<Action<P, S>>) {
+        if self.snapshots.fetch.as_ref().is_some_and(|fetch| fetch.from == from && fetch.reference.lsn == lsn) {
+            self.fail_fetch(out);
+        }
+    }
+
+    pub(super) fn on_fetch_source_down(&mut self, peer: NodeId, out: &mut Vec<Action<P, S>>) {
+        if self.snapshots.fetch.as_ref().is_some_and(|fetch| fetch.from == peer) {
+            self.fail_fetch(out);
+        }
+    }
+
+    fn fail_fetch(&mut self, out: &mut Vec<Action<P, S>>) {
+        if let Some(fetch) = self.snapshots.fetch.take() {
+            out.push(Action::CancelTimer(Alarm::Chunk));
+            self.feed(Input::SnapshotFailed(fetch.reference), out);
+        }
+    }
+
+    pub(super) fn on_snapshot_stored(&mut self, reference: Option<SnapshotReference>, out: &mut Vec<Action<P, S>>) {
+        match reference {
+            Some(reference) => self.feed(Input::SnapshotReady(reference), out),
+            None => self.fail_fetch(out),
+        }
+    }
+
+    pub(super) fn on_chunk_read(
+        &mut self,
+        to: NodeId,
+        lsn: Lsn,
+        offset: u64,
+        bytes: Option<Bytes>,
+        out: &mut Vec<Action<P, S>>,
+    ) {
+        let message = match bytes {
+            Some(bytes) => ReplicaMessage::Chunk { lsn, offset, bytes },
+            None => ReplicaMessage::ChunkGone { lsn },
+        };
+        out.push(Action::Send(to, message));
+    }
+
+    pub(super) fn load(&mut self, reference: SnapshotReference, out: &mut Vec<Action<P, S>>) {
+        self.snapshots.loading = Some(reference.clone());
+        out.push(Action::LoadSnapshot(reference));
+    }
+
+    pub(super) fn on_snapshot_loaded(&mut self, lsn: Lsn, machine: S, sessions: Sessions, out: &mut Vec<Action<P, S>>) {
+        let reference = self.snapshots.loading.take().expect("a snapshot is loaded only when one was asked for");
+        assert_eq!(reference.lsn, lsn, "the snapshot that was asked for is the one that was loaded");
+        self.machine = machine;
+        self.sessions = sessions;
+        self.applied = lsn;
+        self.snapshots.last_bytes = reference.bytes;
+        self.snapshots.entries = 0;
+        self.snapshots.bytes = 0;
+        self.end_those_in_snapshot(out);
+        self.feed(Input::SnapshotInstalled(lsn), out);
+        let held = std::mem::take(&mut self.snapshots.held);
+        for application in held {
+            self.release(
+                match application {
+                    HeldApplication::Apply(entry) => Gated::Apply(entry),
+                    HeldApplication::Reconfigure(membership) => Gated::Reconfigure(membership),
+                    HeldApplication::Restore(reference) => Gated::Restore(reference),
+                },
+                out,
+            );
+        }
+        self.after_applying(out);
+    }
+}

@@ -1,0 +1,51 @@
+//! What is replicated: [`StateMachine`].
+
+use crate::Lsn;
+use bytes::{Buf, Bytes};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::time::Duration;
+
+/// Snapshot bytes that cannot be a state machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotError {
+    /// What is wrong, and at which offset.
+    pub what: String,
+}
+
+impl std::fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the snapshot cannot be read: {}", self.what)
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+/// A deterministic machine: equal commands in equal order give equal states on every member.
+///
+/// It sees no clock. Time reaches it through [`StateMachine::advance`]: the log carries the leader's elapsed time, so that
+/// every member expires the same lease at the same entry (house §3, "the log is the clock of leases").
+pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'static {
+    /// What a proposer gets back for its command.
+    type Response: Clone + Eq + Debug + Send + 'static;
+    /// An immutable view of the state: O(1) to take, cheap to clone, read and encoded off the replica's loop.
+    type View: Clone + Send + Sync + 'static;
+
+    /// Moves the log's clock; called before `apply` of the entry that carries the time.
+    fn advance(&mut self, elapsed: Duration);
+
+    /// Applies one committed command. Never panics: malformed bytes give an error response and change nothing.
+    fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> Self::Response;
+
+    /// The state as it is now.
+    fn freeze(&self) -> Self::View;
+
+    /// Log time left until something falls due; zero when something is due already, `None` when nothing ever is.
+    fn next_deadline(&self) -> Option<Duration>;
+
+    /// Encodes a view as snapshot bytes, handing successive chunks to `sink`.
+    fn encode(view: &Self::View, sink: &mut dyn FnMut(Bytes));
+
+    /// Rebuilds the state from snapshot bytes; an error names what is wrong and at which offset.
+    fn decode(snapshot: &mut dyn Buf) -> Result<Self, SnapshotError>;
+}

@@ -1,0 +1,201 @@
+//! What a node says of itself: [`Status`], and of what changed: [`Transition`] with its [`Reason`].
+
+use crate::{Lsn, Membership, NodeId, Term};
+use std::fmt;
+use std::sync::Arc;
+
+/// What a node is, in words that fit every protocol.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Role {
+    /// Follows, or waits for someone to follow.
+    Follower,
+    /// Asks whether an election would succeed, before disturbing anyone.
+    PreCandidate,
+    /// Asks for votes.
+    Candidate,
+    /// Elected, not yet ready: learns or establishes history before it serves.
+    Synchronizing,
+    /// Leads.
+    Leader,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Role::Follower => "Follower",
+            Role::PreCandidate => "PreCandidate",
+            Role::Candidate => "Candidate",
+            Role::Synchronizing => "Synchronizing",
+            Role::Leader => "Leader",
+        })
+    }
+}
+
+/// A protocol value seen from outside.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Status {
+    /// What it is.
+    pub role: Role,
+    /// The term it is in.
+    pub term: Term,
+    /// The leader it follows (itself when leading).
+    pub leader: Option<NodeId>,
+    /// The end of its log.
+    pub last: Lsn,
+    /// The highest index it knows to be committed.
+    pub commit: u64,
+    /// The first index that its log in memory still holds.
+    pub first_index: u64,
+    /// The membership in force.
+    pub membership: Arc<Membership>,
+}
+
+/// Why a transition happened: the only log line that matters says it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Reason {
+    /// The node was born or reborn.
+    Started,
+    /// Nobody was heard for an election timeout.
+    ElectionTimeout,
+    /// The link to the leader went down: its process or its machine is gone.
+    LinkDown(NodeId),
+    /// The operator or the application asked for it.
+    Asked,
+    /// The leader hands over to this node.
+    Transfer(NodeId),
+    /// A question asked before disturbing (pre-vote, scouting, low-ball) was answered well.
+    PollWon(Vec<NodeId>),
+    /// It was not.
+    PollLost {
+        /// Who said yes.
+        granted: Vec<NodeId>,
+        /// Who said no.
+        refused: Vec<NodeId>,
+    },
+    /// A quorum voted for this node.
+    VoteWon(Vec<NodeId>),
+    /// A quorum cannot be had any more.
+    VoteLost {
+        /// Who said yes.
+        granted: Vec<NodeId>,
+        /// Who said no.
+        refused: Vec<NodeId>,
+    },
+    /// Somebody is in a later term.
+    HigherTerm(NodeId),
+    /// A leader spoke.
+    LeaderHeard(NodeId),
+    /// The leader no longer hears a quorum.
+    QuorumLost(Vec<NodeId>),
+    /// The leader's disk does not answer: it gives way while it still can.
+    DiskStalled,
+    /// A committed change removed or demoted this node.
+    Removed,
+    /// A committed entry of another kind made an election pointless: there is unapplied membership.
+    MembershipPending,
+    /// The single voter needs nobody's consent.
+    Alone,
+    /// A member with a higher priority is ready to lead.
+    Preferred(NodeId),
+    /// The leader of this term is unknown again.
+    LeaderForgotten,
+}
+
+/// Formats ids as `{n1 n2}`.
+struct Group<'a>(&'a [NodeId]);
+
+impl fmt::Display for Group<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        for (position, id) in self.0.iter().enumerate() {
+            if position > 0 {
+                f.write_str(" ")?;
+            }
+            write!(f, "{id}")?;
+        }
+        f.write_str("}")
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::Started => f.write_str("started"),
+            Reason::ElectionTimeout => f.write_str("no leader was heard for an election timeout"),
+            Reason::LinkDown(peer) => write!(f, "the link to {peer} went down"),
+            Reason::Asked => f.write_str("asked to"),
+            Reason::Transfer(from) => write!(f, "{from} hands over"),
+            Reason::PollWon(granted) => write!(f, "pre-vote won {}", Group(granted)),
+            Reason::PollLost { granted, refused } => {
+                write!(f, "pre-vote lost {}, refused by {}", Group(granted), Group(refused))
+            }
+            Reason::VoteWon(granted) => write!(f, "vote won {}", Group(granted)),
+            Reason::VoteLost { granted, refused } => {
+                write!(f, "vote lost {}, refused by {}", Group(granted), Group(refused))
+            }
+            Reason::HigherTerm(peer) => write!(f, "{peer} is in a later term"),
+            Reason::LeaderHeard(leader) => write!(f, "{leader} leads"),
+            Reason::QuorumLost(heard) => write!(f, "no quorum is heard, only {}", Group(heard)),
+            Reason::DiskStalled => f.write_str("its disk stalls"),
+            Reason::Removed => f.write_str("it is no longer a voter"),
+            Reason::MembershipPending => f.write_str("a committed membership change is not applied yet"),
+            Reason::Alone => f.write_str("it is the only voter"),
+            Reason::Preferred(peer) => write!(f, "{peer} is preferred"),
+            Reason::LeaderForgotten => f.write_str("told to forget the leader"),
+        }
+    }
+}
+
+/// A change of role, term or leader, and why: the log of a protocol.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Transition {
+    /// Who.
+    pub node: NodeId,
+    /// What it was.
+    pub from: Role,
+    /// What it is.
+    pub to: Role,
+    /// In which term.
+    pub term: Term,
+    /// The leader it now follows, if any.
+    pub leader: Option<NodeId>,
+    /// Where its log ends.
+    pub lsn: Lsn,
+    /// Why.
+    pub because: Reason,
+}
+
+impl fmt::Display for Transition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Transition { node, from, to, term, leader, lsn, because } = self;
+        if from == to {
+            write!(f, "{node} stays {to}")?;
+        } else {
+            write!(f, "{node} {from} → {to}")?;
+        }
+        write!(f, "  term {term}  lsn {lsn}")?;
+        if let Some(leader) = leader.filter(|leader| leader != node) {
+            write!(f, "  leader {leader}")?;
+        }
+        write!(f, "  because {because}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transition_says_who_what_when_and_why() {
+        let transition = Transition {
+            node: NodeId(1),
+            from: Role::Candidate,
+            to: Role::Leader,
+            term: Term(4),
+            leader: Some(NodeId(1)),
+            lsn: Lsn::new(3, 17),
+            because: Reason::VoteWon(vec![NodeId(1), NodeId(3)]),
+        };
+        assert_eq!(transition.to_string(), "n1 Candidate → Leader  term 4  lsn 3:17  because vote won {n1 n3}");
+    }
+}
