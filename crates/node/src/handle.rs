@@ -1,0 +1,207 @@
+//! What an application holds of a running node: [`Handle`].
+//!
+//! Cheap to clone; every method may be called from any task. Dropping a future abandons the request: it is forgotten, not
+//! undone.
+
+use bytes::Bytes;
+use hustings_core::{
+    Admin, ClusterId, Lsn, Membership, MembershipChange, NodeId, Outcome, Refusal, Role, StateMachine, Term, Transition,
+};
+use std::sync::Arc;
+use std::time::SystemTime;
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+
+/// A command that was applied, here and at a quorum.
+#[derive(Clone, Debug)]
+pub struct Applied<R> {
+    /// At which place in history.
+    pub lsn: Lsn,
+    /// What the state machine says.
+    pub response: R,
+}
+
+/// A view that may be read.
+#[derive(Clone)]
+pub struct Readable<V> {
+    /// The last entry that the view contains.
+    pub applied: Lsn,
+    /// The state.
+    pub view: V,
+}
+
+/// Why a request has no result.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RequestError {
+    /// *Definitely* not done.
+    #[error("{0}")]
+    Refused(Refusal),
+    /// *Definitely* not done: this node's queue is full.
+    #[error("this node has too many requests waiting; try again later")]
+    QueueFull,
+    /// *Perhaps* done: the leader was lost, or the proposal was too old to be told from a second copy.
+    #[error("the outcome is unknown: the request may or may not have been applied")]
+    Unknown,
+    /// The node has stopped; *perhaps* done.
+    #[error("the node has stopped")]
+    Stopped,
+}
+
+/// A node as it sees itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeStatus {
+    /// Who it is.
+    pub me: NodeId,
+    /// Of which cluster.
+    pub cluster_id: ClusterId,
+    /// The protocol's name.
+    pub protocol: &'static str,
+    /// What it is.
+    pub role: Role,
+    /// The term it is in.
+    pub term: Term,
+    /// Whom it follows (itself when leading).
+    pub leader: Option<NodeId>,
+    /// The end of its log.
+    pub last: Lsn,
+    /// The highest index it knows to be committed.
+    pub commit: u64,
+    /// The last entry that was applied here.
+    pub applied: Lsn,
+    /// The membership in force.
+    pub membership: Arc<Membership>,
+    /// Whether its disk answers.
+    pub is_disk_healthy: bool,
+}
+
+/// A transition, and when this node saw it.
+#[derive(Clone, Debug)]
+pub struct Happening {
+    /// By the wall clock, for people.
+    pub at: SystemTime,
+    /// What happened and why.
+    pub transition: Transition,
+}
+
+/// What the handle asks of the loop.
+pub(crate) enum Call<S: StateMachine> {
+    Propose { payload: Bytes, reply: oneshot::Sender<Result<Applied<S::Response>, RequestError>> },
+    ChangeMembership { change: MembershipChange, reply: oneshot::Sender<Result<Arc<Membership>, RequestError>> },
+    Read { reply: oneshot::Sender<Result<Readable<S::View>, RequestError>> },
+    ReadLocal { reply: oneshot::Sender<Readable<S::View>> },
+    Admin { admin: Admin, reply: oneshot::Sender<Outcome> },
+    Stop { reply: oneshot::Sender<()> },
+}
+
+/// A running node.
+pub struct Handle<S: StateMachine> {
+    pub(crate) calls: mpsc::Sender<Call<S>>,
+    pub(crate) status: watch::Receiver<NodeStatus>,
+    pub(crate) applied: watch::Receiver<u64>,
+    pub(crate) happenings: broadcast::Sender<Happening>,
+}
+
+impl<S: StateMachine> Clone for Handle<S> {
+    fn clone(&self) -> Handle<S> {
+        Handle {
+            calls: self.calls.clone(),
+            status: self.status.clone(),
+            applied: self.applied.clone(),
+            happenings: self.happenings.clone(),
+        }
+    }
+}
+
+impl<S: StateMachine> Handle<S> {
+    /// Replicates a command and applies it; any node may be asked.
+    ///
+    /// Waits as long as it takes: bound it with a timeout of your own. Commands are applied at most once.
+    ///
+    /// # Errors
+    /// [`RequestError::Refused`] and [`RequestError::QueueFull`] mean *definitely* not done, the others *perhaps*.
+    pub async fn propose(&self, payload: Bytes) -> Result<Applied<S::Response>, RequestError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(Call::Propose { payload, reply })?;
+        answer.await.unwrap_or(Err(RequestError::Stopped))
+    }
+
+    /// Changes the membership; the one that resulted comes back once it is in force.
+    ///
+    /// # Errors
+    /// As [`Handle::propose`].
+    pub async fn change_membership(&self, change: MembershipChange) -> Result<Arc<Membership>, RequestError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(Call::ChangeMembership { change, reply })?;
+        answer.await.unwrap_or(Err(RequestError::Stopped))
+    }
+
+    /// A view that contains everything that was acknowledged anywhere before this call (linearizable).
+    ///
+    /// # Errors
+    /// [`RequestError::QueueFull`] and [`RequestError::Stopped`].
+    pub async fn read(&self) -> Result<Readable<S::View>, RequestError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(Call::Read { reply })?;
+        answer.await.unwrap_or(Err(RequestError::Stopped))
+    }
+
+    /// A view of what this node has applied so far (serializable): perhaps stale, always available.
+    ///
+    /// # Errors
+    /// [`RequestError::QueueFull`] and [`RequestError::Stopped`].
+    pub async fn read_local(&self) -> Result<Readable<S::View>, RequestError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(Call::ReadLocal { reply })?;
+        answer.await.map_err(|_| RequestError::Stopped)
+    }
+
+    /// Asks the protocol to campaign, resign, transfer or forget.
+    ///
+    /// # Errors
+    /// What the protocol refuses, or [`RequestError::Unknown`].
+    pub async fn admin(&self, admin: Admin) -> Result<(), RequestError> {
+        let (reply, answer) = oneshot::channel();
+        self.submit(Call::Admin { admin, reply })?;
+        match answer.await {
+            Ok(Outcome::Done) => Ok(()),
+            Ok(Outcome::Refused(refusal)) => Err(RequestError::Refused(refusal)),
+            Ok(Outcome::Unknown) => Err(RequestError::Unknown),
+            Err(_) => Err(RequestError::Stopped),
+        }
+    }
+
+    /// The node as it sees itself now.
+    pub fn status(&self) -> NodeStatus {
+        self.status.borrow().clone()
+    }
+
+    /// Follows the node's status; the latest wins.
+    pub fn status_changes(&self) -> watch::Receiver<NodeStatus> {
+        self.status.clone()
+    }
+
+    /// Follows the index of the last applied entry; the latest wins. Wakes after each batch.
+    pub fn applied_changes(&self) -> watch::Receiver<u64> {
+        self.applied.clone()
+    }
+
+    /// Every transition from now on, with its reason.
+    pub fn happenings(&self) -> broadcast::Receiver<Happening> {
+        self.happenings.subscribe()
+    }
+
+    /// Stops the node: what is durable stays, requests that wait end as [`RequestError::Stopped`].
+    pub async fn stop(&self) {
+        let (reply, answer) = oneshot::channel();
+        if self.calls.send(Call::Stop { reply }).await.is_ok() {
+            // An error means that the loop ended first, which is what was wanted.
+            let _ = answer.await;
+        }
+    }
+
+    fn submit(&self, call: Call<S>) -> Result<(), RequestError> {
+        self.calls.try_send(call).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => RequestError::QueueFull,
+            mpsc::error::TrySendError::Closed(_) => RequestError::Stopped,
+        })
+    }
+}

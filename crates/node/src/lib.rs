@@ -1,0 +1,5 @@
+//! The embeddable host.
+
+pub mod handle;
+
+pub use handle::{Applied, Handle, Happening, NodeStatus, Readable, RequestError};

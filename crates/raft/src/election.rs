@@ -1,0 +1,378 @@
+//! Elections: who asks, who answers, who wins.
+//!
+//! Sources: Raft §5.2, §5.4.1; dissertation §9.6 (PreVote), §4.2.3 (stickiness); rules RV-1 to RV-10 of the protocol notes.
+//!
+//! A death that the kernel reports is acted upon at once: when the link to the leader drops, the survivors campaign in the
+//! order of their rank, a few milliseconds apart, instead of waiting for an election timeout. A voter that refused because it
+//! still heard the leader answers again when its own link to the leader drops:
+//!
+//! ```text
+//!    n1 (leader) ✗        n2: link down ── PreVote ──► n3: "n1 is fresh": refused, remembered
+//!                                                      n3: link down ── granted ──► n2: wins, campaigns for real
+//! ```
+
+use crate::message::{Message, VoteReply, VoteRequest};
+use crate::raft::{Part, Raft, Timer};
+use hustings_core::quorum::Verdict;
+use hustings_core::tally::Vote;
+use hustings_core::{Effects, NodeId, Outcome, Priority, Promise, Reason, Record, Refusal, RestsOn, Tally, Ticket};
+use std::time::Duration;
+
+/// Between two ranks' campaigns after a link-down: longer than the election itself, so that the first usually ends it.
+const RANK_STEP: Duration = Duration::from_millis(4);
+
+/// Campaigns after a link-down that follow each other quickly; then the usual pace, so that a node with one broken link
+/// does not ask for ever at full speed.
+const EAGER_CAMPAIGNS: u8 = 5;
+
+/// How to campaign.
+pub(crate) struct Campaign {
+    because: Reason,
+    asks_first: bool,
+    is_transfer: bool,
+}
+
+impl Campaign {
+    /// Asks whether votes would be given, then asks for them.
+    pub(crate) fn polite(because: Reason) -> Campaign {
+        Campaign { because, asks_first: true, is_transfer: false }
+    }
+
+    /// Asks for votes.
+    pub(crate) fn for_real(because: Reason) -> Campaign {
+        Campaign { because, asks_first: false, is_transfer: false }
+    }
+
+    /// Asks for votes in the name of the present leader.
+    pub(crate) fn transfer(because: Reason) -> Campaign {
+        Campaign { because, asks_first: false, is_transfer: true }
+    }
+}
+
+impl Raft {
+    // --- When to ask. --------------------------------------------------------------------------------------------
+
+    /// An election timeout from now.
+    pub(crate) fn arm_election(&mut self, out: &mut Effects<Raft>) {
+        out.set_timer(Timer::Election, self.timing.election());
+    }
+
+    pub(crate) fn on_election_alarm(&mut self, out: &mut Effects<Raft>) {
+        assert!(!matches!(self.part, Part::Leader(_)), "a leader's election alarm is cancelled");
+        if self.may_campaign() {
+            self.campaign(Campaign::polite(Reason::ElectionTimeout), out);
+            return;
+        }
+        // A learner, a witness of its own removal or a node with a stalled disk: it only notes that nobody leads.
+        if self.leader.take().is_some() {
+            self.is_leader_fresh = false;
+            self.announce(self.role(), Reason::ElectionTimeout, out);
+        }
+        self.arm_election(out);
+    }
+
+    /// The leader's process or machine is gone, or this one link is: ask the others, soon.
+    pub(crate) fn on_leader_link_down(&mut self, leader: NodeId, out: &mut Effects<Raft>) {
+        self.leader = None;
+        self.is_leader_fresh = false;
+        self.eager_campaigns = EAGER_CAMPAIGNS;
+        self.announce(self.role(), Reason::LinkDown(leader), out);
+        for (from, request) in std::mem::take(&mut self.refused_while_fresh) {
+            self.on_pre_vote(from, request, out);
+        }
+        let start = RANK_STEP * self.rank_without(leader);
+        out.set_timer(Timer::Election, start..=start + RANK_STEP / 4);
+    }
+
+    /// A voter is out of reach: if it was the last whose answer was awaited, the next campaign need not wait for it.
+    pub(crate) fn on_voter_link_down(&mut self, out: &mut Effects<Raft>) {
+        if matches!(self.part, Part::PreCandidate { .. } | Part::Candidate { .. }) {
+            self.hasten_if_all_answered(out);
+        }
+    }
+
+    /// This node's place among the voters that are left; preferred ones go first.
+    fn rank_without(&self, dead: NodeId) -> u32 {
+        if self.priority == Priority::Preferred {
+            return 0;
+        }
+        let before = self.membership.all_voters().filter(|voter| *voter != dead && *voter < self.me).count();
+        u32::try_from(before).expect("clusters are small")
+    }
+
+    pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Raft>) {
+        if matches!(self.part, Part::Leader(_)) {
+            return out.reply(ticket, Outcome::Done);
+        }
+        if !self.may_campaign() {
+            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+        }
+        self.campaign(Campaign::polite(Reason::Asked), out);
+        out.reply(ticket, Outcome::Done);
+    }
+
+    /// The leader hands over (RV-7). Candidates are on their way already; others may not lead.
+    pub(crate) fn on_timeout_now(&mut self, from: NodeId, out: &mut Effects<Raft>) {
+        if matches!(self.part, Part::Follower) && self.may_campaign() {
+            self.campaign(Campaign::transfer(Reason::Transfer(from)), out);
+        }
+    }
+
+    // --- Asking. -------------------------------------------------------------------------------------------------
+
+    pub(crate) fn campaign(&mut self, campaign: Campaign, out: &mut Effects<Raft>) {
+        assert!(self.may_campaign(), "{} may not campaign", self.me);
+        if campaign.asks_first && self.options.pre_vote && !self.is_alone() {
+            self.become_pre_candidate(campaign.because, out);
+        } else {
+            self.become_candidate(campaign, out);
+        }
+    }
+
+    /// Nothing is promised and no term is raised: a node that cannot win disturbs nobody.
+    fn become_pre_candidate(&mut self, because: Reason, out: &mut Effects<Raft>) {
+        let from = self.role();
+        let mut tally = Tally::new();
+        tally.record(self.me, Vote::Granted, &self.membership);
+        self.leave_part(out);
+        self.part = Part::PreCandidate { tally };
+        self.leader = None;
+        self.is_leader_fresh = false;
+        self.announce(from, because, out);
+        self.arm_next_campaign(out);
+        let request = self.request(Asks::First);
+        for voter in self.other_voters() {
+            // Rests on nothing: a pre-vote is a question, not a promise.
+            out.send_resting_on(RestsOn::Nothing, voter, Message::PreVote(request.clone()));
+        }
+        self.settle_pre_vote(out);
+    }
+
+    fn become_candidate(&mut self, campaign: Campaign, out: &mut Effects<Raft>) {
+        let from = self.role();
+        self.leave_part(out);
+        self.part = Part::Candidate { tally: Tally::new() };
+        self.leader = None;
+        self.is_leader_fresh = false;
+        self.enter_term(self.promise.term.next(), Some(self.me), out);
+        self.announce(from, campaign.because, out);
+        self.arm_next_campaign(out);
+        let request = self.request(if campaign.is_transfer { Asks::InTheLeadersName } else { Asks::ForReal });
+        // These rest on the promise *and* on the log they boast of: after a crash this node may hold less than it said.
+        for voter in self.other_voters() {
+            out.send(voter, Message::Vote(request.clone()));
+        }
+        out.send(self.me, self.own_vote());
+    }
+
+    fn request(&self, asks: Asks) -> VoteRequest {
+        let term = if asks == Asks::First { self.promise.term.next() } else { self.promise.term };
+        VoteRequest {
+            term,
+            last: self.log.last(),
+            commit: self.committed(),
+            priority: self.priority,
+            is_transfer: asks == Asks::InTheLeadersName,
+        }
+    }
+
+    fn other_voters(&self) -> Vec<NodeId> {
+        self.membership.all_voters().filter(|voter| *voter != self.me).collect()
+    }
+
+    fn arm_next_campaign(&mut self, out: &mut Effects<Raft>) {
+        out.set_timer(Timer::Election, self.timing.election());
+    }
+
+    /// All who can answer have answered and that was not enough: after a link-down the next try comes soon.
+    fn hasten_if_all_answered(&mut self, out: &mut Effects<Raft>) {
+        let (Part::PreCandidate { tally } | Part::Candidate { tally }) = &self.part else { return };
+        let awaits = |voter: NodeId| voter != self.me && !self.links_down.contains(&voter) && !tally.has_answer(voter);
+        if self.eager_campaigns == 0 || self.membership.all_voters().any(awaits) {
+            return;
+        }
+        self.eager_campaigns -= 1;
+        out.set_timer(Timer::Election, self.timing.heartbeat / 2..=self.timing.heartbeat * 3 / 2);
+    }
+
+    // --- Answering. ----------------------------------------------------------------------------------------------
+
+    /// Whether this node hears its leader and nobody may disturb it (RV-3); the leader itself may, by a hand-over.
+    pub(crate) fn is_sticky_to(&self, _candidate: NodeId, request: &VoteRequest) -> bool {
+        let hears_leader = matches!(self.part, Part::Leader(_)) || (self.leader.is_some() && self.is_leader_fresh);
+        self.options.check_quorum && hears_leader && !request.is_transfer && request.term > self.promise.term
+    }
+
+    /// Refused without taking over the term: a rejoining or removed node disturbs nobody (RLV-1, RLV-2).
+    pub(crate) fn refuse_while_fresh(&mut self, from: NodeId, request: &VoteRequest, out: &mut Effects<Raft>) {
+        self.refuse_vote(from, request, out);
+    }
+
+    pub(crate) fn refuse_vote(&mut self, from: NodeId, request: &VoteRequest, out: &mut Effects<Raft>) {
+        let reply = self.reply_to(request, Vote::Refused);
+        out.send_resting_on(RestsOn::Nothing, from, Message::VoteReply(reply));
+    }
+
+    /// Grants carry the term of the campaign, refusals the voter's own (RV-5).
+    fn reply_to(&self, request: &VoteRequest, vote: Vote) -> VoteReply {
+        let is_granted = vote == Vote::Granted;
+        let term = if is_granted { request.term } else { self.promise.term };
+        VoteReply { term, campaign: request.term, is_granted, commit: self.committed() }
+    }
+
+    /// Whether the candidate's history and standing would do (RV-4, RV-10; Raft §5.4.1).
+    fn is_worthy(&self, request: &VoteRequest) -> bool {
+        let is_up_to_date = request.last >= self.log.last();
+        let is_wanted =
+            request.is_transfer || request.last.index > self.log.last().index || request.priority >= self.standing();
+        is_up_to_date && is_wanted
+    }
+
+    /// The priority by which others are measured: one who may not lead asks nobody to stand back.
+    fn standing(&self) -> Priority {
+        if self.may_campaign() { self.priority } else { Priority::Never }
+    }
+
+    pub(crate) fn on_pre_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
+        self.learn_commit(request.commit, out);
+        let sticks = self.is_sticky_to(from, &request);
+        if sticks && !matches!(self.part, Part::Leader(_)) {
+            self.refused_while_fresh.insert(from, request.clone());
+        }
+        let vote = if !sticks && request.term > self.promise.term && self.is_worthy(&request) {
+            Vote::Granted
+        } else {
+            Vote::Refused
+        };
+        out.send_resting_on(RestsOn::Nothing, from, Message::PreVoteReply(self.reply_to(&request, vote)));
+    }
+
+    pub(crate) fn on_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
+        assert_eq!(request.term, self.promise.term, "the dispatcher brought this node into the candidate's term");
+        self.learn_commit(request.commit, out);
+        let is_free = match self.promise.vote {
+            Some(candidate) => candidate == from,
+            None => self.leader.is_none(),
+        };
+        if !is_free || !self.is_worthy(&request) {
+            return self.refuse_vote(from, &request, out);
+        }
+        if self.promise.vote.is_none() {
+            self.promise = Promise::vote(self.promise.term, from);
+            out.persist(Record::Promise(self.promise));
+        }
+        // A vote that was given before is repeated; it rests on its promise like the first time (EL-01).
+        out.send_resting_on(RestsOn::Promise, from, Message::VoteReply(self.reply_to(&request, Vote::Granted)));
+        self.arm_election(out);
+    }
+
+    // --- Counting. -----------------------------------------------------------------------------------------------
+
+    pub(crate) fn on_pre_vote_reply(&mut self, from: NodeId, reply: VoteReply, out: &mut Effects<Raft>) {
+        if !reply.is_granted && reply.term > self.promise.term {
+            return self.become_follower(reply.term, None, Reason::HigherTerm(from), out);
+        }
+        let membership = self.membership.clone();
+        let Part::PreCandidate { tally } = &mut self.part else { return };
+        if reply.campaign != self.promise.term.next() {
+            return;
+        }
+        // A voter that refused while it still heard the leader may answer again.
+        if reply.is_granted {
+            tally.forget_refusal(from);
+        }
+        tally.record(from, vote_of(&reply), &membership);
+        if !reply.is_granted {
+            self.learn_commit(reply.commit, out);
+        }
+        self.settle_pre_vote(out);
+    }
+
+    fn settle_pre_vote(&mut self, out: &mut Effects<Raft>) {
+        let Part::PreCandidate { tally } = &self.part else { return };
+        match tally.verdict(&self.membership) {
+            Verdict::Won => {
+                let because = Reason::PollWon(tally.granted());
+                self.campaign(Campaign::for_real(because), out);
+            }
+            Verdict::Lost => {
+                let because = Reason::PollLost { granted: tally.granted(), refused: tally.refused() };
+                self.give_up(because, out);
+            }
+            Verdict::Pending => self.hasten_if_all_answered(out),
+        }
+    }
+
+    pub(crate) fn on_vote_reply(&mut self, from: NodeId, reply: VoteReply, out: &mut Effects<Raft>) {
+        if reply.term > self.promise.term {
+            return self.become_follower(reply.term, None, Reason::HigherTerm(from), out);
+        }
+        let membership = self.membership.clone();
+        let Part::Candidate { tally } = &mut self.part else { return };
+        if reply.campaign != self.promise.term {
+            return;
+        }
+        if reply.is_granted {
+            tally.forget_refusal(from);
+        }
+        tally.record(from, vote_of(&reply), &membership);
+        if !reply.is_granted {
+            self.learn_commit(reply.commit, out);
+        }
+        let Part::Candidate { tally } = &self.part else { return };
+        match tally.verdict(&self.membership) {
+            Verdict::Won => {
+                let because = Reason::VoteWon(tally.granted());
+                self.become_leader(because, out);
+            }
+            Verdict::Lost => {
+                let because = Reason::VoteLost { granted: tally.granted(), refused: tally.refused() };
+                self.give_up(because, out);
+            }
+            Verdict::Pending => self.hasten_if_all_answered(out),
+        }
+    }
+
+    /// A quorum of refusals: wait for someone else, or for another try (RV-6). The term stays.
+    fn give_up(&mut self, because: Reason, out: &mut Effects<Raft>) {
+        let from = self.role();
+        let is_eager = self.eager_campaigns > 0;
+        self.leave_part(out);
+        self.part = Part::Follower;
+        self.announce(from, because, out);
+        if is_eager {
+            self.eager_campaigns -= 1;
+            out.set_timer(Timer::Election, self.timing.heartbeat / 2..=self.timing.heartbeat * 3 / 2);
+        } else {
+            self.arm_election(out);
+        }
+    }
+
+    // --- Commit knowledge spreads with votes (RV-9). -------------------------------------------------------------
+
+    /// A non-leader whose log has the committed place fast-forwards; a candidate that thereby learns of a change of
+    /// membership steps back, since it asked the wrong voters.
+    fn learn_commit(&mut self, commit: hustings_core::Lsn, out: &mut Effects<Raft>) {
+        let leads = matches!(self.part, Part::Leader(_));
+        if leads || commit.index <= self.commit || !self.log.has(commit) || self.installing.is_some() {
+            return;
+        }
+        let before = self.membership.clone();
+        self.apply_through(commit.index, out);
+        if self.membership != before && !matches!(self.part, Part::Follower) {
+            self.become_follower(self.promise.term, None, Reason::MembershipPending, out);
+        }
+    }
+}
+
+fn vote_of(reply: &VoteReply) -> Vote {
+    if reply.is_granted { Vote::Granted } else { Vote::Refused }
+}
+
+/// In whose name votes are asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asks {
+    First,
+    ForReal,
+    InTheLeadersName,
+}

@@ -1,0 +1,529 @@
+//! The value: [`Raft`], its state, its one dispatcher, and the moves between roles.
+//!
+//! ```text
+//!                 alarm, link down            pre-vote won               vote won
+//!    ┌────────► Follower ───────────► PreCandidate ─────────► Candidate ─────────► Leader
+//!    │             ▲                      │                      │                   │
+//!    │             └──── refused, or a leader or later term ─────┴──── later term, ──┘
+//!    └── born, with its promise and log                         no quorum, handed over
+//! ```
+//!
+//! The dispatcher checks terms (RT-1, RT-2), then calls one leaf per message; leaves do not look at terms again.
+//! What to read next: [`crate::election`].
+
+use crate::election::Campaign;
+use crate::message::{Message, VoteReply};
+use crate::progress::Progress;
+use crate::read::Reads;
+use crate::transfer::Transfer;
+use hustings_core::protocol::{DiskHealth, LinkState};
+use hustings_core::{
+    Admin, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId,
+    Outcome, Priority, Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Tally,
+    Term, Ticket, Timing, Transition,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Raft's switches.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Options {
+    /// Ask before disturbing (dissertation §9.6).
+    pub pre_vote: bool,
+    /// A leader that hears no quorum for an election timeout steps down, and voters that hear their leader refuse others
+    /// (RQ-1, RV-3). PreVote needs it beside it.
+    pub check_quorum: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { pre_vote: true, check_quorum: true }
+    }
+}
+
+/// The alarms that Raft sets.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timer {
+    /// Nobody was heard: campaign.
+    Election,
+    /// The leader was last heard exactly the shortest election timeout ago: stickiness ends (RV-3).
+    Stickiness,
+    /// The leader speaks.
+    Heartbeat,
+    /// The leader counts whom it heard (RQ-1).
+    QuorumCheck,
+    /// A hand-over took too long (RX-3).
+    Transfer,
+}
+
+/// What only a leader knows.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Leader {
+    pub(crate) progress: BTreeMap<NodeId, Progress>,
+    pub(crate) reads: Reads,
+    pub(crate) transfer: Option<Transfer>,
+    /// The last index that may hold a change of membership: no other starts before it is applied (RM-2).
+    pub(crate) pending_change: u64,
+    /// The index of this leader's first entry: reads and changes wait for its commit (RM-1, RR-1).
+    pub(crate) first_own: u64,
+    /// The bytes of proposals beyond the commit (RF-1).
+    pub(crate) uncommitted_bytes: usize,
+}
+
+/// The role, with the state that only it has.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Part {
+    Follower,
+    PreCandidate { tally: Tally },
+    Candidate { tally: Tally },
+    Leader(Box<Leader>),
+}
+
+/// A Raft node as a plain value.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Raft {
+    pub(crate) me: NodeId,
+    pub(crate) timing: Timing,
+    pub(crate) priority: Priority,
+    pub(crate) limits: Limits,
+    pub(crate) options: Options,
+    pub(crate) promise: Promise,
+    pub(crate) log: Log,
+    pub(crate) commit: u64,
+    pub(crate) snapshot: Option<SnapshotReference>,
+    pub(crate) membership: Arc<Membership>,
+    pub(crate) part: Part,
+    pub(crate) leader: Option<NodeId>,
+    /// Whether the leader was heard within the shortest election timeout.
+    pub(crate) is_leader_fresh: bool,
+    /// Peers whose connection is known to be gone.
+    pub(crate) links_down: BTreeSet<NodeId>,
+    /// Who was refused a pre-vote only because the leader was fresh: they get another answer when its link drops.
+    pub(crate) refused_while_fresh: BTreeMap<NodeId, crate::message::VoteRequest>,
+    /// Campaigns left that follow each other after a short jitter instead of an election timeout, after a link-down.
+    pub(crate) eager_campaigns: u8,
+    /// The snapshot that is being fetched or installed: no campaign, no new one (RS-2).
+    pub(crate) installing: Option<SnapshotReference>,
+    /// Who waits to hear how a hand-over ended.
+    pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
+    pub(crate) is_disk_stalled: bool,
+}
+
+impl Protocol for Raft {
+    type Message = Message;
+    type Timer = Timer;
+    type Options = Options;
+
+    const NAME: &'static str = "raft";
+    const LINKS: Links = Links::Any;
+    const SYMMETRIC: bool = false;
+
+    fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<Raft>) -> Raft {
+        let Cluster { me, membership, timing, priority, limits } = cluster;
+        let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
+        let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
+        let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
+        let mut log = Log::after(base);
+        entries.into_values().for_each(|entry| log.append(entry));
+        let mut raft = Raft {
+            me,
+            timing,
+            priority,
+            limits,
+            options,
+            promise,
+            log,
+            commit: base.index,
+            snapshot,
+            membership,
+            part: Part::Follower,
+            leader: None,
+            is_leader_fresh: false,
+            links_down: BTreeSet::new(),
+            refused_while_fresh: BTreeMap::new(),
+            eager_campaigns: 0,
+            installing: None,
+            transfer_ticket: None,
+            is_disk_stalled: false,
+        };
+        raft.announce(Role::Follower, Reason::Started, out);
+        // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force (RH-9).
+        let recorded = committed.index.min(raft.log.last().index);
+        raft.apply_through(recorded, out);
+        raft.arm_election(out);
+        if raft.is_alone() {
+            raft.campaign(Campaign::for_real(Reason::Alone), out);
+        }
+        raft
+    }
+
+    fn step(&mut self, input: Input<Raft>, out: &mut Effects<Raft>) {
+        match input {
+            Input::Message { from, message } if from == self.me => self.on_own_message(message, out),
+            Input::Message { from, message } => self.on_message(from, message, out),
+            Input::Alarm(Timer::Election) => self.on_election_alarm(out),
+            Input::Alarm(Timer::Stickiness) => self.is_leader_fresh = false,
+            Input::Alarm(Timer::Heartbeat) => self.on_heartbeat_alarm(out),
+            Input::Alarm(Timer::QuorumCheck) => self.on_quorum_check(out),
+            Input::Alarm(Timer::Transfer) => self.on_transfer_alarm(out),
+            Input::Link { peer, state: LinkState::Up } => self.on_link_up(peer, out),
+            Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
+            Input::Propose(proposals) => self.on_propose(proposals, out),
+            Input::Read { ticket } => self.on_read(ticket, out),
+            Input::Compact(reference) => self.on_compact(reference, out),
+            Input::SnapshotReady(reference) => self.on_snapshot_ready(reference, out),
+            Input::SnapshotFailed(reference) => self.on_snapshot_failed(reference, out),
+            Input::SnapshotInstalled(lsn) => self.on_snapshot_installed(lsn),
+            Input::Admin { ticket, request: Admin::Campaign } => self.on_asked_to_campaign(ticket, out),
+            Input::Admin { ticket, request: Admin::Resign } => self.on_asked_to_resign(ticket, out),
+            Input::Admin { ticket, request: Admin::Transfer(to) } => self.on_asked_to_transfer(ticket, to, out),
+            Input::Admin { ticket, request: Admin::ForgetLeader } => self.on_asked_to_forget(ticket, out),
+            Input::Retime(timing) => self.timing = timing,
+            Input::Health(DiskHealth::Stalled) => self.on_disk_stalled(out),
+            Input::Health(DiskHealth::Recovered) => self.is_disk_stalled = false,
+        }
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            role: self.role(),
+            term: self.promise.term,
+            leader: self.leader,
+            last: self.log.last(),
+            commit: self.commit,
+            first_index: self.log.first_index(),
+            membership: self.membership.clone(),
+        }
+    }
+
+    fn assert_invariants(&self) {
+        assert!(self.log.base().index <= self.commit, "only what is committed is compacted");
+        assert!(self.commit <= self.log.last().index, "what is committed is in the log");
+        assert!(self.log.last().term <= self.promise.term, "no entry is of a term beyond the promise");
+        match &self.part {
+            Part::Leader(leader) => {
+                assert_eq!(self.leader, Some(self.me), "a leader follows itself");
+                assert!(self.log.last().term == self.promise.term, "a leader's log ends in its own term (RV-8)");
+                leader.progress.values().for_each(Progress::assert_invariants);
+                assert!(
+                    leader.progress.values().all(|peer| peer.matched <= self.log.last().index),
+                    "nobody matches beyond the leader's log (RI-12)"
+                );
+            }
+            Part::Candidate { .. } => {
+                assert_eq!(self.promise.vote, Some(self.me), "a candidate votes for itself");
+                assert_eq!(self.leader, None, "a candidate follows nobody");
+            }
+            Part::PreCandidate { .. } => assert_eq!(self.leader, None, "a pre-candidate follows nobody"),
+            Part::Follower => assert_ne!(self.leader, Some(self.me), "only a leader leads"),
+        }
+    }
+}
+
+impl Raft {
+    // --- Questions. ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn role(&self) -> Role {
+        match self.part {
+            Part::Follower => Role::Follower,
+            Part::PreCandidate { .. } => Role::PreCandidate,
+            Part::Candidate { .. } => Role::Candidate,
+            Part::Leader(_) => Role::Leader,
+        }
+    }
+
+    /// The log, for inspection.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The term and vote, for inspection.
+    pub fn promise(&self) -> Promise {
+        self.promise
+    }
+
+    /// What this node, as leader, knows of `peer`.
+    pub fn progress_of(&self, peer: NodeId) -> Option<&Progress> {
+        match &self.part {
+            Part::Leader(leader) => leader.progress.get(&peer),
+            _ => None,
+        }
+    }
+
+    /// The place of the commit.
+    pub(crate) fn committed(&self) -> Lsn {
+        let term = self.log.term_at(self.commit).expect("the commit is at or above the compaction point");
+        Lsn { term, index: self.commit }
+    }
+
+    /// Whether this node is the only one to ask.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.membership.is_voter(self.me) && self.membership.all_voters().count() == 1
+    }
+
+    /// Whether this node may campaign (RV-1): a voter, willing, able to write, with a complete state machine.
+    pub(crate) fn may_campaign(&self) -> bool {
+        self.membership.is_voter(self.me)
+            && self.priority != Priority::Never
+            && self.installing.is_none()
+            && !self.is_disk_stalled
+            && !matches!(self.part, Part::Leader(_))
+    }
+
+    // --- Terms: RT-1 to RT-5. ------------------------------------------------------------------------------------
+
+    /// What the node says to itself once a record is durable; from an earlier term or role it means nothing (RH-19).
+    fn on_own_message(&mut self, message: Message, out: &mut Effects<Raft>) {
+        if message.term() != self.promise.term {
+            return;
+        }
+        match message {
+            Message::VoteReply(reply) => self.on_vote_reply(self.me, reply, out),
+            Message::Matched { index, .. } => self.on_matched(self.me, index, out),
+            other => unreachable!("a node never says {other:?} to itself"),
+        }
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Raft>) {
+        let term = message.term();
+        if !self.promise.term.may_follow(term) {
+            return;
+        }
+        match message {
+            Message::PreVote(request) => return self.on_pre_vote(from, request, out),
+            Message::PreVoteReply(reply) => return self.on_pre_vote_reply(from, reply, out),
+            Message::Vote(request) if self.is_sticky_to(from, &request) => {
+                return self.refuse_while_fresh(from, &request, out);
+            }
+            // A voter that sticks to its leader refuses in its own, lower term: the refusal still counts.
+            Message::VoteReply(reply) => return self.on_vote_reply(from, reply, out),
+            message if term < self.promise.term => return self.on_older_term(from, message, out),
+            _ => {}
+        }
+        if term > self.promise.term {
+            let leader = message.is_from_leader().then_some(from);
+            self.become_follower(term, leader, Reason::HigherTerm(from), out);
+        } else if message.is_from_leader() {
+            assert!(
+                !matches!(self.part, Part::Leader(_)),
+                "two leaders in term {term}: {from} and {}: the log can no longer be trusted",
+                self.me
+            );
+            self.follow(from, out);
+        }
+        match message {
+            Message::Vote(request) => self.on_vote(from, request, out),
+            Message::Append { previous, entries, commit, .. } => self.on_append(from, previous, entries, commit, out),
+            Message::Matched { index, .. } => self.on_matched(from, index, out),
+            Message::Rejected { index, hint_index, hint_term, .. } => {
+                self.on_rejected(from, index, hint_index, hint_term, out)
+            }
+            Message::Commit { index, .. } => self.on_commit(index, out),
+            Message::Heartbeat { commit, position, .. } => self.on_heartbeat(from, commit, position, out),
+            Message::HeartbeatReply { position, priority, is_installing, .. } => {
+                self.on_heartbeat_reply(from, position, priority, is_installing, out)
+            }
+            Message::Snapshot { reference, .. } => self.on_snapshot(from, reference, out),
+            Message::SnapshotFailed { lsn, .. } => self.on_snapshot_refused(from, lsn, out),
+            Message::TimeoutNow { .. } => self.on_timeout_now(from, out),
+            Message::PreVote(_) | Message::PreVoteReply(_) | Message::VoteReply(_) => {
+                unreachable!("answered above, whatever their term")
+            }
+        }
+    }
+
+    /// An older term (RT-2): a deposed leader, or one that a node in a later term cannot follow, learns the later term.
+    fn on_older_term(&mut self, from: NodeId, message: Message, out: &mut Effects<Raft>) {
+        let term = self.promise.term;
+        match message {
+            Message::Append { .. } | Message::Heartbeat { .. } | Message::Snapshot { .. } | Message::Commit { .. } => {
+                let reply = Message::Rejected { term, index: 0, hint_index: 0, hint_term: None };
+                out.send_resting_on(RestsOn::Nothing, from, reply);
+            }
+            Message::Vote(request) => self.refuse_vote(from, &request, out),
+            _ => {}
+        }
+    }
+
+    // --- Moves. --------------------------------------------------------------------------------------------------
+
+    /// The only way into a later term: it is recorded at once, and the vote in it is free (RT-3).
+    pub(crate) fn enter_term(&mut self, term: Term, vote: Option<NodeId>, out: &mut Effects<Raft>) {
+        assert!(term > self.promise.term, "terms only grow");
+        self.promise = Promise { term, vote };
+        self.refused_while_fresh.clear();
+        out.persist(Record::Promise(self.promise));
+    }
+
+    /// Follows `leader`, or waits for one, in `term`.
+    pub(crate) fn become_follower(
+        &mut self,
+        term: Term,
+        leader: Option<NodeId>,
+        because: Reason,
+        out: &mut Effects<Raft>,
+    ) {
+        let from = self.role();
+        if term > self.promise.term {
+            self.enter_term(term, None, out);
+        }
+        self.leave_part(out);
+        self.part = Part::Follower;
+        self.leader = leader;
+        self.announce(from, because, out);
+        self.end_transfer(out);
+        if leader.is_some() {
+            self.hear_leader(out);
+        } else {
+            self.is_leader_fresh = false;
+            self.arm_election(out);
+        }
+    }
+
+    /// A leader of this term spoke (RT-5): candidates give up, followers remember it and wait on.
+    fn follow(&mut self, leader: NodeId, out: &mut Effects<Raft>) {
+        if self.leader == Some(leader) && matches!(self.part, Part::Follower) {
+            self.hear_leader(out);
+        } else {
+            self.become_follower(self.promise.term, Some(leader), Reason::LeaderHeard(leader), out);
+        }
+    }
+
+    fn hear_leader(&mut self, out: &mut Effects<Raft>) {
+        self.eager_campaigns = 0;
+        self.refused_while_fresh.clear();
+        self.is_leader_fresh = true;
+        out.set_timer(Timer::Stickiness, self.timing.election_min..=self.timing.election_min);
+        self.arm_election(out);
+    }
+
+    /// Drops what only the present role has, and tells those who wait for it (RT-3).
+    pub(crate) fn leave_part(&mut self, out: &mut Effects<Raft>) {
+        let Part::Leader(leader) = std::mem::replace(&mut self.part, Part::Follower) else { return };
+        out.cancel_timer(Timer::Heartbeat);
+        out.cancel_timer(Timer::QuorumCheck);
+        if leader.transfer.is_some() {
+            out.cancel_timer(Timer::Transfer);
+        }
+        for ticket in leader.reads.into_tickets() {
+            out.refuse(ticket, Refusal::NotLeader(None));
+        }
+    }
+
+    /// Won (RV-8): an own, blank entry, because nothing older commits by counting.
+    pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Raft>) {
+        assert!(matches!(self.part, Part::Candidate { .. }), "only a candidate becomes leader (RT-4)");
+        let from = self.role();
+        let last = self.log.last();
+        assert!(last.term < self.promise.term, "no entry of a term is written before its leader is elected");
+        let mut progress: BTreeMap<NodeId, Progress> =
+            self.membership.everyone().map(|peer| (peer, Progress::new(last.index))).collect();
+        if let Some(own) = progress.get_mut(&self.me) {
+            own.become_replicate();
+        }
+        self.part = Part::Leader(Box::new(Leader {
+            progress,
+            reads: Reads::default(),
+            transfer: None,
+            pending_change: last.index,
+            first_own: last.index + 1,
+            uncommitted_bytes: 0,
+        }));
+        self.leader = Some(self.me);
+        self.eager_campaigns = 0;
+        self.announce(from, because, out);
+        out.cancel_timer(Timer::Election);
+        out.cancel_timer(Timer::Stickiness);
+        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
+        self.append_own(Entry::blank(Lsn { term: self.promise.term, index: last.index + 1 }), out);
+        self.count_own_log(out);
+        self.replicate(out);
+    }
+
+    pub(crate) fn announce(&self, from: Role, because: Reason, out: &mut Effects<Raft>) {
+        out.announce(Transition {
+            node: self.me,
+            from,
+            to: self.role(),
+            term: self.promise.term,
+            leader: self.leader,
+            lsn: self.log.last(),
+            because,
+        });
+    }
+
+    // --- Commit, the same for leaders and followers. -------------------------------------------------------------
+
+    /// Everything through `index` is committed: it is applied, in order; a membership among it takes effect (RM-1).
+    pub(crate) fn apply_through(&mut self, index: u64, out: &mut Effects<Raft>) {
+        if index <= self.commit {
+            return;
+        }
+        assert!(index <= self.log.last().index, "a commit beyond the log: a majority holds what this node lost");
+        let first = self.commit + 1;
+        self.commit = index;
+        // Before any later entry, so that a follower which holds a second change knows that the first is in force (RM-3).
+        out.persist(Record::Committed(self.committed()));
+        for index in first..=index {
+            let entry = self.log.entry(index).expect("entries above the compaction point are held").clone();
+            if entry.kind == EntryKind::Membership {
+                self.apply_membership(&entry, out);
+            }
+            out.apply(entry);
+        }
+    }
+
+    /// A vote on its way to this node itself: counted once the promise is durable.
+    pub(crate) fn own_vote(&self) -> Message {
+        let (term, campaign) = (self.promise.term, self.promise.term);
+        Message::VoteReply(VoteReply { term, campaign, is_granted: true, commit: self.committed() })
+    }
+
+    fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
+        self.links_down.remove(&peer);
+        if let Part::Leader(leader) = &mut self.part
+            && leader.progress.contains_key(&peer)
+        {
+            // A node that comes back learns at once whom to follow (BlazingMQ rule 27).
+            self.send_heartbeat_to(peer, out);
+        }
+    }
+
+    fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
+        self.links_down.insert(peer);
+        match &mut self.part {
+            Part::Leader(leader) => {
+                if let Some(progress) = leader.progress.get_mut(&peer) {
+                    // What was in flight is lost (RA-9).
+                    progress.become_probe(progress.matched + 1);
+                }
+            }
+            _ if self.leader == Some(peer) => self.on_leader_link_down(peer, out),
+            _ => self.on_voter_link_down(out),
+        }
+    }
+
+    /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
+    fn on_disk_stalled(&mut self, out: &mut Effects<Raft>) {
+        self.is_disk_stalled = true;
+        if matches!(self.part, Part::Leader(_)) {
+            self.hand_over_and_follow(Reason::DiskStalled, out);
+        }
+    }
+
+    fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Raft>) {
+        // On leaders and candidates it changes nothing (RQ-2).
+        if matches!(self.part, Part::Follower) && self.leader.is_some() {
+            self.leader = None;
+            self.is_leader_fresh = false;
+            self.announce(Role::Follower, Reason::LeaderForgotten, out);
+        }
+        out.reply(ticket, Outcome::Done);
+    }
+
+    pub(crate) fn reconfigure(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Raft>) {
+        self.membership = membership.clone();
+        out.push(Effect::Reconfigure { membership, index });
+    }
+}
