@@ -8,8 +8,8 @@
 //! - A field with its default value is left out of the answer. On input `null` is the default, too.
 //! - An unknown field is ignored, an empty body is an empty message, and what follows the first value is not looked at.
 //!
-//! Deviation: we also take URL-safe and unpadded base64, and a whole number written `5.0`, all of which etcd refuses;
-//! a field given twice is refused, of which etcd takes the last.
+//! Deviation: we also take URL-safe and unpadded base64, which etcd refuses;
+//! a field given twice is refused, of which etcd takes the last, and so is a `null` in a list.
 //! What this module does not do: routes, and the framing of streams. They are the server's.
 
 use serde::de::DeserializeOwned;

@@ -108,6 +108,8 @@ fn nonsense_is_refused_with_a_reason() {
         r#"{"key":5}"#,
         r#"{"key":"*"}"#,
         r#"{"limit":"many"}"#,
+        r#"{"limit":5.0}"#,
+        r#"{"limit":1e1}"#,
         r#"{"sort_order":"BOGUS"}"#,
         r#"{"key":5,"revision":null}"#,
     ] {
@@ -115,6 +117,15 @@ fn nonsense_is_refused_with_a_reason() {
         assert_eq!(refusal.code(), Code::InvalidArgument, "{body}");
         assert!(!refusal.message().is_empty(), "{body}");
     }
+}
+
+/// Goal: the deviations that the module names are the true ones.
+#[test]
+fn a_little_more_is_taken_than_etcd_takes_and_a_doubled_field_is_not() {
+    assert_eq!(read::<PutRequest>(r#"{"key":"_-8="}"#).key, &[0xff, 0xef][..]);
+    assert_eq!(read::<PutRequest>(r#"{"key":"Zm8"}"#).key, "fo");
+    assert!(json::decode::<PutRequest>(br#"{"key":"Zm9v","key":"Zm8="}"#).is_err());
+    assert!(json::decode::<TxnRequest>(br#"{"success":[null]}"#).is_err());
 }
 
 #[test]
