@@ -1,1 +1,62 @@
-fn main() {}
+//! Chores of the repository, run as `cargo xtask CHORE`.
+//!
+//! A chore is one module with one function; this file only finds it. Read next: the module of the chore.
+
+#[cfg(feature = "proto")]
+mod proto;
+
+use std::process::{Command, ExitCode};
+
+/// What `cargo xtask` prints when it does not know what to do.
+const USAGE: &str = "\
+usage: cargo xtask CHORE
+
+chores:
+  proto           compile crates/api/proto into crates/api/src/generated
+  proto --check   fail if the committed code is not what `proto` would write
+";
+
+/// What a chore gives back: an error is a sentence for the person who ran it.
+type Outcome = Result<(), String>;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match words.as_slice() {
+        ["proto", rest @ ..] => proto(rest),
+        _ => Err(USAGE.to_owned()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(reason) => {
+            eprintln!("{reason}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Compiles the declarations; this binary has the compiler.
+#[cfg(feature = "proto")]
+fn proto(arguments: &[&str]) -> Outcome {
+    match arguments {
+        [] => proto::write(),
+        ["--check"] => proto::check(),
+        _ => Err(USAGE.to_owned()),
+    }
+}
+
+/// Builds this binary again, with the compiler, and runs that.
+#[cfg(not(feature = "proto"))]
+fn proto(arguments: &[&str]) -> Outcome {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    run(Command::new(cargo).args(["run", "-q", "-p", "xtask", "--features", "proto", "--", "proto"]).args(arguments))
+}
+
+/// Runs a command to its end.
+fn run(command: &mut Command) -> Outcome {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?} ended with {status}")),
+        Err(error) => Err(format!("{command:?} did not start: {error}")),
+    }
+}

@@ -1,0 +1,236 @@
+//! A client: the generated service clients over one channel, to the first endpoint that answers.
+//!
+//! One channel to one member, not a balancer: a command line asks one member at a time, most questions of maintenance
+//! concern just the member that is asked, and a balancer would hide which one answered. When the member is lost the
+//! caller decides whether its request may be repeated, and calls [`Client::move_on`].
+//! The channel itself reconnects to its member by and by.
+//!
+//! What this module does not do: TLS and authentication (later chapters), retries, deadlines (`tonic::Request` has
+//! them). Read next: [`crate::etcdserverpb`] for the services.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::etcdserverpb::cluster_client::ClusterClient;
+use crate::etcdserverpb::kv_client::KvClient;
+use crate::etcdserverpb::lease_client::LeaseClient;
+use crate::etcdserverpb::maintenance_client::MaintenanceClient;
+use crate::etcdserverpb::watch_client::WatchClient;
+use crate::health::health_client::HealthClient;
+use crate::v3electionpb::election_client::ElectionClient;
+use crate::v3lockpb::lock_client::LockClient;
+
+/// How to connect.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How long one endpoint may take to accept the connection.
+    pub connect_timeout: Duration,
+    /// While a request or stream is open: how often to ask whether the member is still there. etcd refuses less than 5 s.
+    pub keep_alive_interval: Duration,
+    /// How long it may take to say so, before the connection counts as lost.
+    pub keep_alive_timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            connect_timeout: Duration::from_secs(2),
+            keep_alive_interval: Duration::from_secs(10),
+            keep_alive_timeout: Duration::from_secs(3),
+        }
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The list of endpoints is empty.
+    #[error("no endpoint is given: name at least one, like 127.0.0.1:2379")]
+    NoEndpoint,
+    /// An endpoint is not an address that we can speak to.
+    #[error("endpoint {endpoint:?} is not an address like 127.0.0.1:2379 or http://host:2379: {reason}")]
+    Address {
+        /// The endpoint.
+        endpoint: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No endpoint answered; the reasons are in the order of the endpoints.
+    #[error("no endpoint answers: {}", .reasons.iter().map(|(endpoint, reason)| format!("{endpoint}: {reason}")).collect::<Vec<_>>().join("; "))]
+    NoneAnswers {
+        /// Endpoint and reason.
+        reasons: Vec<(String, String)>,
+    },
+}
+
+/// A connection to one member of a cluster, with the other endpoints in reserve. Clones share the connection.
+#[derive(Clone, Debug)]
+pub struct Client {
+    endpoints: Vec<String>,
+    current: usize,
+    channel: Channel,
+    options: Options,
+}
+
+impl Client {
+    /// Connects to the first endpoint that accepts, in the order given, with default options.
+    ///
+    /// An endpoint is `host:port` or `http://host:port`. To talk to one member and no other, give its endpoint alone.
+    pub async fn connect(endpoints: &[impl AsRef<str>]) -> Result<Client, ConnectError> {
+        Client::connect_with(endpoints, Options::default()).await
+    }
+
+    /// Connects to the first endpoint that accepts, in the order given.
+    pub async fn connect_with(endpoints: &[impl AsRef<str>], options: Options) -> Result<Client, ConnectError> {
+        let endpoints: Vec<String> = endpoints.iter().map(|endpoint| endpoint.as_ref().to_owned()).collect();
+        let (current, channel) = first_that_accepts(&endpoints, 0, &options).await?;
+        Ok(Client { endpoints, current, channel, options })
+    }
+
+    /// Leaves the member that is connected and connects to the next endpoint that accepts; to the same one last.
+    ///
+    /// On an error the old connection stays.
+    pub async fn move_on(&mut self) -> Result<(), ConnectError> {
+        (self.current, self.channel) = first_that_accepts(&self.endpoints, self.current + 1, &self.options).await?;
+        Ok(())
+    }
+
+    /// The endpoint that is connected.
+    pub fn endpoint(&self) -> &str {
+        &self.endpoints[self.current]
+    }
+
+    /// All endpoints, in the order given.
+    pub fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// The channel, for services that are not here.
+    pub fn channel(&self) -> Channel {
+        self.channel.clone()
+    }
+
+    /// The store.
+    pub fn kv(&self) -> KvClient<Channel> {
+        // A range may be larger than tonic's default of 4 MiB; etcd's client has no limit either.
+        KvClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// Changes of the store.
+    pub fn watch(&self) -> WatchClient<Channel> {
+        WatchClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// Leases.
+    pub fn lease(&self) -> LeaseClient<Channel> {
+        LeaseClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// Members.
+    pub fn cluster(&self) -> ClusterClient<Channel> {
+        ClusterClient::new(self.channel())
+    }
+
+    /// Care for the member that is connected.
+    pub fn maintenance(&self) -> MaintenanceClient<Channel> {
+        MaintenanceClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+    }
+
+    /// Elections among clients.
+    pub fn election(&self) -> ElectionClient<Channel> {
+        ElectionClient::new(self.channel())
+    }
+
+    /// Locks among clients.
+    pub fn lock(&self) -> LockClient<Channel> {
+        LockClient::new(self.channel())
+    }
+
+    /// Health of the member that is connected.
+    pub fn health(&self) -> HealthClient<Channel> {
+        HealthClient::new(self.channel())
+    }
+}
+
+/// The transport to one endpoint, not connected yet: for who wants many channels, or lazy ones.
+pub fn transport(endpoint: &str, options: &Options) -> Result<Endpoint, ConnectError> {
+    let refuse = |reason: String| ConnectError::Address { endpoint: endpoint.to_owned(), reason };
+    let address = match endpoint.split_once("://") {
+        None => format!("http://{endpoint}"),
+        Some(("http", _)) => endpoint.to_owned(),
+        Some((scheme, _)) => return Err(refuse(format!("{scheme} is not spoken here"))),
+    };
+    let transport = Endpoint::from_shared(address).map_err(|error| refuse(error.to_string()))?;
+    Ok(transport
+        .tcp_nodelay(true)
+        .connect_timeout(options.connect_timeout)
+        .http2_keep_alive_interval(options.keep_alive_interval)
+        .keep_alive_timeout(options.keep_alive_timeout))
+}
+
+/// The end of the range of all keys that begin with `prefix`, for `range_end`.
+///
+/// A prefix of nothing but `0xff`, or an empty one, has no end: a zero byte, which means "to the last key".
+pub fn prefix_end(prefix: &[u8]) -> Bytes {
+    match prefix.iter().rposition(|&byte| byte != 0xff) {
+        None => Bytes::from_static(&[0]),
+        Some(place) => {
+            let mut end = prefix[..=place].to_vec();
+            end[place] += 1;
+            end.into()
+        }
+    }
+}
+
+/// Tries all endpoints once, beginning at `start`, around the end.
+async fn first_that_accepts(
+    endpoints: &[String],
+    start: usize,
+    options: &Options,
+) -> Result<(usize, Channel), ConnectError> {
+    // A typing error is told even where another endpoint would answer.
+    let transports = endpoints.iter().map(|endpoint| transport(endpoint, options)).collect::<Result<Vec<_>, _>>()?;
+    if endpoints.is_empty() {
+        return Err(ConnectError::NoEndpoint);
+    }
+    let mut reasons = Vec::new();
+    for place in (start..start + endpoints.len()).map(|place| place % endpoints.len()) {
+        match transports[place].connect().await {
+            Ok(channel) => return Ok((place, channel)),
+            Err(error) => reasons.push((endpoints[place].clone(), cause(&error))),
+        }
+    }
+    Err(ConnectError::NoneAnswers { reasons })
+}
+
+/// The innermost cause: "connection refused" tells more than "transport error".
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_prefix_is_the_next_key_that_does_not_bear_it() {
+        assert_eq!(prefix_end(b"a"), "b");
+        assert_eq!(prefix_end(b"a\xff\xff"), "b");
+        assert_eq!(prefix_end(b"\xff"), &[0][..]);
+        assert_eq!(prefix_end(b""), &[0][..]);
+    }
+
+    #[test]
+    fn an_endpoint_may_lack_its_scheme_but_not_have_another() {
+        let options = Options::default();
+        assert_eq!(transport("127.0.0.1:2379", &options).unwrap().uri().to_string(), "http://127.0.0.1:2379/");
+        assert!(matches!(transport("https://127.0.0.1:2379", &options), Err(ConnectError::Address { .. })));
+        assert!(matches!(transport("a b", &options), Err(ConnectError::Address { .. })));
+    }
+}

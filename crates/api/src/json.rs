@@ -1,0 +1,99 @@
+//! Bodies of etcd's JSON gateway: how a request is read, how an answer and an error are written.
+//!
+//! Source: etcd 3.5 with grpc-gateway 1.16 (`OrigName`); each rule was seen at a running etcd 3.5.1.
+//!
+//! - Names as declared (`prev_kv`, `peerURLs`, `ID`); on input also in lowerCamelCase (`prevKv`).
+//! - Bytes are padded standard base64; 64-bit integers are decimal strings, on input also numbers; enums are names, on
+//!   input also numbers.
+//! - A field with its default value is left out of the answer. On input `null` is the default, too.
+//! - An unknown field is ignored, an empty body is an empty message, and what follows the first value is not looked at.
+//!
+//! Deviation: we also take URL-safe and unpadded base64, which etcd refuses;
+//! a field given twice is refused, of which etcd takes the last, and so is a `null` in a list.
+//! What this module does not do: routes, and the framing of streams. They are the server's.
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tonic::{Code, Status};
+
+/// Reads the body of a request.
+///
+/// An error says what is wrong and where; the gateway answers it as `InvalidArgument`.
+pub fn decode<M: DeserializeOwned + Default>(body: &[u8]) -> Result<M, Status> {
+    first_value::<Option<M>>(body)
+        .or_else(|error| without_nulls(body).unwrap_or(Err(error)))
+        .map(|message| message.flatten().unwrap_or_default())
+        .map_err(|error| Status::invalid_argument(error.to_string()))
+}
+
+/// Writes the body of an answer, without a newline.
+///
+/// An error is ours: an enum's number that the declarations do not know.
+pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, Status> {
+    serde_json::to_vec(message).map_err(|error| Status::internal(error.to_string()))
+}
+
+fn first_value<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, serde_json::Error> {
+    serde_json::Deserializer::from_slice(body).into_iter().next().transpose()
+}
+
+/// Reads the body again without its nulls, which the generated readers refuse; `None` if that cannot help.
+///
+/// A `null` is rare, so a body is read in one go first.
+fn without_nulls<M: DeserializeOwned>(body: &[u8]) -> Option<Result<Option<M>, serde_json::Error>> {
+    let mut value = first_value::<Value>(body).ok()??;
+    remove_nulls(&mut value).then(|| serde_json::from_value(value).map(Some))
+}
+
+/// Removes fields that are `null`, at all depths; says whether there were any.
+fn remove_nulls(value: &mut Value) -> bool {
+    match value {
+        Value::Object(fields) => {
+            let before = fields.len();
+            fields.retain(|_, field| !field.is_null());
+            let removed = fields.len() < before;
+            fields.values_mut().fold(removed, |removed, field| remove_nulls(field) | removed)
+        }
+        Value::Array(items) => items.iter_mut().fold(false, |removed, item| remove_nulls(item) | removed),
+        _ => false,
+    }
+}
+
+/// The body of an answer that is an error; beside it stands the status of [`http_status`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GatewayError {
+    /// The text.
+    pub error: String,
+    /// The gRPC code.
+    pub code: i32,
+    /// The text once more, under the name that newer clients read.
+    pub message: String,
+}
+
+impl From<&Status> for GatewayError {
+    fn from(status: &Status) -> GatewayError {
+        let text = status.message().to_owned();
+        GatewayError { error: text.clone(), code: status.code() as i32, message: text }
+    }
+}
+
+/// The HTTP status that the gateway answers for a gRPC code.
+///
+/// Source: grpc-gateway 1.16, `runtime.HTTPStatusFromCode`.
+pub fn http_status(code: Code) -> u16 {
+    match code {
+        Code::Ok => 200,
+        Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange => 400,
+        Code::Unauthenticated => 401,
+        Code::PermissionDenied => 403,
+        Code::NotFound => 404,
+        Code::Cancelled => 408,
+        Code::AlreadyExists | Code::Aborted => 409,
+        Code::ResourceExhausted => 429,
+        Code::Unknown | Code::Internal | Code::DataLoss => 500,
+        Code::Unimplemented => 501,
+        Code::Unavailable => 503,
+        Code::DeadlineExceeded => 504,
+    }
+}
