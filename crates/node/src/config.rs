@@ -1,0 +1,109 @@
+//! What a node is told by whoever embeds it: [`NodeConfig`].
+
+use hustings_core::replica::Policy;
+use hustings_core::{ClusterId, Limits, Member, Membership, NodeId, Priority, Timing};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What to do when the node can no longer be trusted: its disk failed or its replica reached an impossible state.
+pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// Everything a node needs besides its protocol's options and its state machine.
+#[derive(Clone)]
+pub struct NodeConfig {
+    /// Which cluster.
+    pub cluster_id: ClusterId,
+    /// Which member.
+    pub me: NodeId,
+    /// How this member presents itself: its name and the addresses it advertises.
+    pub member: Member,
+    /// The membership that the cluster was founded with; a data directory that exists already knows its own.
+    pub founding: Membership,
+    /// Where to dial members that the founding membership does not know yet (for a node that joins).
+    pub hints: Membership,
+    /// Where the log and snapshots live.
+    pub data_dir: PathBuf,
+    /// Where peers connect to; port 0 picks a free one.
+    pub peer_listen: Vec<std::net::SocketAddr>,
+    /// Heartbeat and election ranges.
+    pub timing: Timing,
+    /// How much this node should lead.
+    pub priority: Priority,
+    /// Bounds on memory and messages.
+    pub limits: Limits,
+    /// When snapshots are cut.
+    pub policy: Policy,
+    /// The longest frame that a peer may send, in bytes.
+    pub frame_bytes_max: usize,
+    /// After how long without an answer a disk counts as stalled.
+    pub disk_stall_after: Duration,
+    /// Called once when the node cannot go on; the default logs and aborts the process.
+    pub on_fatal: OnFatal,
+}
+
+impl NodeConfig {
+    /// Defaults for member `me` of a cluster founded by `founding`, with its data under `data_dir`.
+    ///
+    /// # Panics
+    /// When `founding` does not know `me`.
+    pub fn new(cluster_id: ClusterId, me: NodeId, founding: Membership, data_dir: impl Into<PathBuf>) -> NodeConfig {
+        let member = founding.members.get(&me).expect("a founder is among the founding members").clone();
+        NodeConfig::joining(cluster_id, me, member, founding.clone(), founding, data_dir)
+    }
+
+    /// Defaults for a member that was added to a running cluster: `hints` is the membership as it is now.
+    pub fn joining(
+        cluster_id: ClusterId,
+        me: NodeId,
+        member: Member,
+        founding: Membership,
+        hints: Membership,
+        data_dir: impl Into<PathBuf>,
+    ) -> NodeConfig {
+        NodeConfig {
+            cluster_id,
+            me,
+            member,
+            founding,
+            hints,
+            data_dir: data_dir.into(),
+            peer_listen: Vec::new(),
+            timing: Timing::default(),
+            priority: Priority::default(),
+            limits: Limits::default(),
+            policy: Policy::default(),
+            frame_bytes_max: 64 << 20,
+            disk_stall_after: Duration::from_secs(1),
+            on_fatal: Arc::new(|why| {
+                tracing::error!("fatal: {why}");
+                std::process::abort();
+            }),
+        }
+    }
+}
+
+/// Why a node did not start. Nothing was changed on disk beyond what the message says.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Storage(#[from] hustings_wal::WalError),
+    /// A listen address cannot be bound.
+    #[error("cannot listen for peers on {address}: {error}; is another node running there?")]
+    Listen {
+        /// Which.
+        address: String,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// Heartbeat and election ranges cannot work.
+    #[error("the timing cannot work: {0}")]
+    Timing(String),
+    /// The snapshot on disk cannot be read.
+    #[error("the snapshot on disk cannot be read: {0}; move the data directory away and let this node rejoin as a new member")]
+    Snapshot(String),
+    /// A thread cannot be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(std::io::Error),
+}

@@ -1,0 +1,319 @@
+//! Bytes on a peer link: frames and the handshake.
+//!
+//! ```text
+//!    frame    length u32 LE │ CRC32C of the payload u32 LE │ payload
+//!    link     Hello ──►  ◄── Hello   then frames of replica messages, both ways
+//!                        ◄── Refusal instead, in words, and the end
+//! ```
+//!
+//! A length is checked against a bound before anything is allocated for it; before the handshake that bound is small, so a
+//! stranger can make a node allocate a few kilobytes and no more (BI-01, BI-02).
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hustings_core::wire::encode_shape;
+use hustings_core::{ClusterId, Member, Membership, NodeId, Wire, WireError};
+use prost::Message as _;
+use std::io;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// Begins every link, so that a browser or a TLS client is recognised as a stranger at once.
+pub(crate) const MAGIC: &[u8; 8] = b"hustings";
+
+/// The version of frames and handshake.
+pub(crate) const VERSION: u32 = 1;
+
+/// The longest handshake frame, in bytes.
+pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
+
+const HEADER: usize = 8;
+
+/// Why a link ended.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinkError {
+    /// The connection broke.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The peer closed it.
+    #[error("closed by the peer")]
+    Closed,
+    /// What came is not of this protocol.
+    #[error("not a Hustings peer: {0}")]
+    Stranger(String),
+    /// A frame is longer than allowed.
+    #[error("a frame of {length} bytes exceeds the limit of {max}")]
+    TooLong { length: usize, max: usize },
+    /// Bytes were changed on the way (BI-08).
+    #[error("a frame's checksum does not match: bytes were changed on the way")]
+    Corrupt,
+    /// A frame does not decode.
+    #[error("{0}")]
+    Undecodable(#[from] WireError),
+    /// The peer refuses this node, in its words.
+    #[error("refused by the peer: {0}")]
+    Refused(String),
+}
+
+/// Appends a frame around what `write` writes.
+pub(crate) fn put_frame(out: &mut BytesMut, write: impl FnOnce(&mut BytesMut)) {
+    let start = out.len();
+    out.put_u64_le(0);
+    write(out);
+    let length = out.len() - start - HEADER;
+    let digest = crc32c::crc32c(&out[start + HEADER..]);
+    let length = u32::try_from(length).expect("messages are bounded far below 4 GiB");
+    out[start..start + 4].copy_from_slice(&length.to_le_bytes());
+    out[start + 4..start + HEADER].copy_from_slice(&digest.to_le_bytes());
+}
+
+/// Takes the next whole frame out of `buffer`; `None` when more bytes are needed.
+pub(crate) fn take_frame(buffer: &mut BytesMut, bytes_max: usize) -> Result<Option<Bytes>, LinkError> {
+    if buffer.len() < HEADER {
+        return Ok(None);
+    }
+    let mut header = &buffer[..HEADER];
+    let length = usize::try_from(header.get_u32_le()).expect("a usize holds 32 bits");
+    let digest = header.get_u32_le();
+    if length > bytes_max {
+        return Err(LinkError::TooLong { length, max: bytes_max });
+    }
+    if buffer.len() < HEADER + length {
+        buffer.reserve(HEADER + length - buffer.len());
+        return Ok(None);
+    }
+    buffer.advance(HEADER);
+    let payload = buffer.split_to(length).freeze();
+    if crc32c::crc32c(&payload) != digest {
+        return Err(LinkError::Corrupt);
+    }
+    Ok(Some(payload))
+}
+
+/// How a node presents itself on a link.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Hello {
+    pub(crate) cluster_id: ClusterId,
+    /// Who speaks; 0 when it does not know yet and asks to be told (a node that joins).
+    pub(crate) from: NodeId,
+    /// Whom it wants to speak to; 0 when it does not know.
+    pub(crate) to: NodeId,
+    pub(crate) protocol: String,
+    /// This life of the node.
+    pub(crate) boots: u64,
+    pub(crate) member: Member,
+}
+
+/// What a member tells a node that joins.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Welcome {
+    /// Which cluster.
+    pub cluster_id: ClusterId,
+    /// Who the joiner is, by its peer URL.
+    pub you: NodeId,
+    /// The membership at the beginning of the log.
+    pub founding: Membership,
+    /// The membership now.
+    pub membership: Membership,
+}
+
+/// The first frame in each direction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Greeting {
+    Hello(Hello),
+    Welcome(Welcome),
+    Refusal(String),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct GreetingShape {
+    #[prost(uint32, tag = "1")]
+    version: u32,
+    /// 1 hello, 2 welcome, 3 refusal.
+    #[prost(uint32, tag = "2")]
+    kind: u32,
+    #[prost(uint64, tag = "3")]
+    cluster_id: u64,
+    #[prost(uint64, tag = "4")]
+    from: u64,
+    #[prost(uint64, tag = "5")]
+    to: u64,
+    #[prost(string, tag = "6")]
+    protocol: String,
+    #[prost(uint64, tag = "7")]
+    boots: u64,
+    #[prost(uint64, optional, tag = "8")]
+    incarnation: Option<u64>,
+    #[prost(string, tag = "9")]
+    text: String,
+    #[prost(string, repeated, tag = "10")]
+    peer_urls: Vec<String>,
+    #[prost(string, repeated, tag = "11")]
+    client_urls: Vec<String>,
+    #[prost(bytes = "bytes", tag = "12")]
+    founding: Bytes,
+    #[prost(bytes = "bytes", tag = "13")]
+    membership: Bytes,
+}
+
+impl Greeting {
+    /// Appends magic and frame.
+    pub(crate) fn put(&self, out: &mut BytesMut) {
+        let empty = GreetingShape { version: VERSION, ..GreetingShape::default() };
+        let shape = match self.clone() {
+            Greeting::Hello(Hello { cluster_id, from, to, protocol, boots, member }) => GreetingShape {
+                kind: 1,
+                cluster_id: cluster_id.0,
+                from: from.0,
+                to: to.0,
+                protocol,
+                boots,
+                incarnation: member.incarnation,
+                text: member.name,
+                peer_urls: member.peer_urls,
+                client_urls: member.client_urls,
+                ..empty
+            },
+            Greeting::Welcome(Welcome { cluster_id, you, founding, membership }) => GreetingShape {
+                kind: 2,
+                cluster_id: cluster_id.0,
+                to: you.0,
+                founding: founding.to_bytes(),
+                membership: membership.to_bytes(),
+                ..empty
+            },
+            Greeting::Refusal(text) => GreetingShape { kind: 3, text, ..empty },
+        };
+        out.put_slice(MAGIC);
+        put_frame(out, |out| encode_shape(&shape, out));
+    }
+
+    fn decode(bytes: Bytes) -> Result<Greeting, LinkError> {
+        let shape = GreetingShape::decode(bytes).map_err(WireError::from)?;
+        if shape.version != VERSION {
+            return Err(LinkError::Stranger(format!(
+                "it speaks version {} of the peer protocol, this node speaks {VERSION}",
+                shape.version
+            )));
+        }
+        Ok(match shape.kind {
+            1 => Greeting::Hello(Hello {
+                cluster_id: ClusterId(shape.cluster_id),
+                from: NodeId(shape.from),
+                to: NodeId(shape.to),
+                protocol: shape.protocol,
+                boots: shape.boots,
+                member: Member {
+                    name: shape.text,
+                    peer_urls: shape.peer_urls,
+                    client_urls: shape.client_urls,
+                    incarnation: shape.incarnation,
+                    wants_vote: false,
+                },
+            }),
+            2 => Greeting::Welcome(Welcome {
+                cluster_id: ClusterId(shape.cluster_id),
+                you: NodeId(shape.to),
+                founding: Membership::decode(shape.founding)?,
+                membership: Membership::decode(shape.membership)?,
+            }),
+            3 => Greeting::Refusal(shape.text),
+            other => return Err(LinkError::Stranger(format!("a greeting of unknown kind {other}"))),
+        })
+    }
+
+    /// Reads magic and frame; bytes beyond stay in `buffer`.
+    pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> Result<Greeting, LinkError> {
+        loop {
+            let seen = buffer.len().min(MAGIC.len());
+            if buffer[..seen] != MAGIC[..seen] {
+                let shown: Vec<u8> = buffer.iter().copied().take(8).collect();
+                return Err(LinkError::Stranger(format!("it began with {:?}", Bytes::from(shown))));
+            }
+            if buffer.len() > MAGIC.len() {
+                let mut rest = buffer.split_off(MAGIC.len());
+                if let Some(frame) = take_frame(&mut rest, HELLO_BYTES_MAX)? {
+                    *buffer = rest;
+                    return Greeting::decode(frame);
+                }
+                buffer.unsplit(rest);
+            }
+            if stream.read_buf(buffer).await? == 0 {
+                return Err(LinkError::Closed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn hello() -> Greeting {
+        Greeting::Hello(Hello {
+            cluster_id: ClusterId(7),
+            from: NodeId(1),
+            to: NodeId(2),
+            protocol: "raft".into(),
+            boots: 3,
+            member: Member {
+                name: "a".into(),
+                peer_urls: vec!["http://127.0.0.1:1".into()],
+                incarnation: Some(9),
+                ..Member::default()
+            },
+        })
+    }
+
+    async fn read(bytes: &[u8]) -> Result<Greeting, LinkError> {
+        Greeting::read(&mut &bytes[..], &mut BytesMut::new()).await
+    }
+
+    #[tokio::test]
+    async fn a_greeting_arrives_as_it_was_sent_and_leaves_what_follows() {
+        let mut bytes = BytesMut::new();
+        hello().put(&mut bytes);
+        bytes.put_slice(b"tail");
+        let (mut stream, mut buffer) = (&bytes[..], BytesMut::new());
+        assert_eq!(Greeting::read(&mut stream, &mut buffer).await.unwrap(), hello());
+        assert_eq!([&buffer[..], stream].concat(), b"tail");
+    }
+
+    #[tokio::test]
+    async fn strangers_are_recognised_by_their_first_bytes() {
+        for stranger in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01\x02\x00", b"PRI * HTTP/2.0", &[0xff; 64], &[0; 64]] {
+            assert!(matches!(read(stranger).await, Err(LinkError::Stranger(_))), "{stranger:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_length_bomb_is_refused_before_anything_is_allocated() {
+        for length in [u32::MAX, i32::MAX as u32, HELLO_BYTES_MAX as u32 + 1] {
+            let mut bytes = BytesMut::from(&MAGIC[..]);
+            bytes.put_u32_le(length);
+            bytes.put_u32_le(0);
+            assert!(matches!(read(&bytes).await, Err(LinkError::TooLong { .. })));
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_is_noticed() {
+        let mut whole = BytesMut::new();
+        put_frame(&mut whole, |out| out.put_slice(b"payload"));
+        for bit in 32..whole.len() * 8 {
+            let mut flipped = whole.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(take_frame(&mut flipped, 1 << 20), Err(LinkError::Corrupt)), "bit {bit}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
+            let mut buffer = BytesMut::from(&bytes[..]);
+            while let Ok(Some(frame)) = take_frame(&mut buffer, 1 << 16) {
+                let _ = Greeting::decode(frame);
+            }
+            let _ = Greeting::decode(Bytes::from(bytes));
+        }
+    }
+}

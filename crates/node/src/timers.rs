@@ -1,0 +1,115 @@
+//! Alarms on the machine's monotonic clock: [`Timers`].
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Armed alarms. An alarm that is armed again or disarmed never rings at its old time.
+pub(crate) struct Timers<T> {
+    armed: BTreeMap<T, Instant>,
+    /// The earliest of them, kept so that the common case, re-arming a later one, does not search.
+    earliest: Option<Instant>,
+}
+
+impl<T: Ord + Copy> Timers<T> {
+    pub(crate) fn new() -> Timers<T> {
+        Timers { armed: BTreeMap::new(), earliest: None }
+    }
+
+    /// Arms `timer`, at a time drawn from the range.
+    pub(crate) fn arm(&mut self, timer: T, after: &RangeInclusive<Duration>, now: Instant) {
+        let (low, high) = (*after.start(), *after.end());
+        let jitter = if high > low { rand::random_range(Duration::ZERO..=high - low) } else { Duration::ZERO };
+        let at = now + low + jitter;
+        let before = self.armed.insert(timer, at);
+        if before.is_some() && before == self.earliest {
+            self.search();
+        } else {
+            self.earliest = Some(self.earliest.map_or(at, |earliest| earliest.min(at)));
+        }
+    }
+
+    /// Disarms `timer`.
+    pub(crate) fn disarm(&mut self, timer: T) {
+        let before = self.armed.remove(&timer);
+        if before.is_some() && before == self.earliest {
+            self.search();
+        }
+    }
+
+    fn search(&mut self) {
+        self.earliest = self.armed.values().min().copied();
+    }
+
+    /// When the next alarm rings.
+    pub(crate) fn next(&self) -> Option<Instant> {
+        self.earliest
+    }
+
+    /// Takes the alarm that is overdue the longest.
+    pub(crate) fn take_due(&mut self, now: Instant) -> Option<T> {
+        if self.earliest.is_none_or(|earliest| earliest > now) {
+            return None;
+        }
+        let (timer, _) = self.armed.iter().min_by_key(|(_, at)| **at).map(|(timer, at)| (*timer, *at))?;
+        self.armed.remove(&timer);
+        self.search();
+        Some(timer)
+    }
+}
+
+/// Microseconds since the machine was started, time in suspend included; what leases are measured by (TM-02).
+pub(crate) fn boot_micros() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let micros = u64::try_from(now.tv_nsec / 1_000).unwrap_or(0);
+    seconds.saturating_mul(1_000_000).saturating_add(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(now: Instant, millis: u64) -> (RangeInclusive<Duration>, Instant) {
+        let after = Duration::from_millis(millis);
+        (after..=after, now + after)
+    }
+
+    #[test]
+    fn an_alarm_that_is_armed_again_or_disarmed_never_rings_at_its_old_time() {
+        let now = Instant::now();
+        let mut timers = Timers::new();
+        let (soon, soon_at) = at(now, 10);
+        let (late, late_at) = at(now, 20);
+        timers.arm("election", &soon, now);
+        timers.arm("heartbeat", &soon, now);
+        timers.arm("election", &late, now);
+        timers.disarm("heartbeat");
+        assert_eq!((timers.next(), timers.take_due(soon_at)), (Some(late_at), None));
+        assert_eq!((timers.take_due(late_at), timers.next()), (Some("election"), None));
+    }
+
+    #[test]
+    fn alarms_ring_in_the_order_of_their_times() {
+        let now = Instant::now();
+        let mut timers = Timers::new();
+        for (name, millis) in [("c", 30), ("a", 10), ("b", 20)] {
+            timers.arm(name, &at(now, millis).0, now);
+        }
+        let late = now + Duration::from_secs(1);
+        let order: Vec<_> = std::iter::from_fn(|| timers.take_due(late)).collect();
+        assert_eq!(order, ["a", "b", "c"]);
+    }
+
+    #[test]
+    fn a_drawn_time_lies_in_its_range() {
+        let now = Instant::now();
+        for _ in 0..100 {
+            let mut timers = Timers::new();
+            timers.arm((), &(Duration::from_millis(5)..=Duration::from_millis(9)), now);
+            let drawn = timers.next().unwrap() - now;
+            assert!(drawn >= Duration::from_millis(5) && drawn <= Duration::from_millis(9));
+        }
+    }
+}
