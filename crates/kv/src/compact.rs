@@ -1,0 +1,100 @@
+//! Compaction: forgetting the history below a revision, a little at a time.
+//!
+//! After a compaction at R, reads and watches below R are refused at once. What only they could see is then removed over the
+//! next steps: each version that another one superseded at or before R, and each tombstone below R. What happened in R itself
+//! stays until the next compaction, so that a watch can still start there (AP-02).
+//!
+//! A version becomes garbage through the change that superseded it. So the removal walks the changes between the last
+//! compaction and this one, and for each forgets the version before it: the work is proportional to what was written, not to
+//! what is stored, and each step does a bounded part of it ([`CHANGES_PER_APPLY`]). How far it is belongs to the state: all
+//! members forget in the same steps.
+
+use std::sync::Arc;
+
+use crate::{
+    KvError, View,
+    store::{Key, Revision, Version},
+};
+
+/// How many changes an `apply` walks on the side: more than one command writes, so that the walk ends; few enough to cost
+/// tens of microseconds.
+pub(crate) const CHANGES_PER_APPLY: usize = 32;
+
+/// How many changes an idle entry ([`crate::Advance`]) walks: a millisecond or two.
+pub(crate) const CHANGES_PER_ADVANCE: usize = 2_000;
+
+impl View {
+    /// Makes `revision` the oldest readable one.
+    ///
+    /// Errors: [`KvError::Compacted`] at or below the present compact revision, [`KvError::FutureRevision`] above the present.
+    pub(crate) fn compact(&mut self, revision: i64) -> Result<(), KvError> {
+        if revision <= self.compact_revision {
+            return Err(KvError::Compacted { compact_revision: self.compact_revision });
+        }
+        if revision > self.revision {
+            return Err(KvError::FutureRevision { revision: self.revision });
+        }
+        // From the last compaction's own revision on: what happened in it was spared so far. An older walk that is still
+        // under way goes on, now to the new end.
+        let start = Revision::first(self.compact_revision);
+        self.cleaning = Some(self.cleaning.map_or(start, |under_way| under_way.min(start)));
+        self.compact_revision = revision;
+        Ok(())
+    }
+
+    /// Whether compacted history is left to remove.
+    pub(crate) fn is_cleaning(&self) -> bool {
+        self.cleaning.is_some()
+    }
+
+    /// Walks some changes and forgets what they superseded.
+    pub(crate) fn clean(&mut self, changes: usize) {
+        let Some(start) = self.cleaning else { return };
+        let end = Revision::last(self.compact_revision);
+        let walked: Vec<Arc<Version>> =
+            self.history.range(start..=end).take(changes).map(|(_, version)| version.clone()).collect();
+        for version in &walked {
+            self.clean_change(version);
+        }
+        self.cleaning = match walked.last() {
+            Some(last) if walked.len() == changes => Some(Revision { main: last.kv.mod_revision, sub: last.sub + 1 }),
+            _ => None,
+        };
+    }
+
+    /// Forgets the version before a change, and the change itself if it is an old tombstone.
+    fn clean_change(&mut self, change: &Version) {
+        let place = change.revision();
+        let key = Key::new(&change.kv.key);
+        let before = (place.sub > 0).then(|| Revision { main: place.main, sub: place.sub - 1 });
+        let before = before.unwrap_or(Revision::last(place.main - 1));
+        if let Some(superseded) = self.past_version(&key, before)
+            && superseded.kv.mod_revision < self.compact_revision
+        {
+            let superseded = superseded.revision();
+            self.forget(key.clone(), superseded);
+        }
+        if change.kv.is_tombstone() && place.main < self.compact_revision {
+            self.forget(key, place);
+        }
+    }
+
+    /// Whether a version belongs to the history from the compact revision on, removed yet or not.
+    pub(crate) fn is_retained(&self, version: &Version) -> bool {
+        let place = version.revision();
+        if place.main >= self.compact_revision {
+            return true;
+        }
+        if version.kv.is_tombstone() {
+            return false;
+        }
+        let key = Key::new(&version.kv.key);
+        if self.live_version(&version.kv.key).is_some_and(|live| live.revision() == place) {
+            return true;
+        }
+        let next_place = Revision { main: place.main, sub: place.sub + 1 };
+        let next = self.past.get_next(&(key.clone(), next_place)).filter(|((found, _), _)| *found == key);
+        let next = next.map(|(_, version)| version).or_else(|| self.live_version(&version.kv.key));
+        next.is_some_and(|next| next.kv.mod_revision > self.compact_revision)
+    }
+}

@@ -1,0 +1,53 @@
+//! A hash over the store's history, to compare members with (etcd's `HashKV`).
+//!
+//! Two members that answer with the same compact and hash revision must answer with the same hash, whenever they compacted
+//! and however far the removal of compacted history is on each: history that a complete compaction would have removed is
+//! left out (failure RP-10 is what this finds). The number is ours, not etcd's: members of one cluster compare with each other.
+
+use crate::{KvError, View, store::Revision};
+
+/// A hash of the history, with the revisions that it is about.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct KvHash {
+    /// CRC32C over every version and tombstone, in order.
+    pub hash: u32,
+    /// The compact revision; -1 before the first compaction.
+    pub compact_revision: i64,
+    /// The last revision that the hash covers.
+    pub hash_revision: i64,
+}
+
+/// Hashes the history from the compact revision up to `revision`; 0 or less means the present.
+///
+/// Errors: [`KvError::Compacted`] below the compact revision, [`KvError::FutureRevision`] above the present.
+pub fn hash_kv(view: &View, revision: i64) -> Result<KvHash, KvError> {
+    if revision > view.revision {
+        return Err(KvError::FutureRevision { revision: view.revision });
+    }
+    if revision > 0 && revision < view.compact_revision {
+        return Err(KvError::Compacted { compact_revision: view.compact_revision });
+    }
+    let hash_revision = if revision > 0 { revision } else { view.revision };
+    let mut hash = 0;
+    for (place, version) in view.history.range(..=Revision::last(hash_revision)) {
+        if !view.is_retained(version) {
+            continue;
+        }
+        let kv = &version.kv;
+        let numbers = [
+            place.main,
+            place.sub,
+            kv.create_revision,
+            kv.version,
+            kv.lease,
+            kv.key.len() as i64,
+            kv.value.len() as i64,
+        ];
+        for number in numbers {
+            hash = crc32c::crc32c_append(hash, &number.to_le_bytes());
+        }
+        hash = crc32c::crc32c_append(hash, &kv.key);
+        hash = crc32c::crc32c_append(hash, &kv.value);
+    }
+    Ok(KvHash { hash, compact_revision: view.compact_revision, hash_revision })
+}

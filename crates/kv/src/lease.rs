@@ -1,0 +1,191 @@
+//! Leases, on the log's clock.
+//!
+//! A deadline is a reading of the log's clock (the sum of the elapsed times that entries carry), so all members expire a
+//! lease at the same entry, and a leader change can lengthen a lease by the gap but never shorten it.
+//!
+//! A lease is gone when the clock reaches its deadline. Its keys go with it, in one revision per lease, in the same step or,
+//! when very many fall due at once, in one of the next ([`LEASES_PER_STEP`]); until then they can still be read. But a lease
+//! that is due counts as gone for every command that names it: a keep-alive that is answered with a time to live has really
+//! renewed (AP-15), and a key attached to a lease either goes with it or was refused (AP-14).
+//!
+//! What it deliberately does not do: pick ids, or a smallest time to live; both are the server's.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use crate::{
+    AlarmKind, KvError, LeaseGrant, View,
+    range::KeyRange,
+    store::{Key, Writer},
+};
+
+/// The longest time to live, seconds, as in etcd.
+pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
+
+/// How many due leases end in one step at most: a mass expiry must not stall the loop (TM-08).
+pub const LEASES_PER_STEP: usize = 1_000;
+
+/// How many keys the leases ending in one step delete before the rest must wait; one lease is never split.
+const KEYS_PER_STEP: i64 = 10_000;
+
+/// A lease.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Lease {
+    /// The time to live that was granted, seconds.
+    pub(crate) ttl: i64,
+    /// When it ends, on the log's clock.
+    pub(crate) deadline: Duration,
+}
+
+/// Which lease ends when, earliest first: what `KvStore` keeps beside the leases, for it follows from them.
+pub(crate) type Deadlines = BTreeSet<(Duration, i64)>;
+
+/// What a client is told about a lease.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LeaseStatus {
+    /// The lease.
+    pub id: i64,
+    /// The time to live that was granted, seconds.
+    pub granted_ttl: i64,
+    /// What is left of it at the view's reading of the log's clock; the time since then is the server's to subtract.
+    pub remaining: Duration,
+    /// The keys attached, in their order, if asked for.
+    pub keys: Vec<bytes::Bytes>,
+}
+
+/// Whether to list a lease's keys.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LeaseKeys {
+    /// Leave them out.
+    Omit,
+    /// List them all.
+    List,
+}
+
+impl View {
+    /// The ids of all leases, the one that ends first first.
+    pub fn leases(&self) -> Vec<i64> {
+        let mut leases: Vec<_> = self
+            .leases
+            .iter()
+            .filter(|(_, lease)| !self.is_due(lease))
+            .map(|(id, lease)| (lease.deadline, *id))
+            .collect();
+        leases.sort_unstable();
+        leases.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// The state of a lease; `None` when there is none, or none any more.
+    pub fn lease_time_to_live(&self, id: i64, keys: LeaseKeys) -> Option<LeaseStatus> {
+        let lease = self.leases.get(&id).filter(|lease| !self.is_due(lease))?;
+        let keys = match keys {
+            LeaseKeys::Omit => Vec::new(),
+            LeaseKeys::List => {
+                let keys = self.attached_keys(id);
+                keys.into_iter().map(|key| bytes::Bytes::copy_from_slice(key.as_slice())).collect()
+            }
+        };
+        let remaining = lease.deadline.saturating_sub(self.clock);
+        Some(LeaseStatus { id, granted_ttl: lease.ttl, remaining, keys })
+    }
+
+    /// The reading of the log's clock.
+    pub fn clock(&self) -> Duration {
+        self.clock
+    }
+
+    /// Whether a lease exists, its time not up.
+    pub fn has_lease(&self, id: i64) -> bool {
+        self.leases.get(&id).is_some_and(|lease| !self.is_due(lease))
+    }
+
+    fn is_due(&self, lease: &Lease) -> bool {
+        lease.deadline <= self.clock
+    }
+
+    fn attached_keys(&self, id: i64) -> Vec<Key> {
+        let from = (id, Key::new(b""));
+        self.attached.range(from..).take_while(|(lease, _)| *lease == id).map(|(_, key)| key.clone()).collect()
+    }
+
+    /// Creates a lease and answers the time to live granted.
+    pub(crate) fn lease_grant(&mut self, grant: &LeaseGrant, deadlines: &mut Deadlines) -> Result<i64, KvError> {
+        if self.has_alarm(AlarmKind::NoSpace) {
+            return Err(KvError::NoSpace);
+        }
+        if grant.id == 0 {
+            return Err(KvError::LeaseNotFound);
+        }
+        if grant.ttl > LEASE_TTL_SECONDS_MAX {
+            return Err(KvError::LeaseTtlTooLarge);
+        }
+        if self.has_lease(grant.id) {
+            return Err(KvError::LeaseExists);
+        }
+        if self.leases.contains_key(&grant.id) {
+            // Due, and waiting for its turn: the new lease must not inherit its keys.
+            self.lease_end(grant.id, deadlines);
+        }
+        let ttl = grant.ttl.max(1);
+        let deadline = self.deadline_after(ttl);
+        self.leases.insert(grant.id, Lease { ttl, deadline });
+        deadlines.insert((deadline, grant.id));
+        Ok(ttl)
+    }
+
+    /// Ends a lease: its keys go in one revision.
+    pub(crate) fn lease_revoke(&mut self, id: i64, deadlines: &mut Deadlines) -> Result<(), KvError> {
+        if !self.leases.contains_key(&id) {
+            return Err(KvError::LeaseNotFound);
+        }
+        self.lease_end(id, deadlines);
+        Ok(())
+    }
+
+    /// Renews a lease and answers its time to live; `None` when there is none, or its time is up.
+    pub(crate) fn lease_renew(&mut self, id: i64, deadlines: &mut Deadlines) -> Option<i64> {
+        if !self.has_lease(id) {
+            return None;
+        }
+        let clock = self.clock;
+        let lease = self.leases.get_mut(&id)?;
+        deadlines.remove(&(lease.deadline, id));
+        lease.deadline = clock.saturating_add(ttl_duration(lease.ttl));
+        deadlines.insert((lease.deadline, id));
+        Some(lease.ttl)
+    }
+
+    /// Ends the leases that are due, as many as one step may.
+    pub(crate) fn lease_expire(&mut self, deadlines: &mut Deadlines) {
+        let mut deleted = 0;
+        for _ in 0..LEASES_PER_STEP {
+            match deadlines.first() {
+                Some((deadline, id)) if *deadline <= self.clock && deleted < KEYS_PER_STEP => {
+                    deleted += self.lease_end(*id, deadlines);
+                }
+                _ => return,
+            }
+        }
+    }
+
+    fn lease_end(&mut self, id: i64, deadlines: &mut Deadlines) -> i64 {
+        let lease = self.leases.remove(&id).expect("the callers found the lease");
+        deadlines.remove(&(lease.deadline, id));
+        let mut deleted = 0;
+        let keys = self.attached_keys(id);
+        let mut writer = Writer::new(self);
+        for key in keys {
+            let key = KeyRange::new(bytes::Bytes::copy_from_slice(key.as_slice()), bytes::Bytes::new());
+            deleted += writer.delete_range(&key).len() as i64;
+        }
+        writer.finish();
+        deleted
+    }
+
+    fn deadline_after(&self, ttl: i64) -> Duration {
+        self.clock.saturating_add(ttl_duration(ttl))
+    }
+}
+
+fn ttl_duration(ttl: i64) -> Duration {
+    Duration::from_secs(ttl.unsigned_abs())
+}

@@ -1,0 +1,56 @@
+//! etcd's key-value semantics as a pure, deterministic state machine.
+//!
+//! A [`KvStore`] is a value: committed commands go in ([`Command`]), results come out ([`Outcome`]), and at any moment a
+//! [`View`] can be taken of it in constant time, for reads, watches and snapshots beside the loop. It implements the MVCC
+//! of etcd 3.5 (revisions, transactions, watches, compaction, leases, alarms) as `etcd` 3.5.1 was seen to behave; where
+//! it differs on purpose, the module says so.
+//!
+//! ```text
+//!   Command ──► KvStore::apply ──► Outcome          View::range, read_txn, events_since, leases, hash_kv
+//!                    │                                ▲
+//!                    └────────── freeze: O(1) ────────┘
+//! ```
+//!
+//! Deliberately absent: the network, clocks and randomness (time comes as elapsed time in entries, ids come in commands),
+//! authentication, and the wire format of etcd's API, which the server translates.
+//!
+//! Read on in the order of the modules.
+
+pub mod command;
+pub mod response;
+
+mod store;
+
+pub mod range;
+
+pub mod txn;
+
+pub mod check;
+
+pub mod watch;
+
+pub mod lease;
+
+mod compact;
+
+pub mod hash;
+
+mod snapshot;
+
+pub mod machine;
+
+pub use check::{CheckError, check_delete_range, check_put, check_range, check_txn};
+pub use command::{
+    Advance, AlarmChange, AlarmKind, Command, Compact, Compare, CompareTarget, Comparison, DeleteRange, LeaseGrant,
+    LeaseKeepAlive, LeaseRevoke, Operation, Put, Range, Request, SortOrder, SortTarget, Txn,
+};
+pub use hash::{KvHash, hash_kv};
+pub use lease::{LEASE_TTL_SECONDS_MAX, LEASES_PER_STEP, LeaseKeys, LeaseStatus};
+pub use machine::KvStore;
+pub use range::KeyRange;
+pub use response::{
+    Alarm, DeleteRangeResponse, KeyValue, KvError, OperationResponse, Outcome, PutResponse, RangeResponse, Response,
+    TxnResponse,
+};
+pub use store::View;
+pub use watch::{Compacted, Event, EventKind, Events};

@@ -1,0 +1,132 @@
+//! The state machine: one committed entry after the other, applied to the store.
+//!
+//! Everything that depends on the order of entries is here: what falls due goes first (leases whose time is up, a little of
+//! the removal of compacted history), then the command runs. All of it depends on the entries alone, so members that applied
+//! the same entries are equal, byte for byte.
+//!
+//! Deviation: nothing here compares log positions. Applying each entry once, in order, is the replica's promise.
+
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use hustings_core::{Lsn, SnapshotError, StateMachine};
+
+use crate::{
+    Alarm, AlarmChange, AlarmKind, Command, KvError, Outcome, Response, View,
+    compact::{CHANGES_PER_ADVANCE, CHANGES_PER_APPLY},
+    lease::Deadlines,
+    snapshot,
+};
+
+/// The key-value store as a replicated value.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct KvStore {
+    view: View,
+    /// Follows from the view's leases.
+    deadlines: Deadlines,
+}
+
+impl Default for KvStore {
+    fn default() -> KvStore {
+        KvStore::new()
+    }
+}
+
+impl KvStore {
+    /// An empty store, at revision 1.
+    pub fn new() -> KvStore {
+        KvStore { view: View::empty(), deadlines: Deadlines::new() }
+    }
+
+    /// The state as it is now, without the cost of freezing it.
+    pub fn view(&self) -> &View {
+        &self.view
+    }
+
+    fn run(&mut self, command: Command) -> Outcome {
+        let is_corrupt = self.view.has_alarm(AlarmKind::Corrupt);
+        match command {
+            Command::LeaseKeepAlive(renewal) => {
+                let renew = |id| (id, self.view.lease_renew(id, &mut self.deadlines));
+                let renewed = renewal.ids.into_iter().map(renew).collect();
+                Ok(Response::LeaseKeepAlive { revision: self.view.revision, renewed })
+            }
+            Command::Alarm(change) => self.change_alarm(&change),
+            Command::Advance(_) => {
+                self.view.clean(CHANGES_PER_ADVANCE);
+                Ok(Response::Advance { revision: self.view.revision })
+            }
+            _ if is_corrupt => Err(KvError::Corrupt),
+            Command::Put(put) => self.view.put(&put).map(Response::Put),
+            Command::DeleteRange(delete) => self.view.delete_range(&delete).map(Response::DeleteRange),
+            Command::Txn(txn) => self.view.txn(&txn).map(Response::Txn),
+            Command::Compact(compact) => {
+                self.view.compact(compact.revision)?;
+                Ok(Response::Compact { revision: self.view.revision })
+            }
+            Command::LeaseGrant(grant) => {
+                let ttl = self.view.lease_grant(&grant, &mut self.deadlines)?;
+                Ok(Response::LeaseGrant { revision: self.view.revision, id: grant.id, ttl })
+            }
+            Command::LeaseRevoke(revoke) => {
+                self.view.lease_revoke(revoke.id, &mut self.deadlines)?;
+                Ok(Response::LeaseRevoke { revision: self.view.revision })
+            }
+        }
+    }
+
+    fn change_alarm(&mut self, change: &AlarmChange) -> Outcome {
+        let kind = AlarmKind::try_from(change.kind).map_err(|_| KvError::Malformed)?;
+        let alarm = Alarm { member: change.member, kind };
+        let concerns_it = match (kind, change.raise) {
+            (AlarmKind::None, _) => false,
+            (_, true) => {
+                self.view.alarms.insert(alarm);
+                true
+            }
+            (_, false) => self.view.alarms.remove(&alarm).is_some(),
+        };
+        let alarms = if concerns_it { vec![alarm] } else { Vec::new() };
+        Ok(Response::Alarm { revision: self.view.revision, alarms })
+    }
+}
+
+impl StateMachine for KvStore {
+    type Response = Outcome;
+    type View = View;
+
+    fn advance(&mut self, elapsed: Duration) {
+        self.view.clock = self.view.clock.saturating_add(elapsed);
+        self.view.lease_expire(&mut self.deadlines);
+    }
+
+    fn apply(&mut self, _lsn: Lsn, payload: &Bytes) -> Outcome {
+        let command = Command::from_payload(payload).ok_or(KvError::Malformed)?;
+        self.view.lease_expire(&mut self.deadlines);
+        self.view.clean(CHANGES_PER_APPLY);
+        self.run(command)
+    }
+
+    fn freeze(&self) -> View {
+        self.view.clone()
+    }
+
+    /// The next lease's deadline; zero while leases are due or compacted history is left to remove, so that an idle leader's
+    /// `Advance` entries bring both to an end.
+    fn next_deadline(&self) -> Option<Duration> {
+        if self.view.is_cleaning() {
+            return Some(Duration::ZERO);
+        }
+        self.deadlines.first().map(|(deadline, _)| deadline.saturating_sub(self.view.clock))
+    }
+
+    fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
+        snapshot::encode(view, sink);
+    }
+
+    fn decode(bytes: &mut dyn Buf) -> Result<KvStore, SnapshotError> {
+        let view = snapshot::decode(bytes)?;
+        let deadlines = view.leases.iter().map(|(id, lease)| (lease.deadline, *id)).collect();
+        Ok(KvStore { view, deadlines })
+    }
+}

@@ -1,0 +1,191 @@
+//! What comes back: typed results, and errors that the server maps to etcd's strings.
+//!
+//! Every result carries the revision that etcd would put into its header. The maps from [`KvError`] to gRPC codes and
+//! `etcdserver:` strings are the server's; each variant names the string that it stands for.
+//!
+//! Read next: [`crate::range`] and [`crate::txn`], which make most of these.
+
+use bytes::Bytes;
+
+/// One version of a key.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Bytes,
+    /// The value.
+    pub value: Bytes,
+    /// The revision that created the key; 0 in a tombstone.
+    pub create_revision: i64,
+    /// The revision that wrote this version.
+    pub mod_revision: i64,
+    /// How often the key was written since it was created, from 1; 0 marks a tombstone.
+    pub version: i64,
+    /// The lease that the key is attached to; 0 for none.
+    pub lease: i64,
+}
+
+impl KeyValue {
+    /// Whether this version says "deleted here".
+    pub fn is_tombstone(&self) -> bool {
+        self.version == 0
+    }
+}
+
+/// The answer to one command: a result, or an error that changed nothing.
+pub type Outcome = Result<Response, KvError>;
+
+/// The result of one command.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Response {
+    /// Of a put.
+    Put(PutResponse),
+    /// Of a deletion.
+    DeleteRange(DeleteRangeResponse),
+    /// Of a transaction.
+    Txn(TxnResponse),
+    /// Of a compaction.
+    Compact {
+        /// The present revision.
+        revision: i64,
+    },
+    /// Of a new lease.
+    LeaseGrant {
+        /// The present revision.
+        revision: i64,
+        /// The lease.
+        id: i64,
+        /// The time to live that was granted, seconds.
+        ttl: i64,
+    },
+    /// Of a revoked lease.
+    LeaseRevoke {
+        /// The revision after its keys went.
+        revision: i64,
+    },
+    /// Of renewed leases.
+    LeaseKeepAlive {
+        /// The present revision.
+        revision: i64,
+        /// Per asked id, in the order asked: the time to live in seconds, `None` when there is no such lease.
+        renewed: Vec<(i64, Option<i64>)>,
+    },
+    /// Of an alarm raised or cleared.
+    Alarm {
+        /// The present revision.
+        revision: i64,
+        /// The alarm concerned; empty when one was to be cleared that was not raised.
+        alarms: Vec<Alarm>,
+    },
+    /// Of [`crate::Advance`].
+    Advance {
+        /// The present revision.
+        revision: i64,
+    },
+}
+
+/// The result of a put.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PutResponse {
+    /// The revision that wrote the key.
+    pub revision: i64,
+    /// What was there before, if asked for and there.
+    pub prev_kv: Option<KeyValue>,
+}
+
+/// The result of a deletion.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct DeleteRangeResponse {
+    /// The revision that deleted, or the present one if nothing was there.
+    pub revision: i64,
+    /// How many keys went.
+    pub deleted: i64,
+    /// What was there before, by key, if asked for.
+    pub prev_kvs: Vec<KeyValue>,
+}
+
+/// The result of a read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RangeResponse {
+    /// The present revision, also when an older one was read.
+    pub revision: i64,
+    /// The keys asked for.
+    pub kvs: Vec<KeyValue>,
+    /// Whether `limit` cut the answer.
+    pub more: bool,
+    /// How many keys the range has at the revision read, whatever the limit and the filters.
+    pub count: i64,
+}
+
+/// The result of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TxnResponse {
+    /// The revision after the transaction; 0 in a transaction inside a transaction, as in etcd, whose inner headers are empty.
+    pub revision: i64,
+    /// Whether all compares held.
+    pub succeeded: bool,
+    /// One per operation of the branch that ran.
+    pub results: Vec<OperationResponse>,
+}
+
+/// The result of one step of a transaction.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum OperationResponse {
+    /// Of a read.
+    Range(RangeResponse),
+    /// Of a put.
+    Put(PutResponse),
+    /// Of a deletion.
+    DeleteRange(DeleteRangeResponse),
+    /// Of a transaction inside the transaction.
+    Txn(TxnResponse),
+}
+
+/// An alarm that stands.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Alarm {
+    /// The member that it is about.
+    pub member: u64,
+    /// Its kind.
+    pub kind: crate::AlarmKind,
+}
+
+/// Why a command or a read was refused; nothing changed.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+pub enum KvError {
+    /// The bytes are no command, or the command lacks a part: the proposer is at fault.
+    #[error("the command's bytes are malformed")]
+    Malformed,
+    /// `etcdserver: key is not provided`.
+    #[error("key is not provided")]
+    EmptyKey,
+    /// `etcdserver: key not found`: `ignore_value` or `ignore_lease` on a key that does not exist, or an empty operation.
+    #[error("key not found")]
+    KeyNotFound,
+    /// `etcdserver: mvcc: required revision has been compacted`.
+    #[error("required revision has been compacted, the oldest is {compact_revision}")]
+    Compacted {
+        /// The oldest revision that can be read.
+        compact_revision: i64,
+    },
+    /// `etcdserver: mvcc: required revision is a future revision`.
+    #[error("required revision is a future revision, the present one is {revision}")]
+    FutureRevision {
+        /// The present revision.
+        revision: i64,
+    },
+    /// `etcdserver: requested lease not found`.
+    #[error("requested lease not found")]
+    LeaseNotFound,
+    /// `etcdserver: lease already exists`.
+    #[error("lease already exists")]
+    LeaseExists,
+    /// `etcdserver: too large lease TTL`.
+    #[error("too large lease TTL")]
+    LeaseTtlTooLarge,
+    /// `etcdserver: mvcc: database space exceeded`: a [`crate::AlarmKind::NoSpace`] alarm stands.
+    #[error("database space exceeded")]
+    NoSpace,
+    /// `etcdserver: corrupt cluster`: a [`crate::AlarmKind::Corrupt`] alarm stands.
+    #[error("corrupt cluster")]
+    Corrupt,
+}

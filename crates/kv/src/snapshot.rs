@@ -1,0 +1,367 @@
+//! The store as bytes, and back.
+//!
+//! ```text
+//!   magic (8)  format (4)
+//!   block*     length (4)  checksum (4)  records, each with its length in front
+//!   end        length 0    checksum
+//! ```
+//!
+//! Numbers are little-endian; a checksum is CRC32C over all bytes of records up to here, so that a missing, repeated or moved
+//! block shows. Blocks are about 256 KiB: a chunk each for the sink. Records come as: one `Meta`, leases, alarms, then the
+//! history in order, from which the other orders follow. An unknown format is refused; an unknown field is ignored.
+//!
+//! Decoding trusts nothing: no length is believed beyond the bytes that are there, nothing is allocated by a count, and
+//! each fact that `apply` relies on is checked. What a store needs beside its bytes (tree nodes) it needs here too.
+
+use std::{sync::Arc, time::Duration};
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hustings_core::SnapshotError;
+use prost::{Message, Oneof};
+
+use crate::{
+    Alarm, AlarmKind, KeyValue, View,
+    lease::{LEASE_TTL_SECONDS_MAX, Lease},
+    store::{Key, Revision, Version, owned},
+};
+
+const MAGIC: &[u8; 8] = b"hust-kv\0";
+const FORMAT: u32 = 1;
+const BLOCK_BYTES: usize = 256 * 1024;
+/// Length and checksum.
+const BLOCK_HEADER_BYTES: usize = 8;
+/// Above this no counter can overflow in the lifetime of anything, and no decoded one may start.
+const COUNTER_MAX: i64 = i64::MAX / 2;
+
+#[derive(Clone, PartialEq, Message)]
+struct Record {
+    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4")]
+    kind: Option<RecordKind>,
+}
+
+#[derive(Clone, PartialEq, Oneof)]
+enum RecordKind {
+    #[prost(message, tag = "1")]
+    Meta(MetaRecord),
+    #[prost(message, tag = "2")]
+    Lease(LeaseRecord),
+    #[prost(message, tag = "3")]
+    Alarm(AlarmRecord),
+    #[prost(message, tag = "4")]
+    Version(VersionRecord),
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MetaRecord {
+    #[prost(int64, tag = "1")]
+    revision: i64,
+    #[prost(int64, tag = "2")]
+    compact_revision: i64,
+    #[prost(bool, tag = "3")]
+    is_cleaning: bool,
+    #[prost(int64, tag = "4")]
+    cleaning_main: i64,
+    #[prost(int64, tag = "5")]
+    cleaning_sub: i64,
+    #[prost(uint64, tag = "6")]
+    clock_seconds: u64,
+    #[prost(uint32, tag = "7")]
+    clock_nanos: u32,
+    #[prost(uint64, tag = "8")]
+    versions: u64,
+    #[prost(uint64, tag = "9")]
+    leases: u64,
+    #[prost(uint64, tag = "10")]
+    alarms: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct LeaseRecord {
+    #[prost(int64, tag = "1")]
+    id: i64,
+    #[prost(int64, tag = "2")]
+    ttl: i64,
+    #[prost(uint64, tag = "3")]
+    deadline_seconds: u64,
+    #[prost(uint32, tag = "4")]
+    deadline_nanos: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct AlarmRecord {
+    #[prost(uint64, tag = "1")]
+    member: u64,
+    #[prost(enumeration = "AlarmKind", tag = "2")]
+    kind: i32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct VersionRecord {
+    #[prost(bytes = "bytes", tag = "1")]
+    key: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    value: Bytes,
+    #[prost(int64, tag = "3")]
+    create_revision: i64,
+    #[prost(int64, tag = "4")]
+    mod_revision: i64,
+    #[prost(int64, tag = "5")]
+    sub: i64,
+    #[prost(int64, tag = "6")]
+    version: i64,
+    #[prost(int64, tag = "7")]
+    lease: i64,
+}
+
+/// Encodes a view, a chunk at a time.
+pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
+    let mut header = BytesMut::with_capacity(MAGIC.len() + 4);
+    header.put_slice(MAGIC);
+    header.put_u32_le(FORMAT);
+    sink(header.freeze());
+
+    let mut blocks = BlockWriter { block: empty_block(), checksum: 0, sink };
+    let cleaning = view.cleaning.unwrap_or(Revision::first(0));
+    blocks.push(RecordKind::Meta(MetaRecord {
+        revision: view.revision,
+        compact_revision: view.compact_revision,
+        is_cleaning: view.cleaning.is_some(),
+        cleaning_main: cleaning.main,
+        cleaning_sub: cleaning.sub,
+        clock_seconds: view.clock.as_secs(),
+        clock_nanos: view.clock.subsec_nanos(),
+        versions: view.history.len() as u64,
+        leases: view.leases.len() as u64,
+        alarms: view.alarms.len() as u64,
+    }));
+    for (id, lease) in &view.leases {
+        blocks.push(RecordKind::Lease(LeaseRecord {
+            id: *id,
+            ttl: lease.ttl,
+            deadline_seconds: lease.deadline.as_secs(),
+            deadline_nanos: lease.deadline.subsec_nanos(),
+        }));
+    }
+    for alarm in &view.alarms {
+        blocks.push(RecordKind::Alarm(AlarmRecord { member: alarm.member, kind: alarm.kind.into() }));
+    }
+    for (_, version) in &view.history {
+        let KeyValue { key, value, create_revision, mod_revision, version: count, lease } = version.kv.clone();
+        let sub = version.sub;
+        blocks.push(RecordKind::Version(VersionRecord {
+            key,
+            value,
+            create_revision,
+            mod_revision,
+            sub,
+            version: count,
+            lease,
+        }));
+    }
+    blocks.finish();
+}
+
+struct BlockWriter<'s> {
+    block: BytesMut,
+    checksum: u32,
+    sink: &'s mut dyn FnMut(Bytes),
+}
+
+fn empty_block() -> BytesMut {
+    let mut block = BytesMut::with_capacity(BLOCK_HEADER_BYTES + BLOCK_BYTES);
+    block.put_bytes(0, BLOCK_HEADER_BYTES);
+    block
+}
+
+impl BlockWriter<'_> {
+    fn push(&mut self, kind: RecordKind) {
+        let record = Record { kind: Some(kind) };
+        let length = record.encoded_len();
+        if self.block.len() > BLOCK_HEADER_BYTES && self.block.len() + length > BLOCK_BYTES {
+            self.seal();
+        }
+        self.block.reserve(length + prost::length_delimiter_len(length));
+        record.encode_length_delimited(&mut self.block).expect("the block has room for the record");
+    }
+
+    fn seal(&mut self) {
+        let mut block = std::mem::replace(&mut self.block, empty_block());
+        let records = &block[BLOCK_HEADER_BYTES..];
+        self.checksum = crc32c::crc32c_append(self.checksum, records);
+        let length =
+            u32::try_from(records.len()).expect("a block holds one record or 256 KiB, and a record fits a log entry");
+        block[..4].copy_from_slice(&length.to_le_bytes());
+        block[4..8].copy_from_slice(&self.checksum.to_le_bytes());
+        (self.sink)(block.freeze());
+    }
+
+    fn finish(mut self) {
+        if self.block.len() > BLOCK_HEADER_BYTES {
+            self.seal();
+        }
+        // The end is a block without records.
+        self.block.truncate(BLOCK_HEADER_BYTES);
+        self.seal();
+    }
+}
+
+/// Rebuilds a view.
+pub(crate) fn decode(snapshot: &mut dyn Buf) -> Result<View, SnapshotError> {
+    let mut reader = BlockReader { snapshot, offset: 0, checksum: 0 };
+    reader.read_header()?;
+    let mut restored = Restored { view: View::empty(), meta: None, last: Revision::first(0) };
+    while let Some(mut block) = reader.read_block()? {
+        let end = reader.offset;
+        while block.has_remaining() {
+            let offset = end - block.remaining() as u64;
+            let refuse = |what: &str| SnapshotError { what: format!("{what}, in the record at offset {offset}") };
+            let record = Record::decode_length_delimited(&mut block).map_err(|error| refuse(&error.to_string()))?;
+            restored.add(record).map_err(refuse)?;
+        }
+    }
+    let end = reader.offset;
+    restored.finish().map_err(|what| SnapshotError { what: format!("{what}, at the end, offset {end}") })
+}
+
+struct BlockReader<'b> {
+    snapshot: &'b mut dyn Buf,
+    offset: u64,
+    checksum: u32,
+}
+
+impl BlockReader<'_> {
+    fn refuse(&self, what: String) -> SnapshotError {
+        SnapshotError { what: format!("{what}, at offset {}", self.offset) }
+    }
+
+    fn take(&mut self, length: usize, what: &str) -> Result<Bytes, SnapshotError> {
+        let there = self.snapshot.remaining();
+        if there < length {
+            return Err(self.refuse(format!("the snapshot ends inside {what}: {length} bytes needed, {there} there")));
+        }
+        self.offset += length as u64;
+        Ok(self.snapshot.copy_to_bytes(length))
+    }
+
+    fn read_header(&mut self) -> Result<(), SnapshotError> {
+        let mut header = self.take(MAGIC.len() + 4, "the header")?;
+        self.offset = 0;
+        if header.split_to(MAGIC.len()) != MAGIC[..] {
+            return Err(self.refuse("this is no snapshot of a key-value store".into()));
+        }
+        let format = header.get_u32_le();
+        if format != FORMAT {
+            return Err(
+                self.refuse(format!("snapshot format {format} is not known here, {FORMAT} is: use a newer version"))
+            );
+        }
+        self.offset = MAGIC.len() as u64 + 4;
+        Ok(())
+    }
+
+    /// The records of the next block, or `None` at the end.
+    fn read_block(&mut self) -> Result<Option<Bytes>, SnapshotError> {
+        let mut header = self.take(BLOCK_HEADER_BYTES, "a block's header")?;
+        let length = header.get_u32_le() as usize;
+        let checksum = header.get_u32_le();
+        let records = self.take(length, "a block")?;
+        self.checksum = crc32c::crc32c_append(self.checksum, &records);
+        if checksum != self.checksum {
+            return Err(self.refuse(format!("the checksum of the {length} bytes before does not fit")));
+        }
+        if length > 0 {
+            return Ok(Some(records));
+        }
+        match self.snapshot.remaining() {
+            0 => Ok(None),
+            rest => Err(self.refuse(format!("{rest} bytes follow the end"))),
+        }
+    }
+}
+
+/// A view under reconstruction.
+struct Restored {
+    view: View,
+    meta: Option<MetaRecord>,
+    last: Revision,
+}
+
+/// Turns a broken fact into an error.
+fn check(is_true: bool, what: &'static str) -> Result<(), &'static str> {
+    if is_true { Ok(()) } else { Err(what) }
+}
+
+impl Restored {
+    fn add(&mut self, record: Record) -> Result<(), &'static str> {
+        match record.kind.ok_or("a record of an unknown kind")? {
+            RecordKind::Meta(meta) => self.add_meta(meta),
+            _ if self.meta.is_none() => Err("a record before the one that describes the store"),
+            RecordKind::Lease(lease) => self.add_lease(lease),
+            RecordKind::Alarm(alarm) => {
+                let kind = AlarmKind::try_from(alarm.kind).map_err(|_| "an alarm of an unknown kind")?;
+                self.view.alarms.insert(Alarm { member: alarm.member, kind });
+                Ok(())
+            }
+            RecordKind::Version(version) => self.add_version(version),
+        }
+    }
+
+    fn add_meta(&mut self, meta: MetaRecord) -> Result<(), &'static str> {
+        check(self.meta.is_none(), "the store is described twice")?;
+        check((1..=COUNTER_MAX).contains(&meta.revision), "the revision is out of range")?;
+        check((-1..=meta.revision).contains(&meta.compact_revision), "the compact revision is out of range")?;
+        check((-1..=meta.revision).contains(&meta.cleaning_main), "the clean-up's revision is out of range")?;
+        check((0..=COUNTER_MAX).contains(&meta.cleaning_sub), "the clean-up's sub revision is out of range")?;
+        self.view.revision = meta.revision;
+        self.view.compact_revision = meta.compact_revision;
+        self.view.cleaning = meta.is_cleaning.then_some(Revision { main: meta.cleaning_main, sub: meta.cleaning_sub });
+        self.view.clock = duration(meta.clock_seconds, meta.clock_nanos)?;
+        self.meta = Some(meta);
+        Ok(())
+    }
+
+    fn add_lease(&mut self, lease: LeaseRecord) -> Result<(), &'static str> {
+        check(lease.id != 0, "a lease without an id")?;
+        check((1..=LEASE_TTL_SECONDS_MAX).contains(&lease.ttl), "a lease's time to live is out of range")?;
+        let deadline = duration(lease.deadline_seconds, lease.deadline_nanos)?;
+        self.view.leases.insert(lease.id, Lease { ttl: lease.ttl, deadline });
+        Ok(())
+    }
+
+    fn add_version(&mut self, record: VersionRecord) -> Result<(), &'static str> {
+        let VersionRecord { key, value, create_revision, mod_revision, sub, version, lease } = record;
+        let place = Revision { main: mod_revision, sub };
+        check(!key.is_empty(), "a version without a key")?;
+        check(place > self.last, "a version out of order")?;
+        check((2..=self.view.revision).contains(&mod_revision), "a version's revision is out of range")?;
+        check((0..=COUNTER_MAX).contains(&sub), "a version's sub revision is out of range")?;
+        check((0..=COUNTER_MAX).contains(&version), "a version's count is out of range")?;
+        let is_tombstone = version == 0;
+        check(!is_tombstone || (create_revision == 0 && lease == 0 && value.is_empty()), "a tombstone with contents")?;
+        check(is_tombstone || (2..=mod_revision).contains(&create_revision), "a version created after it was written")?;
+        self.last = place;
+        let (key, value) = owned(&key, &value);
+        let kv = KeyValue { key, value, create_revision, mod_revision, version, lease };
+        self.view.restore(Version { kv, sub });
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<View, &'static str> {
+        let meta = self.meta.ok_or("nothing describes the store")?;
+        check(meta.versions == self.view.history.len() as u64, "versions are missing")?;
+        check(meta.leases == self.view.leases.len() as u64, "leases are missing")?;
+        check(meta.alarms == self.view.alarms.len() as u64, "alarms are missing")?;
+        let with_lease = |version: &&Arc<Version>| version.kv.lease != 0;
+        let attached: Vec<_> = self.view.live.values().filter(with_lease).cloned().collect();
+        for version in attached {
+            check(self.view.leases.contains_key(&version.kv.lease), "a key attached to a lease that does not exist")?;
+            self.view.attached.insert((version.kv.lease, Key::new(&version.kv.key)));
+        }
+        Ok(self.view)
+    }
+}
+
+fn duration(seconds: u64, nanos: u32) -> Result<Duration, &'static str> {
+    check(nanos < 1_000_000_000, "a second has fewer nanoseconds")?;
+    Ok(Duration::new(seconds, nanos))
+}

@@ -1,0 +1,372 @@
+//! The store: every version of every key, under three orders.
+//!
+//! ```text
+//!   live      key            → newest version, if the key exists        reads of the present
+//!   past      key, revision  → older versions and tombstones            reads of an older revision
+//!   history   revision       → every version and tombstone              watches, compaction, hashes, snapshots
+//! ```
+//!
+//! `live` and `past` are disjoint, and together they are `history`. All are persistent trees: a [`View`] is the struct
+//! itself, cloned, which copies a handful of roots; while a view lives, a write copies the few tree nodes on its path.
+//! Three orders cost three insertions for an overwrite, and buy that nothing ever scans: a read of the present walks past no
+//! tombstones, a tailing watch reads only what it delivers, a compaction visits only what changed since the last one.
+//!
+//! Implements etcd 3.5's MVCC: a revision is (main, sub); a transaction takes one main revision if it changes anything, and
+//! each change in it takes the next sub revision; the store starts at main revision 1; a deletion leaves a tombstone; a
+//! deletion of nothing takes no revision.
+//!
+//! What it deliberately does not do: decide. Ranges are read in [`crate::range`], transactions run in [`crate::txn`].
+
+use std::{borrow::Borrow, sync::Arc, time::Duration};
+
+use bytes::{Bytes, BytesMut};
+use imbl::{OrdMap, OrdSet};
+
+use crate::{Alarm, KeyValue, lease::Lease, range::KeyRange};
+
+/// The bytes that a version costs beside its key and value: the version itself, and its places in the trees. An estimate,
+/// part of the replicated state (a quota alarm may follow from it), so not to be changed without a new snapshot format.
+const OVERHEAD_BYTES: u64 = 256;
+
+/// A place in the store's history.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Revision {
+    /// Which transaction.
+    pub(crate) main: i64,
+    /// Which change in it, from 0.
+    pub(crate) sub: i64,
+}
+
+impl Revision {
+    /// The first place of a main revision.
+    pub(crate) fn first(main: i64) -> Revision {
+        Revision { main, sub: 0 }
+    }
+
+    /// Behind the last place of a main revision.
+    pub(crate) fn last(main: i64) -> Revision {
+        Revision { main, sub: i64::MAX }
+    }
+}
+
+/// A version of a key, with its full place in history.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Version {
+    /// What clients see of it.
+    pub(crate) kv: KeyValue,
+    /// Which change of its main revision it is.
+    pub(crate) sub: i64,
+}
+
+impl Version {
+    pub(crate) fn revision(&self) -> Revision {
+        Revision { main: self.kv.mod_revision, sub: self.sub }
+    }
+
+    fn charge(&self) -> u64 {
+        self.kv.key.len() as u64 + self.kv.value.len() as u64 + OVERHEAD_BYTES
+    }
+}
+
+/// The longest key that stands in a tree node itself.
+const INLINE_BYTES: usize = 30;
+
+/// A key inside the trees.
+///
+/// Short keys stand in the tree node: a search compares without following a pointer, and copying a shared node touches no
+/// reference counts but the versions'.
+#[derive(Clone)]
+pub(crate) enum Key {
+    /// At most [`INLINE_BYTES`], the rest zero.
+    Short { length: u8, bytes: [u8; INLINE_BYTES] },
+    /// Anything longer.
+    Long(Arc<[u8]>),
+}
+
+impl Key {
+    pub(crate) fn new(key: &[u8]) -> Key {
+        if key.len() > INLINE_BYTES {
+            return Key::Long(key.into());
+        }
+        let mut bytes = [0; INLINE_BYTES];
+        bytes[..key.len()].copy_from_slice(key);
+        Key::Short { length: key.len() as u8, bytes }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        match self {
+            Key::Short { length, bytes } => &bytes[..usize::from(*length)],
+            Key::Long(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for Key {
+    fn eq(&self, other: &Key) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Key {}
+
+impl PartialOrd for Key {
+    fn partial_cmp(&self, other: &Key) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Key {
+    fn cmp(&self, other: &Key) -> std::cmp::Ordering {
+        self.as_slice().cmp(other.as_slice())
+    }
+}
+
+impl std::hash::Hash for Key {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_slice().hash(state);
+    }
+}
+
+impl Borrow<[u8]> for Key {
+    fn borrow(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "\"{}\"", self.as_slice().escape_ascii())
+    }
+}
+
+/// The state of the store at one moment, immutable: what reads, watches and snapshots look at.
+///
+/// Cloning copies a handful of pointers. A view that is kept keeps its version of the state in memory.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct View {
+    /// The present main revision.
+    pub(crate) revision: i64,
+    /// The oldest readable main revision; -1 before the first compaction, as in etcd.
+    pub(crate) compact_revision: i64,
+    /// Where the removal of compacted history goes on; `None` when it is complete.
+    pub(crate) cleaning: Option<Revision>,
+    pub(crate) live: OrdMap<Key, Arc<Version>>,
+    pub(crate) past: OrdMap<(Key, Revision), Arc<Version>>,
+    pub(crate) history: OrdMap<Revision, Arc<Version>>,
+    pub(crate) leases: OrdMap<i64, Lease>,
+    /// (lease, key) for each existing key with a lease.
+    pub(crate) attached: OrdSet<(i64, Key)>,
+    pub(crate) alarms: OrdSet<Alarm>,
+    pub(crate) size_bytes: u64,
+    /// The log's clock: the sum of all elapsed times that its entries carried.
+    pub(crate) clock: Duration,
+}
+
+impl View {
+    pub(crate) fn empty() -> View {
+        View {
+            revision: 1,
+            compact_revision: -1,
+            cleaning: None,
+            live: OrdMap::new(),
+            past: OrdMap::new(),
+            history: OrdMap::new(),
+            leases: OrdMap::new(),
+            attached: OrdSet::new(),
+            alarms: OrdSet::new(),
+            size_bytes: 0,
+            clock: Duration::ZERO,
+        }
+    }
+
+    /// The present revision; 1 in a new store.
+    pub fn revision(&self) -> i64 {
+        self.revision
+    }
+
+    /// The oldest revision that can be read; -1 before the first compaction, as in etcd.
+    pub fn compact_revision(&self) -> i64 {
+        self.compact_revision
+    }
+
+    /// An estimate of the memory that live and historical data take, in bytes; equal on all members.
+    pub fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// How many keys exist.
+    pub fn key_count(&self) -> usize {
+        self.live.len()
+    }
+
+    /// How many versions and tombstones are held, live ones included.
+    pub fn version_count(&self) -> usize {
+        self.history.len()
+    }
+
+    /// The alarms that stand, by member and kind.
+    pub fn alarms(&self) -> Vec<Alarm> {
+        self.alarms.iter().copied().collect()
+    }
+
+    pub(crate) fn has_alarm(&self, kind: crate::AlarmKind) -> bool {
+        self.alarms.iter().any(|alarm| alarm.kind == kind)
+    }
+
+    /// The newest version or tombstone of a key at or before a place in its past; not looking at the live one.
+    pub(crate) fn past_version(&self, key: &Key, at: Revision) -> Option<&Arc<Version>> {
+        let ((found, _), version) = self.past.get_prev(&(key.clone(), at))?;
+        (found == key).then_some(version)
+    }
+
+    /// Adds what a change wrote to the history.
+    fn record(&mut self, version: &Arc<Version>) {
+        self.size_bytes += version.charge();
+        let replaced = self.history.insert(version.revision(), version.clone());
+        assert!(replaced.is_none(), "a revision is used once");
+    }
+
+    /// Moves a version that is no longer the newest, or a tombstone, into the past.
+    pub(crate) fn bury(&mut self, key: Key, version: Arc<Version>) {
+        self.past.insert((key, version.revision()), version);
+    }
+
+    /// Removes a version from past and history, for good.
+    pub(crate) fn forget(&mut self, key: Key, revision: Revision) {
+        if let Some(version) = self.past.remove(&(key, revision)) {
+            self.history.remove(&revision);
+            self.size_bytes -= version.charge();
+        }
+    }
+
+    /// Takes over a version read from a snapshot; versions come in the order of their revisions.
+    pub(crate) fn restore(&mut self, version: Version) {
+        let version = Arc::new(version);
+        self.record(&version);
+        let key = Key::new(&version.kv.key);
+        let superseded = match version.kv.is_tombstone() {
+            true => {
+                self.bury(key.clone(), version);
+                self.live.remove(&key)
+            }
+            false => self.live.insert(key.clone(), version),
+        };
+        if let Some(superseded) = superseded {
+            self.bury(key, superseded);
+        }
+    }
+}
+
+/// Changes the store inside one main revision, which is taken when something changes.
+pub(crate) struct Writer<'v> {
+    view: &'v mut View,
+    next: Revision,
+}
+
+impl<'v> Writer<'v> {
+    pub(crate) fn new(view: &'v mut View) -> Writer<'v> {
+        let next = Revision::first(view.revision + 1);
+        Writer { view, next }
+    }
+
+    /// The state with the changes made so far.
+    pub(crate) fn view(&self) -> &View {
+        self.view
+    }
+
+    /// The present revision: the new one as soon as something has changed.
+    pub(crate) fn revision(&self) -> i64 {
+        self.view.revision + i64::from(self.next.sub > 0)
+    }
+
+    /// Ends the transaction and answers the present revision.
+    pub(crate) fn finish(self) -> i64 {
+        self.view.revision = self.revision();
+        self.view.revision
+    }
+
+    /// Writes a key; what was there before is returned. The lease must exist.
+    ///
+    /// Key and value are copied, into one allocation of their own. The payload that they come from may be a slice of a large
+    /// buffer (a batch from a peer, a block of the log): a slice kept here would hold all of it for as long as one small key
+    /// lives. A copy of 256 B costs less than the allocation beside it.
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Option<Arc<Version>> {
+        let superseded = self.view.live.get(key).cloned();
+        let (create_revision, version, old_lease) = match &superseded {
+            Some(old) => (old.kv.create_revision, old.kv.version + 1, old.kv.lease),
+            None => (self.next.main, 1, 0),
+        };
+        let tree_key = Key::new(key);
+        let (key, value) = owned(key, value);
+        let kv = KeyValue { key, value, create_revision, mod_revision: self.next.main, version, lease };
+        let written = Arc::new(Version { kv, sub: self.next.sub });
+        self.view.record(&written);
+        self.next.sub += 1;
+        if old_lease != lease {
+            self.detach(old_lease, &tree_key);
+            self.attach(lease, &tree_key);
+        }
+        match &superseded {
+            Some(old) => {
+                self.view.live.insert(tree_key.clone(), written);
+                self.view.bury(tree_key, old.clone());
+            }
+            None => {
+                self.view.live.insert(tree_key, written);
+            }
+        }
+        superseded
+    }
+
+    /// Deletes the keys of a range, in their order; what was there is returned.
+    pub(crate) fn delete_range(&mut self, range: &KeyRange) -> Vec<Arc<Version>> {
+        let mut deleted = Vec::new();
+        if range.is_single() {
+            deleted.extend(self.view.live.get(range.key()).cloned());
+        } else if let Some(bounds) = range.bounds() {
+            deleted.extend(self.view.live.range::<_, [u8]>(bounds).map(|(_, version)| version.clone()));
+        }
+        for version in &deleted {
+            self.delete(version);
+        }
+        deleted
+    }
+
+    fn delete(&mut self, version: &Arc<Version>) {
+        let key = Key::new(&version.kv.key);
+        // A copy of the key: a slice would keep the deleted value in memory.
+        let tombstone = KeyValue {
+            key: Bytes::copy_from_slice(&version.kv.key),
+            mod_revision: self.next.main,
+            ..KeyValue::default()
+        };
+        let tombstone = Arc::new(Version { kv: tombstone, sub: self.next.sub });
+        self.view.record(&tombstone);
+        self.next.sub += 1;
+        self.view.live.remove(&key);
+        self.view.bury(key.clone(), version.clone());
+        self.view.bury(key.clone(), tombstone);
+        self.detach(version.kv.lease, &key);
+    }
+
+    fn attach(&mut self, lease: i64, key: &Key) {
+        if lease != 0 {
+            self.view.attached.insert((lease, key.clone()));
+        }
+    }
+
+    fn detach(&mut self, lease: i64, key: &Key) {
+        if lease != 0 {
+            self.view.attached.remove(&(lease, key.clone()));
+        }
+    }
+}
+
+/// Copies a key and a value into one allocation.
+pub(crate) fn owned(key: &[u8], value: &[u8]) -> (Bytes, Bytes) {
+    let mut both = BytesMut::with_capacity(key.len() + value.len());
+    both.extend_from_slice(key);
+    both.extend_from_slice(value);
+    let value = both.split_off(key.len()).freeze();
+    (both.freeze(), value)
+}

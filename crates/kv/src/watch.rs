@@ -1,0 +1,141 @@
+//! What a watch hub reads: the events between two revisions.
+//!
+//! A hub keeps, per watch, the next revision to deliver, and reads "from there to the present" out of frozen views. Nothing
+//! here is registered anywhere, so nothing is lost when a watcher is slow: it reads on where it stopped, or learns that the
+//! history it needs has been compacted.
+//!
+//! Boundary values, as in etcd 3.5 (failures AP-03 and AP-06): start 0 means "from the next revision" ([`View::watch_start`]),
+//! a start in the future delivers nothing below itself, a negative start asks for all history and works until the first
+//! compaction. A watch may start at the compact revision itself: everything that happened in that revision is still there,
+//! tombstones included (AP-02; etcd before 3.5.22 lost those).
+//!
+//! Read next: [`crate::compact`], which decides what is still there.
+
+use std::{ops::Bound, sync::Arc};
+
+use crate::{
+    KeyValue, View,
+    range::KeyRange,
+    store::{Key, Revision, Version},
+};
+
+/// How much history a call looks through, per event asked for, before it answers with what it has.
+const EXAMINED_PER_EVENT: usize = 16;
+
+/// The least history that a call may look through.
+const EXAMINED_MIN: usize = 1024;
+
+/// What happened to a key.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum EventKind {
+    /// It was written.
+    Put,
+    /// It was deleted, or its lease ended.
+    Delete,
+}
+
+/// One change of one key.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Event {
+    /// What happened.
+    pub kind: EventKind,
+    /// The key as written; of a deletion only the key and the revision are set.
+    pub kv: KeyValue,
+}
+
+impl Event {
+    fn of(version: &Version) -> Event {
+        let kind = if version.kv.is_tombstone() { EventKind::Delete } else { EventKind::Put };
+        Event { kind, kv: version.kv.clone() }
+    }
+}
+
+/// A part of history, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Events {
+    /// The events, by revision and by their order within it; all events of a revision or none.
+    pub events: Vec<Event>,
+    /// Where to read on: everything below was looked at. Above the view's revision when nothing is left.
+    pub next_revision: i64,
+}
+
+/// The history asked for is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
+#[error("the events before revision {compact_revision} have been compacted")]
+pub struct Compacted {
+    /// The oldest revision that a watch can start from.
+    pub compact_revision: i64,
+}
+
+impl View {
+    /// Where a watch begins that asks for `start_revision`: 0 means the next revision.
+    pub fn watch_start(&self, start_revision: i64) -> i64 {
+        if start_revision == 0 { self.revision + 1 } else { start_revision }
+    }
+
+    /// The events of a range of keys from a revision on, about `limit` of them.
+    ///
+    /// The events of one revision are never split, so a large transaction can exceed the limit. The call looks through a
+    /// bounded part of history; call again from `next_revision` until that is above [`View::revision`]. An answer can be
+    /// without events and yet not the last. Costs O(log n + what is looked at); for a single key only its own versions are.
+    ///
+    /// Errors: [`Compacted`] when `from` lies below the compact revision.
+    pub fn events_since(&self, from: i64, keys: &KeyRange, limit: usize) -> Result<Events, Compacted> {
+        if from < self.compact_revision {
+            return Err(Compacted { compact_revision: self.compact_revision });
+        }
+        if from > self.revision {
+            return Ok(Events { events: Vec::new(), next_revision: from });
+        }
+        match keys.is_single() {
+            true => Ok(self.events_of_key(from, keys.key(), limit)),
+            false => Ok(self.events_of_range(from, keys, limit)),
+        }
+    }
+
+    /// The key as it was before an event; `None` when it did not exist, or when that is compacted.
+    pub fn prev_kv(&self, event: &Event) -> Option<KeyValue> {
+        let before = event.kv.mod_revision - 1;
+        if before < self.compact_revision {
+            return None;
+        }
+        let version = self.past_version(&Key::new(&event.kv.key), Revision::last(before))?;
+        (!version.kv.is_tombstone()).then(|| version.kv.clone())
+    }
+
+    fn events_of_range(&self, from: i64, keys: &KeyRange, limit: usize) -> Events {
+        let examined_max = limit.saturating_mul(EXAMINED_PER_EVENT).max(EXAMINED_MIN);
+        let mut events = Vec::new();
+        let mut last_main = from;
+        let history = self.history.range(Revision::first(from)..);
+        for (examined, (revision, version)) in history.enumerate() {
+            let may_stop = revision.main != last_main;
+            if may_stop && (events.len() >= limit.max(1) || examined >= examined_max) {
+                return Events { events, next_revision: revision.main };
+            }
+            last_main = revision.main;
+            if keys.contains(&version.kv.key) {
+                events.push(Event::of(version));
+            }
+        }
+        Events { events, next_revision: self.revision + 1 }
+    }
+
+    fn events_of_key(&self, from: i64, key: &[u8], limit: usize) -> Events {
+        let tree_key = Key::new(key);
+        let start = Bound::Included((tree_key.clone(), Revision::first(from)));
+        let end = Bound::Included((tree_key, Revision::last(i64::MAX)));
+        let past = self.past.range((start, end)).map(|(_, version)| version);
+        let live = self.live_version(key).filter(|version| version.kv.mod_revision >= from);
+        let mut events: Vec<Event> = Vec::new();
+        for version in past.chain(live) {
+            let version: &Arc<Version> = version;
+            let revision = version.kv.mod_revision;
+            if events.len() >= limit.max(1) && events.last().is_some_and(|event| event.kv.mod_revision != revision) {
+                return Events { events, next_revision: revision };
+            }
+            events.push(Event::of(version));
+        }
+        Events { events, next_revision: self.revision + 1 }
+    }
+}
