@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::{DeleteRange, Operation, Put, Range, Request, SortOrder, SortTarget, Txn};
+use crate::{DeleteRange, Operation, Put, Range, Request, Txn};
 
 /// How deep transactions may stand inside each other: what the codec of the log decodes.
 const NESTING_MAX: usize = 32;
@@ -30,21 +30,14 @@ pub enum CheckError {
     /// `etcdserver: lease is provided`: together with `ignore_lease`.
     #[error("lease is provided")]
     LeaseProvided,
-    /// `etcdserver: invalid sort option`.
-    #[error("invalid sort option")]
-    InvalidSortOption,
     /// `etcdserver: key not found`: an operation that asks for nothing.
     #[error("key not found")]
     EmptyOperation,
 }
 
-/// Checks a read.
+/// Checks a read. An unknown order or target is not refused, as in etcd 3.5.1; it orders nothing.
 pub fn check_range(range: &Range) -> Result<(), CheckError> {
-    if range.key.is_empty() {
-        return Err(CheckError::EmptyKey);
-    }
-    let known = SortOrder::try_from(range.sort_order).is_ok() && SortTarget::try_from(range.sort_target).is_ok();
-    if known { Ok(()) } else { Err(CheckError::InvalidSortOption) }
+    if range.key.is_empty() { Err(CheckError::EmptyKey) } else { Ok(()) }
 }
 
 /// Checks a put.
@@ -150,7 +143,10 @@ impl<'t> Writes<'t> {
 }
 
 /// Whether a deletion hits a key, as etcd's check sees it: the end `"\0"` is taken literally, so that "everything from the
-/// key on" hits no key but its own. Such a transaction is accepted, and its operations run in their order.
+/// key on" hits nothing. Such a transaction is accepted (seen on etcd 3.5.1), and its operations run in their order.
 fn is_deleted(delete: &DeleteRange, key: &[u8]) -> bool {
-    delete.key == key || (&delete.key[..] < key && key < &delete.range_end[..])
+    match delete.range_end.is_empty() {
+        true => delete.key == key,
+        false => &delete.key[..] <= key && key < &delete.range_end[..],
+    }
 }
