@@ -1,0 +1,113 @@
+//! Compaction and the hash.
+
+use std::time::Duration;
+
+use crate::common::*;
+use hustings_core::StateMachine;
+use hustings_kv::*;
+
+#[test]
+fn a_compaction_refuses_what_is_below_and_keeps_the_newest() {
+    let mut store = Store::new();
+    store.put("a", "1");
+    store.put("a", "2");
+    store.put("a", "3");
+    assert_eq!(store.compact(3), Ok(Response::Compact { revision: 4 }));
+    let read_at = |store: &Store, revision| store.view().range(&Range { revision, ..range("a", "") });
+    assert_eq!(read_at(&store, 2), Err(KvError::Compacted { compact_revision: 3 }));
+    for _ in 0..2 {
+        assert_eq!(&read_at(&store, 3).expect("readable").kvs[0].value[..], b"2");
+        assert_eq!(&read_at(&store, 4).expect("readable").kvs[0].value[..], b"3");
+        store.settle();
+    }
+    assert_eq!(store.view().version_count(), 2);
+}
+
+#[test]
+fn compacting_the_future_or_the_compacted_is_refused() {
+    let mut store = Store::new();
+    store.put("a", "1");
+    assert_eq!(store.compact(3), Err(KvError::FutureRevision { revision: 2 }));
+    // As etcd: the first compaction may be at 0, and takes nothing.
+    assert!(store.compact(0).is_ok());
+    assert_eq!(store.compact(0), Err(KvError::Compacted { compact_revision: 0 }));
+    assert!(store.compact(2).is_ok());
+    assert_eq!(store.compact(2), Err(KvError::Compacted { compact_revision: 2 }));
+    assert_eq!(store.compact(-4), Err(KvError::Compacted { compact_revision: 2 }));
+}
+
+// Goal: a large compaction stalls no entry. Method: count what each step removes.
+#[test]
+fn history_is_removed_a_little_with_each_entry() {
+    let mut store = Store::new();
+    for _ in 0..10_000 {
+        store.put("k", "v");
+    }
+    let full = store.view().version_count();
+    store.compact(store.revision()).expect("compacted");
+    assert_eq!(store.view().version_count(), full, "the compaction itself removes nothing");
+    assert_eq!(store.kv.next_deadline(), Some(Duration::ZERO));
+    store.put("k", "v");
+    let removed = full + 1 - store.view().version_count();
+    assert!((16..=64).contains(&removed), "a put removed {removed}");
+    let mut steps = 0;
+    while store.kv.next_deadline().is_some() {
+        store.run(Command::Advance(Advance {})).expect("runs");
+        steps += 1;
+    }
+    assert!((3..=6).contains(&steps), "idle entries took {steps} steps");
+    assert_eq!(store.view().version_count(), 2);
+}
+
+#[test]
+fn the_hash_does_not_depend_on_how_far_the_removal_is() {
+    let mut store = Store::new();
+    for n in 0..3_000 {
+        store.put(&format!("k{}", n % 40), "v");
+        if n % 100 == 0 {
+            store.delete("k1", "k2");
+        }
+    }
+    store.compact(2_000).expect("compacted");
+    let early = hash_kv(&store.view(), 2_500).expect("readable");
+    store.settle();
+    store.put("another", "v");
+    assert_eq!(hash_kv(&store.view(), 2_500), Ok(early));
+    assert_eq!((early.compact_revision, early.hash_revision), (2_000, 2_500));
+    assert_ne!(hash_kv(&store.view(), 0).expect("readable").hash, early.hash);
+    assert_eq!(hash_kv(&store.view(), 1_999), Err(KvError::Compacted { compact_revision: 2_000 }));
+    let future = KvError::FutureRevision { revision: store.revision() };
+    assert_eq!(hash_kv(&store.view(), 99_999), Err(future));
+}
+
+// RP-10.
+#[test]
+fn one_different_byte_makes_a_different_hash() {
+    let hash_of = |value| {
+        let mut store = Store::new();
+        store.put("a", value);
+        hash_kv(&store.view(), 0).expect("readable").hash
+    };
+    assert_eq!(hash_of("1"), hash_of("1"));
+    assert_ne!(hash_of("1"), hash_of("2"));
+}
+
+#[test]
+fn a_snapshot_taken_during_the_removal_goes_on_where_it_was() {
+    let mut store = Store::new();
+    for n in 0..5_000 {
+        store.put(&format!("k{}", n % 10), "v");
+    }
+    store.grant(1, 60).expect("granted");
+    store.put_with_lease("leased", 1).expect("put");
+    store.alarm(AlarmKind::NoSpace, true).expect("raised");
+    store.compact(4_000).expect("compacted");
+    store.run(Command::Advance(Advance {})).expect("runs");
+    store.wait(1.5);
+    let mut restored = KvStore::decode(&mut &snapshot(&store.view())[..]).expect("readable");
+    assert!(restored == store.kv);
+    assert_eq!(restored.next_deadline(), Some(Duration::ZERO));
+    std::mem::swap(&mut restored, &mut store.kv);
+    store.settle();
+    assert_eq!(store.view().lease_time_to_live(1, LeaseKeys::List).expect("there").keys, [bytes("leased")]);
+}

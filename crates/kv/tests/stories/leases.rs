@@ -1,0 +1,168 @@
+//! Leases, on the log's clock.
+
+use std::time::Duration;
+
+use crate::common::*;
+use hustings_core::StateMachine;
+use hustings_kv::*;
+
+#[test]
+fn a_lease_takes_its_keys_with_it_in_one_revision() {
+    let mut store = Store::new();
+    assert_eq!(store.grant(7, 10), Ok(Response::LeaseGrant { revision: 1, id: 7, ttl: 10 }));
+    store.put_with_lease("b", 7).expect("put");
+    store.put_with_lease("a", 7).expect("put");
+    store.put("free", "1");
+    store.wait(9.999_999);
+    assert!(store.value("a").is_some());
+    store.wait(0.000_001);
+    assert_eq!((store.value("a"), store.value("b"), store.revision()), (None, None, 5));
+    let seen = events(&store.view(), 5, &KeyRange::all());
+    assert_eq!(seen.iter().map(|event| &event.kv.key[..]).collect::<Vec<_>>(), [b"a", b"b"]);
+    assert!(store.value("free").is_some());
+    assert_eq!(store.view().lease_time_to_live(7, LeaseKeys::Omit), None);
+}
+
+#[test]
+fn each_expired_lease_takes_a_revision_of_its_own() {
+    let mut store = Store::new();
+    for id in 1..=3 {
+        store.grant(id, 5).expect("granted");
+    }
+    store.put_with_lease("a", 1).expect("put");
+    store.put_with_lease("b", 2).expect("put");
+    store.wait(6.0);
+    assert_eq!(store.revision(), 5, "two with keys, one without");
+}
+
+#[test]
+fn revoking_deletes_and_a_second_time_finds_nothing() {
+    let mut store = Store::new();
+    store.grant(5, 100).expect("granted");
+    store.put_with_lease("a", 5).expect("put");
+    assert_eq!(store.revoke(5), Ok(Response::LeaseRevoke { revision: 3 }));
+    assert_eq!(store.value("a"), None);
+    assert_eq!(store.revoke(5), Err(KvError::LeaseNotFound));
+    assert_eq!(store.keep_alive(5), None);
+}
+
+#[test]
+fn grants_are_refused_that_etcd_refuses() {
+    let mut store = Store::new();
+    store.grant(5, 100).expect("granted");
+    assert_eq!(store.grant(5, 100), Err(KvError::LeaseExists));
+    assert_eq!(store.grant(0, 100), Err(KvError::LeaseNotFound), "the server picks ids");
+    assert_eq!(store.grant(6, LEASE_TTL_SECONDS_MAX + 1), Err(KvError::LeaseTtlTooLarge));
+    assert!(store.grant(-6, LEASE_TTL_SECONDS_MAX).is_ok());
+    assert_eq!(store.grant(8, 0), Ok(Response::LeaseGrant { revision: 1, id: 8, ttl: 1 }));
+    assert_eq!(store.put_with_lease("a", 77), Err(KvError::LeaseNotFound));
+}
+
+#[test]
+fn a_put_moves_the_key_to_its_lease_and_without_one_lets_go() {
+    let mut store = Store::new();
+    store.grant(1, 100).expect("granted");
+    store.grant(2, 100).expect("granted");
+    let attached = |store: &Store, id| store.view().lease_time_to_live(id, LeaseKeys::List).expect("there").keys;
+    store.put_with_lease("k", 1).expect("put");
+    store.put_with_lease("k", 2).expect("put");
+    assert_eq!((attached(&store, 1), attached(&store, 2)), (vec![], vec![bytes("k")]));
+    store.revoke(1).expect("revoked");
+    assert!(store.value("k").is_some());
+    store.put("k", "free");
+    assert_eq!(attached(&store, 2), Vec::<bytes::Bytes>::new());
+    store.put_with_lease("k", 2).expect("put");
+    store.delete("k", "");
+    store.revoke(2).expect("revoked");
+    assert_eq!(store.revision(), 6, "the revoked lease had nothing to delete");
+}
+
+// AP-15: one outcome at the edge.
+#[test]
+fn a_renewed_lease_lives_its_whole_time_and_a_due_one_is_not_renewed() {
+    let mut store = Store::new();
+    store.grant(1, 10).expect("granted");
+    store.put_with_lease("k", 1).expect("put");
+    store.wait(9.999_999);
+    assert_eq!(store.keep_alive(1), Some(10));
+    store.wait(9.999_999);
+    assert!(store.value("k").is_some());
+    store.wait(0.000_001);
+    assert_eq!(store.keep_alive(1), None);
+    assert_eq!(store.value("k"), None);
+}
+
+// TM-08, and AP-14 and AP-15 while leases wait for their turn.
+#[test]
+fn a_mass_expiry_goes_in_steps_and_nobody_uses_a_lease_that_waits() {
+    let mut store = Store::new();
+    let count = 3 * LEASES_PER_STEP as i64;
+    for id in 1..=count {
+        store.grant(id, 10).expect("granted");
+        store.put_with_lease(&format!("k{id}"), id).expect("put");
+    }
+    store.wait(60.0);
+    let left = |store: &Store| store.view().key_count() as i64;
+    assert_eq!(left(&store), count - LEASES_PER_STEP as i64);
+    assert_eq!(store.kv.next_deadline(), Some(Duration::ZERO));
+
+    // The last ones are due and still wait. A keep-alive, itself a step, finds them gone; so does a put.
+    assert_eq!(store.view().leases(), Vec::<i64>::new());
+    assert!(store.value(&format!("k{count}")).is_some());
+    assert_eq!(store.keep_alive(count), None);
+    assert_eq!(left(&store), count - 2 * LEASES_PER_STEP as i64);
+    // Reusing a waiting id starts anew, without the old keys.
+    for id in 1..=LEASES_PER_STEP as i64 {
+        store.grant(count + id, 10).expect("granted");
+    }
+    store.run(Command::Advance(Advance {})).expect("runs");
+    assert_eq!((left(&store), store.kv.next_deadline()), (0, Some(Duration::from_secs(10))));
+}
+
+#[test]
+fn an_id_that_is_granted_again_while_it_waits_does_not_inherit_keys() {
+    let mut store = Store::new();
+    let count = 3 * LEASES_PER_STEP as i64;
+    for id in 1..=count {
+        store.grant(id, 10).expect("granted");
+    }
+    store.put_with_lease("old", count).expect("put");
+    store.wait(10.0);
+    assert_eq!(store.put_with_lease("late", count), Err(KvError::LeaseNotFound));
+    let mut waiting = Store::new();
+    for id in 1..=count {
+        waiting.grant(id, 10).expect("granted");
+    }
+    waiting.put_with_lease("old", count).expect("put");
+    waiting.wait(10.0);
+    waiting.grant(count, 50).expect("the old one is over");
+    assert_eq!(waiting.value("old"), None);
+    let fresh = waiting.view().lease_time_to_live(count, LeaseKeys::List).expect("there");
+    assert_eq!((fresh.granted_ttl, fresh.keys.len()), (50, 0));
+}
+
+#[test]
+fn the_next_deadline_is_the_earliest_lease() {
+    let mut store = Store::new();
+    assert_eq!(store.kv.next_deadline(), None);
+    store.grant(1, 30).expect("granted");
+    store.grant(2, 10).expect("granted");
+    store.wait(4.0);
+    assert_eq!(store.kv.next_deadline(), Some(Duration::from_secs(6)));
+    store.keep_alive(2);
+    assert_eq!(store.view().leases(), [2, 1]);
+    store.wait(10.0);
+    assert_eq!(store.view().leases(), [1]);
+    assert_eq!(store.kv.next_deadline(), Some(Duration::from_secs(16)));
+}
+
+#[test]
+fn a_clock_that_jumps_to_the_end_of_time_ends_all_leases_and_no_more() {
+    let mut store = Store::new();
+    store.grant(1, LEASE_TTL_SECONDS_MAX).expect("granted");
+    store.kv.advance(Duration::MAX);
+    store.kv.advance(Duration::MAX);
+    assert_eq!((store.view().leases(), store.kv.next_deadline()), (vec![], None));
+    store.grant(2, 100).expect("granted");
+    assert_eq!(store.keep_alive(2), None, "at the end of time everything is due");
+}

@@ -1,0 +1,12 @@
+//! What etcd does, as stories: one point of its semantics each. The answers were compared with etcd 3.5.1.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod alarms;
+mod compaction;
+mod leases;
+mod ranges;
+mod revisions;
+mod transactions;
+mod watches;
