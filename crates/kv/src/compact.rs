@@ -16,12 +16,12 @@ use crate::{
     store::{Key, Revision, Version},
 };
 
-/// How many changes an `apply` walks on the side: more than one command writes, so that the walk ends; few enough to cost
-/// tens of microseconds.
-pub(crate) const CHANGES_PER_APPLY: usize = 32;
+/// How many changes an `apply` walks on the side: more than most commands write, so that memory goes down under load; few
+/// enough to cost less than ten microseconds.
+pub(crate) const CHANGES_PER_APPLY: usize = 16;
 
-/// How many changes an idle entry ([`crate::Advance`]) walks: a millisecond or two.
-pub(crate) const CHANGES_PER_ADVANCE: usize = 2_000;
+/// How many changes an idle entry ([`crate::Advance`]) walks: about a millisecond.
+pub(crate) const CHANGES_PER_ADVANCE: usize = 1_000;
 
 impl View {
     /// Makes `revision` the oldest readable one.

@@ -135,12 +135,12 @@ impl View {
 
     /// The existing version of one key.
     pub(crate) fn live_version(&self, key: &[u8]) -> Option<&Arc<Version>> {
-        self.live.get(key)
+        if Key::is_short(key) { self.live.get(&Key::new(key)) } else { self.live.get(key) }
     }
 
     /// The existing versions of a range at the present.
     pub(crate) fn live_versions<'v>(&'v self, keys: &'v KeyRange) -> impl Iterator<Item = &'v Arc<Version>> {
-        let single = keys.is_single().then(|| self.live.get(keys.key())).flatten();
+        let single = keys.is_single().then(|| self.live_version(keys.key())).flatten();
         let bounds = if keys.is_single() { None } else { keys.bounds() };
         let several = bounds.into_iter().flat_map(|bounds| self.live.range::<_, [u8]>(bounds));
         single.into_iter().chain(several.map(|(_, version)| version))
@@ -184,7 +184,7 @@ impl View {
 
     /// The version of a key that existed at a revision.
     fn version_at(&self, key: &Key, revision: i64) -> Option<&Version> {
-        if let Some(version) = self.live.get(key.as_slice())
+        if let Some(version) = self.live.get(key)
             && version.kv.mod_revision <= revision
         {
             return Some(version);

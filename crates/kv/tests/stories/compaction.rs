@@ -49,13 +49,13 @@ fn history_is_removed_a_little_with_each_entry() {
     assert_eq!(store.kv.next_deadline(), Some(Duration::ZERO));
     store.put("k", "v");
     let removed = full + 1 - store.view().version_count();
-    assert!((16..=64).contains(&removed), "a put removed {removed}");
+    assert!((8..=64).contains(&removed), "a put removed {removed}");
     let mut steps = 0;
     while store.kv.next_deadline().is_some() {
         store.run(Command::Advance(Advance {})).expect("runs");
         steps += 1;
     }
-    assert!((3..=6).contains(&steps), "idle entries took {steps} steps");
+    assert!((5..=20).contains(&steps), "idle entries took {steps} steps");
     assert_eq!(store.view().version_count(), 2);
 }
 
