@@ -7,7 +7,7 @@
 //! It deliberately does not check anything: the checks that etcd makes before it proposes stand in [`crate::check`], the
 //! checks that depend on the state in [`crate::txn`].
 //!
-//! Read next: [`crate::response`], what comes back; [`crate::store`], how it is done.
+//! Read next: [`crate::response`], what comes back; `store.rs`, how it is done.
 
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};

@@ -9,7 +9,7 @@
 //! compaction. A watch may start at the compact revision itself: everything that happened in that revision is still there,
 //! tombstones included (AP-02; etcd before 3.5.22 lost those).
 //!
-//! Read next: [`crate::compact`], which decides what is still there.
+//! Read next: `compact.rs`, which decides what is still there.
 
 use std::{ops::Bound, sync::Arc};
 
