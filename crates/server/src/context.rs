@@ -1,0 +1,138 @@
+//! What all services share: the store behind deadlines, headers, and the signals that end streams.
+//!
+//! Nothing here is locked across an await. The hot path takes one glance at the node's status for the check and one for
+//! the header; everything else is the request's own.
+//!
+//! Read next: [`crate::kv`], the services' simplest.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb::ResponseHeader;
+use hustings_kv::{Command, Response, View};
+use hustings_node::{NodeStatus, RequestError};
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::backend::Backend;
+use crate::error;
+use crate::options::ServerOptions;
+use crate::quota::Quota;
+
+/// What a member may do while it only learns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Learner {
+    /// Serves this, too.
+    Serves,
+    /// Refuses this.
+    Refuses,
+}
+
+/// What all services share.
+pub(crate) struct Context<B> {
+    pub(crate) backend: B,
+    pub(crate) options: ServerOptions,
+    pub(crate) cluster_id: u64,
+    pub(crate) member_id: u64,
+    pub(crate) quota: Quota,
+}
+
+impl<B: Backend> Context<B> {
+    pub(crate) fn new(backend: B, options: ServerOptions) -> Context<B> {
+        let status = backend.status();
+        let quota = Quota::new(options.quota_backend_bytes);
+        Context { cluster_id: status.cluster_id.0, member_id: status.me.0, backend, options, quota }
+    }
+
+    /// The header of an answer that knows its revision.
+    pub(crate) fn header(&self, revision: i64) -> Option<ResponseHeader> {
+        let raft_term = self.backend.status().term.0;
+        Some(ResponseHeader { cluster_id: self.cluster_id, member_id: self.member_id, revision, raft_term })
+    }
+
+    /// Refuses what this member cannot do now: a learner most things, any member without a leader what insists on one.
+    pub(crate) fn check(&self, metadata: &MetadataMap, learner: Learner) -> Result<(), Status> {
+        let status = self.backend.status();
+        if learner == Learner::Refuses && status.membership.is_learner(status.me) {
+            return Err(EtcdError::NotSupportedForLearner.into());
+        }
+        if status.leader.is_none() && insists_on_leader(metadata) {
+            return Err(EtcdError::NoLeader.into());
+        }
+        Ok(())
+    }
+
+    /// Proposes a command and waits for its result, within bounds.
+    pub(crate) async fn propose(&self, command: Command) -> Result<Response, Status> {
+        let payload = self.payload(&command)?;
+        self.propose_payload(payload).await
+    }
+
+    /// Proposes a command that makes the store grow: as [`Context::propose`], if the quota admits it.
+    pub(crate) async fn propose_growth(&self, command: Command) -> Result<Response, Status> {
+        let payload = self.payload(&command)?;
+        self.quota.admit(payload.len())?;
+        self.propose_payload(payload).await
+    }
+
+    fn payload(&self, command: &Command) -> Result<Bytes, Status> {
+        let payload = command.to_payload();
+        if payload.len() > self.options.max_request_bytes {
+            return Err(EtcdError::RequestTooLarge.into());
+        }
+        Ok(payload)
+    }
+
+    async fn propose_payload(&self, payload: Bytes) -> Result<Response, Status> {
+        let applied = self.within(self.backend.propose(payload)).await?;
+        applied.response.map_err(error::of_store)
+    }
+
+    /// A view for a linearizable read.
+    pub(crate) async fn read(&self) -> Result<View, Status> {
+        Ok(self.within(self.backend.read()).await?.view)
+    }
+
+    /// A view for a serializable read.
+    pub(crate) async fn read_local(&self) -> Result<View, Status> {
+        Ok(self.within(self.backend.read_local()).await?.view)
+    }
+
+    /// Bounds a request to the node in time and tells its errors as etcd does.
+    pub(crate) async fn within<T>(&self, request: impl Future<Output = Result<T, RequestError>>) -> Result<T, Status> {
+        match tokio::time::timeout(self.options.request_timeout(), request).await {
+            Ok(outcome) => outcome.map_err(error::of_request),
+            Err(_) if self.backend.status().leader.is_none() => Err(EtcdError::TimeoutDueToLeaderFail.into()),
+            Err(_) => Err(EtcdError::Timeout.into()),
+        }
+    }
+
+    /// Whether this member leads.
+    pub(crate) fn is_leader(status: &NodeStatus) -> bool {
+        status.leader == Some(status.me)
+    }
+}
+
+/// Whether a client asked to be told at once when there is no leader.
+pub(crate) fn insists_on_leader(metadata: &MetadataMap) -> bool {
+    metadata.get("hasleader").is_some_and(|value| value == "true")
+}
+
+/// The services: one value that implements all of the API's traits over the shared context.
+pub(crate) struct Services<B>(pub(crate) Arc<Context<B>>);
+
+impl<B> Clone for Services<B> {
+    fn clone(&self) -> Services<B> {
+        Services(self.0.clone())
+    }
+}
+
+impl<B> std::ops::Deref for Services<B> {
+    type Target = Context<B>;
+
+    fn deref(&self) -> &Context<B> {
+        &self.0
+    }
+}
