@@ -58,10 +58,10 @@ async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
     let options = ServerOptions {
         quota_backend_bytes: plan.quota_bytes,
         max_request_bytes: plan.request_bytes_max,
-        election_timeout: plan.timing.election_max,
+        timing: plan.timing,
         ..ServerOptions::default()
     };
-    let server = Server::new(handle.clone(), node.counters.clone(), options);
+    let server = Server::new(handle.clone(), options);
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(server.serve(listeners, async {
         // An error means that this function has ended, and the server with it.
@@ -82,7 +82,7 @@ async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
 async fn shut_down(
     handle: Handle<KvStore>,
     stop: tokio::sync::oneshot::Sender<()>,
-    serving: tokio::task::JoinHandle<Result<(), hustings_server::ServeError>>,
+    serving: tokio::task::JoinHandle<()>,
     grace: std::time::Duration,
 ) {
     tracing::info!("stopping: handing leadership over");
@@ -91,7 +91,7 @@ async fn shut_down(
             tracing::info!("leadership was not handed over: {error}");
         }
         let _ = stop.send(());
-        if let Ok(Err(error)) = serving.await {
+        if let Err(error) = serving.await {
             tracing::warn!("the client server ended: {error}");
         }
     };
