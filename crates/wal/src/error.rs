@@ -1,0 +1,144 @@
+//! What can go wrong, each with the file, the place, the cause and the remedy: [`WalError`].
+
+use std::io;
+
+/// Why the disk cannot be used, or can no longer be.
+#[derive(Debug, thiserror::Error)]
+pub enum WalError {
+    /// The operating system refused an operation.
+    #[error("{action} {file}{}: {source}; check the disk, its mount and its permissions, then start again", at(*.offset))]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        file: String,
+        /// At which byte.
+        offset: Option<u64>,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// There is no space left.
+    #[error("{action} {file}: the disk is full ({source}); free space on it, then start again")]
+    Full {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        file: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process lives in the directory.
+    #[error(
+        "the data directory {directory} is in use by another process{holder}; stop it, or choose another directory"
+    )]
+    InUse {
+        /// Which directory.
+        directory: String,
+        /// Who holds it, as " (pid 12)", or empty when it does not say.
+        holder: String,
+    },
+    /// The directory belongs to something else.
+    #[error(
+        "the data directory {directory} belongs to {what} {found}, and this node is configured for {what} {configured}; \
+         correct the configuration, or choose another directory"
+    )]
+    Foreign {
+        /// Which directory.
+        directory: String,
+        /// What differs: "cluster", "node" or "protocol".
+        what: &'static str,
+        /// What the directory says.
+        found: String,
+        /// What the configuration says.
+        configured: String,
+    },
+    /// A newer version wrote it.
+    #[error(
+        "{file} has format {found} and this version reads up to format {supported}; run the version that wrote it, or a newer one"
+    )]
+    NewerFormat {
+        /// Which file.
+        file: String,
+        /// Its format.
+        found: u32,
+        /// The newest one known here.
+        supported: u32,
+    },
+    /// Bytes that were durable are not what they were.
+    #[error(
+        "{file} is damaged at byte {offset}: {what}; nothing was changed: restore the directory, or remove the member from the \
+         cluster, delete the directory and add it again"
+    )]
+    Damaged {
+        /// Which file.
+        file: String,
+        /// At which byte.
+        offset: u64,
+        /// What is wrong there.
+        what: String,
+    },
+    /// A file that must be there is not.
+    #[error(
+        "{file} is missing: {what}; restore it, or remove the member from the cluster, delete the directory and add it again"
+    )]
+    Missing {
+        /// Which file.
+        file: String,
+        /// Why it must be there.
+        what: String,
+    },
+    /// A record contradicts what is recorded already: whoever emitted it is broken.
+    #[error(
+        "the log at {directory} was handed a record that contradicts it: {what}; this is a defect, please report it"
+    )]
+    Contradiction {
+        /// Which directory.
+        directory: String,
+        /// What is contradicted.
+        what: String,
+    },
+    /// An earlier error made the log unusable; nothing is ever retried.
+    #[error("the log at {directory} takes nothing more after an error: {first}; end the process and start it again")]
+    Poisoned {
+        /// Which directory.
+        directory: String,
+        /// The error that did it.
+        first: String,
+    },
+    /// A record or a snapshot is larger than the format can hold.
+    #[error(
+        "{what} of {bytes} bytes is larger than {bytes_max} bytes, the most that {file} can hold; lower the request limit"
+    )]
+    TooLarge {
+        /// What.
+        what: &'static str,
+        /// Where it should have gone.
+        file: String,
+        /// Its size.
+        bytes: u64,
+        /// The bound.
+        bytes_max: u64,
+    },
+}
+
+fn at(offset: Option<u64>) -> String {
+    offset.map_or(String::new(), |offset| format!(" at byte {offset}"))
+}
+
+impl WalError {
+    /// An error of the operating system, told apart by whether space ran out.
+    pub(crate) fn io(action: &'static str, file: String, offset: Option<u64>, source: io::Error) -> WalError {
+        let is_full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        if is_full { WalError::Full { action, file, source } } else { WalError::Io { action, file, offset, source } }
+    }
+
+    /// Damage at a place.
+    pub(crate) fn damaged(file: String, offset: u64, what: impl Into<String>) -> WalError {
+        WalError::Damaged { file, offset, what: what.into() }
+    }
+
+    /// Whether the disk ran out of space.
+    pub fn is_full(&self) -> bool {
+        matches!(self, WalError::Full { .. })
+    }
+}

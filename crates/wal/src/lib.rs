@@ -1,0 +1,48 @@
+//! The durable log and snapshot store of a node: segments of checksummed records above a narrow disk seam.
+//!
+//! A node hands its [`Record`](hustings_core::Record)s to one [`Wal`], which writes them in batches, one `fdatasync` each, and
+//! folds them back into a [`Durable`](hustings_core::Durable) after a crash. Its rules come from house §7, points 1 to 3:
+//!
+//! - A file consists of sectors of 512 bytes, each sealed with a checksum bound to its place ([`sector`]). After a crash every
+//!   sector is valid, unwritten or damaged, and the three are told apart: the unwritten end a log, damage refuses it.
+//! - Every batch names the last batch that was durable when it was written ([`batch`]). What that attests must be there: if it
+//!   is not, the log is damaged and the node refuses to start; it never cuts off what it once acknowledged.
+//! - An error is never retried. The [`Wal`] is poisoned, the process ends, and recovery rewrites what nobody attested.
+//! - A segment begins with everything but entries restated, so that the segments below a snapshot can go ([`wal`]).
+//!
+//! ```text
+//!   meta                       who this directory belongs to, its incarnation, how often it was opened
+//!   wal-0000000000000007.seg   a segment: header page, probe page, batches of sealed sectors, zeros to the end
+//!   snapshot-T-I-DIGEST.snap   a snapshot
+//!   *.tmp                      unfinished; removed at the next start
+//!   LOCK                       held by the process that lives here
+//! ```
+//!
+//! What it deliberately does not do: it keeps no index of entries (they live in memory since the last snapshot), it never maps
+//! files into memory, and it does not repair: a damaged directory is refused and its node rejoins from its peers.
+//!
+//! What to read next: [`disk`], [`sector`], [`batch`], [`wal`], [`recovery`], [`snapshot`].
+
+pub mod disk;
+pub mod error;
+pub mod real;
+
+pub mod batch;
+pub mod sector;
+
+pub mod meta;
+pub mod segment;
+
+mod prepare;
+pub mod recovery;
+pub mod wal;
+
+pub mod snapshot;
+
+pub use disk::{Disk, File};
+pub use error::WalError;
+pub use meta::{Identity, Peek, peek};
+pub use real::RealDisk;
+pub use recovery::Recovered;
+pub use snapshot::{SnapshotStore, SnapshotWriter, Stored};
+pub use wal::{Options, Preparation, Wal};

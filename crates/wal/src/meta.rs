@@ -1,0 +1,189 @@
+//! What a data directory says about itself: [`Identity`], [`Peek`], the file `meta`.
+//!
+//! The file is replaced whole (temporary file, sync, rename, directory sync), so that after a crash it is the old one or the
+//! new one. It exists before any segment does; without it, segments are refused and never adopted.
+//!
+//! ```text
+//!   "HUSTMETA" │ format u32 │ length u32 │ CRC32C u32 of the rest │ protobuf
+//! ```
+
+use crate::disk::Disk;
+use crate::error::WalError;
+use crate::real::RealDisk;
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use hustings_core::{ClusterId, Membership, NodeId, Wire as _};
+use prost::Message as _;
+use std::io;
+use std::path::Path;
+
+/// The name of the file.
+pub const META: &str = "meta";
+const META_TEMPORARY: &str = "meta.tmp";
+/// The newest format of data directories that this version reads and the one that it writes.
+pub const FORMAT: u32 = 1;
+const MAGIC: &[u8; 8] = b"HUSTMETA";
+const PREFIX: usize = 20;
+/// A membership of hundreds of members stays far below.
+const META_BYTES_MAX: u64 = 16 << 20;
+
+/// Whose directory it is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Identity {
+    /// The cluster.
+    pub cluster_id: ClusterId,
+    /// The member.
+    pub node: NodeId,
+    /// The protocol's name: the records of one mean nothing to another.
+    pub protocol: String,
+}
+
+/// What a data directory says about itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Peek {
+    /// Whose it is.
+    pub identity: Identity,
+    /// The membership that it was created with.
+    pub founding: Membership,
+    /// The number drawn at its creation.
+    pub storage_incarnation: u64,
+    /// How often it was opened.
+    pub boots: u64,
+}
+
+/// The contents of the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Meta {
+    pub(crate) identity: Identity,
+    pub(crate) founding: Membership,
+    pub(crate) storage_incarnation: u64,
+    /// 0 while the directory is being created: it holds nothing yet.
+    pub(crate) boots: u64,
+    /// The segment that was written to when the directory was last opened: it must be there.
+    pub(crate) segment: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct MetaShape {
+    #[prost(uint64, tag = "1")]
+    cluster_id: u64,
+    #[prost(uint64, tag = "2")]
+    node: u64,
+    #[prost(string, tag = "3")]
+    protocol: String,
+    #[prost(bytes = "bytes", tag = "4")]
+    founding: Bytes,
+    #[prost(uint64, tag = "5")]
+    storage_incarnation: u64,
+    #[prost(uint64, tag = "6")]
+    boots: u64,
+    #[prost(uint64, tag = "7")]
+    segment: u64,
+}
+
+impl Meta {
+    /// Reads the file; `None` when it is absent.
+    pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Meta>, WalError> {
+        let location = || disk.location(META);
+        let file = match disk.open(META) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(WalError::io("opening", location(), None, source)),
+        };
+        let io = |source| WalError::io("reading", location(), Some(0), source);
+        let damaged = |offset, what: &str| WalError::damaged(location(), offset, what);
+        let length = file.len().map_err(io)?;
+        if length > META_BYTES_MAX || length < PREFIX as u64 {
+            return Err(damaged(0, "its length is impossible"));
+        }
+        let mut bytes = vec![0; length as usize];
+        let count = file.read_at(0, &mut bytes).map_err(io)?;
+        bytes.truncate(count);
+        let mut bytes = Bytes::from(bytes);
+        if bytes.len() < PREFIX || bytes.split_to(8) != MAGIC[..] {
+            return Err(damaged(0, "it does not begin as such a file does"));
+        }
+        let format = bytes.get_u32_le();
+        let body_length = bytes.get_u32_le() as usize;
+        let checksum = bytes.get_u32_le();
+        let seed = crc32c::crc32c(&format.to_le_bytes());
+        let agrees = bytes.len() == body_length && crc32c::crc32c_append(seed, &bytes) == checksum;
+        if !agrees {
+            return Err(damaged(16, "its checksum does not agree"));
+        }
+        if format > FORMAT {
+            return Err(WalError::NewerFormat { file: location(), found: format, supported: FORMAT });
+        }
+        let shape = MetaShape::decode(bytes).map_err(|error| damaged(PREFIX as u64, &error.to_string()))?;
+        let founding =
+            Membership::decode(shape.founding).map_err(|error| damaged(PREFIX as u64, &error.to_string()))?;
+        Ok(Some(Meta {
+            identity: Identity {
+                cluster_id: ClusterId(shape.cluster_id),
+                node: NodeId(shape.node),
+                protocol: shape.protocol,
+            },
+            founding,
+            storage_incarnation: shape.storage_incarnation,
+            boots: shape.boots,
+            segment: shape.segment,
+        }))
+    }
+
+    /// Replaces the file, durably.
+    pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), WalError> {
+        let shape = MetaShape {
+            cluster_id: self.identity.cluster_id.0,
+            node: self.identity.node.0,
+            protocol: self.identity.protocol.clone(),
+            founding: self.founding.to_bytes(),
+            storage_incarnation: self.storage_incarnation,
+            boots: self.boots,
+            segment: self.segment,
+        };
+        let body = shape.encode_to_vec();
+        let mut bytes = BytesMut::with_capacity(PREFIX + body.len());
+        bytes.put_slice(MAGIC);
+        bytes.put_u32_le(FORMAT);
+        bytes.put_u32_le(u32::try_from(body.len()).expect("a membership is far below 4 GiB"));
+        bytes.put_u32_le(crc32c::crc32c_append(crc32c::crc32c(&FORMAT.to_le_bytes()), &body));
+        bytes.put_slice(&body);
+        let io = |action, name| move |source| WalError::io(action, disk.location(name), None, source);
+        let file = disk.create(META_TEMPORARY, 0).map_err(io("creating", META_TEMPORARY))?;
+        file.write_at(0, &bytes).map_err(io("writing", META_TEMPORARY))?;
+        file.sync_data().map_err(io("syncing", META_TEMPORARY))?;
+        disk.rename(META_TEMPORARY, META).map_err(io("renaming to", META))?;
+        disk.sync_directory().map_err(io("syncing the directory", ""))
+    }
+
+    /// Refuses a directory that belongs to something else.
+    pub(crate) fn check(&self, disk: &dyn Disk, configured: &Identity) -> Result<(), WalError> {
+        let Identity { cluster_id, node, protocol } = &self.identity;
+        let differs = [
+            ("cluster", cluster_id.to_string(), configured.cluster_id.to_string()),
+            ("node", node.to_string(), configured.node.to_string()),
+            ("protocol", protocol.clone(), configured.protocol.clone()),
+        ];
+        match differs.into_iter().find(|(_, found, configured)| found != configured) {
+            None => Ok(()),
+            Some((what, found, configured)) => {
+                Err(WalError::Foreign { directory: disk.location(""), what, found, configured })
+            }
+        }
+    }
+}
+
+/// What a data directory says about itself, without locking or changing it; `None` when it is absent or blank.
+///
+/// # Errors
+/// Damage, a newer format, or an operating system that refuses to read.
+pub fn peek(directory: &Path) -> Result<Option<Peek>, WalError> {
+    let Some(disk) = RealDisk::open_read_only(directory)? else { return Ok(None) };
+    // A directory whose creation was cut short holds nothing yet.
+    let meta = Meta::read(&disk)?.filter(|meta| meta.boots > 0);
+    Ok(meta.map(|Meta { identity, founding, storage_incarnation, boots, .. }| Peek {
+        identity,
+        founding,
+        storage_incarnation,
+        boots,
+    }))
+}

@@ -1,0 +1,158 @@
+//! Segments made ahead of need, on a thread of their own, and old ones put to use again: [`Preparer`].
+//!
+//! Zeroing 64 MiB takes a tenth of a second or more. The thread does it while the segment before fills up, so that the hot
+//! path finds the next one ready. With [`Preparation::Inline`] there is no thread, and everything happens at the moment of
+//! need: a simulated world stays deterministic.
+
+use crate::disk::Disk;
+use crate::error::WalError;
+use crate::segment::{Header, Segment};
+use crate::wal::Preparation;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+
+const SPARE: &str = "wal-spare.tmp";
+
+enum Job {
+    Make(Header),
+    Retire { name: String, bytes: u64 },
+}
+
+/// Makes and retires segments.
+pub(crate) struct Preparer {
+    mode: Mode,
+    /// What was asked for and has not been taken yet.
+    underway: Option<Header>,
+}
+
+enum Mode {
+    Inline(Worker),
+    Thread {
+        jobs: Option<Sender<Job>>,
+        made: Receiver<Result<Segment, WalError>>,
+        is_cancelled: Arc<AtomicBool>,
+        thread: Option<JoinHandle<()>>,
+    },
+}
+
+/// Does the work, on whichever thread.
+struct Worker {
+    disk: Arc<dyn Disk>,
+    /// Length of the spare file, when there is one.
+    spare_bytes: Option<u64>,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+impl Worker {
+    fn make(&mut self, header: &Header) -> Result<Segment, WalError> {
+        let spare = self.spare_bytes.take_if(|bytes| *bytes == header.bytes).map(|_| SPARE);
+        Segment::make(&*self.disk, header, spare, &|| self.is_cancelled.load(Ordering::Relaxed))
+    }
+
+    /// Keeps an old segment as the spare, or removes it. An error is none of the log's: the file is found again, and gone
+    /// through again, at the next start.
+    fn retire(&mut self, name: &str, bytes: u64) {
+        if self.spare_bytes.is_some_and(|spare| spare >= bytes) {
+            let _ = self.disk.remove(name);
+            return;
+        }
+        // The rename must be durable before the file is overwritten, or a crash could bring the old name back with it.
+        let renamed = self.disk.rename(name, SPARE).and_then(|()| self.disk.sync_directory());
+        self.spare_bytes = renamed.is_ok().then_some(bytes);
+    }
+}
+
+impl Preparer {
+    pub(crate) fn new(disk: Arc<dyn Disk>, preparation: Preparation) -> Result<Preparer, WalError> {
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let location = disk.location("");
+        let mut worker = Worker { disk, spare_bytes: None, is_cancelled: is_cancelled.clone() };
+        let mode = match preparation {
+            Preparation::Inline => Mode::Inline(worker),
+            Preparation::Background => {
+                let (jobs, todo) = channel();
+                let (done, made) = channel();
+                let work = move || {
+                    while let Ok(job) = todo.recv() {
+                        match job {
+                            Job::Make(header) => {
+                                if done.send(worker.make(&header)).is_err() {
+                                    break;
+                                }
+                            }
+                            Job::Retire { name, bytes } => worker.retire(&name, bytes),
+                        }
+                    }
+                };
+                let thread = std::thread::Builder::new().name("wal-prepare".into()).spawn(work);
+                let thread = thread.map_err(|source| WalError::io("starting a thread for", location, None, source))?;
+                Mode::Thread { jobs: Some(jobs), made, is_cancelled, thread: Some(thread) }
+            }
+        };
+        Ok(Preparer { mode, underway: None })
+    }
+
+    /// Asks for a segment ahead of need.
+    pub(crate) fn ask(&mut self, header: Header) {
+        if let Mode::Thread { jobs: Some(jobs), .. } = &self.mode {
+            // A thread that is gone shows when the segment is taken.
+            let _ = jobs.send(Job::Make(header.clone()));
+        }
+        self.underway = Some(header);
+    }
+
+    /// The segment that was asked for, when that was this one and it could be made; else it is made now. Waits.
+    pub(crate) fn take(&mut self, header: &Header) -> Result<Segment, WalError> {
+        let asked = self.underway.take();
+        match &mut self.mode {
+            Mode::Inline(worker) => worker.make(header),
+            Mode::Thread { jobs, made, .. } => {
+                let gone = || WalError::Io {
+                    action: "preparing",
+                    file: crate::segment::name(header.sequence),
+                    offset: None,
+                    source: std::io::Error::other("the thread that prepares segments is gone"),
+                };
+                if asked.is_some() {
+                    // Not made, or too small: made anew below, from a new file and not by trying the old one again.
+                    if let Ok(segment) = made.recv().map_err(|_| gone())?
+                        && segment.header == *header
+                    {
+                        return Ok(segment);
+                    }
+                }
+                let jobs = jobs.as_ref().ok_or_else(gone)?;
+                jobs.send(Job::Make(header.clone())).map_err(|_| gone())?;
+                made.recv().map_err(|_| gone())?
+            }
+        }
+    }
+
+    /// Puts a segment that is not needed any more to use again.
+    pub(crate) fn retire(&mut self, name: String, bytes: u64) {
+        match &mut self.mode {
+            Mode::Inline(worker) => worker.retire(&name, bytes),
+            Mode::Thread { jobs: Some(jobs), .. } => {
+                // A thread that is gone shows when a segment is taken; an old file in the way is harmless.
+                let _ = jobs.send(Job::Retire { name, bytes });
+            }
+            Mode::Thread { jobs: None, .. } => {}
+        }
+    }
+}
+
+impl Drop for Preparer {
+    /// Waits for the thread, so that nobody writes to the directory after the log is gone and its lock may be taken.
+    fn drop(&mut self) {
+        if let Mode::Thread { jobs, is_cancelled, thread, .. } = &mut self.mode {
+            is_cancelled.store(true, Ordering::Relaxed);
+            drop(jobs.take());
+            if let Some(thread) = thread.take() {
+                // A panic there has been reported by the panic hook already.
+                let _ = thread.join();
+            }
+        }
+    }
+}

@@ -1,0 +1,438 @@
+//! From bytes back to records: how a log is read after a crash, and when it is refused.
+//!
+//! Segments are read in order, sector by sector. Batches are taken in as long as each continues the one before. Where they
+//! end, the rest of the segment is judged:
+//!
+//! ```text
+//!   batch 7 │ batch 8 │ ✗ │ .. zeros ..              torn: 9 was never durable as far as anyone knows; zeroed
+//!   batch 7 │ batch 8 │ ✗ │ batch 10 (synced 8) │    torn: 9 and 10 were written and not yet synced; zeroed
+//!   batch 7 │ batch 8 │ ✗ │ batch 10 (synced 9) │    damage: 10 attests that 9 was durable; refused
+//!   batch 7 │ rotten sector                          damage: it was written and is something else now; refused
+//! ```
+//!
+//! Then what nobody attests is written again and synced: after a failed sync the operating system may show bytes that are not
+//! on the disk, and what a node answers after its rebirth must not rest on those.
+//!
+//! Source: house §7, point 2; ST-05, ST-11, ST-12. What to read next: [`crate::wal`].
+
+use crate::batch::{self, Head};
+use crate::disk::Disk;
+use crate::error::WalError;
+use crate::meta::Meta;
+use crate::sector::{PAYLOAD, SECTOR, Seal, State};
+use crate::segment::{self, FIRST_SECTOR, Header, Segment};
+use bytes::BytesMut;
+use hustings_core::{Durable, Membership, Record};
+use std::collections::VecDeque;
+
+/// What a log had to say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Recovered {
+    /// The fold of its records.
+    pub durable: Durable,
+    /// The number drawn when the directory was created: another one is another disk.
+    pub storage_incarnation: u64,
+    /// How often the directory was opened, this time included: 1 at creation.
+    pub boots: u64,
+    /// The membership that it was created with.
+    pub founding: Membership,
+    /// Whether it was created just now.
+    pub is_new: bool,
+    /// Bytes of writes that were cut by the crash; they were never acknowledged, and are gone now.
+    pub torn_bytes: u64,
+}
+
+/// A segment that is full.
+#[derive(Debug)]
+pub(crate) struct Sealed {
+    pub(crate) sequence: u64,
+    pub(crate) bytes: u64,
+    /// The highest slot put into it.
+    pub(crate) index_max: u64,
+}
+
+/// The log as found, ready to be continued.
+pub(crate) struct Found {
+    pub(crate) durable: Durable,
+    pub(crate) sealed: VecDeque<Sealed>,
+    pub(crate) current: Segment,
+    pub(crate) current_index_max: u64,
+    pub(crate) next_sector: u64,
+    pub(crate) last_batch: u64,
+    pub(crate) oldest: u64,
+    pub(crate) torn_bytes: u64,
+    /// Segments in the directory that the log does not need: leftovers of a removal or of preparation.
+    pub(crate) surplus: Vec<u64>,
+}
+
+/// Why a record cannot follow what is durable already; a broken protocol or damage that no checksum saw.
+pub(crate) fn contradiction(durable: &Durable, record: &Record) -> Option<String> {
+    match record {
+        Record::Promise(next) if !durable.promise.may_become(next) => {
+            Some(format!("the promise {:?} cannot become {next:?}", durable.promise))
+        }
+        Record::Established(term) if *term < durable.established => {
+            Some(format!("the established term {} cannot become {term}", durable.established))
+        }
+        _ => None,
+    }
+}
+
+/// Sectors that hold bytes of no batch.
+#[derive(Debug)]
+struct Residue {
+    first: u64,
+    last: u64,
+}
+
+/// A batch being put together.
+struct Partial {
+    number: u64,
+    start: u64,
+    head: Head,
+    bytes: BytesMut,
+    sectors: u64,
+    taken: u64,
+}
+
+/// Takes sectors in, one after the other.
+struct Reader {
+    durable: Durable,
+    last_batch: u64,
+    oldest: u64,
+    /// The last batch that some batch attests, and where that attestation stands.
+    attested: u64,
+    attested_at: (String, u64),
+    /// Where the log stopped, for the message if an attestation shows that it should not have.
+    stop: Option<(String, u64, u64)>,
+    /// Batches that nobody attests: number and first sector.
+    unattested: VecDeque<(u64, u64)>,
+    // Of the segment being read:
+    location: String,
+    partial: Option<Partial>,
+    has_ended: bool,
+    next_sector: u64,
+    index_max: u64,
+    has_batches: bool,
+    residue: Option<Residue>,
+}
+
+impl Reader {
+    fn new() -> Reader {
+        Reader {
+            durable: Durable::default(),
+            last_batch: 0,
+            oldest: 1,
+            attested: 0,
+            attested_at: (String::new(), 0),
+            stop: None,
+            unattested: VecDeque::new(),
+            location: String::new(),
+            partial: None,
+            has_ended: false,
+            next_sector: FIRST_SECTOR,
+            index_max: 0,
+            has_batches: false,
+            residue: None,
+        }
+    }
+
+    fn begin_segment(&mut self, location: String) {
+        self.location = location;
+        self.partial = None;
+        self.has_ended = false;
+        self.next_sector = FIRST_SECTOR;
+        self.index_max = 0;
+        self.has_batches = false;
+        self.residue = None;
+    }
+
+    fn damaged(&self, sector: u64, what: impl Into<String>) -> WalError {
+        WalError::damaged(self.location.clone(), sector * SECTOR as u64, what)
+    }
+
+    fn mark_residue(&mut self, sector: u64) {
+        let residue = self.residue.get_or_insert(Residue { first: sector, last: sector });
+        residue.last = sector;
+    }
+
+    /// The log does not go on here, at least not in this segment.
+    fn end(&mut self, sector: u64) {
+        if self.has_ended {
+            return;
+        }
+        self.has_ended = true;
+        self.stop = Some((self.location.clone(), sector * SECTOR as u64, self.last_batch));
+        if let Some(partial) = self.partial.take() {
+            self.mark_residue(partial.start);
+            if sector > partial.start {
+                self.mark_residue(sector - 1);
+            }
+        }
+    }
+
+    fn on_sector(&mut self, index: u64, sectors: u64, seal: Seal, sector: &[u8]) -> Result<(), WalError> {
+        let (batch, position) = match seal.state(index, sector) {
+            State::Rotten => {
+                return Err(self.damaged(index, "the checksum of a sector does not agree"));
+            }
+            State::Blank => {
+                self.end(index);
+                return Ok(());
+            }
+            State::Unfinished => {
+                self.end(index);
+                self.mark_residue(index);
+                return Ok(());
+            }
+            State::Valid { batch, position } => (batch, position),
+        };
+        let payload = &sector[..PAYLOAD];
+        let head = (position == 0).then(|| Head::read(payload));
+        if let Some(head) = head
+            && head.synced > self.attested
+        {
+            self.attested = head.synced;
+            self.attested_at = (self.location.clone(), index * SECTOR as u64);
+        }
+        if !self.has_ended && !self.continues(index, sectors, batch, position, head, payload)? {
+            self.end(index);
+        }
+        if self.has_ended {
+            if batch <= self.last_batch {
+                return Err(self.damaged(index, format!("batch {batch} stands behind batch {}", self.last_batch)));
+            }
+            self.mark_residue(index);
+        }
+        Ok(())
+    }
+
+    /// Takes a valid sector in if it is the next one of the log.
+    fn continues(
+        &mut self,
+        index: u64,
+        sectors: u64,
+        batch: u64,
+        position: u32,
+        head: Option<Head>,
+        payload: &[u8],
+    ) -> Result<bool, WalError> {
+        match (&mut self.partial, head) {
+            (None, Some(head)) if batch == self.last_batch + 1 => {
+                let needed = batch::sectors_for(batch::HEAD + head.bytes as usize);
+                if needed > sectors - index {
+                    return Err(self.damaged(index, format!("batch {batch} does not fit its segment")));
+                }
+                let mut bytes = BytesMut::with_capacity(needed as usize * PAYLOAD);
+                bytes.extend_from_slice(payload);
+                self.partial = Some(Partial { number: batch, start: index, head, bytes, sectors: needed, taken: 1 });
+            }
+            (Some(partial), None) if batch == partial.number && u64::from(position) == partial.taken => {
+                partial.bytes.extend_from_slice(payload);
+                partial.taken += 1;
+            }
+            _ => return Ok(false),
+        }
+        if let Some(partial) = self.partial.take_if(|partial| partial.taken == partial.sectors) {
+            self.on_batch(partial, index + 1)?;
+        }
+        Ok(true)
+    }
+
+    fn on_batch(&mut self, partial: Partial, next_sector: u64) -> Result<(), WalError> {
+        let Partial { number, start, head, mut bytes, .. } = partial;
+        bytes.truncate(batch::HEAD + head.bytes as usize);
+        let records = bytes.freeze().slice(batch::HEAD..);
+        for record in batch::records(number, head, records) {
+            let (_, record) = record
+                .map_err(|(offset, what)| self.damaged(start, format!("{what} (at {offset} in batch {number})")))?;
+            if let Some(what) = contradiction(&self.durable, &record) {
+                return Err(self.damaged(start, what));
+            }
+            if let Record::Put(entry) = &record {
+                self.index_max = self.index_max.max(entry.lsn.index);
+            }
+            self.durable.absorb(record);
+        }
+        self.last_batch = number;
+        self.oldest = self.oldest.max(head.oldest);
+        while self.unattested.front().is_some_and(|(number, _)| *number <= self.attested) {
+            self.unattested.pop_front();
+        }
+        self.unattested.push_back((number, start));
+        self.has_batches = true;
+        self.next_sector = next_sector;
+        Ok(())
+    }
+}
+
+/// How much is read at once, in bytes.
+const READ_BYTES: usize = 256 << 10;
+
+fn open_segment(disk: &dyn Disk, meta: &Meta, sequence: u64) -> Result<Segment, WalError> {
+    let name = segment::name(sequence);
+    let io = |action| {
+        let location = disk.location(&name);
+        move |source| WalError::io(action, location, None, source)
+    };
+    let file = disk.open(&name).map_err(io("opening"))?;
+    let header = Header::read(disk, &name, &*file)?;
+    meta.check(disk, &header.identity)?;
+    let damaged = |what| WalError::damaged(disk.location(&name), 0, what);
+    if header.sequence != sequence || header.storage_incarnation != meta.storage_incarnation {
+        return Err(damaged(format!(
+            "its header says segment {} of incarnation {:x}, where segment {sequence} of incarnation {:x} belongs",
+            header.sequence, header.storage_incarnation, meta.storage_incarnation
+        )));
+    }
+    let length = file.len().map_err(io("measuring"))?;
+    if length != header.bytes || !length.is_multiple_of(SECTOR as u64) || length < FIRST_SECTOR * SECTOR as u64 {
+        let what = format!("it is {length} bytes long and its header says {}", header.bytes);
+        return Err(WalError::damaged(disk.location(&name), length.min(header.bytes), what));
+    }
+    Ok(Segment { name, header, file })
+}
+
+/// Reads the log of a directory whose creation was completed.
+pub(crate) fn recover(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
+    let names = disk.list().map_err(|source| WalError::io("listing", disk.location(""), None, source))?;
+    let sequences: Vec<u64> = names.iter().filter_map(|name| segment::sequence(name)).collect();
+    let missing = |sequence, what: String| WalError::Missing { file: disk.location(&segment::name(sequence)), what };
+    let highest = sequences.last().copied().unwrap_or(0);
+    if highest < meta.segment {
+        return Err(missing(meta.segment, "the log was written to it when it was last opened".into()));
+    }
+    // The unbroken run that ends with the highest. What lies below a gap must turn out not to be needed.
+    let lowest = sequences.iter().rev().zip((0..=highest).rev()).take_while(|(found, wanted)| *found == wanted).last();
+    let lowest = lowest.map_or(highest, |(found, _)| *found);
+    let mut reader = Reader::new();
+    let mut sealed = VecDeque::new();
+    let mut last: Option<(Segment, Sealed, u64)> = None;
+    let mut surplus: Vec<u64> = sequences.iter().copied().filter(|sequence| *sequence < lowest).collect();
+    let mut residues = Vec::new();
+    for sequence in lowest..=highest {
+        let segment = open_segment(disk, meta, sequence)?;
+        reader.begin_segment(disk.location(&segment.name));
+        let may_begin_here = sequence == lowest && lowest > 1;
+        read_segment(disk, &segment, &mut reader, may_begin_here)?;
+        if let Some(residue) = reader.residue.take() {
+            residues.push((sequence, residue));
+        }
+        let bytes = segment.header.bytes;
+        let found = (segment, Sealed { sequence, bytes, index_max: reader.index_max }, reader.next_sector);
+        if reader.has_batches || last.is_none() {
+            if let Some((_, full, _)) = last.replace(found) {
+                sealed.push_back(full);
+            }
+        } else {
+            surplus.push(sequence);
+        }
+    }
+    let Some((current, Sealed { index_max, .. }, next_sector)) = last else {
+        return Err(missing(meta.segment.max(1), "the directory was created with it".into()));
+    };
+    if reader.attested > reader.last_batch {
+        let (file, offset, batch) = reader.stop.unwrap_or_default();
+        let (other, at) = reader.attested_at;
+        let what = format!(
+            "the log ends here with batch {batch}, but {other} attests at byte {at} that batch {} was durable",
+            reader.attested
+        );
+        return Err(WalError::damaged(file, offset, what));
+    }
+    if lowest > reader.oldest {
+        return Err(missing(lowest - 1, format!("the log needs all segments from {} on", reader.oldest)));
+    }
+    if current.header.sequence < meta.segment {
+        let file = disk.location(&segment::name(meta.segment));
+        return Err(WalError::damaged(file, FIRST_SECTOR * SECTOR as u64, "the batches that it held are gone"));
+    }
+    let torn_bytes = settle(disk, &current, &residues, &reader, next_sector)?;
+    Ok(Found {
+        durable: reader.durable,
+        sealed,
+        current,
+        current_index_max: index_max,
+        next_sector,
+        last_batch: reader.last_batch,
+        oldest: reader.oldest,
+        torn_bytes,
+        surplus,
+    })
+}
+
+fn read_segment(disk: &dyn Disk, segment: &Segment, reader: &mut Reader, may_begin_here: bool) -> Result<(), WalError> {
+    let sectors = segment.sectors();
+    let seal = Seal::of(segment.header.storage_incarnation, segment.header.sequence);
+    let mut buffer = vec![0; READ_BYTES.min((segment.header.bytes - FIRST_SECTOR * SECTOR as u64) as usize)];
+    let mut index = FIRST_SECTOR;
+    while index < sectors {
+        let wanted = ((sectors - index) * SECTOR as u64).min(buffer.len() as u64) as usize;
+        let offset = index * SECTOR as u64;
+        let io = |source| WalError::io("reading", disk.location(&segment.name), Some(offset), source);
+        let count = segment.file.read_at(offset, &mut buffer[..wanted]).map_err(io)?;
+        if count < wanted {
+            return Err(reader.damaged(index, "it ends early"));
+        }
+        for sector in buffer[..wanted].chunks_exact(SECTOR) {
+            if may_begin_here
+                && index == FIRST_SECTOR
+                && let State::Valid { batch, position: 0 } = seal.state(index, sector)
+            {
+                // Segments below are gone: this one restates what they said, and the count goes on from here.
+                reader.last_batch = batch.saturating_sub(1);
+            }
+            reader.on_sector(index, sectors, seal, sector)?;
+            index += 1;
+        }
+    }
+    reader.end(sectors);
+    Ok(())
+}
+
+/// Zeroes what was torn and writes again what nobody attests, so that all that was found is durable. Returns the bytes torn.
+fn settle(
+    disk: &dyn Disk,
+    current: &Segment,
+    residues: &[(u64, Residue)],
+    reader: &Reader,
+    next_sector: u64,
+) -> Result<u64, WalError> {
+    let io = |action, name: &str, offset| {
+        let location = disk.location(name);
+        move |source| WalError::io(action, location, Some(offset), source)
+    };
+    let mut torn = 0;
+    let rewrite = |segment: &Segment, first: u64, end: u64, is_zero: bool| {
+        let mut buffer = vec![0; READ_BYTES.min(((end - first) * SECTOR as u64) as usize)];
+        let mut offset = first * SECTOR as u64;
+        while offset < end * SECTOR as u64 {
+            let count = (end * SECTOR as u64 - offset).min(buffer.len() as u64) as usize;
+            if !is_zero {
+                segment.file.read_at(offset, &mut buffer[..count]).map_err(io("reading", &segment.name, offset))?;
+            }
+            segment.file.write_at(offset, &buffer[..count]).map_err(io("writing", &segment.name, offset))?;
+            offset += count as u64;
+        }
+        Ok(())
+    };
+    let sync = |segment: &Segment| segment.file.sync_data().map_err(io("syncing", &segment.name, 0));
+    for (sequence, residue) in residues {
+        torn += (residue.last + 1 - residue.first) * SECTOR as u64;
+        if *sequence == current.header.sequence {
+            rewrite(current, residue.first, residue.last + 1, true)?;
+        } else {
+            let name = segment::name(*sequence);
+            let file = disk.open(&name).map_err(io("opening", &name, 0))?;
+            let header = Header { sequence: *sequence, ..current.header.clone() };
+            let segment = Segment { name, header, file };
+            rewrite(&segment, residue.first, residue.last + 1, true)?;
+            sync(&segment)?;
+        }
+    }
+    if let Some((_, first)) = reader.unattested.iter().find(|(number, _)| *number > reader.attested) {
+        rewrite(current, *first, next_sector, false)?;
+    }
+    sync(current)?;
+    Ok(torn)
+}

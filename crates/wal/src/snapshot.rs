@@ -1,0 +1,413 @@
+//! Snapshots as files: [`SnapshotStore`].
+//!
+//! A snapshot is written to a temporary file, closed with a trailer, synced and renamed, and the directory is synced; only then
+//! may a record refer to it. So a name that ends in `.snap` is a whole snapshot or damage, and never a part of one (ST-16).
+//!
+//! ```text
+//!   "HUSTSNAP" │ format u32 │ length u32 │ CRC32C u32 │ protobuf: place, membership
+//!   the bytes
+//!   length of the bytes u64 │ their CRC32C u32 │ CRC32C u32 of these twelve
+//! ```
+//!
+//! The name carries the digest besides the place: a snapshot fetched from a peer never takes the name of one that was cut here.
+
+use crate::disk::{Disk, File};
+use crate::error::WalError;
+use crate::meta::FORMAT;
+use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use hustings_core::{Lsn, Membership, SnapshotReference, Wire as _};
+use prost::Message as _;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const MAGIC: &[u8; 8] = b"HUSTSNAP";
+const PREFIX: usize = 20;
+const TRAILER: usize = 16;
+const HEADER_BYTES_MAX: usize = 16 << 20;
+const FETCHED: &str = "snapshot-fetched.tmp";
+/// How much collects in memory before it is written.
+const WRITE_BYTES: usize = 256 << 10;
+/// How much is written before it is synced: a snapshot must not stand as one long queue before the log's own syncs.
+const SYNC_BYTES: u64 = 4 << 20;
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct HeaderShape {
+    #[prost(uint64, tag = "1")]
+    term: u64,
+    #[prost(uint64, tag = "2")]
+    index: u64,
+    #[prost(bytes = "bytes", tag = "3")]
+    membership: Bytes,
+}
+
+/// How storing a chunk ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stored {
+    /// More is to come.
+    More,
+    /// It was the last; the snapshot is complete, verified and durable.
+    Complete,
+    /// What arrived is not the snapshot; all of it is forgotten.
+    Corrupt,
+}
+
+/// The snapshots of one directory.
+pub struct SnapshotStore {
+    disk: Arc<dyn Disk>,
+    fetch: Mutex<Option<(SnapshotReference, SnapshotWriter)>>,
+}
+
+/// The name of a snapshot's file.
+pub fn name(lsn: Lsn, digest: u32) -> String {
+    format!("snapshot-{:016x}-{:016x}-{digest:08x}.snap", lsn.term.0, lsn.index)
+}
+
+/// What a snapshot's name says; `None` for other files.
+pub fn parse_name(name: &str) -> Option<(Lsn, u32)> {
+    let rest = name.strip_prefix("snapshot-")?.strip_suffix(".snap")?;
+    let mut parts = rest.split('-');
+    let mut hex = |digits| {
+        let part = parts.next().filter(|part| part.len() == digits)?;
+        u64::from_str_radix(part, 16).ok()
+    };
+    let (term, index, digest) = (hex(16)?, hex(16)?, hex(8)?);
+    parts.next().is_none().then_some((Lsn::new(term, index), u32::try_from(digest).ok()?))
+}
+
+impl std::fmt::Debug for SnapshotStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "snapshots at {}", self.disk.location(""))
+    }
+}
+
+impl SnapshotStore {
+    /// Opens the store; what a crash left unfinished is removed.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses.
+    pub fn open(disk: Arc<dyn Disk>) -> Result<SnapshotStore, WalError> {
+        let store = SnapshotStore { disk, fetch: Mutex::new(None) };
+        for name in store.list()? {
+            if name.starts_with("snapshot-") && name.ends_with(".tmp") {
+                store.disk.remove(&name).map_err(store.io("removing", &name, None))?;
+            }
+        }
+        Ok(store)
+    }
+
+    /// Begins a snapshot that is cut here.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses.
+    pub fn writer(&self, lsn: Lsn, membership: Arc<Membership>) -> Result<SnapshotWriter, WalError> {
+        let temporary = format!("snapshot-{:016x}-{:016x}.tmp", lsn.term.0, lsn.index);
+        SnapshotWriter::begin(self.disk.clone(), temporary, lsn, membership)
+    }
+
+    /// Stores the next chunk of a snapshot that is fetched from a peer; chunks arrive in order, the one at offset 0 begins it.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses. Chunks that do not fit are [`Stored::Corrupt`], not errors: they are a peer's doing.
+    pub fn store_chunk(&self, reference: &SnapshotReference, offset: u64, bytes: &[u8]) -> Result<Stored, WalError> {
+        let mut fetch = self.fetch();
+        if offset == 0 {
+            *fetch = None;
+            let (disk, membership) = (self.disk.clone(), reference.membership.clone());
+            let writer = SnapshotWriter::begin(disk, FETCHED.into(), reference.lsn, membership)?;
+            *fetch = Some((reference.clone(), writer));
+        }
+        // Taken out: whatever fails below, the rest of this snapshot is not wanted any more.
+        let Some((expected, mut writer)) = fetch.take() else { return Ok(Stored::Corrupt) };
+        let end = offset.saturating_add(bytes.len() as u64);
+        if expected != *reference || writer.bytes != offset || end > reference.bytes {
+            return Ok(Stored::Corrupt);
+        }
+        writer.write(bytes)?;
+        if end < reference.bytes {
+            *fetch = Some((expected, writer));
+            return Ok(Stored::More);
+        }
+        if writer.digest != reference.digest {
+            return Ok(Stored::Corrupt);
+        }
+        writer.finish()?;
+        Ok(Stored::Complete)
+    }
+
+    /// Up to `bytes_max` bytes of a snapshot from `offset` on, for a peer that fetches it; `None` when it is not held any more.
+    /// The peer verifies the whole by its digest.
+    ///
+    /// # Errors
+    /// Damage to the file's frame, or whatever the disk refuses.
+    pub fn read_chunk(&self, lsn: Lsn, digest: u32, offset: u64, bytes_max: usize) -> Result<Option<Bytes>, WalError> {
+        let Some(held) = self.held(lsn, digest)? else { return Ok(None) };
+        let count = held.reference.bytes.saturating_sub(offset).min(bytes_max as u64);
+        let mut bytes = vec![0; count as usize];
+        held.read(self, offset, &mut bytes)?;
+        Ok(Some(bytes.into()))
+    }
+
+    /// All bytes of a snapshot, verified.
+    ///
+    /// # Errors
+    /// [`WalError::Missing`], [`WalError::Damaged`], or whatever the disk refuses.
+    pub fn load(&self, reference: &SnapshotReference) -> Result<Bytes, WalError> {
+        let held = self.held_as(reference)?;
+        let mut bytes = vec![0; reference.bytes as usize];
+        held.read(self, 0, &mut bytes)?;
+        held.check_digest(self, crc32c::crc32c(&bytes))?;
+        Ok(bytes.into())
+    }
+
+    /// Removes snapshots but the `count` newest, `needed`, and those above it.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses.
+    pub fn keep_newest(&self, count: usize, needed: &SnapshotReference) -> Result<(), WalError> {
+        let mut held: Vec<_> = self.list()?.into_iter().filter_map(|name| Some((parse_name(&name)?, name))).collect();
+        held.sort_by_key(|((lsn, _), _)| std::cmp::Reverse((lsn.index, lsn.term)));
+        let unneeded = held.into_iter().skip(count).filter(|((lsn, digest), _)| {
+            lsn.index <= needed.lsn.index && (*lsn, *digest) != (needed.lsn, needed.digest)
+        });
+        let mut is_changed = false;
+        for (_, name) in unneeded {
+            self.disk.remove(&name).map_err(self.io("removing", &name, None))?;
+            is_changed = true;
+        }
+        if is_changed {
+            self.disk.sync_directory().map_err(self.io("syncing the directory", "", None))?;
+        }
+        Ok(())
+    }
+
+    /// The snapshots held, newest last, by what their names say.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses.
+    pub fn names(&self) -> Result<Vec<(Lsn, u32)>, WalError> {
+        let mut held: Vec<_> = self.list()?.iter().filter_map(|name| parse_name(name)).collect();
+        held.sort_by_key(|(lsn, _)| (lsn.index, lsn.term));
+        Ok(held)
+    }
+
+    fn fetch(&self) -> MutexGuard<'_, Option<(SnapshotReference, SnapshotWriter)>> {
+        // A panic while storing ends the process; should a host go on, the chunks in order decide, not the lock.
+        self.fetch.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn list(&self) -> Result<Vec<String>, WalError> {
+        self.disk.list().map_err(self.io("listing", "", None))
+    }
+
+    fn io(&self, action: &'static str, name: &str, offset: Option<u64>) -> impl FnOnce(io::Error) -> WalError {
+        let location = self.disk.location(name);
+        move |source| WalError::io(action, location, offset, source)
+    }
+
+    fn held(&self, lsn: Lsn, digest: u32) -> Result<Option<Held>, WalError> {
+        let name = name(lsn, digest);
+        let file = match self.disk.open(&name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(self.io("opening", &name, None)(source)),
+        };
+        Held::read_frame(&*self.disk, name, file).map(Some)
+    }
+
+    fn held_as(&self, reference: &SnapshotReference) -> Result<Held, WalError> {
+        let name = name(reference.lsn, reference.digest);
+        let what = || format!("the log refers to the snapshot through {}", reference.lsn);
+        let held = self.held(reference.lsn, reference.digest)?;
+        let held = held.ok_or_else(|| WalError::Missing { file: self.disk.location(&name), what: what() })?;
+        if held.reference != *reference {
+            return Err(WalError::damaged(
+                self.disk.location(&name),
+                0,
+                "it is another snapshot than the log refers to",
+            ));
+        }
+        Ok(held)
+    }
+}
+
+/// An open snapshot whose frame has been read.
+pub(crate) struct Held {
+    name: String,
+    file: Box<dyn File>,
+    /// Where the bytes begin.
+    start: u64,
+    pub(crate) reference: SnapshotReference,
+}
+
+impl Held {
+    /// Reads header and trailer; the bytes between are not verified.
+    pub(crate) fn read_frame(disk: &dyn Disk, name: String, file: Box<dyn File>) -> Result<Held, WalError> {
+        let location = || disk.location(&name);
+        let io = |offset| move |source| (offset, source);
+        let refuse = |(offset, source)| WalError::io("reading", disk.location(&name), Some(offset), source);
+        let damaged = |offset, what: &str| WalError::damaged(location(), offset, what);
+        let length = file.len().map_err(io(0)).map_err(refuse)?;
+        let mut prefix = [0; PREFIX];
+        let count = file.read_at(0, &mut prefix).map_err(io(0)).map_err(refuse)?;
+        let mut fields = &prefix[..];
+        if count < PREFIX || fields[..8] != MAGIC[..] {
+            return Err(damaged(0, "it does not begin as a snapshot does"));
+        }
+        fields.advance(8);
+        let format = fields.get_u32_le();
+        let header_length = fields.get_u32_le() as usize;
+        let checksum = fields.get_u32_le();
+        let start = (PREFIX + header_length) as u64;
+        if header_length > HEADER_BYTES_MAX || start + TRAILER as u64 > length {
+            return Err(damaged(12, "its header does not fit it"));
+        }
+        let mut header = vec![0; header_length];
+        let count = file.read_at(PREFIX as u64, &mut header).map_err(io(PREFIX as u64)).map_err(refuse)?;
+        let seed = crc32c::crc32c(&format.to_le_bytes());
+        if count < header_length || crc32c::crc32c_append(seed, &header) != checksum {
+            return Err(damaged(PREFIX as u64, "the checksum of its header does not agree"));
+        }
+        if format > FORMAT {
+            return Err(WalError::NewerFormat { file: location(), found: format, supported: FORMAT });
+        }
+        let undecodable = |what: String| damaged(PREFIX as u64, &what);
+        let shape = HeaderShape::decode(Bytes::from(header)).map_err(|error| undecodable(error.to_string()))?;
+        let membership = Membership::decode(shape.membership).map_err(|error| undecodable(error.to_string()))?;
+        let end = length - TRAILER as u64;
+        let mut trailer = [0; TRAILER];
+        let count = file.read_at(end, &mut trailer).map_err(io(end)).map_err(refuse)?;
+        let mut fields = &trailer[..];
+        let bytes = fields.get_u64_le();
+        let digest = fields.get_u32_le();
+        let agrees = count == TRAILER && crc32c::crc32c(&trailer[..12]) == fields.get_u32_le();
+        if !agrees || start + TRAILER as u64 + bytes != length {
+            return Err(damaged(end, "its trailer does not agree"));
+        }
+        let lsn = Lsn::new(shape.term, shape.index);
+        let reference = SnapshotReference { lsn, membership: Arc::new(membership), bytes, digest };
+        if parse_name(&name) != Some((lsn, digest)) {
+            return Err(damaged(0, "its name is not that of its contents"));
+        }
+        Ok(Held { name, file, start, reference })
+    }
+
+    fn read(&self, store: &SnapshotStore, offset: u64, bytes: &mut [u8]) -> Result<(), WalError> {
+        let offset = self.start + offset;
+        let count = self.file.read_at(offset, bytes).map_err(store.io("reading", &self.name, Some(offset)))?;
+        if count < bytes.len() {
+            return Err(WalError::damaged(store.disk.location(&self.name), offset + count as u64, "it ends early"));
+        }
+        Ok(())
+    }
+
+    fn check_digest(&self, store: &SnapshotStore, digest: u32) -> Result<(), WalError> {
+        if digest == self.reference.digest {
+            return Ok(());
+        }
+        let what = format!("the checksum of its {} bytes does not agree", self.reference.bytes);
+        Err(WalError::damaged(store.disk.location(&self.name), self.start, what))
+    }
+}
+
+/// A snapshot being written.
+pub struct SnapshotWriter {
+    disk: Arc<dyn Disk>,
+    temporary: String,
+    file: Box<dyn File>,
+    lsn: Lsn,
+    membership: Arc<Membership>,
+    /// What has not been written yet.
+    buffer: BytesMut,
+    offset: u64,
+    unsynced: u64,
+    bytes: u64,
+    digest: u32,
+}
+
+impl std::fmt::Debug for SnapshotWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "snapshot through {}, {} bytes so far", self.lsn, self.bytes)
+    }
+}
+
+impl SnapshotWriter {
+    fn begin(
+        disk: Arc<dyn Disk>,
+        temporary: String,
+        lsn: Lsn,
+        membership: Arc<Membership>,
+    ) -> Result<SnapshotWriter, WalError> {
+        let file = disk.create(&temporary, 0);
+        let file = file.map_err(|source| WalError::io("creating", disk.location(&temporary), None, source))?;
+        let shape = HeaderShape { term: lsn.term.0, index: lsn.index, membership: membership.to_bytes() };
+        let header = shape.encode_to_vec();
+        let mut buffer = BytesMut::with_capacity(WRITE_BYTES);
+        buffer.put_slice(MAGIC);
+        buffer.put_u32_le(FORMAT);
+        buffer.put_u32_le(u32::try_from(header.len()).expect("a membership is far below 4 GiB"));
+        buffer.put_u32_le(crc32c::crc32c_append(crc32c::crc32c(&FORMAT.to_le_bytes()), &header));
+        buffer.put_slice(&header);
+        let writer = SnapshotWriter {
+            disk,
+            temporary,
+            file,
+            lsn,
+            membership,
+            buffer,
+            offset: 0,
+            unsynced: 0,
+            bytes: 0,
+            digest: crc32c::crc32c(&[]),
+        };
+        Ok(writer)
+    }
+
+    /// Appends the next bytes.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), WalError> {
+        self.digest = crc32c::crc32c_append(self.digest, bytes);
+        self.bytes += bytes.len() as u64;
+        self.buffer.put_slice(bytes);
+        if self.buffer.len() >= WRITE_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), WalError> {
+        let offset = self.offset;
+        let io = |action, source| WalError::io(action, self.disk.location(&self.temporary), Some(offset), source);
+        self.file.write_at(offset, &self.buffer).map_err(|source| io("writing", source))?;
+        self.offset += self.buffer.len() as u64;
+        self.unsynced += self.buffer.len() as u64;
+        if self.unsynced >= SYNC_BYTES {
+            self.file.sync_data().map_err(|source| io("syncing", source))?;
+            self.unsynced = 0;
+        }
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Completes the snapshot and makes it durable under its name.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses.
+    pub fn finish(mut self) -> Result<SnapshotReference, WalError> {
+        let mut trailer = [0; TRAILER];
+        trailer[..8].copy_from_slice(&self.bytes.to_le_bytes());
+        trailer[8..12].copy_from_slice(&self.digest.to_le_bytes());
+        let checksum = crc32c::crc32c(&trailer[..12]);
+        trailer[12..].copy_from_slice(&checksum.to_le_bytes());
+        self.buffer.put_slice(&trailer);
+        self.flush()?;
+        let name = name(self.lsn, self.digest);
+        let io = |action, name: &str| {
+            let location = self.disk.location(name);
+            move |source| WalError::io(action, location, None, source)
+        };
+        self.file.sync_data().map_err(io("syncing", &self.temporary))?;
+        self.disk.rename(&self.temporary, &name).map_err(io("renaming to", &name))?;
+        self.disk.sync_directory().map_err(io("syncing the directory", ""))?;
+        let SnapshotWriter { lsn, membership, bytes, digest, .. } = self;
+        Ok(SnapshotReference { lsn, membership, bytes, digest })
+    }
+}

@@ -1,0 +1,162 @@
+//! The log on a real disk: what goes in comes out, and nothing else.
+
+use bytes::Bytes;
+use hustings_core::{ClusterId, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Promise, Record, Term};
+use hustings_wal::{Identity, Options, Preparation, RealDisk, Recovered, SnapshotStore, Stored, Wal, WalError, peek};
+use std::path::Path;
+use std::sync::Arc;
+
+fn identity() -> Identity {
+    Identity { cluster_id: ClusterId(0xC1), node: NodeId(1), protocol: "raft".into() }
+}
+
+fn founding() -> Membership {
+    Membership::of_voters([NodeId(1), NodeId(2), NodeId(3)])
+}
+
+fn small() -> Options {
+    Options { segment_bytes: 64 << 10, first_segment_bytes: 32 << 10, ..Options::default() }
+}
+
+fn open(directory: &Path) -> Result<(Wal, Recovered), WalError> {
+    Wal::open(Arc::new(RealDisk::open(directory)?), &identity(), &founding(), small())
+}
+
+fn put(index: u64, payload: &[u8]) -> Record {
+    let origin = Origin { node: NodeId(1), incarnation: 1, sequence: index };
+    let payload = Bytes::copy_from_slice(payload);
+    Record::Put(Entry { lsn: Lsn::new(1, index), kind: EntryKind::Command, origin, elapsed_micros: 0, payload })
+}
+
+#[test]
+fn a_fresh_directory_is_created_and_boots_are_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("node");
+    assert_eq!(peek(&path).unwrap(), None);
+    let (wal, first) = open(&path).unwrap();
+    assert!(first.is_new && first.boots == 1 && first.durable.is_blank() && first.founding == founding());
+    drop(wal);
+    let (_wal, second) = open(&path).unwrap();
+    assert!(!second.is_new && second.boots == 2);
+    assert_eq!(second.storage_incarnation, first.storage_incarnation);
+    let peeked = peek(&path).unwrap().unwrap();
+    assert_eq!((peeked.identity, peeked.boots), (identity(), 2));
+}
+
+#[test]
+fn what_was_synced_is_recovered_over_many_segments() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut wal, _) = open(directory.path()).unwrap();
+    let mut expected = Durable::default();
+    let mut append = |wal: &mut Wal, record: Record| {
+        wal.append(&record).unwrap();
+        expected.absorb(record);
+    };
+    append(&mut wal, Record::Promise(Promise::vote(Term(1), NodeId(2))));
+    for index in 1..=600 {
+        append(&mut wal, put(index, &[index as u8; 700]));
+        append(&mut wal, Record::Committed(Lsn::new(1, index - 1)));
+        if index % 7 == 0 {
+            wal.sync().unwrap();
+        }
+    }
+    append(&mut wal, Record::TruncateFrom(590));
+    wal.sync().unwrap();
+    drop(wal);
+    let (_wal, recovered) = open(directory.path()).unwrap();
+    assert_eq!(recovered.durable, expected);
+    assert_eq!(recovered.torn_bytes, 0);
+}
+
+#[test]
+fn a_record_larger_than_a_segment_gets_a_segment_of_its_size() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut wal, _) = open(directory.path()).unwrap();
+    for index in 1..=3 {
+        wal.append(&put(index, &vec![7; 300 << 10])).unwrap();
+        wal.sync().unwrap();
+    }
+    drop(wal);
+    let (_wal, recovered) = open(directory.path()).unwrap();
+    assert_eq!(recovered.durable.entries.len(), 3);
+}
+
+#[test]
+fn segments_below_a_snapshot_go_and_the_promise_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RealDisk::open(directory.path()).unwrap());
+    let snapshots = SnapshotStore::open(disk.clone()).unwrap();
+    let (mut wal, _) = Wal::open(disk, &identity(), &founding(), small()).unwrap();
+    let mut expected = Durable::default();
+    let mut append = |wal: &mut Wal, record: Record| {
+        wal.append(&record).unwrap();
+        wal.sync().unwrap();
+        expected.absorb(record);
+    };
+    append(&mut wal, Record::Promise(Promise::vote(Term(1), NodeId(2))));
+    append(&mut wal, Record::Established(Term(1)));
+    for index in 1..=1000 {
+        append(&mut wal, put(index, &[1; 600]));
+        if index % 100 == 0 {
+            let mut writer = snapshots.writer(Lsn::new(1, index - 5), Arc::new(founding())).unwrap();
+            writer.write(&vec![3; 1000]).unwrap();
+            append(&mut wal, Record::Snapshot(writer.finish().unwrap()));
+        }
+    }
+    assert!(wal.bytes() < 512 << 10, "a megabyte was written, and {} bytes are held", wal.bytes());
+    drop((wal, snapshots));
+    let (_wal, recovered) = open(directory.path()).unwrap();
+    assert_eq!(recovered.durable, expected);
+}
+
+#[test]
+fn a_directory_is_refused_to_a_second_process_and_to_strangers() {
+    let directory = tempfile::tempdir().unwrap();
+    let (wal, _) = open(directory.path()).unwrap();
+    let error = open(directory.path()).unwrap_err().to_string();
+    assert!(error.contains("in use by another process"), "{error}");
+    drop(wal);
+    let disk = Arc::new(RealDisk::open(directory.path()).unwrap());
+    let stranger = Identity { node: NodeId(9), ..identity() };
+    let error = Wal::open(disk, &stranger, &founding(), small()).unwrap_err().to_string();
+    assert!(error.contains("n1") && error.contains("n9"), "{error}");
+    open(directory.path()).unwrap();
+}
+
+#[test]
+fn a_snapshot_is_cut_fetched_in_chunks_and_loaded() {
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = |directory: &Path| SnapshotStore::open(Arc::new(RealDisk::open(directory).unwrap())).unwrap();
+    let (source, target) = (store(here.path()), store(there.path()));
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|number| number as u8).collect();
+    let mut writer = source.writer(Lsn::new(3, 70), Arc::new(founding())).unwrap();
+    bytes.chunks(1000).for_each(|chunk| writer.write(chunk).unwrap());
+    let reference = writer.finish().unwrap();
+    assert_eq!(&source.load(&reference).unwrap()[..], &bytes[..]);
+    let mut offset = 0;
+    loop {
+        let chunk = source.read_chunk(reference.lsn, reference.digest, offset, 70_000).unwrap().unwrap();
+        match target.store_chunk(&reference, offset, &chunk).unwrap() {
+            Stored::More => offset += chunk.len() as u64,
+            Stored::Complete => break,
+            Stored::Corrupt => panic!("nothing was damaged on the way"),
+        }
+    }
+    assert_eq!(&target.load(&reference).unwrap()[..], &bytes[..]);
+    assert_eq!(target.read_chunk(Lsn::new(3, 71), reference.digest, 0, 10).unwrap(), None);
+}
+
+#[test]
+fn inline_preparation_needs_no_thread() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { preparation: Preparation::Inline, ..small() };
+    let disk = Arc::new(RealDisk::open(directory.path()).unwrap());
+    let (mut wal, _) = Wal::open(disk, &identity(), &founding(), options).unwrap();
+    for index in 1..=300 {
+        wal.append(&put(index, &[1; 600])).unwrap();
+        wal.sync().unwrap();
+        wal.probe().unwrap();
+    }
+    drop(wal);
+    assert_eq!(open(directory.path()).unwrap().1.durable.entries.len(), 300);
+}
