@@ -13,13 +13,17 @@ use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::ResponseHeader;
 use hustings_kv::{Command, Response, View};
 use hustings_node::{NodeStatus, RequestError};
+use tokio::sync::watch;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::backend::Backend;
 use crate::error;
+use crate::fate::{Fate, Omen};
+use crate::hub::{Hub, Inbox};
 use crate::options::ServerOptions;
 use crate::quota::Quota;
+use crate::renewals::{Renewals, Waiting};
 
 /// What a member may do while it only learns.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -37,13 +41,27 @@ pub(crate) struct Context<B> {
     pub(crate) cluster_id: u64,
     pub(crate) member_id: u64,
     pub(crate) quota: Quota,
+    pub(crate) hub: Hub,
+    pub(crate) renewals: Renewals,
+    pub(crate) fate: watch::Sender<Fate>,
+}
+
+/// What the server's own tasks receive from.
+pub(crate) struct Inboxes {
+    pub(crate) hub: Inbox,
+    pub(crate) renewals: Waiting,
 }
 
 impl<B: Backend> Context<B> {
-    pub(crate) fn new(backend: B, options: ServerOptions) -> Context<B> {
+    pub(crate) fn new(backend: B, options: ServerOptions) -> (Context<B>, Inboxes) {
         let status = backend.status();
         let quota = Quota::new(options.quota_backend_bytes);
-        Context { cluster_id: status.cluster_id.0, member_id: status.me.0, backend, options, quota }
+        let (hub, inbox) = Hub::new();
+        let (renewals, waiting) = Renewals::new();
+        let fate = watch::channel(Fate::default()).0;
+        let (cluster_id, member_id) = (status.cluster_id.0, status.me.0);
+        let context = Context { backend, options, cluster_id, member_id, quota, hub, renewals, fate };
+        (context, Inboxes { hub: inbox, renewals: waiting })
     }
 
     /// The header of an answer that knows its revision.
@@ -107,6 +125,11 @@ impl<B: Backend> Context<B> {
             Err(_) if self.backend.status().leader.is_none() => Err(EtcdError::TimeoutDueToLeaderFail.into()),
             Err(_) => Err(EtcdError::Timeout.into()),
         }
+    }
+
+    /// What a stream must watch beside its own business.
+    pub(crate) fn omen(&self, insists_on_leader: bool) -> Omen {
+        Omen::new(self.fate.subscribe(), insists_on_leader)
     }
 
     /// Whether this member leads.

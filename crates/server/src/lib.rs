@@ -21,7 +21,19 @@ mod context;
 
 mod quota;
 
+mod fate;
+
 mod kv;
+
+mod watch;
+
+mod hub;
+
+mod index;
+
+mod lease;
+
+mod renewals;
 
 mod begun;
 

@@ -20,6 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hustings_api::etcdserverpb::kv_server::KvServer;
+use hustings_api::etcdserverpb::lease_server::LeaseServer;
+use hustings_api::etcdserverpb::watch_server::WatchServer;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -30,9 +32,12 @@ use tonic::codegen::Service;
 
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
-use crate::context::{Context, Services};
+use crate::context::{Context, Inboxes, Services};
+use crate::fate;
+use crate::hub;
 use crate::options::ServerOptions;
 use crate::quota;
+use crate::renewals;
 
 /// What gRPC adds to a request: the same room that etcd leaves.
 const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
@@ -46,12 +51,14 @@ pub(crate) type Body = tonic::body::Body;
 /// The etcd v3 API of one member.
 pub struct Server<B> {
     context: Arc<Context<B>>,
+    inboxes: Inboxes,
 }
 
 impl<B: Backend> Server<B> {
     /// A server over a running node. Must be called inside a tokio runtime's context only when served.
     pub fn new(backend: B, options: ServerOptions) -> Server<B> {
-        Server { context: Arc::new(Context::new(backend, options)) }
+        let (context, inboxes) = Context::new(backend, options);
+        Server { context: Arc::new(context), inboxes }
     }
 
     /// Serves these listeners until `shutdown` completes: then accepts nothing more, lets open requests end within
@@ -64,6 +71,9 @@ impl<B: Backend> Server<B> {
         let slots = Arc::new(Semaphore::new(self.context.options.connections_max));
         let mut tasks = JoinSet::new();
         tasks.spawn(quota::keep(self.context.clone()));
+        tasks.spawn(fate::keep(self.context.clone()));
+        tasks.spawn(hub::run(self.context.clone(), self.inboxes.hub));
+        tasks.spawn(renewals::run(self.context.clone(), self.inboxes.renewals));
         let services = Arc::new(Services(self.context.clone()));
         for listener in listeners {
             tasks.spawn(accept(listener, services.clone(), slots.clone(), stopped.clone()));
@@ -81,6 +91,7 @@ impl<B: Backend> Server<B> {
         }
         // An error means that every task has ended already.
         let _ = stop.send(true);
+        self.context.fate.send_modify(|fate| fate.is_stopping = true);
         let all = u32::try_from(self.context.options.connections_max).unwrap_or(u32::MAX);
         // A connection that does not end in time is dropped with its task's runtime; nothing is lost but its answer.
         let _ = tokio::time::timeout(self.context.options.grace, slots.acquire_many(all)).await;
@@ -187,6 +198,8 @@ async fn answer<B: Backend>(
     let service = path.get(1..).and_then(|path| path.split_once('/')).map_or("", |(service, _)| service);
     match service {
         "etcdserverpb.KV" => KvServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
+        "etcdserverpb.Watch" => WatchServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
+        "etcdserverpb.Lease" => LeaseServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
         _ => Ok(unknown(path)),
     }
 }

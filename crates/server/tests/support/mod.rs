@@ -86,6 +86,12 @@ impl Double {
         self.apply(&mut state, &hustings_kv::Command::Advance(hustings_kv::Advance {}).to_payload());
     }
 
+    /// Applies a command without a request.
+    pub fn apply_now(&self, command: &hustings_kv::Command) {
+        let mut state = self.state.lock().unwrap();
+        self.apply(&mut state, &command.to_payload()).response.unwrap();
+    }
+
     /// What administrators asked.
     pub fn admins(&self) -> Vec<Admin> {
         self.state.lock().unwrap().admins.clone()
