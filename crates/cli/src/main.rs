@@ -3,6 +3,9 @@
 //! What to read next: [`settings`] (flags, environment, file, defaults), [`serve`] (one node), [`up`] (a local cluster),
 //! [`protocols`] (the one place that names a protocol).
 
+mod bench;
+mod client;
+mod output;
 mod protocols;
 mod serve;
 mod settings;
@@ -10,11 +13,6 @@ mod up;
 
 use clap::Command;
 use std::process::ExitCode;
-
-/// Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 no quorum or timeout, 5 auth (see the manual).
-mod exit {
-    pub(crate) const FAILURE: u8 = 1;
-}
 
 fn command() -> Command {
     Command::new("hustings")
@@ -25,6 +23,8 @@ fn command() -> Command {
         .subcommand(up::command())
         .subcommand(serve::command())
         .subcommand(settings::config_command())
+        .subcommands(client::commands())
+        .subcommand(bench::command())
 }
 
 fn main() -> ExitCode {
@@ -39,13 +39,20 @@ fn main() -> ExitCode {
         Some(("up", matches)) => up::run(matches),
         Some(("serve", matches)) => serve::run(matches),
         Some(("config", matches)) => settings::run_config(matches),
-        _ => unreachable!("clap requires one of the subcommands above"),
+        Some(("bench", matches)) => on_client_runtime(bench::run(matches)),
+        Some((verb, matches)) => on_client_runtime(client::run(verb, matches)),
+        None => unreachable!("clap requires a subcommand"),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hustings: {error:#}");
-            ExitCode::from(exit::FAILURE)
+            // 0 ok, 1 failure, 2 usage (clap's own), 3 not found, 4 no quorum or timeout, 5 not allowed.
+            ExitCode::from(error.downcast_ref::<output::Exit>().map_or(1, |exit| exit.code))
         }
     }
+}
+
+fn on_client_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
 }

@@ -60,7 +60,7 @@ pub(crate) fn timeout_of(matches: &ArgMatches) -> Duration {
 /// A table with these columns.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
-    table.load_preset(comfy_table::presets::UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY).set_header(header);
     rows.into_iter().for_each(|row| drop(table.add_row(row)));
     table.to_string()
 }
