@@ -122,7 +122,7 @@ async fn measure(channels: &[Channel], clients: u64, load: Load) -> Result<Figur
     let before = Processors::now();
     tokio::time::sleep_until(end.into()).await;
     let others_share = Processors::now().idle_free_share_since(&before);
-    let mut latencies = Histogram::new(3)?;
+    let mut latencies = Histogram::new_with_max(60_000_000, 3)?;
     let (mut errors, mut first_error) = (0, None);
     for task in tasks {
         let (own, own_errors, own_first) = task.await?;
@@ -143,7 +143,7 @@ async fn one_client(
     start: Instant,
     end: Instant,
 ) -> (Histogram<u64>, u64, Option<String>) {
-    let mut latencies = Histogram::new(3).expect("three digits are allowed");
+    let mut latencies = Histogram::new_with_max(60_000_000, 3).expect("a minute in microseconds with three digits");
     let (mut errors, mut first_error, mut number) = (0, None, offset);
     loop {
         number += 1;

@@ -159,6 +159,21 @@ impl Gatekeeper {
         None
     }
 
+    /// What is said to whoever says hello.
+    fn answer(&mut self, hello: &Hello) -> Greeting {
+        if hello.from.0 == 0 {
+            return self.welcome(hello);
+        }
+        match self.refusal(hello) {
+            Some(refusal) => Greeting::Refusal(refusal),
+            None => Greeting::Hello(self.hello_to(hello.from)),
+        }
+    }
+
+    fn hello_to(&self, peer: NodeId) -> Hello {
+        Hello { to: peer, ..self.hello.clone() }
+    }
+
     /// Answers a node that was added and asks who it is.
     fn welcome(&self, hello: &Hello) -> Greeting {
         let is_asking = |urls: &[String]| urls.iter().any(|url| hello.member.peer_urls.contains(url));
@@ -281,14 +296,7 @@ impl<M: Wire + 'static> Links<M> {
         let Greeting::Hello(hello) = greeting else {
             return Err(LinkError::Stranger("it did not begin with a hello".into()));
         };
-        let answer = if hello.from.0 == 0 {
-            self.gatekeeper.borrow().welcome(&hello)
-        } else {
-            match self.gatekeeper.borrow_mut().refusal(&hello) {
-                Some(refusal) => Greeting::Refusal(refusal),
-                None => Greeting::Hello(Hello { to: hello.from, ..self.gatekeeper.borrow().hello.clone() }),
-            }
-        };
+        let answer = self.gatekeeper.borrow_mut().answer(&hello);
         let mut out = BytesMut::new();
         answer.put(&mut out);
         stream.write_all(&out).await?;
@@ -302,14 +310,17 @@ impl<M: Wire + 'static> Links<M> {
     async fn dial(self: Rc<Self>, peer: NodeId) {
         let mut pause = DIAL_PAUSE.0;
         let mut last_refusal = String::new();
-        if self.gatekeeper.borrow().me > peer {
+        let is_larger = self.gatekeeper.borrow().me > peer;
+        if is_larger {
             sleep(LONELY_AFTER).await;
         }
         loop {
-            while self.gatekeeper.borrow().connected.contains(&peer) {
+            while self.is_connected(peer) {
                 sleep(LONELY_AFTER).await;
             }
-            for url in self.gatekeeper.borrow().addresses_of(peer) {
+            // No borrow of the gatekeeper may outlive a statement: the next await lets other links at it.
+            let urls = self.gatekeeper.borrow().addresses_of(peer);
+            for url in urls {
                 match self.clone().dial_once(peer, address_of(&url)).await {
                     Ok(()) => pause = DIAL_PAUSE.0,
                     Err(LinkError::Refused(why)) if why != last_refusal => {
@@ -324,20 +335,26 @@ impl<M: Wire + 'static> Links<M> {
                 }
             }
             sleep(pause).await;
-            pause = if self.gatekeeper.borrow().me > peer { LONELY_AFTER } else { (pause * 2).min(DIAL_PAUSE.1) };
+            pause = if is_larger { LONELY_AFTER } else { (pause * 2).min(DIAL_PAUSE.1) };
         }
+    }
+
+    fn is_connected(&self, peer: NodeId) -> bool {
+        self.gatekeeper.borrow().connected.contains(&peer)
     }
 
     async fn dial_once(self: Rc<Self>, peer: NodeId, address: &str) -> Result<(), LinkError> {
         let late = |_| LinkError::Io(std::io::ErrorKind::TimedOut.into());
         let mut stream = timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await.map_err(late)??;
         let mut out = BytesMut::new();
-        Greeting::Hello(Hello { to: peer, ..self.gatekeeper.borrow().hello.clone() }).put(&mut out);
+        let hello = self.gatekeeper.borrow().hello_to(peer);
+        Greeting::Hello(hello).put(&mut out);
         stream.write_all(&out).await?;
         let mut buffer = BytesMut::new();
         match timeout(HANDSHAKE_TIMEOUT, Greeting::read(&mut stream, &mut buffer)).await.map_err(late)?? {
             Greeting::Hello(hello) if hello.from == peer => {
-                if let Some(why) = self.gatekeeper.borrow_mut().refusal(&hello) {
+                let refusal = self.gatekeeper.borrow_mut().refusal(&hello);
+                if let Some(why) = refusal {
                     return Err(LinkError::Refused(why));
                 }
                 self.run(stream, buffer, hello).await
