@@ -61,7 +61,9 @@ pub(crate) fn timeout_of(matches: &ArgMatches) -> Duration {
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
     table.load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY).set_header(header);
-    rows.into_iter().for_each(|row| drop(table.add_row(row)));
+    for row in rows {
+        table.add_row(row);
+    }
     table.to_string()
 }
 

@@ -33,7 +33,8 @@ async fn writer(
             continue;
         };
         let key = format!("writer/{number}/{}", value % 50);
-        let writing = tokio::time::timeout(std::time::Duration::from_secs(10), put(connected, &key, &value.to_string()));
+        let text = value.to_string();
+        let writing = tokio::time::timeout(std::time::Duration::from_secs(10), put(connected, &key, &text));
         match writing.await {
             Ok(Ok(revision)) => {
                 progress.fetch_add(1, Ordering::Relaxed);
