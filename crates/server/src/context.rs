@@ -7,6 +7,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use hustings_api::EtcdError;
@@ -21,6 +22,7 @@ use crate::backend::Backend;
 use crate::error;
 use crate::fate::{Fate, Omen};
 use crate::hub::{Hub, Inbox};
+use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::quota::Quota;
 use crate::renewals::{Renewals, Waiting};
@@ -44,6 +46,7 @@ pub(crate) struct Context<B> {
     pub(crate) hub: Hub,
     pub(crate) renewals: Renewals,
     pub(crate) fate: watch::Sender<Fate>,
+    pub(crate) metrics: Arc<Metrics>,
 }
 
 /// What the server's own tasks receive from.
@@ -60,7 +63,8 @@ impl<B: Backend> Context<B> {
         let (renewals, waiting) = Renewals::new();
         let fate = watch::channel(Fate::default()).0;
         let (cluster_id, member_id) = (status.cluster_id.0, status.me.0);
-        let context = Context { backend, options, cluster_id, member_id, quota, hub, renewals, fate };
+        let context =
+            Context { backend, options, cluster_id, member_id, quota, hub, renewals, fate, metrics: Arc::default() };
         (context, Inboxes { hub: inbox, renewals: waiting })
     }
 
@@ -104,8 +108,14 @@ impl<B: Backend> Context<B> {
     }
 
     async fn propose_payload(&self, payload: Bytes) -> Result<Response, Status> {
-        let applied = self.within(self.backend.propose(payload)).await?;
-        applied.response.map_err(error::of_store)
+        // Dropped with the request when the client gives up.
+        let pending = Pending::count(&self.metrics);
+        let outcome = self.within(self.backend.propose(payload)).await;
+        drop(pending);
+        if outcome.is_err() {
+            self.metrics.proposals_failed.inc();
+        }
+        outcome?.response.map_err(error::of_store)
     }
 
     /// A view for a linearizable read.
@@ -135,6 +145,22 @@ impl<B: Backend> Context<B> {
     /// Whether this member leads.
     pub(crate) fn is_leader(status: &NodeStatus) -> bool {
         status.leader == Some(status.me)
+    }
+}
+
+/// A proposal under way, counted for as long as it is.
+struct Pending<'m>(&'m Metrics);
+
+impl<'m> Pending<'m> {
+    fn count(metrics: &'m Metrics) -> Pending<'m> {
+        metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
+        Pending(metrics)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.proposals_pending.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

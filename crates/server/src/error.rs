@@ -4,7 +4,7 @@
 //! requests), the second those whose text clients know to mean "look before you repeat".
 
 use hustings_api::EtcdError;
-use hustings_core::Refusal;
+use hustings_core::{MembershipRefusal, Refusal};
 use hustings_kv::{CheckError, KvError};
 use hustings_node::RequestError;
 use tonic::Status;
@@ -21,9 +21,23 @@ pub(crate) fn of_request(error: RequestError) -> Status {
             Refusal::BadTransferee(_) => EtcdError::BadLeaderTransferee.into(),
             Refusal::TransferTimedOut => EtcdError::Timeout.into(),
             Refusal::MembershipPending => EtcdError::Unhealthy.into(),
-            Refusal::Membership(_, what) => Status::failed_precondition(format!("etcdserver: {what}")),
+            Refusal::Membership(kind, _) => of_membership(kind).into(),
             Refusal::Overloaded => EtcdError::TooManyRequests.into(),
         },
+    }
+}
+
+/// What a refused change of membership means to a client.
+fn of_membership(kind: MembershipRefusal) -> EtcdError {
+    match kind {
+        MembershipRefusal::NoVoters => EtcdError::MemberNotEnoughStarted,
+        MembershipRefusal::NotSimple | MembershipRefusal::AlreadyJoint | MembershipRefusal::NotJoint => {
+            EtcdError::Unhealthy
+        }
+        MembershipRefusal::NotFound => EtcdError::MemberNotFound,
+        MembershipRefusal::Taken => EtcdError::MemberExists,
+        MembershipRefusal::NotLearner => EtcdError::MemberNotLearner,
+        MembershipRefusal::NotReady => EtcdError::LearnerNotReady,
     }
 }
 

@@ -52,24 +52,33 @@ impl Omen {
     }
 }
 
-/// Keeps the leaderless half of the fate, until the node stops.
+/// Keeps the leaderless half of the fate, and counts changes of the leader, until the node stops.
 pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
     let patience = 3 * context.options.timing.election_max;
     let mut status = context.backend.status_changes();
+    let (mut now, mut last) = (None, None);
     loop {
-        if status.wait_for(|status| status.leader.is_none()).await.is_err() {
-            return;
+        match status.wait_for(|status| status.leader != now).await {
+            Ok(status) => now = status.leader,
+            Err(_) => return,
         }
-        let elected = status.wait_for(|status| status.leader.is_some());
+        if now.is_some() {
+            if now != last {
+                context.metrics.on_leader_change();
+            }
+            last = now;
+            continue;
+        }
+        let elected = async { status.wait_for(|status| status.leader.is_some()).await.is_ok() };
         match tokio::time::timeout(patience, elected).await {
-            Ok(Ok(_)) => continue,
-            Ok(Err(_)) => return,
+            Ok(true) => continue,
+            Ok(false) => return,
             Err(_) => {}
         }
         context.fate.send_modify(|fate| fate.is_leaderless = true);
-        let ended = status.wait_for(|status| status.leader.is_some()).await.is_err();
+        let has_ended = status.wait_for(|status| status.leader.is_some()).await.is_err();
         context.fate.send_modify(|fate| fate.is_leaderless = false);
-        if ended {
+        if has_ended {
             return;
         }
     }

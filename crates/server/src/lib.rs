@@ -35,10 +35,35 @@ mod lease;
 
 mod renewals;
 
+mod campaign;
+
+mod election;
+
+mod lock;
+
+mod cluster;
+
+mod maintenance;
+
+pub mod snapshot;
+
+mod health;
+
+mod gateway;
+
+mod http;
+
+pub mod metrics;
+
+mod etcd_metrics;
+
 mod begun;
 
 pub mod server;
 
 pub use backend::Backend;
+pub use http::VERSION;
+pub use metrics::Metrics;
 pub use options::ServerOptions;
 pub use server::Server;
+pub use snapshot::{SnapshotFileError, SnapshotHead, read_snapshot};

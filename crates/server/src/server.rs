@@ -19,9 +19,14 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hustings_api::etcdserverpb::cluster_server::ClusterServer;
 use hustings_api::etcdserverpb::kv_server::KvServer;
 use hustings_api::etcdserverpb::lease_server::LeaseServer;
+use hustings_api::etcdserverpb::maintenance_server::MaintenanceServer;
 use hustings_api::etcdserverpb::watch_server::WatchServer;
+use hustings_api::health::health_server::HealthServer;
+use hustings_api::v3electionpb::election_server::ElectionServer;
+use hustings_api::v3lockpb::lock_server::LockServer;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -32,9 +37,13 @@ use tonic::codegen::Service;
 
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
+use crate::cluster;
 use crate::context::{Context, Inboxes, Services};
 use crate::fate;
+use crate::gateway;
+use crate::http;
 use crate::hub;
+use crate::metrics::{METHODS, Metrics};
 use crate::options::ServerOptions;
 use crate::quota;
 use crate::renewals;
@@ -61,6 +70,11 @@ impl<B: Backend> Server<B> {
         Server { context: Arc::new(context), inboxes }
     }
 
+    /// What is counted; whoever hosts the node feeds it what only the node knows.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.context.metrics.clone()
+    }
+
     /// Serves these listeners until `shutdown` completes: then accepts nothing more, lets open requests end within
     /// [`ServerOptions::grace`], and returns.
     ///
@@ -72,6 +86,7 @@ impl<B: Backend> Server<B> {
         let mut tasks = JoinSet::new();
         tasks.spawn(quota::keep(self.context.clone()));
         tasks.spawn(fate::keep(self.context.clone()));
+        tasks.spawn(cluster::announce(self.context.clone()));
         tasks.spawn(hub::run(self.context.clone(), self.inboxes.hub));
         tasks.spawn(renewals::run(self.context.clone(), self.inboxes.renewals));
         let services = Arc::new(Services(self.context.clone()));
@@ -116,7 +131,9 @@ async fn accept<B: Backend>(
             Ok((stream, _)) => {
                 let (services, stopped) = (services.clone(), stopped.clone());
                 tokio::spawn(async move {
-                    converse(stream, services, stopped).await;
+                    services.metrics.on_connection(1);
+                    converse(stream, services.clone(), stopped).await;
+                    services.metrics.on_connection(-1);
                     drop(slot);
                 });
             }
@@ -193,17 +210,52 @@ async fn answer<B: Backend>(
     services: Arc<Services<B>>,
     request: hyper::Request<Incoming>,
 ) -> Result<hyper::Response<Body>, Infallible> {
-    let limit = services.options.max_request_bytes + GRPC_OVERHEAD_BYTES;
     let path = request.uri().path();
     let service = path.get(1..).and_then(|path| path.split_once('/')).map_or("", |(service, _)| service);
+    // The packages of gRPC have a dot in their names, paths of HTTP have none before their second part.
+    if !service.contains('.') {
+        return Ok(match gateway::route(path) {
+            Some(_) => gateway::answer(&services, request).await,
+            None => http::answer(&services, &request).await,
+        });
+    }
+    let context = services.0.clone();
+    let method = context.metrics.on_call(path);
+    let response = dispatch(services, request).await?;
+    if let Some(method) = method {
+        match response.headers().get("grpc-status").map(|code| code.to_str().unwrap_or("2").parse().unwrap_or(2)) {
+            Some(code) => context.metrics.on_answer(method, code),
+            None if METHODS[method].1 == "unary" => context.metrics.on_answer(method, 0),
+            None => {}
+        }
+    }
+    Ok(response)
+}
+
+async fn dispatch<B: Backend>(
+    services: Arc<Services<B>>,
+    request: hyper::Request<Incoming>,
+) -> Result<hyper::Response<Body>, Infallible> {
+    let limit = services.options.max_request_bytes + GRPC_OVERHEAD_BYTES;
+    let path = request.uri().path();
+    let (service, _) = path.trim_start_matches('/').split_once('/').unwrap_or(("", ""));
     match service {
         "etcdserverpb.KV" => KvServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
         "etcdserverpb.Watch" => WatchServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
         "etcdserverpb.Lease" => LeaseServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
-        _ => Ok(unknown(path)),
+        "etcdserverpb.Cluster" => {
+            ClusterServer::from_arc(services).max_decoding_message_size(limit).call(request).await
+        }
+        "etcdserverpb.Maintenance" => {
+            MaintenanceServer::from_arc(services).max_decoding_message_size(limit).call(request).await
+        }
+        "v3electionpb.Election" => {
+            ElectionServer::from_arc(services).max_decoding_message_size(limit).call(request).await
+        }
+        "v3lockpb.Lock" => LockServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
+        "grpc.health.v1.Health" => {
+            HealthServer::from_arc(services).max_decoding_message_size(limit).call(request).await
+        }
+        _ => Ok(tonic::Status::unimplemented(format!("unknown service {service}")).into_http()),
     }
-}
-
-fn unknown(path: &str) -> hyper::Response<Body> {
-    tonic::Status::unimplemented(format!("unknown service {path}")).into_http()
 }

@@ -106,6 +106,8 @@ pub(crate) struct Watching<B: Backend> {
     ready: VecDeque<pb::WatchResponse>,
     behind: VecDeque<i64>,
     wants_progress: bool,
+    /// Watchers that the server itself asks for.
+    asked: VecDeque<pb::WatchCreateRequest>,
 }
 
 impl<B: Backend> Drop for Watching<B> {
@@ -130,7 +132,13 @@ impl<B: Backend> Watching<B> {
             ready: VecDeque::new(),
             behind: VecDeque::new(),
             wants_progress: false,
+            asked: VecDeque::new(),
         }
+    }
+
+    /// Makes a watcher for the server's own use, when the next answer is asked for.
+    pub(crate) fn create(&mut self, create: pb::WatchCreateRequest) {
+        self.asked.push_back(create);
     }
 
     /// The next answer; an error ends the stream.
@@ -141,6 +149,10 @@ impl<B: Backend> Watching<B> {
         loop {
             if let Some(response) = self.ready.pop_front() {
                 return Ok(response);
+            }
+            if let Some(create) = self.asked.pop_front() {
+                self.on_create(create).await?;
+                continue;
             }
             if let Some(Some(request)) = requests.next().now_or_never() {
                 self.on_request(request?).await?;

@@ -97,6 +97,10 @@ impl Double {
         self.state.lock().unwrap().admins.clone()
     }
 
+    pub fn wants_vote(&self, id: u64) -> bool {
+        self.status.borrow().membership.members[&NodeId(id)].wants_vote
+    }
+
     pub fn view(&self) -> View {
         self.state.lock().unwrap().store.freeze()
     }
