@@ -22,6 +22,8 @@ pub const FIRST_SECTOR: u64 = 16;
 pub const PROBE_OFFSET: u64 = 4096;
 /// The smallest segment.
 pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+/// Far more than anyone will write; a name beyond is none of ours.
+const SEQUENCE_MAX: u64 = 1 << 48;
 const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"HUSTWALS";
 const PREFIX: usize = 20;
@@ -65,7 +67,8 @@ pub fn name(sequence: u64) -> String {
 /// The sequence in a segment's name; `None` for other files.
 pub fn sequence(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("wal-")?.strip_suffix(".seg")?;
-    (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+    let sequence = u64::from_str_radix(digits, 16).ok()?;
+    (digits.len() == 16 && (1..=SEQUENCE_MAX).contains(&sequence)).then_some(sequence)
 }
 
 /// Whether a file is an unfinished segment.

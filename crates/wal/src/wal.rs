@@ -138,8 +138,10 @@ impl Wal {
             },
         };
         meta.check(&*disk, identity)?;
-        let found = recovery::recover(&*disk, &meta)?;
-        remove_all(&*disk, names.iter().filter(|name| segment::is_temporary(name)))?;
+        let found = recovery::read(&*disk, &meta)?;
+        found.settle(&*disk)?;
+        // Listed anew: creation has removed some of them.
+        remove_all(&*disk, list(&*disk)?.iter().filter(|name| segment::is_temporary(name)))?;
         meta.boots += 1;
         meta.segment = found.current.header.sequence;
         meta.write(&*disk)?;
@@ -194,7 +196,10 @@ impl Wal {
             current: found.current,
         };
         wal.find_oldest();
-        wal.preparer.ask(wal.header(wal.current.header.sequence + 1));
+        match found.next {
+            Some(next) => wal.preparer.adopt(next),
+            None => wal.preparer.ask(wal.header(wal.current.header.sequence + 1)),
+        }
         Ok(wal)
     }
 
