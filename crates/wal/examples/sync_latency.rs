@@ -84,9 +84,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     drop(wal);
     let start = Instant::now();
     let disk = Arc::new(RealDisk::open(&directory.join("log"))?);
-    let (_wal, recovered) = Wal::open(disk, &identity, &founding, Options::default())?;
+    let (wal, recovered) = Wal::open(disk, &identity, &founding, Options::default())?;
     let entries = recovered.durable.entries.len();
     println!("{:<52} {:>10} us", format!("recovery of {entries} entries"), start.elapsed().as_micros());
+    drop(wal);
     std::fs::remove_dir_all(&directory)?;
     Ok(())
 }

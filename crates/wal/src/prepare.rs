@@ -10,7 +10,7 @@ use crate::segment::{Header, Segment};
 use crate::wal::Preparation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 const SPARE: &str = "wal-spare.tmp";
@@ -25,8 +25,9 @@ pub(crate) struct Preparer {
     mode: Mode,
     /// Whether one was asked for and has not been taken yet.
     is_underway: bool,
-    /// One that was made before the last restart.
+    /// One that is ready.
     adopted: Option<Segment>,
+    failure: Option<WalError>,
 }
 
 enum Mode {
@@ -93,15 +94,29 @@ impl Preparer {
                 Mode::Thread { jobs: Some(jobs), made, is_cancelled, thread: Some(thread) }
             }
         };
-        Ok(Preparer { mode, is_underway: false, adopted: None })
+        Ok(Preparer { mode, is_underway: false, adopted: None, failure: None })
     }
 
     /// Asks for a segment ahead of need.
     pub(crate) fn ask(&mut self, header: Header) {
+        self.failure = None;
         if let Mode::Thread { jobs: Some(jobs), .. } = &self.mode {
             // A thread that is gone shows when the segment is taken.
             self.is_underway = jobs.send(Job::Make(header)).is_ok();
         }
+    }
+
+    /// Why the last one that was asked for could not be made, until the next is asked for. Does not wait.
+    pub(crate) fn failure(&mut self) -> Option<&WalError> {
+        if let (true, Mode::Thread { made, .. }) = (self.is_underway, &self.mode) {
+            match made.try_recv() {
+                Ok(Ok(segment)) => self.adopted = Some(segment),
+                Ok(Err(error)) => self.failure = Some(error),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return self.failure.as_ref(),
+            }
+            self.is_underway = false;
+        }
+        self.failure.as_ref()
     }
 
     /// Takes over a segment that was made before the last restart and never written to, instead of asking for one.

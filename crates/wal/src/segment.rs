@@ -191,9 +191,12 @@ impl Segment {
             }
             let count = (header.bytes - offset).min(ZEROS_BYTES as u64);
             file.write_at(offset, &zeros[..count as usize]).map_err(io("zeroing", temporary, Some(offset)))?;
-            // Piecemeal, so that the zeros never stand as one long queue before somebody's sync on the same disk.
-            file.sync_data().map_err(io("syncing", temporary, None))?;
             offset += count;
+            // Piecemeal, so that the zeros never stand as one long queue before somebody's sync on the same disk; the last piece
+            // goes with the header.
+            if offset < header.bytes {
+                file.sync_data().map_err(io("syncing", temporary, None))?;
+            }
         }
         file.write_at(0, &header.to_page()).map_err(io("writing", temporary, Some(0)))?;
         file.sync_data().map_err(io("syncing", temporary, None))?;

@@ -172,6 +172,64 @@ fn a_segment_of_another_directory_or_time_is_refused() {
 }
 
 #[test]
+fn a_synced_batch_that_vanished_is_refused_when_a_later_one_attests_it() {
+    // Goal: house §7, point 2; ST-15. Method: a disk lied and a batch reads as the zeros that stood there before; each batch in turn.
+    let workload = modest();
+    let (disk, exact) = (workload.played(), workload.states().last().unwrap());
+    let name = "wal-0000000000000001.seg";
+    let batches: Vec<(u64, u64)> = inspect_disk(&disk)
+        .unwrap()
+        .iter()
+        .filter_map(|one| {
+            if let Inspection::Batch { offset, head, .. } = one { Some((*offset, u64::from(head.bytes))) } else { None }
+        })
+        .collect();
+    assert_eq!(batches.len(), 4);
+    for (offset, bytes) in &batches[..3] {
+        let copy = disk.fork(1);
+        let mut contents = disk.contents(name).unwrap();
+        let end = offset + hustings_wal::batch::sectors_for(hustings_wal::batch::HEAD + *bytes as usize) * 512;
+        contents[*offset as usize..end as usize].fill(0);
+        copy.damage(name, contents);
+        let error = open(&copy).unwrap_err().to_string();
+        assert!(
+            error.contains(name) && error.contains(&format!("byte {offset}")) && error.contains("attests"),
+            "{error}"
+        );
+        assert!(!judge(&copy, exact, "a batch that vanished"));
+    }
+}
+
+#[test]
+fn lengths_that_lie_under_good_checksums_are_refused() {
+    // Goal: BI-06. Method: seal a batch whose head, then one whose record, claims four gigabytes.
+    use hustings_wal::batch::{HEAD, Head, seal};
+    use hustings_wal::segment::Header;
+    let disk = modest().played();
+    let name = "wal-0000000000000001.seg";
+    let header = Header::read(&disk, name, &*disk.open(name).unwrap()).unwrap();
+    let place = inspect_disk(&disk).unwrap().iter().find_map(|one| match one {
+        Inspection::Blank { offset, .. } => Some(*offset),
+        _ => None,
+    });
+    let place = place.unwrap();
+    let ours = hustings_wal::sector::Seal::of(header.storage_incarnation, 1);
+    for (bytes, record) in [(u32::MAX, 4), (12, u32::MAX), (12, 4), (3, 0)] {
+        let mut batch = vec![0; HEAD + 12];
+        Head { synced: 4, oldest: 1, bytes, count: u32::MAX }.put(&mut batch[..HEAD]);
+        batch[HEAD..HEAD + 4].copy_from_slice(&record.to_le_bytes());
+        let mut sectors = Vec::new();
+        seal(ours, place / 512, 5, &batch, &mut sectors);
+        let copy = disk.fork(1);
+        let mut contents = disk.contents(name).unwrap();
+        contents[place as usize..place as usize + sectors.len()].copy_from_slice(&sectors);
+        copy.damage(name, contents);
+        let error = open(&copy).unwrap_err().to_string();
+        assert!(error.contains(&format!("{name} is damaged at byte {place}")), "{error}");
+    }
+}
+
+#[test]
 fn every_flipped_bit_of_a_snapshot_is_refused() {
     let disk = SimulatedDisk::new(1);
     let store = SnapshotStore::open(Arc::new(disk.clone())).unwrap();
