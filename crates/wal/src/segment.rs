@@ -27,8 +27,8 @@ const SEQUENCE_MAX: u64 = 1 << 48;
 const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"HUSTWALS";
 const PREFIX: usize = 20;
-/// How much is zeroed between looks at whether to stop.
-const ZEROS_BYTES: usize = 1 << 20;
+/// How much is zeroed and synced at once, between looks at whether to stop. The log's own syncs wait behind one such piece.
+const ZEROS_BYTES: usize = 256 << 10;
 
 /// What a segment's header says.
 #[derive(Clone, PartialEq, Eq, Debug)]
