@@ -39,10 +39,15 @@ pub mod wal;
 
 pub mod snapshot;
 
+pub mod inspect;
+pub mod sim;
+
 pub use disk::{Disk, File};
 pub use error::WalError;
+pub use inspect::{Inspection, inspect};
 pub use meta::{Identity, Peek, peek};
 pub use real::RealDisk;
 pub use recovery::Recovered;
-pub use snapshot::{SnapshotStore, SnapshotWriter, Stored};
+pub use sim::SimulatedDisk;
+pub use snapshot::{SnapshotReader, SnapshotStore, SnapshotWriter, Stored};
 pub use wal::{Options, Preparation, Wal};

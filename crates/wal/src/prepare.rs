@@ -10,7 +10,7 @@ use crate::segment::{Header, Segment};
 use crate::wal::Preparation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
 const SPARE: &str = "wal-spare.tmp";
@@ -23,8 +23,11 @@ enum Job {
 /// Makes and retires segments.
 pub(crate) struct Preparer {
     mode: Mode,
-    /// What was asked for and has not been taken yet.
-    underway: Option<Header>,
+    /// Whether one was asked for and has not been taken yet.
+    is_underway: bool,
+    /// One that is ready.
+    adopted: Option<Segment>,
+    failure: Option<WalError>,
 }
 
 enum Mode {
@@ -91,21 +94,41 @@ impl Preparer {
                 Mode::Thread { jobs: Some(jobs), made, is_cancelled, thread: Some(thread) }
             }
         };
-        Ok(Preparer { mode, underway: None })
+        Ok(Preparer { mode, is_underway: false, adopted: None, failure: None })
     }
 
     /// Asks for a segment ahead of need.
     pub(crate) fn ask(&mut self, header: Header) {
+        self.failure = None;
         if let Mode::Thread { jobs: Some(jobs), .. } = &self.mode {
             // A thread that is gone shows when the segment is taken.
-            let _ = jobs.send(Job::Make(header.clone()));
+            self.is_underway = jobs.send(Job::Make(header)).is_ok();
         }
-        self.underway = Some(header);
+    }
+
+    /// Why the last one that was asked for could not be made, until the next is asked for. Does not wait.
+    pub(crate) fn failure(&mut self) -> Option<&WalError> {
+        if let (true, Mode::Thread { made, .. }) = (self.is_underway, &self.mode) {
+            match made.try_recv() {
+                Ok(Ok(segment)) => self.adopted = Some(segment),
+                Ok(Err(error)) => self.failure = Some(error),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => return self.failure.as_ref(),
+            }
+            self.is_underway = false;
+        }
+        self.failure.as_ref()
+    }
+
+    /// Takes over a segment that was made before the last restart and never written to, instead of asking for one.
+    pub(crate) fn adopt(&mut self, segment: Segment) {
+        self.adopted = Some(segment);
     }
 
     /// The segment that was asked for, when that was this one and it could be made; else it is made now. Waits.
     pub(crate) fn take(&mut self, header: &Header) -> Result<Segment, WalError> {
-        let asked = self.underway.take();
+        if let Some(segment) = self.adopted.take().filter(|segment| segment.header == *header) {
+            return Ok(segment);
+        }
         match &mut self.mode {
             Mode::Inline(worker) => worker.make(header),
             Mode::Thread { jobs, made, .. } => {
@@ -115,7 +138,7 @@ impl Preparer {
                     offset: None,
                     source: std::io::Error::other("the thread that prepares segments is gone"),
                 };
-                if asked.is_some() {
+                if std::mem::take(&mut self.is_underway) {
                     // Not made, or too small: made anew below, from a new file and not by trying the old one again.
                     if let Ok(segment) = made.recv().map_err(|_| gone())?
                         && segment.header == *header

@@ -16,14 +16,15 @@
 //! Source: house §7, point 2; ST-05, ST-11, ST-12. What to read next: [`crate::wal`].
 
 use crate::batch::{self, Head};
-use crate::disk::Disk;
+use crate::disk::{Disk, File};
 use crate::error::WalError;
 use crate::meta::Meta;
 use crate::sector::{PAYLOAD, SECTOR, Seal, State};
 use crate::segment::{self, FIRST_SECTOR, Header, Segment};
 use bytes::BytesMut;
-use hustings_core::{Durable, Membership, Record};
+use hustings_core::{Durable, Entry, Membership, Record, SnapshotReference};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// What a log had to say.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -61,8 +62,14 @@ pub(crate) struct Found {
     pub(crate) last_batch: u64,
     pub(crate) oldest: u64,
     pub(crate) torn_bytes: u64,
-    /// Segments in the directory that the log does not need: leftovers of a removal or of preparation.
+    /// Segments in the directory that the log does not need: leftovers of a removal.
     pub(crate) surplus: Vec<u64>,
+    /// What was torn, by segment.
+    residues: Vec<(u64, Residue)>,
+    /// The first sector of the current segment that no later batch attests.
+    unattested: Option<u64>,
+    /// The blank segment after the current one, made ahead of need.
+    pub(crate) next: Option<Segment>,
 }
 
 /// Why a record cannot follow what is durable already; a broken protocol or damage that no checksum saw.
@@ -73,6 +80,9 @@ pub(crate) fn contradiction(durable: &Durable, record: &Record) -> Option<String
         }
         Record::Established(term) if *term < durable.established => {
             Some(format!("the established term {} cannot become {term}", durable.established))
+        }
+        Record::Put(Entry { lsn, .. }) | Record::Snapshot(SnapshotReference { lsn, .. }) if lsn.index == u64::MAX => {
+            Some(format!("no log reaches slot {}", lsn.index))
         }
         _ => None,
     }
@@ -293,8 +303,8 @@ fn open_segment(disk: &dyn Disk, meta: &Meta, sequence: u64) -> Result<Segment, 
     Ok(Segment { name, header, file })
 }
 
-/// Reads the log of a directory whose creation was completed.
-pub(crate) fn recover(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
+/// Reads the log of a directory whose creation was completed. Changes nothing: [`Found::settle`] does.
+pub(crate) fn read(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
     let names = disk.list().map_err(|source| WalError::io("listing", disk.location(""), None, source))?;
     let sequences: Vec<u64> = names.iter().filter_map(|name| segment::sequence(name)).collect();
     let missing = |sequence, what: String| WalError::Missing { file: disk.location(&segment::name(sequence)), what };
@@ -310,6 +320,7 @@ pub(crate) fn recover(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
     let mut last: Option<(Segment, Sealed, u64)> = None;
     let mut surplus: Vec<u64> = sequences.iter().copied().filter(|sequence| *sequence < lowest).collect();
     let mut residues = Vec::new();
+    let mut next: Option<Segment> = None;
     for sequence in lowest..=highest {
         let segment = open_segment(disk, meta, sequence)?;
         reader.begin_segment(disk.location(&segment.name));
@@ -324,7 +335,11 @@ pub(crate) fn recover(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
             if let Some((_, full, _)) = last.replace(found) {
                 sealed.push_back(full);
             }
+            next = None;
+        } else if next.is_none() {
+            next = Some(found.0);
         } else {
+            // Only one is ever made ahead of need.
             surplus.push(sequence);
         }
     }
@@ -347,17 +362,20 @@ pub(crate) fn recover(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
         let file = disk.location(&segment::name(meta.segment));
         return Err(WalError::damaged(file, FIRST_SECTOR * SECTOR as u64, "the batches that it held are gone"));
     }
-    let torn_bytes = settle(disk, &current, &residues, &reader, next_sector)?;
+    let unattested = reader.unattested.iter().find(|(number, _)| *number > reader.attested);
     Ok(Found {
-        durable: reader.durable,
         sealed,
         current,
         current_index_max: index_max,
         next_sector,
         last_batch: reader.last_batch,
         oldest: reader.oldest,
-        torn_bytes,
         surplus,
+        next,
+        torn_bytes: residues.iter().map(|(_, residue)| (residue.last + 1 - residue.first) * SECTOR as u64).sum(),
+        unattested: unattested.map(|(_, sector)| *sector),
+        residues,
+        durable: reader.durable,
     })
 }
 
@@ -390,49 +408,51 @@ fn read_segment(disk: &dyn Disk, segment: &Segment, reader: &mut Reader, may_beg
     Ok(())
 }
 
-/// Zeroes what was torn and writes again what nobody attests, so that all that was found is durable. Returns the bytes torn.
-fn settle(
-    disk: &dyn Disk,
-    current: &Segment,
-    residues: &[(u64, Residue)],
-    reader: &Reader,
-    next_sector: u64,
-) -> Result<u64, WalError> {
-    let io = |action, name: &str, offset| {
-        let location = disk.location(name);
-        move |source| WalError::io(action, location, Some(offset), source)
-    };
-    let mut torn = 0;
-    let rewrite = |segment: &Segment, first: u64, end: u64, is_zero: bool| {
-        let mut buffer = vec![0; READ_BYTES.min(((end - first) * SECTOR as u64) as usize)];
-        let mut offset = first * SECTOR as u64;
-        while offset < end * SECTOR as u64 {
-            let count = (end * SECTOR as u64 - offset).min(buffer.len() as u64) as usize;
-            if !is_zero {
-                segment.file.read_at(offset, &mut buffer[..count]).map_err(io("reading", &segment.name, offset))?;
+impl Found {
+    /// Zeroes what was torn and writes again what nobody attests, so that all that was found is durable.
+    pub(crate) fn settle(&self, disk: &dyn Disk) -> Result<(), WalError> {
+        for (sequence, residue) in &self.residues {
+            let end = residue.last + 1;
+            if *sequence == self.current.header.sequence {
+                rewrite(disk, &self.current.name, &*self.current.file, residue.first..end, With::Zeros)?;
+            } else {
+                let name = segment::name(*sequence);
+                let file =
+                    disk.open(&name).map_err(|error| WalError::io("opening", disk.location(&name), None, error))?;
+                rewrite(disk, &name, &*file, residue.first..end, With::Zeros)?;
+                sync(disk, &name, &*file)?;
             }
-            segment.file.write_at(offset, &buffer[..count]).map_err(io("writing", &segment.name, offset))?;
-            offset += count as u64;
         }
-        Ok(())
-    };
-    let sync = |segment: &Segment| segment.file.sync_data().map_err(io("syncing", &segment.name, 0));
-    for (sequence, residue) in residues {
-        torn += (residue.last + 1 - residue.first) * SECTOR as u64;
-        if *sequence == current.header.sequence {
-            rewrite(current, residue.first, residue.last + 1, true)?;
-        } else {
-            let name = segment::name(*sequence);
-            let file = disk.open(&name).map_err(io("opening", &name, 0))?;
-            let header = Header { sequence: *sequence, ..current.header.clone() };
-            let segment = Segment { name, header, file };
-            rewrite(&segment, residue.first, residue.last + 1, true)?;
-            sync(&segment)?;
+        if let Some(first) = self.unattested {
+            rewrite(disk, &self.current.name, &*self.current.file, first..self.next_sector, With::Itself)?;
         }
+        sync(disk, &self.current.name, &*self.current.file)
     }
-    if let Some((_, first)) = reader.unattested.iter().find(|(number, _)| *number > reader.attested) {
-        rewrite(current, *first, next_sector, false)?;
+}
+
+/// What sectors are overwritten with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum With {
+    Zeros,
+    Itself,
+}
+
+fn rewrite(disk: &dyn Disk, name: &str, file: &dyn File, sectors: Range<u64>, with: With) -> Result<(), WalError> {
+    let io = |action, offset| move |source| WalError::io(action, disk.location(name), Some(offset), source);
+    let end = sectors.end * SECTOR as u64;
+    let mut offset = sectors.start * SECTOR as u64;
+    let mut buffer = vec![0; READ_BYTES.min((end - offset) as usize)];
+    while offset < end {
+        let count = (end - offset).min(buffer.len() as u64) as usize;
+        if with == With::Itself {
+            file.read_at(offset, &mut buffer[..count]).map_err(io("reading", offset))?;
+        }
+        file.write_at(offset, &buffer[..count]).map_err(io("writing", offset))?;
+        offset += count as u64;
     }
-    sync(current)?;
-    Ok(torn)
+    Ok(())
+}
+
+fn sync(disk: &dyn Disk, name: &str, file: &dyn File) -> Result<(), WalError> {
+    file.sync_data().map_err(|source| WalError::io("syncing", disk.location(name), None, source))
 }

@@ -9,19 +9,21 @@
 //!
 //!    Valid       the checksum agrees
 //!    Blank       all zeros: never written, or its write was lost
-//!    Unfinished  a trailer of zeros behind other bytes: its write was cut
+//!    Unfinished  a checksum of zeros behind other bytes: its write was cut
 //!    Rotten      anything else: it was written once and is no longer what was written
 //! ```
 //!
 //! The checksum covers the storage's incarnation, the segment's sequence and the sector's index, so that a sector of another
-//! directory, of an earlier use of the segment or written to the wrong place (ST-14) is rotten, not valid. The trailer is last,
-//! and its high byte of the position is never zero: no single flipped bit makes a valid sector look unwritten.
+//! directory, of an earlier use of the segment or written to the wrong place (ST-14) is rotten, not valid. It is last,
+//! and always has at least two bits set: no single flipped bit makes a valid sector look unwritten.
 
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;
 /// Bytes of a sector that carry payload.
 pub const PAYLOAD: usize = SECTOR - TRAILER;
 const TRAILER: usize = 16;
+/// Far more than anyone will write; a number beyond was never given out.
+const BATCH_MAX: u64 = 1 << 56;
 /// Marks a trailer in the high byte of its position.
 const MARK: u32 = 0x5A << 24;
 /// The highest position of a sector in its batch.
@@ -58,7 +60,8 @@ impl Seal {
 
     fn checksum(self, index: u64, sector: &[u8]) -> u32 {
         let seed = crc32c::crc32c_append(self.0, &index.to_le_bytes());
-        crc32c::crc32c_append(seed, &sector[..SECTOR - 4])
+        let checksum = crc32c::crc32c_append(seed, &sector[..SECTOR - 4]);
+        if checksum.count_ones() < 2 { !checksum } else { checksum }
     }
 
     /// Writes the trailer of the sector that will stand at `index` in its segment; the payload must be in place.
@@ -79,8 +82,9 @@ impl Seal {
     /// When `sector` is not [`SECTOR`] bytes long.
     pub fn state(self, index: u64, sector: &[u8]) -> State {
         let (payload, trailer) = sector.split_at(PAYLOAD);
-        if trailer.iter().all(|byte| *byte == 0) {
-            return if payload.iter().all(|byte| *byte == 0) { State::Blank } else { State::Unfinished };
+        if trailer[12..] == [0; 4] {
+            let is_zero = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0);
+            return if is_zero(payload) && is_zero(trailer) { State::Blank } else { State::Unfinished };
         }
         let word = |from: usize| u32::from_le_bytes(trailer[from..from + 4].try_into().expect("four bytes"));
         let position = word(8);
@@ -88,6 +92,9 @@ impl Seal {
             return State::Rotten;
         }
         let batch = u64::from(word(0)) | u64::from(word(4)) << 32;
+        if batch == 0 || batch > BATCH_MAX {
+            return State::Rotten;
+        }
         State::Valid { batch, position: position & POSITION_MAX }
     }
 }
@@ -122,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_write_that_was_cut_is_not_rot() {
-        for length in 0..PAYLOAD {
+        for length in (0..SECTOR).step_by(4) {
             let mut sector = sealed();
             sector[length..].fill(0);
             let expected = if length == 0 { State::Blank } else { State::Unfinished };

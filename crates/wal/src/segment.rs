@@ -22,11 +22,13 @@ pub const FIRST_SECTOR: u64 = 16;
 pub const PROBE_OFFSET: u64 = 4096;
 /// The smallest segment.
 pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
+/// Far more than anyone will write; a name beyond is none of ours.
+const SEQUENCE_MAX: u64 = 1 << 48;
 const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"HUSTWALS";
 const PREFIX: usize = 20;
-/// How much is zeroed between looks at whether to stop.
-const ZEROS_BYTES: usize = 1 << 20;
+/// How much is zeroed and synced at once, between looks at whether to stop. The log's own syncs wait behind one such piece.
+const ZEROS_BYTES: usize = 256 << 10;
 
 /// What a segment's header says.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -65,7 +67,8 @@ pub fn name(sequence: u64) -> String {
 /// The sequence in a segment's name; `None` for other files.
 pub fn sequence(name: &str) -> Option<u64> {
     let digits = name.strip_prefix("wal-")?.strip_suffix(".seg")?;
-    (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok()).flatten()
+    let sequence = u64::from_str_radix(digits, 16).ok()?;
+    (digits.len() == 16 && (1..=SEQUENCE_MAX).contains(&sequence)).then_some(sequence)
 }
 
 /// Whether a file is an unfinished segment.
@@ -188,9 +191,12 @@ impl Segment {
             }
             let count = (header.bytes - offset).min(ZEROS_BYTES as u64);
             file.write_at(offset, &zeros[..count as usize]).map_err(io("zeroing", temporary, Some(offset)))?;
-            // Piecemeal, so that the zeros never stand as one long queue before somebody's sync on the same disk.
-            file.sync_data().map_err(io("syncing", temporary, None))?;
             offset += count;
+            // Piecemeal, so that the zeros never stand as one long queue before somebody's sync on the same disk; the last piece
+            // goes with the header.
+            if offset < header.bytes {
+                file.sync_data().map_err(io("syncing", temporary, None))?;
+            }
         }
         file.write_at(0, &header.to_page()).map_err(io("writing", temporary, Some(0)))?;
         file.sync_data().map_err(io("syncing", temporary, None))?;

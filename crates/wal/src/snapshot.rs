@@ -27,6 +27,8 @@ const HEADER_BYTES_MAX: usize = 16 << 20;
 const FETCHED: &str = "snapshot-fetched.tmp";
 /// How much collects in memory before it is written.
 const WRITE_BYTES: usize = 256 << 10;
+/// How much is read at once.
+const READ_BYTES: usize = 256 << 10;
 /// How much is written before it is synced: a snapshot must not stand as one long queue before the log's own syncs.
 const SYNC_BYTES: u64 = 4 << 20;
 
@@ -143,7 +145,7 @@ impl SnapshotStore {
         let Some(held) = self.held(lsn, digest)? else { return Ok(None) };
         let count = held.reference.bytes.saturating_sub(offset).min(bytes_max as u64);
         let mut bytes = vec![0; count as usize];
-        held.read(self, offset, &mut bytes)?;
+        held.read(&*self.disk, offset, &mut bytes)?;
         Ok(Some(bytes.into()))
     }
 
@@ -154,9 +156,20 @@ impl SnapshotStore {
     pub fn load(&self, reference: &SnapshotReference) -> Result<Bytes, WalError> {
         let held = self.held_as(reference)?;
         let mut bytes = vec![0; reference.bytes as usize];
-        held.read(self, 0, &mut bytes)?;
-        held.check_digest(self, crc32c::crc32c(&bytes))?;
+        held.read(&*self.disk, 0, &mut bytes)?;
+        held.check_digest(&*self.disk, crc32c::crc32c(&bytes))?;
         Ok(bytes.into())
+    }
+
+    /// The bytes of a snapshot as a stream, verified before the first one is handed out; for snapshots that need not be in memory
+    /// twice. When it is read to its end, ask [`SnapshotReader::finish`].
+    ///
+    /// # Errors
+    /// [`WalError::Missing`], [`WalError::Damaged`], or whatever the disk refuses.
+    pub fn reader(&self, reference: &SnapshotReference) -> Result<SnapshotReader, WalError> {
+        let held = self.held_as(reference)?;
+        held.verify(&*self.disk)?;
+        SnapshotReader::begin(self.disk.clone(), held)
     }
 
     /// Removes snapshots but the `count` newest, `needed`, and those above it.
@@ -291,21 +304,110 @@ impl Held {
         Ok(Held { name, file, start, reference })
     }
 
-    fn read(&self, store: &SnapshotStore, offset: u64, bytes: &mut [u8]) -> Result<(), WalError> {
+    /// Reads all bytes and compares their checksum.
+    pub(crate) fn verify(&self, disk: &dyn Disk) -> Result<(), WalError> {
+        let total = self.reference.bytes;
+        let mut buffer = vec![0; READ_BYTES.min(total as usize)];
+        let mut digest = crc32c::crc32c(&[]);
+        let mut offset = 0;
+        while offset < total {
+            let count = (total - offset).min(buffer.len() as u64) as usize;
+            self.read(disk, offset, &mut buffer[..count])?;
+            digest = crc32c::crc32c_append(digest, &buffer[..count]);
+            offset += count as u64;
+        }
+        self.check_digest(disk, digest)
+    }
+
+    fn read(&self, disk: &dyn Disk, offset: u64, bytes: &mut [u8]) -> Result<(), WalError> {
         let offset = self.start + offset;
-        let count = self.file.read_at(offset, bytes).map_err(store.io("reading", &self.name, Some(offset)))?;
+        let io = |source| WalError::io("reading", disk.location(&self.name), Some(offset), source);
+        let count = self.file.read_at(offset, bytes).map_err(io)?;
         if count < bytes.len() {
-            return Err(WalError::damaged(store.disk.location(&self.name), offset + count as u64, "it ends early"));
+            return Err(WalError::damaged(disk.location(&self.name), offset + count as u64, "it ends early"));
         }
         Ok(())
     }
 
-    fn check_digest(&self, store: &SnapshotStore, digest: u32) -> Result<(), WalError> {
+    fn check_digest(&self, disk: &dyn Disk, digest: u32) -> Result<(), WalError> {
         if digest == self.reference.digest {
             return Ok(());
         }
         let what = format!("the checksum of its {} bytes does not agree", self.reference.bytes);
-        Err(WalError::damaged(store.disk.location(&self.name), self.start, what))
+        Err(WalError::damaged(disk.location(&self.name), self.start, what))
+    }
+}
+
+/// A snapshot being read, a part at a time.
+pub struct SnapshotReader {
+    disk: Arc<dyn Disk>,
+    held: Held,
+    part: Bytes,
+    /// Bytes not handed out yet, the part included.
+    left: u64,
+    failure: Option<WalError>,
+}
+
+impl std::fmt::Debug for SnapshotReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "snapshot through {}, {} bytes left", self.held.reference.lsn, self.left)
+    }
+}
+
+impl SnapshotReader {
+    fn begin(disk: Arc<dyn Disk>, held: Held) -> Result<SnapshotReader, WalError> {
+        let left = held.reference.bytes;
+        let mut reader = SnapshotReader { disk, held, part: Bytes::new(), left, failure: None };
+        reader.refill();
+        match reader.failure.take() {
+            None => Ok(reader),
+            Some(error) => Err(error),
+        }
+    }
+
+    /// Reads the next part. A [`Buf`] cannot fail, so a read that does ends it early.
+    fn refill(&mut self) {
+        if !self.part.is_empty() || self.left == 0 {
+            return;
+        }
+        let mut part = vec![0; READ_BYTES.min(self.left as usize)];
+        let offset = self.held.reference.bytes - self.left;
+        match self.held.read(&*self.disk, offset, &mut part) {
+            Ok(()) => self.part = part.into(),
+            Err(error) => {
+                self.left = 0;
+                self.failure = Some(error);
+            }
+        }
+    }
+
+    /// Whether all that was handed out was read without an error of the disk.
+    ///
+    /// # Errors
+    /// The one that made it end early.
+    pub fn finish(self) -> Result<(), WalError> {
+        self.failure.map_or(Ok(()), Err)
+    }
+}
+
+impl bytes::Buf for SnapshotReader {
+    fn remaining(&self) -> usize {
+        usize::try_from(self.left).unwrap_or(usize::MAX)
+    }
+
+    fn chunk(&self) -> &[u8] {
+        &self.part
+    }
+
+    fn advance(&mut self, mut count: usize) {
+        assert!(count <= self.remaining(), "no more is taken than remains");
+        while count > 0 && self.left > 0 {
+            let step = count.min(self.part.len());
+            self.part.advance(step);
+            self.left -= step as u64;
+            count -= step;
+            self.refill();
+        }
     }
 }
 

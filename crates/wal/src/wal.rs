@@ -138,8 +138,12 @@ impl Wal {
             },
         };
         meta.check(&*disk, identity)?;
-        let found = recovery::recover(&*disk, &meta)?;
-        remove_all(&*disk, names.iter().filter(|name| segment::is_temporary(name)))?;
+        let found = recovery::read(&*disk, &meta)?;
+        if !is_new {
+            found.settle(&*disk)?;
+        }
+        // Listed anew: creation has removed some of them.
+        remove_all(&*disk, list(&*disk)?.iter().filter(|name| segment::is_temporary(name)))?;
         meta.boots += 1;
         meta.segment = found.current.header.sequence;
         meta.write(&*disk)?;
@@ -194,7 +198,10 @@ impl Wal {
             current: found.current,
         };
         wal.find_oldest();
-        wal.preparer.ask(wal.header(wal.current.header.sequence + 1));
+        match found.next {
+            Some(next) => wal.preparer.adopt(next),
+            None => wal.preparer.ask(wal.header(wal.current.header.sequence + 1)),
+        }
         Ok(wal)
     }
 
@@ -281,6 +288,15 @@ impl Wal {
     /// Bytes left in the current segment: writes that fit need no more space from the file system.
     pub fn room(&self) -> u64 {
         (self.current.sectors() - self.next_sector) * SECTOR as u64
+    }
+
+    /// Why the segment after the current one could not be made ready so far; `None` while all is well. What fits into
+    /// [`Wal::room`] can still be written: time to refuse what grows the log, before a write fails for good (ST-10). Asks for
+    /// the segment again, so call it now and then, for example with [`Wal::probe`].
+    pub fn shortage(&mut self) -> Option<String> {
+        let failure = self.preparer.failure()?.to_string();
+        self.preparer.ask(self.header(self.current.header.sequence + 1));
+        Some(failure)
     }
 
     fn unless_poisoned<T>(&mut self, work: impl FnOnce(&mut Wal) -> Result<T, WalError>) -> Result<T, WalError> {
