@@ -16,9 +16,8 @@ use tokio::signal::unix::{SignalKind, signal};
 /// The command line of `serve`.
 pub(crate) fn command() -> Command {
     let command = Command::new("serve").about("Run one node (takes etcd's flag names)");
-    with_settings(command).arg(
-        Arg::new("exit-with-parent").long("exit-with-parent").action(ArgAction::SetTrue).hide(true),
-    )
+    with_settings(command)
+        .arg(Arg::new("exit-with-parent").long("exit-with-parent").action(ArgAction::SetTrue).hide(true))
 }
 
 /// Runs a node until it is told to stop.

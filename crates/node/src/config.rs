@@ -101,7 +101,9 @@ pub enum StartError {
     #[error("the timing cannot work: {0}")]
     Timing(String),
     /// The snapshot on disk cannot be read.
-    #[error("the snapshot on disk cannot be read: {0}; move the data directory away and let this node rejoin as a new member")]
+    #[error(
+        "the snapshot on disk cannot be read: {0}; move the data directory away and let this node rejoin as a new member"
+    )]
     Snapshot(String),
     /// A thread cannot be started.
     #[error("cannot start a thread: {0}")]

@@ -221,7 +221,10 @@ impl Greeting {
     }
 
     /// Reads magic and frame; bytes beyond stay in `buffer`.
-    pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin), buffer: &mut BytesMut) -> Result<Greeting, LinkError> {
+    pub(crate) async fn read(
+        stream: &mut (impl AsyncRead + Unpin),
+        buffer: &mut BytesMut,
+    ) -> Result<Greeting, LinkError> {
         loop {
             let seen = buffer.len().min(MAGIC.len());
             if buffer[..seen] != MAGIC[..seen] {
@@ -280,7 +283,8 @@ mod tests {
 
     #[tokio::test]
     async fn strangers_are_recognised_by_their_first_bytes() {
-        for stranger in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01\x02\x00", b"PRI * HTTP/2.0", &[0xff; 64], &[0; 64]] {
+        for stranger in [&b"GET / HTTP/1.1\r\n"[..], b"\x16\x03\x01\x02\x00", b"PRI * HTTP/2.0", &[0xff; 64], &[0; 64]]
+        {
             assert!(matches!(read(stranger).await, Err(LinkError::Stranger(_))), "{stranger:?}");
         }
     }

@@ -60,13 +60,8 @@ impl Stage {
 
 /// Entries per second over `run`.
 fn measure(run: Duration) -> f64 {
-    let mut stage = Stage {
-        rafts: Vec::new(),
-        bag: VecDeque::new(),
-        effects: Effects::new(),
-        applied: 0,
-        applied_anywhere: 0,
-    };
+    let mut stage =
+        Stage { rafts: Vec::new(), bag: VecDeque::new(), effects: Effects::new(), applied: 0, applied_anywhere: 0 };
     for id in 1..=3 {
         let mut cluster = Cluster::of(3, id);
         cluster.limits.trailing_entries = 1_000;

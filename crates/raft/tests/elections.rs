@@ -4,7 +4,7 @@ mod support;
 
 use hustings_core::{Admin, Cluster, NodeId, Outcome, Priority, Role};
 use hustings_raft::{Message, Options, Timer};
-use support::{history, stage, Stage};
+use support::{Stage, history, stage};
 
 #[test]
 fn a_plain_election_ends_with_one_leader_and_a_committed_blank() {
@@ -221,7 +221,8 @@ fn logs_decide_who_may_lead() {
         };
         stage.deliver(1, 2, Message::Vote(request));
         let replies = stage.take_messages();
-        let granted = replies.iter().any(|(_, _, message)| matches!(message, Message::VoteReply(reply) if reply.is_granted));
+        let granted =
+            replies.iter().any(|(_, _, message)| matches!(message, Message::VoteReply(reply) if reply.is_granted));
         assert_eq!(granted, grants, "own {own:?} against {last}");
     }
 }

@@ -95,12 +95,8 @@ fn a_refusal_finds_the_last_agreement_in_one_round() {
         stage.ring(1, Timer::Election);
         stage.take_messages();
         let term = stage.term(1);
-        let grant = hustings_raft::VoteReply {
-            term: Term(term),
-            campaign: Term(term),
-            is_granted: true,
-            commit: Lsn::ZERO,
-        };
+        let grant =
+            hustings_raft::VoteReply { term: Term(term), campaign: Term(term), is_granted: true, commit: Lsn::ZERO };
         stage.deliver(2, 1, Message::VoteReply(grant));
         let appends = stage.take_messages();
         // The probe goes to the end of the log before the leader's own blank.

@@ -5,13 +5,15 @@
 //!
 //! `GET /v1/leader` is ours. Its `fencing_token` is the leader's term: a term names one leader and only grows, so a resource
 //! that remembers the highest token it has seen can refuse every older leader. `lsn` beside it is the answering member's last
-//! applied entry, "term:index". A member says `is_self` only after a quorum has confirmed it.
+//! applied entry, "term:index". A member says `is_self` only after a quorum has confirmed it. `GET /v1/status` is ours too:
+//! one member's own view, for `hustings status`.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::Full;
 use hustings_api::EtcdError;
+use hustings_core::Role;
 use hustings_kv::AlarmKind;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
@@ -37,7 +39,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: &Request<T>) -> Response<Body> {
     let query = request.uri().query().unwrap_or("");
     let path = request.uri().path();
-    let is_known = matches!(path, "/version" | "/health" | "/livez" | "/readyz" | "/metrics" | "/v1/leader");
+    let is_known =
+        matches!(path, "/version" | "/health" | "/livez" | "/readyz" | "/metrics" | "/v1/leader" | "/v1/status");
     if !is_known && !path.starts_with("/livez/") && !path.starts_with("/readyz/") {
         return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
     }
@@ -51,6 +54,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: &Requ
         "/health" => services.health(query).await,
         "/metrics" => services.metrics_text(),
         "/v1/leader" => services.leader_json().await,
+        "/v1/status" => json(StatusCode::OK, &services.status_value()),
         _ => services.probe(path.trim_start_matches('/'), query).await,
     }
 }
@@ -166,6 +170,33 @@ impl<B: Backend> Services<B> {
         let mut out = self.metrics.encode(status.term.0);
         etcd_metrics::encode(&mut out, &self.metrics, &status, self.quota.size());
         respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
+    }
+
+    /// The member as it sees itself; never waits for anybody. What `hustings status` shows.
+    fn status_value(&self) -> serde_json::Value {
+        let status = self.backend.status();
+        let role = match status.role {
+            Role::Leader => "leader",
+            Role::Synchronizing => "synchronizing",
+            Role::Candidate => "candidate",
+            Role::PreCandidate => "pre-candidate",
+            Role::Follower if status.membership.is_learner(status.me) => "learner",
+            Role::Follower => "follower",
+        };
+        json!({
+            "name": status.membership.name_of(status.me),
+            "id": format!("{:x}", status.me.0),
+            "cluster_id": status.cluster_id.to_string(),
+            "endpoint": null,
+            "pid": std::process::id(),
+            "role": role,
+            "term": status.term.0,
+            "leader": status.leader.map(|leader| status.membership.name_of(leader)),
+            "commit": status.commit,
+            "applied": status.applied.index,
+            "protocol": status.protocol,
+            "healthy": status.leader.is_some() && status.is_disk_healthy,
+        })
     }
 
     async fn leader_json(&self) -> Response<Body> {

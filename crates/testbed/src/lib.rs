@@ -73,7 +73,8 @@ impl Node {
     /// When the node does not run.
     pub fn signal(&self, signal: Signal) {
         let pid = self.pid().expect("the node runs");
-        let pid = Pid::from_raw(i32::try_from(pid).expect("process ids are positive")).expect("process ids are not zero");
+        let pid =
+            Pid::from_raw(i32::try_from(pid).expect("process ids are positive")).expect("process ids are not zero");
         kill_process(pid, signal).expect("an own child can be signalled");
     }
 }
@@ -286,11 +287,7 @@ pub async fn wait_for<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) ->
 
 /// Writes a key and says whether that was acknowledged.
 pub async fn put(client: &Client, key: &str, value: &str) -> Result<i64, tonic::Status> {
-    let request = PutRequest {
-        key: key.to_string().into(),
-        value: value.to_string().into(),
-        ..PutRequest::default()
-    };
+    let request = PutRequest { key: key.to_string().into(), value: value.to_string().into(), ..PutRequest::default() };
     let answer = client.kv().put(request).await?.into_inner();
     Ok(answer.header.unwrap_or_default().revision)
 }

@@ -125,8 +125,14 @@ struct Processors {
 impl Processors {
     fn now() -> Processors {
         let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let ticks: Vec<u64> =
-            text.lines().next().unwrap_or_default().split_whitespace().skip(1).filter_map(|tick| tick.parse().ok()).collect();
+        let ticks: Vec<u64> = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .skip(1)
+            .filter_map(|tick| tick.parse().ok())
+            .collect();
         Processors { idle: ticks.get(3).copied().unwrap_or(0), all: ticks.iter().sum() }
     }
 

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::gate::{Gate, Gated};
 use hustings_core::{
-    Admin, Change, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, Membership, MembershipChange, NodeId,
-    Origin, Outcome, Passage, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Term, Ticket, Transition, Wire,
+    Admin, Change, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, Membership, MembershipChange,
+    NodeId, Origin, Outcome, Passage, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Term, Ticket,
+    Transition, Wire,
 };
 use hustings_raft::{Message, Options, Raft, Timer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -182,10 +183,7 @@ impl Stage {
         self.sequence += 1;
         let origin = Origin { node: NodeId(id), incarnation: 1, sequence: self.sequence };
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        self.input(
-            id,
-            Input::Propose(vec![Proposal { origin, kind: EntryKind::Command, elapsed_micros: 0, payload }]),
-        );
+        self.input(id, Input::Propose(vec![Proposal { origin, kind: EntryKind::Command, elapsed_micros: 0, payload }]));
         origin
     }
 
@@ -394,7 +392,8 @@ impl Stage {
 
     /// The snapshot that this node fetches arrives whole, and is installed.
     pub fn finish_fetch(&mut self, id: u64) {
-        let (_, reference) = self.members.get_mut(&id).expect("a member").fetching.take().expect("a fetch is under way");
+        let (_, reference) =
+            self.members.get_mut(&id).expect("a member").fetching.take().expect("a fetch is under way");
         let lsn = reference.lsn;
         self.input(id, Input::SnapshotReady(reference));
         self.input(id, Input::SnapshotInstalled(lsn));

