@@ -27,7 +27,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let plan = settings.to_plan()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("hustings-client").build();
     let runtime = runtime.context("cannot start the client runtime")?;
-    runtime.block_on(serve(plan, matches.get_flag("exit-with-parent")))
+    let result = runtime.block_on(serve(plan, matches.get_flag("exit-with-parent")));
+    // The task that waits for the parent's end blocks in a read that nobody can cancel: it is left behind.
+    runtime.shutdown_background();
+    result
 }
 
 async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
