@@ -64,7 +64,7 @@ pub struct Server<B> {
 }
 
 impl<B: Backend> Server<B> {
-    /// A server over a running node. Must be called inside a tokio runtime's context only when served.
+    /// A server over a running node; [`Server::serve`] makes it answer.
     pub fn new(backend: B, options: ServerOptions) -> Server<B> {
         let (context, inboxes) = Context::new(backend, options);
         Server { context: Arc::new(context), inboxes }

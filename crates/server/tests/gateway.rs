@@ -1,5 +1,8 @@
 //! The JSON gateway and plain HTTP, as curl would speak to them.
 
+// Helpers of tests fail as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use hustings_api::etcdserverpb::PutRequest;

@@ -1,5 +1,8 @@
 //! Strangers: garbage, floods and malice on the client port. The server answers or hangs up, and serves on.
 
+// Helpers of tests fail as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use hustings_api::EtcdError;
