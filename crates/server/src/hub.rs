@@ -18,7 +18,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use hustings_kv::{Event, EventKind, KeyRange, KeyValue, View};
-use parking::Parked;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -83,15 +82,13 @@ pub(crate) struct Overflow {
     queued_bytes: AtomicUsize,
 }
 
-mod parking {
-    //! What a full stream finds when it has read its queue.
-
-    /// Followers that lag, each with the revision to read on from; and whether progress was asked for.
-    #[derive(Default)]
-    pub(crate) struct Parked {
-        pub(crate) lagging: Vec<(super::Registration, i64)>,
-        pub(crate) wants_progress: bool,
-    }
+/// What a full stream finds when it has read its queue.
+#[derive(Default)]
+pub(crate) struct Parked {
+    /// Followers that lag, each with the revision to read on from.
+    pub(crate) lagging: Vec<(Registration, i64)>,
+    /// Progress was asked for, and could not be told.
+    pub(crate) wants_progress: bool,
 }
 
 impl Overflow {

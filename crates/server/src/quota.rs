@@ -90,12 +90,9 @@ async fn raise<B: Backend>(context: &Context<B>, view: &View) {
         return;
     }
     let change = AlarmChange { raise: true, member: context.member_id, kind: AlarmKind::NoSpace as i32 };
-    match context.propose(Command::Alarm(change)).await {
-        Ok(Response::Alarm { .. }) => {
-            let (size, limit) = (view.size_bytes(), context.quota.limit);
-            tracing::warn!(size, limit, "alarm NOSPACE raised: compact, then disarm, or start with a larger quota");
-        }
-        // The next look tries again.
-        Ok(_) | Err(_) => {}
+    // What fails now, the next look tries again.
+    if let Ok(Response::Alarm { .. }) = context.propose(Command::Alarm(change)).await {
+        let (size, limit) = (view.size_bytes(), context.quota.limit);
+        tracing::warn!(size, limit, "alarm NOSPACE raised: compact, then disarm, or start with a larger quota");
     }
 }

@@ -64,7 +64,7 @@ pub struct Server<B> {
 }
 
 impl<B: Backend> Server<B> {
-    /// A server over a running node. Must be called inside a tokio runtime's context only when served.
+    /// A server over a running node; [`Server::serve`] makes it answer.
     pub fn new(backend: B, options: ServerOptions) -> Server<B> {
         let (context, inboxes) = Context::new(backend, options);
         Server { context: Arc::new(context), inboxes }
@@ -221,7 +221,7 @@ async fn answer<B: Backend>(
     }
     let context = services.0.clone();
     let method = context.metrics.on_call(path);
-    let response = dispatch(services, request).await?;
+    let response = as_etcd(dispatch(services, request).await?);
     if let Some(method) = method {
         match response.headers().get("grpc-status").map(|code| code.to_str().unwrap_or("2").parse().unwrap_or(2)) {
             Some(code) => context.metrics.on_answer(method, code),
@@ -230,6 +230,19 @@ async fn answer<B: Backend>(
         }
     }
     Ok(response)
+}
+
+/// A message beyond the transport's limit: tonic's code is `OutOfRange`, gRPC's everywhere else `ResourceExhausted`.
+fn as_etcd(response: hyper::Response<Body>) -> hyper::Response<Body> {
+    let is_out_of_range = response.headers().get("grpc-status").is_some_and(|code| code == "11");
+    if is_out_of_range
+        && let Some(status) = tonic::Status::from_header_map(response.headers())
+        && status.message().contains("decoded message length too large")
+    {
+        let text = "grpc: received message larger than max";
+        return tonic::Status::resource_exhausted(text).into_http();
+    }
+    response
 }
 
 async fn dispatch<B: Backend>(

@@ -11,7 +11,7 @@
 //!                                      queue was full
 //! ```
 //!
-//! Source of order: a watcher is with the hub or reads by itself, never both; parcels that were queued before it fell
+//! Why order holds: a watcher is with the hub or reads by itself, never both; parcels that were queued before it fell
 //! behind are delivered before it reads (see [`Watching::next`]).
 //!
 //! Read next: [`crate::hub`].

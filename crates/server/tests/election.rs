@@ -1,5 +1,8 @@
 //! Elections and locks, through a real port and the client.
 
+// Helpers of tests fail as tests do.
+#![allow(clippy::unwrap_used)]
+
 mod support;
 
 use std::time::Duration;

@@ -10,7 +10,7 @@ use hustings_core::{Admin, ClusterId, Lsn, Membership, MembershipChange, Members
 use hustings_core::{StateMachine, Term};
 use hustings_kv::{KvStore, Outcome, View};
 use hustings_node::{Applied, NodeStatus, Readable, RequestError};
-use hustings_server::{Backend, Server, ServerOptions};
+use hustings_server::{Backend, Metrics, Server, ServerOptions};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -177,6 +177,7 @@ impl Backend for Double {
 pub struct Served {
     pub double: Double,
     pub address: String,
+    pub metrics: Arc<Metrics>,
     stop: Option<oneshot::Sender<()>>,
     task: JoinHandle<()>,
 }
@@ -192,10 +193,11 @@ impl Served {
         let address = listener.local_addr().unwrap().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
         let server = Server::new(double.clone(), options);
+        let metrics = server.metrics();
         let task = tokio::spawn(server.serve(vec![listener], async move {
             let _ = stopped.await;
         }));
-        Served { double, address, stop: Some(stop), task }
+        Served { double, address, metrics, stop: Some(stop), task }
     }
 
     pub async fn client(&self) -> Client {

@@ -1,0 +1,148 @@
+//! Strangers: garbage, floods and malice on the client port. The server answers or hangs up, and serves on.
+
+// Helpers of tests fail as tests do.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
+use hustings_server::ServerOptions;
+use std::time::Duration;
+use support::Served;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+async fn assert_serves(served: &Served) {
+    let put = PutRequest { key: "a".into(), ..PutRequest::default() };
+    served.client().await.kv().put(put).await.expect("the server serves on");
+}
+
+/// Says something and hears the answer to its end.
+async fn say(served: &Served, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(&served.address).await.unwrap();
+    // The server may hang up before everything is said, and then hear of it by a reset.
+    let _ = stream.write_all(bytes).await;
+    let _ = stream.shutdown().await;
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer).await;
+    answer
+}
+
+/// Goal: garbage ends its own connection and nothing else.
+#[tokio::test]
+async fn garbage_ends_its_own_connection() {
+    let served = Served::start().await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let with_preface = |frames: &[u8]| [&preface[..], frames].concat();
+    let mut noise = Vec::new();
+    let mut state = 1u64;
+    for _ in 0..20_000 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        noise.push((state >> 56) as u8);
+    }
+    for bytes in [
+        &b"\x16\x03\x01\x02\x00\x01\x00"[..],
+        b"PRI * HTTP/2.0\r\n",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"POST /v3/kv/put HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999\r\n\r\n",
+        &noise,
+        &with_preface(&noise),
+        &with_preface(&[0xff; 64]),
+        &with_preface(&[0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 5, 1, 5, 0, 0, 0, 1, 0xff, 0xff, 0xff, 0xff, 0xff]),
+    ] {
+        let _ = say(&served, bytes).await;
+        assert_serves(&served).await;
+    }
+}
+
+/// Goal: a body that is no message, or a frame that lies about its length, gets an error of its own.
+#[tokio::test]
+async fn malformed_messages_are_refused() {
+    let served = Served::start().await;
+    // Through HTTP/1.1 even: gRPC there is nonsense, and is answered all the same.
+    let answer = say(&served, b"POST /etcdserverpb.KV/Put HTTP/1.1\r\nhost: x\r\ncontent-type: application/grpc\r\ncontent-length: 9\r\n\r\n\0\xff\xff\xff\xffabcd").await;
+    assert!(answer.starts_with(b"HTTP/1.1 200") || answer.is_empty(), "{}", answer.escape_ascii());
+    let unknown = say(
+        &served,
+        b"POST /etcdserverpb.Auth/Authenticate HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+    )
+    .await;
+    assert!(String::from_utf8_lossy(&unknown).contains("grpc-status: 12"), "{}", unknown.escape_ascii());
+    assert_serves(&served).await;
+}
+
+/// Goal: too large a request is refused, in either wire format, before it is kept.
+#[tokio::test]
+async fn oversized_requests_are_refused() {
+    let served = Served::start_with(ServerOptions { max_request_bytes: 10_000, ..ServerOptions::default() }).await;
+    let mut kv = served.client().await.kv();
+    let put = |bytes: usize| PutRequest { key: "a".into(), value: vec![0; bytes].into(), ..PutRequest::default() };
+    let refused = kv.put(put(20_000)).await.unwrap_err();
+    assert_eq!(EtcdError::of(&refused), Some(EtcdError::RequestTooLarge));
+    let refused = kv.put(put(5_000_000)).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted, "{refused}");
+    let body = "x".repeat(2_000_000);
+    let request = format!("POST /v3/kv/put HTTP/1.1\r\nhost: x\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+    let answer = String::from_utf8_lossy(&say(&served, request.as_bytes()).await).into_owned();
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
+    assert_serves(&served).await;
+}
+
+/// Goal: nesting without end is refused, not followed.
+#[tokio::test]
+async fn deep_nesting_is_refused() {
+    let served = Served::start().await;
+    let mut txn = TxnRequest::default();
+    for _ in 0..40 {
+        let inner = RequestOp { request: Some(request_op::Request::RequestTxn(txn)) };
+        txn = TxnRequest { success: vec![inner], ..TxnRequest::default() };
+    }
+    let refused = served.client().await.kv().txn(txn.clone()).await.unwrap_err();
+    assert_eq!(EtcdError::of(&refused), Some(EtcdError::TooManyOps));
+    for _ in 0..100 {
+        let inner = RequestOp { request: Some(request_op::Request::RequestTxn(txn)) };
+        txn = TxnRequest { success: vec![inner], ..TxnRequest::default() };
+    }
+    assert!(served.client().await.kv().txn(txn).await.is_err());
+    for path in ["kv/txn", "watch"] {
+        let body = "{\"success\":[{\"request_txn\":".repeat(50_000);
+        let request = format!(
+            "POST /v3/{path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let answer = say(&served, request.as_bytes()).await;
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1"), "{}", answer.escape_ascii());
+    }
+    assert_serves(&served).await;
+}
+
+/// Goal: who connects and says nothing is let go.
+#[tokio::test(start_paused = true)]
+async fn silence_is_not_waited_for() {
+    let served = Served::start().await;
+    for beginning in [&b""[..], b"PRI * HT", b"POST /v3/kv/put HTTP/1.1\r\nhost"] {
+        let mut stream = TcpStream::connect(&served.address).await.unwrap();
+        stream.write_all(beginning).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(60), stream.read_to_end(&mut rest)).await;
+        assert!(ended.is_ok(), "{} is waited for", beginning.escape_ascii());
+    }
+}
+
+/// Goal: connections beyond the limit wait until others end.
+#[tokio::test]
+async fn connections_are_bounded() {
+    let served = Served::start_with(ServerOptions { connections_max: 2, ..ServerOptions::default() }).await;
+    let range = || RangeRequest { key: "a".into(), ..RangeRequest::default() };
+    let (first, second) = (served.client().await, served.client().await);
+    first.kv().range(range()).await.unwrap();
+    second.kv().range(range()).await.unwrap();
+    let third = served.client().await;
+    let mut kv = third.kv();
+    let waiting = tokio::spawn(async move { kv.range(range()).await });
+    first.kv().range(range()).await.unwrap();
+    assert!(!waiting.is_finished());
+    drop(first);
+    waiting.await.unwrap().unwrap();
+}
