@@ -12,7 +12,11 @@ mod settings;
 mod up;
 
 use clap::Command;
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn command() -> Command {
     Command::new("hustings")

@@ -25,7 +25,13 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let settings = Settings::resolve(matches, |name| std::env::var(name).ok())?;
     start_logging(settings.text("log-level"), settings.text("log-format"))?;
     let plan = settings.to_plan()?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("hustings-client").build();
+    // One core is the loop's; more client threads than the others would only switch between each other.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(cores.saturating_sub(1).max(1))
+        .enable_all()
+        .thread_name("hustings-client")
+        .build();
     let runtime = runtime.context("cannot start the client runtime")?;
     let result = runtime.block_on(serve(plan, matches.get_flag("exit-with-parent")));
     // The task that waits for the parent's end blocks in a read that nobody can cancel: it is left behind.

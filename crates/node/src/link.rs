@@ -34,6 +34,9 @@ const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::f
 const LONELY_AFTER: Duration = Duration::from_secs(1);
 /// Bytes that may wait for a slow peer; beyond, its link is cut and it starts over, so that memory is bounded.
 const OUTBOX_BYTES_MAX: usize = 128 << 20;
+/// A read buffer's size, and how little of it may be left before the next is taken.
+const READ_BYTES: usize = 64 << 10;
+const READ_BYTES_MIN: usize = 4 << 10;
 /// Handshakes under way at once.
 const HANDSHAKES_MAX: usize = 64;
 
@@ -403,7 +406,10 @@ impl<M: Wire + 'static> Links<M> {
                     return Ok(());
                 }
             }
-            buffer.reserve(64 << 10);
+            // Entries keep slices of this buffer, so a fresh one is only taken when this one is nearly used up.
+            if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
+                buffer.reserve(READ_BYTES);
+            }
             let read = reading.read_buf(&mut buffer).await?;
             if read == 0 {
                 return Err(LinkError::Closed);

@@ -17,7 +17,7 @@ use crate::backend::Backend;
 use crate::context::Context;
 
 /// The least time between two looks at the store's size.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What a put costs beside its bytes: about what the store charges.
 const OVERHEAD_BYTES: u64 = 256;
@@ -65,11 +65,13 @@ impl Quota {
 pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
     let mut applied = context.backend.applied_changes();
     loop {
-        let Ok(readable) = context.backend.read_local().await else { return };
-        let view = readable.view;
-        context.quota.look(&view);
-        if view.size_bytes() > context.quota.limit {
-            raise(&context, &view).await;
+        {
+            // Dropped before waiting: while a view lives, every change of the store copies what it shares with it.
+            let Ok(readable) = context.backend.read_local().await else { return };
+            context.quota.look(&readable.view);
+            if readable.view.size_bytes() > context.quota.limit {
+                raise(&context, &readable.view).await;
+            }
         }
         let mut was_refused = false;
         tokio::select! {
@@ -77,7 +79,8 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
             () = context.quota.refused.notified() => was_refused = true,
         }
         if was_refused {
-            raise(&context, &view).await;
+            let Ok(readable) = context.backend.read_local().await else { return };
+            raise(&context, &readable.view).await;
         }
         tokio::time::sleep(LOOK_INTERVAL).await;
     }

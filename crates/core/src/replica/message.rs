@@ -4,7 +4,7 @@ use crate::membership::MembershipRefusal;
 use crate::protocol::Refusal;
 use crate::wire::{encode_shape, kind_number, kind_numbered, present};
 use crate::{EntryKind, Lsn, NodeId, Wire, WireError};
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use prost::Message as _;
 
 /// A proposal on its way to the leader.
@@ -211,12 +211,34 @@ fn refusal_numbered(code: u32, node: u64, what: String) -> Result<Refusal, WireE
     })
 }
 
+/// The key of the envelope's field 1, length-delimited.
+const PROTOCOL_FIELD: u8 = 0x0a;
+/// Bytes kept free for a length that is known only afterwards: a varint may have leading zero groups.
+const LENGTH_BYTES: usize = 5;
+
+/// Writes `Kind::Protocol` without encoding the message into a buffer of its own first: nearly all traffic is this.
+fn encode_protocol(message: &impl Wire, out: &mut BytesMut) {
+    out.put_u8(PROTOCOL_FIELD);
+    let start = out.len();
+    out.put_slice(&[0; LENGTH_BYTES]);
+    message.encode(out);
+    let length = out.len() - start - LENGTH_BYTES;
+    assert!(length < 1 << 35, "messages are bounded far below 32 GiB");
+    for position in 0..LENGTH_BYTES {
+        let more = if position + 1 < LENGTH_BYTES { 0x80 } else { 0 };
+        out[start + position] = (length >> (7 * position) & 0x7f) as u8 | more;
+    }
+}
+
 impl<M: Wire> Wire for ReplicaMessage<M> {
     fn encode(&self, out: &mut BytesMut) {
+        if let ReplicaMessage::Protocol(message) = self {
+            return encode_protocol(message, out);
+        }
         let chunk =
             |lsn: &Lsn, digest, offset, bytes| ChunkShape { term: lsn.term.0, index: lsn.index, digest, offset, bytes };
         let kind = match self {
-            ReplicaMessage::Protocol(message) => Kind::Protocol(message.to_bytes()),
+            ReplicaMessage::Protocol(_) => unreachable!("encoded above"),
             ReplicaMessage::Forward { incarnation, requests } => Kind::Forward(ForwardShape {
                 incarnation: *incarnation,
                 requests: requests
