@@ -4,7 +4,7 @@
 //! never tried again, since what it did not write may be gone from the kernel's cache (house §7.3).
 
 use crate::counters::Counters;
-use crate::timers::boot_micros;
+use crate::timers::{boot_micros, prefer_this_thread};
 use hustings_core::Record;
 use hustings_core::replica::RecordNumber;
 use hustings_wal::{Wal, WalError};
@@ -67,6 +67,7 @@ impl DiskThread {
         let busy = BusySince::default();
         let own_busy = busy.clone();
         let thread = std::thread::Builder::new().name("hustings-disk".into()).spawn(move || {
+            prefer_this_thread(-10);
             if let Err(error) = run(wal, &arrivals, &news, &own_busy, &counters) {
                 // The loop is gone when nobody hears this, and then it no longer matters.
                 let _ = news.send(DiskNews::Failed(error));

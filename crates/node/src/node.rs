@@ -14,6 +14,7 @@ use crate::handle::{Handle, NodeStatus};
 use crate::host::{Host, Wiring};
 use crate::link::{Gatekeeper, Links};
 use crate::snapshots;
+use crate::timers::prefer_this_thread;
 use hustings_core::replica::sessions::Sessions;
 use hustings_core::replica::{Birth, Replica};
 use hustings_core::{Cluster, Lsn, NodeId, Protocol, Role, StateMachine, Term};
@@ -107,6 +108,7 @@ pub fn start<P: Protocol, S: StateMachine>(
     };
     let loop_counters = counters.clone();
     let run = move || {
+        prefer_this_thread(-5);
         let birth = Birth {
             cluster: Cluster {
                 me,

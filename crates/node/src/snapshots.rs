@@ -1,5 +1,6 @@
 //! The snapshot thread: files are cut, fetched, read and loaded off the loop.
 
+use crate::timers::prefer_this_thread;
 use bytes::Bytes;
 use hustings_core::replica::SnapshotContents;
 use hustings_core::replica::sessions::Sessions;
@@ -46,6 +47,7 @@ fn run<S: StateMachine>(
     arrivals: &Receiver<SnapshotJob<S>>,
     news: &UnboundedSender<SnapshotNews<S>>,
 ) {
+    prefer_this_thread(10);
     while let Ok(job) = arrivals.recv() {
         let result = match job {
             SnapshotJob::Cut(contents) => cut(store, &contents).map(|reference| Some(SnapshotNews::Cut(reference))),

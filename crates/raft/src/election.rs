@@ -60,7 +60,11 @@ impl Raft {
     pub(crate) fn on_election_alarm(&mut self, out: &mut Effects<Raft>) {
         assert!(!matches!(self.part, Part::Leader(_)), "a leader's election alarm is cancelled");
         if self.may_campaign() {
-            self.campaign(Campaign::polite(Reason::ElectionTimeout), out);
+            let because = match self.lost_leader {
+                Some(leader) => Reason::LinkDown(leader),
+                None => Reason::ElectionTimeout,
+            };
+            self.campaign(Campaign::polite(because), out);
             return;
         }
         // A learner, a witness of its own removal or a node with a stalled disk: it only notes that nobody leads.
@@ -76,12 +80,22 @@ impl Raft {
         self.leader = None;
         self.is_leader_fresh = false;
         self.eager_campaigns = EAGER_CAMPAIGNS;
+        self.lost_leader = Some(leader);
         self.announce(self.role(), Reason::LinkDown(leader), out);
         for (from, request) in std::mem::take(&mut self.refused_while_fresh) {
             self.on_pre_vote(from, request, out);
         }
+        // Ranks differ, so no jitter is needed; the first asks at once.
         let start = RANK_STEP * self.rank_without(leader);
-        out.set_timer(Timer::Election, start..=start + RANK_STEP / 4);
+        out.set_timer(Timer::Election, start..=start);
+    }
+
+    /// One quick campaign fewer; after the last, silence is what counts again.
+    fn spend_eagerness(&mut self) {
+        self.eager_campaigns -= 1;
+        if self.eager_campaigns == 0 {
+            self.lost_leader = None;
+        }
     }
 
     /// A voter is out of reach: if it was the last whose answer was awaited, the next campaign need not wait for it.
@@ -191,7 +205,7 @@ impl Raft {
         if self.eager_campaigns == 0 || self.membership.all_voters().any(awaits) {
             return;
         }
-        self.eager_campaigns -= 1;
+        self.spend_eagerness();
         out.set_timer(Timer::Election, self.timing.heartbeat / 2..=self.timing.heartbeat * 3 / 2);
     }
 
@@ -342,7 +356,7 @@ impl Raft {
         self.part = Part::Follower;
         self.announce(from, because, out);
         if is_eager {
-            self.eager_campaigns -= 1;
+            self.spend_eagerness();
             out.set_timer(Timer::Election, self.timing.heartbeat / 2..=self.timing.heartbeat * 3 / 2);
         } else {
             self.arm_election(out);

@@ -102,6 +102,8 @@ pub struct Raft {
     pub(crate) refused_while_fresh: BTreeMap<NodeId, crate::message::VoteRequest>,
     /// Campaigns left that follow each other after a short jitter instead of an election timeout, after a link-down.
     pub(crate) eager_campaigns: u8,
+    /// The leader whose link dropped, while that is why this node campaigns.
+    pub(crate) lost_leader: Option<NodeId>,
     /// The snapshot that is being fetched or installed: no campaign, no new one (RS-2).
     pub(crate) installing: Option<SnapshotReference>,
     /// Who waits to hear how a hand-over ended.
@@ -142,6 +144,7 @@ impl Protocol for Raft {
             links_down: BTreeSet::new(),
             refused_while_fresh: BTreeMap::new(),
             eager_campaigns: 0,
+            lost_leader: None,
             installing: None,
             transfer_ticket: None,
             is_disk_stalled: false,
@@ -391,6 +394,7 @@ impl Raft {
 
     fn hear_leader(&mut self, out: &mut Effects<Raft>) {
         self.eager_campaigns = 0;
+        self.lost_leader = None;
         self.refused_while_fresh.clear();
         self.is_leader_fresh = true;
         out.set_timer(Timer::Stickiness, self.timing.election_min..=self.timing.election_min);
@@ -431,6 +435,7 @@ impl Raft {
         }));
         self.leader = Some(self.me);
         self.eager_campaigns = 0;
+        self.lost_leader = None;
         self.announce(from, because, out);
         out.cancel_timer(Timer::Election);
         out.cancel_timer(Timer::Stickiness);
