@@ -4,6 +4,7 @@
 //! the processors that other processes took meanwhile is printed beside each figure: a figure from a busy machine says so.
 
 use crate::output::{Format, common, endpoints_of, format_of};
+use crate::usage::Usage;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -142,7 +143,7 @@ struct Figures {
     errors: u64,
     first_error: Option<String>,
     seconds: f64,
-    others_share: f64,
+    usage: Usage,
 }
 
 async fn measure(channels: &[Channel], clients: u64, load: Load) -> Result<Figures> {
@@ -154,9 +155,9 @@ async fn measure(channels: &[Channel], clients: u64, load: Load) -> Result<Figur
         tasks.push(tokio::spawn(one_client(kv, load.clone(), client * 7_919, start, end)));
     }
     tokio::time::sleep_until(start.into()).await;
-    let before = Processors::now();
+    let before = Usage::now();
     tokio::time::sleep_until(end.into()).await;
-    let others_share = Processors::now().idle_free_share_since(&before);
+    let usage = Usage::now().since(&before);
     let mut latencies = Histogram::new_with_max(60_000_000, 3)?;
     let (mut errors, mut first_error) = (0, None);
     for task in tasks {
@@ -168,7 +169,7 @@ async fn measure(channels: &[Channel], clients: u64, load: Load) -> Result<Figur
     if latencies.is_empty() {
         bail!("nothing was answered: {}", first_error.unwrap_or_else(|| "no request ended in time".into()));
     }
-    Ok(Figures { latencies, errors, first_error, seconds: load.run.as_secs_f64(), others_share })
+    Ok(Figures { latencies, errors, first_error, seconds: load.run.as_secs_f64(), usage })
 }
 
 async fn one_client(
@@ -209,6 +210,11 @@ async fn one_client(
 }
 
 impl Figures {
+    /// Processor time of all servers on this machine per request; nothing when they run elsewhere.
+    fn server_micros(&self) -> f64 {
+        self.usage.servers.as_secs_f64() * 1e6 / self.latencies.len() as f64
+    }
+
     fn print(&self, verb: &str, clients: u64, connections: u64, format: Format) {
         let rate = self.latencies.len() as f64 / self.seconds;
         let at = |quantile: f64| self.latencies.value_at_quantile(quantile) as f64 / 1_000.0;
@@ -225,49 +231,25 @@ impl Figures {
             "max_ms": self.latencies.max() as f64 / 1_000.0,
             "errors": self.errors,
             "first_error": self.first_error,
-            "cpu_idle_share": self.others_share,
+            "server_cpu_micros_per_request": self.server_micros(),
+            "cpu_idle_share": self.usage.idle_share(),
+            "cpu_others_share": self.usage.others_share(),
         });
         if format == Format::Json {
             return println!("{figures}");
         }
         println!(
-            "{verb} {clients:>4} clients {connections:>3} connections  {rate:>9.0}/s  p50 {:.2} ms  p99 {:.2} ms  p99.9 {:.2} ms  max {:.1} ms  errors {}  cpu idle {:.0} %",
+            "{verb} {clients:>4} clients {connections:>3} connections  {rate:>9.0}/s  p50 {:.2} ms  p99 {:.2} ms  p99.9 {:.2} ms  max {:.1} ms  errors {}  servers {:.1} µs/request  others took {:.0} % of the cpu",
             at(0.5),
             at(0.99),
             at(0.999),
             self.latencies.max() as f64 / 1_000.0,
             self.errors,
-            self.others_share * 100.0
+            self.server_micros(),
+            self.usage.others_share() * 100.0
         );
         if let Some(error) = &self.first_error {
             println!("  first error: {error}");
         }
-    }
-}
-
-/// Ticks of all processors, from /proc/stat.
-struct Processors {
-    idle: u64,
-    all: u64,
-}
-
-impl Processors {
-    fn now() -> Processors {
-        let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let ticks: Vec<u64> = text
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .skip(1)
-            .filter_map(|tick| tick.parse().ok())
-            .collect();
-        Processors { idle: ticks.get(3).copied().unwrap_or(0), all: ticks.iter().sum() }
-    }
-
-    /// The share of processor time since `before` that nobody used.
-    fn idle_free_share_since(&self, before: &Processors) -> f64 {
-        let all = self.all.saturating_sub(before.all).max(1);
-        self.idle.saturating_sub(before.idle) as f64 / all as f64
     }
 }

@@ -10,6 +10,7 @@ mod protocols;
 mod serve;
 mod settings;
 mod up;
+mod usage;
 
 use clap::Command;
 use mimalloc::MiMalloc;

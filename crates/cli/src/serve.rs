@@ -5,12 +5,13 @@ use crate::settings::{Plan, Settings, with_settings};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::replica::Policy;
-use hustings_core::{Admin, ClusterId, Membership, NodeId};
+use hustings_core::{Admin, ClusterId, Membership, NodeId, Role};
 use hustings_kv::KvStore;
 use hustings_node::{Handle, NodeConfig};
 use hustings_server::{Server, ServerOptions};
 use sha2::{Digest, Sha256};
 use std::io::{IsTerminal, Read};
+use std::sync::{Arc, OnceLock};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The command line of `serve`.
@@ -47,7 +48,15 @@ async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
             format!("cannot listen for clients on {address}: is another process there? choose others with --listen-client-urls")
         })?);
     }
-    let config = node_config(&plan).await?;
+    let mut config = node_config(&plan).await?;
+    // The server's metrics exist only once the node runs; syncs before that are not counted.
+    let metrics: Arc<OnceLock<Arc<hustings_server::Metrics>>> = Arc::default();
+    let heard = metrics.clone();
+    config.on_sync = Arc::new(move |took| {
+        if let Some(metrics) = heard.get() {
+            metrics.on_fsync(took);
+        }
+    });
     let protocol = plan.protocol.clone();
     let node = tokio::task::spawn_blocking(move || protocols::start(&protocol, config)).await??;
     let handle = node.handle.clone();
@@ -70,6 +79,8 @@ async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
         ..ServerOptions::default()
     };
     let server = Server::new(handle.clone(), options);
+    let _ = metrics.set(server.metrics());
+    tokio::spawn(time_elections(handle.clone(), server.metrics()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(server.serve(listeners, async {
         // An error means that this function has ended, and the server with it.
@@ -84,6 +95,23 @@ async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
     });
     shut_down(handle, stop, serving, plan.grace).await;
     Ok(())
+}
+
+/// Feeds the metrics with how long this member's elections took, from the first question to leadership.
+async fn time_elections(handle: Handle<KvStore>, metrics: Arc<hustings_server::Metrics>) {
+    let mut happenings = handle.happenings();
+    let mut begun = None;
+    while let Ok(happening) = happenings.recv().await {
+        match happening.transition.to {
+            Role::PreCandidate | Role::Candidate => begun = begun.or(Some(happening.at)),
+            Role::Leader if happening.transition.from != Role::Leader => {
+                let took = begun.take().and_then(|begun| happening.at.duration_since(begun).ok());
+                metrics.on_election(took.unwrap_or_default());
+            }
+            Role::Leader | Role::Synchronizing => {}
+            Role::Follower => begun = None,
+        }
+    }
 }
 
 /// First leadership, then clients, then the disk.
@@ -156,7 +184,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     config.priority = plan.priority;
     config.policy = Policy { entries_max: plan.snapshot_count, ..Policy::default() };
     config.frame_bytes_max = config.frame_bytes_max.max(plan.request_bytes_max * 4);
-    config.on_fatal = std::sync::Arc::new(|why| {
+    config.on_fatal = Arc::new(|why| {
         tracing::error!("fatal: {why}");
         eprintln!("hustings: fatal: {why}");
         std::process::exit(1);

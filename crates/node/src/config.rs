@@ -9,6 +9,9 @@ use std::time::Duration;
 /// What to do when the node can no longer be trusted: its disk failed or its replica reached an impossible state.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
+/// Hears how long each sync of the log took; called on the disk thread, so it must be quick.
+pub type OnSync = Arc<dyn Fn(Duration) + Send + Sync>;
+
 /// Everything a node needs besides its protocol's options and its state machine.
 #[derive(Clone)]
 pub struct NodeConfig {
@@ -38,6 +41,8 @@ pub struct NodeConfig {
     pub frame_bytes_max: usize,
     /// After how long without an answer a disk counts as stalled.
     pub disk_stall_after: Duration,
+    /// Hears how long each sync of the log took, for metrics.
+    pub on_sync: OnSync,
     /// Called once when the node cannot go on; the default logs and aborts the process.
     pub on_fatal: OnFatal,
 }
@@ -75,6 +80,7 @@ impl NodeConfig {
             policy: Policy::default(),
             frame_bytes_max: 64 << 20,
             disk_stall_after: Duration::from_secs(1),
+            on_sync: Arc::new(|_| {}),
             on_fatal: Arc::new(|why| {
                 tracing::error!("fatal: {why}");
                 std::process::abort();

@@ -3,6 +3,7 @@
 //! The loop never waits for it: it hands records over and hears which are durable. Any error is fatal to the node: a sync is
 //! never tried again, since what it did not write may be gone from the kernel's cache (house §7.3).
 
+use crate::config::OnSync;
 use crate::counters::Counters;
 use crate::timers::{boot_micros, prefer_this_thread};
 use hustings_core::Record;
@@ -62,13 +63,14 @@ impl DiskThread {
         wal: Wal,
         news: UnboundedSender<DiskNews>,
         counters: Arc<Counters>,
+        on_sync: OnSync,
     ) -> std::io::Result<(DiskThread, std::thread::JoinHandle<()>)> {
         let (batches, arrivals) = std::sync::mpsc::channel();
         let busy = BusySince::default();
         let own_busy = busy.clone();
         let thread = std::thread::Builder::new().name("hustings-disk".into()).spawn(move || {
             prefer_this_thread(-10);
-            if let Err(error) = run(wal, &arrivals, &news, &own_busy, &counters) {
+            if let Err(error) = run(wal, &arrivals, &news, &own_busy, &counters, &on_sync) {
                 // The loop is gone when nobody hears this, and then it no longer matters.
                 let _ = news.send(DiskNews::Failed(error));
             }
@@ -88,6 +90,7 @@ fn run(
     news: &UnboundedSender<DiskNews>,
     busy: &BusySince,
     counters: &Counters,
+    on_sync: &OnSync,
 ) -> Result<(), WalError> {
     loop {
         let first = match arrivals.recv_timeout(PROBE_EVERY) {
@@ -117,7 +120,9 @@ fn run(
         if wants_sync {
             let start = Instant::now();
             wal.sync()?;
-            counters.on_sync(start.elapsed());
+            let took = start.elapsed();
+            counters.on_sync(took);
+            on_sync(took);
             if news.send(DiskNews::Durable(last)).is_err() {
                 return Ok(());
             }

@@ -17,7 +17,7 @@ pub mod node;
 mod snapshots;
 mod timers;
 
-pub use config::{NodeConfig, OnFatal, StartError};
+pub use config::{NodeConfig, OnFatal, OnSync, StartError};
 pub use counters::Counters;
 pub use discovery::{DiscoveryError, discover};
 pub use frame::Welcome;

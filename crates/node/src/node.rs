@@ -92,7 +92,8 @@ pub fn start<P: Protocol, S: StateMachine>(
     });
     let counters = Arc::new(Counters::default());
     let (disk_news, disk_queue) = mpsc::unbounded_channel();
-    let (disk, _) = DiskThread::spawn(wal, disk_news, counters.clone()).map_err(StartError::Thread)?;
+    let (disk, _) =
+        DiskThread::spawn(wal, disk_news, counters.clone(), config.on_sync.clone()).map_err(StartError::Thread)?;
     let (snapshot_news, snapshot_queue) = mpsc::unbounded_channel();
     let snapshot_jobs = snapshots::spawn(store, snapshot_news).map_err(StartError::Thread)?;
 

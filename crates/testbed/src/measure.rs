@@ -1,7 +1,10 @@
-//! `measure`: how long a cluster is gone when its leader dies, is asked to stop, or falls silent; beside a real etcd.
+//! `measure`: how long a cluster is gone when its leader dies, is asked to stop, or falls silent; how much it answers; what it
+//! costs at rest. Beside a real etcd, in the same run.
 //!
 //! ```text
 //!   measure failover --binary target/release/hustings [--etcd PATH] [--times 50] [--signal kill|term|stop]
+//!   measure compare  --binary target/release/hustings [--etcd PATH] [--rounds 5] [--seconds 5]
+//!   measure idle     --binary target/release/hustings [--etcd PATH]
 //! ```
 //!
 //! A driver that is connected to the survivors writes one key after the other; the gap is the time from the signal to the
@@ -10,46 +13,189 @@
 use anyhow::{Context, Result, bail};
 use clap::{Arg, Command, value_parser};
 use hustings_api::Client;
+use hustings_api::etcdserverpb::watch_request::RequestUnion;
+use hustings_api::etcdserverpb::{LeaseGrantRequest, WatchCreateRequest, WatchRequest};
 use hustings_testbed::{Cluster, Program, get, put};
 use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 fn main() -> Result<()> {
+    let common = |command: Command| {
+        command
+            .arg(Arg::new("binary").long("binary").default_value("target/release/hustings"))
+            .arg(Arg::new("etcd").long("etcd").help("Measure this etcd too, in the same run"))
+            .arg(Arg::new("protocol").long("protocol").default_value("raft"))
+    };
+    let number = |name: &'static str, default: &'static str| {
+        Arg::new(name).long(name).default_value(default).value_parser(value_parser!(u32))
+    };
     let matches = Command::new("measure")
         .subcommand_required(true)
         .subcommand(
-            Command::new("failover")
-                .about("Time without service when the leader goes")
-                .arg(Arg::new("binary").long("binary").default_value("target/release/hustings"))
-                .arg(Arg::new("etcd").long("etcd").help("Measure this etcd too, in the same run"))
-                .arg(Arg::new("times").long("times").default_value("50").value_parser(value_parser!(u32)))
-                .arg(Arg::new("signal").long("signal").default_value("kill").value_parser(["kill", "term", "stop"]))
-                .arg(Arg::new("protocol").long("protocol").default_value("raft")),
+            common(Command::new("failover").about("Time without service when the leader goes"))
+                .arg(number("times", "50"))
+                .arg(Arg::new("signal").long("signal").default_value("kill").value_parser(["kill", "term", "stop"])),
         )
+        .subcommand(
+            common(Command::new("compare").about("Requests per second, alternating, medians"))
+                .arg(number("rounds", "5"))
+                .arg(number("seconds", "5")),
+        )
+        .subcommand(common(Command::new("idle").about("Memory and processor time of a cluster that nobody uses")))
         .get_matches();
-    let (_, matches) = matches.subcommand().expect("clap requires one");
+    let (verb, matches) = matches.subcommand().expect("clap requires one");
     let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let times = *matches.get_one::<u32>("times").expect("it has a default");
-    let signal = text("signal").expect("it has a default");
+    let number = |name: &str| *matches.get_one::<u32>(name).expect("it has a default");
+    let protocol = text("protocol").expect("it has a default");
+    let binary = text("binary").expect("it has a default");
+    let mut programs = vec![("hustings", Program::hustings(&binary).with(&["--protocol", &protocol]))];
+    programs.extend(text("etcd").map(|path| ("etcd", Program::etcd(path))));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let protocol = text("protocol").expect("it has a default");
-        let binary = Program::hustings(text("binary").expect("it has a default")).with(&["--protocol", &protocol]);
-        failover("hustings", binary, times, &signal).await?;
-        if let Some(path) = text("etcd") {
-            failover("etcd", Program::etcd(path), times, &signal).await?;
+        match verb {
+            "failover" => {
+                let (times, signal) = (number("times"), text("signal").expect("it has a default"));
+                for (name, program) in programs {
+                    failover(name, program, times, &signal).await?;
+                }
+            }
+            "compare" => compare(&binary, programs, number("rounds"), number("seconds")).await?,
+            _ => {
+                for (name, program) in programs {
+                    idle(name, program).await?;
+                }
+            }
         }
         Ok(())
     })
+}
+
+/// All loads against all programs in turn, round after round, so that a noisy minute is shared; then medians.
+async fn compare(binary: &str, programs: Vec<(&str, Program)>, rounds: u32, seconds: u32) -> Result<()> {
+    const LOADS: [(&str, &str); 4] = [("put", "1"), ("put", "64"), ("put", "256"), ("get", "256")];
+    let mut figures: BTreeMap<(usize, usize), Vec<serde_json::Value>> = BTreeMap::new();
+    for _ in 0..rounds {
+        for (which, (_, program)) in programs.iter().enumerate() {
+            let cluster = Cluster::start(program.clone(), 3).await?;
+            for (load, (verb, clients)) in LOADS.iter().enumerate() {
+                let output = std::process::Command::new(binary)
+                    .args(["bench", verb, "--clients", clients, "--seconds", &seconds.to_string(), "-o", "json"])
+                    .args(["--endpoints", &cluster.endpoints().join(",")])
+                    .output()?;
+                if !output.status.success() {
+                    bail!("the bench failed: {}", String::from_utf8_lossy(&output.stderr));
+                }
+                figures.entry((load, which)).or_default().push(serde_json::from_slice(&output.stdout)?);
+            }
+        }
+    }
+    println!("medians of {rounds}, {seconds} s each, 256 B, 3 nodes and the driver on this machine:");
+    for ((load, which), runs) in &figures {
+        let median = |field: &str| {
+            let mut values: Vec<f64> = runs.iter().filter_map(|run| run[field].as_f64()).collect();
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+        };
+        let errors: u64 = runs.iter().filter_map(|run| run["errors"].as_u64()).sum();
+        println!(
+            "{} {:>3} clients  {:9} {:>8.0}/s  p50 {:.2} ms  p99 {:.2} ms  p99.9 {:.2} ms  servers {:.1} µs/request  others took {:.0} %  errors {errors}",
+            LOADS[*load].0,
+            LOADS[*load].1,
+            programs[*which].0,
+            median("per_second"),
+            median("p50_ms"),
+            median("p99_ms"),
+            median("p99.9_ms"),
+            median("server_cpu_micros_per_request"),
+            median("cpu_others_share") * 100.0
+        );
+    }
+    Ok(())
+}
+
+/// A cluster at rest; then with 1,000 watches and 10,000 leases of an hour.
+async fn idle(name: &str, program: Program) -> Result<()> {
+    let cluster = Cluster::start(program, 3).await?;
+    let rest = Duration::from_secs(20);
+    let pids: Vec<u32> = cluster.nodes.iter().filter_map(hustings_testbed::Node::pid).collect();
+    let quiet = at_rest(&pids, rest).await;
+    println!("{name:9} idle: {quiet}");
+    let client = Client::connect(&cluster.endpoints()).await?;
+    let mut lease = client.lease();
+    for _ in 0..10_000 {
+        lease.lease_grant(LeaseGrantRequest { ttl: 3_600, ..LeaseGrantRequest::default() }).await?;
+    }
+    let (requests, queue) = tokio::sync::mpsc::channel(1_024);
+    let answers = client.watch().watch(tokio_stream::wrappers::ReceiverStream::new(queue));
+    for number in 0..1_000 {
+        let create = WatchCreateRequest { key: format!("watched/{number}").into(), ..WatchCreateRequest::default() };
+        requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }).await?;
+    }
+    let mut answers = answers.await?.into_inner();
+    for _ in 0..1_000 {
+        answers.message().await?.context("the watch stream ended")?;
+    }
+    let busy = at_rest(&pids, rest).await;
+    println!("{name:9} idle with 1,000 watches and 10,000 leases: {busy}");
+    Ok(())
+}
+
+/// What processes use while nobody asks them anything: processor share of one core and memory, the largest of them.
+async fn at_rest(pids: &[u32], rest: Duration) -> String {
+    let ticks = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let tail = stat.rsplit_once(')').map_or("", |(_, tail)| tail).to_string();
+        let fields: Vec<u64> =
+            tail.split_whitespace().skip(11).take(2).filter_map(|field| field.parse().ok()).collect();
+        fields.iter().sum::<u64>()
+    };
+    let resident = |pid: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or("").to_string();
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<u64>().ok()).unwrap_or(0)
+    };
+    let before: Vec<u64> = pids.iter().map(ticks).collect();
+    tokio::time::sleep(rest).await;
+    let used = pids.iter().zip(before).map(|(pid, before)| ticks(pid) - before).max().unwrap_or(0);
+    let memory = pids.iter().map(resident).max().unwrap_or(0);
+    // A tick is 10 ms.
+    format!(
+        "{:.2} % of a core, {:.1} MiB (the largest of the nodes)",
+        used as f64 / rest.as_secs_f64(),
+        memory as f64 / 1_024.0
+    )
+}
+
+/// The median time of a 4 KiB overwrite and its sync in `directory`, the floor under every election.
+fn median_sync(directory: &std::path::Path) -> Result<Duration> {
+    let path = directory.join("probe");
+    std::fs::write(&path, vec![0; 1 << 20])?;
+    let file = std::fs::OpenOptions::new().write(true).open(&path)?;
+    file.sync_all()?;
+    let mut times = Vec::new();
+    for number in 0..101u64 {
+        let begun = Instant::now();
+        file.write_all_at(&[1; 4096], number * 4096)?;
+        file.sync_data()?;
+        times.push(begun.elapsed());
+    }
+    times.sort();
+    Ok(times[50])
 }
 
 async fn failover(name: &str, program: Program, times: u32, signal: &str) -> Result<()> {
     let mut cluster = Cluster::start(program, 3).await?;
     let mut gaps = Vec::new();
     let mut acknowledged = Vec::new();
+    let mut syncs = Vec::new();
     let idle = Processors::now();
     for round in 0..times {
         let leader = cluster.leader().await?;
+        if round % 10 == 0 {
+            syncs.push(median_sync(cluster.directory())?);
+        }
         let survivors: Vec<usize> = (0..3).filter(|position| *position != leader).collect();
         // Connected before the signal, to both survivors; each write goes to one, and to the other if it fails.
         let mut drivers = Vec::new();
@@ -100,14 +246,16 @@ async fn failover(name: &str, program: Program, times: u32, signal: &str) -> Res
         lost += u32::from(found.as_ref() != Some(value));
     }
     gaps.sort();
+    syncs.sort();
     let ms = |gap: Duration| gap.as_secs_f64() * 1_000.0;
     let at = |share: f64| ms(gaps[((gaps.len() - 1) as f64 * share).round() as usize]);
     println!(
-        "{name:9} SIG{:4} × {times}: median {:.2} ms  p90 {:.2} ms  worst {:.2} ms  acknowledged and lost: {lost}  cpu idle {:.0} %",
+        "{name:9} SIG{:4} × {times}: median {:.2} ms  p90 {:.2} ms  worst {:.2} ms  acknowledged and lost: {lost}  (median sync of this run {:.2} ms, cpu idle {:.0} %)",
         signal.to_uppercase(),
         at(0.5),
         at(0.9),
         ms(*gaps.last().context("at least one round")?),
+        ms(syncs[syncs.len() / 2]),
         share * 100.0
     );
     if lost > 0 {
