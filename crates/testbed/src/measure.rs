@@ -128,7 +128,8 @@ async fn idle(name: &str, program: Program) -> Result<()> {
         lease.lease_grant(LeaseGrantRequest { ttl: 3_600, ..LeaseGrantRequest::default() }).await?;
     }
     let (requests, queue) = tokio::sync::mpsc::channel(1_024);
-    let answers = client.watch().watch(tokio_stream::wrappers::ReceiverStream::new(queue));
+    let mut watch = client.watch();
+    let answers = watch.watch(tokio_stream::wrappers::ReceiverStream::new(queue));
     for number in 0..1_000 {
         let create = WatchCreateRequest { key: format!("watched/{number}").into(), ..WatchCreateRequest::default() };
         requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }).await?;
