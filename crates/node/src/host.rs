@@ -138,8 +138,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
     }
 
-    /// Runs until stopped, or until nobody holds a handle.
-    pub(crate) async fn run(mut self, first: Vec<Action<P, S>>) {
+    /// Runs until stopped, or until nobody holds a handle; gives back who waits to hear that all of the node is gone.
+    pub(crate) async fn run(mut self, first: Vec<Action<P, S>>) -> Option<oneshot::Sender<()>> {
         self.actions = first;
         self.turn_out();
         let sleep = tokio::time::sleep_until(Instant::now());
@@ -164,9 +164,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.turn_out();
         }
         tracing::info!(node = %self.replica.me(), "stopped");
-        if let Some(reply) = self.stopping.take() {
-            let _ = reply.send(());
-        }
+        self.stopping.take()
     }
 
     fn take_what_is_there(&mut self) {

@@ -92,10 +92,10 @@ pub fn start<P: Protocol, S: StateMachine>(
     });
     let counters = Arc::new(Counters::default());
     let (disk_news, disk_queue) = mpsc::unbounded_channel();
-    let (disk, _) =
+    let (disk, disk_thread) =
         DiskThread::spawn(wal, disk_news, counters.clone(), config.on_sync.clone()).map_err(StartError::Thread)?;
     let (snapshot_news, snapshot_queue) = mpsc::unbounded_channel();
-    let snapshot_jobs = snapshots::spawn(store, snapshot_news).map_err(StartError::Thread)?;
+    let (snapshot_jobs, snapshot_thread) = snapshots::spawn(store, snapshot_news).map_err(StartError::Thread)?;
 
     let handle = Handle { calls, status: status_watch, applied: applied_watch, happenings: happenings.clone() };
     let me = config.me;
@@ -128,7 +128,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime without worker threads needs only an epoll descriptor");
         let tasks = tokio::task::LocalSet::new();
-        tasks.block_on(&runtime, async move {
+        let stopping = tasks.block_on(&runtime, async move {
             let gatekeeper = Gatekeeper::new(hello, P::NAME, recovered.founding, config.hints.clone());
             let gatekeeper = Rc::new(RefCell::new(gatekeeper));
             let (arrivals, arrival_queue) = mpsc::channel(ARRIVALS_MAX);
@@ -154,8 +154,19 @@ pub fn start<P: Protocol, S: StateMachine>(
                 disk_stall_after: config.disk_stall_after,
                 on_fatal: config.on_fatal,
             };
-            Host::new(replica, wiring).run(actions).await;
+            Host::new(replica, wiring).run(actions).await
         });
+        // Whoever stopped the node may take its port and directory at once: the sockets live in the tasks, the lock in
+        // the threads, and those end when the host's end of their queues is gone.
+        drop(tasks);
+        drop(runtime);
+        let ended = [disk_thread.join(), snapshot_thread.join()];
+        if ended.iter().any(Result::is_err) {
+            tracing::error!("a thread of the node panicked");
+        }
+        if let Some(stopping) = stopping {
+            let _ = stopping.send(());
+        }
     };
     std::thread::Builder::new().name("hustings-loop".into()).spawn(run).map_err(StartError::Thread)?;
     Ok(Node { handle, counters, peer_addresses, me, torn_bytes })

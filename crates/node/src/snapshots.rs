@@ -36,10 +36,11 @@ pub(crate) enum SnapshotNews<S: StateMachine> {
 pub(crate) fn spawn<S: StateMachine>(
     store: SnapshotStore,
     news: UnboundedSender<SnapshotNews<S>>,
-) -> std::io::Result<Sender<SnapshotJob<S>>> {
+) -> std::io::Result<(Sender<SnapshotJob<S>>, std::thread::JoinHandle<()>)> {
     let (jobs, arrivals) = std::sync::mpsc::channel();
-    std::thread::Builder::new().name("hustings-snapshot".into()).spawn(move || run(&store, &arrivals, &news))?;
-    Ok(jobs)
+    let run = move || run(&store, &arrivals, &news);
+    let thread = std::thread::Builder::new().name("hustings-snapshot".into()).spawn(run)?;
+    Ok((jobs, thread))
 }
 
 fn run<S: StateMachine>(

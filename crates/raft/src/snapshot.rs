@@ -60,9 +60,13 @@ impl Raft {
         }
     }
 
-    /// Older than what is committed here, or of a membership without this node (RS-1).
+    /// Older than what is committed here (RS-1).
+    ///
+    /// Deviation: RS-1 refuses a membership without this node too, since etcd's leader cuts a snapshot when somebody needs
+    /// it. Ours offers the last one it cut; a newcomer's is mostly from before it was added, and refusing that would keep
+    /// it out until the next. What a snapshot holds is committed, so taking it is safe: the entry that adds this node follows.
     fn is_needless(&self, reference: &SnapshotReference) -> bool {
-        reference.lsn.index <= self.commit || !reference.membership.has(self.me)
+        reference.lsn.index <= self.commit
     }
 
     pub(crate) fn on_snapshot_ready(&mut self, reference: SnapshotReference, out: &mut Effects<Raft>) {

@@ -391,6 +391,21 @@ fn an_old_snapshot_is_ignored_and_a_node_that_installs_does_not_campaign() {
 }
 
 #[test]
+fn a_newcomer_takes_a_snapshot_from_before_it_was_added() {
+    // Goal: RS-1, refined. Method: the log below n4's addition is compacted, and the only snapshot is older than that.
+    let mut stage = compacting_stage();
+    stage.elect(1);
+    stage.propose(1, "a");
+    stage.compact(1);
+    stage.change(1, add_learner(4));
+    join(&mut stage, 4);
+    assert!(stage.member(4).fetching.is_some(), "nothing newer can be had until the next one is cut");
+    stage.finish_fetch(4);
+    stage.settle();
+    assert_eq!((stage.last(4), membership_of(&stage, 4).learners.clone()), (stage.last(1), ids(&[4])));
+}
+
+#[test]
 fn a_node_is_reborn_from_its_snapshot_and_what_follows() {
     let mut stage = compacting_stage();
     stage.elect(1);

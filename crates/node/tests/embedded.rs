@@ -1,0 +1,236 @@
+//! Stories of embedded nodes: real sockets, real files, real threads, in one process. Nothing sleeps: all wait for conditions.
+
+mod support;
+
+use bytes::Bytes;
+use hustings_core::replica::Policy;
+use hustings_core::{Admin, Change, Limits, Member, MembershipChange, MembershipRefusal, NodeId, Refusal, Role};
+use hustings_node::{NodeConfig, RequestError, StartError, discover};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use support::{Counter, DAM, Troupe, free_addresses, in_time, propose, read, run, until, url_of};
+
+type Answer<'a> = Pin<Box<dyn Future<Output = Result<hustings_node::Applied<u64>, RequestError>> + 'a>>;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn proposals_through_a_follower_survive_the_leaders_stop_and_are_applied_once() {
+    // Goal: FW-01, at most once. Method: a follower's clients propose while the leader stops; afterwards every command was
+    // applied exactly as often as it was acknowledged, wherever one looks.
+    let mut troupe = Troupe::started(3);
+    let leader = troupe.leader().await;
+    let follower = troupe.follower().await;
+    let handle = troupe.handle(follower).clone();
+    let (say_stopped, is_stopped) = tokio::sync::watch::channel(false);
+    let proposer = tokio::spawn(async move {
+        let (mut count, mut after) = (0, 0);
+        while after < 50 {
+            assert_eq!(propose(&handle, &format!("command {count}")).await, 1, "command {count} is applied once");
+            count += 1;
+            after += u64::from(*is_stopped.borrow());
+        }
+        count
+    });
+    let mut applied = troupe.handle(follower).applied_changes();
+    in_time(applied.wait_for(|index| *index > 50)).await.expect("it runs");
+    troupe.stop(leader).await;
+    say_stopped.send(true).expect("the proposer goes on until it hears so");
+    let count = in_time(proposer).await.expect("every command is acknowledged");
+    for handle in troupe.running.values() {
+        let counter = read(handle).await;
+        assert_eq!((counter.times.len() as u64, counter.total()), (count, count));
+    }
+    let successor = troupe.leader().await;
+    assert_ne!(successor, leader);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_far_behind_fetches_a_snapshot() {
+    // Goal: RA-7 over real links. Method: snapshots every 20 entries, none kept below; one node sleeps through 200 writes.
+    let mut troupe = Troupe::of(3);
+    troupe.policy = Policy { entries_max: 20, ..Policy::default() };
+    troupe.limits = Limits { trailing_entries: 0, ..Limits::default() };
+    troupe.start_all();
+    let sleeper = troupe.follower().await;
+    propose(troupe.handle(sleeper), "before").await;
+    troupe.stop(sleeper).await;
+    let leader = troupe.leader().await;
+    for number in 0..200 {
+        propose(troupe.handle(leader), &format!("command {number}")).await;
+    }
+    // What is compacted is what can only be fetched.
+    let last = troupe.handle(leader).status().last.index;
+    troupe.start(sleeper).expect("it starts again");
+    until(troupe.handle(sleeper), "it has caught up", |status| status.applied.index >= last).await;
+    let local = in_time(troupe.handle(sleeper).read_local()).await.expect("always served").view;
+    assert_eq!((local.of("before"), local.total()), (1, 201));
+    let snapshots = std::fs::read_dir(troupe.data_dir(sleeper)).expect("its directory");
+    let names: Vec<String> =
+        snapshots.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    assert!(names.iter().any(|name| name.contains("snap")), "it holds a snapshot: {names:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_queue_is_said_at_once_and_loses_nothing_that_was_taken() {
+    // Goal: bounded queues (house §7.8). Method: the loop is held inside `apply`; proposals pile up until one is refused.
+    let troupe = Troupe::started(1);
+    let handle = troupe.handle(troupe.leader().await).clone();
+    let held = tokio::spawn({
+        let handle = handle.clone();
+        async move { propose(&handle, "hold").await }
+    });
+    in_time(DAM.reached.notified()).await;
+    let mut accepted: Vec<Answer<'_>> = Vec::new();
+    let refused = loop {
+        assert!(accepted.len() < 1_000_000, "the queue has no end");
+        let mut answer: Answer<'_> = Box::pin(handle.propose(Bytes::from_static(b"x")));
+        match answer.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Pending => accepted.push(answer),
+            Poll::Ready(ended) => break ended,
+        }
+    };
+    assert_eq!(refused.map(|applied| applied.lsn), Err(RequestError::QueueFull));
+    DAM.open();
+    let count = accepted.len() as u64;
+    for answer in accepted {
+        in_time(answer).await.expect("what was taken is applied");
+    }
+    assert_eq!(in_time(held).await.expect("the first one too"), 1);
+    let counter = read(&handle).await;
+    assert_eq!((counter.of("x"), count > 0), (count, true), "the refused one was definitely not done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_nodes_directory_and_port_can_be_taken_at_once() {
+    // Goal: `stop` means stopped: threads gone, lock released, port free. Method: again and again, without a pause.
+    let mut troupe = Troupe::started(1);
+    let me = NodeId(1);
+    for life in 1..=20 {
+        troupe.leader().await;
+        assert_eq!(propose(troupe.handle(me), "again").await, life, "nothing is forgotten");
+        let handle = troupe.handle(me).clone();
+        troupe.stop(me).await;
+        let late = in_time(handle.propose(Bytes::from_static(b"late"))).await;
+        assert_eq!(late.map(|applied| applied.lsn), Err(RequestError::Stopped));
+        troupe.start(me).unwrap_or_else(|error| panic!("life {life}: {error}"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_do_not_share_a_directory() {
+    let troupe = Troupe::started(1);
+    let elsewhere = free_addresses(1)[0];
+    let second = run(troupe.equipped(troupe.config_of(NodeId(1)), elsewhere));
+    let Err(StartError::Storage(error)) = second.map(|node| node.me) else { panic!("the second was to be refused") };
+    let error = error.to_string();
+    assert!(error.contains("is in use by another process"), "it names the remedy: {error}");
+    assert_eq!(propose(troupe.handle(NodeId(1)), "x").await, 1, "the first is not disturbed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_nodes_do_not_share_a_port() {
+    let troupe = Troupe::started(1);
+    let mut config = troupe.config_of(NodeId(1));
+    config.data_dir = troupe.directory.path().join("elsewhere");
+    let second = run(config).map(|node| node.me);
+    assert!(matches!(second, Err(StartError::Listen { .. })), "{second:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_joiner_learns_who_it_is_and_becomes_a_voter_once_it_has_caught_up() {
+    // Goal: MB-06, identity by assignment. Method: a learner that wants a vote is added by its peer URL; it asks a member
+    // who it is, starts with an empty directory, and is promoted without anybody asking again.
+    let mut troupe = Troupe::of(3);
+    troupe.policy = Policy { entries_max: 10, ..Policy::default() };
+    troupe.limits = Limits { trailing_entries: 0, ..Limits::default() };
+    troupe.start_all();
+    let follower = troupe.follower().await;
+    for number in 0..50 {
+        propose(troupe.handle(follower), &format!("command {number}")).await;
+    }
+    let address = free_addresses(1)[0];
+    let member = Member { peer_urls: vec![url_of(address)], wants_vote: true, ..Member::default() };
+    let urls: Vec<String> = troupe.addresses.values().map(|address| url_of(*address)).collect();
+    let itself = Member { name: "m4".into(), peer_urls: vec![url_of(address)], ..Member::default() };
+    let early = in_time(discover(&urls, &itself, "raft")).await.expect_err("nobody knows it yet");
+    assert_eq!(early.tried.len(), 3, "each member was asked: {early}");
+
+    let id = NodeId(troupe.handle(follower).status().membership.next_id);
+    let change = MembershipChange::of([Change::AddLearner(id), Change::Describe(id, member)]);
+    let membership = in_time(troupe.handle(follower).change_membership(change)).await.expect("it is added");
+    assert!(membership.is_learner(id));
+    // The other members learn of it when they apply the change; the one that answered the change has.
+    let known = url_of(troupe.addresses[&follower]);
+    let welcome = in_time(discover(&[known], &itself, "raft")).await.expect("now it is known");
+    assert_eq!((welcome.you, &welcome.founding), (id, &troupe.founding));
+
+    let data_dir = troupe.data_dir(id);
+    let config = NodeConfig::joining(welcome.cluster_id, id, itself, welcome.founding, welcome.membership, data_dir);
+    let joiner = run(troupe.equipped(config, address)).expect("it starts");
+    let voter = until(&joiner.handle, "it is a voter", |status| status.membership.voters.contains(&id)).await;
+    assert_eq!(voter.membership.voters.len(), 4);
+    assert_eq!(read(&joiner.handle).await.total(), 50, "what was written before it came came with a snapshot");
+    assert_eq!(propose(&joiner.handle, "mine").await, 1);
+    joiner.handle.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_that_cannot_be_made_is_refused_with_its_rule_wherever_it_is_asked() {
+    let troupe = Troupe::started(3);
+    let leader = troupe.leader().await;
+    let follower = troupe.follower().await;
+    // A leader changes nothing before its first own entry is committed.
+    propose(troupe.handle(leader), "x").await;
+    let taken = Member { peer_urls: vec![url_of(troupe.addresses[&NodeId(2)])], ..Member::default() };
+    let everyone = [1, 2, 3].map(|id| Change::Remove(NodeId(id)));
+    let rows = [
+        (MembershipChange::of([Change::Remove(NodeId(9))]), MembershipRefusal::NotFound),
+        (MembershipChange::of(everyone), MembershipRefusal::NoVoters),
+        (MembershipChange::leave(), MembershipRefusal::NotJoint),
+        (
+            MembershipChange::of([Change::AddLearner(NodeId(4)), Change::Describe(NodeId(4), taken)]),
+            MembershipRefusal::Taken,
+        ),
+    ];
+    for (change, rule) in rows {
+        for asked in [leader, follower] {
+            let refused = in_time(troupe.handle(asked).change_membership(change.clone())).await;
+            match refused {
+                Err(RequestError::Refused(Refusal::Membership(said, _))) => assert_eq!(said, rule, "{change:?}"),
+                other => panic!("{change:?} through {asked}: {other:?}"),
+            }
+        }
+    }
+    assert_eq!(troupe.handle(leader).status().membership.voters.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_is_handed_over_on_request_and_every_listener_hears_why() {
+    let troupe = Troupe::started(3);
+    let leader = troupe.leader().await;
+    let successor = troupe.follower().await;
+    let mut happenings = troupe.handle(successor).happenings();
+    propose(troupe.handle(leader), "x").await;
+    in_time(troupe.handle(leader).admin(Admin::Transfer(successor))).await.expect("it is handed over");
+    until(troupe.handle(successor), "it leads", |status| status.role == Role::Leader).await;
+    let mut reasons = Vec::new();
+    while let Ok(happening) = happenings.try_recv() {
+        reasons.push(happening.transition.because.to_string());
+    }
+    assert!(reasons.contains(&format!("{leader} hands over")), "{reasons:?}");
+    let stranger = in_time(troupe.handle(successor).admin(Admin::Transfer(NodeId(9)))).await;
+    assert_eq!(stranger, Err(RequestError::Refused(Refusal::BadTransferee(NodeId(9)))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_anywhere_sees_what_was_acknowledged_anywhere() {
+    // Goal: RI-15. Method: write through one node, read through the next at once, a hundred times round.
+    let troupe = Troupe::started(3);
+    troupe.leader().await;
+    for round in 1..=100_u64 {
+        let (writer, reader) = (NodeId(round % 3 + 1), NodeId((round + 1) % 3 + 1));
+        propose(troupe.handle(writer), "x").await;
+        let seen: Counter = read(troupe.handle(reader)).await;
+        assert_eq!(seen.of("x"), round, "{reader} after {writer}");
+    }
+}
