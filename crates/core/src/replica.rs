@@ -35,6 +35,7 @@ use reads::Reads;
 use sessions::Sessions;
 use snapshots::Snapshots;
 pub use snapshots::{Policy, SnapshotContents};
+use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -270,6 +271,8 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     proposals: Proposals,
     reads: Reads,
     snapshots: Snapshots,
+    /// What the protocol said to itself and may hear now, after everything that came before it was carried out.
+    own_messages: VecDeque<P::Message>,
 }
 
 /// Whether the deadline alarm will ring.
@@ -332,9 +335,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             proposals: Proposals::new(),
             reads: Reads::new(),
             snapshots: Snapshots::new(policy, reference.map_or(0, |reference| reference.bytes)),
+            own_messages: VecDeque::new(),
         };
         out.push(Action::Membership(membership));
         replica.carry_out(effects, out);
+        replica.hear_own_messages(out);
         replica
     }
 
@@ -368,6 +373,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             Event::Health(health) => self.feed(Input::Health(health), out),
         }
+        self.hear_own_messages(out);
     }
 
     /// The protocol, for inspection.
@@ -464,9 +470,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     fn release(&mut self, gated: Gated<P>, out: &mut Vec<Action<P, S>>) {
         match gated {
-            Gated::Send(to, message) if to == self.me => {
-                self.feed(Input::Message { from: self.me, message }, out);
-            }
+            Gated::Send(to, message) if to == self.me => self.own_messages.push_back(message),
             Gated::Send(to, message) => out.push(Action::Send(to, ReplicaMessage::Protocol(message))),
             gated if self.snapshots.is_loading() => self.snapshots.hold(gated),
             Gated::Apply(entry) => self.apply(entry, out),
@@ -475,6 +479,13 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 out.push(Action::Membership(membership));
             }
             Gated::Restore(reference) => self.load(reference, out),
+        }
+    }
+
+    /// Last in a step: what a message to itself leads to must not overtake effects that were emitted before it.
+    fn hear_own_messages(&mut self, out: &mut Vec<Action<P, S>>) {
+        while let Some(message) = self.own_messages.pop_front() {
+            self.feed(Input::Message { from: self.me, message }, out);
         }
     }
 

@@ -1,5 +1,25 @@
-//! The embeddable host.
+//! The embeddable host: a replica in a process of yours, with a log on disk and links to its peers.
+//!
+//! [`start`] opens the data directory, binds the peer port and starts three threads; the [`Handle`] it gives back proposes,
+//! reads and watches. The protocol is a type parameter: no host names one.
+//!
+//! What to read next: [`node`] (the threads), [`host`] (the loop), [`link`] (the wire between peers), [`disk`].
 
+pub mod config;
+pub mod counters;
+pub mod discovery;
+mod disk;
+mod frame;
 pub mod handle;
+mod host;
+mod link;
+pub mod node;
+mod snapshots;
+mod timers;
 
+pub use config::{NodeConfig, OnFatal, StartError};
+pub use counters::Counters;
+pub use discovery::{DiscoveryError, discover};
+pub use frame::Welcome;
 pub use handle::{Applied, Handle, Happening, NodeStatus, Readable, RequestError};
+pub use node::{Node, start};

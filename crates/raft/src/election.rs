@@ -295,11 +295,12 @@ impl Raft {
                 let because = Reason::PollWon(tally.granted());
                 self.campaign(Campaign::for_real(because), out);
             }
-            Verdict::Lost => {
+            // Right after a link-down a refusal is not final: its voter may be about to see the leader die.
+            Verdict::Lost if self.eager_campaigns == 0 => {
                 let because = Reason::PollLost { granted: tally.granted(), refused: tally.refused() };
                 self.give_up(because, out);
             }
-            Verdict::Pending => self.hasten_if_all_answered(out),
+            Verdict::Lost | Verdict::Pending => self.hasten_if_all_answered(out),
         }
     }
 

@@ -1,0 +1,468 @@
+//! The client's verbs: `put`, `get`, `del`, `watch`, `member`, `transfer`, `snapshot save`, `status`.
+
+use crate::output::{Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, shown, table, timeout_of, unavailable};
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use futures::StreamExt;
+use http_body_util::{BodyExt, Empty};
+use hustings_api::Client;
+use hustings_api::client::prefix_end;
+use hustings_api::etcdserverpb::{
+    self as pb, DeleteRangeRequest, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
+    MemberUpdateRequest, MoveLeaderRequest, PutRequest, RangeRequest, SnapshotRequest, StatusRequest, WatchCreateRequest,
+    WatchRequest,
+};
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use std::future::Future;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+use tonic::{Response, Status};
+
+/// The command lines of the client's verbs.
+pub(crate) fn commands() -> Vec<Command> {
+    let key = || Arg::new("key").required(true).help("The key");
+    let range = |command: Command| {
+        command
+            .arg(key())
+            .arg(Arg::new("range-end").help("The end of the range, exclusive"))
+            .arg(Arg::new("prefix").long("prefix").action(ArgAction::SetTrue).help("All keys that begin with KEY"))
+            .arg(Arg::new("from-key").long("from-key").action(ArgAction::SetTrue).help("All keys from KEY on"))
+    };
+    let id = || Arg::new("id").required(true).help("The member's id, in hex, or its name");
+    let peer_urls = || Arg::new("peer-urls").long("peer-urls").required(true).value_delimiter(',').help("Where peers reach it");
+    let path = |help: &'static str| Arg::new("file").required(true).help(help);
+    vec![
+        common(Command::new("status").about("Show every node: role, term, leader, commit")),
+        common(Command::new("put").about("Write a key").arg(key()).arg(Arg::new("value").required(true).help("The value")))
+            .arg(Arg::new("lease").long("lease").default_value("0").help("A lease's id, in hex")),
+        common(range(Command::new("get").about("Read keys")))
+            .arg(Arg::new("rev").long("rev").default_value("0").value_parser(value_parser!(i64)).help("At this revision"))
+            .arg(Arg::new("limit").long("limit").default_value("0").value_parser(value_parser!(i64)).help("At most so many"))
+            .arg(Arg::new("serializable").long("serializable").action(ArgAction::SetTrue).help("From the asked member alone, perhaps stale"))
+            .arg(Arg::new("keys-only").long("keys-only").action(ArgAction::SetTrue).help("Without values"))
+            .arg(Arg::new("count-only").long("count-only").action(ArgAction::SetTrue).help("Only how many")),
+        common(range(Command::new("del").about("Delete keys"))),
+        common(range(Command::new("watch").about("Follow keys until interrupted")))
+            .arg(Arg::new("rev").long("rev").default_value("0").value_parser(value_parser!(i64)).help("From this revision on"))
+            .arg(Arg::new("prev-kv").long("prev-kv").action(ArgAction::SetTrue).help("Show what each change replaced")),
+        Command::new("member")
+            .about("Show or change who belongs to the cluster")
+            .subcommand_required(true)
+            .subcommand(common(Command::new("list").about("Show the members")))
+            .subcommand(
+                common(Command::new("add").about("Add a member: it becomes a voter when it has caught up").arg(Arg::new("name").required(true).help("Its name")))
+                    .arg(peer_urls())
+                    .arg(Arg::new("learner").long("learner").action(ArgAction::SetTrue).help("Leave it a learner until it is promoted")),
+            )
+            .subcommand(common(Command::new("remove").about("Remove a member").arg(id())))
+            .subcommand(common(Command::new("promote").about("Make a learner a voter").arg(id())))
+            .subcommand(common(Command::new("update").about("Change where peers reach a member").arg(id())).arg(peer_urls())),
+        common(Command::new("transfer").about("Hand leadership over").arg(Arg::new("to").required(true).help("The member's id, in hex, or its name"))),
+        Command::new("snapshot")
+            .about("Save, check or restore a snapshot")
+            .subcommand_required(true)
+            .subcommand(common(Command::new("save").about("Save the state of the asked member").arg(path("Where to")))),
+    ]
+}
+
+/// Runs a verb.
+pub(crate) async fn run(name: &str, matches: &ArgMatches) -> Result<()> {
+    match name {
+        "status" => status(matches).await,
+        "put" => put(matches).await,
+        "get" => get(matches).await,
+        "del" => del(matches).await,
+        "watch" => watch(matches).await,
+        "member" => member(matches).await,
+        "transfer" => transfer(matches).await,
+        "snapshot" => snapshot(matches).await,
+        _ => unreachable!("clap knows no other"),
+    }
+}
+
+/// The answer, within the time allowed.
+async fn within<T>(matches: &ArgMatches, asking: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
+    match tokio::time::timeout(timeout_of(matches), asking).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Err(status)) => Err(from_status(&status)),
+        Err(_) => Err(unavailable(format!("no answer within {:?}", timeout_of(matches)))),
+    }
+}
+
+async fn connect(matches: &ArgMatches) -> Result<Client> {
+    Client::connect(&endpoints_of(matches)).await.map_err(|error| unavailable(error.to_string()))
+}
+
+fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
+    matches.get_one::<String>(name).map_or("", String::as_str)
+}
+
+fn range_of(matches: &ArgMatches) -> (Bytes, Bytes) {
+    let key = Bytes::copy_from_slice(text(matches, "key").as_bytes());
+    let end = Bytes::copy_from_slice(text(matches, "range-end").as_bytes());
+    if matches.get_flag("prefix") {
+        let key = if key.is_empty() { Bytes::from_static(&[0]) } else { key.clone() };
+        let end = prefix_end(text(matches, "key").as_bytes());
+        return (key, end);
+    }
+    if matches.get_flag("from-key") {
+        return (if key.is_empty() { Bytes::from_static(&[0]) } else { key }, Bytes::from_static(&[0]));
+    }
+    (key, end)
+}
+
+// --- Keys. -------------------------------------------------------------------------------------------------------
+
+async fn put(matches: &ArgMatches) -> Result<()> {
+    let lease = text(matches, "lease").trim_start_matches("0x");
+    let lease = i64::from_str_radix(lease, 16).with_context(|| format!("{lease:?} is not a lease's id in hex"))?;
+    let request = PutRequest {
+        key: Bytes::copy_from_slice(text(matches, "key").as_bytes()),
+        value: Bytes::copy_from_slice(text(matches, "value").as_bytes()),
+        lease,
+        ..PutRequest::default()
+    };
+    let answer = within(matches, connect(matches).await?.kv().put(request)).await?;
+    let revision = answer.header.unwrap_or_default().revision;
+    match format_of(matches) {
+        Format::Json => println!("{}", json!({ "apiVersion": "v1", "revision": revision })),
+        Format::Table => println!("OK"),
+    }
+    Ok(())
+}
+
+fn key_value(kv: &hustings_api::mvccpb::KeyValue) -> Value {
+    json!({
+        "key": json_bytes(&kv.key),
+        "value": json_bytes(&kv.value),
+        "create_revision": kv.create_revision,
+        "mod_revision": kv.mod_revision,
+        "version": kv.version,
+        "lease": kv.lease,
+    })
+}
+
+async fn get(matches: &ArgMatches) -> Result<()> {
+    let (key, range_end) = range_of(matches);
+    let is_single = range_end.is_empty();
+    let request = RangeRequest {
+        key,
+        range_end,
+        revision: *matches.get_one::<i64>("rev").expect("it has a default"),
+        limit: *matches.get_one::<i64>("limit").expect("it has a default"),
+        serializable: matches.get_flag("serializable"),
+        keys_only: matches.get_flag("keys-only"),
+        count_only: matches.get_flag("count-only"),
+        ..RangeRequest::default()
+    };
+    let answer = within(matches, connect(matches).await?.kv().range(request)).await?;
+    if format_of(matches) == Format::Json {
+        let revision = answer.header.unwrap_or_default().revision;
+        let kvs: Vec<Value> = answer.kvs.iter().map(key_value).collect();
+        println!("{}", json!({ "apiVersion": "v1", "revision": revision, "count": answer.count, "more": answer.more, "kvs": kvs }));
+    } else if matches.get_flag("count-only") {
+        println!("{}", answer.count);
+    } else {
+        for kv in &answer.kvs {
+            if !is_single || matches.get_flag("keys-only") {
+                println!("{}", shown(&kv.key));
+            }
+            if !matches.get_flag("keys-only") {
+                println!("{}", shown(&kv.value));
+            }
+        }
+    }
+    if is_single && answer.count == 0 {
+        return Err(not_found(format!("there is no key {:?}", text(matches, "key"))));
+    }
+    Ok(())
+}
+
+async fn del(matches: &ArgMatches) -> Result<()> {
+    let (key, range_end) = range_of(matches);
+    let request = DeleteRangeRequest { key, range_end, ..DeleteRangeRequest::default() };
+    let answer = within(matches, connect(matches).await?.kv().delete_range(request)).await?;
+    match format_of(matches) {
+        Format::Json => {
+            let revision = answer.header.unwrap_or_default().revision;
+            println!("{}", json!({ "apiVersion": "v1", "revision": revision, "deleted": answer.deleted }));
+        }
+        Format::Table => println!("{}", answer.deleted),
+    }
+    Ok(())
+}
+
+/// Follows from where it stopped when a member is lost: no event twice, none left out.
+async fn watch(matches: &ArgMatches) -> Result<()> {
+    let (key, range_end) = range_of(matches);
+    let mut start_revision = *matches.get_one::<i64>("rev").expect("it has a default");
+    let mut client = connect(matches).await?;
+    loop {
+        let create = WatchCreateRequest {
+            key: key.clone(),
+            range_end: range_end.clone(),
+            start_revision,
+            prev_kv: matches.get_flag("prev-kv"),
+            ..WatchCreateRequest::default()
+        };
+        let request = WatchRequest { request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)) };
+        // The sender stays: a stream whose asking side is closed ends.
+        let requests = futures::stream::once(async { request }).chain(futures::stream::pending());
+        match client.watch().watch(requests).await {
+            Ok(answers) => {
+                let mut answers = answers.into_inner();
+                while let Some(Ok(answer)) = answers.next().await {
+                    if answer.canceled {
+                        bail!("the watch was cancelled: {} (compacted through {})", answer.cancel_reason, answer.compact_revision);
+                    }
+                    if start_revision == 0 {
+                        start_revision = answer.header.as_ref().map_or(0, |header| header.revision + 1);
+                    }
+                    for event in &answer.events {
+                        show_event(event, format_of(matches))?;
+                        start_revision = event.kv.as_ref().map_or(start_revision, |kv| kv.mod_revision + 1);
+                    }
+                }
+            }
+            Err(status) if status.code() != tonic::Code::Unavailable => return Err(from_status(&status)),
+            Err(_) => {}
+        }
+        eprintln!("hustings: the connection to {} was lost; going on elsewhere", client.endpoint());
+        tokio::time::timeout(Duration::from_secs(30), async {
+            while client.move_on().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        })
+        .await
+        .map_err(|_| unavailable("no member answers"))?;
+    }
+}
+
+fn show_event(event: &hustings_api::mvccpb::Event, format: Format) -> Result<()> {
+    let kind = if event.r#type == 0 { "PUT" } else { "DELETE" };
+    let kv = event.kv.clone().unwrap_or_default();
+    let mut out = std::io::stdout().lock();
+    match format {
+        Format::Json => {
+            let prev = event.prev_kv.as_ref().map(key_value);
+            writeln!(out, "{}", json!({ "apiVersion": "v1", "type": kind, "kv": key_value(&kv), "prev_kv": prev }))?;
+        }
+        Format::Table => {
+            writeln!(out, "{kind}")?;
+            if let Some(prev) = &event.prev_kv {
+                writeln!(out, "{}\n{}", shown(&prev.key), shown(&prev.value))?;
+            }
+            writeln!(out, "{}\n{}", shown(&kv.key), shown(&kv.value))?;
+        }
+    }
+    out.flush()?;
+    Ok(())
+}
+
+// --- Members. ----------------------------------------------------------------------------------------------------
+
+async fn members(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member>> {
+    Ok(within(matches, client.cluster().member_list(MemberListRequest { linearizable: true })).await?.members)
+}
+
+/// A member by id in hex or by name.
+async fn find_member(matches: &ArgMatches, client: &Client, wanted: &str) -> Result<u64> {
+    let members = members(matches, client).await?;
+    let number = u64::from_str_radix(wanted.trim_start_matches("0x"), 16).ok();
+    let found = members.iter().find(|member| member.name == wanted).or_else(|| members.iter().find(|member| Some(member.id) == number));
+    found.map(|member| member.id).ok_or_else(|| {
+        let known: Vec<String> = members.iter().map(|member| format!("{} ({:x})", member.name, member.id)).collect();
+        not_found(format!("there is no member {wanted:?}; members are: {}", known.join(", ")))
+    })
+}
+
+fn show_members(members: &[pb::Member], format: Format) {
+    if format == Format::Json {
+        let member = |member: &pb::Member| {
+            json!({
+                "id": format!("{:x}", member.id),
+                "name": member.name,
+                "peer_urls": member.peer_urls,
+                "client_urls": member.client_urls,
+                "is_learner": member.is_learner,
+            })
+        };
+        return println!("{}", Value::Array(members.iter().map(member).collect()));
+    }
+    let row = |member: &pb::Member| {
+        vec![
+            format!("{:x}", member.id),
+            if member.name.is_empty() { "(not started)".into() } else { member.name.clone() },
+            if member.is_learner { "learner".into() } else { "voter".into() },
+            member.peer_urls.join(","),
+            member.client_urls.join(","),
+        ]
+    };
+    println!("{}", table(&["id", "name", "kind", "peer urls", "client urls"], members.iter().map(row).collect()));
+}
+
+async fn member(matches: &ArgMatches) -> Result<()> {
+    let (verb, matches) = matches.subcommand().expect("clap requires one");
+    let client = connect(matches).await?;
+    let urls = || matches.get_many::<String>("peer-urls").map(|urls| urls.cloned().collect()).unwrap_or_default();
+    let members = match verb {
+        "list" => members(matches, &client).await?,
+        "add" => {
+            let request = MemberAddRequest { peer_urls: urls(), is_learner: matches.get_flag("learner") };
+            let answer = within(matches, client.cluster().member_add(request)).await?;
+            let added = answer.member.unwrap_or_default();
+            let name = text(matches, "name");
+            let mut cluster: Vec<String> = Vec::new();
+            for member in answer.members.iter().filter(|member| member.id != added.id) {
+                cluster.extend(member.peer_urls.iter().map(|url| format!("{}={url}", member.name)));
+            }
+            cluster.extend(added.peer_urls.iter().map(|url| format!("{name}={url}")));
+            eprintln!(
+                "added {:x}; start it with:\n  hustings serve --name {name} --initial-cluster-state existing --initial-cluster {} --listen-peer-urls {}",
+                added.id,
+                cluster.join(","),
+                added.peer_urls.join(",")
+            );
+            answer.members
+        }
+        "remove" => {
+            let id = find_member(matches, &client, text(matches, "id")).await?;
+            within(matches, client.cluster().member_remove(MemberRemoveRequest { id })).await?.members
+        }
+        "promote" => {
+            let id = find_member(matches, &client, text(matches, "id")).await?;
+            within(matches, client.cluster().member_promote(MemberPromoteRequest { id })).await?.members
+        }
+        _ => {
+            let id = find_member(matches, &client, text(matches, "id")).await?;
+            within(matches, client.cluster().member_update(MemberUpdateRequest { id, peer_urls: urls() })).await?.members
+        }
+    };
+    show_members(&members, format_of(matches));
+    Ok(())
+}
+
+async fn transfer(matches: &ArgMatches) -> Result<()> {
+    let any = connect(matches).await?;
+    let target = find_member(matches, &any, text(matches, "to")).await?;
+    let leader = within(matches, any.maintenance().status(StatusRequest {})).await?.leader;
+    // Only the leader can hand over: ask it, wherever it listens.
+    let urls = members(matches, &any).await?.into_iter().find(|member| member.id == leader).map(|member| member.client_urls);
+    let urls = urls.filter(|urls| !urls.is_empty()).ok_or_else(|| unavailable("there is no leader to hand over"))?;
+    let client = Client::connect(&urls).await.map_err(|error| unavailable(error.to_string()))?;
+    within(matches, client.maintenance().move_leader(MoveLeaderRequest { target_id: target })).await?;
+    match format_of(matches) {
+        Format::Json => println!("{}", json!({ "apiVersion": "v1", "from": format!("{leader:x}"), "to": format!("{target:x}") })),
+        Format::Table => println!("leadership went from {leader:x} to {target:x}"),
+    }
+    Ok(())
+}
+
+// --- Snapshots. --------------------------------------------------------------------------------------------------
+
+async fn snapshot(matches: &ArgMatches) -> Result<()> {
+    let (verb, matches) = matches.subcommand().expect("clap requires one");
+    match verb {
+        _ => {
+            debug_assert_eq!(verb, "save");
+            save(matches).await
+        }
+    }
+}
+
+async fn save(matches: &ArgMatches) -> Result<()> {
+    let path = Path::new(text(matches, "file"));
+    let temporary = path.with_extension("part");
+    let mut file = std::fs::File::create(&temporary).with_context(|| format!("cannot write {}", temporary.display()))?;
+    let client = connect(matches).await?;
+    let mut stream = within(matches, client.maintenance().snapshot(SnapshotRequest {})).await?;
+    let (mut hash, mut tail, mut bytes) = (Sha256::new(), Vec::new(), 0usize);
+    while let Some(piece) = stream.next().await {
+        let piece = piece.map_err(|status| from_status(&status))?.blob;
+        file.write_all(&piece)?;
+        bytes += piece.len();
+        // All but the last 32 bytes are hashed; those are the digest.
+        tail.extend_from_slice(&piece);
+        let body = tail.len().saturating_sub(32);
+        hash.update(&tail[..body]);
+        tail.drain(..body);
+    }
+    if hash.finalize().as_slice() != tail {
+        bail!("the snapshot did not arrive whole: its SHA-256 does not match; save it again");
+    }
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    println!("saved {bytes} bytes to {}", path.display());
+    Ok(())
+}
+
+// --- Status. -----------------------------------------------------------------------------------------------------
+
+/// One row per member: those named, or all that the first of them knows.
+async fn status(matches: &ArgMatches) -> Result<()> {
+    let mut endpoints = endpoints_of(matches);
+    if endpoints.len() == 1
+        && let Ok(client) = connect(matches).await
+        && let Ok(members) = members_locally(matches, &client).await
+    {
+        let known: Vec<String> = members.iter().filter_map(|member| member.client_urls.first().cloned()).collect();
+        if known.len() > 1 {
+            endpoints = known;
+        }
+    }
+    let asking = endpoints.iter().map(|endpoint| node_status(endpoint, timeout_of(matches)));
+    let rows: Vec<Value> = futures::future::join_all(asking).await;
+    let has_leader = rows.iter().any(|row| row["role"] == "leader");
+    if format_of(matches) == Format::Json {
+        println!("{}", Value::Array(rows));
+    } else {
+        let columns = ["name", "endpoint", "pid", "role", "term", "leader", "commit", "applied", "protocol", "healthy"];
+        let cell = |row: &Value, column: &str| match &row[column] {
+            Value::String(text) => text.clone(),
+            Value::Null => "-".into(),
+            other => other.to_string(),
+        };
+        println!("{}", table(&columns, rows.iter().map(|row| columns.map(|column| cell(row, column)).to_vec()).collect()));
+    }
+    if has_leader { Ok(()) } else { Err(unavailable("there is no leader")) }
+}
+
+async fn members_locally(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member>> {
+    Ok(within(matches, client.cluster().member_list(MemberListRequest { linearizable: false })).await?.members)
+}
+
+async fn node_status(endpoint: &str, timeout: Duration) -> Value {
+    let url = if endpoint.contains("://") { endpoint.to_string() } else { format!("http://{endpoint}") };
+    let empty = || {
+        json!({
+            "name": null, "endpoint": url, "pid": null, "role": "unreachable", "term": null, "leader": null,
+            "commit": null, "applied": null, "protocol": null, "healthy": false,
+        })
+    };
+    let answer = tokio::time::timeout(timeout, http_get(&format!("{}/v1/status", url.trim_end_matches('/')))).await;
+    match answer {
+        Ok(Ok(bytes)) => match serde_json::from_slice::<Value>(&bytes) {
+            Ok(mut status) if status.is_object() => {
+                status["endpoint"] = Value::String(url);
+                status
+            }
+            _ => empty(),
+        },
+        _ => empty(),
+    }
+}
+
+/// Fetches a small document.
+pub(crate) async fn http_get(url: &str) -> Result<Bytes> {
+    let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(HttpConnector::new());
+    let answer = client.get(url.parse()?).await?;
+    if !answer.status().is_success() {
+        bail!("{url} answers {}", answer.status());
+    }
+    Ok(answer.into_body().collect().await?.to_bytes())
+}

@@ -1,0 +1,58 @@
+//! The `hustings` binary: one node, a local cluster, and the client's side of both.
+//!
+//! What to read next: [`settings`] (flags, environment, file, defaults), [`serve`] (one node), [`up`] (a local cluster),
+//! [`protocols`] (the one place that names a protocol).
+
+mod bench;
+mod client;
+mod output;
+mod protocols;
+mod serve;
+mod settings;
+mod up;
+
+use clap::Command;
+use std::process::ExitCode;
+
+fn command() -> Command {
+    Command::new("hustings")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Leader election and state-machine replication")
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommand(up::command())
+        .subcommand(serve::command())
+        .subcommand(settings::config_command())
+        .subcommands(client::commands())
+        .subcommand(bench::command())
+}
+
+fn main() -> ExitCode {
+    // A panic in any thread ends the process: a half-alive node is worse than a dead one (house §7.9).
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        std::process::abort();
+    }));
+    let matches = command().get_matches();
+    let result = match matches.subcommand() {
+        Some(("up", matches)) => up::run(matches),
+        Some(("serve", matches)) => serve::run(matches),
+        Some(("config", matches)) => settings::run_config(matches),
+        Some(("bench", matches)) => on_client_runtime(bench::run(matches)),
+        Some((verb, matches)) => on_client_runtime(client::run(verb, matches)),
+        None => unreachable!("clap requires a subcommand"),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hustings: {error:#}");
+            // 0 ok, 1 failure, 2 usage (clap's own), 3 not found, 4 no quorum or timeout, 5 not allowed.
+            ExitCode::from(error.downcast_ref::<output::Exit>().map_or(1, |exit| exit.code))
+        }
+    }
+}
+
+fn on_client_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+}

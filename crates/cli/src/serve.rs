@@ -1,0 +1,190 @@
+//! `hustings serve`: one node and its clients.
+
+use crate::protocols;
+use crate::settings::{Plan, Settings, with_settings};
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use hustings_core::replica::Policy;
+use hustings_core::{Admin, ClusterId, Membership, NodeId};
+use hustings_kv::KvStore;
+use hustings_node::{Handle, NodeConfig};
+use hustings_server::{Server, ServerOptions};
+use sha2::{Digest, Sha256};
+use std::io::{IsTerminal, Read};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The command line of `serve`.
+pub(crate) fn command() -> Command {
+    let command = Command::new("serve").about("Run one node (takes etcd's flag names)");
+    with_settings(command).arg(
+        Arg::new("exit-with-parent").long("exit-with-parent").action(ArgAction::SetTrue).hide(true),
+    )
+}
+
+/// Runs a node until it is told to stop.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    let settings = Settings::resolve(matches, |name| std::env::var(name).ok())?;
+    start_logging(settings.text("log-level"), settings.text("log-format"))?;
+    let plan = settings.to_plan()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("hustings-client").build();
+    let runtime = runtime.context("cannot start the client runtime")?;
+    runtime.block_on(serve(plan, matches.get_flag("exit-with-parent")))
+}
+
+async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
+    let mut listeners = Vec::new();
+    for address in &plan.client_listen {
+        let listener = tokio::net::TcpListener::bind(address).await;
+        listeners.push(listener.with_context(|| {
+            format!("cannot listen for clients on {address}: is another process there? choose others with --listen-client-urls")
+        })?);
+    }
+    let config = node_config(&plan).await?;
+    let protocol = plan.protocol.clone();
+    let node = tokio::task::spawn_blocking(move || protocols::start(&protocol, config)).await??;
+    let handle = node.handle.clone();
+    tracing::info!(
+        node = %node.me,
+        cluster = %handle.status().cluster_id,
+        protocol = plan.protocol,
+        data_dir = %plan.data_dir.display(),
+        peers = ?node.peer_addresses,
+        clients = ?plan.client_listen,
+        "serving"
+    );
+    if node.torn_bytes > 0 {
+        tracing::warn!(bytes = node.torn_bytes, "dropped an unfinished record at the end of the log");
+    }
+    let options = ServerOptions {
+        quota_backend_bytes: plan.quota_bytes,
+        max_request_bytes: plan.request_bytes_max,
+        timing: plan.timing,
+        ..ServerOptions::default()
+    };
+    let server = Server::new(handle.clone(), options);
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let serving = tokio::spawn(server.serve(listeners, async {
+        // An error means that this function has ended, and the server with it.
+        let _ = stopped.await;
+    }));
+    wait_for_stop(exits_with_parent).await?;
+    // A second signal ends the process at once.
+    tokio::spawn(async {
+        if wait_for_stop(false).await.is_ok() {
+            std::process::exit(1);
+        }
+    });
+    shut_down(handle, stop, serving, plan.grace).await;
+    Ok(())
+}
+
+/// First leadership, then clients, then the disk.
+async fn shut_down(
+    handle: Handle<KvStore>,
+    stop: tokio::sync::oneshot::Sender<()>,
+    serving: tokio::task::JoinHandle<()>,
+    grace: std::time::Duration,
+) {
+    tracing::info!("stopping: handing leadership over");
+    let graceful = async {
+        if let Err(error) = handle.admin(Admin::Resign).await {
+            tracing::info!("leadership was not handed over: {error}");
+        }
+        let _ = stop.send(());
+        if let Err(error) = serving.await {
+            tracing::warn!("the client server ended: {error}");
+        }
+    };
+    if tokio::time::timeout(grace, graceful).await.is_err() {
+        tracing::warn!("still busy after {grace:?}: stopping anyway");
+    }
+    handle.stop().await;
+}
+
+async fn wait_for_stop(with_parent: bool) -> Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    let orphaned = async {
+        if with_parent {
+            let reading = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+            // Whether it ended or broke: the parent is gone.
+            let _ = reading.await;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+        () = orphaned => {}
+    }
+    Ok(())
+}
+
+/// Who this node is: its data directory knows, else the founding members, else those it joins.
+async fn node_config(plan: &Plan) -> Result<NodeConfig> {
+    let known = hustings_wal::peek(&plan.data_dir)?;
+    let mut config = if let Some(known) = known {
+        let (cluster_id, me) = (known.identity.cluster_id, known.identity.node);
+        let hints = known.founding.clone();
+        NodeConfig::joining(cluster_id, me, plan.member.clone(), known.founding, hints, &plan.data_dir)
+    } else if plan.is_joining {
+        let urls: Vec<String> = plan.founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
+        let welcome = hustings_node::discover(&urls, &plan.member, &plan.protocol)
+            .await
+            .context("cannot join: add this member first, and name the others in --initial-cluster")?;
+        tracing::info!(node = %welcome.you, cluster = %welcome.cluster_id, "joining");
+        let (founding, hints) = (welcome.founding, welcome.membership);
+        NodeConfig::joining(welcome.cluster_id, welcome.you, plan.member.clone(), founding, hints, &plan.data_dir)
+    } else {
+        let founding = Membership::founded_by(plan.founders.iter().cloned());
+        let me = founding.members.iter().find(|(_, member)| member.name == plan.member.name).map(|(id, _)| *id);
+        let me: NodeId = me.expect("the settings were checked: this member is a founder");
+        let cluster_id = cluster_id(&plan.token, &founding);
+        NodeConfig { member: plan.member.clone(), ..NodeConfig::new(cluster_id, me, founding, &plan.data_dir) }
+    };
+    config.peer_listen = plan.peer_listen.clone();
+    config.timing = plan.timing;
+    config.priority = plan.priority;
+    config.policy = Policy { entries_max: plan.snapshot_count, ..Policy::default() };
+    config.frame_bytes_max = config.frame_bytes_max.max(plan.request_bytes_max * 4);
+    config.on_fatal = std::sync::Arc::new(|why| {
+        tracing::error!("fatal: {why}");
+        eprintln!("hustings: fatal: {why}");
+        std::process::exit(1);
+    });
+    Ok(config)
+}
+
+/// Equal for all founders, whatever spelling of the addresses each was given.
+fn cluster_id(token: &str, founding: &Membership) -> ClusterId {
+    let mut hash = Sha256::new();
+    hash.update(token.as_bytes());
+    for member in founding.members.values() {
+        hash.update([0]);
+        hash.update(member.name.as_bytes());
+    }
+    let digest = hash.finalize();
+    let mut first = [0; 8];
+    first.copy_from_slice(&digest[..8]);
+    // Never zero, which means "unknown" on the wire, and positive for clients that read it as signed.
+    ClusterId(u64::from_be_bytes(first) >> 1 | 1)
+}
+
+fn start_logging(level: &str, format: &str) -> Result<()> {
+    let filter = tracing_subscriber::EnvFilter::try_new(level)
+        .with_context(|| format!("log-level = {level:?}: give error, warn, info, debug or trace"))?;
+    let is_human = match format {
+        "human" => true,
+        "json" => false,
+        "auto" => std::io::stderr().is_terminal(),
+        _ => anyhow::bail!("log-format = {format:?}: give human, json or auto"),
+    };
+    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    if is_human {
+        logging.init();
+    } else {
+        logging.json().flatten_event(true).init();
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! `hustings up`: a local cluster of real processes, with nothing to configure.
+
+use anyhow::{Context, Result, bail};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Child;
+use tokio::sync::mpsc;
+
+/// The pause before a node that died is started again.
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+
+/// The command line of `up`.
+pub(crate) fn command() -> Command {
+    Command::new("up")
+        .about("Run a local cluster of real processes")
+        .arg(Arg::new("nodes").long("nodes").default_value("3").value_parser(value_parser!(u16).range(1..=15)).help("How many nodes"))
+        .arg(Arg::new("data-dir").long("data-dir").default_value("hustings-data").help("Where their data lives; started again on the same directory the cluster resumes"))
+        .arg(Arg::new("base-port").long("base-port").default_value("2379").value_parser(value_parser!(u16)).help("The first client port; node i takes base + 2(i-1) for clients and the next for peers"))
+        .arg(Arg::new("protocol").long("protocol").default_value("raft").help("Election and replication protocol"))
+        .arg(Arg::new("no-restart").long("no-restart").action(ArgAction::SetTrue).help("Leave a node that died dead"))
+}
+
+/// One node of the local cluster.
+#[derive(Clone)]
+struct Seat {
+    name: String,
+    client: String,
+    peer: String,
+    data_dir: PathBuf,
+}
+
+/// What happened to a node.
+enum News {
+    Line(String, String),
+    Exited(usize, String),
+}
+
+/// Runs the cluster until Ctrl-C.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    let count = *matches.get_one::<u16>("nodes").expect("it has a default");
+    let base = *matches.get_one::<u16>("base-port").expect("it has a default");
+    let dir = PathBuf::from(matches.get_one::<String>("data-dir").expect("it has a default"));
+    let protocol = matches.get_one::<String>("protocol").expect("it has a default").clone();
+    crate::protocols::check(&protocol)?;
+    if u32::from(base) + 2 * u32::from(count) > 65_536 {
+        bail!("--base-port {base} leaves no room for {count} nodes: choose a smaller one");
+    }
+    let seats: Vec<Seat> = (1..=count).map(|number| seat(number, count, base, &dir)).collect();
+    check_count(&dir, &seats)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(run_seats(&seats, &protocol, !matches.get_flag("no-restart")))
+}
+
+fn seat(number: u16, count: u16, base: u16, dir: &Path) -> Seat {
+    let client = base + 2 * (number - 1);
+    // Zero-padded from ten nodes on: ids are given in the order of names.
+    let name = if count < 10 { format!("n{number}") } else { format!("n{number:02}") };
+    Seat {
+        client: format!("http://127.0.0.1:{client}"),
+        peer: format!("http://127.0.0.1:{}", client + 1),
+        data_dir: dir.join(&name),
+        name,
+    }
+}
+
+/// A cluster is resumed with the number of nodes that it was founded with.
+fn check_count(dir: &Path, seats: &[Seat]) -> Result<()> {
+    let is_node = |name: &str| name.strip_prefix('n').is_some_and(|number| number.parse::<u16>().is_ok());
+    let found = std::fs::read_dir(dir).map_or(0, |entries| {
+        entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count()
+    });
+    if found != 0 && found != seats.len() {
+        bail!("{} holds a cluster of another size: give its --nodes, or another --data-dir", dir.display());
+    }
+    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))
+}
+
+async fn run_seats(seats: &[Seat], protocol: &str, restarts: bool) -> Result<()> {
+    for seat in seats {
+        for url in [&seat.client, &seat.peer] {
+            let address = url.trim_start_matches("http://");
+            std::net::TcpListener::bind(address)
+                .with_context(|| format!("port of {address} is in use: choose another --base-port, or stop what runs there"))?;
+        }
+    }
+    let (news, mut queue) = mpsc::channel(1_024);
+    let mut pids = Vec::new();
+    for (position, seat) in seats.iter().enumerate() {
+        pids.push(spawn(seats, position, protocol, news.clone()).with_context(|| format!("cannot start {}", seat.name))?);
+    }
+    println!("cluster of {} ({protocol}), data in {}", seats.len(), seats[0].data_dir.parent().unwrap_or(Path::new(".")).display());
+    for (seat, pid) in seats.iter().zip(&pids) {
+        println!("  {}  {}  pid {pid}", seat.name, seat.client);
+    }
+    let endpoints: Vec<&str> = seats.iter().map(|seat| seat.client.as_str()).collect();
+    println!("try   etcdctl --endpoints {} put greeting hello", endpoints.join(","));
+    println!("stop  Ctrl-C\n");
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    loop {
+        tokio::select! {
+            _ = tokio::signal::ctrl_c() => break,
+            _ = terminate.recv() => break,
+            Some(happened) = queue.recv() => match happened {
+                News::Line(name, line) => show(&name, &line),
+                News::Exited(position, how) => {
+                    println!("{}  {} ended: {how}", clock(), seats[position].name);
+                    pids[position] = 0;
+                    if restarts {
+                        tokio::time::sleep(RESTART_AFTER).await;
+                        pids[position] = spawn(seats, position, protocol, news.clone())?;
+                        println!("{}  {} started again, pid {}", clock(), seats[position].name, pids[position]);
+                    }
+                }
+            },
+        }
+    }
+    println!("\nstopping");
+    for pid in pids.into_iter().filter(|pid| *pid != 0) {
+        if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
+            // One that has ended meanwhile needs no signal.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+    drop(news);
+    while queue.recv().await.is_some() {}
+    Ok(())
+}
+
+/// Starts a node; its lines and its end arrive as news.
+fn spawn(seats: &[Seat], position: usize, protocol: &str, news: mpsc::Sender<News>) -> Result<u32> {
+    let seat = &seats[position];
+    let cluster: Vec<String> = seats.iter().map(|seat| format!("{}={}", seat.name, seat.peer)).collect();
+    let mut command = tokio::process::Command::new(std::env::current_exe()?);
+    command
+        .args(["serve", "--exit-with-parent", "--log-format", "json"])
+        .args(["--name", &seat.name, "--protocol", protocol])
+        .arg("--data-dir")
+        .arg(&seat.data_dir)
+        .args(["--listen-client-urls", &seat.client, "--advertise-client-urls", &seat.client])
+        .args(["--listen-peer-urls", &seat.peer, "--initial-advertise-peer-urls", &seat.peer])
+        .args(["--initial-cluster", &cluster.join(",")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        // Ctrl-C is for this process alone; it stops the nodes in good order.
+        .process_group(0);
+    let mut child: Child = command.spawn()?;
+    let pid = child.id().context("the node ended at once")?;
+    let name = seat.name.clone();
+    tokio::spawn(async move {
+        // Held open: a node whose parent is gone ends too.
+        let _stdin = child.stdin.take();
+        if let Some(stderr) = child.stderr.take() {
+            let mut lines = BufReader::new(stderr).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let _ = news.send(News::Line(name.clone(), line)).await;
+            }
+        }
+        let how = match child.wait().await {
+            Ok(status) => status.to_string(),
+            Err(error) => error.to_string(),
+        };
+        let _ = news.send(News::Exited(position, how)).await;
+    });
+    Ok(pid)
+}
+
+/// Shows what a person wants to see: transitions, warnings and errors.
+fn show(name: &str, line: &str) {
+    let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else {
+        return println!("{}  {name}: {line}", clock());
+    };
+    let message = event["message"].as_str().unwrap_or_default();
+    match event["level"].as_str() {
+        Some("INFO") if message.contains("because") => println!("{}  {message}", clock()),
+        Some("WARN" | "ERROR") => println!("{}  {name}: {message}", clock()),
+        _ => {}
+    }
+}
+
+/// The time of day, in UTC, to the millisecond.
+fn clock() -> String {
+    let now = humantime::format_rfc3339_millis(std::time::SystemTime::now()).to_string();
+    now.split('T').nth(1).unwrap_or(&now).trim_end_matches('Z').to_string()
+}

@@ -1,0 +1,57 @@
+//! How a node that was added to a running cluster learns who it is: [`discover`].
+
+use crate::frame::{Greeting, Hello, LinkError, Welcome};
+use crate::link::address_of;
+use bytes::BytesMut;
+use hustings_core::{ClusterId, Member, NodeId};
+use std::time::Duration;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// One member has this long to answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Why nobody told this node who it is.
+#[derive(Debug, thiserror::Error)]
+#[error("no member of the cluster could say who this node is:{}", .tried.iter().map(|(url, why)| format!("\n  {url}: {why}")).collect::<String>())]
+pub struct DiscoveryError {
+    /// Each peer URL and its answer.
+    pub tried: Vec<(String, String)>,
+}
+
+/// Asks the members at `peer_urls`, one after the other, which member has the peer URLs of `member`.
+///
+/// # Errors
+/// When nobody answers, or nobody knows those URLs: the member must be added first.
+pub async fn discover(peer_urls: &[String], member: &Member, protocol: &str) -> Result<Welcome, DiscoveryError> {
+    let mut tried = Vec::new();
+    for url in peer_urls.iter().filter(|url| !member.peer_urls.contains(url)) {
+        match timeout(TIMEOUT, ask(address_of(url), member, protocol)).await {
+            Ok(Ok(welcome)) => return Ok(welcome),
+            Ok(Err(error)) => tried.push((url.clone(), error.to_string())),
+            Err(_) => tried.push((url.clone(), "no answer".into())),
+        }
+    }
+    Err(DiscoveryError { tried })
+}
+
+async fn ask(address: &str, member: &Member, protocol: &str) -> Result<Welcome, LinkError> {
+    let mut stream = TcpStream::connect(address).await?;
+    let hello = Hello {
+        cluster_id: ClusterId(0),
+        from: NodeId(0),
+        to: NodeId(0),
+        protocol: protocol.into(),
+        boots: 0,
+        member: member.clone(),
+    };
+    let mut out = BytesMut::new();
+    Greeting::Hello(hello).put(&mut out);
+    stream.write_all(&out).await?;
+    match Greeting::read(&mut stream, &mut BytesMut::new()).await? {
+        Greeting::Welcome(welcome) => Ok(welcome),
+        Greeting::Refusal(why) => Err(LinkError::Refused(why)),
+        Greeting::Hello(_) => Err(LinkError::Stranger("it answered a question with a greeting".into())),
+    }
+}

@@ -1,0 +1,128 @@
+//! The disk thread: group commit. Whatever arrives while one sync runs is written by the next.
+//!
+//! The loop never waits for it: it hands records over and hears which are durable. Any error is fatal to the node: a sync is
+//! never tried again, since what it did not write may be gone from the kernel's cache (house §7.3).
+
+use crate::counters::Counters;
+use crate::timers::boot_micros;
+use hustings_core::Record;
+use hustings_core::replica::RecordNumber;
+use hustings_wal::{Wal, WalError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// How often an idle disk is asked whether it still answers.
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+
+/// Records in the order of their emission.
+pub(crate) type Batch = Vec<(RecordNumber, Record)>;
+
+/// What the disk thread says.
+#[derive(Debug)]
+pub(crate) enum DiskNews {
+    /// All records up to this number are durable.
+    Durable(RecordNumber),
+    /// The disk failed; nothing after the last durable record is.
+    Failed(WalError),
+}
+
+/// Since when the disk has been busy with one operation, in microseconds of the boot clock; 0 when it is idle.
+#[derive(Clone, Default)]
+pub(crate) struct BusySince(Arc<AtomicU64>);
+
+impl BusySince {
+    fn start(&self) {
+        self.0.store(boot_micros(), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// How long the present operation has taken.
+    pub(crate) fn busy_for(&self) -> Duration {
+        match self.0.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            since => Duration::from_micros(boot_micros().saturating_sub(since)),
+        }
+    }
+}
+
+/// The loop's end of the disk thread.
+pub(crate) struct DiskThread {
+    batches: Sender<Batch>,
+    pub(crate) busy: BusySince,
+}
+
+impl DiskThread {
+    pub(crate) fn spawn(
+        wal: Wal,
+        news: UnboundedSender<DiskNews>,
+        counters: Arc<Counters>,
+    ) -> std::io::Result<(DiskThread, std::thread::JoinHandle<()>)> {
+        let (batches, arrivals) = std::sync::mpsc::channel();
+        let busy = BusySince::default();
+        let own_busy = busy.clone();
+        let thread = std::thread::Builder::new().name("hustings-disk".into()).spawn(move || {
+            if let Err(error) = run(wal, &arrivals, &news, &own_busy, &counters) {
+                // The loop is gone when nobody hears this, and then it no longer matters.
+                let _ = news.send(DiskNews::Failed(error));
+            }
+        })?;
+        Ok((DiskThread { batches, busy }, thread))
+    }
+
+    /// Hands records over; when the thread is gone the loop hears of it by [`DiskNews::Failed`].
+    pub(crate) fn write(&self, batch: Batch) {
+        let _ = self.batches.send(batch);
+    }
+}
+
+fn run(
+    mut wal: Wal,
+    arrivals: &Receiver<Batch>,
+    news: &UnboundedSender<DiskNews>,
+    busy: &BusySince,
+    counters: &Counters,
+) -> Result<(), WalError> {
+    loop {
+        let first = match arrivals.recv_timeout(PROBE_EVERY) {
+            Ok(batch) => batch,
+            Err(RecvTimeoutError::Timeout) => {
+                busy.start();
+                wal.probe()?;
+                busy.end();
+                continue;
+            }
+            Err(RecvTimeoutError::Disconnected) => return wal.sync(),
+        };
+        busy.start();
+        let (mut last, mut wants_sync) = (0, false);
+        let mut take = |wal: &mut Wal, batch: Batch| -> Result<(), WalError> {
+            for (number, record) in &batch {
+                wal.append(record)?;
+                wants_sync |= record.wants_sync();
+                last = *number;
+            }
+            Ok(())
+        };
+        take(&mut wal, first)?;
+        while let Ok(more) = arrivals.try_recv() {
+            take(&mut wal, more)?;
+        }
+        if wants_sync {
+            let start = Instant::now();
+            wal.sync()?;
+            counters.on_sync(start.elapsed());
+            if news.send(DiskNews::Durable(last)).is_err() {
+                return Ok(());
+            }
+        } else {
+            wal.write()?;
+        }
+        busy.end();
+    }
+}

@@ -1,0 +1,538 @@
+//! The loop that owns a replica: [`Host`].
+//!
+//! It waits for anything, takes everything that is there, steps the replica once for each, and then does what came out: one
+//! batch for the disk thread, one write per peer. What arrives while the disk syncs is the next batch.
+
+use crate::config::OnFatal;
+use crate::counters::Counters;
+use crate::disk::{Batch, DiskNews, DiskThread};
+use crate::handle::{Applied, Call, Happening, NodeStatus, Readable, RequestError};
+use crate::link::{Arrival, Gatekeeper, Links, Outbox};
+use crate::node::or_fatal;
+use crate::snapshots::{SnapshotJob, SnapshotNews};
+use crate::timers::{Timers, boot_micros};
+use hustings_core::protocol::{DiskHealth, LinkState};
+use hustings_core::replica::{Action, Alarm, Event, Replica, Request, RequestId};
+use hustings_core::{
+    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, Role, StateMachine, Transition, Wire,
+};
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
+use tokio::time::Instant;
+
+/// Inputs taken in one turn before what they led to is sent out.
+const TURN_MAX: usize = 512;
+/// An alarm this late means that the process was held up: what peers said meanwhile is heard first.
+const LATE: Duration = Duration::from_millis(20);
+/// How often waiters that gave up are swept out and members are reconciled.
+const SWEEP_EVERY: Duration = Duration::from_millis(500);
+
+/// Everything a loop is connected to.
+pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
+    pub(crate) disk: DiskThread,
+    pub(crate) disk_queue: mpsc::UnboundedReceiver<DiskNews>,
+    pub(crate) snapshot_jobs: std::sync::mpsc::Sender<SnapshotJob<S>>,
+    pub(crate) snapshot_queue: mpsc::UnboundedReceiver<SnapshotNews<S>>,
+    pub(crate) links: Rc<Links<P::Message>>,
+    pub(crate) gatekeeper: Rc<RefCell<Gatekeeper>>,
+    pub(crate) arrival_queue: mpsc::Receiver<Arrival<P::Message>>,
+    pub(crate) call_queue: mpsc::Receiver<Call<S>>,
+    pub(crate) status: watch::Sender<NodeStatus>,
+    pub(crate) applied: watch::Sender<u64>,
+    pub(crate) happenings: broadcast::Sender<Happening>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) disk_stall_after: Duration,
+    pub(crate) on_fatal: OnFatal,
+}
+
+type Answer<T> = oneshot::Sender<Result<T, RequestError>>;
+
+/// Who waits for a proposal.
+enum Proposer<S: StateMachine> {
+    Client(Answer<Applied<S::Response>>),
+    Operator(Answer<Arc<Membership>>),
+    /// The node itself, keeping the membership's names and addresses true.
+    Reconciliation,
+}
+
+impl<S: StateMachine> Proposer<S> {
+    fn fail(self, error: RequestError) {
+        // An answer that nobody waits for any more is not an error.
+        match self {
+            Proposer::Client(answer) => drop(answer.send(Err(error))),
+            Proposer::Operator(answer) => drop(answer.send(Err(error))),
+            Proposer::Reconciliation => {}
+        }
+    }
+
+    fn has_given_up(&self) -> bool {
+        match self {
+            Proposer::Client(answer) => answer.is_closed(),
+            Proposer::Operator(answer) => answer.is_closed(),
+            Proposer::Reconciliation => false,
+        }
+    }
+}
+
+struct Link {
+    session: u64,
+    outbox: Rc<Outbox>,
+    hello: crate::frame::Hello,
+    /// Whether the peer's own word on its peer URLs was taken over in this life of it.
+    is_introduced: bool,
+}
+
+pub(crate) struct Host<P: Protocol, S: StateMachine> {
+    replica: Replica<P, S>,
+    wiring: Wiring<P, S>,
+    timers: Timers<Alarm<P::Timer>>,
+    links: BTreeMap<NodeId, Link>,
+    proposers: HashMap<RequestId, Proposer<S>>,
+    readers: HashMap<RequestId, Answer<Readable<S::View>>>,
+    admins: HashMap<RequestId, oneshot::Sender<Outcome>>,
+    next_proposal: RequestId,
+    next_request: RequestId,
+    /// Proposals and reads of this turn, handed to the replica together.
+    proposals: Vec<Request>,
+    reads: Vec<RequestId>,
+    actions: Vec<Action<P, S>>,
+    batch: Batch,
+    boot_micros: u64,
+    next_sweep: Instant,
+    is_disk_stalled: bool,
+    is_own_introduced: bool,
+    is_reconciling: bool,
+    told_applied: u64,
+    stopping: Option<oneshot::Sender<()>>,
+    has_ended: bool,
+}
+
+impl<P: Protocol, S: StateMachine> Host<P, S> {
+    pub(crate) fn new(replica: Replica<P, S>, wiring: Wiring<P, S>) -> Host<P, S> {
+        Host {
+            replica,
+            wiring,
+            timers: Timers::new(),
+            links: BTreeMap::new(),
+            proposers: HashMap::new(),
+            readers: HashMap::new(),
+            admins: HashMap::new(),
+            next_proposal: 1,
+            next_request: 1,
+            proposals: Vec::new(),
+            reads: Vec::new(),
+            actions: Vec::new(),
+            batch: Vec::new(),
+            boot_micros: boot_micros(),
+            next_sweep: Instant::now() + SWEEP_EVERY,
+            is_disk_stalled: false,
+            is_own_introduced: false,
+            is_reconciling: false,
+            told_applied: 0,
+            stopping: None,
+            has_ended: false,
+        }
+    }
+
+    /// Runs until stopped, or until nobody holds a handle.
+    pub(crate) async fn run(mut self, first: Vec<Action<P, S>>) {
+        self.actions = first;
+        self.turn_out();
+        let sleep = tokio::time::sleep_until(Instant::now());
+        tokio::pin!(sleep);
+        while !self.has_ended {
+            let wake = self.timers.next().map_or(self.next_sweep, |next| next.min(self.next_sweep));
+            if sleep.deadline() != wake {
+                sleep.as_mut().reset(wake);
+            }
+            tokio::select! { biased;
+                Some(news) = self.wiring.disk_queue.recv() => self.on_disk(news),
+                Some(arrival) = self.wiring.arrival_queue.recv() => self.on_arrival(arrival),
+                Some(news) = self.wiring.snapshot_queue.recv() => self.on_snapshot(news),
+                call = self.wiring.call_queue.recv() => match call {
+                    Some(call) => self.on_call(call),
+                    None => self.has_ended = true,
+                },
+                () = &mut sleep => {}
+            }
+            self.take_what_is_there();
+            self.ring_due_alarms().await;
+            self.turn_out();
+        }
+        tracing::info!(node = %self.replica.me(), "stopped");
+        if let Some(reply) = self.stopping.take() {
+            let _ = reply.send(());
+        }
+    }
+
+    fn take_what_is_there(&mut self) {
+        for _ in 0..TURN_MAX {
+            if let Ok(news) = self.wiring.disk_queue.try_recv() {
+                self.on_disk(news);
+            } else if let Ok(arrival) = self.wiring.arrival_queue.try_recv() {
+                self.on_arrival(arrival);
+            } else if let Ok(news) = self.wiring.snapshot_queue.try_recv() {
+                self.on_snapshot(news);
+            } else if let Ok(call) = self.wiring.call_queue.try_recv() {
+                self.on_call(call);
+            } else {
+                break;
+            }
+        }
+        self.hand_over_requests();
+    }
+
+    /// A host that wakes late hears what its peers said before it believes its own alarms (house §3).
+    async fn ring_due_alarms(&mut self) {
+        let now = Instant::now();
+        if self.timers.next().is_some_and(|next| now.saturating_duration_since(next) > LATE) {
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+                self.take_what_is_there();
+            }
+        }
+        while let Some(alarm) = self.timers.take_due(Instant::now()) {
+            self.step(Event::Alarm(alarm));
+        }
+        if now >= self.next_sweep {
+            self.next_sweep = now + SWEEP_EVERY;
+            self.sweep();
+        }
+    }
+
+    // --- In. -----------------------------------------------------------------------------------------------------
+
+    fn step(&mut self, event: Event<P, S>) {
+        let now = boot_micros();
+        let elapsed = now.saturating_sub(self.boot_micros);
+        self.boot_micros = now;
+        let (replica, actions) = (&mut self.replica, &mut self.actions);
+        let stepped = or_fatal(&self.wiring.on_fatal, || {
+            if elapsed > 0 {
+                replica.step(Event::Elapsed(elapsed), actions);
+            }
+            replica.step(event, actions);
+        });
+        if stepped.is_none() {
+            self.has_ended = true;
+        }
+        self.act();
+    }
+
+    fn on_disk(&mut self, news: DiskNews) {
+        match news {
+            DiskNews::Durable(number) => self.step(Event::Durable(number)),
+            DiskNews::Failed(error) => {
+                (self.wiring.on_fatal)(&format!("the disk failed: {error}"));
+                self.has_ended = true;
+            }
+        }
+    }
+
+    fn on_arrival(&mut self, arrival: Arrival<P::Message>) {
+        match arrival {
+            Arrival::Message { peer, session, message } => {
+                if self.links.get(&peer).is_some_and(|link| link.session == session) {
+                    self.step(Event::Peer { from: peer, message });
+                }
+            }
+            Arrival::Up { peer, session, hello, outbox } => {
+                let link = Link { session, outbox, hello, is_introduced: false };
+                if let Some(old) = self.links.insert(peer, link) {
+                    old.outbox.close();
+                    self.step(Event::Link { peer, state: LinkState::Down });
+                }
+                self.step(Event::Link { peer, state: LinkState::Up });
+                self.reconcile();
+            }
+            Arrival::Down { peer, session } => {
+                if self.links.get(&peer).is_some_and(|link| link.session == session) {
+                    self.links.remove(&peer);
+                    self.step(Event::Link { peer, state: LinkState::Down });
+                }
+            }
+            Arrival::Removed { by } => {
+                // The peers know better than this node's log: it is out, and says so to whoever runs it.
+                (self.wiring.on_fatal)(&by);
+                self.has_ended = true;
+            }
+        }
+    }
+
+    fn on_call(&mut self, call: Call<S>) {
+        match call {
+            Call::Propose { payload, reply } => {
+                let proposer = Proposer::Client(reply);
+                self.propose(EntryKind::Command, payload, proposer);
+                Counters::add(&self.wiring.counters.proposals, 1);
+            }
+            Call::ChangeMembership { change, reply } => {
+                self.propose(EntryKind::Membership, change.to_bytes(), Proposer::Operator(reply));
+            }
+            Call::Read { reply } => {
+                let request = self.number_request();
+                self.readers.insert(request, reply);
+                self.reads.push(request);
+            }
+            Call::ReadLocal { reply } => {
+                let readable = Readable { applied: self.replica.applied(), view: self.replica.machine().freeze() };
+                let _ = reply.send(readable);
+            }
+            Call::Admin { admin, reply } => {
+                let request = self.number_request();
+                self.admins.insert(request, reply);
+                self.step(Event::Admin { request, admin });
+            }
+            Call::Stop { reply } => {
+                self.stopping = Some(reply);
+                self.has_ended = true;
+            }
+        }
+    }
+
+    fn number_request(&mut self) -> RequestId {
+        self.next_request += 1;
+        self.next_request - 1
+    }
+
+    fn propose(&mut self, kind: EntryKind, payload: bytes::Bytes, proposer: Proposer<S>) {
+        let id = self.next_proposal;
+        self.next_proposal += 1;
+        self.proposers.insert(id, proposer);
+        self.proposals.push(Request { id, kind, payload });
+    }
+
+    fn hand_over_requests(&mut self) {
+        if !self.proposals.is_empty() {
+            let proposals = std::mem::take(&mut self.proposals);
+            self.step(Event::Propose(proposals));
+        }
+        if !self.reads.is_empty() {
+            let reads = std::mem::take(&mut self.reads);
+            self.step(Event::Read(reads));
+        }
+    }
+
+    fn on_snapshot(&mut self, news: SnapshotNews<S>) {
+        match news {
+            SnapshotNews::Cut(reference) => {
+                Counters::add(&self.wiring.counters.snapshots_cut, 1);
+                self.step(Event::SnapshotCut(Some(reference)));
+            }
+            SnapshotNews::Stored(reference) => self.step(Event::SnapshotStored(reference)),
+            SnapshotNews::ChunkRead { to, lsn, offset, bytes } => {
+                self.step(Event::ChunkRead { to, lsn, offset, bytes });
+            }
+            SnapshotNews::Loaded { lsn, machine, sessions } => {
+                self.step(Event::SnapshotLoaded { lsn, machine, sessions });
+            }
+            SnapshotNews::Failed(why) => {
+                (self.wiring.on_fatal)(&format!("a snapshot could not be handled: {why}"));
+                self.has_ended = true;
+            }
+        }
+    }
+
+    // --- Out. ----------------------------------------------------------------------------------------------------
+
+    /// Does what the replica wants, in order; records are collected for one batch per turn.
+    fn act(&mut self) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Persist(number, record) => self.batch.push((number, record)),
+                Action::Send(to, message) => {
+                    if let Some(link) = self.links.get(&to) {
+                        link.outbox.put(&message);
+                    }
+                }
+                Action::SetTimer(alarm, after) => self.timers.arm(alarm, &after, Instant::now()),
+                Action::CancelTimer(alarm) => self.timers.disarm(alarm),
+                Action::Applied { request, lsn, response } => {
+                    Counters::add(&self.wiring.counters.proposals_applied, 1);
+                    if let Some(Proposer::Client(answer)) = self.proposers.remove(&request) {
+                        let _ = answer.send(Ok(Applied { lsn, response }));
+                    }
+                }
+                Action::Reconfigured { request, membership } => match self.proposers.remove(&request) {
+                    Some(Proposer::Operator(answer)) => drop(answer.send(Ok(membership))),
+                    _ => self.is_reconciling = false,
+                },
+                Action::Refused { request, refusal } => self.fail(request, RequestError::Refused(refusal)),
+                Action::Unknown { request } => self.fail(request, RequestError::Unknown),
+                Action::Readable { requests, applied, view } => {
+                    for request in requests {
+                        if let Some(answer) = self.readers.remove(&request) {
+                            let _ = answer.send(Ok(Readable { applied, view: view.0.0.clone() }));
+                        }
+                    }
+                }
+                Action::AdminEnded { request, outcome } => {
+                    if let Some(answer) = self.admins.remove(&request) {
+                        let _ = answer.send(outcome);
+                    }
+                }
+                Action::Announce(transition) => self.on_transition(transition),
+                Action::Membership(membership) => {
+                    self.wiring.gatekeeper.borrow_mut().membership = membership;
+                    self.wiring.links.follow_membership();
+                }
+                Action::CutSnapshot(contents) => self.hand_to_snapshots(SnapshotJob::Cut(contents)),
+                Action::StoreChunk { reference, offset, bytes } => {
+                    self.hand_to_snapshots(SnapshotJob::Store { reference, offset, bytes });
+                }
+                Action::ReadChunk { to, lsn, digest, offset } => {
+                    self.hand_to_snapshots(SnapshotJob::Read { to, lsn, digest, offset });
+                }
+                Action::LoadSnapshot(reference) => self.hand_to_snapshots(SnapshotJob::Load(reference)),
+            }
+        }
+        // Keep the allocation for the next step.
+        self.actions = actions;
+    }
+
+    fn hand_to_snapshots(&mut self, job: SnapshotJob<S>) {
+        if self.wiring.snapshot_jobs.send(job).is_err() {
+            (self.wiring.on_fatal)("the snapshot thread is gone");
+            self.has_ended = true;
+        }
+    }
+
+    fn fail(&mut self, request: RequestId, error: RequestError) {
+        Counters::add(&self.wiring.counters.proposals_failed, 1);
+        match self.proposers.remove(&request) {
+            Some(Proposer::Reconciliation) => self.is_reconciling = false,
+            Some(proposer) => proposer.fail(error),
+            None => {}
+        }
+    }
+
+    fn on_transition(&mut self, transition: Transition) {
+        let counters = &self.wiring.counters;
+        if transition.leader.is_some() && transition.leader != self.wiring.status.borrow().leader {
+            Counters::add(&counters.leader_changes, 1);
+        }
+        if transition.to == Role::Leader && transition.from != Role::Leader {
+            Counters::add(&counters.elections_won, 1);
+        }
+        tracing::info!(
+            node = %transition.node,
+            term = transition.term.0,
+            protocol = P::NAME,
+            "{transition}"
+        );
+        // Status first, so that whoever hears of it finds it there; nobody need listen.
+        self.tell_status();
+        let _ = self.wiring.happenings.send(Happening { at: SystemTime::now(), transition });
+    }
+
+    /// What a turn led to leaves: records to the disk, status to watchers. Peers' bytes are in their outboxes already.
+    fn turn_out(&mut self) {
+        self.act();
+        if !self.batch.is_empty() {
+            let batch = std::mem::take(&mut self.batch);
+            self.wiring.disk.write(batch);
+        }
+        self.watch_disk();
+        let applied = self.replica.applied().index;
+        if applied != self.told_applied {
+            self.told_applied = applied;
+            self.wiring.applied.send_replace(applied);
+        }
+        self.tell_status();
+    }
+
+    fn tell_status(&mut self) {
+        let status = self.replica.status();
+        let applied = self.replica.applied();
+        let is_disk_healthy = !self.is_disk_stalled;
+        self.wiring.status.send_if_modified(|told| {
+            let is_news = told.role != status.role
+                || told.term != status.term
+                || told.leader != status.leader
+                || told.last != status.last
+                || told.commit != status.commit
+                || told.applied != applied
+                || told.is_disk_healthy != is_disk_healthy
+                || !Arc::ptr_eq(&told.membership, &status.membership);
+            if is_news {
+                told.role = status.role;
+                told.term = status.term;
+                told.leader = status.leader;
+                told.last = status.last;
+                told.commit = status.commit;
+                told.applied = applied;
+                told.is_disk_healthy = is_disk_healthy;
+                told.membership = status.membership;
+            }
+            is_news
+        });
+    }
+
+    fn watch_disk(&mut self) {
+        let is_stalled = self.wiring.disk.busy.busy_for() > self.wiring.disk_stall_after;
+        if is_stalled != self.is_disk_stalled {
+            self.is_disk_stalled = is_stalled;
+            let health = if is_stalled { DiskHealth::Stalled } else { DiskHealth::Recovered };
+            tracing::warn!(node = %self.replica.me(), "the disk {health:?}");
+            self.step(Event::Health(health));
+        }
+    }
+
+    // --- Housekeeping. -------------------------------------------------------------------------------------------
+
+    /// Requests whose clients gave up are forgotten.
+    fn sweep(&mut self) {
+        let gone: Vec<RequestId> =
+            self.proposers.iter().filter(|(_, proposer)| proposer.has_given_up()).map(|(id, _)| *id).collect();
+        for request in gone {
+            self.proposers.remove(&request);
+            self.step(Event::Abandon(request));
+        }
+        self.readers.retain(|_, answer| !answer.is_closed());
+        self.reconcile();
+    }
+
+    /// The leader keeps names, client addresses and storage incarnations in the membership true: a member says them when
+    /// its link comes up; they are committed like any change, so that every node knows a wiped disk when it sees one.
+    fn reconcile(&mut self) {
+        if self.replica.role() != Role::Leader || self.is_reconciling {
+            return;
+        }
+        let membership = self.replica.membership().clone();
+        let own = self.wiring.gatekeeper.borrow().hello.clone();
+        let own = (own.from, own.member, !self.is_own_introduced);
+        let peers = self.links.iter().map(|(id, link)| (*id, link.hello.member.clone(), !link.is_introduced));
+        for (id, said, is_new) in std::iter::once(own).chain(peers).collect::<Vec<_>>() {
+            let Some(known) = membership.members.get(&id) else { continue };
+            let mut described = known.clone();
+            if !said.name.is_empty() {
+                described.name = said.name;
+            }
+            if !said.client_urls.is_empty() {
+                described.client_urls = said.client_urls;
+            }
+            if is_new && !said.peer_urls.is_empty() {
+                described.peer_urls = said.peer_urls;
+            }
+            if described.incarnation.is_none() {
+                described.incarnation = said.incarnation;
+            }
+            match self.links.get_mut(&id) {
+                Some(link) => link.is_introduced = true,
+                None => self.is_own_introduced = true,
+            }
+            if described != *known {
+                self.is_reconciling = true;
+                let change = MembershipChange::of([Change::Describe(id, described)]);
+                self.propose(EntryKind::Membership, change.to_bytes(), Proposer::Reconciliation);
+                self.hand_over_requests();
+                return;
+            }
+        }
+    }
+}

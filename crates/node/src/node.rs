@@ -1,0 +1,189 @@
+//! Starting a node: open the data directory, bind the peer port, start the threads.
+//!
+//! ```text
+//!    hustings-loop      one tokio thread: replica, alarms, peer links      never waits for a disk or a client
+//!    hustings-disk      records in, "durable through n" out                one fdatasync per batch
+//!    hustings-snapshot  cuts, fetches, loads                               large files, no hurry
+//! ```
+
+use crate::config::{NodeConfig, StartError};
+use crate::counters::Counters;
+use crate::disk::DiskThread;
+use crate::frame::Hello;
+use crate::handle::{Handle, NodeStatus};
+use crate::host::{Host, Wiring};
+use crate::link::{Gatekeeper, Links};
+use crate::snapshots;
+use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::{Birth, Replica};
+use hustings_core::{Cluster, Lsn, NodeId, Protocol, Role, StateMachine, Term};
+use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal};
+use std::cell::RefCell;
+use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::{broadcast, mpsc, watch};
+
+/// Requests that may wait for the loop; beyond, they are refused at once.
+const CALLS_MAX: usize = 16_384;
+/// Peer messages that may wait for the loop; beyond, TCP holds the peer back.
+const ARRIVALS_MAX: usize = 1_024;
+/// Transitions that a slow listener may be behind before it misses some.
+const HAPPENINGS_MAX: usize = 1_024;
+
+/// A running node: the handle for requests, and what it is known by.
+pub struct Node<S: StateMachine> {
+    /// For requests.
+    pub handle: Handle<S>,
+    /// What it counts.
+    pub counters: Arc<Counters>,
+    /// Where peers connect to.
+    pub peer_addresses: Vec<std::net::SocketAddr>,
+    /// The member it runs as.
+    pub me: NodeId,
+    /// Bytes of an unfinished record that were found at the end of the log and dropped: written, never acknowledged.
+    pub torn_bytes: u64,
+}
+
+/// Starts a node with protocol `P` and state machine `S`; `machine` is the state of an empty log.
+///
+/// Blocks while the log and snapshot are read; call it from a blocking context when they are large. The node runs on threads
+/// of its own until [`Handle::stop`] or until all handles are gone.
+///
+/// # Errors
+/// When the data directory, an address or the timing cannot be used; the message says what to do.
+pub fn start<P: Protocol, S: StateMachine>(
+    config: NodeConfig,
+    options: P::Options,
+    machine: S,
+) -> Result<Node<S>, StartError> {
+    config.timing.check().map_err(|misfit| StartError::Timing(misfit.to_string()))?;
+    let listeners = bind(&config.peer_listen)?;
+    let peer_addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data_dir)?);
+    let identity = Identity { cluster_id: config.cluster_id, node: config.me, protocol: P::NAME.into() };
+    let (wal, recovered) = Wal::open(disk.clone(), &identity, &config.founding, Options::default())?;
+    let store = SnapshotStore::open(disk)?;
+    let (machine, sessions) = match &recovered.durable.snapshot {
+        Some(reference) => snapshots::load::<S>(&store, reference).map_err(StartError::Snapshot)?,
+        None => (machine, Sessions::new()),
+    };
+    let torn_bytes = recovered.torn_bytes;
+    let mut member = config.member.clone();
+    member.incarnation = Some(recovered.storage_incarnation);
+
+    let (calls, call_queue) = mpsc::channel(CALLS_MAX);
+    let (applied, applied_watch) = watch::channel(0);
+    let (happenings, _) = broadcast::channel(HAPPENINGS_MAX);
+    let (status, status_watch) = watch::channel(NodeStatus {
+        me: config.me,
+        cluster_id: config.cluster_id,
+        protocol: P::NAME,
+        role: Role::Follower,
+        term: Term::ZERO,
+        leader: None,
+        last: Lsn::ZERO,
+        commit: 0,
+        applied: Lsn::ZERO,
+        membership: Arc::new(recovered.founding.clone()),
+        is_disk_healthy: true,
+    });
+    let counters = Arc::new(Counters::default());
+    let (disk_news, disk_queue) = mpsc::unbounded_channel();
+    let (disk, _) = DiskThread::spawn(wal, disk_news, counters.clone()).map_err(StartError::Thread)?;
+    let (snapshot_news, snapshot_queue) = mpsc::unbounded_channel();
+    let snapshot_jobs = snapshots::spawn(store, snapshot_news).map_err(StartError::Thread)?;
+
+    let handle = Handle { calls, status: status_watch, applied: applied_watch, happenings: happenings.clone() };
+    let me = config.me;
+    let hello = Hello {
+        cluster_id: config.cluster_id,
+        from: me,
+        to: NodeId(0),
+        protocol: P::NAME.into(),
+        boots: recovered.boots,
+        member,
+    };
+    let loop_counters = counters.clone();
+    let run = move || {
+        let birth = Birth {
+            cluster: Cluster {
+                me,
+                membership: Arc::new(recovered.founding.clone()),
+                timing: config.timing,
+                priority: config.priority,
+                limits: config.limits,
+            },
+            options,
+            recovered: recovered.durable,
+            machine,
+            sessions,
+            incarnation: recovered.boots,
+            policy: config.policy,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.expect("a runtime without worker threads needs only an epoll descriptor");
+        let tasks = tokio::task::LocalSet::new();
+        tasks.block_on(&runtime, async move {
+            let gatekeeper = Gatekeeper::new(hello, P::NAME, recovered.founding, config.hints.clone());
+            let gatekeeper = Rc::new(RefCell::new(gatekeeper));
+            let (arrivals, arrival_queue) = mpsc::channel(ARRIVALS_MAX);
+            let links = Links::new(gatekeeper.clone(), arrivals, loop_counters.clone(), config.frame_bytes_max);
+            for listener in listeners {
+                links.listen(tokio::net::TcpListener::from_std(listener).expect("the runtime is entered"));
+            }
+            let mut actions = Vec::new();
+            let replica = Replica::<P, S>::start(birth, &mut actions);
+            let wiring = Wiring {
+                disk,
+                disk_queue,
+                snapshot_jobs,
+                snapshot_queue,
+                links,
+                gatekeeper,
+                arrival_queue,
+                call_queue,
+                status,
+                applied,
+                happenings,
+                counters: loop_counters,
+                disk_stall_after: config.disk_stall_after,
+                on_fatal: config.on_fatal,
+            };
+            Host::new(replica, wiring).run(actions).await;
+        });
+    };
+    std::thread::Builder::new().name("hustings-loop".into()).spawn(run).map_err(StartError::Thread)?;
+    Ok(Node { handle, counters, peer_addresses, me, torn_bytes })
+}
+
+fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListener>, StartError> {
+    let bind = |address: &std::net::SocketAddr| {
+        let domain = socket2::Domain::for_address(*address);
+        let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None)?;
+        // A restarted node takes its port again at once; two running ones still exclude each other.
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&(*address).into())?;
+        socket.listen(1_024)?;
+        Ok(std::net::TcpListener::from(socket))
+    };
+    let listen = |address: &std::net::SocketAddr| {
+        bind(address).map_err(|error| StartError::Listen { address: address.to_string(), error })
+    };
+    addresses.iter().map(listen).collect()
+}
+
+/// Runs `body`; a panic in it is fatal: a half-alive node is worse than a dead one (house §7.9).
+pub(crate) fn or_fatal<T>(on_fatal: &crate::config::OnFatal, body: impl FnOnce() -> T) -> Option<T> {
+    match std::panic::catch_unwind(AssertUnwindSafe(body)) {
+        Ok(value) => Some(value),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
+            on_fatal(&format!("an impossible state was reached: {}", text.unwrap_or_default()));
+            None
+        }
+    }
+}

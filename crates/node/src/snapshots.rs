@@ -1,0 +1,99 @@
+//! The snapshot thread: files are cut, fetched, read and loaded off the loop.
+
+use bytes::Bytes;
+use hustings_core::replica::SnapshotContents;
+use hustings_core::replica::sessions::Sessions;
+use hustings_core::{Lsn, NodeId, SnapshotReference, StateMachine};
+use hustings_wal::{SnapshotStore, Stored, WalError};
+use std::sync::mpsc::{Receiver, Sender};
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Bytes of one chunk between peers.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Snapshot files kept: the newest, and the one before it for whoever is fetching it.
+const KEPT: usize = 2;
+
+/// What the loop wants done.
+pub(crate) enum SnapshotJob<S: StateMachine> {
+    Cut(SnapshotContents<S>),
+    Store { reference: SnapshotReference, offset: u64, bytes: Bytes },
+    Read { to: NodeId, lsn: Lsn, digest: u32, offset: u64 },
+    Load(SnapshotReference),
+}
+
+/// What came of it.
+pub(crate) enum SnapshotNews<S: StateMachine> {
+    Cut(SnapshotReference),
+    Stored(Option<SnapshotReference>),
+    ChunkRead { to: NodeId, lsn: Lsn, offset: u64, bytes: Option<Bytes> },
+    Loaded { lsn: Lsn, machine: Box<S>, sessions: Sessions },
+    Failed(String),
+}
+
+/// Starts the thread.
+pub(crate) fn spawn<S: StateMachine>(
+    store: SnapshotStore,
+    news: UnboundedSender<SnapshotNews<S>>,
+) -> std::io::Result<Sender<SnapshotJob<S>>> {
+    let (jobs, arrivals) = std::sync::mpsc::channel();
+    std::thread::Builder::new().name("hustings-snapshot".into()).spawn(move || run(&store, &arrivals, &news))?;
+    Ok(jobs)
+}
+
+fn run<S: StateMachine>(
+    store: &SnapshotStore,
+    arrivals: &Receiver<SnapshotJob<S>>,
+    news: &UnboundedSender<SnapshotNews<S>>,
+) {
+    while let Ok(job) = arrivals.recv() {
+        let result = match job {
+            SnapshotJob::Cut(contents) => cut(store, &contents).map(|reference| Some(SnapshotNews::Cut(reference))),
+            SnapshotJob::Store { reference, offset, bytes } => {
+                store.store_chunk(&reference, offset, &bytes).map(|stored| match stored {
+                    Stored::More => None,
+                    Stored::Complete => Some(SnapshotNews::Stored(Some(reference))),
+                    Stored::Corrupt => Some(SnapshotNews::Stored(None)),
+                })
+            }
+            SnapshotJob::Read { to, lsn, digest, offset } => store
+                .read_chunk(lsn, digest, offset, CHUNK_BYTES)
+                .map(|bytes| Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes })),
+            SnapshotJob::Load(reference) => match load(store, &reference) {
+                Ok((machine, sessions)) => {
+                    Ok(Some(SnapshotNews::Loaded { lsn: reference.lsn, machine: Box::new(machine), sessions }))
+                }
+                Err(why) => Ok(Some(SnapshotNews::Failed(why))),
+            },
+        };
+        let result = result.unwrap_or_else(|error| Some(SnapshotNews::Failed(error.to_string())));
+        if let Some(result) = result
+            && news.send(result).is_err()
+        {
+            return;
+        }
+    }
+}
+
+fn cut<S: StateMachine>(store: &SnapshotStore, contents: &SnapshotContents<S>) -> Result<SnapshotReference, WalError> {
+    let mut writer = store.writer(contents.lsn, contents.membership.clone())?;
+    let mut result = Ok(());
+    contents.encode(&mut |chunk| {
+        if result.is_ok() {
+            result = writer.write(&chunk);
+        }
+    });
+    result?;
+    let reference = writer.finish()?;
+    store.keep_newest(KEPT, &reference)?;
+    Ok(reference)
+}
+
+/// The state machine and sessions inside a stored snapshot.
+pub(crate) fn load<S: StateMachine>(
+    store: &SnapshotStore,
+    reference: &SnapshotReference,
+) -> Result<(S, Sessions), String> {
+    let mut bytes = store.load(reference).map_err(|error| error.to_string())?;
+    SnapshotContents::decode(&mut bytes).map_err(|error| error.to_string())
+}

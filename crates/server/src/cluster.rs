@@ -1,0 +1,224 @@
+//! Members: add, remove, update, promote, list.
+//!
+//! Source: etcd 3.5, `server/etcdserver/api/v3rpc/member.go`. A member's id is given when it is added, and no id twice; the
+//! joiner finds its own by its peer URL.
+//!
+//! Deviation: a new voter begins as a learner that wants a vote, and the leader promotes it once it has caught up, so that a
+//! mistyped address costs no quorum (failure MB-06). Until then the answers call it what it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::cluster_server::Cluster;
+use hustings_core::{Change, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Refusal};
+use hustings_node::RequestError;
+use tonic::{Request, Response, Status};
+
+use crate::backend::Backend;
+use crate::context::{Context, Learner, Services};
+
+/// How long to wait before a change is tried again that met another one under way.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long to wait before a member's name is announced again that could not be.
+const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
+
+#[tonic::async_trait]
+impl<B: Backend> Cluster for Services<B> {
+    async fn member_add(
+        &self,
+        request: Request<pb::MemberAddRequest>,
+    ) -> Result<Response<pb::MemberAddResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let pb::MemberAddRequest { peer_urls, is_learner } = request.into_inner();
+        check_urls(&peer_urls)?;
+        let member = Member { peer_urls, wants_vote: !is_learner, ..Member::default() };
+        let (id, membership) = self.add(member).await?;
+        let members = members(&membership);
+        let member = members.iter().find(|member| member.id == id.0).cloned();
+        Ok(Response::new(pb::MemberAddResponse { header: self.header_of_members(), member, members }))
+    }
+
+    async fn member_remove(
+        &self,
+        request: Request<pb::MemberRemoveRequest>,
+    ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let id = NodeId(request.into_inner().id);
+        let membership = self.membership().await?;
+        find(&membership, id)?;
+        check_started_without(&membership, id)?;
+        let membership = self.change(MembershipChange::of([Change::Remove(id)])).await?;
+        let header = self.header_of_members();
+        Ok(Response::new(pb::MemberRemoveResponse { header, members: members(&membership) }))
+    }
+
+    async fn member_update(
+        &self,
+        request: Request<pb::MemberUpdateRequest>,
+    ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let pb::MemberUpdateRequest { id, peer_urls } = request.into_inner();
+        check_urls(&peer_urls)?;
+        let id = NodeId(id);
+        let membership = self.membership().await?;
+        let member = Member { peer_urls, ..find(&membership, id)?.clone() };
+        check_free(&membership, &member.peer_urls, Some(id))?;
+        let membership = self.change(MembershipChange::of([Change::Describe(id, member)])).await?;
+        let header = self.header_of_members();
+        Ok(Response::new(pb::MemberUpdateResponse { header, members: members(&membership) }))
+    }
+
+    async fn member_list(
+        &self,
+        request: Request<pb::MemberListRequest>,
+    ) -> Result<Response<pb::MemberListResponse>, Status> {
+        let is_linearizable = request.get_ref().linearizable;
+        self.check(request.metadata(), if is_linearizable { Learner::Refuses } else { Learner::Serves })?;
+        let membership = if is_linearizable { self.membership().await? } else { self.backend.status().membership };
+        let header = self.header_of_members();
+        Ok(Response::new(pb::MemberListResponse { header, members: members(&membership) }))
+    }
+
+    async fn member_promote(
+        &self,
+        request: Request<pb::MemberPromoteRequest>,
+    ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let id = NodeId(request.into_inner().id);
+        let membership = self.membership().await?;
+        find(&membership, id)?;
+        if !membership.is_learner(id) {
+            return Err(EtcdError::MemberNotLearner.into());
+        }
+        let membership = self.change(MembershipChange::of([Change::AddVoter(id)])).await?;
+        let header = self.header_of_members();
+        Ok(Response::new(pb::MemberPromoteResponse { header, members: members(&membership) }))
+    }
+}
+
+impl<B: Backend> Context<B> {
+    /// As etcd's, the header of an answer about members carries no revision: the store was not asked.
+    fn header_of_members(&self) -> Option<pb::ResponseHeader> {
+        self.header(0)
+    }
+
+    /// The membership, no older than this call.
+    async fn membership(&self) -> Result<Arc<Membership>, Status> {
+        self.read().await?;
+        Ok(self.backend.status().membership)
+    }
+
+    async fn add(&self, member: Member) -> Result<(NodeId, Arc<Membership>), Status> {
+        let mut refused_id = 0;
+        loop {
+            let membership = self.membership().await?;
+            check_free(&membership, &member.peer_urls, None)?;
+            let id = NodeId(membership.next_id);
+            let steps = [Change::AddLearner(id), Change::Describe(id, member.clone())];
+            match self.try_change(MembershipChange::of(steps)).await? {
+                Ok(membership) => return Ok((id, membership)),
+                // Somebody else was given the id meanwhile.
+                Err(RequestError::Refused(Refusal::Membership(MembershipRefusal::Taken, _))) if refused_id < id.0 => {
+                    refused_id = id.0;
+                }
+                Err(error) => return Err(crate::error::of_request(error)),
+            }
+        }
+    }
+
+    async fn change(&self, change: MembershipChange) -> Result<Arc<Membership>, Status> {
+        self.try_change(change).await?.map_err(crate::error::of_request)
+    }
+
+    /// Changes the membership, after a change that is under way; the outer error is the deadline's.
+    async fn try_change(&self, change: MembershipChange) -> Result<Result<Arc<Membership>, RequestError>, Status> {
+        let changing = async {
+            loop {
+                match self.backend.change_membership(change.clone()).await {
+                    Err(RequestError::Refused(Refusal::MembershipPending)) => tokio::time::sleep(PAUSE).await,
+                    outcome => return Ok(outcome),
+                }
+            }
+        };
+        self.within(changing).await
+    }
+}
+
+/// Tells the others this member's name and where clients reach it, once it belongs to the cluster.
+pub(crate) async fn announce<B: Backend>(context: Arc<Context<B>>) {
+    let (name, client_urls) = (&context.options.name, &context.options.client_urls);
+    if name.is_empty() {
+        return;
+    }
+    let me = NodeId(context.member_id);
+    let mut status = context.backend.status_changes();
+    loop {
+        let may_announce = |status: &hustings_node::NodeStatus| status.leader.is_some() && status.membership.has(me);
+        let Ok(membership) = status.wait_for(may_announce).await.map(|status| status.membership.clone()) else {
+            return;
+        };
+        let Some(known) = membership.members.get(&me) else { return };
+        if known.name == *name && known.client_urls == *client_urls {
+            return;
+        }
+        let member = Member { name: name.clone(), client_urls: client_urls.clone(), ..known.clone() };
+        if let Err(status) = context.change(MembershipChange::of([Change::Describe(me, member)])).await {
+            tracing::debug!(%status, "this member's name could not be announced yet");
+            tokio::time::sleep(ANNOUNCE_PAUSE).await;
+        }
+    }
+}
+
+fn members(membership: &Membership) -> Vec<pb::Member> {
+    let member = |(id, member): (&NodeId, &Member)| pb::Member {
+        id: id.0,
+        name: member.name.clone(),
+        peer_urls: member.peer_urls.clone(),
+        client_urls: member.client_urls.clone(),
+        is_learner: membership.is_learner(*id),
+    };
+    membership.members.iter().map(member).collect()
+}
+
+fn find(membership: &Membership, id: NodeId) -> Result<&Member, Status> {
+    membership.members.get(&id).ok_or_else(|| EtcdError::MemberNotFound.into())
+}
+
+/// Refuses a peer URL that is another member's.
+fn check_free(membership: &Membership, urls: &[String], owner: Option<NodeId>) -> Result<(), Status> {
+    let others = membership.members.iter().filter(|(id, _)| Some(**id) != owner);
+    match others.flat_map(|(_, member)| &member.peer_urls).any(|url| urls.contains(url)) {
+        true => Err(EtcdError::PeerUrlExists.into()),
+        false => Ok(()),
+    }
+}
+
+/// Refuses to remove a voter where those left that have started would be fewer than a quorum.
+fn check_started_without(membership: &Membership, id: NodeId) -> Result<(), Status> {
+    if membership.is_learner(id) {
+        return Ok(());
+    }
+    let left: Vec<NodeId> = membership.voters.iter().copied().filter(|voter| *voter != id).collect();
+    let is_started = |voter: &&NodeId| membership.members.get(voter).is_some_and(|member| !member.name.is_empty());
+    match left.iter().filter(is_started).count() > left.len() / 2 {
+        true => Ok(()),
+        false => Err(EtcdError::MemberNotEnoughStarted.into()),
+    }
+}
+
+/// A peer URL is a scheme, a host and a port, and nothing more.
+fn check_urls(urls: &[String]) -> Result<(), Status> {
+    let is_good = |url: &String| {
+        url.parse::<hyper::Uri>().is_ok_and(|uri| {
+            let scheme = uri.scheme_str().is_some_and(|scheme| matches!(scheme, "http" | "https"));
+            scheme && uri.port_u16().is_some() && uri.path() == "/" && uri.query().is_none()
+        })
+    };
+    match !urls.is_empty() && urls.iter().all(is_good) {
+        true => Ok(()),
+        false => Err(EtcdError::MemberBadUrls.into()),
+    }
+}

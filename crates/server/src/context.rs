@@ -1,0 +1,187 @@
+//! What all services share: the store behind deadlines, headers, and the signals that end streams.
+//!
+//! Nothing here is locked across an await. The hot path takes one glance at the node's status for the check and one for
+//! the header; everything else is the request's own.
+//!
+//! Read next: [`crate::kv`], the services' simplest.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb::ResponseHeader;
+use hustings_kv::{Command, Response, View};
+use hustings_node::{NodeStatus, RequestError};
+use tokio::sync::watch;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::backend::Backend;
+use crate::error;
+use crate::fate::{Fate, Omen};
+use crate::hub::{Hub, Inbox};
+use crate::metrics::Metrics;
+use crate::options::ServerOptions;
+use crate::quota::Quota;
+use crate::renewals::{Renewals, Waiting};
+
+/// What a member may do while it only learns.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Learner {
+    /// Serves this, too.
+    Serves,
+    /// Refuses this.
+    Refuses,
+}
+
+/// What all services share.
+pub(crate) struct Context<B> {
+    pub(crate) backend: B,
+    pub(crate) options: ServerOptions,
+    pub(crate) cluster_id: u64,
+    pub(crate) member_id: u64,
+    pub(crate) quota: Quota,
+    pub(crate) hub: Hub,
+    pub(crate) renewals: Renewals,
+    pub(crate) fate: watch::Sender<Fate>,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+/// What the server's own tasks receive from.
+pub(crate) struct Inboxes {
+    pub(crate) hub: Inbox,
+    pub(crate) renewals: Waiting,
+}
+
+impl<B: Backend> Context<B> {
+    pub(crate) fn new(backend: B, options: ServerOptions) -> (Context<B>, Inboxes) {
+        let status = backend.status();
+        let quota = Quota::new(options.quota_backend_bytes);
+        let (hub, inbox) = Hub::new();
+        let (renewals, waiting) = Renewals::new();
+        let fate = watch::channel(Fate::default()).0;
+        let (cluster_id, member_id) = (status.cluster_id.0, status.me.0);
+        let context =
+            Context { backend, options, cluster_id, member_id, quota, hub, renewals, fate, metrics: Arc::default() };
+        (context, Inboxes { hub: inbox, renewals: waiting })
+    }
+
+    /// The header of an answer that knows its revision.
+    pub(crate) fn header(&self, revision: i64) -> Option<ResponseHeader> {
+        let raft_term = self.backend.status().term.0;
+        Some(ResponseHeader { cluster_id: self.cluster_id, member_id: self.member_id, revision, raft_term })
+    }
+
+    /// Refuses what this member cannot do now: a learner most things, any member without a leader what insists on one.
+    pub(crate) fn check(&self, metadata: &MetadataMap, learner: Learner) -> Result<(), Status> {
+        let status = self.backend.status();
+        if learner == Learner::Refuses && status.membership.is_learner(status.me) {
+            return Err(EtcdError::NotSupportedForLearner.into());
+        }
+        if status.leader.is_none() && insists_on_leader(metadata) {
+            return Err(EtcdError::NoLeader.into());
+        }
+        Ok(())
+    }
+
+    /// Proposes a command and waits for its result, within bounds.
+    pub(crate) async fn propose(&self, command: Command) -> Result<Response, Status> {
+        let payload = self.payload(&command)?;
+        self.propose_payload(payload).await
+    }
+
+    /// Proposes a command that makes the store grow: as [`Context::propose`], if the quota admits it.
+    pub(crate) async fn propose_growth(&self, command: Command) -> Result<Response, Status> {
+        let payload = self.payload(&command)?;
+        self.quota.admit(payload.len())?;
+        self.propose_payload(payload).await
+    }
+
+    fn payload(&self, command: &Command) -> Result<Bytes, Status> {
+        let payload = command.to_payload();
+        if payload.len() > self.options.max_request_bytes {
+            return Err(EtcdError::RequestTooLarge.into());
+        }
+        Ok(payload)
+    }
+
+    async fn propose_payload(&self, payload: Bytes) -> Result<Response, Status> {
+        // Dropped with the request when the client gives up.
+        let pending = Pending::count(&self.metrics);
+        let outcome = self.within(self.backend.propose(payload)).await;
+        drop(pending);
+        if outcome.is_err() {
+            self.metrics.proposals_failed.inc();
+        }
+        outcome?.response.map_err(error::of_store)
+    }
+
+    /// A view for a linearizable read.
+    pub(crate) async fn read(&self) -> Result<View, Status> {
+        Ok(self.within(self.backend.read()).await?.view)
+    }
+
+    /// A view for a serializable read.
+    pub(crate) async fn read_local(&self) -> Result<View, Status> {
+        Ok(self.within(self.backend.read_local()).await?.view)
+    }
+
+    /// Bounds a request to the node in time and tells its errors as etcd does.
+    pub(crate) async fn within<T>(&self, request: impl Future<Output = Result<T, RequestError>>) -> Result<T, Status> {
+        match tokio::time::timeout(self.options.request_timeout(), request).await {
+            Ok(outcome) => outcome.map_err(error::of_request),
+            Err(_) if self.backend.status().leader.is_none() => Err(EtcdError::TimeoutDueToLeaderFail.into()),
+            Err(_) => Err(EtcdError::Timeout.into()),
+        }
+    }
+
+    /// What a stream must watch beside its own business.
+    pub(crate) fn omen(&self, insists_on_leader: bool) -> Omen {
+        Omen::new(self.fate.subscribe(), insists_on_leader)
+    }
+
+    /// Whether this member leads.
+    pub(crate) fn is_leader(status: &NodeStatus) -> bool {
+        status.leader == Some(status.me)
+    }
+}
+
+/// A proposal under way, counted for as long as it is.
+struct Pending<'m>(&'m Metrics);
+
+impl<'m> Pending<'m> {
+    fn count(metrics: &'m Metrics) -> Pending<'m> {
+        metrics.proposals_pending.fetch_add(1, Ordering::Relaxed);
+        Pending(metrics)
+    }
+}
+
+impl Drop for Pending<'_> {
+    fn drop(&mut self) {
+        self.0.proposals_pending.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Whether a client asked to be told at once when there is no leader.
+pub(crate) fn insists_on_leader(metadata: &MetadataMap) -> bool {
+    metadata.get("hasleader").is_some_and(|value| value == "true")
+}
+
+/// The services: one value that implements all of the API's traits over the shared context.
+pub(crate) struct Services<B>(pub(crate) Arc<Context<B>>);
+
+impl<B> Clone for Services<B> {
+    fn clone(&self) -> Services<B> {
+        Services(self.0.clone())
+    }
+}
+
+impl<B> std::ops::Deref for Services<B> {
+    type Target = Context<B>;
+
+    fn deref(&self) -> &Context<B> {
+        &self.0
+    }
+}

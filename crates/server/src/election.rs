@@ -1,0 +1,212 @@
+//! Elections among clients: Campaign, Proclaim, Leader, Observe, Resign.
+//!
+//! Source: etcd 3.5, `server/etcdserver/api/v3election/election.go` and `client/v3/concurrency/election.go`. The fencing token
+//! of a leadership is the creation revision of its key: it grows with every leader.
+//!
+//! Read next: [`crate::campaign`], the queue; [`crate::lock`].
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream;
+use hustings_api::EtcdError;
+use hustings_api::client::prefix_end;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::mvccpb;
+use hustings_api::mvccpb::event::EventType;
+use hustings_api::v3electionpb as ep;
+use hustings_api::v3electionpb::election_server::Election;
+use hustings_kv as kv;
+use hustings_kv::Command;
+use tonic::{Request, Response, Status};
+
+use crate::backend::Backend;
+use crate::campaign::{Candidacy, created_at, first, prefix};
+use crate::context::{Context, Learner, Services, insists_on_leader};
+use crate::convert;
+use crate::error;
+use crate::fate::Omen;
+use crate::watch::{Answers, Watching};
+
+#[tonic::async_trait]
+impl<B: Backend> Election for Services<B> {
+    async fn campaign(&self, request: Request<ep::CampaignRequest>) -> Result<Response<ep::CampaignResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let mut omen = self.omen(insists_on_leader(request.metadata()));
+        let ep::CampaignRequest { name, lease, value } = request.into_inner();
+        omen.or(async {
+            let candidacy = Candidacy::enter(&self.0, name.clone(), lease, value.clone()).await?;
+            if candidacy.value != value {
+                // The lease stands in the queue already, with another value.
+                self.proclaim_as(&candidacy.key, candidacy.revision, candidacy.lease, value).await?;
+            }
+            let Some(revision) = candidacy.wait().await? else {
+                let view = self.read_local().await?;
+                let is_alive = view.has_lease(candidacy.lease);
+                return Err(if is_alive { EtcdError::ElectionNotLeader } else { EtcdError::LeaseNotFound }.into());
+            };
+            let (key, rev, lease) = (candidacy.key.clone(), candidacy.revision, candidacy.lease);
+            candidacy.keep();
+            let leader = Some(ep::LeaderKey { name, key, rev, lease });
+            Ok(Response::new(ep::CampaignResponse { header: self.header(revision), leader }))
+        })
+        .await
+    }
+
+    async fn proclaim(&self, request: Request<ep::ProclaimRequest>) -> Result<Response<ep::ProclaimResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let ep::ProclaimRequest { leader, value } = request.into_inner();
+        let leader = leader.ok_or_else(|| Status::from(EtcdError::ElectionMissingLeader))?;
+        let revision = self.proclaim_as(&leader.key, leader.rev, leader.lease, value).await?;
+        Ok(Response::new(ep::ProclaimResponse { header: self.header(revision) }))
+    }
+
+    async fn leader(&self, request: Request<ep::LeaderRequest>) -> Result<Response<ep::LeaderResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let view = self.read().await?;
+        let leader = first(&view, &prefix(&request.get_ref().name), 0)?;
+        let leader = leader.ok_or_else(|| Status::from(EtcdError::ElectionNoLeader))?;
+        let kv = Some(convert::key_value(leader));
+        Ok(Response::new(ep::LeaderResponse { header: self.header(view.revision()), kv }))
+    }
+
+    type ObserveStream = Answers<ep::LeaderResponse>;
+
+    async fn observe(&self, request: Request<ep::LeaderRequest>) -> Result<Response<Self::ObserveStream>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let omen = self.omen(insists_on_leader(request.metadata()));
+        Ok(Response::new(observe(self.0.clone(), &request.get_ref().name, omen)))
+    }
+
+    async fn resign(&self, request: Request<ep::ResignRequest>) -> Result<Response<ep::ResignResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let leader = request.into_inner().leader.ok_or_else(|| Status::from(EtcdError::ElectionMissingLeader))?;
+        let delete = kv::DeleteRange { key: leader.key.clone(), ..kv::DeleteRange::default() };
+        let txn = kv::Txn {
+            compare: vec![created_at(&leader.key, leader.rev)],
+            success: vec![kv::Request::DeleteRange(delete).into()],
+            failure: Vec::new(),
+        };
+        // A leadership that is lost already is given up, too.
+        let kv::Response::Txn(txn) = self.propose(Command::Txn(txn)).await? else { return Err(error::mismatch()) };
+        Ok(Response::new(ep::ResignResponse { header: self.header(txn.revision) }))
+    }
+}
+
+impl<B: Backend> Context<B> {
+    /// Replaces the value of a candidate's key, if it still stands.
+    async fn proclaim_as(&self, key: &Bytes, revision: i64, lease: i64, value: Bytes) -> Result<i64, Status> {
+        let put = kv::Put { key: key.clone(), value, lease, ..kv::Put::default() };
+        let txn = kv::Txn {
+            compare: vec![created_at(key, revision)],
+            success: vec![kv::Request::Put(put).into()],
+            failure: Vec::new(),
+        };
+        let kv::Response::Txn(txn) = self.propose_growth(Command::Txn(txn)).await? else {
+            return Err(error::mismatch());
+        };
+        if txn.succeeded { Ok(txn.revision) } else { Err(EtcdError::ElectionNotLeader.into()) }
+    }
+}
+
+/// Each leader, and each value that it proclaims, in order; also those whose reign is over when they are told.
+pub(crate) fn observe<B: Backend>(context: Arc<Context<B>>, name: &[u8], omen: Omen) -> Answers<ep::LeaderResponse> {
+    let watching = Watching::new(context.clone(), context.omen(false));
+    let observing =
+        Observing { context, omen, prefix: prefix(name), leader: None, revision: 0, watching, events: VecDeque::new() };
+    Box::pin(stream::unfold(Some(observing), |state| async move {
+        let mut observing = state?;
+        match observing.next().await {
+            Ok(response) => Some((Ok(response), Some(observing))),
+            Err(status) => Some((Err(status), None)),
+        }
+    }))
+}
+
+struct Observing<B: Backend> {
+    context: Arc<Context<B>>,
+    omen: Omen,
+    prefix: Bytes,
+    /// The key whose values are told.
+    leader: Option<Bytes>,
+    /// Up to where history was told; 0: nothing yet.
+    revision: i64,
+    /// All candidates, from there on.
+    watching: Watching<B>,
+    events: VecDeque<mvccpb::Event>,
+}
+
+impl<B: Backend> Observing<B> {
+    async fn next(&mut self) -> Result<ep::LeaderResponse, Status> {
+        if self.revision == 0
+            && let Some(response) = self.begin().await?
+        {
+            return Ok(response);
+        }
+        loop {
+            while let Some(event) = self.events.pop_front() {
+                if let Some(response) = self.on_event(event).await? {
+                    return Ok(response);
+                }
+            }
+            let mut no_requests = stream::pending();
+            let response = tokio::select! {
+                response = self.watching.next(&mut no_requests) => response?,
+                status = self.omen.end() => return Err(status),
+            };
+            self.events.extend(response.events);
+            if response.canceled {
+                // History was forgotten before it was told: begin again at the present.
+                if let Some(response) = self.begin().await? {
+                    return Ok(response);
+                }
+            }
+        }
+    }
+
+    /// Reads who leads now, and watches all candidates from there on.
+    async fn begin(&mut self) -> Result<Option<ep::LeaderResponse>, Status> {
+        let view = self.context.read().await?;
+        self.revision = view.revision();
+        self.watching = Watching::new(self.context.clone(), self.context.omen(false));
+        self.watching.create(pb::WatchCreateRequest {
+            key: self.prefix.clone(),
+            range_end: prefix_end(&self.prefix),
+            start_revision: self.revision + 1,
+            ..pb::WatchCreateRequest::default()
+        });
+        let leader = first(&view, &self.prefix, 0)?;
+        self.leader = None;
+        Ok(leader.map(|leader| self.tell(self.revision, convert::key_value(leader))))
+    }
+
+    fn tell(&mut self, revision: i64, kv: mvccpb::KeyValue) -> ep::LeaderResponse {
+        self.leader = Some(kv.key.clone());
+        ep::LeaderResponse { header: self.context.header(revision), kv: Some(kv) }
+    }
+
+    async fn on_event(&mut self, event: mvccpb::Event) -> Result<Option<ep::LeaderResponse>, Status> {
+        let Some(kv) = event.kv else { return Ok(None) };
+        self.revision = kv.mod_revision;
+        let concerns_leader = self.leader.as_ref().is_none_or(|leader| *leader == kv.key);
+        match event.r#type == EventType::Put as i32 {
+            // The leader proclaims; or the first enters an empty queue.
+            true if concerns_leader => Ok(Some(self.tell(kv.mod_revision, kv))),
+            false if concerns_leader => self.succeed(kv.mod_revision).await,
+            _ => Ok(None),
+        }
+    }
+
+    /// The leader has left: the next in the queue of that moment leads, even if it has left since.
+    async fn succeed(&mut self, revision: i64) -> Result<Option<ep::LeaderResponse>, Status> {
+        self.leader = None;
+        let view = self.context.read_local().await?;
+        if revision < view.compact_revision() {
+            // Told from the present on: the watch will say that its history is gone, or has read it already.
+            return Ok(None);
+        }
+        let leader = first(&view, &self.prefix, revision)?;
+        Ok(leader.map(|leader| self.tell(revision, convert::key_value(leader))))
+    }
+}

@@ -1,0 +1,76 @@
+//! How errors of the store and of the node become etcd's.
+//!
+//! *Definitely not done* and *perhaps done* stay apart: the first become errors that say so (no leader, too many
+//! requests), the second those whose text clients know to mean "look before you repeat".
+
+use hustings_api::EtcdError;
+use hustings_core::{MembershipRefusal, Refusal};
+use hustings_kv::{CheckError, KvError};
+use hustings_node::RequestError;
+use tonic::Status;
+
+/// What a node's refusal means to a client.
+pub(crate) fn of_request(error: RequestError) -> Status {
+    match error {
+        RequestError::QueueFull | RequestError::Refused(Refusal::Overloaded) => EtcdError::TooManyRequests.into(),
+        RequestError::Unknown => EtcdError::LeaderChanged.into(),
+        RequestError::Stopped => EtcdError::Stopped.into(),
+        RequestError::Refused(refusal) => match refusal {
+            Refusal::NotLeader(None) | Refusal::NotReady => EtcdError::NoLeader.into(),
+            Refusal::NotLeader(Some(_)) | Refusal::Transferring => EtcdError::LeaderChanged.into(),
+            Refusal::BadTransferee(_) => EtcdError::BadLeaderTransferee.into(),
+            Refusal::TransferTimedOut => EtcdError::Timeout.into(),
+            Refusal::MembershipPending => EtcdError::Unhealthy.into(),
+            Refusal::Membership(kind, _) => of_membership(kind).into(),
+            Refusal::Overloaded => EtcdError::TooManyRequests.into(),
+        },
+    }
+}
+
+/// What a refused change of membership means to a client.
+fn of_membership(kind: MembershipRefusal) -> EtcdError {
+    match kind {
+        MembershipRefusal::NoVoters => EtcdError::MemberNotEnoughStarted,
+        MembershipRefusal::NotSimple | MembershipRefusal::AlreadyJoint | MembershipRefusal::NotJoint => {
+            EtcdError::Unhealthy
+        }
+        MembershipRefusal::NotFound => EtcdError::MemberNotFound,
+        MembershipRefusal::Taken => EtcdError::MemberExists,
+        MembershipRefusal::NotLearner => EtcdError::MemberNotLearner,
+        MembershipRefusal::NotReady => EtcdError::LearnerNotReady,
+    }
+}
+
+/// What a refusal of the store means to a client.
+pub(crate) fn of_store(error: KvError) -> Status {
+    match error {
+        KvError::Malformed => Status::internal("etcdserver: the proposed command is malformed"),
+        KvError::EmptyKey => EtcdError::EmptyKey.into(),
+        KvError::KeyNotFound => EtcdError::KeyNotFound.into(),
+        KvError::Compacted { .. } => EtcdError::Compacted.into(),
+        KvError::FutureRevision { .. } => EtcdError::FutureRevision.into(),
+        KvError::LeaseNotFound => EtcdError::LeaseNotFound.into(),
+        KvError::LeaseExists => EtcdError::LeaseExists.into(),
+        KvError::LeaseTtlTooLarge => EtcdError::LeaseTtlTooLarge.into(),
+        KvError::NoSpace => EtcdError::NoSpace.into(),
+        KvError::Corrupt => EtcdError::Corrupt.into(),
+    }
+}
+
+/// What a failed check means to a client.
+pub(crate) fn of_check(error: CheckError) -> Status {
+    let error = match error {
+        CheckError::EmptyKey => EtcdError::EmptyKey,
+        CheckError::TooManyOperations => EtcdError::TooManyOps,
+        CheckError::DuplicateKey => EtcdError::DuplicateKey,
+        CheckError::ValueProvided => EtcdError::ValueProvided,
+        CheckError::LeaseProvided => EtcdError::LeaseProvided,
+        CheckError::EmptyOperation => EtcdError::KeyNotFound,
+    };
+    error.into()
+}
+
+/// An answer of another kind than was asked for: our own mistake, told instead of hidden.
+pub(crate) fn mismatch() -> Status {
+    Status::internal("etcdserver: the store answered another question")
+}

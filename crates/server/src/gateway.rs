@@ -1,0 +1,312 @@
+//! The JSON gateway: etcd's HTTP paths to the same services.
+//!
+//! Source: etcd 3.5's `google.api.http` annotations, grpc-gateway 1.16. A request is `POST /v3/...` with a JSON body; a
+//! streamed answer is one line `{"result":...}` per message. `/v3beta` and `/v3alpha` name the same paths.
+//!
+//! Bodies are read as they come, so a watch can be asked for more while it runs; they are bounded.
+//!
+//! Read next: `hustings_api::json`, the mapping.
+
+use std::future::Future;
+
+use bytes::{Bytes, BytesMut};
+use futures::{Stream, StreamExt, stream};
+use http_body_util::{BodyExt, LengthLimitError, Limited, StreamBody};
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::cluster_server::Cluster;
+use hustings_api::etcdserverpb::kv_server::Kv;
+use hustings_api::etcdserverpb::lease_server::Lease;
+use hustings_api::etcdserverpb::maintenance_server::Maintenance;
+use hustings_api::json::{self, GatewayError};
+use hustings_api::v3electionpb::election_server::Election;
+use hustings_api::v3lockpb::lock_server::Lock;
+use hyper::body::{Body as HttpBody, Frame};
+use hyper::header::HeaderMap;
+use hyper::{Method, Request, Response, StatusCode};
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::json;
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::backend::Backend;
+use crate::context::{Learner, Services, insists_on_leader};
+use crate::election::observe;
+use crate::http::{respond, text};
+use crate::lease::keep_alive;
+use crate::server::Body;
+use crate::watch::watch;
+
+const JSON: &str = "application/json";
+
+/// The gateway's part of a path; `None` when the path is not the gateway's.
+pub(crate) fn route(path: &str) -> Option<&str> {
+    ["/v3/", "/v3beta/", "/v3alpha/"].iter().find_map(|version| path.strip_prefix(version))
+}
+
+/// Answers a request to the gateway.
+pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Request<T>) -> Response<Body>
+where
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    if request.method() != Method::POST {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
+    }
+    let (head, body) = request.into_parts();
+    let path = route(head.uri.path()).unwrap_or("");
+    // Base64 takes four bytes for three.
+    let limit = services.options.max_request_bytes / 3 * 4 + 512 * 1024;
+    let call = Call { metadata: metadata(&head.headers), body: Limited::new(body, limit), limit };
+    let s = services;
+    match path {
+        "kv/range" => call.unary(|request| Kv::range(s, request)).await,
+        "kv/put" => call.unary(|request| Kv::put(s, request)).await,
+        "kv/deleterange" => call.unary(|request| Kv::delete_range(s, request)).await,
+        "kv/txn" => call.unary(|request| Kv::txn(s, request)).await,
+        "kv/compaction" => call.unary(|request| Kv::compact(s, request)).await,
+        "watch" => call.watch(s),
+        "lease/grant" => call.unary(|request| Lease::lease_grant(s, request)).await,
+        "lease/revoke" | "kv/lease/revoke" => call.unary(|request| Lease::lease_revoke(s, request)).await,
+        "lease/keepalive" => call.keep_alive(s),
+        "lease/timetolive" | "kv/lease/timetolive" => call.unary(|request| Lease::lease_time_to_live(s, request)).await,
+        "lease/leases" | "kv/lease/leases" => call.unary(|request| Lease::lease_leases(s, request)).await,
+        "cluster/member/add" => call.unary(|request| Cluster::member_add(s, request)).await,
+        "cluster/member/remove" => call.unary(|request| Cluster::member_remove(s, request)).await,
+        "cluster/member/update" => call.unary(|request| Cluster::member_update(s, request)).await,
+        "cluster/member/list" => call.unary(|request| Cluster::member_list(s, request)).await,
+        "cluster/member/promote" => call.unary(|request| Cluster::member_promote(s, request)).await,
+        "maintenance/alarm" => call.unary(|request| Maintenance::alarm(s, request)).await,
+        "maintenance/status" => call.unary(|request| Maintenance::status(s, request)).await,
+        "maintenance/defragment" => call.unary(|request| Maintenance::defragment(s, request)).await,
+        // etcd 3.5 declares one path for both digests, and the later declaration wins.
+        "maintenance/hash" | "maintenance/hashkv" => call.unary(|request| Maintenance::hash_kv(s, request)).await,
+        "maintenance/snapshot" => call.streaming(|request| Maintenance::snapshot(s, request)).await,
+        "maintenance/transfer-leadership" => call.unary(|request| Maintenance::move_leader(s, request)).await,
+        "maintenance/downgrade" => call.unary(|request| Maintenance::downgrade(s, request)).await,
+        "election/campaign" => call.unary(|request| Election::campaign(s, request)).await,
+        "election/proclaim" => call.unary(|request| Election::proclaim(s, request)).await,
+        "election/leader" => call.unary(|request| Election::leader(s, request)).await,
+        "election/observe" => call.observe(s).await,
+        "election/resign" => call.unary(|request| Election::resign(s, request)).await,
+        "lock/lock" => call.unary(|request| Lock::lock(s, request)).await,
+        "lock/unlock" => call.unary(|request| Lock::unlock(s, request)).await,
+        _ => text(StatusCode::NOT_FOUND, "Not Found\n".to_owned()),
+    }
+}
+
+/// What the gateway hands on of the headers: those that begin with `Grpc-Metadata-`.
+fn metadata(headers: &HeaderMap) -> MetadataMap {
+    let mut handed_on = HeaderMap::new();
+    for (name, value) in headers {
+        let name = name
+            .as_str()
+            .strip_prefix("grpc-metadata-")
+            .and_then(|name| name.parse::<hyper::header::HeaderName>().ok());
+        if let Some(name) = name {
+            handed_on.append(name, value.clone());
+        }
+    }
+    MetadataMap::from_headers(handed_on)
+}
+
+/// A request on its way to a service.
+struct Call<T> {
+    metadata: MetadataMap,
+    body: Limited<T>,
+    limit: usize,
+}
+
+impl<T> Call<T>
+where
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    /// One message in, one out.
+    async fn unary<Q, A, F>(self, serve: impl FnOnce(tonic::Request<Q>) -> F) -> Response<Body>
+    where
+        Q: DeserializeOwned + Default,
+        A: Serialize,
+        F: Future<Output = Result<tonic::Response<A>, Status>>,
+    {
+        let answer = async {
+            let request = self.request().await?;
+            json::encode(&serve(request).await?.into_inner())
+        };
+        match answer.await {
+            Ok(body) => respond(StatusCode::OK, JSON, body.into()),
+            Err(status) => refuse(&status),
+        }
+    }
+
+    /// One message in, many out.
+    async fn streaming<Q, A, S, F>(self, serve: impl FnOnce(tonic::Request<Q>) -> F) -> Response<Body>
+    where
+        Q: DeserializeOwned + Default,
+        A: Serialize + 'static,
+        S: Stream<Item = Result<A, Status>> + Send + 'static,
+        F: Future<Output = Result<tonic::Response<S>, Status>>,
+    {
+        let answers = async { Ok(serve(self.request().await?).await?.into_inner()) };
+        match answers.await {
+            Ok(answers) => lines(answers),
+            Err(status) => refuse(&status),
+        }
+    }
+
+    fn watch<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        if let Err(status) = services.check(&self.metadata, Learner::Refuses) {
+            return refuse(&status);
+        }
+        let omen = services.omen(insists_on_leader(&self.metadata));
+        let requests = messages::<pb::WatchRequest, T>(self.body, self.limit);
+        lines(watch(services.0.clone(), Box::pin(requests), omen))
+    }
+
+    fn keep_alive<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        if let Err(status) = services.check(&self.metadata, Learner::Refuses) {
+            return refuse(&status);
+        }
+        let omen = services.omen(insists_on_leader(&self.metadata));
+        let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit);
+        lines(keep_alive(services.0.clone(), Box::pin(requests), omen))
+    }
+
+    async fn observe<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        let observing = async {
+            services.check(&self.metadata, Learner::Refuses)?;
+            let omen = services.omen(insists_on_leader(&self.metadata));
+            let request: tonic::Request<hustings_api::v3electionpb::LeaderRequest> = self.request().await?;
+            Ok(observe(services.0.clone(), &request.get_ref().name, omen))
+        };
+        match observing.await {
+            Ok(answers) => lines(answers),
+            Err(status) => refuse(&status),
+        }
+    }
+
+    async fn request<Q: DeserializeOwned + Default>(self) -> Result<tonic::Request<Q>, Status> {
+        let body = self.body.collect().await.map_err(|error| of_body(&*error))?.to_bytes();
+        let mut request = tonic::Request::new(json::decode(&body)?);
+        *request.metadata_mut() = self.metadata;
+        Ok(request)
+    }
+}
+
+/// Why a body could not be read.
+fn of_body(error: &(dyn std::error::Error + 'static)) -> Status {
+    match error.is::<LengthLimitError>() {
+        true => EtcdError::RequestTooLarge.into(),
+        false => Status::invalid_argument(format!("the request's body could not be read: {error}")),
+    }
+}
+
+/// The messages of a body, each as soon as it is whole.
+fn messages<M, T>(body: Limited<T>, limit: usize) -> impl Stream<Item = Result<M, Status>> + Send
+where
+    M: DeserializeOwned + Default + Send,
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    stream::unfold(Some((body, BytesMut::new())), move |state| async move {
+        let (mut body, mut buffer) = state?;
+        loop {
+            match whole_value(&buffer) {
+                Ok(Some(length)) => {
+                    let value = buffer.split_to(length);
+                    return Some(match json::decode(&value) {
+                        Ok(message) => (Ok(message), Some((body, buffer))),
+                        Err(status) => (Err(status), None),
+                    });
+                }
+                Ok(None) => {}
+                Err(status) => return Some((Err(status), None)),
+            }
+            if buffer.len() > limit {
+                return Some((Err(EtcdError::RequestTooLarge.into()), None));
+            }
+            match body.frame().await {
+                Some(Ok(frame)) => buffer.extend(frame.into_data().ok()),
+                Some(Err(error)) => return Some((Err(of_body(&*error)), None)),
+                None if buffer.iter().all(u8::is_ascii_whitespace) => return None,
+                None => return Some((Err(Status::invalid_argument("unexpected EOF")), None)),
+            }
+        }
+    })
+}
+
+/// The length of the first JSON value, if it is whole.
+fn whole_value(buffer: &[u8]) -> Result<Option<usize>, Status> {
+    let mut values = serde_json::Deserializer::from_slice(buffer).into_iter::<IgnoredAny>();
+    match values.next() {
+        None => Ok(None),
+        Some(Ok(_)) => Ok(Some(values.byte_offset())),
+        Some(Err(error)) if error.is_eof() => Ok(None),
+        Some(Err(error)) => Err(Status::invalid_argument(error.to_string())),
+    }
+}
+
+/// A stream of answers as lines.
+fn lines<A: Serialize + 'static>(answers: impl Stream<Item = Result<A, Status>> + Send + 'static) -> Response<Body> {
+    #[derive(Serialize)]
+    struct Line<'a, A> {
+        result: &'a A,
+    }
+    let frames = answers.map(|answer| {
+        let line = answer.and_then(|message| json::encode(&Line { result: &message })).unwrap_or_else(|status| {
+            let http =
+                StatusCode::from_u16(json::http_status(status.code())).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let error = json!({ "error": {
+                "grpc_code": status.code() as i32,
+                "http_code": http.as_u16(),
+                "message": status.message(),
+                "http_status": http.canonical_reason().unwrap_or(""),
+            } });
+            error.to_string().into_bytes()
+        });
+        let mut line = line;
+        line.push(b'\n');
+        Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(line)))
+    });
+    let mut response = Response::new(Body::new(StreamBody::new(frames)));
+    response.headers_mut().insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static(JSON));
+    response
+}
+
+fn refuse(status: &Status) -> Response<Body> {
+    let http = StatusCode::from_u16(json::http_status(status.code())).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = json::encode(&GatewayError::from(status)).unwrap_or_default();
+    respond(http, JSON, body.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::FutureExt;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Goal: bytes of any kind, cut anywhere, are a message, a wait for more, or a refusal; never a panic.
+        #[test]
+        fn any_body_is_read_or_refused(chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6)) {
+            let frames = chunks.into_iter().map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(chunk))));
+            let body = Limited::new(StreamBody::new(stream::iter(frames)), 100);
+            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 100)).collect::<Vec<_>>().now_or_never();
+            prop_assert!(found.is_some());
+        }
+
+        /// Goal: messages are found however the network cuts them.
+        #[test]
+        fn messages_are_found_across_frames(cut in 0usize..80) {
+            let text = br#"{"create_request":{"key":"YQ=="}} {"cancel_request":{"watch_id":"7"}} "#;
+            let cut = cut.min(text.len());
+            let chunks = [Bytes::from_static(text).slice(..cut), Bytes::from_static(text).slice(cut..)];
+            let frames = chunks.into_iter().map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(chunk)));
+            let body = Limited::new(StreamBody::new(stream::iter(frames)), 1_000);
+            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 1_000)).collect::<Vec<_>>().now_or_never().unwrap();
+            prop_assert_eq!(found.len(), 2);
+            prop_assert!(found.iter().all(Result::is_ok));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Leases: Grant, Revoke, KeepAlive, TimeToLive, Leases.
+//!
+//! Source: etcd 3.5, `server/etcdserver/api/v3rpc/lease.go` and `server/lease/lessor.go`. Deadlines are readings of the log's
+//! clock, so what is left of a lease is asked through the log, too: an entry brings the clock up to now.
+//!
+//! Read next: [`crate::renewals`].
+
+use std::sync::Arc;
+
+use futures::{Stream, StreamExt, stream};
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::lease_server::Lease;
+use hustings_kv::{Advance, Command, LeaseGrant, LeaseKeys, LeaseRevoke, Response as Applied};
+use tonic::{Request, Response, Status};
+
+use crate::backend::Backend;
+use crate::context::{Context, Learner, Services, insists_on_leader};
+use crate::error;
+use crate::fate::Omen;
+use crate::watch::Answers;
+
+/// How often to draw another id when one is taken: it never is, among 2^63.
+const DRAWS_MAX: usize = 8;
+
+#[tonic::async_trait]
+impl<B: Backend> Lease for Services<B> {
+    async fn lease_grant(
+        &self,
+        request: Request<pb::LeaseGrantRequest>,
+    ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let pb::LeaseGrantRequest { ttl, id } = request.into_inner();
+        let (revision, id, ttl) = self.grant(id, ttl).await?;
+        Ok(Response::new(pb::LeaseGrantResponse { header: self.header(revision), id, ttl, error: String::new() }))
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<pb::LeaseRevokeRequest>,
+    ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let revoke = LeaseRevoke { id: request.into_inner().id };
+        let Applied::LeaseRevoke { revision } = self.propose(Command::LeaseRevoke(revoke)).await? else {
+            return Err(error::mismatch());
+        };
+        Ok(Response::new(pb::LeaseRevokeResponse { header: self.header(revision) }))
+    }
+
+    type LeaseKeepAliveStream = Answers<pb::LeaseKeepAliveResponse>;
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<tonic::Streaming<pb::LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let omen = self.omen(insists_on_leader(request.metadata()));
+        Ok(Response::new(keep_alive(self.0.clone(), request.into_inner(), omen)))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<pb::LeaseTimeToLiveRequest>,
+    ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let pb::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
+        self.propose(Command::Advance(Advance {})).await?;
+        let view = self.read_local().await?;
+        let header = self.header(view.revision());
+        let keys = if keys { LeaseKeys::List } else { LeaseKeys::Omit };
+        let response = match view.lease_time_to_live(id, keys) {
+            Some(lease) => pb::LeaseTimeToLiveResponse {
+                header,
+                id,
+                ttl: i64::try_from(lease.remaining.as_secs()).unwrap_or(i64::MAX),
+                granted_ttl: lease.granted_ttl,
+                keys: lease.keys,
+            },
+            None => pb::LeaseTimeToLiveResponse { header, id, ttl: -1, ..pb::LeaseTimeToLiveResponse::default() },
+        };
+        Ok(Response::new(response))
+    }
+
+    async fn lease_leases(
+        &self,
+        request: Request<pb::LeaseLeasesRequest>,
+    ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
+        self.check(request.metadata(), Learner::Refuses)?;
+        let view = self.read().await?;
+        let leases = view.leases().into_iter().map(|id| pb::LeaseStatus { id }).collect();
+        Ok(Response::new(pb::LeaseLeasesResponse { header: self.header(view.revision()), leases }))
+    }
+}
+
+/// The answers to a stream of keep-alives, one for each, in order; ends with the requests.
+pub(crate) fn keep_alive<B: Backend>(
+    context: Arc<Context<B>>,
+    requests: impl Stream<Item = Result<pb::LeaseKeepAliveRequest, Status>> + Send + Unpin + 'static,
+    omen: Omen,
+) -> Answers<pb::LeaseKeepAliveResponse> {
+    Box::pin(stream::unfold(Some((context, requests, omen)), |state| async move {
+        let (context, mut requests, mut omen) = state?;
+        let next = async {
+            match requests.next().await {
+                None => Ok(None),
+                Some(request) => context.keep_alive(request?.id).await.map(Some),
+            }
+        };
+        match omen.or(next).await {
+            Ok(None) => None,
+            Ok(Some(response)) => Some((Ok(response), Some((context, requests, omen)))),
+            Err(status) => Some((Err(status), None)),
+        }
+    }))
+}
+
+impl<B: Backend> Context<B> {
+    /// Renews a lease; one that does not exist is answered with no time to live.
+    pub(crate) async fn keep_alive(&self, id: i64) -> Result<pb::LeaseKeepAliveResponse, Status> {
+        let renewed = self.renewals.renew(id).await?;
+        let header = self.header(renewed.revision);
+        Ok(pb::LeaseKeepAliveResponse { header, id, ttl: renewed.ttl.unwrap_or(0) })
+    }
+
+    /// Grants a lease; id 0 draws one. Answers revision, id and time to live.
+    pub(crate) async fn grant(&self, id: i64, ttl: i64) -> Result<(i64, i64, i64), Status> {
+        let ttl = ttl.max(self.options.lease_ttl_min());
+        let mut last = Status::from(EtcdError::LeaseExists);
+        for _ in 0..DRAWS_MAX {
+            // Positive, so that clients may print and parse it as they like.
+            let drawn = if id == 0 { rand::random::<i64>() & i64::MAX } else { id };
+            if drawn == 0 {
+                continue;
+            }
+            let command = Command::LeaseGrant(LeaseGrant { id: drawn, ttl });
+            match self.propose_growth(command).await {
+                Ok(Applied::LeaseGrant { revision, id, ttl }) => return Ok((revision, id, ttl)),
+                Ok(_) => return Err(error::mismatch()),
+                Err(status) if id == 0 && EtcdError::of(&status) == Some(EtcdError::LeaseExists) => last = status,
+                Err(status) => return Err(status),
+            }
+        }
+        Err(last)
+    }
+}

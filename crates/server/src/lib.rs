@@ -1,0 +1,69 @@
+//! The etcd v3 API of one member: gRPC and its JSON gateway on one port, over a replicated key-value store.
+//!
+//! Source: etcd 3.5, its services, error strings, gateway paths and HTTP endpoints, as its own clients expect them. A
+//! [`Server`] stands on a [`Backend`], which is a node's handle, and translates: requests become the store's commands or
+//! reads of its views, results become etcd's answers.
+//!
+//! Deliberately absent: the store's rules (`hustings-kv`), consensus (`hustings-node` and below), authentication, TLS and
+//! the dashboard, whose places are named in [`server`].
+//!
+//! Read on in the order of the modules.
+
+pub mod options;
+
+pub mod backend;
+
+mod error;
+
+mod convert;
+
+mod context;
+
+mod quota;
+
+mod fate;
+
+mod kv;
+
+mod watch;
+
+mod hub;
+
+mod index;
+
+mod lease;
+
+mod renewals;
+
+mod campaign;
+
+mod election;
+
+mod lock;
+
+mod cluster;
+
+mod maintenance;
+
+pub mod snapshot;
+
+mod health;
+
+mod gateway;
+
+mod http;
+
+pub mod metrics;
+
+mod etcd_metrics;
+
+mod begun;
+
+pub mod server;
+
+pub use backend::Backend;
+pub use http::VERSION;
+pub use metrics::Metrics;
+pub use options::ServerOptions;
+pub use server::Server;
+pub use snapshot::{SnapshotFileError, SnapshotHead, read_snapshot};

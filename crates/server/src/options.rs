@@ -1,0 +1,69 @@
+//! What an operator may set: [`ServerOptions`].
+
+use std::time::Duration;
+
+use hustings_core::Timing;
+
+/// How a server behaves; the defaults are etcd's where etcd has them.
+#[derive(Clone, Debug)]
+pub struct ServerOptions {
+    /// The member's name, announced to the others with [`ServerOptions::client_urls`]. Empty: nothing is announced.
+    pub name: String,
+    /// Where clients reach this member.
+    pub client_urls: Vec<String>,
+    /// The cluster's ranges; they bound how long a request may wait and how short a lease may be.
+    pub timing: Timing,
+    /// The largest request, in bytes as the log carries it.
+    pub max_request_bytes: usize,
+    /// Operations in one transaction.
+    pub max_txn_ops: usize,
+    /// Size of the store, in bytes, from which on puts are refused.
+    pub quota_backend_bytes: u64,
+    /// How often a watch that asked for it hears that nothing happened.
+    pub progress_notify_interval: Duration,
+    /// Requests and streams under way on one connection.
+    pub streams_per_connection_max: u32,
+    /// Connections open at a time; further ones wait in the listener's backlog.
+    pub connections_max: usize,
+    /// How long a connection may take to say its first words, or an HTTP/1.1 request its headers.
+    pub header_timeout: Duration,
+    /// How often an HTTP/2 client is asked whether it is still there.
+    pub keep_alive_interval: Duration,
+    /// How long it may take to answer that.
+    pub keep_alive_timeout: Duration,
+    /// How long open requests may take to end once the server is told to stop.
+    pub grace: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> ServerOptions {
+        ServerOptions {
+            name: String::new(),
+            client_urls: Vec::new(),
+            timing: Timing::default(),
+            max_request_bytes: 3 * 512 * 1024,
+            max_txn_ops: 128,
+            quota_backend_bytes: 2 << 30,
+            progress_notify_interval: Duration::from_secs(600),
+            streams_per_connection_max: 8_192,
+            connections_max: 10_000,
+            header_timeout: Duration::from_secs(10),
+            keep_alive_interval: Duration::from_secs(30),
+            keep_alive_timeout: Duration::from_secs(20),
+            grace: Duration::from_secs(2),
+        }
+    }
+}
+
+impl ServerOptions {
+    /// How long a request may wait for its outcome: etcd's rule, five seconds for the disk and two elections.
+    pub fn request_timeout(&self) -> Duration {
+        Duration::from_secs(5) + 2 * self.timing.election_max
+    }
+
+    /// The shortest lifetime of a lease, seconds: one and a half elections, so that a failover ends no lease.
+    pub fn lease_ttl_min(&self) -> i64 {
+        let least = self.timing.election_max.saturating_mul(3) / 2;
+        least.as_secs() as i64 + i64::from(least.subsec_nanos() > 0)
+    }
+}

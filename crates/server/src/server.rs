@@ -1,0 +1,261 @@
+//! The port: connections, and which service a request is for.
+//!
+//! ```text
+//!   listener ──► first bytes ──► HTTP/2 ──► /package.Service/Method ──► gRPC services
+//!                           └──► HTTP/1.1 ─► /v3/..., /health, /metrics, /v1/leader
+//! ```
+//!
+//! gRPC wants HTTP/2 with prior knowledge, everything else comes over either. A request goes from hyper to its service
+//! through one flat match; no router, no layers, so that a put costs what tonic costs and no more.
+//!
+//! Everything is bounded: connections, streams on each, the time to the first bytes and headers, header lists, bodies.
+//! What it deliberately does not do yet: TLS and authentication, which will stand between listener and first bytes, and
+//! between match and service.
+//!
+//! Read next: [`crate::http`], [`crate::gateway`].
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hustings_api::etcdserverpb::cluster_server::ClusterServer;
+use hustings_api::etcdserverpb::kv_server::KvServer;
+use hustings_api::etcdserverpb::lease_server::LeaseServer;
+use hustings_api::etcdserverpb::maintenance_server::MaintenanceServer;
+use hustings_api::etcdserverpb::watch_server::WatchServer;
+use hustings_api::health::health_server::HealthServer;
+use hustings_api::v3electionpb::election_server::ElectionServer;
+use hustings_api::v3lockpb::lock_server::LockServer;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tonic::codegen::Service;
+
+use crate::backend::Backend;
+use crate::begun::{Begun, Preface};
+use crate::cluster;
+use crate::context::{Context, Inboxes, Services};
+use crate::fate;
+use crate::gateway;
+use crate::http;
+use crate::hub;
+use crate::metrics::{METHODS, Metrics};
+use crate::options::ServerOptions;
+use crate::quota;
+use crate::renewals;
+
+/// What gRPC adds to a request: the same room that etcd leaves.
+const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
+
+/// How long to wait after the system refused to accept (no descriptors left): trying at once would only spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The body of every answer.
+pub(crate) type Body = tonic::body::Body;
+
+/// The etcd v3 API of one member.
+pub struct Server<B> {
+    context: Arc<Context<B>>,
+    inboxes: Inboxes,
+}
+
+impl<B: Backend> Server<B> {
+    /// A server over a running node. Must be called inside a tokio runtime's context only when served.
+    pub fn new(backend: B, options: ServerOptions) -> Server<B> {
+        let (context, inboxes) = Context::new(backend, options);
+        Server { context: Arc::new(context), inboxes }
+    }
+
+    /// What is counted; whoever hosts the node feeds it what only the node knows.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.context.metrics.clone()
+    }
+
+    /// Serves these listeners until `shutdown` completes: then accepts nothing more, lets open requests end within
+    /// [`ServerOptions::grace`], and returns.
+    ///
+    /// # Panics
+    /// When one of its own tasks panicked: a half-alive server is worse than none.
+    pub async fn serve(self, listeners: Vec<TcpListener>, shutdown: impl Future<Output = ()>) {
+        let (stop, stopped) = watch::channel(false);
+        let slots = Arc::new(Semaphore::new(self.context.options.connections_max));
+        let mut tasks = JoinSet::new();
+        tasks.spawn(quota::keep(self.context.clone()));
+        tasks.spawn(fate::keep(self.context.clone()));
+        tasks.spawn(cluster::announce(self.context.clone()));
+        tasks.spawn(hub::run(self.context.clone(), self.inboxes.hub));
+        tasks.spawn(renewals::run(self.context.clone(), self.inboxes.renewals));
+        let services = Arc::new(Services(self.context.clone()));
+        for listener in listeners {
+            tasks.spawn(accept(listener, services.clone(), slots.clone(), stopped.clone()));
+        }
+        tokio::pin!(shutdown);
+        loop {
+            tokio::select! {
+                () = &mut shutdown => break,
+                Some(ended) = tasks.join_next() => {
+                    if let Err(error) = ended && error.is_panic() {
+                        std::panic::resume_unwind(error.into_panic());
+                    }
+                }
+            }
+        }
+        // An error means that every task has ended already.
+        let _ = stop.send(true);
+        self.context.fate.send_modify(|fate| fate.is_stopping = true);
+        let all = u32::try_from(self.context.options.connections_max).unwrap_or(u32::MAX);
+        // A connection that does not end in time is dropped with its task's runtime; nothing is lost but its answer.
+        let _ = tokio::time::timeout(self.context.options.grace, slots.acquire_many(all)).await;
+    }
+}
+
+/// Accepts connections until told to stop.
+async fn accept<B: Backend>(
+    listener: TcpListener,
+    services: Arc<Services<B>>,
+    slots: Arc<Semaphore>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    loop {
+        // The semaphore is never closed; were it, there would be nobody left to serve.
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                let (services, stopped) = (services.clone(), stopped.clone());
+                tokio::spawn(async move {
+                    services.metrics.on_connection(1);
+                    converse(stream, services.clone(), stopped).await;
+                    services.metrics.on_connection(-1);
+                    drop(slot);
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a client's connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Serves one connection to its end. Errors end it and nothing else: strangers may say what they like.
+async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut stopped: watch::Receiver<bool>) {
+    // Without it an answer would wait for the acknowledgement of the one before.
+    let _ = stream.set_nodelay(true);
+    let patience = services.options.header_timeout;
+    let begun = tokio::time::timeout(patience, Begun::by(stream));
+    let (preface, stream) = tokio::select! {
+        begun = begun => match begun {
+            Ok(Ok(begun)) => begun,
+            Ok(Err(_)) | Err(_) => return,
+        },
+        _ = stopped.changed() => return,
+    };
+    let options = &services.options;
+    let io = TokioIo::new(stream);
+    let service = {
+        let services = services.clone();
+        service_fn(move |request| answer(services.clone(), request))
+    };
+    let ended = match preface {
+        Preface::Http2 => {
+            let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            builder
+                .timer(TokioTimer::new())
+                .max_concurrent_streams(options.streams_per_connection_max)
+                .initial_stream_window_size(1 << 20)
+                .initial_connection_window_size(4 << 20)
+                .max_header_list_size(16 << 10)
+                .max_send_buf_size(1 << 20)
+                .keep_alive_interval(options.keep_alive_interval)
+                .keep_alive_timeout(options.keep_alive_timeout);
+            let connection = builder.serve_connection(io, service);
+            tokio::pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                _ = stopped.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        }
+        Preface::Http1 => {
+            let mut builder = hyper::server::conn::http1::Builder::new();
+            builder.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10);
+            let connection = builder.serve_connection(io, service);
+            tokio::pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => ended,
+                _ = stopped.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await
+                }
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a client's connection ended");
+    }
+}
+
+/// Answers one request.
+async fn answer<B: Backend>(
+    services: Arc<Services<B>>,
+    request: hyper::Request<Incoming>,
+) -> Result<hyper::Response<Body>, Infallible> {
+    let path = request.uri().path();
+    let service = path.get(1..).and_then(|path| path.split_once('/')).map_or("", |(service, _)| service);
+    // The packages of gRPC have a dot in their names, paths of HTTP have none before their second part.
+    if !service.contains('.') {
+        return Ok(match gateway::route(path) {
+            Some(_) => gateway::answer(&services, request).await,
+            None => http::answer(&services, &request).await,
+        });
+    }
+    let context = services.0.clone();
+    let method = context.metrics.on_call(path);
+    let response = dispatch(services, request).await?;
+    if let Some(method) = method {
+        match response.headers().get("grpc-status").map(|code| code.to_str().unwrap_or("2").parse().unwrap_or(2)) {
+            Some(code) => context.metrics.on_answer(method, code),
+            None if METHODS[method].1 == "unary" => context.metrics.on_answer(method, 0),
+            None => {}
+        }
+    }
+    Ok(response)
+}
+
+async fn dispatch<B: Backend>(
+    services: Arc<Services<B>>,
+    request: hyper::Request<Incoming>,
+) -> Result<hyper::Response<Body>, Infallible> {
+    let limit = services.options.max_request_bytes + GRPC_OVERHEAD_BYTES;
+    let path = request.uri().path();
+    let (service, _) = path.trim_start_matches('/').split_once('/').unwrap_or(("", ""));
+    match service {
+        "etcdserverpb.KV" => KvServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
+        "etcdserverpb.Watch" => WatchServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
+        "etcdserverpb.Lease" => LeaseServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
+        "etcdserverpb.Cluster" => {
+            ClusterServer::from_arc(services).max_decoding_message_size(limit).call(request).await
+        }
+        "etcdserverpb.Maintenance" => {
+            MaintenanceServer::from_arc(services).max_decoding_message_size(limit).call(request).await
+        }
+        "v3electionpb.Election" => {
+            ElectionServer::from_arc(services).max_decoding_message_size(limit).call(request).await
+        }
+        "v3lockpb.Lock" => LockServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
+        "grpc.health.v1.Health" => {
+            HealthServer::from_arc(services).max_decoding_message_size(limit).call(request).await
+        }
+        _ => Ok(tonic::Status::unimplemented(format!("unknown service {service}")).into_http()),
+    }
+}

@@ -1,0 +1,152 @@
+//! The store, through a real port and the client.
+
+mod support;
+
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb::{
+    CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, compare,
+    request_op,
+};
+use hustings_node::RequestError;
+use hustings_server::ServerOptions;
+use support::{Mood, Served};
+
+fn put(key: &str, value: &str) -> PutRequest {
+    PutRequest { key: key.to_owned().into(), value: value.to_owned().into(), ..PutRequest::default() }
+}
+
+fn range(key: &str) -> RangeRequest {
+    RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() }
+}
+
+fn op(request: request_op::Request) -> RequestOp {
+    RequestOp { request: Some(request) }
+}
+
+/// Goal: what is put can be read, and headers say exactly where and when.
+#[tokio::test]
+async fn a_put_is_read_back_with_exact_headers() {
+    let served = Served::start().await;
+    let mut kv = served.client().await.kv();
+    let header = kv.put(put("a", "1")).await.unwrap().into_inner().header.unwrap();
+    assert_eq!((header.cluster_id, header.member_id, header.revision, header.raft_term), (0xc1, 1, 2, 7));
+    let previous = kv.put(PutRequest { prev_kv: true, ..put("a", "2") }).await.unwrap().into_inner().prev_kv.unwrap();
+    assert_eq!((&previous.value[..], previous.mod_revision), (&b"1"[..], 2));
+    for serializable in [false, true] {
+        let answer = kv.range(RangeRequest { serializable, ..range("a") }).await.unwrap().into_inner();
+        assert_eq!((answer.count, answer.kvs[0].version, answer.header.unwrap().revision), (1, 2, 3));
+    }
+    let deleted = kv.delete_range(DeleteRangeRequest { prev_kv: true, key: "a".into(), ..Default::default() }).await;
+    let deleted = deleted.unwrap().into_inner();
+    assert_eq!((deleted.deleted, &deleted.prev_kvs[0].value[..], deleted.header.unwrap().revision), (1, &b"2"[..], 4));
+    served.stop().await;
+}
+
+/// Goal: a transaction compares, runs the right branch, and a read-only one writes nothing into the log.
+#[tokio::test]
+async fn a_transaction_runs_one_branch_in_one_revision() {
+    let served = Served::start().await;
+    let mut kv = served.client().await.kv();
+    let absent = Compare {
+        key: "a".into(),
+        target: compare::CompareTarget::Create as i32,
+        target_union: Some(compare::TargetUnion::CreateRevision(0)),
+        ..Compare::default()
+    };
+    let txn = TxnRequest {
+        compare: vec![absent],
+        success: vec![
+            op(request_op::Request::RequestPut(put("a", "1"))),
+            op(request_op::Request::RequestPut(put("b", "2"))),
+        ],
+        failure: vec![op(request_op::Request::RequestRange(range("a")))],
+    };
+    let first = kv.txn(txn.clone()).await.unwrap().into_inner();
+    assert_eq!((first.succeeded, first.responses.len(), first.header.unwrap().revision), (true, 2, 2));
+    let second = kv.txn(txn).await.unwrap().into_inner();
+    assert_eq!((second.succeeded, second.header.unwrap().revision), (false, 2));
+    let index = served.double.view();
+    let reading =
+        TxnRequest { success: vec![op(request_op::Request::RequestRange(range("a")))], ..TxnRequest::default() };
+    assert!(kv.txn(reading).await.unwrap().into_inner().succeeded);
+    assert_eq!(served.double.view(), index, "a read-only transaction is a read");
+}
+
+/// Goal: each refusal has etcd's code and text, letter for letter.
+#[tokio::test]
+async fn refusals_are_etcds() {
+    let served = Served::start().await;
+    let mut kv = served.client().await.kv();
+    kv.put(put("a", "1")).await.unwrap();
+    let refused = |status: tonic::Status| EtcdError::of(&status).map(|error| (error, error.code() == status.code()));
+
+    assert_eq!(refused(kv.put(put("", "")).await.unwrap_err()), Some((EtcdError::EmptyKey, true)));
+    assert_eq!(refused(kv.range(range("")).await.unwrap_err()), Some((EtcdError::EmptyKey, true)));
+    let future = RangeRequest { revision: 99, ..range("a") };
+    assert_eq!(refused(kv.range(future).await.unwrap_err()), Some((EtcdError::FutureRevision, true)));
+    let lease = PutRequest { lease: 5, ..put("a", "") };
+    assert_eq!(refused(kv.put(lease).await.unwrap_err()), Some((EtcdError::LeaseNotFound, true)));
+    let ignore = PutRequest { ignore_value: true, ..put("none", "") };
+    assert_eq!(refused(kv.put(ignore).await.unwrap_err()), Some((EtcdError::KeyNotFound, true)));
+
+    let twice =
+        vec![op(request_op::Request::RequestPut(put("k", "1"))), op(request_op::Request::RequestPut(put("k", "2")))];
+    let twice = TxnRequest { success: twice, ..TxnRequest::default() };
+    assert_eq!(refused(kv.txn(twice).await.unwrap_err()), Some((EtcdError::DuplicateKey, true)));
+    let many = (0..129).map(|n| op(request_op::Request::RequestPut(put(&n.to_string(), "")))).collect();
+    let many = TxnRequest { success: many, ..TxnRequest::default() };
+    assert_eq!(refused(kv.txn(many).await.unwrap_err()), Some((EtcdError::TooManyOps, true)));
+    let large = put("a", &"x".repeat(3 * 512 * 1024));
+    assert_eq!(refused(kv.put(large).await.unwrap_err()), Some((EtcdError::RequestTooLarge, true)));
+
+    kv.compact(CompactionRequest { revision: 2, physical: true }).await.unwrap();
+    let old = RangeRequest { revision: 1, ..range("a") };
+    assert_eq!(refused(kv.range(old).await.unwrap_err()), Some((EtcdError::Compacted, true)));
+
+    served.double.be(Mood::Refusing(Some(RequestError::QueueFull)));
+    assert_eq!(refused(kv.put(put("a", "")).await.unwrap_err()), Some((EtcdError::TooManyRequests, true)));
+    served.double.be(Mood::Refusing(Some(RequestError::Unknown)));
+    assert_eq!(refused(kv.put(put("a", "")).await.unwrap_err()), Some((EtcdError::LeaderChanged, true)));
+}
+
+/// Goal: who insists on a leader is refused at once when there is none; who does not may read stale data.
+#[tokio::test]
+async fn without_a_leader_only_who_insists_is_refused_at_once() {
+    let served = Served::start().await;
+    let mut kv = served.client().await.kv();
+    served.double.declare(|status| status.leader = None);
+    let mut request = tonic::Request::new(RangeRequest { serializable: true, ..range("a") });
+    assert!(kv.range(RangeRequest { serializable: true, ..range("a") }).await.is_ok());
+    request.metadata_mut().insert("hasleader", "true".parse().unwrap());
+    assert_eq!(EtcdError::of(&kv.range(request).await.unwrap_err()), Some(EtcdError::NoLeader));
+}
+
+/// Goal: a request whose outcome stays away ends within its bound, with the error that says so.
+#[tokio::test(start_paused = true)]
+async fn a_request_without_an_answer_times_out() {
+    let served = Served::start().await;
+    let mut kv = served.client().await.kv();
+    served.double.be(Mood::Silent);
+    assert_eq!(EtcdError::of(&kv.put(put("a", "")).await.unwrap_err()), Some(EtcdError::Timeout));
+    served.double.declare(|status| status.leader = None);
+    assert_eq!(EtcdError::of(&kv.put(put("a", "")).await.unwrap_err()), Some(EtcdError::TimeoutDueToLeaderFail));
+}
+
+/// Goal: a store that outgrew its quota refuses puts, still reads, deletes and compacts.
+#[tokio::test]
+async fn a_full_store_refuses_puts_and_nothing_else() {
+    let served = Served::start_with(ServerOptions { quota_backend_bytes: 64 << 10, ..ServerOptions::default() }).await;
+    let mut kv = served.client().await.kv();
+    let refusal = loop {
+        if let Err(status) = kv.put(put("a", &"x".repeat(10_000))).await {
+            break status;
+        }
+    };
+    assert_eq!(EtcdError::of(&refusal), Some(EtcdError::NoSpace));
+    assert_eq!(kv.range(range("a")).await.unwrap().into_inner().count, 1);
+    kv.delete_range(DeleteRangeRequest { key: "a".into(), ..Default::default() }).await.unwrap();
+    let mut applied = hustings_server::Backend::applied_changes(&served.double);
+    while served.double.view().alarms().is_empty() {
+        applied.changed().await.unwrap();
+    }
+}

@@ -1,0 +1,209 @@
+//! A store without a cluster behind a real listener, and a client of it.
+#![allow(dead_code)] // Each test file uses its part.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use hustings_api::Client;
+use hustings_core::{Admin, ClusterId, Lsn, Membership, MembershipChange, MembershipError, NodeId, Refusal, Role};
+use hustings_core::{StateMachine, Term};
+use hustings_kv::{KvStore, Outcome, View};
+use hustings_node::{Applied, NodeStatus, Readable, RequestError};
+use hustings_server::{Backend, Server, ServerOptions};
+use tokio::net::TcpListener;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+
+/// How the double answers.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Mood {
+    /// At once.
+    #[default]
+    Willing,
+    /// Not at all.
+    Silent,
+    /// With this.
+    Refusing(Option<RequestError>),
+}
+
+struct State {
+    store: KvStore,
+    index: u64,
+    mood: Mood,
+    admins: Vec<Admin>,
+}
+
+/// One member that is its own quorum.
+#[derive(Clone)]
+pub struct Double {
+    state: Arc<Mutex<State>>,
+    status: Arc<watch::Sender<NodeStatus>>,
+    applied: Arc<watch::Sender<u64>>,
+}
+
+impl Double {
+    pub fn new() -> Double {
+        let mut membership = Membership::of_voters([NodeId(1), NodeId(2), NodeId(3)]);
+        for (id, member) in &mut membership.members {
+            member.peer_urls = vec![format!("http://127.0.0.1:{}", 10_000 + id.0)];
+        }
+        let status = NodeStatus {
+            me: NodeId(1),
+            cluster_id: ClusterId(0xc1),
+            protocol: "raft",
+            role: Role::Leader,
+            term: Term(7),
+            leader: Some(NodeId(1)),
+            last: Lsn::new(7, 0),
+            commit: 0,
+            applied: Lsn::new(7, 0),
+            membership: Arc::new(membership),
+            is_disk_healthy: true,
+        };
+        let state = State { store: KvStore::new(), index: 0, mood: Mood::Willing, admins: Vec::new() };
+        Double {
+            state: Arc::new(Mutex::new(state)),
+            status: Arc::new(watch::channel(status).0),
+            applied: Arc::new(watch::channel(0).0),
+        }
+    }
+
+    /// Decides how requests are answered from now on.
+    pub fn be(&self, mood: Mood) {
+        self.state.lock().unwrap().mood = mood;
+    }
+
+    /// Changes what the member says of itself.
+    pub fn declare(&self, change: impl FnOnce(&mut NodeStatus)) {
+        self.status.send_modify(change);
+    }
+
+    /// Lets the log's clock pass.
+    pub fn pass(&self, elapsed: Duration) {
+        let mut state = self.state.lock().unwrap();
+        state.store.advance(elapsed);
+        self.apply(&mut state, &hustings_kv::Command::Advance(hustings_kv::Advance {}).to_payload());
+    }
+
+    /// Applies a command without a request.
+    pub fn apply_now(&self, command: &hustings_kv::Command) {
+        let mut state = self.state.lock().unwrap();
+        self.apply(&mut state, &command.to_payload()).response.unwrap();
+    }
+
+    /// What administrators asked.
+    pub fn admins(&self) -> Vec<Admin> {
+        self.state.lock().unwrap().admins.clone()
+    }
+
+    pub fn wants_vote(&self, id: u64) -> bool {
+        self.status.borrow().membership.members[&NodeId(id)].wants_vote
+    }
+
+    pub fn view(&self) -> View {
+        self.state.lock().unwrap().store.freeze()
+    }
+
+    fn apply(&self, state: &mut State, payload: &Bytes) -> Applied<Outcome> {
+        state.index += 1;
+        let lsn = Lsn::new(7, state.index);
+        let response = state.store.apply(lsn, payload);
+        self.status.send_modify(|status| (status.applied, status.last, status.commit) = (lsn, lsn, lsn.index));
+        self.applied.send_replace(state.index);
+        Applied { lsn, response }
+    }
+
+    async fn mood(&self) -> Result<(), RequestError> {
+        let mood = self.state.lock().unwrap().mood.clone();
+        match mood {
+            Mood::Willing => Ok(()),
+            Mood::Silent => std::future::pending().await,
+            Mood::Refusing(error) => Err(error.unwrap_or(RequestError::QueueFull)),
+        }
+    }
+}
+
+impl Backend for Double {
+    async fn propose(&self, payload: Bytes) -> Result<Applied<Outcome>, RequestError> {
+        self.mood().await?;
+        let mut state = self.state.lock().unwrap();
+        Ok(self.apply(&mut state, &payload))
+    }
+
+    async fn read(&self) -> Result<Readable<View>, RequestError> {
+        self.mood().await?;
+        self.read_local().await
+    }
+
+    async fn read_local(&self) -> Result<Readable<View>, RequestError> {
+        let state = self.state.lock().unwrap();
+        Ok(Readable { applied: Lsn::new(7, state.index), view: state.store.freeze() })
+    }
+
+    async fn change_membership(&self, change: MembershipChange) -> Result<Arc<Membership>, RequestError> {
+        self.mood().await?;
+        let next = self.status.borrow().membership.after(&change);
+        match next {
+            Ok(next) => {
+                let next = Arc::new(next);
+                self.status.send_modify(|status| status.membership = next.clone());
+                Ok(next)
+            }
+            Err(MembershipError { kind, what }) => Err(RequestError::Refused(Refusal::Membership(kind, what))),
+        }
+    }
+
+    async fn admin(&self, admin: Admin) -> Result<(), RequestError> {
+        self.mood().await?;
+        self.state.lock().unwrap().admins.push(admin);
+        Ok(())
+    }
+
+    fn status(&self) -> NodeStatus {
+        self.status.borrow().clone()
+    }
+
+    fn status_changes(&self) -> watch::Receiver<NodeStatus> {
+        self.status.subscribe()
+    }
+
+    fn applied_changes(&self) -> watch::Receiver<u64> {
+        self.applied.subscribe()
+    }
+}
+
+/// A server on a free port.
+pub struct Served {
+    pub double: Double,
+    pub address: String,
+    stop: Option<oneshot::Sender<()>>,
+    task: JoinHandle<()>,
+}
+
+impl Served {
+    pub async fn start() -> Served {
+        Served::start_with(ServerOptions::default()).await
+    }
+
+    pub async fn start_with(options: ServerOptions) -> Served {
+        let double = Double::new();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let server = Server::new(double.clone(), options);
+        let task = tokio::spawn(server.serve(vec![listener], async move {
+            let _ = stopped.await;
+        }));
+        Served { double, address, stop: Some(stop), task }
+    }
+
+    pub async fn client(&self) -> Client {
+        Client::connect(&[&self.address]).await.unwrap()
+    }
+
+    pub async fn stop(mut self) {
+        let _ = self.stop.take().unwrap().send(());
+        self.task.await.unwrap();
+    }
+}

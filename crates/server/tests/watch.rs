@@ -1,0 +1,263 @@
+//! Watches, through a real port and the client.
+
+mod support;
+
+use hustings_api::EtcdError;
+use hustings_api::client::prefix_end;
+use hustings_api::etcdserverpb::watch_request::RequestUnion;
+use hustings_api::etcdserverpb::{
+    CompactionRequest, DeleteRangeRequest, PutRequest, WatchCancelRequest, WatchCreateRequest, WatchProgressRequest,
+    WatchRequest, WatchResponse, watch_create_request::FilterType,
+};
+use hustings_api::mvccpb::event::EventType;
+use hustings_server::ServerOptions;
+use std::time::Duration;
+use support::Served;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Streaming;
+
+struct Watching {
+    requests: mpsc::Sender<WatchRequest>,
+    responses: Streaming<WatchResponse>,
+}
+
+impl Watching {
+    async fn open(served: &Served) -> Watching {
+        let (requests, stream) = mpsc::channel(64);
+        let responses = served.client().await.watch().watch(ReceiverStream::new(stream)).await.unwrap().into_inner();
+        Watching { requests, responses }
+    }
+
+    async fn ask(&self, request: RequestUnion) {
+        self.requests.send(WatchRequest { request_union: Some(request) }).await.unwrap();
+    }
+
+    async fn create(&mut self, create: WatchCreateRequest) -> WatchResponse {
+        self.ask(RequestUnion::CreateRequest(create)).await;
+        let created = self.next().await;
+        assert!(created.created && created.events.is_empty(), "the first answer says that it is made: {created:?}");
+        created
+    }
+
+    async fn next(&mut self) -> WatchResponse {
+        self.responses.message().await.unwrap().expect("the stream goes on")
+    }
+
+    /// Reads events until there are so many, as (key, mod revision, is put).
+    async fn events(&mut self, count: usize) -> Vec<(String, i64, bool)> {
+        let mut events = Vec::new();
+        while events.len() < count {
+            for event in self.next().await.events {
+                let kv = event.kv.unwrap();
+                let key = String::from_utf8(kv.key.to_vec()).unwrap();
+                events.push((key, kv.mod_revision, event.r#type == EventType::Put as i32));
+            }
+        }
+        events
+    }
+}
+
+fn key(key: &str) -> WatchCreateRequest {
+    WatchCreateRequest { key: key.to_owned().into(), ..WatchCreateRequest::default() }
+}
+
+fn prefix(prefix: &str) -> WatchCreateRequest {
+    WatchCreateRequest { range_end: prefix_end(prefix.as_bytes()), ..key(prefix) }
+}
+
+async fn put(served: &Served, key: &str, value: &str) {
+    let put = PutRequest { key: key.to_owned().into(), value: value.to_owned().into(), ..PutRequest::default() };
+    served.client().await.kv().put(put).await.unwrap();
+}
+
+async fn delete(served: &Served, key: &str) {
+    let delete = DeleteRangeRequest { key: key.to_owned().into(), ..DeleteRangeRequest::default() };
+    served.client().await.kv().delete_range(delete).await.unwrap();
+}
+
+/// Goal: a watch from now on hears what comes, and nothing of what was acknowledged before.
+#[tokio::test]
+async fn a_watch_hears_what_happens_from_now_on() {
+    let served = Served::start().await;
+    put(&served, "a", "old").await;
+    let mut watching = Watching::open(&served).await;
+    let created = watching.create(WatchCreateRequest { prev_kv: true, ..key("a") }).await;
+    assert_eq!((created.watch_id, created.header.unwrap().revision), (0, 2));
+    put(&served, "b", "other").await;
+    put(&served, "a", "new").await;
+    let told = watching.next().await;
+    assert_eq!((told.watch_id, told.events.len(), told.header.unwrap().revision), (0, 1, 4));
+    assert_eq!(&told.events[0].prev_kv.as_ref().unwrap().value[..], b"old");
+    delete(&served, "a").await;
+    assert_eq!(watching.events(1).await, [("a".to_owned(), 5, false)]);
+    served.stop().await;
+}
+
+/// Goal: a watch from the past reads history, then the present, without gap or repetition; filters leave out.
+#[tokio::test]
+async fn a_watch_from_the_past_joins_the_present() {
+    let served = Served::start().await;
+    for n in 0..2_500 {
+        put_quietly(&served, &format!("k/{:04}", n % 50));
+    }
+    let mut watching = Watching::open(&served).await;
+    watching.create(WatchCreateRequest { start_revision: 2, ..prefix("k/") }).await;
+    for n in 0..10 {
+        put(&served, &format!("k/{n}"), "late").await;
+    }
+    let revisions: Vec<i64> = watching.events(2_510).await.into_iter().map(|(_, revision, _)| revision).collect();
+    assert_eq!(revisions, (2..2_512).collect::<Vec<i64>>());
+
+    let mut puts_left_out = Watching::open(&served).await;
+    let filtered = WatchCreateRequest { filters: vec![FilterType::Noput as i32], ..prefix("k/") };
+    puts_left_out.create(filtered).await;
+    put(&served, "k/x", "").await;
+    delete(&served, "k/x").await;
+    assert_eq!(puts_left_out.events(1).await, [("k/x".to_owned(), 2_513, false)]);
+}
+
+fn put_quietly(served: &Served, key: &str) {
+    let put = hustings_kv::Put { key: key.to_owned().into(), ..hustings_kv::Put::default() };
+    served.double.apply_now(&hustings_kv::Command::Put(put));
+}
+
+/// Goal: a watch of the future hears nothing below its start.
+#[tokio::test]
+async fn a_watch_of_the_future_waits_for_it() {
+    let served = Served::start().await;
+    let mut watching = Watching::open(&served).await;
+    watching.create(WatchCreateRequest { start_revision: 5, ..key("a") }).await;
+    for _ in 0..5 {
+        put(&served, "a", "").await;
+    }
+    assert_eq!(watching.events(2).await.iter().map(|(_, revision, _)| *revision).collect::<Vec<_>>(), [5, 6]);
+}
+
+/// Goal: ids are the client's or the stream's; a taken one and an empty range are refused as etcd does; cancelled means silent.
+#[tokio::test]
+async fn ids_ranges_and_cancellation_are_etcds() {
+    let served = Served::start().await;
+    let mut watching = Watching::open(&served).await;
+    assert_eq!(watching.create(key("a")).await.watch_id, 0);
+    assert_eq!(watching.create(WatchCreateRequest { watch_id: 7, ..key("a") }).await.watch_id, 7);
+    let taken = watching.create(WatchCreateRequest { watch_id: 7, ..key("a") }).await;
+    assert_eq!((taken.watch_id, taken.canceled), (-1, true));
+    assert_eq!(taken.cancel_reason, "mvcc: duplicate watch ID provided on the WatchStream");
+    let empty = watching.create(WatchCreateRequest { range_end: "a".into(), ..key("b") }).await;
+    assert_eq!(empty.cancel_reason, "mvcc: watcher range is empty");
+
+    watching.ask(RequestUnion::CancelRequest(WatchCancelRequest { watch_id: 0 })).await;
+    let canceled = watching.next().await;
+    assert_eq!((canceled.watch_id, canceled.canceled, canceled.created), (0, true, false));
+    put(&served, "a", "").await;
+    assert_eq!(watching.next().await.watch_id, 7);
+}
+
+/// Goal: who asks for forgotten history learns so, with the revision that is left.
+#[tokio::test]
+async fn a_watch_of_forgotten_history_is_cancelled() {
+    let served = Served::start().await;
+    for _ in 0..5 {
+        put(&served, "a", "").await;
+    }
+    served.client().await.kv().compact(CompactionRequest { revision: 4, physical: false }).await.unwrap();
+    let mut watching = Watching::open(&served).await;
+    watching.create(WatchCreateRequest { start_revision: 2, ..key("a") }).await;
+    let canceled = watching.next().await;
+    assert_eq!((canceled.canceled, canceled.compact_revision), (true, 4));
+    watching.create(WatchCreateRequest { start_revision: 4, ..key("a") }).await;
+    assert_eq!(watching.events(3).await.len(), 3);
+}
+
+/// Goal: progress comes when asked for, after everything up to it, and by itself when nothing happens.
+#[tokio::test(start_paused = true)]
+async fn progress_is_told_when_asked_for_and_now_and_then() {
+    let served = Served::start().await;
+    let mut watching = Watching::open(&served).await;
+    watching.create(WatchCreateRequest { progress_notify: true, ..key("a") }).await;
+    put(&served, "b", "").await;
+    watching.ask(RequestUnion::ProgressRequest(WatchProgressRequest {})).await;
+    let progress = watching.next().await;
+    assert_eq!((progress.watch_id, progress.events.len(), progress.header.unwrap().revision), (-1, 0, 2));
+    let by_itself = watching.next().await;
+    assert_eq!((by_itself.watch_id, by_itself.events.len(), by_itself.header.unwrap().revision), (0, 0, 2));
+}
+
+/// Goal: a reader that stops reading loses nothing and holds nobody up.
+/// Method: one stream does not read while far more is written than its queue holds; another reads all.
+#[tokio::test]
+async fn a_slow_reader_misses_nothing_and_delays_nobody() {
+    let served = Served::start().await;
+    let mut slow = Watching::open(&served).await;
+    let mut quick = Watching::open(&served).await;
+    slow.create(prefix("k")).await;
+    quick.create(prefix("k")).await;
+    let value = bytes::Bytes::from(vec![b'x'; 100_000]);
+    for n in 0..400 {
+        let put = hustings_kv::Put { key: format!("k{n}").into(), value: value.clone(), ..Default::default() };
+        served.double.apply_now(&hustings_kv::Command::Put(put));
+        if n % 20 == 0 {
+            // Lets the hub look, so that there are many parcels.
+            quick.events(1).await;
+        }
+    }
+    put(&served, "k-end", "").await;
+    while quick.next().await.events.last().is_none_or(|event| event.kv.as_ref().unwrap().mod_revision < 402) {}
+    let revisions: Vec<i64> = slow.events(401).await.into_iter().map(|(_, revision, _)| revision).collect();
+    assert_eq!(revisions, (2..403).collect::<Vec<i64>>());
+}
+
+/// Goal: large answers are cut where the client asked for that, and put together they are whole.
+#[tokio::test]
+async fn a_large_answer_is_fragmented_on_request() {
+    let served = Served::start().await;
+    for n in 0..60 {
+        let put =
+            hustings_kv::Put { key: format!("k{n}").into(), value: vec![b'x'; 100_000].into(), ..Default::default() };
+        served.double.apply_now(&hustings_kv::Command::Put(put));
+    }
+    let mut watching = Watching::open(&served).await;
+    watching.create(WatchCreateRequest { fragment: true, start_revision: 2, ..prefix("k") }).await;
+    let (mut parts, mut events) = (0, 0);
+    loop {
+        let part = watching.next().await;
+        (parts, events) = (parts + 1, events + part.events.len());
+        if !part.fragment {
+            break;
+        }
+    }
+    assert_eq!((parts, events), (3, 60));
+}
+
+/// Goal: a thousand watches on one stream, and each hears its own key only.
+#[tokio::test]
+async fn a_thousand_watches_share_a_stream() {
+    let served = Served::start().await;
+    let mut watching = Watching::open(&served).await;
+    for n in 0..1_000 {
+        watching.create(key(&format!("k{n}"))).await;
+    }
+    put(&served, "k500", "").await;
+    let told = watching.next().await;
+    assert_eq!((told.watch_id, told.events.len()), (500, 1));
+}
+
+/// Goal: who insisted on a leader is let go when there has been none for too long; others stay. A stop ends all.
+#[tokio::test(start_paused = true)]
+async fn streams_end_for_want_of_a_leader_and_at_a_stop() {
+    let served = Served::start_with(ServerOptions { grace: Duration::from_secs(1), ..ServerOptions::default() }).await;
+    let mut patient = Watching::open(&served).await;
+    patient.create(key("a")).await;
+    let (requests, stream) = mpsc::channel::<WatchRequest>(1);
+    let mut request = tonic::Request::new(ReceiverStream::new(stream));
+    request.metadata_mut().insert("hasleader", "true".parse().unwrap());
+    let mut insisting = served.client().await.watch().watch(request).await.unwrap().into_inner();
+    served.double.declare(|status| status.leader = None);
+    assert_eq!(EtcdError::of(&insisting.message().await.unwrap_err()), Some(EtcdError::NoLeader));
+    drop(requests);
+    put(&served, "a", "").await;
+    assert_eq!(patient.events(1).await.len(), 1);
+    served.stop().await;
+    assert_eq!(EtcdError::of(&patient.responses.message().await.unwrap_err()), Some(EtcdError::Stopped));
+}
