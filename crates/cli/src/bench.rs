@@ -21,11 +21,41 @@ use tonic::transport::Channel;
 pub(crate) fn command() -> Command {
     let load = |name: &'static str, about: &'static str| {
         common(Command::new(name).about(about))
-            .arg(Arg::new("clients").long("clients").default_value("64").value_parser(value_parser!(u64).range(1..)).help("Requests in flight"))
-            .arg(Arg::new("connections").long("connections").default_value("0").value_parser(value_parser!(u64)).help("Connections, spread over the endpoints [0: one per 32 clients, at least one per endpoint]"))
-            .arg(Arg::new("value-size").long("value-size").default_value("256").value_parser(value_parser!(u64)).help("Bytes of a value"))
-            .arg(Arg::new("keys").long("keys").default_value("10000").value_parser(value_parser!(u64).range(1..)).help("Different keys"))
-            .arg(Arg::new("seconds").long("seconds").default_value("10").value_parser(value_parser!(u64).range(1..)).help("How long, after one second of warming up"))
+            .arg(
+                Arg::new("clients")
+                    .long("clients")
+                    .default_value("64")
+                    .value_parser(value_parser!(u64).range(1..))
+                    .help("Requests in flight"),
+            )
+            .arg(
+                Arg::new("connections")
+                    .long("connections")
+                    .default_value("0")
+                    .value_parser(value_parser!(u64))
+                    .help("Connections, spread over the endpoints [0: one per 32 clients, at least one per endpoint]"),
+            )
+            .arg(
+                Arg::new("value-size")
+                    .long("value-size")
+                    .default_value("256")
+                    .value_parser(value_parser!(u64))
+                    .help("Bytes of a value"),
+            )
+            .arg(
+                Arg::new("keys")
+                    .long("keys")
+                    .default_value("10000")
+                    .value_parser(value_parser!(u64).range(1..))
+                    .help("Different keys"),
+            )
+            .arg(
+                Arg::new("seconds")
+                    .long("seconds")
+                    .default_value("10")
+                    .value_parser(value_parser!(u64).range(1..))
+                    .help("How long, after one second of warming up"),
+            )
     };
     Command::new("bench")
         .about("Measure a cluster (any etcd v3 server)")
@@ -54,7 +84,12 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let mut channels = Vec::new();
     for position in 0..connections {
         let endpoint = &endpoints[usize::try_from(position).unwrap_or(0) % endpoints.len()];
-        channels.push(transport(endpoint, &Options::default())?.connect().await.with_context(|| format!("no connection to {endpoint}"))?);
+        channels.push(
+            transport(endpoint, &Options::default())?
+                .connect()
+                .await
+                .with_context(|| format!("no connection to {endpoint}"))?,
+        );
     }
     let value = Bytes::from(vec![b'x'; usize::try_from(number("value-size")).context("that value is too large")?]);
     if verb == Verb::Get {
@@ -219,8 +254,14 @@ struct Processors {
 impl Processors {
     fn now() -> Processors {
         let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let ticks: Vec<u64> =
-            text.lines().next().unwrap_or_default().split_whitespace().skip(1).filter_map(|tick| tick.parse().ok()).collect();
+        let ticks: Vec<u64> = text
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .split_whitespace()
+            .skip(1)
+            .filter_map(|tick| tick.parse().ok())
+            .collect();
         Processors { idle: ticks.get(3).copied().unwrap_or(0), all: ticks.iter().sum() }
     }
 

@@ -1,6 +1,8 @@
 //! The client's verbs: `put`, `get`, `del`, `watch`, `member`, `transfer`, `snapshot save`, `status`.
 
-use crate::output::{Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, shown, table, timeout_of, unavailable};
+use crate::output::{
+    Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, shown, table, timeout_of, unavailable,
+};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -10,8 +12,8 @@ use hustings_api::Client;
 use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb::{
     self as pb, DeleteRangeRequest, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
-    MemberUpdateRequest, MoveLeaderRequest, PutRequest, RangeRequest, SnapshotRequest, StatusRequest, WatchCreateRequest,
-    WatchRequest,
+    MemberUpdateRequest, MoveLeaderRequest, PutRequest, RangeRequest, SnapshotRequest, StatusRequest,
+    WatchCreateRequest, WatchRequest,
 };
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -34,39 +36,81 @@ pub(crate) fn commands() -> Vec<Command> {
             .arg(Arg::new("from-key").long("from-key").action(ArgAction::SetTrue).help("All keys from KEY on"))
     };
     let id = || Arg::new("id").required(true).help("The member's id, in hex, or its name");
-    let peer_urls = || Arg::new("peer-urls").long("peer-urls").required(true).value_delimiter(',').help("Where peers reach it");
+    let peer_urls =
+        || Arg::new("peer-urls").long("peer-urls").required(true).value_delimiter(',').help("Where peers reach it");
     let path = |help: &'static str| Arg::new("file").required(true).help(help);
     vec![
         common(Command::new("status").about("Show every node: role, term, leader, commit")),
-        common(Command::new("put").about("Write a key").arg(key()).arg(Arg::new("value").required(true).help("The value")))
-            .arg(Arg::new("lease").long("lease").default_value("0").help("A lease's id, in hex")),
+        common(
+            Command::new("put").about("Write a key").arg(key()).arg(Arg::new("value").required(true).help("The value")),
+        )
+        .arg(Arg::new("lease").long("lease").default_value("0").help("A lease's id, in hex")),
         common(range(Command::new("get").about("Read keys")))
-            .arg(Arg::new("rev").long("rev").default_value("0").value_parser(value_parser!(i64)).help("At this revision"))
-            .arg(Arg::new("limit").long("limit").default_value("0").value_parser(value_parser!(i64)).help("At most so many"))
-            .arg(Arg::new("serializable").long("serializable").action(ArgAction::SetTrue).help("From the asked member alone, perhaps stale"))
+            .arg(
+                Arg::new("rev")
+                    .long("rev")
+                    .default_value("0")
+                    .value_parser(value_parser!(i64))
+                    .help("At this revision"),
+            )
+            .arg(
+                Arg::new("limit")
+                    .long("limit")
+                    .default_value("0")
+                    .value_parser(value_parser!(i64))
+                    .help("At most so many"),
+            )
+            .arg(
+                Arg::new("serializable")
+                    .long("serializable")
+                    .action(ArgAction::SetTrue)
+                    .help("From the asked member alone, perhaps stale"),
+            )
             .arg(Arg::new("keys-only").long("keys-only").action(ArgAction::SetTrue).help("Without values"))
             .arg(Arg::new("count-only").long("count-only").action(ArgAction::SetTrue).help("Only how many")),
         common(range(Command::new("del").about("Delete keys"))),
         common(range(Command::new("watch").about("Follow keys until interrupted")))
-            .arg(Arg::new("rev").long("rev").default_value("0").value_parser(value_parser!(i64)).help("From this revision on"))
+            .arg(
+                Arg::new("rev")
+                    .long("rev")
+                    .default_value("0")
+                    .value_parser(value_parser!(i64))
+                    .help("From this revision on"),
+            )
             .arg(Arg::new("prev-kv").long("prev-kv").action(ArgAction::SetTrue).help("Show what each change replaced")),
         Command::new("member")
             .about("Show or change who belongs to the cluster")
             .subcommand_required(true)
             .subcommand(common(Command::new("list").about("Show the members")))
             .subcommand(
-                common(Command::new("add").about("Add a member: it becomes a voter when it has caught up").arg(Arg::new("name").required(true).help("Its name")))
-                    .arg(peer_urls())
-                    .arg(Arg::new("learner").long("learner").action(ArgAction::SetTrue).help("Leave it a learner until it is promoted")),
+                common(
+                    Command::new("add")
+                        .about("Add a member: it becomes a voter when it has caught up")
+                        .arg(Arg::new("name").required(true).help("Its name")),
+                )
+                .arg(peer_urls())
+                .arg(
+                    Arg::new("learner")
+                        .long("learner")
+                        .action(ArgAction::SetTrue)
+                        .help("Leave it a learner until it is promoted"),
+                ),
             )
             .subcommand(common(Command::new("remove").about("Remove a member").arg(id())))
             .subcommand(common(Command::new("promote").about("Make a learner a voter").arg(id())))
-            .subcommand(common(Command::new("update").about("Change where peers reach a member").arg(id())).arg(peer_urls())),
-        common(Command::new("transfer").about("Hand leadership over").arg(Arg::new("to").required(true).help("The member's id, in hex, or its name"))),
+            .subcommand(
+                common(Command::new("update").about("Change where peers reach a member").arg(id())).arg(peer_urls()),
+            ),
+        common(
+            Command::new("transfer")
+                .about("Hand leadership over")
+                .arg(Arg::new("to").required(true).help("The member's id, in hex, or its name")),
+        ),
         Command::new("snapshot")
             .about("Save, check or restore a snapshot")
             .subcommand_required(true)
-            .subcommand(common(Command::new("save").about("Save the state of the asked member").arg(path("Where to")))),
+            .subcommand(common(Command::new("save").about("Save the state of the asked member").arg(path("Where to"))))
+            .subcommands(crate::snapshots::commands()),
     ]
 }
 
@@ -80,7 +124,7 @@ pub(crate) async fn run(name: &str, matches: &ArgMatches) -> Result<()> {
         "watch" => watch(matches).await,
         "member" => member(matches).await,
         "transfer" => transfer(matches).await,
-        "snapshot" => snapshot(matches).await,
+        "snapshot" => save(matches.subcommand_matches("save").expect("the other verbs need no runtime")).await,
         _ => unreachable!("clap knows no other"),
     }
 }
@@ -164,7 +208,10 @@ async fn get(matches: &ArgMatches) -> Result<()> {
     if format_of(matches) == Format::Json {
         let revision = answer.header.unwrap_or_default().revision;
         let kvs: Vec<Value> = answer.kvs.iter().map(key_value).collect();
-        println!("{}", json!({ "apiVersion": "v1", "revision": revision, "count": answer.count, "more": answer.more, "kvs": kvs }));
+        println!(
+            "{}",
+            json!({ "apiVersion": "v1", "revision": revision, "count": answer.count, "more": answer.more, "kvs": kvs })
+        );
     } else if matches.get_flag("count-only") {
         println!("{}", answer.count);
     } else {
@@ -218,7 +265,11 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
                 let mut answers = answers.into_inner();
                 while let Some(Ok(answer)) = answers.next().await {
                     if answer.canceled {
-                        bail!("the watch was cancelled: {} (compacted through {})", answer.cancel_reason, answer.compact_revision);
+                        bail!(
+                            "the watch was cancelled: {} (compacted through {})",
+                            answer.cancel_reason,
+                            answer.compact_revision
+                        );
                     }
                     if start_revision == 0 {
                         start_revision = answer.header.as_ref().map_or(0, |header| header.revision + 1);
@@ -274,7 +325,10 @@ async fn members(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member
 async fn find_member(matches: &ArgMatches, client: &Client, wanted: &str) -> Result<u64> {
     let members = members(matches, client).await?;
     let number = u64::from_str_radix(wanted.trim_start_matches("0x"), 16).ok();
-    let found = members.iter().find(|member| member.name == wanted).or_else(|| members.iter().find(|member| Some(member.id) == number));
+    let found = members
+        .iter()
+        .find(|member| member.name == wanted)
+        .or_else(|| members.iter().find(|member| Some(member.id) == number));
     found.map(|member| member.id).ok_or_else(|| {
         let known: Vec<String> = members.iter().map(|member| format!("{} ({:x})", member.name, member.id)).collect();
         not_found(format!("there is no member {wanted:?}; members are: {}", known.join(", ")))
@@ -340,7 +394,9 @@ async fn member(matches: &ArgMatches) -> Result<()> {
         }
         _ => {
             let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_update(MemberUpdateRequest { id, peer_urls: urls() })).await?.members
+            within(matches, client.cluster().member_update(MemberUpdateRequest { id, peer_urls: urls() }))
+                .await?
+                .members
         }
     };
     show_members(&members, format_of(matches));
@@ -352,12 +408,15 @@ async fn transfer(matches: &ArgMatches) -> Result<()> {
     let target = find_member(matches, &any, text(matches, "to")).await?;
     let leader = within(matches, any.maintenance().status(StatusRequest {})).await?.leader;
     // Only the leader can hand over: ask it, wherever it listens.
-    let urls = members(matches, &any).await?.into_iter().find(|member| member.id == leader).map(|member| member.client_urls);
+    let urls =
+        members(matches, &any).await?.into_iter().find(|member| member.id == leader).map(|member| member.client_urls);
     let urls = urls.filter(|urls| !urls.is_empty()).ok_or_else(|| unavailable("there is no leader to hand over"))?;
     let client = Client::connect(&urls).await.map_err(|error| unavailable(error.to_string()))?;
     within(matches, client.maintenance().move_leader(MoveLeaderRequest { target_id: target })).await?;
     match format_of(matches) {
-        Format::Json => println!("{}", json!({ "apiVersion": "v1", "from": format!("{leader:x}"), "to": format!("{target:x}") })),
+        Format::Json => {
+            println!("{}", json!({ "apiVersion": "v1", "from": format!("{leader:x}"), "to": format!("{target:x}") }))
+        }
         Format::Table => println!("leadership went from {leader:x} to {target:x}"),
     }
     Ok(())
@@ -365,20 +424,11 @@ async fn transfer(matches: &ArgMatches) -> Result<()> {
 
 // --- Snapshots. --------------------------------------------------------------------------------------------------
 
-async fn snapshot(matches: &ArgMatches) -> Result<()> {
-    let (verb, matches) = matches.subcommand().expect("clap requires one");
-    match verb {
-        _ => {
-            debug_assert_eq!(verb, "save");
-            save(matches).await
-        }
-    }
-}
-
 async fn save(matches: &ArgMatches) -> Result<()> {
     let path = Path::new(text(matches, "file"));
     let temporary = path.with_extension("part");
-    let mut file = std::fs::File::create(&temporary).with_context(|| format!("cannot write {}", temporary.display()))?;
+    let mut file =
+        std::fs::File::create(&temporary).with_context(|| format!("cannot write {}", temporary.display()))?;
     let client = connect(matches).await?;
     let mut stream = within(matches, client.maintenance().snapshot(SnapshotRequest {})).await?;
     let (mut hash, mut tail, mut bytes) = (Sha256::new(), Vec::new(), 0usize);
@@ -427,7 +477,10 @@ async fn status(matches: &ArgMatches) -> Result<()> {
             Value::Null => "-".into(),
             other => other.to_string(),
         };
-        println!("{}", table(&columns, rows.iter().map(|row| columns.map(|column| cell(row, column)).to_vec()).collect()));
+        println!(
+            "{}",
+            table(&columns, rows.iter().map(|row| columns.map(|column| cell(row, column)).to_vec()).collect())
+        );
     }
     if has_leader { Ok(()) } else { Err(unavailable("there is no leader")) }
 }
@@ -459,7 +512,8 @@ async fn node_status(endpoint: &str, timeout: Duration) -> Value {
 
 /// Fetches a small document.
 pub(crate) async fn http_get(url: &str) -> Result<Bytes> {
-    let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build::<_, Empty<Bytes>>(HttpConnector::new());
+    let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
+        .build::<_, Empty<Bytes>>(HttpConnector::new());
     let answer = client.get(url.parse()?).await?;
     if !answer.status().is_success() {
         bail!("{url} answers {}", answer.status());

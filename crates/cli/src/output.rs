@@ -43,7 +43,11 @@ pub(crate) fn common(command: Command) -> Command {
 }
 
 pub(crate) fn endpoints_of(matches: &ArgMatches) -> Vec<String> {
-    matches.get_many::<String>("endpoints").expect("it has a default").map(|endpoint| endpoint.trim().to_string()).collect()
+    matches
+        .get_many::<String>("endpoints")
+        .expect("it has a default")
+        .map(|endpoint| endpoint.trim().to_string())
+        .collect()
 }
 
 pub(crate) fn format_of(matches: &ArgMatches) -> Format {
@@ -70,7 +74,9 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
 /// Bytes as people read them, or quoted where they are no text.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
-        Ok(text) if !text.chars().any(|character| character.is_control() && character != '\n' && character != '\t') => text.to_string(),
+        Ok(text) if !text.chars().any(|character| character.is_control() && character != '\n' && character != '\t') => {
+            text.to_string()
+        }
         _ => bytes.escape_ascii().to_string(),
     }
 }

@@ -31,13 +31,21 @@ const SETTINGS: &[Setting] = &[
     setting("advertise-client-urls", "", "URLs that clients reach this member by [default: where it listens]"),
     setting("listen-peer-urls", "http://127.0.0.1:2380", "URLs to hear peers on, comma-separated"),
     setting("initial-advertise-peer-urls", "", "URLs that peers reach this member by [default: where it listens]"),
-    setting("initial-cluster", "", "Founding members, name=url,...; read at the first start only [default: this member alone]"),
+    setting(
+        "initial-cluster",
+        "",
+        "Founding members, name=url,...; read at the first start only [default: this member alone]",
+    ),
     setting("initial-cluster-state", "new", "new: found a cluster; existing: join one that has added this member"),
     setting("initial-cluster-token", "hustings-cluster", "Tells clusters with equal member names apart"),
     setting("heartbeat-interval", "50", "Milliseconds between a leader's heartbeats"),
     setting("election-timeout", "250", "Milliseconds of silence before an election; drawn from this to twice this"),
     setting("snapshot-count", "100000", "Applied entries between snapshots"),
-    setting("quota-backend-bytes", "2147483648", "Bytes of keys and values before the NOSPACE alarm; 0 means the default"),
+    setting(
+        "quota-backend-bytes",
+        "2147483648",
+        "Bytes of keys and values before the NOSPACE alarm; 0 means the default",
+    ),
     setting("max-request-bytes", "1572864", "Bytes of the largest client request"),
     setting("protocol", "raft", "Election and replication protocol; the same on all members"),
     setting("priority", "normal", "How much this member should lead: normal, preferred or never"),
@@ -88,7 +96,11 @@ pub(crate) fn with_settings(mut command: Command) -> Command {
         command = command.arg(Arg::new(*name).long(*name).num_args(0..=1).action(ArgAction::Append).hide(true));
     }
     command.arg(
-        Arg::new("config").long("config").visible_alias("config-file").value_name("FILE").help("Settings as TOML, by flag name"),
+        Arg::new("config")
+            .long("config")
+            .visible_alias("config-file")
+            .value_name("FILE")
+            .help("Settings as TOML, by flag name"),
     )
 }
 
@@ -104,7 +116,8 @@ impl Settings {
                 eprintln!("hustings: --{name} is etcd's and means nothing here: ignored");
             }
         }
-        let path = matches.get_one::<String>("config").cloned().or_else(|| variable("HUSTINGS_CONFIG")).map(PathBuf::from);
+        let path =
+            matches.get_one::<String>("config").cloned().or_else(|| variable("HUSTINGS_CONFIG")).map(PathBuf::from);
         let file = match &path {
             Some(path) => read_file(path)?,
             None => BTreeMap::new(),
@@ -140,15 +153,20 @@ impl Settings {
     }
 
     fn urls(&self, name: &str) -> Result<Vec<String>> {
-        let urls: Vec<String> =
-            self.text(name).split(',').map(|url| url.trim().trim_end_matches('/').to_string()).filter(|url| !url.is_empty()).collect();
+        let urls: Vec<String> = self
+            .text(name)
+            .split(',')
+            .map(|url| url.trim().trim_end_matches('/').to_string())
+            .filter(|url| !url.is_empty())
+            .collect();
         for url in &urls {
             let is_https = url.starts_with("https://");
             let address = url.strip_prefix("http://");
             if is_https {
                 return self.bad(name, "TLS is not available yet; use http://");
             }
-            if address.is_none_or(|address| !address.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok())) {
+            if address.is_none_or(|address| !address.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()))
+            {
                 return self.bad(name, format!("{url:?} is not of the form http://HOST:PORT"));
             }
         }
@@ -260,7 +278,10 @@ impl Settings {
         for founder in founders.values() {
             for url in &founder.peer_urls {
                 if let Some(other) = seen.insert(url, &founder.name) {
-                    return self.bad("initial-cluster", format!("{other:?} and {:?} have the same peer URL {url}", founder.name));
+                    return self.bad(
+                        "initial-cluster",
+                        format!("{other:?} and {:?} have the same peer URL {url}", founder.name),
+                    );
                 }
             }
         }
@@ -291,7 +312,8 @@ pub(crate) struct Plan {
 }
 
 fn read_file(path: &PathBuf) -> Result<BTreeMap<String, String>> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the settings in {}", path.display()))?;
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read the settings in {}", path.display()))?;
     let table: toml::Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
     let mut values = BTreeMap::new();
     for (key, value) in table {
@@ -364,7 +386,8 @@ mod tests {
         let file = dir.path().join("hustings.toml");
         std::fs::write(&file, "name = 'file'\nheartbeat_interval = 20\nelection-timeout = 100\n").unwrap();
         let flags = ["--config", file.to_str().unwrap(), "--name", "flag"];
-        let settings = resolve(&flags, &[("HUSTINGS_HEARTBEAT_INTERVAL", "30"), ("HUSTINGS_NAME", "variable")]).unwrap();
+        let settings =
+            resolve(&flags, &[("HUSTINGS_HEARTBEAT_INTERVAL", "30"), ("HUSTINGS_NAME", "variable")]).unwrap();
         assert_eq!(settings.0["name"], ("flag".into(), Source::Flag));
         let variable = Source::Variable("HUSTINGS_HEARTBEAT_INTERVAL".into());
         assert_eq!(settings.0["heartbeat-interval"], ("30".into(), variable));

@@ -16,9 +16,26 @@ const RESTART_AFTER: Duration = Duration::from_secs(1);
 pub(crate) fn command() -> Command {
     Command::new("up")
         .about("Run a local cluster of real processes")
-        .arg(Arg::new("nodes").long("nodes").default_value("3").value_parser(value_parser!(u16).range(1..=15)).help("How many nodes"))
-        .arg(Arg::new("data-dir").long("data-dir").default_value("hustings-data").help("Where their data lives; started again on the same directory the cluster resumes"))
-        .arg(Arg::new("base-port").long("base-port").default_value("2379").value_parser(value_parser!(u16)).help("The first client port; node i takes base + 2(i-1) for clients and the next for peers"))
+        .arg(
+            Arg::new("nodes")
+                .long("nodes")
+                .default_value("3")
+                .value_parser(value_parser!(u16).range(1..=15))
+                .help("How many nodes"),
+        )
+        .arg(
+            Arg::new("data-dir")
+                .long("data-dir")
+                .default_value("hustings-data")
+                .help("Where their data lives; started again on the same directory the cluster resumes"),
+        )
+        .arg(
+            Arg::new("base-port")
+                .long("base-port")
+                .default_value("2379")
+                .value_parser(value_parser!(u16))
+                .help("The first client port; node i takes base + 2(i-1) for clients and the next for peers"),
+        )
         .arg(Arg::new("protocol").long("protocol").default_value("raft").help("Election and replication protocol"))
         .arg(Arg::new("no-restart").long("no-restart").action(ArgAction::SetTrue).help("Leave a node that died dead"))
 }
@@ -69,9 +86,8 @@ fn seat(number: u16, count: u16, base: u16, dir: &Path) -> Seat {
 /// A cluster is resumed with the number of nodes that it was founded with.
 fn check_count(dir: &Path, seats: &[Seat]) -> Result<()> {
     let is_node = |name: &str| name.strip_prefix('n').is_some_and(|number| number.parse::<u16>().is_ok());
-    let found = std::fs::read_dir(dir).map_or(0, |entries| {
-        entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count()
-    });
+    let found = std::fs::read_dir(dir)
+        .map_or(0, |entries| entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count());
     if found != 0 && found != seats.len() {
         bail!("{} holds a cluster of another size: give its --nodes, or another --data-dir", dir.display());
     }
@@ -82,16 +98,23 @@ async fn run_seats(seats: &[Seat], protocol: &str, restarts: bool) -> Result<()>
     for seat in seats {
         for url in [&seat.client, &seat.peer] {
             let address = url.trim_start_matches("http://");
-            std::net::TcpListener::bind(address)
-                .with_context(|| format!("port of {address} is in use: choose another --base-port, or stop what runs there"))?;
+            std::net::TcpListener::bind(address).with_context(|| {
+                format!("port of {address} is in use: choose another --base-port, or stop what runs there")
+            })?;
         }
     }
     let (news, mut queue) = mpsc::channel(1_024);
     let mut pids = Vec::new();
     for (position, seat) in seats.iter().enumerate() {
-        pids.push(spawn(seats, position, protocol, news.clone()).with_context(|| format!("cannot start {}", seat.name))?);
+        pids.push(
+            spawn(seats, position, protocol, news.clone()).with_context(|| format!("cannot start {}", seat.name))?,
+        );
     }
-    println!("cluster of {} ({protocol}), data in {}", seats.len(), seats[0].data_dir.parent().unwrap_or(Path::new(".")).display());
+    println!(
+        "cluster of {} ({protocol}), data in {}",
+        seats.len(),
+        seats[0].data_dir.parent().unwrap_or(Path::new(".")).display()
+    );
     for (seat, pid) in seats.iter().zip(&pids) {
         println!("  {}  {}  pid {pid}", seat.name, seat.client);
     }

@@ -54,7 +54,8 @@ async fn writer(
 async fn no_acknowledged_write_is_lost_whoever_dies() {
     let kills: usize = std::env::var("HUSTINGS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     let protocol = std::env::var("HUSTINGS_PROTOCOL").unwrap_or_else(|_| "raft".into());
-    let program = Program::hustings(env!("CARGO_BIN_EXE_hustings")).with(&["--protocol", &protocol, "--snapshot-count", "2000"]);
+    let program =
+        Program::hustings(env!("CARGO_BIN_EXE_hustings")).with(&["--protocol", &protocol, "--snapshot-count", "2000"]);
     let mut cluster = Cluster::start(program, 3).await.expect("three nodes start");
     let (stop, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let writers: Vec<_> = (0..WRITERS)
@@ -85,9 +86,13 @@ async fn no_acknowledged_write_is_lost_whoever_dies() {
         let (acknowledged, failed) = writer.await.expect("a writer does not panic");
         failures += failed;
         for (key, Acknowledged { value, revision }) in acknowledged {
-            let (found, found_revision) = get(&client, &key).await.expect("a read").expect("an acknowledged key is there");
+            let (found, found_revision) =
+                get(&client, &key).await.expect("a read").expect("an acknowledged key is there");
             let found: u64 = found.parse().expect("a number was written");
-            assert!(found >= value && found_revision >= revision, "{key}: acknowledged {value} at {revision}, found {found} at {found_revision}");
+            assert!(
+                found >= value && found_revision >= revision,
+                "{key}: acknowledged {value} at {revision}, found {found} at {found_revision}"
+            );
             if let Some(other) = revisions.insert(revision, key.clone()) {
                 panic!("revision {revision} was given to {other} and to {key}");
             }
@@ -98,6 +103,12 @@ async fn no_acknowledged_write_is_lost_whoever_dies() {
     assert!(hashes.iter().all(|hash| *hash == hashes[0]), "the nodes differ: {hashes:?}");
     assert_eq!(hashes.len(), 3);
     let writes = progress.load(Ordering::Relaxed);
-    println!("injected {kills} kills ({leaders_killed} of the leader); {writes} writes acknowledged, {failures} without an answer, {checked} keys read back; revision {}", hashes[0].1);
-    assert!(kills == 0 || (leaders_killed > 0 && writes > 0 && checked > 0), "nothing was injected or nothing was written");
+    println!(
+        "injected {kills} kills ({leaders_killed} of the leader); {writes} writes acknowledged, {failures} without an answer, {checked} keys read back; revision {}",
+        hashes[0].1
+    );
+    assert!(
+        kills == 0 || (leaders_killed > 0 && writes > 0 && checked > 0),
+        "nothing was injected or nothing was written"
+    );
 }
