@@ -109,7 +109,8 @@ pub(crate) fn commands() -> Vec<Command> {
         Command::new("snapshot")
             .about("Save, check or restore a snapshot")
             .subcommand_required(true)
-            .subcommand(common(Command::new("save").about("Save the state of the asked member").arg(path("Where to")))),
+            .subcommand(common(Command::new("save").about("Save the state of the asked member").arg(path("Where to"))))
+            .subcommands(crate::snapshots::commands()),
     ]
 }
 
@@ -123,7 +124,7 @@ pub(crate) async fn run(name: &str, matches: &ArgMatches) -> Result<()> {
         "watch" => watch(matches).await,
         "member" => member(matches).await,
         "transfer" => transfer(matches).await,
-        "snapshot" => snapshot(matches).await,
+        "snapshot" => save(matches.subcommand_matches("save").expect("the other verbs need no runtime")).await,
         _ => unreachable!("clap knows no other"),
     }
 }
@@ -422,16 +423,6 @@ async fn transfer(matches: &ArgMatches) -> Result<()> {
 }
 
 // --- Snapshots. --------------------------------------------------------------------------------------------------
-
-async fn snapshot(matches: &ArgMatches) -> Result<()> {
-    let (verb, matches) = matches.subcommand().expect("clap requires one");
-    match verb {
-        _ => {
-            debug_assert_eq!(verb, "save");
-            save(matches).await
-        }
-    }
-}
 
 async fn save(matches: &ArgMatches) -> Result<()> {
     let path = Path::new(text(matches, "file"));

@@ -5,10 +5,12 @@
 
 mod bench;
 mod client;
+mod inspect;
 mod output;
 mod protocols;
 mod serve;
 mod settings;
+mod snapshots;
 mod up;
 mod usage;
 
@@ -29,6 +31,7 @@ fn command() -> Command {
         .subcommand(serve::command())
         .subcommand(settings::config_command())
         .subcommands(client::commands())
+        .subcommand(inspect::command())
         .subcommand(bench::command())
 }
 
@@ -44,6 +47,8 @@ fn main() -> ExitCode {
         Some(("up", matches)) => up::run(matches),
         Some(("serve", matches)) => serve::run(matches),
         Some(("config", matches)) => settings::run_config(matches),
+        Some(("inspect", matches)) => inspect::run(matches),
+        Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
         Some(("bench", matches)) => on_client_runtime(bench::run(matches)),
         Some((verb, matches)) => on_client_runtime(client::run(verb, matches)),
         None => unreachable!("clap requires a subcommand"),

@@ -142,9 +142,15 @@ async fn wait_for_stop(with_parent: bool) -> Result<()> {
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let orphaned = async {
         if with_parent {
-            let reading = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
-            // Whether it ended or broke: the parent is gone.
-            let _ = reading.await;
+            // A thread of its own and not the runtime's: the runtime would wait for it at the end, and the parent, which
+            // holds the pipe open, waits for that end.
+            let (ended, end) = tokio::sync::oneshot::channel::<()>();
+            std::thread::spawn(move || {
+                // Whether it ended or broke: the parent is gone.
+                let _ = std::io::stdin().read_to_end(&mut Vec::new());
+                drop(ended);
+            });
+            let _ = end.await;
         } else {
             std::future::pending::<()>().await;
         }
@@ -176,7 +182,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         let founding = Membership::founded_by(plan.founders.iter().cloned());
         let me = founding.members.iter().find(|(_, member)| member.name == plan.member.name).map(|(id, _)| *id);
         let me: NodeId = me.expect("the settings were checked: this member is a founder");
-        let cluster_id = cluster_id(&plan.token, &founding);
+        let cluster_id = cluster_id_of(&plan.token, &founding);
         NodeConfig { member: plan.member.clone(), ..NodeConfig::new(cluster_id, me, founding, &plan.data_dir) }
     };
     config.peer_listen = plan.peer_listen.clone();
@@ -193,7 +199,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
 }
 
 /// Equal for all founders, whatever spelling of the addresses each was given.
-fn cluster_id(token: &str, founding: &Membership) -> ClusterId {
+pub(crate) fn cluster_id_of(token: &str, founding: &Membership) -> ClusterId {
     let mut hash = Sha256::new();
     hash.update(token.as_bytes());
     for member in founding.members.values() {

@@ -11,7 +11,7 @@ use crate::real::RealDisk;
 use crate::recovery;
 use crate::sector::{PAYLOAD, SECTOR, Seal, State};
 use crate::segment::{self, FIRST_SECTOR, Header};
-use crate::snapshot::{self, Held};
+use crate::snapshot_file::{self, Held};
 use bytes::BytesMut;
 use hustings_core::{Durable, Record, SnapshotReference};
 use std::path::Path;
@@ -116,7 +116,7 @@ fn look_at(disk: &dyn Disk, name: &str) -> Vec<Inspection> {
         look_at_meta(disk, &mut found)
     } else if let Some(sequence) = segment::sequence(name) {
         look_at_segment(disk, name, sequence, &mut found)
-    } else if snapshot::parse_name(name).is_some() {
+    } else if snapshot_file::parse_name(name).is_some() {
         look_at_snapshot(disk, name, &mut found)
     } else {
         found.push(Inspection::Other { file: disk.location(name) });

@@ -38,6 +38,7 @@ pub mod recovery;
 pub mod wal;
 
 pub mod snapshot;
+pub mod snapshot_file;
 
 pub mod inspect;
 pub mod sim;
@@ -49,5 +50,6 @@ pub use meta::{Identity, Peek, peek};
 pub use real::RealDisk;
 pub use recovery::Recovered;
 pub use sim::SimulatedDisk;
-pub use snapshot::{SnapshotReader, SnapshotStore, SnapshotWriter, Stored};
+pub use snapshot::{SnapshotStore, Stored};
+pub use snapshot_file::{SnapshotReader, SnapshotWriter};
 pub use wal::{Options, Preparation, Wal};

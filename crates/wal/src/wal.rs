@@ -104,6 +104,14 @@ pub struct Wal {
     poison: Option<String>,
 }
 
+// A thread of its own writes the log, and any thread reads snapshots.
+const _: () = {
+    const fn may_move_to_a_thread<T: Send>() {}
+    const fn may_be_shared_by_threads<T: Send + Sync>() {}
+    may_move_to_a_thread::<Wal>();
+    may_be_shared_by_threads::<crate::SnapshotStore>();
+};
+
 impl std::fmt::Debug for Wal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "log at {}, batch {}, durable through {}", self.current.name, self.last_batch, self.synced)

@@ -1,7 +1,9 @@
 //! The log on a real disk: what goes in comes out, and nothing else.
 
-use bytes::Bytes;
-use hustings_core::{ClusterId, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Promise, Record, Term};
+use bytes::{Buf as _, Bytes};
+use hustings_core::{
+    ClusterId, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Promise, Record, SnapshotReference, Term,
+};
 use hustings_wal::{Identity, Options, Preparation, RealDisk, Recovered, SnapshotStore, Stored, Wal, WalError, peek};
 use std::path::Path;
 use std::sync::Arc;
@@ -143,7 +145,49 @@ fn a_snapshot_is_cut_fetched_in_chunks_and_loaded() {
         }
     }
     assert_eq!(&target.load(&reference).unwrap()[..], &bytes[..]);
+    // The same as a stream.
+    let mut reader = target.reader(&reference).unwrap();
+    assert_eq!(reader.remaining(), bytes.len());
+    let (first, rest) = bytes.split_at(700_001);
+    assert_eq!(&reader.copy_to_bytes(700_001)[..], first);
+    assert_eq!(&reader.copy_to_bytes(rest.len())[..], rest);
+    assert!(!reader.has_remaining());
+    reader.finish().unwrap();
     assert_eq!(target.read_chunk(Lsn::new(3, 71), reference.digest, 0, 10).unwrap(), None);
+}
+
+#[test]
+fn a_fetched_snapshot_that_is_not_what_was_promised_is_forgotten() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SnapshotStore::open(Arc::new(RealDisk::open(directory.path()).unwrap())).unwrap();
+    let mut writer = store.writer(Lsn::new(3, 70), Arc::new(founding())).unwrap();
+    writer.write(&[1; 3000]).unwrap();
+    let cut = writer.finish().unwrap();
+    let wanted = SnapshotReference { lsn: Lsn::new(3, 80), ..cut };
+    let outcomes = |chunks: &[(u64, &[u8])]| -> Vec<Stored> {
+        chunks.iter().map(|(offset, bytes)| store.store_chunk(&wanted, *offset, bytes).unwrap()).collect()
+    };
+    assert_eq!(outcomes(&[(0, &[1; 1500]), (1500, &[2; 1500])]), [Stored::More, Stored::Corrupt], "other bytes");
+    assert_eq!(outcomes(&[(0, &[1; 1500]), (1600, &[1; 1400])]), [Stored::More, Stored::Corrupt], "a gap");
+    assert_eq!(outcomes(&[(0, &[1; 4000])]), [Stored::Corrupt], "too many bytes");
+    assert_eq!(outcomes(&[(1500, &[1; 1500])]), [Stored::Corrupt], "no beginning");
+    assert!(matches!(store.load(&wanted), Err(WalError::Missing { .. })));
+    assert_eq!(outcomes(&[(0, &[1; 1500]), (1500, &[1; 1500])]), [Stored::More, Stored::Complete]);
+    store.keep_newest(1, &wanted).unwrap();
+    assert_eq!(store.names().unwrap(), [(wanted.lsn, wanted.digest)]);
+}
+
+#[test]
+fn a_newer_format_is_refused_by_name() {
+    // Goal: a directory of a later version. Method: a `meta` with a higher format and a checksum that agrees.
+    let directory = tempfile::tempdir().unwrap();
+    let body = b"fields of another time";
+    let checksum = crc32c::crc32c_append(crc32c::crc32c(&2u32.to_le_bytes()), body);
+    let length = body.len() as u32;
+    let meta = [&b"HUSTMETA"[..], &2u32.to_le_bytes(), &length.to_le_bytes(), &checksum.to_le_bytes(), body].concat();
+    std::fs::write(directory.path().join("meta"), meta).unwrap();
+    let error = open(directory.path()).unwrap_err();
+    assert!(matches!(error, WalError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
 }
 
 #[test]

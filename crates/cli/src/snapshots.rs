@@ -1,0 +1,206 @@
+//! `hustings snapshot status` and `restore`: a snapshot file examined, and made into the members of a new cluster.
+//!
+//! The file is what `hustings snapshot save` or `etcdctl snapshot save` wrote. Every member of the new cluster restores from
+//! the same file with the same `--initial-cluster`, then runs `hustings serve`: all begin with one history, which is the
+//! snapshot. The new cluster's id is drawn from its token, its members' names and the file, so that members of the old one, and
+//! of a restoration from another file, are strangers to it.
+//!
+//! Terms, indices and revisions go on from where the snapshot was made, so fencing tokens do not fall behind it. What happened
+//! between the snapshot and the loss of the old cluster is unknown to the new one: a watcher or a resource that has seen later
+//! revisions than the snapshot's must be told to start afresh. Deliberately absent: etcd's `--bump-revision`, which hides that.
+//!
+//! What to read next: `hustings_server::snapshot` (the file), [`crate::serve`] (who a restored directory says it is).
+
+use crate::output::{Exit, Format, format_of, table};
+use crate::serve::cluster_id_of;
+use crate::settings::{Settings, with_settings};
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use clap::{Arg, ArgMatches, Command, value_parser};
+use hustings_core::replica::SnapshotContents;
+use hustings_core::replica::sessions::Sessions;
+use hustings_core::{Lsn, Membership, NodeId, Promise, Record, StateMachine, Term};
+use hustings_kv::KvStore;
+use hustings_server::{SnapshotHead, read_snapshot};
+use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The command lines of `snapshot status` and `snapshot restore`.
+pub(crate) fn commands() -> [Command; 2] {
+    let file = || Arg::new("file").required(true).value_parser(value_parser!(PathBuf)).help("The snapshot");
+    let output = || {
+        Arg::new("output")
+            .short('o')
+            .long("output")
+            .alias("write-out")
+            .value_parser(["table", "json"])
+            .default_value("table")
+            .help("For people or for programs")
+    };
+    let status = Command::new("status").about("Check a snapshot and show what it is of").arg(file()).arg(output());
+    let restore = Command::new("restore")
+        .about("Make a snapshot into a new data directory of a new cluster; run it for every member");
+    [status, with_settings(restore).arg(file()).arg(output())]
+}
+
+/// A snapshot file, verified.
+struct Snapshot {
+    head: SnapshotHead,
+    store: KvStore,
+    file_bytes: u64,
+    digest: [u8; 32],
+}
+
+fn read(path: &Path) -> Result<Snapshot> {
+    let file =
+        Bytes::from(std::fs::read(path).with_context(|| format!("cannot read the snapshot {}", path.display()))?);
+    let (head, mut body) = read_snapshot(&file).with_context(|| format!("{} cannot be used", path.display()))?;
+    let store = KvStore::decode(&mut body).with_context(|| format!("{} cannot be used", path.display()))?;
+    Ok(Snapshot { head, store, file_bytes: file.len() as u64, digest: Sha256::digest(&file).into() })
+}
+
+/// Runs `hustings snapshot status` or `restore`.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    match matches.subcommand().expect("clap requires one") {
+        ("status", matches) => status(matches),
+        (_, matches) => restore(matches),
+    }
+}
+
+fn status(matches: &ArgMatches) -> Result<()> {
+    let path = matches.get_one::<PathBuf>("file").expect("clap requires it");
+    let Snapshot { head, store, file_bytes, .. } = read(path)?;
+    let view = store.freeze();
+    let (keys, leases) = (view.key_count(), view.leases().len());
+    let hash = hustings_kv::hash_kv(&view, 0)?.hash;
+    if format_of(matches) == Format::Json {
+        let value = json!({
+            "apiVersion": "v1",
+            "hash": hash,
+            "revision": head.revision,
+            "totalKey": keys,
+            "totalSize": file_bytes,
+            "leases": leases,
+            "cluster_id": format!("{:x}", head.cluster_id),
+            "member_id": format!("{:x}", head.member_id),
+            "term": head.term,
+            "index": head.index,
+        });
+        println!("{value}");
+        return Ok(());
+    }
+    let row = vec![
+        format!("{hash:x}"),
+        head.revision.to_string(),
+        keys.to_string(),
+        file_bytes.to_string(),
+        format!("{:x}", head.cluster_id),
+        format!("{}:{}", head.term, head.index),
+    ];
+    println!("{}", table(&["hash", "revision", "keys", "bytes", "cluster", "term:index"], vec![row]));
+    Ok(())
+}
+
+fn restore(matches: &ArgMatches) -> Result<()> {
+    let plan = Settings::resolve(matches, |name| std::env::var(name).ok())?.to_plan()?;
+    let path = matches.get_one::<PathBuf>("file").expect("clap requires it");
+    let founding = Membership::founded_by(plan.founders.iter().cloned());
+    let found = founding.members.iter().find(|(_, member)| member.name == plan.member.name);
+    let (me, listed) =
+        found.map(|(id, member)| (*id, member)).expect("the settings were checked: this member is a founder");
+    let advertised = &plan.member.peer_urls;
+    if matches.contains_id("initial-advertise-peer-urls")
+        && advertised.iter().any(|url| !listed.peer_urls.contains(url))
+    {
+        bail!(
+            "--initial-advertise-peer-urls {} is not what --initial-cluster says of {:?} ({}): give both the same",
+            advertised.join(","),
+            plan.member.name,
+            listed.peer_urls.join(",")
+        );
+    }
+    let snapshot = read(path)?;
+    check_vacant(&plan.data_dir)?;
+    let digest_text: String = snapshot.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    let cluster_id = cluster_id_of(&format!("{} restored from {digest_text}", plan.token), &founding);
+    let identity = Identity { cluster_id, node: me, protocol: plan.protocol.clone() };
+    // Complete or absent: a restoration that was cut short must not be served.
+    let unfinished = plan.data_dir.with_added_extension("restoring");
+    check_vacant(&unfinished).context("an earlier restoration was cut short: remove what it left")?;
+    write_member(&unfinished, &identity, founding, &snapshot)?;
+    std::fs::rename(&unfinished, &plan.data_dir)
+        .with_context(|| format!("cannot rename {} to {}", unfinished.display(), plan.data_dir.display()))?;
+    sync_parent(&plan.data_dir)?;
+    report(matches, &plan.data_dir, &identity, &plan.member.name, &snapshot);
+    Ok(())
+}
+
+fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str, snapshot: &Snapshot) {
+    let (cluster, revision) = (identity.cluster_id, snapshot.head.revision);
+    let NodeId(member) = identity.node;
+    if format_of(matches) == Format::Json {
+        let value = json!({
+            "apiVersion": "v1",
+            "data_dir": data_dir.display().to_string(),
+            "cluster_id": cluster.to_string(),
+            "member_id": format!("{member:x}"),
+            "revision": revision,
+        });
+        return println!("{value}");
+    }
+    println!("restored {name} of cluster {cluster} at revision {revision} into {}", data_dir.display());
+    println!("restore every other member from the same file, then `hustings serve` each with the same flags");
+}
+
+fn check_vacant(directory: &Path) -> Result<()> {
+    let is_vacant = match std::fs::read_dir(directory) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(error) => {
+            return Err(error).with_context(|| format!("cannot use {} as a data directory", directory.display()));
+        }
+    };
+    if is_vacant {
+        return Ok(());
+    }
+    let what = format!(
+        "{} exists and is not empty: nothing is overwritten; move it away or give another --data-dir",
+        directory.display()
+    );
+    Err(Exit { code: 1, what }.into())
+}
+
+/// The whole data directory: the snapshot first, then the records that rest on it.
+fn write_member(directory: &Path, identity: &Identity, founding: Membership, snapshot: &Snapshot) -> Result<()> {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(directory)?);
+    let (mut wal, _) = Wal::open(disk.clone(), identity, &founding, Options::default())?;
+    let store = SnapshotStore::open(disk)?;
+    let contents: SnapshotContents<KvStore> = SnapshotContents {
+        lsn: Lsn::new(snapshot.head.term.max(1), snapshot.head.index.max(1)),
+        membership: Arc::new(founding),
+        sessions: Sessions::new(),
+        view: snapshot.store.freeze(),
+    };
+    let mut writer = store.writer(contents.lsn, contents.membership.clone())?;
+    let mut written = Ok(());
+    contents.encode(&mut |part| {
+        if written.is_ok() {
+            written = writer.write(&part);
+        }
+    });
+    written?;
+    let reference = writer.finish()?;
+    wal.append(&Record::Promise(Promise::without_vote(Term(contents.lsn.term.0))))?;
+    wal.append(&Record::Snapshot(reference))?;
+    wal.sync()?;
+    Ok(())
+}
+
+fn sync_parent(path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let synced = std::fs::File::open(parent).and_then(|directory| directory.sync_all());
+    synced.with_context(|| format!("cannot sync {}", parent.display()))
+}
