@@ -93,7 +93,7 @@ async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
             std::process::exit(1);
         }
     });
-    shut_down(handle, stop, serving, plan.grace).await;
+    shut_down(handle, stop, serving, &plan).await;
     Ok(())
 }
 
@@ -119,12 +119,17 @@ async fn shut_down(
     handle: Handle<KvStore>,
     stop: tokio::sync::oneshot::Sender<()>,
     serving: tokio::task::JoinHandle<()>,
-    grace: std::time::Duration,
+    plan: &Plan,
 ) {
+    let grace = plan.grace;
+    // A successor answers within an election timeout or not at all, as when the whole cluster is stopped at once.
+    let hand_over = (*plan.timing.election().end() * 2).min(grace);
     tracing::info!("stopping: handing leadership over");
     let graceful = async {
-        if let Err(error) = handle.admin(Admin::Resign).await {
-            tracing::info!("leadership was not handed over: {error}");
+        match tokio::time::timeout(hand_over, handle.admin(Admin::Resign)).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::info!("leadership was not handed over: {error}"),
+            Err(_) => tracing::info!("leadership was not handed over: nobody took it within {hand_over:?}"),
         }
         let _ = stop.send(());
         if let Err(error) = serving.await {

@@ -165,7 +165,7 @@ impl Settings {
             if is_https {
                 return self.bad(name, "TLS is not available yet; use http://");
             }
-            if address.is_none_or(|address| !address.rsplit(':').next().is_some_and(|port| port.parse::<u16>().is_ok()))
+            if address.is_none_or(|address| address.rsplit(':').next().is_none_or(|port| port.parse::<u16>().is_err()))
             {
                 return self.bad(name, format!("{url:?} is not of the form http://HOST:PORT"));
             }
@@ -409,7 +409,7 @@ mod tests {
             (&["--name", ""], "a name is not empty"),
         ];
         for (flags, expected) in rows {
-            let said = refusal(&flags.iter().map(|flag| *flag).collect::<Vec<_>>());
+            let said = refusal(&flags);
             assert!(said.contains(expected), "{flags:?} said: {said}");
         }
     }

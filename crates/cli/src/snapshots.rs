@@ -128,7 +128,9 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     let cluster_id = cluster_id_of(&format!("{} restored from {digest_text}", plan.token), &founding);
     let identity = Identity { cluster_id, node: me, protocol: plan.protocol.clone() };
     // Complete or absent: a restoration that was cut short must not be served.
-    let unfinished = plan.data_dir.with_added_extension("restoring");
+    let mut unfinished = plan.data_dir.clone().into_os_string();
+    unfinished.push(".restoring");
+    let unfinished = PathBuf::from(unfinished);
     check_vacant(&unfinished).context("an earlier restoration was cut short: remove what it left")?;
     write_member(&unfinished, &identity, founding, &snapshot)?;
     std::fs::rename(&unfinished, &plan.data_dir)

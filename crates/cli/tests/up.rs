@@ -1,0 +1,107 @@
+//! Goal: one command gives a cluster, and leaves nothing behind but its data.
+//! Method: `hustings up` on free ports, as a person runs it; signals as a person's Ctrl-C sends them.
+
+mod support;
+
+use hustings_testbed::free_port;
+use rustix::process::{Pid, Signal, test_kill_process};
+use std::path::Path;
+use std::process::Command;
+use support::{HUSTINGS, Running, hustings};
+
+struct Up {
+    running: Running,
+    endpoints: String,
+    pids: Vec<u32>,
+}
+
+fn up(directory: &Path, base: u16) -> Up {
+    let mut command = Command::new(HUSTINGS);
+    command.args(["up", "--base-port", &base.to_string(), "--data-dir"]).arg(directory);
+    let mut running = Running::start(&mut command);
+    running.line_with("cluster of 3 (raft)");
+    let (mut endpoints, mut pids) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let line = running.line_with("pid ");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        endpoints.push(words[1].trim_start_matches("http://").to_string());
+        pids.push(words[3].parse().expect("a process id"));
+    }
+    running.line_with("Candidate → Leader");
+    Up { running, endpoints: endpoints.join(","), pids }
+}
+
+impl Up {
+    fn is_alive(pid: u32) -> bool {
+        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("process ids are positive");
+        test_kill_process(pid).is_ok()
+    }
+
+    fn stop(mut self, signal: Signal) {
+        assert!(self.pids.iter().all(|pid| Up::is_alive(*pid)));
+        self.running.signal(signal);
+        assert_eq!(self.running.end(), Some(0));
+        assert!(!self.pids.iter().any(|pid| Up::is_alive(*pid)), "no process is left");
+    }
+}
+
+/// Two times three free ports in a row.
+fn base_port() -> u16 {
+    for _ in 0..100 {
+        let base = free_port().expect("a port is free");
+        if base < 65_000 && (base..base + 6).all(|port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return base;
+        }
+    }
+    panic!("there are no six free ports in a row");
+}
+
+#[test]
+fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let base = base_port();
+    let first = up(directory.path(), base);
+    hustings(&["put", "--endpoints", &first.endpoints, "greeting", "hello"]).ok();
+    let said = hustings(&[
+        "up",
+        "--base-port",
+        &base.to_string(),
+        "--data-dir",
+        directory.path().to_str().expect("paths here are text"),
+    ]);
+    assert!(said.failed().contains("is in use: choose another --base-port"));
+    first.stop(Signal::INT);
+
+    let second = up(directory.path(), base);
+    assert_eq!(hustings(&["get", "--endpoints", &second.endpoints, "greeting"]).ok(), "hello\n");
+    second.stop(Signal::TERM);
+
+    let said = hustings(&[
+        "up",
+        "--nodes",
+        "5",
+        "--base-port",
+        &base.to_string(),
+        "--data-dir",
+        directory.path().to_str().expect("paths here are text"),
+    ]);
+    assert!(said.failed().contains("holds a cluster of another size"));
+}
+
+#[test]
+fn a_node_that_dies_is_started_again_and_none_outlives_its_parent() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut up = up(directory.path(), base_port());
+    support::signal_pid(up.pids[1], Signal::KILL);
+    up.running.line_with("n2 ended");
+    let line = up.running.line_with("n2 started again");
+    up.pids[1] = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id");
+    hustings(&["put", "--endpoints", &up.endpoints, "after", "death"]).ok();
+    up.running.signal(Signal::KILL);
+    up.running.end();
+    let deadline = std::time::Instant::now() + support::PATIENCE;
+    while up.pids.iter().any(|pid| Up::is_alive(*pid)) {
+        assert!(std::time::Instant::now() < deadline, "they outlive their parent");
+        std::thread::yield_now();
+    }
+}
