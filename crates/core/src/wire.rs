@@ -206,7 +206,11 @@ impl TryFrom<MembershipShape> for Membership {
             && membership.outgoing.is_disjoint(&membership.learners)
             && membership.learners_next.is_subset(&membership.outgoing)
             && (membership.is_joint() || !membership.auto_leave)
-            && membership.members.keys().next_back().is_none_or(|id| id.0 < membership.next_id);
+            && membership.next_id <= ID_MAX + 1
+            && membership.everyone().chain(membership.members.keys().copied()).all(|id| {
+                // Ids are counted up from 1, so one that was not given out yet is nobody's.
+                id.0 > 0 && id.0 < membership.next_id
+            });
         if sane { Ok(membership) } else { Err(WireError("a membership that contradicts itself".into())) }
     }
 }

@@ -78,7 +78,8 @@ fn an_older_append_does_not_truncate() {
 #[test]
 fn a_refusal_finds_the_last_agreement_in_one_round() {
     // Goal: raft_fast_reject_table. (leader's terms, follower's terms, hint (term, index), next probe's previous).
-    let rows: [(&[u64], &[u64], (u64, u64), (u64, u64)); 6] = [
+    type Row = (&'static [u64], &'static [u64], (u64, u64), (u64, u64));
+    let rows: [Row; 6] = [
         (&[1, 2, 2, 4, 4, 4, 4], &[1, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3], (3, 7), (2, 3)),
         (&[1, 2, 2, 3, 4, 4, 4, 5], &[1, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3], (3, 8), (3, 4)),
         (&[1, 1, 1, 1], &[1, 2, 2, 4], (1, 1), (1, 1)),

@@ -1,0 +1,147 @@
+//! Arbitrary values of the shared words, for property tests.
+
+#![allow(dead_code, reason = "each test file uses its own part of the support")]
+
+use bytes::Bytes;
+use hustings_core::{
+    Change, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Passage, Promise, Record,
+    SnapshotReference, Term,
+};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use std::ops::{Range, RangeInclusive};
+use std::sync::Arc;
+
+/// Steps from their text: `v1 l2 r3 u4`.
+pub fn steps(text: &str) -> Vec<Change> {
+    let step = |word: &str| {
+        let (kind, number) = word.split_at(1);
+        let id = NodeId(number.parse().expect("a letter and a number"));
+        match kind {
+            "v" => Change::AddVoter(id),
+            "l" => Change::AddLearner(id),
+            "r" => Change::Remove(id),
+            "u" => Change::Describe(id, Member { name: format!("described {number}"), ..Member::default() }),
+            other => panic!("{other} is no step"),
+        }
+    };
+    text.split_whitespace().map(step).collect()
+}
+
+pub fn steps_text(ids: RangeInclusive<u64>, count: Range<usize>) -> impl Strategy<Value = String> {
+    let word = (prop::sample::select(vec!["v", "l", "r", "u"]), ids).prop_map(|(kind, id)| format!("{kind}{id}"));
+    vec(word, count).prop_map(|words| words.join(" "))
+}
+
+/// Any membership that can be reached by changes, half of them joint.
+pub fn membership() -> impl Strategy<Value = Membership> {
+    let changes = (steps_text(2..=10, 0..20), steps_text(2..=10, 0..8), any::<bool>(), any::<bool>());
+    (changes, vec(member(), 0..4)).prop_map(|((before, joint, is_joint, auto_leave), described)| {
+        let start = Membership::of_voters([NodeId(1)]);
+        let mut now = steps(&before)
+            .into_iter()
+            .fold(start, |now, step| now.after_simple(&[step]).expect("n1 stays a voter, one changes at most"));
+        if is_joint {
+            now = now.after_entering(&steps(&joint), auto_leave).expect("n1 stays a voter");
+        }
+        now.members.values_mut().zip(described).for_each(|(member, described)| *member = described);
+        now
+    })
+}
+
+pub fn member() -> impl Strategy<Value = Member> {
+    let urls = || vec("[a-z0-9:/.]{0,20}", 0..3);
+    (".{0,12}", urls(), urls(), any::<Option<u64>>(), any::<bool>()).prop_map(
+        |(name, peer_urls, client_urls, incarnation, wants_vote)| Member {
+            name,
+            peer_urls,
+            client_urls,
+            incarnation,
+            wants_vote,
+        },
+    )
+}
+
+pub fn change() -> impl Strategy<Value = MembershipChange> {
+    let id = || (1..=u64::from(u32::MAX)).prop_map(NodeId);
+    let step = prop_oneof![
+        id().prop_map(Change::AddVoter),
+        id().prop_map(Change::AddLearner),
+        id().prop_map(Change::Remove),
+        (id(), member()).prop_map(|(id, member)| Change::Describe(id, member)),
+    ];
+    let passages = vec![Passage::Auto, Passage::JointImplicit, Passage::JointExplicit, Passage::Leave];
+    (vec(step, 0..6), prop::sample::select(passages)).prop_map(|(steps, passage)| MembershipChange { steps, passage })
+}
+
+pub fn lsn() -> impl Strategy<Value = Lsn> {
+    (any::<u64>(), any::<u64>()).prop_map(|(term, index)| Lsn::new(term, index))
+}
+
+pub fn payload() -> impl Strategy<Value = Bytes> {
+    vec(any::<u8>(), 0..40).prop_map(Bytes::from)
+}
+
+pub fn entry() -> impl Strategy<Value = Entry> {
+    let kinds = vec![EntryKind::Blank, EntryKind::Command, EntryKind::Membership, EntryKind::Protocol];
+    let origin = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(node, incarnation, sequence)| Origin {
+        node: NodeId(node),
+        incarnation,
+        sequence,
+    });
+    (any::<u64>(), 1..=u64::MAX, prop::sample::select(kinds), origin, any::<u64>(), payload()).prop_map(
+        |(term, index, kind, origin, elapsed_micros, payload)| Entry {
+            lsn: Lsn::new(term, index),
+            kind,
+            origin,
+            elapsed_micros,
+            payload,
+        },
+    )
+}
+
+pub fn reference() -> impl Strategy<Value = SnapshotReference> {
+    (lsn(), membership(), any::<u64>(), any::<u32>()).prop_map(|(lsn, membership, bytes, digest)| SnapshotReference {
+        lsn,
+        membership: Arc::new(membership),
+        bytes,
+        digest,
+    })
+}
+
+pub fn record() -> impl Strategy<Value = Record> {
+    let promise = (any::<u64>(), any::<Option<u64>>());
+    prop_oneof![
+        promise.prop_map(|(term, vote)| Record::Promise(Promise { term: Term(term), vote: vote.map(NodeId) })),
+        any::<u64>().prop_map(|term| Record::Established(Term(term))),
+        entry().prop_map(Record::Put),
+        any::<u64>().prop_map(Record::TruncateFrom),
+        reference().prop_map(Record::Snapshot),
+        lsn().prop_map(Record::Committed),
+    ]
+}
+
+// --- Bytes by hand, for what no encoder would write. -------------------------------------------------------------
+
+/// A protobuf field that holds a number.
+pub fn number(field: u64, value: u64) -> Vec<u8> {
+    [varint(field << 3), varint(value)].concat()
+}
+
+/// A protobuf field that holds bytes: a string, a message or packed numbers.
+pub fn nested(field: u64, bytes: &[u8]) -> Vec<u8> {
+    [varint(field << 3 | 2), varint(bytes.len() as u64), bytes.to_vec()].concat()
+}
+
+fn varint(mut value: u64) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    loop {
+        let seven = (value & 0x7f) as u8;
+        value >>= 7;
+        if value == 0 {
+            bytes.push(seven);
+            return bytes;
+        }
+        bytes.push(seven | 0x80);
+    }
+}
