@@ -409,7 +409,7 @@ mod tests {
             (&["--name", ""], "a name is not empty"),
         ];
         for (flags, expected) in rows {
-            let said = refusal(&flags);
+            let said = refusal(flags);
             assert!(said.contains(expected), "{flags:?} said: {said}");
         }
     }
