@@ -90,7 +90,8 @@ pub(crate) fn with_settings(mut command: Command) -> Command {
             help.push_str(&format!(" [default: {}]", setting.default));
         }
         help.push_str(&format!(" [env: {}]", variable_of(setting.name)));
-        command = command.arg(Arg::new(setting.name).long(setting.name).value_name("VALUE").help(help));
+        command = command
+            .arg(Arg::new(setting.name).long(setting.name).allow_negative_numbers(true).value_name("VALUE").help(help));
     }
     for name in ACCEPTED {
         command = command.arg(Arg::new(*name).long(*name).num_args(0..=1).action(ArgAction::Append).hide(true));

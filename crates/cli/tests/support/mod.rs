@@ -49,29 +49,18 @@ impl Ended {
 pub fn run(command: &mut Command) -> Ended {
     let begun = Instant::now();
     let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    let mut child = child.unwrap_or_else(|error| panic!("{command:?} cannot run: {error}"));
-    let (stdout, stderr) = (drain(child.stdout.take()), drain(child.stderr.take()));
-    loop {
-        if let Some(status) = child.try_wait().expect("an own child can be waited for") {
-            let text = |thread: std::thread::JoinHandle<String>| thread.join().expect("reading does not panic");
-            return Ended { code: status.code(), stdout: text(stdout), stderr: text(stderr), took: begun.elapsed() };
-        }
-        if begun.elapsed() > PATIENCE {
-            let _ = child.kill();
-            panic!("{command:?} did not end within {PATIENCE:?}");
-        }
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-fn drain(from: Option<impl Read + Send + 'static>) -> std::thread::JoinHandle<String> {
-    std::thread::spawn(move || {
-        let mut bytes = Vec::new();
-        if let Some(mut from) = from {
-            let _ = from.read_to_end(&mut bytes);
-        }
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+    let child = child.unwrap_or_else(|error| panic!("{command:?} cannot run: {error}"));
+    let pid = child.id();
+    let (sender, ended) = channel();
+    std::thread::spawn(move || sender.send(child.wait_with_output()));
+    let Ok(output) = ended.recv_timeout(PATIENCE) else {
+        signal_pid(pid, rustix::process::Signal::KILL);
+        panic!("{command:?} did not end within {PATIENCE:?}");
+    };
+    let output = output.expect("an own child can be waited for");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    Ended { code: output.status.code(), stdout, stderr, took: begun.elapsed() }
 }
 
 /// Runs `hustings` with these arguments.
@@ -130,13 +119,15 @@ impl Running {
     #[track_caller]
     pub fn end(&mut self) -> Option<i32> {
         let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Some(status) = self.child.try_wait().expect("an own child can be waited for") {
-                return status.code();
+        loop {
+            match self.lines.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Timeout) => panic!("it did not end; seen: {:#?}", self.seen),
+                // Its output is closed: it has ended, or is about to.
+                Err(RecvTimeoutError::Disconnected) => break,
             }
-            std::thread::sleep(Duration::from_millis(1));
         }
-        panic!("it did not end; seen: {:#?}", self.seen)
+        self.child.wait().expect("an own child can be waited for").code()
     }
 }
 
