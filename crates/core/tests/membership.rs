@@ -216,7 +216,7 @@ fn without_names(mut membership: Membership) -> Membership {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// n1 is always a voter; the steps concern n2 to n10.
     #[test]

@@ -105,7 +105,7 @@ fn damaged(bytes: &Bytes, at: prop::sample::Index, flip: u8, keep: prop::sample:
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..300)) {

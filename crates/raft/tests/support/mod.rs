@@ -26,9 +26,50 @@ pub struct Member {
     pub armed: BTreeSet<Timer>,
     pub fetching: Option<(NodeId, SnapshotReference)>,
     pub restored: Option<SnapshotReference>,
+    /// Records that became durable in this life.
+    pub written: usize,
+    pub is_dead: bool,
     gate: Gate<Raft>,
-    unsynced: Vec<(u64, Record)>,
+    unsynced: VecDeque<(u64, Record)>,
     is_disk_held: bool,
+    end: Option<(usize, End)>,
+}
+
+/// What happens to a node whose disk takes no more records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// It dies at once: nothing that it would have said after the last durable record is ever said.
+    AtOnce,
+    /// It runs on with a disk that never answers: what rests on nothing is still said.
+    Lingering,
+}
+
+/// What may never be contradicted, over all lives of all nodes; every step of every story is checked against it.
+#[derive(Default)]
+pub struct Chronicle {
+    /// RI-1: who led each term.
+    pub reigns: BTreeMap<u64, u64>,
+    /// RI-5: what was committed at each index, at whichever node.
+    pub committed: BTreeMap<u64, Entry>,
+    /// RI-8: whom each node voted for in each term.
+    pub votes: BTreeMap<(u64, u64), u64>,
+}
+
+impl Chronicle {
+    fn on_leader(&mut self, term: u64, id: u64) {
+        let leader = *self.reigns.entry(term).or_insert(id);
+        assert_eq!(leader, id, "two leaders in term {term} (RI-1)");
+    }
+
+    fn on_committed(&mut self, id: u64, entry: &Entry) {
+        let known = self.committed.entry(entry.lsn.index).or_insert_with(|| entry.clone());
+        assert_eq!(known, entry, "n{id} applies something else at {} (RI-5)", entry.lsn.index);
+    }
+
+    fn on_vote(&mut self, id: u64, term: u64, candidate: u64) {
+        let voted = *self.votes.entry((id, term)).or_insert(candidate);
+        assert_eq!(voted, candidate, "n{id} voted twice in term {term} (RI-8)");
+    }
 }
 
 pub struct Stage {
@@ -40,6 +81,7 @@ pub struct Stage {
     options: Options,
     sequence: u64,
     filter: Option<fn(u64, u64, &Message) -> bool>,
+    pub chronicle: Chronicle,
 }
 
 pub fn stage(voters: u64) -> Stage {
@@ -58,6 +100,7 @@ impl Stage {
             options,
             sequence: 0,
             filter: None,
+            chronicle: Chronicle::default(),
         };
         for id in ids {
             stage.start(id, Durable::default());
@@ -84,9 +127,12 @@ impl Stage {
             armed: BTreeSet::new(),
             fetching: None,
             restored: None,
+            written: 0,
+            is_dead: false,
             gate: Gate::new(),
-            unsynced: Vec::new(),
+            unsynced: VecDeque::new(),
             is_disk_held: false,
+            end: None,
         };
         self.members.insert(id, member);
         self.carry_out(id, out);
@@ -146,6 +192,9 @@ impl Stage {
     pub fn input(&mut self, id: u64, input: Input<Raft>) {
         let mut out = Effects::new();
         let member = self.members.get_mut(&id).expect("a member of the stage");
+        if member.is_dead {
+            return;
+        }
         member.raft.step(input, &mut out);
         member.raft.assert_invariants();
         self.carry_out(id, out);
@@ -290,6 +339,25 @@ impl Stage {
         self.sync(id);
     }
 
+    /// The disk takes this many more records, and no more.
+    pub fn end_disk_after(&mut self, id: u64, records: usize, end: End) {
+        let member = self.members.get_mut(&id).expect("a member");
+        member.end = Some((member.written + records, end));
+    }
+
+    /// The oldest record of a held disk becomes durable, alone.
+    pub fn sync_one(&mut self, id: u64) {
+        self.sync_up_to(id, 1);
+    }
+
+    pub fn unsynced(&self, id: u64) -> usize {
+        self.members[&id].unsynced.len()
+    }
+
+    pub fn is_armed(&self, id: u64, timer: Timer) -> bool {
+        self.members[&id].armed.contains(&timer)
+    }
+
     pub fn deliver(&mut self, from: u64, to: u64, message: Message) {
         if self.members.contains_key(&to) {
             self.input(to, Input::Message { from: NodeId(from), message });
@@ -323,7 +391,15 @@ impl Stage {
             let free = match effect {
                 Effect::Persist(record) => {
                     let number = member.gate.number(&record);
-                    member.unsynced.push((number, record));
+                    match member.end {
+                        Some((after, End::AtOnce)) if member.written == after => {
+                            member.is_dead = true;
+                            return;
+                        }
+                        Some((after, End::Lingering)) if member.written == after => member.is_disk_held = true,
+                        _ => {}
+                    }
+                    member.unsynced.push_back((number, record));
                     if !member.is_disk_held {
                         self.sync(id);
                     }
@@ -354,6 +430,9 @@ impl Stage {
                     continue;
                 }
                 Effect::Announce(transition) => {
+                    if transition.to == Role::Leader {
+                        self.chronicle.on_leader(transition.term.0, id);
+                    }
                     member.transitions.push(transition);
                     continue;
                 }
@@ -365,10 +444,16 @@ impl Stage {
     }
 
     fn sync(&mut self, id: u64) {
+        self.sync_up_to(id, usize::MAX);
+    }
+
+    fn sync_up_to(&mut self, id: u64, count: usize) {
         let member = self.members.get_mut(&id).expect("a member");
         let mut last = 0;
-        for (number, record) in member.unsynced.drain(..) {
+        let count = count.min(member.unsynced.len());
+        for (number, record) in member.unsynced.drain(..count) {
             member.durable.absorb(record);
+            member.written += 1;
             last = number;
         }
         if last > 0 {
@@ -379,6 +464,13 @@ impl Stage {
     }
 
     fn release(&mut self, id: u64, gated: Gated<Raft>) {
+        match &gated {
+            Gated::Send(to, Message::VoteReply(reply)) if reply.is_granted => {
+                self.chronicle.on_vote(id, reply.campaign.0, to.0);
+            }
+            Gated::Apply(entry) => self.chronicle.on_committed(id, entry),
+            _ => {}
+        }
         match gated {
             Gated::Send(to, message) if to.0 == id => {
                 self.input(id, Input::Message { from: to, message });

@@ -1,0 +1,364 @@
+//! Replicas with hosts that do everything in memory, for stories: messages in a bag, disks that can be held, alarms rung by
+//! hand, time that passes when told.
+
+#![allow(dead_code, reason = "each test file uses its own part of the support")]
+
+use bytes::{Buf, Bytes};
+use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, Replica, ReplicaMessage, Request, SnapshotContents};
+use hustings_core::{
+    Cluster, Durable, EntryKind, LinkState, Lsn, MembershipChange, NodeId, Record, Refusal, Role, SnapshotError,
+    SnapshotReference, StateMachine, Wire,
+};
+use hustings_raft::{Message, Options, Raft, Timer};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+/// Writes down its commands; `lease 10` expires when ten milliseconds of log time have passed, `keep 10` puts it off.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Book {
+    pub lines: Vec<String>,
+    pub micros: u64,
+    pub due: Option<u64>,
+}
+
+impl StateMachine for Book {
+    type Response = usize;
+    type View = Book;
+
+    fn advance(&mut self, elapsed: Duration) {
+        self.micros += u64::try_from(elapsed.as_micros()).expect("stories are short");
+        if self.due.take_if(|due| *due <= self.micros).is_some() {
+            self.lines.push("expired".into());
+        }
+    }
+
+    fn apply(&mut self, _: Lsn, payload: &Bytes) -> usize {
+        let line = String::from_utf8(payload.to_vec()).expect("stories are text");
+        if let Some((_, millis)) = line.split_once(' ').filter(|(word, _)| ["lease", "keep"].contains(word)) {
+            self.due = Some(self.micros + 1_000 * millis.parse::<u64>().expect("milliseconds"));
+        }
+        self.lines.push(line);
+        self.lines.len()
+    }
+
+    fn freeze(&self) -> Book {
+        self.clone()
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        self.due.map(|due| Duration::from_micros(due.saturating_sub(self.micros)))
+    }
+
+    fn encode(view: &Book, sink: &mut dyn FnMut(Bytes)) {
+        sink(Bytes::copy_from_slice(&view.micros.to_le_bytes()));
+        sink(Bytes::copy_from_slice(&view.due.unwrap_or(0).to_le_bytes()));
+        sink(Bytes::from(view.lines.join("\n")));
+    }
+
+    fn decode(snapshot: &mut dyn Buf) -> Result<Book, SnapshotError> {
+        let short = |_| SnapshotError { what: "it is cut off".into() };
+        let micros = snapshot.try_get_u64_le().map_err(short)?;
+        let due = Some(snapshot.try_get_u64_le().map_err(short)?).filter(|due| *due > 0);
+        let text = snapshot.copy_to_bytes(snapshot.remaining());
+        let text = std::str::from_utf8(&text).map_err(|_| SnapshotError { what: "no text".into() })?;
+        Ok(Book { lines: text.lines().map(str::to_string).collect(), micros, due })
+    }
+}
+
+/// How a request ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Ended {
+    Applied,
+    Reconfigured,
+    Refused(Refusal),
+    Unknown,
+    /// A read, with what it saw.
+    Saw(Vec<String>),
+}
+
+pub type Said = ReplicaMessage<Message>;
+
+pub struct Host {
+    pub replica: Replica<Raft, Book>,
+    pub durable: Durable,
+    pub proposals: BTreeMap<u64, Vec<Ended>>,
+    pub reads: BTreeMap<u64, Vec<Ended>>,
+    pub armed: BTreeMap<Alarm<Timer>, Duration>,
+    pub cut: Option<SnapshotContents<Book>>,
+    unsynced: VecDeque<(u64, Record)>,
+    is_disk_held: bool,
+    are_loads_held: bool,
+    load: Option<SnapshotReference>,
+    next_proposal: u64,
+    next_read: u64,
+    files: BTreeMap<Lsn, Bytes>,
+    receiving: Vec<u8>,
+}
+
+pub struct Hosts {
+    pub hosts: BTreeMap<u64, Host>,
+    pub bag: VecDeque<(u64, u64, Said)>,
+    /// All that was ever sent.
+    pub sent: Vec<(u64, u64, Said)>,
+    cut: BTreeSet<(u64, u64)>,
+}
+
+/// Three replicas as they are by default.
+pub fn three() -> Hosts {
+    Hosts::new(Cluster::of(3, 1), Policy::default())
+}
+
+impl Hosts {
+    pub fn new(cluster: Cluster, policy: Policy) -> Hosts {
+        let mut hosts = Hosts { hosts: BTreeMap::new(), bag: VecDeque::new(), sent: Vec::new(), cut: BTreeSet::new() };
+        for id in cluster.membership.everyone().collect::<Vec<_>>() {
+            let birth = Birth {
+                cluster: Cluster { me: id, ..cluster.clone() },
+                options: Options::default(),
+                recovered: Durable::default(),
+                machine: Book::default(),
+                sessions: Sessions::new(),
+                incarnation: 1,
+                policy,
+            };
+            let mut actions = Vec::new();
+            let host = Host {
+                replica: Replica::start(birth, &mut actions),
+                durable: Durable::default(),
+                proposals: BTreeMap::new(),
+                reads: BTreeMap::new(),
+                armed: BTreeMap::new(),
+                cut: None,
+                unsynced: VecDeque::new(),
+                is_disk_held: false,
+                are_loads_held: false,
+                load: None,
+                next_proposal: 1,
+                next_read: 1,
+                files: BTreeMap::new(),
+                receiving: Vec::new(),
+            };
+            hosts.hosts.insert(id.0, host);
+            hosts.act(id.0, actions);
+        }
+        hosts
+    }
+
+    pub fn host(&self, id: u64) -> &Host {
+        &self.hosts[&id]
+    }
+
+    fn host_mut(&mut self, id: u64) -> &mut Host {
+        self.hosts.get_mut(&id).expect("a host")
+    }
+
+    pub fn lines(&self, id: u64) -> &[String] {
+        &self.host(id).replica.machine().lines
+    }
+
+    pub fn role(&self, id: u64) -> Role {
+        self.host(id).replica.role()
+    }
+
+    /// How often a command stands in the log of this node, whether or not it is applied.
+    pub fn copies(&self, id: u64, text: &str) -> usize {
+        self.host(id).replica.protocol().log().iter().filter(|entry| entry.payload == text).count()
+    }
+
+    // --- Verbs. --------------------------------------------------------------------------------------------------
+
+    pub fn step(&mut self, id: u64, event: Event<Raft, Book>) {
+        let mut actions = Vec::new();
+        self.host_mut(id).replica.step(event, &mut actions);
+        self.act(id, actions);
+    }
+
+    pub fn ring(&mut self, id: u64, alarm: Alarm<Timer>) {
+        assert!(self.host_mut(id).armed.remove(&alarm).is_some(), "{alarm:?} is not armed at n{id}");
+        self.step(id, Event::Alarm(alarm));
+    }
+
+    /// Every node's stickiness ends, this one campaigns, and all is delivered.
+    pub fn elect(&mut self, id: u64) {
+        for other in self.hosts.keys().copied().collect::<Vec<_>>() {
+            if self.host(other).armed.contains_key(&Alarm::Protocol(Timer::Stickiness)) {
+                self.ring(other, Alarm::Protocol(Timer::Stickiness));
+            }
+        }
+        self.ring(id, Alarm::Protocol(Timer::Election));
+        self.settle();
+        assert_eq!(self.role(id), Role::Leader, "n{id} was to lead");
+    }
+
+    pub fn heartbeat(&mut self, id: u64) {
+        self.ring(id, Alarm::Protocol(Timer::Heartbeat));
+        self.settle();
+    }
+
+    fn request(&mut self, id: u64, kind: EntryKind, payload: Bytes) -> u64 {
+        let host = self.host_mut(id);
+        let number = host.next_proposal;
+        host.next_proposal += 1;
+        self.step(id, Event::Propose(vec![Request { id: number, kind, payload }]));
+        number
+    }
+
+    /// A client of this node proposes; nothing is delivered yet.
+    pub fn propose(&mut self, id: u64, text: &str) -> u64 {
+        self.request(id, EntryKind::Command, Bytes::copy_from_slice(text.as_bytes()))
+    }
+
+    pub fn change(&mut self, id: u64, change: &MembershipChange) -> u64 {
+        self.request(id, EntryKind::Membership, change.to_bytes())
+    }
+
+    pub fn read(&mut self, id: u64) -> u64 {
+        let host = self.host_mut(id);
+        let number = host.next_read;
+        host.next_read += 1;
+        self.step(id, Event::Read(vec![number]));
+        number
+    }
+
+    /// How a proposal ended; it ends once.
+    pub fn outcome(&self, id: u64, number: u64) -> Option<Ended> {
+        let ends = self.host(id).proposals.get(&number)?;
+        assert_eq!(ends.len(), 1, "n{id} answers a client once: {ends:?}");
+        Some(ends[0].clone())
+    }
+
+    pub fn pass(&mut self, id: u64, millis: u64) {
+        self.step(id, Event::Elapsed(millis * 1_000));
+    }
+
+    pub fn hold_disk(&mut self, id: u64) {
+        self.host_mut(id).is_disk_held = true;
+    }
+
+    pub fn release_disk(&mut self, id: u64) {
+        self.host_mut(id).is_disk_held = false;
+        self.act(id, Vec::new());
+    }
+
+    /// Snapshots that are complete take as long to load as the story wants.
+    pub fn hold_loads(&mut self, id: u64) {
+        self.host_mut(id).are_loads_held = true;
+    }
+
+    pub fn release_loads(&mut self, id: u64) {
+        self.host_mut(id).are_loads_held = false;
+        self.act(id, Vec::new());
+    }
+
+    pub fn isolate(&mut self, id: u64) {
+        for other in self.hosts.keys().filter(|other| **other != id) {
+            self.cut.extend([(id, *other), (*other, id)]);
+        }
+    }
+
+    pub fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    pub fn link_down(&mut self, at: u64, peer: u64) {
+        self.step(at, Event::Link { peer: NodeId(peer), state: LinkState::Down });
+    }
+
+    pub fn deliver(&mut self, from: u64, to: u64, message: Said) {
+        // As on the wire: what cannot be decoded never arrives.
+        let message = Said::decode(message.to_bytes()).expect("a message that was sent can be read");
+        self.step(to, Event::Peer { from: NodeId(from), message });
+    }
+
+    /// Delivers what is in the bag, and what that leads to, until nothing moves.
+    pub fn settle(&mut self) {
+        let mut steps = 0;
+        while let Some((from, to, message)) = self.bag.pop_front() {
+            steps += 1;
+            assert!(steps < 100_000, "messages never stop");
+            if !self.cut.contains(&(from, to)) && self.hosts.contains_key(&to) {
+                self.deliver(from, to, message);
+            }
+        }
+    }
+
+    /// The snapshot that this node is cutting is complete.
+    pub fn finish_cut(&mut self, id: u64) -> Lsn {
+        let host = self.host_mut(id);
+        let contents = host.cut.take().expect("a snapshot was due");
+        let mut bytes = Vec::new();
+        contents.encode(&mut |chunk| bytes.extend_from_slice(&chunk));
+        let (lsn, membership) = (contents.lsn, contents.membership.clone());
+        let reference = SnapshotReference { lsn, membership, bytes: bytes.len() as u64, digest: 7 };
+        host.files.insert(lsn, bytes.into());
+        self.step(id, Event::SnapshotCut(Some(reference)));
+        lsn
+    }
+
+    // --- What a host does. ---------------------------------------------------------------------------------------
+
+    fn act(&mut self, id: u64, actions: Vec<Action<Raft, Book>>) {
+        const CHUNK: usize = 16;
+        let host = self.hosts.get_mut(&id).expect("a host");
+        let mut events = VecDeque::new();
+        for action in actions {
+            let end = |ends: &mut BTreeMap<u64, Vec<Ended>>, request, ended| {
+                ends.entry(request).or_default().push(ended);
+            };
+            match action {
+                Action::Persist(number, record) => host.unsynced.push_back((number, record)),
+                Action::Send(to, message) => {
+                    self.sent.push((id, to.0, message.clone()));
+                    self.bag.push_back((id, to.0, message));
+                }
+                Action::SetTimer(alarm, after) => drop(host.armed.insert(alarm, *after.start())),
+                Action::CancelTimer(alarm) => drop(host.armed.remove(&alarm)),
+                Action::Applied { request, .. } => end(&mut host.proposals, request, Ended::Applied),
+                Action::Reconfigured { request, .. } => end(&mut host.proposals, request, Ended::Reconfigured),
+                Action::Refused { request, refusal } => end(&mut host.proposals, request, Ended::Refused(refusal)),
+                Action::Unknown { request } => end(&mut host.proposals, request, Ended::Unknown),
+                Action::Readable { requests, view, .. } => {
+                    for request in requests {
+                        end(&mut host.reads, request, Ended::Saw(view.0.0.lines.clone()));
+                    }
+                }
+                Action::CutSnapshot(contents) => host.cut = Some(contents),
+                Action::StoreChunk { reference, offset, bytes } => {
+                    if offset == 0 {
+                        host.receiving.clear();
+                    }
+                    host.receiving.extend_from_slice(&bytes);
+                    if host.receiving.len() as u64 == reference.bytes {
+                        host.files.insert(reference.lsn, Bytes::from(std::mem::take(&mut host.receiving)));
+                        events.push_back(Event::SnapshotStored(Some(reference)));
+                    }
+                }
+                Action::ReadChunk { to, lsn, offset, .. } => {
+                    let start = usize::try_from(offset).expect("small files");
+                    let bytes = host.files.get(&lsn).map(|file| file.slice(start..file.len().min(start + CHUNK)));
+                    events.push_back(Event::ChunkRead { to, lsn, offset, bytes });
+                }
+                Action::LoadSnapshot(reference) => host.load = Some(reference),
+                Action::AdminEnded { .. } | Action::Announce(_) | Action::Membership(_) => {}
+            }
+        }
+        if !host.is_disk_held && !host.unsynced.is_empty() {
+            let mut last = 0;
+            for (number, record) in host.unsynced.drain(..) {
+                host.durable.absorb(record);
+                last = number;
+            }
+            events.push_front(Event::Durable(last));
+        }
+        if let Some(reference) = host.load.take_if(|_| !host.are_loads_held) {
+            let mut bytes = host.files[&reference.lsn].clone();
+            let (machine, sessions) =
+                SnapshotContents::<Book>::decode(&mut bytes).expect("what was encoded can be decoded");
+            events.push_back(Event::SnapshotLoaded { lsn: reference.lsn, machine: machine.into(), sessions });
+        }
+        for event in events {
+            self.step(id, event);
+        }
+    }
+}

@@ -1,0 +1,460 @@
+//! Stories of `hustings_core::Replica` around Raft: what stands between a protocol and its clients.
+//!
+//! They live here and not in `core` because `core` knows no protocol; Raft is the one that exists.
+
+mod hosts;
+
+use bytes::Bytes;
+use hosts::{Ended, Hosts, Said, three};
+use hustings_core::replica::{Alarm, Policy, ReplicaMessage};
+use hustings_core::{Change, Cluster, EntryKind, Limits, Lsn, MembershipChange, NodeId, Refusal, Term, Wire};
+use hustings_raft::{Message, Timer};
+use std::time::Duration;
+
+// --- At most once. -----------------------------------------------------------------------------------------------
+
+#[test]
+fn a_forwarded_proposal_that_is_sent_again_is_applied_once() {
+    // Goal: RL-1. Method: the follower hears nothing of its proposal and sends it again; both copies are committed.
+    let mut hosts = three();
+    hosts.elect(1);
+    let request = hosts.propose(2, "x");
+    let forward = hosts.bag.pop_front().expect("it goes to the leader");
+    hosts.deliver(forward.0, forward.1, forward.2);
+    hosts.bag.clear();
+    hosts.ring(2, Alarm::Retry);
+    hosts.ring(2, Alarm::Retry);
+    hosts.settle();
+    hosts.heartbeat(1);
+    assert!(hosts.copies(1, "x") >= 2, "the story needs a second copy");
+    for id in 1..=3 {
+        assert_eq!(hosts.lines(id), ["x"], "n{id}");
+    }
+    assert_eq!(hosts.outcome(2, request), Some(Ended::Applied));
+}
+
+#[test]
+fn a_new_leader_gets_what_the_old_one_may_have_lost_and_nobody_applies_it_twice() {
+    // Goal: a forward that died with its leader, or did not. Method: one command reached a quorum, one nobody.
+    let mut hosts = three();
+    hosts.elect(1);
+    let kept = hosts.propose(2, "kept");
+    hosts.settle();
+    let lost = hosts.propose(2, "lost");
+    hosts.bag.clear();
+    let forwarded = hosts.sent.iter().find(|(from, _, said)| *from == 2 && is_forward(said)).cloned();
+    hosts.isolate(1);
+    hosts.elect(3);
+    assert_eq!(hosts.outcome(2, kept), Some(Ended::Applied));
+    assert_eq!(hosts.outcome(2, lost), Some(Ended::Applied), "sent again as soon as the new leader is known");
+    let (from, _, copy) = forwarded.expect("it was forwarded");
+    hosts.deliver(from, 3, copy);
+    hosts.settle();
+    assert_eq!(hosts.copies(3, "kept"), 2);
+    for id in 2..=3 {
+        assert_eq!(hosts.lines(id), ["kept", "lost"], "n{id}");
+    }
+}
+
+fn is_forward(said: &Said) -> bool {
+    matches!(said, ReplicaMessage::Forward { .. })
+}
+
+#[test]
+fn a_proposal_without_a_leader_waits_for_one() {
+    let mut hosts = three();
+    let requests = [hosts.propose(2, "a"), hosts.propose(3, "b"), hosts.propose(2, "c")];
+    hosts.settle();
+    assert!(!hosts.sent.iter().any(|(_, _, said)| is_forward(said)), "nobody to send it to");
+    assert_eq!(hosts.outcome(2, requests[0]), None);
+    hosts.elect(1);
+    assert_eq!(hosts.outcome(2, requests[0]), Some(Ended::Applied));
+    assert_eq!(hosts.outcome(3, requests[1]), Some(Ended::Applied));
+    assert_eq!(hosts.outcome(2, requests[2]), Some(Ended::Applied));
+    let of_n2: Vec<_> = hosts.lines(1).iter().filter(|line| *line != "b").collect();
+    assert_eq!(of_n2, ["a", "c"], "in the order in which its clients came");
+}
+
+#[test]
+fn a_client_that_gives_up_is_forgotten_and_not_undone() {
+    let mut hosts = three();
+    let request = hosts.propose(2, "x");
+    hosts.step(2, hustings_core::replica::Event::Abandon(request));
+    hosts.elect(1);
+    hosts.ring(2, Alarm::Retry);
+    hosts.settle();
+    assert_eq!((hosts.outcome(2, request), hosts.lines(1).len()), (None, 0), "nobody waits, so nothing is sent");
+    let request = hosts.propose(2, "y");
+    hosts.step(2, hustings_core::replica::Event::Abandon(request));
+    hosts.settle();
+    assert_eq!((hosts.outcome(2, request), hosts.lines(2)), (None, &["y".to_string()][..]));
+}
+
+// --- Membership. -------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_change_of_membership_is_never_sent_again_and_ends_unknown() {
+    // Goal: what cannot be told from a second copy. Method: the forward is lost; alarms ring; a new leader comes.
+    let mut hosts = three();
+    hosts.elect(1);
+    let change = MembershipChange::of([Change::AddLearner(NodeId(4))]);
+    let request = hosts.change(2, &change);
+    let command = hosts.propose(2, "x");
+    hosts.bag.clear();
+    for _ in 0..3 {
+        hosts.ring(2, Alarm::Retry);
+    }
+    hosts.bag.clear();
+    assert_eq!(hosts.outcome(2, request), None, "the leader lives, and may have it");
+    hosts.isolate(1);
+    hosts.elect(3);
+    assert_eq!((hosts.outcome(2, request), hosts.outcome(2, command)), (Some(Ended::Unknown), Some(Ended::Applied)));
+    let times = hosts.sent.iter().filter(|(_, _, said)| carries(said, &change)).count();
+    assert_eq!(times, 1, "once, to the leader that is gone");
+    assert!(!hosts.host(3).replica.membership().has(NodeId(4)));
+}
+
+fn carries(said: &Said, change: &MembershipChange) -> bool {
+    let ReplicaMessage::Forward { requests, .. } = said else { return false };
+    requests.iter().any(|request| request.kind == EntryKind::Membership && request.payload == change.to_bytes())
+}
+
+#[test]
+fn a_change_that_no_leader_has_seen_waits_for_the_first() {
+    let mut hosts = three();
+    let request = hosts.change(2, &MembershipChange::of([Change::AddLearner(NodeId(4))]));
+    hosts.elect(1);
+    hosts.heartbeat(1);
+    // The new leader was not ready for it at once; then it was.
+    while hosts.outcome(2, request).is_none() {
+        hosts.ring(2, Alarm::Retry);
+        hosts.settle();
+    }
+    assert_eq!(hosts.outcome(2, request), Some(Ended::Reconfigured));
+    assert!(hosts.host(2).replica.membership().is_learner(NodeId(4)));
+}
+
+#[test]
+fn a_refusal_reaches_the_client_behind_the_follower() {
+    let mut hosts = three();
+    hosts.elect(1);
+    let request = hosts.change(2, &MembershipChange::of([Change::Remove(NodeId(9))]));
+    hosts.settle();
+    assert!(matches!(hosts.outcome(2, request), Some(Ended::Refused(Refusal::Membership(..)))));
+}
+
+// --- Reads. ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn a_new_leader_is_asked_for_a_barrier_under_a_new_number() {
+    // Goal: RH-3, RR-2. Method: the question to the old leader is answered late; the answer confirms nothing.
+    let mut hosts = three();
+    hosts.elect(1);
+    let read = hosts.read(2);
+    hosts.bag.clear();
+    hosts.isolate(1);
+    hosts.elect(3);
+    hosts.propose(3, "newer");
+    let asked: Vec<(u64, u64)> = hosts
+        .sent
+        .iter()
+        .filter_map(|(_, to, said)| match said {
+            ReplicaMessage::AskRead { number } => Some((*to, *number)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(asked, [(1, 1), (3, 2)]);
+    hosts.settle();
+    assert_eq!(hosts.host(2).reads[&read].len(), 1, "served once, by the new leader");
+    // A second read shows that a late answer to another question is not taken for its own.
+    let second = hosts.read(2);
+    hosts.bag.clear();
+    hosts.deliver(1, 2, ReplicaMessage::ReadAt { number: 1, index: 0 });
+    assert_eq!(hosts.host(2).reads.get(&second), None, "an answer to another question");
+    hosts.ring(2, Alarm::Retry);
+    hosts.ring(2, Alarm::Retry);
+    hosts.settle();
+    assert_eq!(hosts.host(2).reads.get(&second), Some(&vec![Ended::Saw(vec!["newer".into()])]));
+}
+
+#[test]
+fn reads_that_come_while_a_barrier_is_under_way_wait_for_the_next() {
+    let mut hosts = three();
+    hosts.elect(1);
+    let early = hosts.read(2);
+    let question = hosts.bag.pop_front().expect("the question");
+    hosts.deliver(question.0, question.1, question.2);
+    // Between the two a write is acknowledged, so the second may not be served by the first one's barrier.
+    let late = hosts.read(2);
+    hosts.settle();
+    let numbers = |said: &Said| matches!(said, ReplicaMessage::AskRead { .. });
+    assert_eq!(hosts.sent.iter().filter(|(_, _, said)| numbers(said)).count(), 2);
+    for read in [early, late] {
+        assert_eq!(hosts.host(2).reads.get(&read), Some(&vec![Ended::Saw(vec![])]));
+    }
+}
+
+#[test]
+fn a_read_is_served_only_when_this_node_has_applied_what_was_confirmed() {
+    let mut hosts = three();
+    hosts.elect(1);
+    hosts.hold_disk(2);
+    hosts.propose(1, "x");
+    hosts.settle();
+    assert_eq!((hosts.lines(1).len(), hosts.lines(2).len()), (1, 0));
+    let read = hosts.read(2);
+    hosts.settle();
+    assert_eq!(hosts.host(2).reads.get(&read), None, "confirmed, but not applied here");
+    hosts.release_disk(2);
+    assert_eq!(hosts.host(2).reads.get(&read), Some(&vec![Ended::Saw(vec!["x".into()])]));
+}
+
+// --- The log is the clock. ---------------------------------------------------------------------------------------
+
+#[test]
+fn a_refused_proposal_gives_its_time_back() {
+    // Goal: log time is never lost. Method: the leader is overloaded when the proposal that carries the time comes.
+    let limits = Limits { uncommitted_bytes_max: 4, ..Limits::default() };
+    let mut hosts = Hosts::new(Cluster { limits, ..Cluster::of(3, 1) }, Policy::default());
+    hosts.elect(1);
+    hosts.propose(1, "first");
+    hosts.pass(1, 7);
+    let refused = hosts.propose(1, "second");
+    assert_eq!(hosts.outcome(1, refused), Some(Ended::Refused(Refusal::Overloaded)));
+    hosts.settle();
+    hosts.pass(1, 2);
+    hosts.propose(1, "third");
+    hosts.settle();
+    for id in 1..=3 {
+        let book = hosts.host(id).replica.machine();
+        assert_eq!((book.lines.len(), book.micros), (2, 9_000), "n{id}: seven and two milliseconds");
+    }
+}
+
+#[test]
+fn a_proposal_refused_during_a_hand_over_gives_its_time_back() {
+    let mut hosts = three();
+    hosts.elect(1);
+    hosts.isolate(3);
+    let transfer = hustings_core::Admin::Transfer(NodeId(3));
+    hosts.step(1, hustings_core::replica::Event::Admin { request: 1, admin: transfer });
+    hosts.pass(1, 5);
+    let waits = hosts.propose(1, "x");
+    assert_eq!(hosts.outcome(1, waits), None, "it passes, so the client is not bothered");
+    hosts.ring(1, Alarm::Protocol(Timer::Transfer));
+    hosts.ring(1, Alarm::Retry);
+    hosts.settle();
+    assert_eq!(hosts.outcome(1, waits), Some(Ended::Applied));
+    assert_eq!(hosts.host(2).replica.machine().micros, 5_000);
+}
+
+fn blanks_with_time(hosts: &Hosts, id: u64) -> Vec<u64> {
+    let log = hosts.host(id).replica.protocol().log();
+    let blank = |entry: &&hustings_core::Entry| entry.kind == EntryKind::Blank && entry.elapsed_micros > 0;
+    log.iter().filter(blank).map(|entry| entry.elapsed_micros).collect()
+}
+
+#[test]
+fn a_deadline_moves_the_log_once_and_everybody_expires_at_the_same_entry() {
+    let mut hosts = three();
+    hosts.elect(1);
+    hosts.propose(1, "lease 10");
+    hosts.settle();
+    assert_eq!(hosts.host(1).armed.get(&Alarm::Deadline), Some(&Duration::from_millis(10)));
+    assert!(!hosts.host(2).armed.contains_key(&Alarm::Deadline), "only a leader's time is the log's");
+    hosts.pass(1, 10);
+    hosts.ring(1, Alarm::Deadline);
+    // On its way; nothing else is proposed before it is applied.
+    hosts.pass(1, 1);
+    assert!(!hosts.host(1).armed.contains_key(&Alarm::Deadline));
+    hosts.settle();
+    assert_eq!(blanks_with_time(&hosts, 1), [10_000]);
+    for id in 1..=3 {
+        assert_eq!(hosts.lines(id), ["lease 10", "expired"], "n{id}");
+    }
+    assert!(!hosts.host(1).armed.contains_key(&Alarm::Deadline), "nothing falls due any more");
+}
+
+#[test]
+fn a_later_deadline_is_found_when_the_alarm_rings_early() {
+    // Goal: keep-alives arm nothing. Method: put the lease off; the old alarm rings, finds it not due and looks again.
+    let mut hosts = three();
+    hosts.elect(1);
+    hosts.propose(1, "lease 10");
+    hosts.settle();
+    hosts.pass(1, 4);
+    hosts.propose(1, "keep 12");
+    hosts.settle();
+    assert_eq!(hosts.host(1).armed.get(&Alarm::Deadline), Some(&Duration::from_millis(10)), "as it was");
+    hosts.pass(1, 6);
+    hosts.ring(1, Alarm::Deadline);
+    assert_eq!(blanks_with_time(&hosts, 1), [] as [u64; 0]);
+    assert_eq!(hosts.host(1).armed.get(&Alarm::Deadline), Some(&Duration::from_millis(6)), "what is left of twelve");
+    hosts.pass(1, 6);
+    hosts.ring(1, Alarm::Deadline);
+    hosts.settle();
+    assert_eq!(hosts.lines(2), ["lease 10", "keep 12", "expired"]);
+}
+
+#[test]
+fn a_leader_change_lengthens_a_lease_and_never_shortens_it() {
+    // Goal: house §7.6. Method: eight of ten milliseconds pass at a leader that dies without saying so.
+    let mut hosts = three();
+    hosts.elect(1);
+    hosts.propose(1, "lease 10");
+    hosts.settle();
+    hosts.pass(1, 8);
+    hosts.isolate(1);
+    hosts.pass(2, 8);
+    hosts.elect(2);
+    assert_eq!(hosts.host(2).armed.get(&Alarm::Deadline), Some(&Duration::from_millis(10)), "all of it");
+    hosts.pass(2, 9);
+    hosts.propose(2, "x");
+    hosts.settle();
+    assert_eq!(hosts.lines(3), ["lease 10", "x"]);
+    hosts.pass(2, 1);
+    hosts.propose(2, "y");
+    hosts.settle();
+    assert_eq!(hosts.lines(3), ["lease 10", "x", "expired", "y"]);
+}
+
+// --- Order. ------------------------------------------------------------------------------------------------------
+
+#[test]
+fn what_a_node_says_to_itself_does_not_overtake_what_waits_before_it() {
+    // Goal: effects never overtake. Method: the leader's disk is held while both followers commit `a` and one gets `b`; the
+    // sync releases "I hold b", which commits it, before the application of `a` that waits behind.
+    let mut hosts = three();
+    hosts.elect(1);
+    hosts.hold_disk(1);
+    hosts.propose(1, "a");
+    hosts.propose(1, "b");
+    let both = std::mem::take(&mut hosts.bag);
+    let (of_a, of_b): (Vec<_>, Vec<_>) = both.into_iter().partition(|(_, _, said)| last_index(said) == Some(2));
+    hosts.bag.extend(of_a);
+    hosts.settle();
+    assert_eq!((hosts.lines(2), hosts.lines(1).len()), (&["a".to_string()][..], 0), "committed, not durable here");
+    hosts.isolate(3);
+    hosts.bag.extend(of_b);
+    hosts.settle();
+    assert_eq!(hosts.lines(2), ["a"], "one of three holds b durably");
+    hosts.release_disk(1);
+    assert_eq!(hosts.lines(1), ["a", "b"]);
+    hosts.settle();
+    assert_eq!(hosts.lines(2), ["a", "b"]);
+}
+
+fn last_index(said: &Said) -> Option<u64> {
+    let ReplicaMessage::Protocol(Message::Append { entries, .. }) = said else { return None };
+    entries.last().map(|entry| entry.lsn.index)
+}
+
+// --- Snapshots. --------------------------------------------------------------------------------------------------
+
+/// A snapshot is due after every second entry, and nothing is kept below it.
+fn cutting() -> Hosts {
+    let limits = Limits { trailing_entries: 0, ..Limits::default() };
+    let policy = Policy { entries_max: 2, ..Policy::default() };
+    Hosts::new(Cluster { limits, ..Cluster::of(3, 1) }, policy)
+}
+
+#[test]
+fn a_snapshot_remembers_what_was_applied_so_that_a_late_copy_changes_nothing() {
+    // Goal: sessions are part of a snapshot. Method: n3 learns of n2's command only by a snapshot; then a copy of it comes.
+    let mut hosts = cutting();
+    hosts.elect(1);
+    hosts.isolate(3);
+    hosts.propose(2, "x");
+    let (from, to, copy) = hosts.bag.iter().find(|(_, _, said)| is_forward(said)).cloned().expect("a forward");
+    hosts.settle();
+    let lsn = hosts.finish_cut(1);
+    hosts.heal();
+    for _ in 0..3 {
+        hosts.heartbeat(1);
+    }
+    assert_eq!((hosts.host(3).replica.applied(), hosts.lines(3)), (lsn, &["x".to_string()][..]));
+    let chunks = hosts.sent.iter().filter(|(_, to, said)| *to == 3 && matches!(said, ReplicaMessage::Chunk { .. }));
+    assert!(chunks.count() > 1, "it came in more than one piece");
+    hosts.deliver(from, to, copy);
+    hosts.settle();
+    assert_eq!(hosts.copies(3, "x"), 1, "the copy is in the log");
+    for id in 1..=3 {
+        assert_eq!(hosts.lines(id), ["x"], "n{id}");
+    }
+}
+
+#[test]
+fn a_client_whose_proposal_came_back_inside_a_snapshot_hears_that_it_may_have_been_done() {
+    let mut hosts = cutting();
+    hosts.elect(1);
+    let request = hosts.propose(3, "x");
+    let forward = hosts.bag.pop_front().expect("it goes to the leader");
+    hosts.isolate(3);
+    hosts.deliver(forward.0, forward.1, forward.2);
+    hosts.settle();
+    hosts.finish_cut(1);
+    hosts.heal();
+    for _ in 0..3 {
+        hosts.heartbeat(1);
+    }
+    assert_eq!((hosts.lines(3), hosts.outcome(3, request)), (&["x".to_string()][..], Some(Ended::Unknown)));
+}
+
+#[test]
+fn what_is_committed_while_a_snapshot_loads_is_applied_after_it() {
+    // Goal: RS-2. Method: n3 holds the snapshot, and its loading takes until more has been committed there.
+    let mut hosts = cutting();
+    hosts.elect(1);
+    hosts.isolate(3);
+    hosts.propose(1, "a");
+    hosts.settle();
+    hosts.finish_cut(1);
+    hosts.propose(1, "b");
+    hosts.settle();
+    hosts.heal();
+    hosts.hold_loads(3);
+    hosts.heartbeat(1);
+    hosts.heartbeat(1);
+    hosts.propose(1, "c");
+    hosts.settle();
+    hosts.heartbeat(1);
+    assert_eq!(
+        (hosts.host(3).replica.status().commit, hosts.lines(3).len()),
+        (3, 0),
+        "b is committed, and there is nothing to apply it to"
+    );
+    hosts.release_loads(3);
+    assert_eq!(hosts.lines(3), ["a", "b", "c"]);
+}
+
+#[test]
+fn chunks_of_another_snapshot_or_from_another_place_are_ignored() {
+    let mut hosts = cutting();
+    hosts.elect(1);
+    hosts.isolate(3);
+    hosts.propose(1, "a");
+    hosts.settle();
+    let lsn = hosts.finish_cut(1);
+    hosts.heal();
+    // The offer and the first question, but no answer yet.
+    hosts.ring(1, Alarm::Protocol(Timer::Heartbeat));
+    while !hosts.sent.iter().any(|(_, _, said)| matches!(said, ReplicaMessage::AskChunk { .. })) {
+        let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
+        hosts.deliver(from, to, said);
+    }
+    let junk = || Bytes::from_static(b"not yours");
+    for (from, lsn, offset, bytes) in [
+        (2, lsn, 0, junk()),
+        (1, Lsn::new(9, 9), 0, junk()),
+        (1, lsn, 1 << 40, junk()),
+        (1, lsn, u64::MAX, junk()),
+        (1, lsn, 0, Bytes::new()),
+    ] {
+        hosts.deliver(from, 3, ReplicaMessage::Chunk { lsn, offset, bytes });
+    }
+    for _ in 0..3 {
+        hosts.heartbeat(1);
+    }
+    assert_eq!(hosts.lines(3), ["a"]);
+    assert_eq!(hosts.host(3).replica.status().term, Term(1));
+}
