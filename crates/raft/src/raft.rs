@@ -406,9 +406,7 @@ impl Raft {
         let Part::Leader(leader) = std::mem::replace(&mut self.part, Part::Follower) else { return };
         out.cancel_timer(Timer::Heartbeat);
         out.cancel_timer(Timer::QuorumCheck);
-        if leader.transfer.is_some() {
-            out.cancel_timer(Timer::Transfer);
-        }
+        // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
         for ticket in leader.reads.into_tickets() {
             out.refuse(ticket, Refusal::NotLeader(None));
         }

@@ -87,8 +87,9 @@ impl Raft {
     pub(crate) fn on_transfer_alarm(&mut self, out: &mut Effects<Raft>) {
         if let Part::Leader(leader) = &mut self.part {
             leader.transfer = None;
-            self.refuse_transfer(Refusal::TransferTimedOut, out);
         }
+        // Also when the old leader follows already: its successor may have died on the way.
+        self.refuse_transfer(Refusal::TransferTimedOut, out);
     }
 
     /// The target is no longer one to lead (RX-3).

@@ -281,6 +281,27 @@ fn a_dead_target_costs_one_timeout_and_the_leader_serves_on() {
 }
 
 #[test]
+fn whoever_asked_for_a_hand_over_hears_of_it_even_if_nobody_leads_afterwards() {
+    // Goal: a whole cluster is stopped at once. Method: the successor campaigns, deposes the old leader, and dies.
+    let mut stage = stage(3);
+    stage.elect(1);
+    let ticket = stage.transfer(1, 3);
+    let orders = stage.take_messages();
+    for (from, to, message) in orders {
+        stage.deliver(from, to, message);
+    }
+    let requests = stage.take_messages();
+    for (from, to, message) in requests.into_iter().filter(|(_, to, _)| *to == 1) {
+        stage.deliver(from, to, message);
+    }
+    assert_eq!((stage.role(1), stage.leader_of(1)), (Role::Follower, None));
+    stage.kill(3);
+    stage.kill(2);
+    stage.ring(1, Timer::Transfer);
+    assert_eq!(stage.outcome(1, ticket), Some(&Outcome::Refused(Refusal::TransferTimedOut)));
+}
+
+#[test]
 fn learners_strangers_and_itself_are_no_targets() {
     let mut stage = stage(3);
     stage.elect(1);
