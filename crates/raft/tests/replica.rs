@@ -424,6 +424,8 @@ fn what_is_committed_while_a_snapshot_loads_is_applied_after_it() {
         "b is committed, and there is nothing to apply it to"
     );
     hosts.release_loads(3);
+    assert_eq!(hosts.lines(3), ["a", "b"]);
+    hosts.heartbeat(1);
     assert_eq!(hosts.lines(3), ["a", "b", "c"]);
 }
 
