@@ -118,7 +118,7 @@ async fn run_seats(seats: &[Seat], protocol: &str, restarts: bool) -> Result<()>
     for (seat, pid) in seats.iter().zip(&pids) {
         println!("  {}  {}  pid {pid}", seat.name, seat.client);
     }
-    let endpoints: Vec<&str> = seats.iter().map(|seat| seat.client.as_str()).collect();
+    let endpoints: Vec<&str> = seats.iter().map(|seat| seat.client.trim_start_matches("http://")).collect();
     println!("try   etcdctl --endpoints {} put greeting hello", endpoints.join(","));
     println!("stop  Ctrl-C\n");
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
