@@ -88,6 +88,8 @@ pub struct Host {
     pub cut: Option<SnapshotContents<Book>>,
     unsynced: VecDeque<(u64, Record)>,
     is_disk_held: bool,
+    are_loads_held: bool,
+    load: Option<SnapshotReference>,
     next_proposal: u64,
     next_read: u64,
     files: BTreeMap<Lsn, Bytes>,
@@ -130,6 +132,8 @@ impl Hosts {
                 cut: None,
                 unsynced: VecDeque::new(),
                 is_disk_held: false,
+                are_loads_held: false,
+                load: None,
                 next_proposal: 1,
                 next_read: 1,
                 files: BTreeMap::new(),
@@ -237,6 +241,16 @@ impl Hosts {
         self.act(id, Vec::new());
     }
 
+    /// Snapshots that are complete take as long to load as the story wants.
+    pub fn hold_loads(&mut self, id: u64) {
+        self.host_mut(id).are_loads_held = true;
+    }
+
+    pub fn release_loads(&mut self, id: u64) {
+        self.host_mut(id).are_loads_held = false;
+        self.act(id, Vec::new());
+    }
+
     pub fn isolate(&mut self, id: u64) {
         for other in self.hosts.keys().filter(|other| **other != id) {
             self.cut.extend([(id, *other), (*other, id)]);
@@ -325,12 +339,7 @@ impl Hosts {
                     let bytes = host.files.get(&lsn).map(|file| file.slice(start..file.len().min(start + CHUNK)));
                     events.push_back(Event::ChunkRead { to, lsn, offset, bytes });
                 }
-                Action::LoadSnapshot(reference) => {
-                    let mut bytes = host.files[&reference.lsn].clone();
-                    let (machine, sessions) =
-                        SnapshotContents::<Book>::decode(&mut bytes).expect("what was encoded can be decoded");
-                    events.push_back(Event::SnapshotLoaded { lsn: reference.lsn, machine: machine.into(), sessions });
-                }
+                Action::LoadSnapshot(reference) => host.load = Some(reference),
                 Action::AdminEnded { .. } | Action::Announce(_) | Action::Membership(_) => {}
             }
         }
@@ -341,6 +350,12 @@ impl Hosts {
                 last = number;
             }
             events.push_front(Event::Durable(last));
+        }
+        if let Some(reference) = host.load.take_if(|_| !host.are_loads_held) {
+            let mut bytes = host.files[&reference.lsn].clone();
+            let (machine, sessions) =
+                SnapshotContents::<Book>::decode(&mut bytes).expect("what was encoded can be decoded");
+            events.push_back(Event::SnapshotLoaded { lsn: reference.lsn, machine: machine.into(), sessions });
         }
         for event in events {
             self.step(id, event);
