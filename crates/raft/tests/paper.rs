@@ -332,6 +332,19 @@ fn a_follower_applies_in_log_order_what_the_leader_says_is_committed() {
     }
 }
 
+/// Figure 2, AppendEntries 5: "set commitIndex = min(leaderCommit, index of last new entry)".
+#[test]
+fn a_follower_believes_a_commit_only_as_far_as_its_log_is_the_leaders() {
+    let mut stage = paper_stage(3);
+    stage.start(1, history(3, None, &[1, 2]));
+    stage.deliver(2, 1, append(3, Lsn::new(1, 1), &[], 2));
+    assert_eq!(
+        (stage.commit(1), stage.terms(1)),
+        (1, vec![1, 2]),
+        "its entry of term 2 may not be the leader's second"
+    );
+}
+
 /// §5.3: "If the follower does not find an entry in its log with the same index and term, then it refuses the new entries."
 #[test]
 fn a_follower_checks_the_place_before_new_entries() {
