@@ -3,7 +3,7 @@
 
 // The double is written for tests, where a failed lock ends the test; it ends this program as well.
 #[allow(clippy::unwrap_used)]
-#[path = "../tests/support/mod.rs"]
+#[path = "../tests/stories/support/mod.rs"]
 mod support;
 
 use hustings_server::{Server, ServerOptions};

@@ -1,15 +1,12 @@
 //! Strangers: garbage, floods and malice on the client port. The server answers or hangs up, and serves on.
 
 // Helpers of tests fail as tests do.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Served;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
 use hustings_server::ServerOptions;
 use std::time::Duration;
-use support::Served;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 

@@ -1,10 +1,8 @@
 //! The store, through a real port and the client.
 
 // Helpers of tests fail as tests do.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Mood, Served};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, compare,
@@ -12,7 +10,6 @@ use hustings_api::etcdserverpb::{
 };
 use hustings_node::RequestError;
 use hustings_server::ServerOptions;
-use support::{Mood, Served};
 
 fn put(key: &str, value: &str) -> PutRequest {
     PutRequest { key: key.to_owned().into(), value: value.to_owned().into(), ..PutRequest::default() }

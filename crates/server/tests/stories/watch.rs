@@ -1,10 +1,8 @@
 //! Watches, through a real port and the client.
 
 // Helpers of tests fail as tests do.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Served;
 use hustings_api::EtcdError;
 use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
@@ -15,7 +13,6 @@ use hustings_api::etcdserverpb::{
 use hustings_api::mvccpb::event::EventType;
 use hustings_server::ServerOptions;
 use std::time::Duration;
-use support::Served;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;

@@ -1,17 +1,14 @@
 //! Leases, through a real port and the client.
 
 // Helpers of tests fail as tests do.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Served;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseLeasesRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest,
     PutRequest, RangeRequest,
 };
 use std::time::Duration;
-use support::Served;
 
 /// Goal: a lease holds its keys while it lives, and takes them with it.
 #[tokio::test]

@@ -1,10 +1,8 @@
 //! Members, maintenance and health, through a real port and the client.
 
 // Helpers of tests fail as tests do.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Served;
 use bytes::{Buf, BytesMut};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{
@@ -15,7 +13,6 @@ use hustings_api::etcdserverpb::{
 use hustings_api::health::{HealthCheckRequest, health_check_response::ServingStatus};
 use hustings_core::{Admin, NodeId, StateMachine};
 use hustings_server::ServerOptions;
-use support::Served;
 
 fn refused<T>(answer: Result<T, tonic::Status>) -> EtcdError {
     EtcdError::of(&answer.map(|_| ()).unwrap_err()).expect("an error that etcd's clients know")

@@ -1,14 +1,11 @@
 //! The JSON gateway and plain HTTP, as curl would speak to them.
 
 // Helpers of tests fail as tests do.
-#![allow(clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::{Mood, Served};
 use hustings_api::etcdserverpb::PutRequest;
 use serde_json::{Value, json};
 use std::time::Duration;
-use support::{Mood, Served};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 

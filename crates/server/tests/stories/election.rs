@@ -1,18 +1,15 @@
 //! Elections and locks, through a real port and the client.
 
 // Helpers of tests fail as tests do.
-#![allow(clippy::unwrap_used)]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::Served;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest};
 use hustings_api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest};
 use hustings_api::v3lockpb::{LockRequest, UnlockRequest};
 use hustings_kv::View;
-use support::Served;
 
 fn campaign(lease: i64, value: &str) -> CampaignRequest {
     CampaignRequest { name: "post".into(), lease, value: value.to_owned().into() }

@@ -1,0 +1,14 @@
+//! Stories of the services, told through a real port. One program for all of them: each that links tonic takes a minute to
+//! build.
+
+// A test may fail where it stands.
+#![allow(clippy::unwrap_used)]
+
+mod election;
+mod gateway;
+mod hostile;
+mod kv;
+mod lease;
+mod members;
+mod support;
+mod watch;
