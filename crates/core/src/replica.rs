@@ -75,6 +75,8 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     snapshots: Snapshots,
     /// What the protocol said to itself and may hear now, after everything that came before it was carried out.
     own_messages: VecDeque<P::Message>,
+    /// The leader changed in this step; acted upon once the step's own effects are carried out, for the same reason.
+    is_leader_news: bool,
 }
 
 /// Whether the deadline alarm will ring.
@@ -135,9 +137,10 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             stamped: None,
             deadline: DeadlineAlarm::Disarmed,
             proposals: Proposals::new(),
-            reads: Reads::new(),
+            reads: Reads::new(incarnation),
             snapshots: Snapshots::new(policy, reference.map_or(0, |reference| reference.bytes)),
             own_messages: VecDeque::new(),
+            is_leader_news: false,
         };
         out.push(Action::Membership(membership));
         replica.carry_out(effects, out);
@@ -166,7 +169,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 self.feed(Input::Admin { ticket: Ticket::Admin(request), request: admin }, out)
             }
             Event::SnapshotCut(reference) => self.on_snapshot_cut(reference, out),
-            Event::SnapshotStored(reference) => self.on_snapshot_stored(reference, out),
+            Event::SnapshotStored(stored) => self.on_snapshot_stored(stored, out),
             Event::SnapshotLoaded { lsn, machine, sessions } => self.on_snapshot_loaded(lsn, *machine, sessions, out),
             Event::ChunkRead { to, lsn, offset, bytes } => self.on_chunk_read(to, lsn, offset, bytes, out),
             Event::Retime(timing) => {
@@ -286,8 +289,14 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     /// Last in a step: what a message to itself leads to must not overtake effects that were emitted before it.
     fn hear_own_messages(&mut self, out: &mut Vec<Action<P, S>>) {
-        while let Some(message) = self.own_messages.pop_front() {
-            self.feed(Input::Message { from: self.me, message }, out);
+        loop {
+            if std::mem::take(&mut self.is_leader_news) {
+                self.on_leader_changed(out);
+            } else if let Some(message) = self.own_messages.pop_front() {
+                self.feed(Input::Message { from: self.me, message }, out);
+            } else {
+                return;
+            }
         }
     }
 
@@ -387,9 +396,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             self.deadline = DeadlineAlarm::Disarmed;
             out.push(Action::CancelTimer(Alarm::Deadline));
         }
-        if self.leader != old_leader || (self.role == Role::Leader) != was_leading {
-            self.on_leader_changed(out);
-        }
+        // A new leader's first entry must be in the log before the proposals that waited for it.
+        self.is_leader_news |= self.leader != old_leader || (self.role == Role::Leader) != was_leading;
     }
 
     /// The answers to tickets that a protocol gives itself.
@@ -467,7 +475,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.deadline = DeadlineAlarm::Disarmed;
         let Some(left) = self.machine.next_deadline() else { return };
         if self.role == Role::Leader && left <= Duration::from_micros(self.unstamped_micros) {
-            // Nothing else moves the log, so a blank carries the time; applying it arms the next deadline.
+            // Nothing else moves the log, so a blank carries the time; applying it arms the next deadline. It always
+            // carries some, or nobody could tell that it arrived.
+            self.unstamped_micros = self.unstamped_micros.max(1);
             self.deadline = DeadlineAlarm::Advancing;
             let advance = self.stamp(Origin::NOBODY, EntryKind::Blank, Bytes::new());
             self.propose(vec![advance], out);

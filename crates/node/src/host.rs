@@ -28,6 +28,8 @@ use tokio::time::Instant;
 const TURN_MAX: usize = 512;
 /// An alarm this late means that the process was held up: what peers said meanwhile is heard first.
 const LATE: Duration = Duration::from_millis(20);
+/// Clients whose proposals wait for an outcome, and as many whose reads do; beyond, they are refused at once.
+const WAITING_MAX: usize = 65_536;
 /// How often waiters that gave up are swept out and members are reconciled.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 
@@ -205,6 +207,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     // --- In. -----------------------------------------------------------------------------------------------------
 
     fn step(&mut self, event: Event<P, S>) {
+        if self.has_ended {
+            // After a panic or a failed disk nothing that this value says may reach the world.
+            return;
+        }
         let now = boot_micros();
         let elapsed = now.saturating_sub(self.boot_micros);
         self.boot_micros = now;
@@ -216,7 +222,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             replica.step(event, actions);
         });
         if stepped.is_none() {
+            self.actions.clear();
             self.has_ended = true;
+            return;
         }
         self.act();
     }
@@ -263,6 +271,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     fn on_call(&mut self, call: Call<S>) {
         match call {
+            Call::Propose { reply, .. } if self.proposers.len() >= WAITING_MAX => {
+                drop(reply.send(Err(RequestError::QueueFull)));
+            }
+            Call::Read { reply } if self.readers.len() >= WAITING_MAX => {
+                drop(reply.send(Err(RequestError::QueueFull)));
+            }
             Call::Propose { payload, reply } => {
                 let proposer = Proposer::Client(reply);
                 self.propose(EntryKind::Command, payload, proposer);
@@ -430,6 +444,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     /// What a turn led to leaves: records to the disk, status to watchers. Peers' bytes are in their outboxes already.
     fn turn_out(&mut self) {
+        if self.has_ended {
+            return;
+        }
         self.act();
         if !self.batch.is_empty() {
             let batch = std::mem::take(&mut self.batch);

@@ -100,7 +100,8 @@ pub(crate) struct Gatekeeper {
     pub(crate) hints: Membership,
     /// The latest life of each peer's storage that was seen: (incarnation, boots).
     seen: BTreeMap<NodeId, (Option<u64>, u64)>,
-    connected: BTreeSet<NodeId>,
+    /// The newest session of each peer that is connected.
+    connected: BTreeMap<NodeId, u64>,
 }
 
 impl Gatekeeper {
@@ -114,7 +115,7 @@ impl Gatekeeper {
             founding,
             hints,
             seen: BTreeMap::new(),
-            connected: BTreeSet::new(),
+            connected: BTreeMap::new(),
         }
     }
 
@@ -150,8 +151,14 @@ impl Gatekeeper {
                 "the data directory of {from} is not the one that the cluster knows (storage {theirs:016x}, known {known:016x}): its promises are lost, so it may not vote; remove the member and add it again"
             ));
         }
-        if let Some((incarnation, seen)) = self.seen.get(from)
-            && *incarnation == member.incarnation
+        if let Some((incarnation, _)) = self.seen.get(from)
+            && *incarnation != member.incarnation
+        {
+            return Some(format!(
+                "{from} was seen here with another data directory: it lost its promises, so it may not vote; remove the member and add it again"
+            ));
+        }
+        if let Some((_, seen)) = self.seen.get(from)
             && boots < seen
         {
             return Some(format!(
@@ -192,6 +199,11 @@ impl Gatekeeper {
                 hello.member.peer_urls.join(", ")
             )),
         }
+    }
+
+    /// Whether the peer is a member, or may become one that this node has not heard of yet.
+    fn knows(&self, peer: NodeId) -> bool {
+        self.membership.has(peer) || peer.0 >= self.membership.next_id
     }
 
     fn addresses_of(&self, peer: NodeId) -> Vec<String> {
@@ -279,13 +291,8 @@ impl<M: Wire + 'static> Links<M> {
             (gatekeeper.me, peers)
         };
         let mut dialled = self.dialled.borrow_mut();
-        dialled.retain(|peer, task| {
-            let stays = peers.contains(peer);
-            if !stays {
-                task.abort();
-            }
-            stays
-        });
+        // The task of a peer that was removed ends by itself when its link does: its last message must still leave.
+        dialled.retain(|_, task| !task.is_finished());
         for peer in peers.into_iter().filter(|peer| *peer != me) {
             dialled.entry(peer).or_insert_with(|| spawn_local(self.clone().dial(peer)).abort_handle());
         }
@@ -321,6 +328,9 @@ impl<M: Wire + 'static> Links<M> {
             while self.is_connected(peer) {
                 sleep(LONELY_AFTER).await;
             }
+            if !self.gatekeeper.borrow().knows(peer) {
+                return;
+            }
             // No borrow of the gatekeeper may outlive a statement: the next await lets other links at it.
             let urls = self.gatekeeper.borrow().addresses_of(peer);
             for url in urls {
@@ -343,7 +353,7 @@ impl<M: Wire + 'static> Links<M> {
     }
 
     fn is_connected(&self, peer: NodeId) -> bool {
-        self.gatekeeper.borrow().connected.contains(&peer)
+        self.gatekeeper.borrow().connected.contains_key(&peer)
     }
 
     async fn dial_once(self: Rc<Self>, peer: NodeId, address: &str) -> Result<(), LinkError> {
@@ -375,7 +385,7 @@ impl<M: Wire + 'static> Links<M> {
         self.sessions.set(session);
         let outbox = Outbox::new();
         let (reading, writing) = stream.into_split();
-        self.gatekeeper.borrow_mut().connected.insert(peer);
+        self.gatekeeper.borrow_mut().connected.insert(peer, session);
         let up = Arrival::Up { peer, session, hello, outbox: outbox.clone() };
         let result = if self.arrivals.send(up).await.is_ok() {
             tokio::select! {
@@ -386,7 +396,12 @@ impl<M: Wire + 'static> Links<M> {
             Ok(())
         };
         outbox.is_closed.set(true);
-        self.gatekeeper.borrow_mut().connected.remove(&peer);
+        // A link that was replaced leaves its successor's mark alone.
+        let mut gatekeeper = self.gatekeeper.borrow_mut();
+        if gatekeeper.connected.get(&peer) == Some(&session) {
+            gatekeeper.connected.remove(&peer);
+        }
+        drop(gatekeeper);
         // Nobody hears this when the loop has ended, and nobody needs to.
         let _ = self.arrivals.send(Arrival::Down { peer, session }).await;
         result

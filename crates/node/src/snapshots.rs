@@ -12,8 +12,9 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Bytes of one chunk between peers.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Snapshot files kept: the newest, and the one before it for whoever is fetching it.
-const KEPT: usize = 2;
+/// Snapshot files kept: the newest, the one before it for whoever is fetching it or whose record is the last durable one, and
+/// one that was fetched and turned out not to be needed.
+const KEPT: usize = 3;
 
 /// What the loop wants done.
 pub(crate) enum SnapshotJob<S: StateMachine> {
@@ -26,7 +27,7 @@ pub(crate) enum SnapshotJob<S: StateMachine> {
 /// What came of it.
 pub(crate) enum SnapshotNews<S: StateMachine> {
     Cut(SnapshotReference),
-    Stored(Option<SnapshotReference>),
+    Stored(Result<SnapshotReference, SnapshotReference>),
     ChunkRead { to: NodeId, lsn: Lsn, offset: u64, bytes: Option<Bytes> },
     Loaded { lsn: Lsn, machine: Box<S>, sessions: Sessions },
     Failed(String),
@@ -55,8 +56,8 @@ fn run<S: StateMachine>(
             SnapshotJob::Store { reference, offset, bytes } => {
                 store.store_chunk(&reference, offset, &bytes).map(|stored| match stored {
                     Stored::More => None,
-                    Stored::Complete => Some(SnapshotNews::Stored(Some(reference))),
-                    Stored::Corrupt => Some(SnapshotNews::Stored(None)),
+                    Stored::Complete => Some(SnapshotNews::Stored(Ok(reference))),
+                    Stored::Corrupt => Some(SnapshotNews::Stored(Err(reference))),
                 })
             }
             SnapshotJob::Read { to, lsn, digest, offset } => store

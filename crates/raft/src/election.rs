@@ -212,7 +212,7 @@ impl Raft {
     // --- Answering. ----------------------------------------------------------------------------------------------
 
     /// Whether this node hears its leader and nobody may disturb it (RV-3); the leader itself may, by a hand-over.
-    pub(crate) fn is_sticky_to(&self, _candidate: NodeId, request: &VoteRequest) -> bool {
+    pub(crate) fn is_sticky_to(&self, request: &VoteRequest) -> bool {
         let hears_leader = matches!(self.part, Part::Leader(_)) || (self.leader.is_some() && self.is_leader_fresh);
         self.options.check_quorum && hears_leader && !request.is_transfer && request.term > self.promise.term
     }
@@ -249,7 +249,7 @@ impl Raft {
 
     pub(crate) fn on_pre_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
         self.learn_commit(request.commit, out);
-        let sticks = self.is_sticky_to(from, &request);
+        let sticks = self.is_sticky_to(&request);
         if sticks && !matches!(self.part, Part::Leader(_)) {
             self.refused_while_fresh.insert(from, request.clone());
         }
@@ -286,19 +286,17 @@ impl Raft {
         if !reply.is_granted && reply.term > self.promise.term {
             return self.become_follower(reply.term, None, Reason::HigherTerm(from), out);
         }
-        let membership = self.membership.clone();
-        let Part::PreCandidate { tally } = &mut self.part else { return };
         if reply.campaign != self.promise.term.next() {
             return;
         }
+        self.learn_commit(reply.commit, out);
+        let membership = self.membership.clone();
+        let Part::PreCandidate { tally } = &mut self.part else { return };
         // A voter that refused while it still heard the leader may answer again.
         if reply.is_granted {
             tally.forget_refusal(from);
         }
         tally.record(from, vote_of(&reply), &membership);
-        if !reply.is_granted {
-            self.learn_commit(reply.commit, out);
-        }
         self.settle_pre_vote(out);
     }
 
@@ -322,18 +320,16 @@ impl Raft {
         if reply.term > self.promise.term {
             return self.become_follower(reply.term, None, Reason::HigherTerm(from), out);
         }
-        let membership = self.membership.clone();
-        let Part::Candidate { tally } = &mut self.part else { return };
         if reply.campaign != self.promise.term {
             return;
         }
+        self.learn_commit(reply.commit, out);
+        let membership = self.membership.clone();
+        let Part::Candidate { tally } = &mut self.part else { return };
         if reply.is_granted {
             tally.forget_refusal(from);
         }
         tally.record(from, vote_of(&reply), &membership);
-        if !reply.is_granted {
-            self.learn_commit(reply.commit, out);
-        }
         let Part::Candidate { tally } = &self.part else { return };
         match tally.verdict(&self.membership) {
             Verdict::Won => {

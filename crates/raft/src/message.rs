@@ -344,7 +344,13 @@ impl Wire for Message {
                 priority: priority_numbered(shape.priority),
                 is_installing: shape.flag,
             },
-            11 => Message::Snapshot { term, reference: present(shape.snapshot, "snapshot")?.try_into()? },
+            11 => {
+                let reference: SnapshotReference = present(shape.snapshot, "snapshot")?.try_into()?;
+                if reference.lsn.term > term {
+                    return Err(WireError(format!("a snapshot through {} cannot come in term {term}", reference.lsn)));
+                }
+                Message::Snapshot { term, reference }
+            }
             12 => Message::SnapshotFailed { term, lsn: place },
             13 => Message::TimeoutNow { term },
             other => return Err(WireError(format!("a Raft message of unknown kind {other}"))),

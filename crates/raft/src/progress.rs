@@ -146,8 +146,8 @@ impl Progress {
                 self.become_probe(self.matched + 1);
                 true
             }
-            State::Probe { .. } if rejected + 1 == self.next => {
-                self.become_probe(rejected.min(candidate + 1));
+            State::Probe { .. } if Some(rejected) == self.next.checked_sub(1) => {
+                self.become_probe(rejected.min(candidate.saturating_add(1)));
                 true
             }
             _ => false,

@@ -126,7 +126,15 @@ impl Protocol for Raft {
         let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
         let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
         let mut log = Log::after(base);
-        entries.into_values().for_each(|entry| log.append(entry));
+        for entry in entries.into_values() {
+            let last = log.last();
+            if entry.lsn.index != last.index + 1 || entry.lsn.term < last.term {
+                // A crash inside one step's records can leave what does not follow; it was never acknowledged.
+                out.persist(Record::TruncateFrom(entry.lsn.index));
+                break;
+            }
+            log.append(entry);
+        }
         let mut raft = Raft {
             me,
             timing,
@@ -295,7 +303,7 @@ impl Raft {
         match message {
             Message::PreVote(request) => return self.on_pre_vote(from, request, out),
             Message::PreVoteReply(reply) => return self.on_pre_vote_reply(from, reply, out),
-            Message::Vote(request) if self.is_sticky_to(from, &request) => {
+            Message::Vote(request) if self.is_sticky_to(&request) => {
                 return self.refuse_while_fresh(from, &request, out);
             }
             // A voter that sticks to its leader refuses in its own, lower term: the refusal still counts.
@@ -327,7 +335,7 @@ impl Raft {
                 self.on_heartbeat_reply(from, position, priority, is_installing, out)
             }
             Message::Snapshot { reference, .. } => self.on_snapshot(from, reference, out),
-            Message::SnapshotFailed { lsn, .. } => self.on_snapshot_refused(from, lsn, out),
+            Message::SnapshotFailed { lsn, .. } => self.on_snapshot_refused(from, lsn),
             Message::TimeoutNow { .. } => self.on_timeout_now(from, out),
             Message::PreVote(_) | Message::PreVoteReply(_) | Message::VoteReply(_) => {
                 unreachable!("answered above, whatever their term")

@@ -173,6 +173,20 @@ impl Raft {
             return out.send_resting_on(RestsOn::Promise, from, reply);
         }
         let end = previous.index + entries.len() as u64;
+        let is_committed = |entry: &Entry| entry.lsn.index <= commit;
+        let rest = entries.iter().position(|entry| !is_committed(entry)).unwrap_or(entries.len());
+        let mut entries = entries;
+        let later = entries.split_off(rest);
+        // What is committed is recorded so before any later entry is: whoever holds a second change of membership knows
+        // that the first is in force (RM-3).
+        self.take_entries(from, entries, out);
+        self.apply_through(commit.min(previous.index + rest as u64), out);
+        self.take_entries(from, later, out);
+        self.acknowledge(from, end, out);
+    }
+
+    /// Writes what is missing; what conflicts goes first.
+    fn take_entries(&mut self, from: NodeId, entries: Vec<Entry>, out: &mut Effects<Raft>) {
         for entry in entries {
             match self.log.term_at(entry.lsn.index) {
                 Some(known) if known == entry.lsn.term => {}
@@ -189,8 +203,6 @@ impl Raft {
                 None => self.append_received(entry, out),
             }
         }
-        self.acknowledge(from, end, out);
-        self.apply_through(commit.min(end), out);
     }
 
     fn append_received(&mut self, entry: Entry, out: &mut Effects<Raft>) {

@@ -27,7 +27,7 @@ impl Raft {
     }
 
     /// The peer could not have it: it is probed again, and offered a newer one if it still needs one.
-    pub(crate) fn on_snapshot_refused(&mut self, from: NodeId, lsn: Lsn, out: &mut Effects<Raft>) {
+    pub(crate) fn on_snapshot_refused(&mut self, from: NodeId, lsn: Lsn) {
         let Part::Leader(leader) = &mut self.part else { return };
         let Some(progress) = leader.progress.get_mut(&from) else { return };
         progress.is_active = true;
@@ -38,7 +38,6 @@ impl Raft {
                 *is_paused = true;
             }
         }
-        let _ = out;
     }
 
     // --- A follower fetches and installs. ------------------------------------------------------------------------
@@ -82,8 +81,9 @@ impl Raft {
             return;
         }
         let lsn = reference.lsn;
-        out.persist(Record::TruncateFrom(self.commit + 1));
+        // The snapshot first: a crash between the two must not lose what this node has acknowledged below it.
         out.persist(Record::Snapshot(reference.clone()));
+        out.persist(Record::TruncateFrom(lsn.index + 1));
         self.log = Log::after(lsn);
         self.commit = lsn.index;
         self.snapshot = Some(reference.clone());

@@ -13,6 +13,25 @@ use std::time::Duration;
 
 // --- At most once. -----------------------------------------------------------------------------------------------
 
+/// Barriers of a node's first life are numbered from here on: each life has numbers of its own.
+const LIFE: u64 = 1 << 40;
+
+#[test]
+fn a_refusal_of_a_second_copy_is_not_told_as_certain() {
+    // Goal: Refused means definitely not done. Method: the first copy may be in the leader's log; the second is refused.
+    let mut hosts = three();
+    hosts.elect(1);
+    let request = hosts.propose(3, "x");
+    hosts.ring(3, Alarm::Retry);
+    let copies =
+        hosts.bag.iter().filter(|(from, _, said)| *from == 3 && matches!(said, ReplicaMessage::Forward { .. }));
+    assert_eq!(copies.count(), 2, "it was sent again");
+    hosts.bag.clear();
+    let refusal = Refusal::Overloaded;
+    hosts.deliver(1, 3, ReplicaMessage::ForwardRefused { incarnation: 1, sequence: request, refusal });
+    assert_eq!(hosts.outcome(3, request), Some(Ended::Unknown));
+}
+
 #[test]
 fn a_forwarded_proposal_that_is_sent_again_is_applied_once() {
     // Goal: RL-1. Method: the follower hears nothing of its proposal and sends it again; both copies are committed.
@@ -163,13 +182,13 @@ fn a_new_leader_is_asked_for_a_barrier_under_a_new_number() {
             _ => None,
         })
         .collect();
-    assert_eq!(asked, [(1, 1), (3, 2)]);
+    assert_eq!(asked, [(1, LIFE + 1), (3, LIFE + 2)]);
     hosts.settle();
     assert_eq!(hosts.host(2).reads[&read].len(), 1, "served once, by the new leader");
     // A second read shows that a late answer to another question is not taken for its own.
     let second = hosts.read(2);
     hosts.bag.clear();
-    hosts.deliver(1, 2, ReplicaMessage::ReadAt { number: 1, index: 0 });
+    hosts.deliver(1, 2, ReplicaMessage::ReadAt { number: LIFE + 1, index: 0 });
     assert_eq!(hosts.host(2).reads.get(&second), None, "an answer to another question");
     hosts.ring(2, Alarm::Retry);
     hosts.ring(2, Alarm::Retry);

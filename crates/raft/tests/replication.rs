@@ -335,6 +335,38 @@ fn a_deposed_leader_refuses_the_reads_that_wait() {
 }
 
 #[test]
+fn a_commit_is_recorded_before_the_entries_that_follow_it() {
+    // Goal: RM-3: whoever holds a second change knows that the first is in force. Method: one append brings an entry that is
+    // committed and one that is not; the committed one is recorded as such before the other is put.
+    let mut stage = stage(3);
+    stage.elect(1);
+    stage.isolate(3);
+    stage.propose(1, "committed");
+    stage.hold_disk(1);
+    stage.cut(1, 2);
+    stage.propose_quietly(1, "not committed");
+    stage.heal();
+    let before = stage.records(3).len();
+    stage.heartbeat(1);
+    let written: Vec<String> = stage.records(3)[before..].iter().map(|record| format!("{record:?}")).collect();
+    let place = |text: &str| written.iter().position(|record| record.contains(text)).expect(text);
+    assert!(place("Committed(1:2)") < place("not committed"), "{written:#?}");
+    assert!(place("b\"committed") < place("Committed(1:2)"), "{written:#?}");
+}
+
+#[test]
+fn a_peer_that_refuses_beyond_all_indices_changes_nothing() {
+    // Goal: BI-03, in the one state in which a refusal is believed: while the peer is probed.
+    let mut stage = stage(3);
+    stage.elect(1);
+    stage.link_down(1, 3);
+    let index = u64::MAX;
+    stage.deliver(3, 1, Message::Rejected { term: Term(1), index, hint_index: index, hint_term: None });
+    stage.settle();
+    assert_eq!(stage.leader(), 1);
+}
+
+#[test]
 fn absurd_fields_change_nothing() {
     // Goal: BI-03.
     let mut stage = stage(3);

@@ -64,7 +64,9 @@ fn message() -> impl Strategy<Value = Message> {
         (term(), some(), priority(), any::<bool>()).prop_map(|(term, position, priority, is_installing)| {
             Message::HeartbeatReply { term, position, priority, is_installing }
         }),
-        (term(), reference()).prop_map(|(term, reference)| Message::Snapshot { term, reference }),
+        // No snapshot is from a later term than the leader that offers it.
+        (some(), reference())
+            .prop_map(|(term, reference)| Message::Snapshot { term: Term(term.max(reference.lsn.term.0)), reference }),
         (term(), lsn()).prop_map(|(term, lsn)| Message::SnapshotFailed { term, lsn }),
         term().prop_map(|term| Message::TimeoutNow { term }),
     ]

@@ -72,8 +72,8 @@ pub enum Event<P: Protocol, S: StateMachine> {
     },
     /// A snapshot of the own state machine is complete and durable; or could not be made (`None`).
     SnapshotCut(Option<SnapshotReference>),
-    /// A fetched snapshot is complete, verified and durable; or it is not what its reference says (`None`).
-    SnapshotStored(Option<SnapshotReference>),
+    /// A fetched snapshot is complete, verified and durable; or its bytes are not what this reference says.
+    SnapshotStored(Result<SnapshotReference, SnapshotReference>),
     /// The state machine and the sessions inside a snapshot, decoded off the loop.
     SnapshotLoaded {
         /// What it covers.

@@ -89,7 +89,7 @@ impl<P: Protocol> Gate<P> {
             && let Some(offset) = index.checked_sub(*first)
             && let Some((slot, number)) = usize::try_from(offset).ok().and_then(|offset| self.puts.get(offset))
             && *slot == index
-            && self.puts.len() as u64 == self.puts.back().map_or(0, |(last, _)| last - first + 1)
+            && self.puts.back().and_then(|(last, _)| last.checked_sub(*first)) == Some(self.puts.len() as u64 - 1)
         {
             return *number;
         }

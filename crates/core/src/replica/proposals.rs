@@ -12,6 +12,9 @@ use crate::{EntryKind, NodeId, Origin, Role, StateMachine};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
+/// Payload bytes of one message of forwarded proposals; the first always fits.
+const FORWARD_BYTES_MAX: usize = 1 << 20;
+
 /// A proposal of an own client without an outcome.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Outstanding {
@@ -19,6 +22,8 @@ struct Outstanding {
     payload: Bytes,
     /// To which leader it went; `None` while it waits for one.
     sent_to: Option<NodeId>,
+    /// How often it went anywhere: only a first and only attempt can be refused for certain.
+    attempts: u32,
 }
 
 /// The proposals of this node's clients that have no outcome yet, by number.
@@ -64,7 +69,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 self.proposals.next
             );
             self.proposals.next = id + 1;
-            self.proposals.outstanding.insert(id, Outstanding { kind, payload, sent_to: None });
+            self.proposals.outstanding.insert(id, Outstanding { kind, payload, sent_to: None, attempts: 0 });
             ids.push(id);
         }
         self.send_to_leader(&ids, out);
@@ -80,6 +85,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         for id in ids {
             let Some(outstanding) = self.proposals.outstanding.get_mut(id) else { continue };
             outstanding.sent_to = Some(leader);
+            outstanding.attempts += 1;
             batch.push((*id, outstanding.kind, outstanding.payload.clone()));
         }
         if batch.is_empty() {
@@ -93,10 +99,17 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 .collect();
             self.propose(proposals, out);
         } else {
-            let requests = batch
-                .into_iter()
-                .map(|(sequence, kind, payload)| ForwardedRequest { sequence, kind, payload })
-                .collect();
+            let (mut requests, mut bytes) = (Vec::new(), 0);
+            for (sequence, kind, payload) in batch {
+                // Many at once after a leader change: no frame may grow beyond what the peer accepts.
+                if bytes + payload.len() > FORWARD_BYTES_MAX && !requests.is_empty() {
+                    let requests = std::mem::take(&mut requests);
+                    out.push(Action::Send(leader, ReplicaMessage::Forward { incarnation: self.incarnation, requests }));
+                    bytes = 0;
+                }
+                bytes += payload.len();
+                requests.push(ForwardedRequest { sequence, kind, payload });
+            }
             out.push(Action::Send(leader, ReplicaMessage::Forward { incarnation: self.incarnation, requests }));
             self.arm_retry(out);
         }
@@ -135,6 +148,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             Refusal::NotLeader(_) | Refusal::Transferring | Refusal::NotReady => {
                 outstanding.sent_to = None;
                 self.arm_retry(out);
+            }
+            // An earlier copy may be in a log already: refusing this one says nothing of that.
+            _ if outstanding.attempts > 1 => {
+                self.proposals.take(id);
+                out.push(Action::Unknown { request: id });
             }
             refusal => {
                 self.proposals.take(id);

@@ -8,6 +8,9 @@ use crate::protocol::{Input, Protocol, Ticket};
 use crate::{NodeId, Role, StateMachine};
 use std::collections::BTreeMap;
 
+/// Barriers of one life before the numbers of the next would be reached.
+const LIFE_SHIFT: u32 = 40;
+
 /// The barrier under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Barrier {
@@ -29,8 +32,10 @@ pub struct Reads {
 }
 
 impl Reads {
-    pub(super) fn new() -> Reads {
-        Reads { waiting: Vec::new(), barrier: None, next_number: 1, confirmed: BTreeMap::new() }
+    /// Numbers of different lives differ, so that an answer to an earlier life confirms nothing (RH-3).
+    pub(super) fn new(incarnation: u64) -> Reads {
+        let next_number = (incarnation << LIFE_SHIFT) + 1;
+        Reads { waiting: Vec::new(), barrier: None, next_number, confirmed: BTreeMap::new() }
     }
 
     pub(super) fn is_asking(&self) -> bool {

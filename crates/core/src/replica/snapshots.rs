@@ -247,10 +247,15 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
     }
 
-    pub(super) fn on_snapshot_stored(&mut self, reference: Option<SnapshotReference>, out: &mut Vec<Action<P, S>>) {
-        match reference {
-            Some(reference) => self.feed(Input::SnapshotReady(reference), out),
-            None => self.fail_fetch(out),
+    pub(super) fn on_snapshot_stored(
+        &mut self,
+        stored: Result<SnapshotReference, SnapshotReference>,
+        out: &mut Vec<Action<P, S>>,
+    ) {
+        match stored {
+            Ok(reference) => self.feed(Input::SnapshotReady(reference), out),
+            // All chunks have arrived by now, so no fetch is under way that could fail.
+            Err(reference) => self.feed(Input::SnapshotFailed(reference), out),
         }
     }
 

@@ -331,7 +331,7 @@ impl Hosts {
                     host.receiving.extend_from_slice(&bytes);
                     if host.receiving.len() as u64 == reference.bytes {
                         host.files.insert(reference.lsn, Bytes::from(std::mem::take(&mut host.receiving)));
-                        events.push_back(Event::SnapshotStored(Some(reference)));
+                        events.push_back(Event::SnapshotStored(Ok(reference)));
                     }
                 }
                 Action::ReadChunk { to, lsn, offset, .. } => {

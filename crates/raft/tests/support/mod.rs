@@ -29,6 +29,7 @@ pub struct Member {
     /// Records that became durable in this life.
     pub written: usize,
     pub is_dead: bool,
+    records: Vec<Record>,
     gate: Gate<Raft>,
     unsynced: VecDeque<(u64, Record)>,
     is_disk_held: bool,
@@ -129,6 +130,7 @@ impl Stage {
             restored: None,
             written: 0,
             is_dead: false,
+            records: Vec::new(),
             gate: Gate::new(),
             unsynced: VecDeque::new(),
             is_disk_held: false,
@@ -143,6 +145,11 @@ impl Stage {
         let durable = self.members[&id].durable.clone();
         self.bag.retain(|(_, to, _)| *to != id);
         self.start(id, durable);
+    }
+
+    /// Every record that this life of a node emitted.
+    pub fn records(&self, id: u64) -> &[Record] {
+        &self.members[&id].records
     }
 
     pub fn raft(&self, id: u64) -> &Raft {
@@ -390,6 +397,7 @@ impl Stage {
             let member = self.members.get_mut(&id).expect("a member");
             let free = match effect {
                 Effect::Persist(record) => {
+                    member.records.push(record.clone());
                     let number = member.gate.number(&record);
                     match member.end {
                         Some((after, End::AtOnce)) if member.written == after => {
