@@ -201,6 +201,13 @@ impl Gatekeeper {
         }
     }
 
+    /// A link ended; one that was replaced leaves its successor's mark alone.
+    fn forget_session(&mut self, peer: NodeId, session: u64) {
+        if self.connected.get(&peer) == Some(&session) {
+            self.connected.remove(&peer);
+        }
+    }
+
     /// Whether the peer is a member, or may become one that this node has not heard of yet.
     fn knows(&self, peer: NodeId) -> bool {
         self.membership.has(peer) || peer.0 >= self.membership.next_id
@@ -396,12 +403,7 @@ impl<M: Wire + 'static> Links<M> {
             Ok(())
         };
         outbox.is_closed.set(true);
-        // A link that was replaced leaves its successor's mark alone.
-        let mut gatekeeper = self.gatekeeper.borrow_mut();
-        if gatekeeper.connected.get(&peer) == Some(&session) {
-            gatekeeper.connected.remove(&peer);
-        }
-        drop(gatekeeper);
+        self.gatekeeper.borrow_mut().forget_session(peer, session);
         // Nobody hears this when the loop has ended, and nobody needs to.
         let _ = self.arrivals.send(Arrival::Down { peer, session }).await;
         result
