@@ -390,6 +390,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 }
                 Action::Announce(transition) => self.on_transition(transition),
                 Action::Membership(membership) => {
+                    // Whoever was removed hears so at its next handshake; until then its last messages leave.
+                    let is_removed = |peer: NodeId| peer.0 < membership.next_id && !membership.has(peer);
+                    for (_, link) in self.links.iter().filter(|(peer, _)| is_removed(**peer)) {
+                        link.outbox.end();
+                    }
                     self.wiring.gatekeeper.borrow_mut().membership = membership;
                     self.wiring.links.follow_membership();
                 }

@@ -57,11 +57,17 @@ pub(crate) struct Outbox {
     buffer: RefCell<BytesMut>,
     filled: Notify,
     is_closed: Cell<bool>,
+    is_ending: Cell<bool>,
 }
 
 impl Outbox {
     fn new() -> Rc<Outbox> {
-        Rc::new(Outbox { buffer: RefCell::new(BytesMut::new()), filled: Notify::new(), is_closed: Cell::new(false) })
+        Rc::new(Outbox {
+            buffer: RefCell::new(BytesMut::new()),
+            filled: Notify::new(),
+            is_closed: Cell::new(false),
+            is_ending: Cell::new(false),
+        })
     }
 
     /// Queues a message; a peer that cannot keep up loses its link.
@@ -78,6 +84,12 @@ impl Outbox {
         } else if was_empty {
             self.filled.notify_one();
         }
+    }
+
+    /// Ends the link once what is queued in this turn has left: the last word to a peer that was removed.
+    pub(crate) fn end(&self) {
+        self.is_ending.set(true);
+        self.filled.notify_one();
     }
 
     /// Ends the link.
@@ -441,6 +453,9 @@ impl<M: Wire + 'static> Links<M> {
             out.clear();
             std::mem::swap(&mut *outbox.buffer.borrow_mut(), &mut out);
             if outbox.is_closed.get() {
+                return Err(LinkError::Closed);
+            }
+            if out.is_empty() && outbox.is_ending.get() {
                 return Err(LinkError::Closed);
             }
             if out.is_empty() {
