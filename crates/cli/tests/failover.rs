@@ -35,11 +35,6 @@ async fn a_leader_that_wakes_after_its_reign_serves_nothing_stale() {
     let sleeper = Client::connect(&[&cluster.nodes[leader].client]).await.expect("it answers");
     put(&sleeper, "key", "old").await.expect("it is written");
     cluster.nodes[leader].signal(Signal::STOP);
-    let asleep = tokio::spawn(async move {
-        // Asked while it sleeps, answered when it wakes.
-        let found = tokio::time::timeout(Duration::from_secs(20), get(&sleeper, "key")).await;
-        (sleeper, found)
-    });
     let survivors: Vec<String> =
         cluster.nodes.iter().enumerate().filter(|(at, _)| *at != leader).map(|(_, node)| node.client.clone()).collect();
     wait_for("the others to elect and to write", async || {
@@ -49,6 +44,12 @@ async fn a_leader_that_wakes_after_its_reign_serves_nothing_stale() {
     })
     .await
     .expect("two of three serve");
+    // Begun after the new value was acknowledged, asked of the one that sleeps, answered when it wakes. (A read begun before
+    // might rightly see the old value.)
+    let asleep = tokio::spawn(async move {
+        let found = tokio::time::timeout(Duration::from_secs(20), get(&sleeper, "key")).await;
+        (sleeper, found)
+    });
     cluster.nodes[leader].signal(Signal::CONT);
     let (sleeper, found) = asleep.await.expect("it does not panic");
     if let Ok(Ok(found)) = found {
