@@ -1,0 +1,370 @@
+//! The history of a cluster, and what must hold over all of it: [`Chronicle`].
+//!
+//! A world tells it what each member emits, what became durable, what members say of themselves, and who crashed. Each call
+//! costs what is new. It reads only public status, announced transitions and records, so it knows no protocol; what does not
+//! hold of a protocol by design is switched off by name in [`Rules`].
+//!
+//! | property | says |
+//! |---|---|
+//! | `one-leader-per-term` | over the whole history, at most one node leads a term (RI-1, G1, OLT) |
+//! | `leader-appends-only` | a leader never overwrites or removes entries of its log (RI-2) |
+//! | `log-matching` | the same place holds the same entry, after the same entry, everywhere (RI-3) |
+//! | `leader-completeness` | who leads a term holds all that was committed in earlier terms (RI-4) |
+//! | `state-machine-safety` | nobody commits another entry at an index that was committed (RI-5); equal logs give equal states |
+//! | `commit-on-quorum` | what is committed is durable on a quorum, when it is committed and after every restart |
+//! | `votes-are-durable` | whoever is named as having voted for a leader has that promise on disk |
+//! | `durable-survives` | a restart brings back all that was reported durable, and nothing that was never written |
+//! | `never-backwards` | term and commit do not fall within a life |
+//! | `tokens-grow` | terms grow along what is committed: a later fencing token is a larger one |
+//! | `one-outcome` | what was refused is never committed |
+
+use crate::Violation;
+use crate::shadow::Shadow;
+use hustings_core::quorum::Verdict;
+use hustings_core::{Durable, Lsn, Membership, NodeId, Origin, Reason, Record, Role, Status, Term, Transition};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Which properties are a protocol's own. All hold unless it says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Rules {
+    /// Equal places imply equal entries and equal histories before them. (Paxos chooses slot by slot.)
+    pub log_matching: bool,
+    /// A leader's log only grows.
+    pub leader_appends_only: bool,
+    /// A vote is the `vote` of a durable [`hustings_core::Promise`].
+    pub votes_are_promises: bool,
+}
+
+impl Default for Rules {
+    fn default() -> Rules {
+        Rules { log_matching: true, leader_appends_only: true, votes_are_promises: true }
+    }
+}
+
+/// What is known of one entry wherever it stands.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Facts {
+    digest: u64,
+    origin: Origin,
+    /// The term of the entry before, where it was first seen; unknown after a hole.
+    before: Option<Term>,
+}
+
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Seen {
+    shadow: Shadow,
+    status: Option<Status>,
+    role: Role,
+    /// Its disk was wiped, damaged or lied about: what it held is nobody's promise any more.
+    is_excused: bool,
+}
+
+impl Default for Seen {
+    fn default() -> Seen {
+        Seen { shadow: Shadow::default(), status: None, role: Role::Follower, is_excused: false }
+    }
+}
+
+/// What was committed at an index, and in whose reign.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Committed {
+    lsn: Lsn,
+    reign: Term,
+}
+
+/// The history of one cluster.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Chronicle {
+    rules: Rules,
+    members: BTreeMap<NodeId, Seen>,
+    leaders: BTreeMap<Term, NodeId>,
+    entries: BTreeMap<Lsn, Facts>,
+    /// By index, from 1.
+    committed: Vec<Committed>,
+    membership: Option<std::sync::Arc<Membership>>,
+    /// The state after an index, as whoever first stood there had it.
+    states: BTreeMap<u64, u64>,
+    refused: BTreeSet<Origin>,
+    chosen: BTreeSet<Origin>,
+}
+
+fn digest_of(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Chronicle {
+    /// Nothing happened yet.
+    pub fn new(rules: Rules) -> Chronicle {
+        Chronicle {
+            rules,
+            members: BTreeMap::new(),
+            leaders: BTreeMap::new(),
+            entries: BTreeMap::new(),
+            committed: Vec::new(),
+            membership: None,
+            states: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            chosen: BTreeSet::new(),
+        }
+    }
+
+    /// Who led which term.
+    pub fn leaders(&self) -> &BTreeMap<Term, NodeId> {
+        &self.leaders
+    }
+
+    /// The highest index that anybody committed.
+    pub fn committed(&self) -> u64 {
+        self.committed.len() as u64
+    }
+
+    /// What stands at a committed index.
+    pub fn committed_at(&self, index: u64) -> Option<Lsn> {
+        let position = usize::try_from(index.checked_sub(1)?).ok()?;
+        Some(self.committed.get(position)?.lsn)
+    }
+
+    /// What a member wrote.
+    pub fn shadow(&self, node: NodeId) -> Option<&Shadow> {
+        Some(&self.members.get(&node)?.shadow)
+    }
+
+    fn seen(&mut self, node: NodeId) -> &mut Seen {
+        self.members.entry(node).or_default()
+    }
+
+    /// A member emitted a record.
+    ///
+    /// # Errors
+    /// `leader-appends-only`, `log-matching`.
+    pub fn on_record(&mut self, node: NodeId, number: u64, record: &Record) -> Result<(), Violation> {
+        let rules = self.rules;
+        let seen = self.members.entry(node).or_default();
+        let log = seen.shadow.emitted();
+        if rules.leader_appends_only && seen.role == Role::Leader {
+            let last = log.last().index;
+            let hit = match record {
+                Record::Put(entry) => (entry.lsn.index <= last).then_some(("overwrote", entry.lsn.index)),
+                Record::TruncateFrom(index) => (*index <= last).then_some(("removed", *index)),
+                _ => None,
+            };
+            if let Some((verb, index)) = hit {
+                let what = format!("{node} leads and {verb} index {index} of a log that ends at {last}");
+                return Err(Violation::of("leader-appends-only", what));
+            }
+        }
+        if let Record::Put(entry) = record {
+            let before = match entry.lsn.index {
+                1 => Some(Term::ZERO),
+                index => log.slot(index - 1).map(|lsn| lsn.term),
+            };
+            let facts = Facts { digest: digest_of(entry), origin: entry.origin, before };
+            let known = self.entries.entry(entry.lsn).or_insert(facts);
+            let is_same_before = known.before.is_none() || before.is_none() || known.before == before;
+            if rules.log_matching && (known.digest != facts.digest || !is_same_before) {
+                let what = format!(
+                    "{node} holds another entry at {}, or the same after another one, than somebody else did",
+                    entry.lsn
+                );
+                return Err(Violation::of("log-matching", what));
+            }
+        }
+        seen.shadow.on_record(number, record);
+        Ok(())
+    }
+
+    /// A member was told that its records up to this number are durable.
+    pub fn on_durable(&mut self, node: NodeId, number: u64) {
+        self.seen(node).shadow.on_durable(number);
+    }
+
+    /// A member's disk was wiped or damaged: it starts from nothing, and its old promises are void.
+    pub fn on_wiped(&mut self, node: NodeId) {
+        *self.seen(node) = Seen { is_excused: true, ..Seen::default() };
+    }
+
+    /// A member came back with this on its disk.
+    ///
+    /// # Errors
+    /// `durable-survives`, `commit-on-quorum`.
+    pub fn on_restart(&mut self, node: NodeId, recovered: &Durable) -> Result<(), Violation> {
+        let seen = self.seen(node);
+        seen.status = None;
+        seen.role = Role::Follower;
+        seen.shadow.on_restart(node, recovered)?;
+        self.check_quorum_holds_the_end()
+    }
+
+    /// A member announced a transition.
+    ///
+    /// # Errors
+    /// `one-leader-per-term`, `leader-completeness`, `votes-are-durable`.
+    pub fn on_transition(&mut self, transition: &Transition) -> Result<(), Violation> {
+        let Transition { node, to, term, because, .. } = transition;
+        let was = std::mem::replace(&mut self.seen(*node).role, *to);
+        let is_elected = matches!(to, Role::Leader | Role::Synchronizing);
+        if !is_elected || was == *to {
+            return Ok(());
+        }
+        let first = *self.leaders.entry(*term).or_insert(*node);
+        if first != *node {
+            let what = format!("{first} led term {term}, and now {node} does, because {because}");
+            return Err(Violation::of("one-leader-per-term", what));
+        }
+        if let Reason::VoteWon(voters) = because {
+            self.check_votes(*node, *term, voters)?;
+        }
+        if *to == Role::Leader { self.check_complete(*node, *term) } else { Ok(()) }
+    }
+
+    fn check_votes(&self, leader: NodeId, term: Term, voters: &[NodeId]) -> Result<(), Violation> {
+        if !self.rules.votes_are_promises {
+            return Ok(());
+        }
+        for voter in voters {
+            let Some(seen) = self.members.get(voter).filter(|seen| !seen.is_excused) else { continue };
+            let promise = seen.shadow.durable().promise;
+            if promise.term < term || (promise.term == term && promise.vote != Some(leader)) {
+                let what = format!("{leader} leads term {term} by the vote of {voter}, whose disk says {promise:?}");
+                return Err(Violation::of("votes-are-durable", what));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_complete(&self, leader: NodeId, term: Term) -> Result<(), Violation> {
+        let earlier = self.committed.partition_point(|committed| committed.reign < term);
+        let Some(last) = earlier.checked_sub(1).map(|position| self.committed[position].lsn) else { return Ok(()) };
+        let log = self.members.get(&leader).map(|seen| seen.shadow.emitted());
+        if log.is_some_and(|log| log.holds(last)) {
+            return Ok(());
+        }
+        let end = log.map_or(Lsn::ZERO, |log| log.last());
+        let what =
+            format!("{leader} leads term {term} with a log that ends at {end} and lacks {last}, which is committed");
+        Err(Violation::of("leader-completeness", what))
+    }
+
+    /// A member took a step and is now this, with the state of its machine as a digest after what it applied.
+    ///
+    /// # Errors
+    /// `never-backwards`, `state-machine-safety`, `commit-on-quorum`, `tokens-grow`, `one-outcome`.
+    pub fn on_status(&mut self, node: NodeId, status: &Status, state: Option<(u64, u64)>) -> Result<(), Violation> {
+        if let Some((applied, digest)) = state
+            && *self.states.entry(applied).or_insert(digest) != digest
+        {
+            let what = format!("{node} applied everything through {applied} and is in another state than others were");
+            return Err(Violation::of("state-machine-safety", what));
+        }
+        let seen = self.members.entry(node).or_default();
+        let before = match &mut seen.status {
+            Some(before) => {
+                if status.term < before.term || status.commit < before.commit {
+                    let what = format!(
+                        "{node} was in term {} with commit {} and is in term {} with commit {}",
+                        before.term, before.commit, status.term, status.commit
+                    );
+                    return Err(Violation::of("never-backwards", what));
+                }
+                let commit = before.commit;
+                if *before != *status {
+                    before.clone_from(status);
+                }
+                commit
+            }
+            none => {
+                *none = Some(status.clone());
+                0
+            }
+        };
+        if status.commit > before { self.on_commit(node, before, status) } else { Ok(()) }
+    }
+
+    fn on_commit(&mut self, node: NodeId, before: u64, status: &Status) -> Result<(), Violation> {
+        let known = self.committed();
+        let seen = &self.members[&node];
+        let log = seen.shadow.emitted();
+        let commit = status.commit;
+        for index in (before.max(log.snapshot.index) + 1)..=commit.min(known) {
+            let (mine, chosen) = (log.slot(index), self.committed[index as usize - 1].lsn);
+            if mine.is_some_and(|mine| mine != chosen) {
+                let what = format!("{node} commits {mine:?} at index {index}, where {chosen} was committed");
+                return Err(Violation::of("state-machine-safety", what));
+            }
+        }
+        let mut fresh = Vec::new();
+        for index in known + 1..=commit {
+            let Some(lsn) = log.slot(index) else {
+                let what =
+                    format!("{node} says that index {index} is committed, and neither holds it nor does anybody");
+                return Err(Violation::of("commit-on-quorum", what));
+            };
+            fresh.push(lsn);
+        }
+        for lsn in &fresh {
+            let last = self.committed.last().map_or(Term::ZERO, |committed| committed.lsn.term);
+            if lsn.term < last {
+                let what = format!("{lsn} is committed after an entry of term {last}");
+                return Err(Violation::of("tokens-grow", what));
+            }
+            self.committed.push(Committed { lsn: *lsn, reign: status.term });
+            let origin = self.entries.get(lsn).map_or(Origin::NOBODY, |facts| facts.origin);
+            if origin != Origin::NOBODY {
+                self.chosen.insert(origin);
+                if self.refused.contains(&origin) {
+                    let what = format!("{lsn} is committed, and its client was told that it never would be");
+                    return Err(Violation::of("one-outcome", what));
+                }
+            }
+        }
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        // A change among the fresh entries may have taken effect already; whichever membership decided has a quorum.
+        let decided = self.membership.replace(status.membership.clone());
+        let is_held = |membership: &Membership| self.is_on_quorum(commit, membership);
+        if is_held(&status.membership) || decided.as_deref().is_some_and(is_held) {
+            return Ok(());
+        }
+        let what =
+            format!("{node} commits index {commit}, which no quorum of {:?} holds on disk", status.membership.voters);
+        Err(Violation::of("commit-on-quorum", what))
+    }
+
+    fn is_on_quorum(&self, index: u64, membership: &Membership) -> bool {
+        let Some(lsn) = self.committed_at(index) else { return true };
+        let holds = |node: NodeId| {
+            Some(self.members.get(&node).is_some_and(|seen| seen.is_excused || seen.shadow.durable().holds(lsn)))
+        };
+        membership.verdict(holds) == Verdict::Won
+    }
+
+    fn check_quorum_holds_the_end(&self) -> Result<(), Violation> {
+        let Some(membership) = &self.membership else { return Ok(()) };
+        let end = self.committed();
+        if self.is_on_quorum(end, membership) {
+            return Ok(());
+        }
+        let what =
+            format!("index {end} was committed, and no quorum of {:?} holds it on disk any more", membership.voters);
+        Err(Violation::of("commit-on-quorum", what))
+    }
+
+    /// A client was told that its proposal was definitely not done.
+    ///
+    /// # Errors
+    /// `one-outcome`.
+    pub fn on_refused(&mut self, origin: Origin) -> Result<(), Violation> {
+        self.refused.insert(origin);
+        if !self.chosen.contains(&origin) {
+            return Ok(());
+        }
+        Err(Violation::of(
+            "one-outcome",
+            format!("{origin:?} is committed, and its client is told that it never will be"),
+        ))
+    }
+}

@@ -1,0 +1,44 @@
+//! What must always hold, written once for all protocols.
+//!
+//! A cluster is judged from outside: by what its members say of themselves, by the records they write, and by what clients
+//! saw. Nothing here knows a protocol, a network or a clock.
+//!
+//! - [`chronicle`]: elections, logs and commits, over the whole history of a cluster;
+//! - [`history`]: what clients did and saw, and [`linearizability`], which judges it;
+//! - [`by_configurations`]: the same judgement by another algorithm, slow and simple, against which the fast one is tested.
+//!
+//! What to read next: [`chronicle`].
+
+pub mod by_configurations;
+pub mod chronicle;
+pub mod history;
+pub mod linearizability;
+pub mod shadow;
+
+pub use chronicle::{Chronicle, Rules};
+pub use history::{Act, Operation, Value};
+pub use linearizability::{Nonlinearizable, check};
+
+/// A property that does not hold, and how one sees it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Violation {
+    /// Which property, by its name in the documentation.
+    pub property: &'static str,
+    /// What was seen, with nodes, terms and indexes.
+    pub what: String,
+}
+
+impl Violation {
+    /// A violation of `property`.
+    pub fn of(property: &'static str, what: impl Into<String>) -> Violation {
+        Violation { property, what: what.into() }
+    }
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.property, self.what)
+    }
+}
+
+impl std::error::Error for Violation {}
