@@ -11,7 +11,7 @@
 //! | `log-matching` | the same place holds the same entry, after the same entry, everywhere (RI-3) |
 //! | `leader-completeness` | who leads a term holds all that was committed in earlier terms (RI-4) |
 //! | `state-machine-safety` | nobody commits another entry at an index that was committed (RI-5); equal logs give equal states |
-//! | `commit-on-quorum` | what is committed is durable on a quorum, when it is committed and after every restart |
+//! | `commit-on-quorum` | what is committed is durable on a quorum when it is committed, and on somebody of every quorum after each restart |
 //! | `votes-are-durable` | whoever is named as having voted for a leader has that promise on disk |
 //! | `durable-survives` | a restart brings back all that was reported durable, and nothing that was never written |
 //! | `never-backwards` | term and commit do not fall within a life |
@@ -24,6 +24,7 @@ use hustings_core::quorum::Verdict;
 use hustings_core::{Durable, Lsn, Membership, NodeId, Origin, Reason, Record, Role, Status, Term, Transition};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 /// Which properties are a protocol's own. All hold unless it says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -82,7 +83,7 @@ pub struct Chronicle {
     entries: BTreeMap<Lsn, Facts>,
     /// By index, from 1.
     committed: Vec<Committed>,
-    membership: Option<std::sync::Arc<Membership>>,
+    membership: Option<Arc<Membership>>,
     /// The state after an index, as whoever first stood there had it.
     states: BTreeMap<u64, u64>,
     refused: BTreeSet<Origin>,
@@ -186,6 +187,11 @@ impl Chronicle {
         *self.seen(node) = Seen { is_excused: true, ..Seen::default() };
     }
 
+    /// A member's disk may lie from now on: what it held is nobody's promise any more.
+    pub fn excuse(&mut self, node: NodeId) {
+        self.seen(node).is_excused = true;
+    }
+
     /// A member came back with this on its disk.
     ///
     /// # Errors
@@ -194,7 +200,11 @@ impl Chronicle {
         let seen = self.seen(node);
         seen.status = None;
         seen.role = Role::Follower;
-        seen.shadow.on_restart(node, recovered)?;
+        if let Err(violation) = seen.shadow.on_restart(node, recovered)
+            && !seen.is_excused
+        {
+            return Err(violation);
+        }
         self.check_quorum_holds_the_end()
     }
 
@@ -260,6 +270,8 @@ impl Chronicle {
             return Err(Violation::of("state-machine-safety", what));
         }
         let seen = self.members.entry(node).or_default();
+        // What it decided by: a change among what it commits now may have taken effect since.
+        let decided = seen.status.as_ref().map(|before| before.membership.clone());
         let before = match &mut seen.status {
             Some(before) => {
                 if status.term < before.term || status.commit < before.commit {
@@ -280,10 +292,16 @@ impl Chronicle {
                 0
             }
         };
-        if status.commit > before { self.on_commit(node, before, status) } else { Ok(()) }
+        if status.commit > before { self.on_commit(node, before, decided, status) } else { Ok(()) }
     }
 
-    fn on_commit(&mut self, node: NodeId, before: u64, status: &Status) -> Result<(), Violation> {
+    fn on_commit(
+        &mut self,
+        node: NodeId,
+        before: u64,
+        decided: Option<Arc<Membership>>,
+        status: &Status,
+    ) -> Result<(), Violation> {
         let known = self.committed();
         let seen = &self.members[&node];
         let log = seen.shadow.emitted();
@@ -323,8 +341,7 @@ impl Chronicle {
         if fresh.is_empty() {
             return Ok(());
         }
-        // A change among the fresh entries may have taken effect already; whichever membership decided has a quorum.
-        let decided = self.membership.replace(status.membership.clone());
+        self.membership = Some(status.membership.clone());
         let is_held = |membership: &Membership| self.is_on_quorum(commit, membership);
         if is_held(&status.membership) || decided.as_deref().is_some_and(is_held) {
             return Ok(());
@@ -345,11 +362,16 @@ impl Chronicle {
     fn check_quorum_holds_the_end(&self) -> Result<(), Violation> {
         let Some(membership) = &self.membership else { return Ok(()) };
         let end = self.committed();
-        if self.is_on_quorum(end, membership) {
+        let Some(lsn) = self.committed_at(end) else { return Ok(()) };
+        // Enough that no quorum can be had without a holder: the membership may have changed since.
+        let lacks = |node: NodeId| {
+            let seen = self.members.get(&node);
+            Some(!seen.is_some_and(|seen| seen.is_excused || seen.shadow.durable().holds(lsn)))
+        };
+        if membership.verdict(lacks) != Verdict::Won {
             return Ok(());
         }
-        let what =
-            format!("index {end} was committed, and no quorum of {:?} holds it on disk any more", membership.voters);
+        let what = format!("index {end} was committed, and a quorum of {:?} has it on no disk", membership.voters);
         Err(Violation::of("commit-on-quorum", what))
     }
 

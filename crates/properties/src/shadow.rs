@@ -133,7 +133,10 @@ impl Shadow {
         let mut more = self.pending.drain(..).map(|(_, fact)| fact);
         while !fold.is_what(recovered) {
             let Some(fact) = more.next() else {
-                let (held, holds) = (&self.durable, Fold::from(recovered));
+                drop(more);
+                let holds = Fold::from(recovered);
+                let held = std::mem::replace(&mut self.durable, holds.clone());
+                self.emitted = holds.clone();
                 return Err(Violation::of(
                     "durable-survives",
                     format!(

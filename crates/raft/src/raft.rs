@@ -518,8 +518,13 @@ impl Raft {
     /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
     fn on_disk_stalled(&mut self, out: &mut Effects<Raft>) {
         self.is_disk_stalled = true;
-        if matches!(self.part, Part::Leader(_)) {
-            self.hand_over_and_follow(Reason::DiskStalled, out);
+        match self.part {
+            Part::Leader(_) => self.hand_over_and_follow(Reason::DiskStalled, out),
+            // Asked while the disk still answered; to win now would be to lead without being able to write.
+            Part::PreCandidate { .. } | Part::Candidate { .. } => {
+                self.become_follower(self.promise.term, None, Reason::DiskStalled, out);
+            }
+            Part::Follower => {}
         }
     }
 

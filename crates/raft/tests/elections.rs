@@ -382,6 +382,19 @@ fn a_stalled_disk_gives_leadership_away_and_does_not_take_it() {
 }
 
 #[test]
+fn a_disk_that_stalls_while_its_node_asks_ends_the_campaign() {
+    // Goal: ST-07. Seed 1165 of the proving ground: n1 asks, its disk stalls, the answers come, and it must not campaign.
+    for pre_vote in [true, false] {
+        let mut stage = Stage::new(Cluster::of(3, 1), Options { pre_vote, ..Options::default() });
+        stage.ring(1, Timer::Election);
+        assert_ne!(stage.role(1), Role::Follower);
+        stage.input(1, hustings_core::Input::Health(hustings_core::DiskHealth::Stalled));
+        stage.settle();
+        assert_eq!(stage.role(1), Role::Follower, "with pre-vote {pre_vote}");
+    }
+}
+
+#[test]
 fn commit_knowledge_travels_with_votes() {
     // Goal: RV-9. Method: n2 holds the entry but not its commit; the candidate knows.
     let mut stage = stage(3);

@@ -274,6 +274,22 @@ impl SimulatedDisk {
         self.state().operations
     }
 
+    /// How many reads were begun since the disk was made.
+    pub fn reads(&self) -> u64 {
+        self.state().reads
+    }
+
+    /// Bytes of all files together.
+    pub fn used_bytes(&self) -> u64 {
+        let state = self.state();
+        state.names.values().map(|inode| state.inodes[inode].bytes.len() as u64).sum()
+    }
+
+    /// Whether the machine stopped, as [`Faults::crash_at`] wanted.
+    pub fn is_off(&self) -> bool {
+        self.state().is_off
+    }
+
     /// How many faults really happened: a test that injected none has shown nothing.
     pub fn injected(&self) -> u64 {
         self.state().injected

@@ -1,0 +1,328 @@
+//! What becomes of a replica's actions: records go to the disk, messages to the network, answers to clients.
+
+use crate::journal::{Arrow, Line};
+use crate::machine::{self, Job, Machine};
+use crate::network::{Fate, Flight};
+use crate::witness::Service;
+use crate::world::{What, World};
+use hustings_core::protocol::LinkState;
+use hustings_core::replica::{Action, Event, ReplicaMessage};
+use hustings_core::{Lsn, Membership, NodeId, Origin, Protocol, SnapshotReference, Wire};
+use hustings_properties::Violation;
+use hustings_wal::{Stored, WalError};
+
+/// Every so many messages one is encoded and decoded, as a wire would.
+const WIRE_EVERY: u64 = 64;
+/// Bytes of one chunk of a snapshot.
+const CHUNK_BYTES: usize = 4 << 10;
+/// Snapshots that are kept.
+const KEPT: usize = 3;
+/// How long work off the loop takes, in microseconds.
+const WORK: (u64, u64) = (100, 3_000);
+
+impl<P: Protocol, S: Service> World<P, S> {
+    fn judged(&mut self, verdict: Result<(), Violation>) {
+        if self.verdict.is_ok() {
+            self.verdict = verdict;
+        }
+    }
+
+    pub(crate) fn act(&mut self, at: usize) {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            self.act_once(at, action);
+        }
+        self.actions = actions;
+        self.look_at(at);
+        self.begin_sync(at);
+    }
+
+    /// One flat dispatcher.
+    fn act_once(&mut self, at: usize, action: Action<P, crate::witness::Witness<S>>) {
+        let id = self.machines[at].id;
+        match action {
+            Action::Persist(number, record) => {
+                let verdict = self.judge.on_record(id, number, &record);
+                self.judged(verdict);
+                self.machines[at].unsynced.push((number, record));
+            }
+            Action::Send(to, message) => self.send(at, to, message),
+            Action::SetTimer(alarm, after) => {
+                let (now, machine) = (self.now, &mut self.machines[at]);
+                let deadline = now + machine.draw(&after);
+                if let Some(when) = machine.arm(alarm, deadline) {
+                    let life = machine.lives;
+                    self.at(when, What::Alarm(at, life, alarm));
+                }
+            }
+            Action::CancelTimer(alarm) => self.machines[at].disarm(alarm),
+            Action::Applied { request, response, .. } => self.on_applied(at, request, &response),
+            Action::Reconfigured { request, membership } => self.on_reconfigured(at, request, &membership),
+            Action::Refused { request, refusal } => {
+                let origin = Origin { node: id, incarnation: self.machines[at].incarnation, sequence: request };
+                let verdict = self.judge.on_refused(origin);
+                self.judged(verdict);
+                self.on_refused(at, request, &refusal);
+            }
+            Action::Unknown { request } => self.on_unknown(at, request),
+            Action::Readable { requests, view, .. } => {
+                for request in requests {
+                    self.on_readable(at, request, S::look(view_inside::<S>(&view.0.0)));
+                }
+            }
+            Action::AdminEnded { outcome, .. } => {
+                self.journal.note(self.now, Line::Host(id, format!("answers its operator: {outcome:?}")));
+            }
+            Action::Announce(transition) => {
+                let verdict = self.judge.on_transition(&transition);
+                self.judged(verdict);
+                self.counts.on_transition(&transition);
+                self.journal.note(self.now, Line::Transition(transition));
+            }
+            Action::Membership(membership) => self.on_membership(at, &membership),
+            Action::CutSnapshot(contents) => self.work(at, Job::Cut(contents)),
+            Action::StoreChunk { reference, offset, bytes } => self.work(at, Job::Store { reference, offset, bytes }),
+            Action::ReadChunk { to, lsn, digest, offset } => self.work(at, Job::Read { to, lsn, digest, offset }),
+            Action::LoadSnapshot(reference) => self.work(at, Job::Load(reference)),
+        }
+    }
+
+    /// What the member says of itself now.
+    fn look_at(&mut self, at: usize) {
+        let machine = &self.machines[at];
+        let Some(replica) = &machine.replica else { return };
+        let (status, applied) = (replica.status(), replica.applied().index);
+        let state = (applied != machine.applied).then(|| (applied, replica.machine().digest()));
+        let id = machine.id;
+        let has_moved = applied != machine.applied;
+        let verdict = self.judge.on_status(id, &status, state);
+        self.judged(verdict);
+        if has_moved {
+            self.machines[at].applied = applied;
+            self.feed_watchers(at);
+        }
+    }
+
+    fn on_membership(&mut self, at: usize, membership: &Membership) {
+        let id = self.machines[at].id;
+        if id.0 < membership.next_id && !membership.has(id) {
+            self.journal.note(self.now, Line::Host(id, "is not a member any more".into()));
+        }
+    }
+
+    fn send(&mut self, at: usize, to: NodeId, message: ReplicaMessage<P::Message>) {
+        let Some(peer) = self.position(to) else { return };
+        self.counts.messages += 1;
+        if self.counts.messages.is_multiple_of(WIRE_EVERY) {
+            let again = ReplicaMessage::<P::Message>::decode(message.to_bytes());
+            if again.as_ref() != Ok(&message) {
+                let what = format!("{message:?} is read from its bytes as {again:?}");
+                self.judged(Err(Violation::of("wire-round-trip", what)));
+            }
+        }
+        let from = self.machines[at].id;
+        if self.journal.shows_messages {
+            let what = format!("{message:?}");
+            self.journal.note(self.now, Line::Message { from, to, what });
+        }
+        let draws_arrow = self.journal.arrows.len() < self.journal.arrows_max;
+        let kind = || match &message {
+            ReplicaMessage::Protocol(message) => first_word(&format!("{message:?}")),
+            other => first_word(&format!("{other:?}")),
+        };
+        let mut arrow = draws_arrow.then(|| Arrow { from, to, sent_at: self.now, arrived_at: None, kind: kind() });
+        match self.network.fate(at, peer, self.now) {
+            Fate::Arrives(when, again) => {
+                if let Some(arrow) = &mut arrow {
+                    arrow.arrived_at = Some(when);
+                }
+                if let Some(again) = again {
+                    self.take_off(at, peer, again, message.clone());
+                }
+                self.take_off(at, peer, when, message);
+            }
+            Fate::Lost => self.counts.lost += 1,
+            Fate::Breaks => {
+                self.counts.lost += 1;
+                self.break_connection(at, peer);
+            }
+        }
+        self.journal.arrows.extend(arrow);
+    }
+
+    fn take_off(&mut self, from: usize, to: usize, arrives_at: u64, message: ReplicaMessage<P::Message>) {
+        let session = self.network.session(from, to);
+        let slot = self.network.take_off(Flight { from, to, session, message });
+        self.at(arrives_at, What::Deliver(slot));
+    }
+
+    /// Both ends see the connection end, and dial again.
+    pub(crate) fn break_connection(&mut self, one: usize, other: usize) {
+        if self.network.disconnect(one, other) {
+            for (at, peer) in [(one, other), (other, one)] {
+                let delay = self.network.delay();
+                self.tell_link(at, peer, LinkState::Down, delay);
+            }
+            let delay = self.network.quality.delay_max;
+            self.at(self.now + delay + 10_000, What::Connect(one.min(other), one.max(other)));
+        }
+    }
+
+    // --- Disks. --------------------------------------------------------------------------------------------------
+
+    /// Group commit, as the host does it: what arrives while one sync runs is written by the next.
+    fn begin_sync(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        if machine.syncing.is_some() || machine.unsynced.is_empty() {
+            return;
+        }
+        let Some(wal) = &mut machine.wal else { return };
+        let mut wants_sync = false;
+        let mut last = 0;
+        let mut result = Ok(());
+        for (number, record) in machine.unsynced.drain(..) {
+            last = number;
+            wants_sync |= record.wants_sync();
+            result = result.and_then(|()| wal.append(&record));
+        }
+        if let Err(error) = result.and_then(|()| wal.write()) {
+            return self.on_disk_error(at, &error);
+        }
+        if !wants_sync {
+            return;
+        }
+        machine.syncing = Some(last);
+        let (pace, life) = (machine.pace, machine.lives);
+        let after = machine.dice.between(pace.sync_min, pace.sync_max);
+        machine.stalled_since.get_or_insert(self.now);
+        if machine.plants.answers_early {
+            self.at(self.now, What::Early(at, life, last));
+        }
+        self.at(self.now + after, What::Synced(at, life));
+    }
+
+    /// A planted defect: the host says "durable" while the disk is still busy.
+    pub(crate) fn on_early(&mut self, at: usize, last: u64) {
+        self.judge.on_durable(self.machines[at].id, last);
+        self.step(at, Event::Durable(last));
+    }
+
+    pub(crate) fn on_synced(&mut self, at: usize) {
+        let now = self.now;
+        let machine = &mut self.machines[at];
+        if machine.is_stalled {
+            return;
+        }
+        let Some(wal) = &mut machine.wal else { return };
+        let Some(last) = machine.syncing.take() else { return };
+        machine.stalled_since = None;
+        self.counts.syncs += 1;
+        if let Err(error) = wal.sync() {
+            return self.on_disk_error(at, &error);
+        }
+        let (id, life) = (machine.id, machine.lives);
+        if machine.is_paused {
+            // The kernel has synced; the process hears of it when it goes on.
+            machine.syncing = Some(last);
+            return self.at(now + 10_000, What::Synced(at, life));
+        }
+        self.judge.on_durable(id, last);
+        self.step(at, Event::Durable(last));
+    }
+
+    pub(crate) fn on_disk_error(&mut self, at: usize, error: &WalError) {
+        self.fail(at, &error.to_string());
+    }
+
+    // --- Work off the loop. --------------------------------------------------------------------------------------
+
+    fn work(&mut self, at: usize, job: Job<S>) {
+        let machine = &mut self.machines[at];
+        machine.jobs.push_back(job);
+        self.begin_work(at);
+    }
+
+    fn begin_work(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        if !machine.is_working && !machine.jobs.is_empty() {
+            machine.is_working = true;
+            let (after, life) = (machine.dice.between(WORK.0, WORK.1), machine.lives);
+            self.at(self.now + after, What::Worked(at, life));
+        }
+    }
+
+    pub(crate) fn on_worked(&mut self, at: usize) {
+        let (now, machine) = (self.now, &mut self.machines[at]);
+        let life = machine.lives;
+        if machine.is_stalled || machine.is_paused {
+            return self.at(now + 10_000, What::Worked(at, life));
+        }
+        machine.is_working = false;
+        let Some(job) = machine.jobs.pop_front() else { return };
+        match done(machine, job) {
+            Ok(Some(event)) => {
+                match &event {
+                    Event::SnapshotCut(_) => self.counts.snapshots += 1,
+                    Event::SnapshotLoaded { .. } => self.counts.installs += 1,
+                    _ => {}
+                }
+                self.step(at, event);
+            }
+            Ok(None) => {}
+            Err(why) => self.fail(at, &why),
+        }
+        if self.machines[at].is_up() {
+            self.begin_work(at);
+        }
+    }
+}
+
+type JobEvent<P, S> = Event<P, crate::witness::Witness<S>>;
+
+/// What the snapshot thread does.
+fn done<P: Protocol, S: Service>(machine: &mut Machine<P, S>, job: Job<S>) -> Result<Option<JobEvent<P, S>>, String> {
+    let Some(store) = &machine.store else { return Ok(None) };
+    let words = |error: WalError| error.to_string();
+    Ok(match job {
+        Job::Cut(contents) => {
+            let mut writer = store.writer(contents.lsn, contents.membership.clone()).map_err(words)?;
+            let mut result = Ok(());
+            contents.encode(&mut |chunk| {
+                if result.is_ok() {
+                    result = writer.write(&chunk);
+                }
+            });
+            result.map_err(words)?;
+            let reference: SnapshotReference = writer.finish().map_err(words)?;
+            store.keep_newest(KEPT, &reference).map_err(words)?;
+            Some(Event::SnapshotCut(Some(reference)))
+        }
+        Job::Store { reference, offset, bytes } => {
+            match store.store_chunk(&reference, offset, &bytes).map_err(words)? {
+                Stored::More => None,
+                Stored::Complete => Some(Event::SnapshotStored(Ok(reference))),
+                Stored::Corrupt => Some(Event::SnapshotStored(Err(reference))),
+            }
+        }
+        Job::Read { to, lsn, digest, offset } => {
+            let bytes = store.read_chunk(lsn, digest, offset, CHUNK_BYTES).map_err(words)?;
+            Some(Event::ChunkRead { to, lsn, offset, bytes })
+        }
+        Job::Load(reference) => {
+            let (state, sessions) = machine::load::<S>(store, &reference)?;
+            let lsn: Lsn = reference.lsn;
+            Some(Event::SnapshotLoaded { lsn, machine: Box::new(state), sessions })
+        }
+    })
+}
+
+fn view_inside<S: Service>(
+    view: &<crate::witness::Witness<S> as hustings_core::StateMachine>::View,
+) -> &<S as hustings_core::StateMachine>::View {
+    view.inside()
+}
+
+/// The first word of a value's debug form: the name of its variant.
+pub(crate) fn first_word(text: &str) -> String {
+    text.chars().take_while(|c| c.is_alphanumeric()).collect()
+}

@@ -1,0 +1,211 @@
+//! What can be done to a world, as a value and as a line of text: [`Command`], [`Who`].
+//!
+//! A line reads the same whether a person wrote it, a seed drew it or the checker found it, so every run can be played again.
+
+use std::fmt;
+
+/// Which members a command is about.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Who {
+    /// This one: `n1`.
+    Node(u64),
+    /// Who leads now, in the highest term.
+    Leader,
+    /// The k-th member, by id, of those that do not lead: `follower.1`.
+    Follower(u64),
+    /// All that do not lead: `others`.
+    Others,
+    /// Everybody: `all`.
+    All,
+}
+
+impl fmt::Display for Who {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Who::Node(id) => write!(f, "n{id}"),
+            Who::Leader => f.write_str("leader"),
+            Who::Follower(number) => write!(f, "follower.{number}"),
+            Who::Others => f.write_str("others"),
+            Who::All => f.write_str("all"),
+        }
+    }
+}
+
+/// What goes wrong with a disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum DiskFault {
+    /// Nothing that was asked for gets done.
+    Stall,
+    /// It works again.
+    Recover,
+    /// Syncs take so many microseconds.
+    Slow(u64),
+    /// So many more bytes, then it is full.
+    Full(u64),
+    /// It has room again.
+    Roomy,
+    /// The n-th operation from now fails.
+    Fail(u64),
+    /// The machine stops at the n-th operation from now, which may or may not have happened.
+    CrashAt(u64),
+    /// The n-th operation from now, if it is a write, lands some sectors further on.
+    Misdirect(u64),
+    /// The n-th read from now has a flipped bit.
+    Rot(u64),
+}
+
+/// What can be done to a world.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Command {
+    /// Time passes, in microseconds.
+    Wait(u64),
+    /// Time passes until a leader serves everybody who is connected to it, at most so many microseconds.
+    Settle(u64),
+    /// The process ends; the machine goes on, and peers see it.
+    Crash(Who),
+    /// The power goes: what was not synced is lost sector by sector, and peers see nothing.
+    PowerOff(Who),
+    /// The process starts again.
+    Restart(Who),
+    /// The process stands still (SIGSTOP).
+    Pause(Who),
+    /// It goes on.
+    Resume(Who),
+    /// Nothing that the first says reaches the second.
+    Mute(Who, Who),
+    /// Nothing reaches the other, either way.
+    Cut(Who, Who),
+    /// Cut off from all others.
+    Isolate(Who),
+    /// Only members of the same group reach each other.
+    Partition(Vec<Vec<Who>>),
+    /// All links are whole again.
+    Heal,
+    /// These two reach each other again.
+    Mend(Who, Who),
+    /// The connection breaks, and both see it.
+    Reset(Who, Who),
+    /// All links: shortest and longest delay in microseconds, loss and duplicates in a million.
+    Links {
+        /// The shortest delay.
+        delay_min: u64,
+        /// The longest.
+        delay_max: u64,
+        /// Messages lost.
+        loss: u32,
+        /// Messages that arrive twice.
+        duplicates: u32,
+    },
+    /// The disk.
+    Disk(Who, DiskFault),
+    /// The disk is replaced by a blank one, under the same identity.
+    Wipe(Who),
+    /// The clock runs at so many millionths of its proper speed.
+    Clock(Who, u64),
+    /// The machine sleeps for so many microseconds: its boot clock goes on, its process does not.
+    Suspend(Who, u64),
+    /// The leader hands over.
+    Transfer(Who),
+    /// Stops leading.
+    Resign(Who),
+    /// Campaigns.
+    Campaign(Who),
+    /// Leaves the cluster.
+    Remove(Who),
+    /// A new member joins, as a learner that will vote when it has caught up.
+    Join,
+    /// All voters are replaced by these, through a joint change.
+    Voters(Vec<Who>),
+    /// A client writes, through this member.
+    Put(String, String, Option<Who>),
+    /// What must be true now.
+    Expect(Expectation),
+    /// The number of leader changes is counted from here on.
+    Mark,
+}
+
+/// What a script may demand.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Expectation {
+    /// This one leads.
+    Leader(Who),
+    /// Nobody leads who could commit.
+    NoLeader,
+    /// So many changes of leadership since the last mark, or the beginning.
+    Changes(u64, u64),
+    /// No operation of a client took longer to end well than so many microseconds, since the last mark.
+    Outage(u64),
+    /// All that run hold and have applied the same.
+    Same,
+    /// The member is down, and refused to start.
+    Refused(Who),
+}
+
+pub(crate) fn shown(micros: u64) -> String {
+    match micros {
+        0 => "0s".into(),
+        _ if micros.is_multiple_of(1_000_000) => format!("{}s", micros / 1_000_000),
+        _ if micros.is_multiple_of(1_000) => format!("{}ms", micros / 1_000),
+        _ => format!("{micros}us"),
+    }
+}
+
+fn list(members: &[Who]) -> String {
+    members.iter().map(Who::to_string).collect::<Vec<_>>().join(" ")
+}
+
+impl fmt::Display for Command {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Command::Wait(micros) => write!(f, "wait {}", shown(*micros)),
+            Command::Settle(micros) => write!(f, "settle {}", shown(*micros)),
+            Command::Crash(who) => write!(f, "crash {who}"),
+            Command::PowerOff(who) => write!(f, "power-off {who}"),
+            Command::Restart(who) => write!(f, "restart {who}"),
+            Command::Pause(who) => write!(f, "pause {who}"),
+            Command::Resume(who) => write!(f, "resume {who}"),
+            Command::Mute(from, to) => write!(f, "mute {from} {to}"),
+            Command::Cut(one, other) => write!(f, "cut {one} {other}"),
+            Command::Isolate(who) => write!(f, "isolate {who}"),
+            Command::Partition(groups) => {
+                let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
+                write!(f, "partition {}", groups.join(" | "))
+            }
+            Command::Heal => f.write_str("heal"),
+            Command::Mend(one, other) => write!(f, "mend {one} {other}"),
+            Command::Reset(one, other) => write!(f, "reset {one} {other}"),
+            Command::Links { delay_min, delay_max, loss, duplicates } => {
+                write!(f, "links {} {} loss {loss} duplicates {duplicates}", shown(*delay_min), shown(*delay_max))
+            }
+            Command::Disk(who, fault) => match fault {
+                DiskFault::Stall => write!(f, "disk {who} stall"),
+                DiskFault::Recover => write!(f, "disk {who} recover"),
+                DiskFault::Slow(micros) => write!(f, "disk {who} slow {}", shown(*micros)),
+                DiskFault::Full(bytes) => write!(f, "disk {who} full {bytes}"),
+                DiskFault::Roomy => write!(f, "disk {who} roomy"),
+                DiskFault::Fail(operation) => write!(f, "disk {who} fail {operation}"),
+                DiskFault::CrashAt(operation) => write!(f, "disk {who} crash-at {operation}"),
+                DiskFault::Misdirect(operation) => write!(f, "disk {who} misdirect {operation}"),
+                DiskFault::Rot(read) => write!(f, "disk {who} rot {read}"),
+            },
+            Command::Wipe(who) => write!(f, "wipe {who}"),
+            Command::Clock(who, rate) => write!(f, "clock {who} {rate}"),
+            Command::Suspend(who, micros) => write!(f, "suspend {who} {}", shown(*micros)),
+            Command::Transfer(who) => write!(f, "transfer {who}"),
+            Command::Resign(who) => write!(f, "resign {who}"),
+            Command::Campaign(who) => write!(f, "campaign {who}"),
+            Command::Remove(who) => write!(f, "remove {who}"),
+            Command::Join => f.write_str("join"),
+            Command::Voters(who) => write!(f, "voters {}", list(who)),
+            Command::Put(key, value, None) => write!(f, "put {key} {value}"),
+            Command::Put(key, value, Some(at)) => write!(f, "put {key} {value} at {at}"),
+            Command::Expect(Expectation::Leader(who)) => write!(f, "expect leader {who}"),
+            Command::Expect(Expectation::NoLeader) => f.write_str("expect no-leader"),
+            Command::Expect(Expectation::Changes(least, most)) => write!(f, "expect changes {least} to {most}"),
+            Command::Expect(Expectation::Outage(micros)) => write!(f, "expect outage {}", shown(*micros)),
+            Command::Expect(Expectation::Same) => f.write_str("expect same"),
+            Command::Expect(Expectation::Refused(who)) => write!(f, "expect refused {who}"),
+            Command::Mark => f.write_str("mark"),
+        }
+    }
+}

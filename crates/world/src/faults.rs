@@ -1,0 +1,417 @@
+//! Does a [`Command`] to a world: [`World::apply`].
+
+use crate::command::{Command, DiskFault, Expectation, Who};
+use crate::dice::Dice;
+use crate::journal::Line;
+use crate::load::Asked;
+use crate::machine::{Life, Machine};
+use crate::network::Quality;
+use crate::witness::Service;
+use crate::world::{What, World};
+use hustings_core::replica::Event;
+use hustings_core::{
+    Admin, Change, EntryKind, Member, Membership, MembershipChange, NodeId, Passage, Protocol, Role, Wire,
+};
+use hustings_kv::Put;
+use hustings_properties::Violation;
+use hustings_wal::sim::{Faults, Loss};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Sectors by which a misdirected write misses.
+const ASTRAY: u64 = 3;
+
+impl<P: Protocol, S: Service> World<P, S> {
+    /// Does this to the world.
+    ///
+    /// # Errors
+    /// A property that does not hold, an expectation that is not met.
+    pub fn apply(&mut self, command: &Command) -> Result<(), Violation> {
+        if !matches!(command, Command::Wait(_) | Command::Settle(_) | Command::Expect(_) | Command::Mark) {
+            self.journal.note(self.now, Line::Fault(command.to_string()));
+            let text = command.to_string();
+            let mut words = text.split(' ');
+            let name = match (words.next(), words.nth(1)) {
+                (Some("disk"), Some(fault)) => format!("disk {fault}"),
+                (Some(first), _) => first.to_string(),
+                (None, _) => String::new(),
+            };
+            *self.counts.faults.entry(name).or_default() += 1;
+        }
+        match command {
+            Command::Wait(micros) => return self.run_until(self.now + micros),
+            Command::Settle(micros) => return self.settle(*micros),
+            Command::Crash(who) => self.each(*who, |world, at| world.end(at, true)),
+            Command::PowerOff(who) => self.each(*who, |world, at| {
+                world.machines[at].is_powered_off = true;
+                world.end(at, false);
+            }),
+            Command::Restart(who) => self.each(*who, World::restart),
+            Command::Pause(who) => self.each(*who, |world, at| world.machines[at].is_paused = true),
+            Command::Resume(who) => self.each(*who, World::resume),
+            Command::Mute(from, to) => self.pairs(*from, *to, |world, from, to| world.network.set_cut(from, to, true)),
+            Command::Cut(one, other) => self.pairs(*one, *other, World::cut),
+            Command::Isolate(who) => self.each(*who, |world, at| {
+                (0..world.machines.len()).filter(|peer| *peer != at).for_each(|peer| world.cut(at, peer));
+            }),
+            Command::Partition(groups) => self.partition(groups),
+            Command::Heal => {
+                self.network.heal();
+                self.network.quality = self.settings.quality;
+                self.reconnect();
+            }
+            Command::Mend(one, other) => {
+                self.pairs(*one, *other, |world, one, other| {
+                    world.network.set_cut(one, other, false);
+                    world.network.set_cut(other, one, false);
+                });
+                self.reconnect();
+            }
+            Command::Reset(one, other) => self.pairs(*one, *other, World::break_connection),
+            Command::Links { delay_min, delay_max, loss, duplicates } => {
+                self.network.quality =
+                    Quality { delay_min: *delay_min, delay_max: *delay_max, loss: *loss, duplicates: *duplicates };
+            }
+            Command::Disk(who, fault) => self.each(*who, |world, at| world.fault_disk(at, *fault)),
+            Command::Wipe(who) => self.each(*who, World::wipe),
+            Command::Clock(who, rate) => self.each(*who, |world, at| world.machines[at].rate = (*rate).max(1)),
+            Command::Suspend(who, micros) => self.each(*who, |world, at| {
+                world.machines[at].is_paused = true;
+                let life = world.machines[at].lives;
+                world.at(world.now + micros, What::Wake(at, life));
+            }),
+            Command::Transfer(who) => self.each(*who, |world, to| {
+                let to = world.machines[to].id;
+                world.ask_leader(Admin::Transfer(to));
+            }),
+            Command::Resign(who) => self.each(*who, |world, at| world.ask(at, Admin::Resign)),
+            Command::Campaign(who) => self.each(*who, |world, at| world.ask(at, Admin::Campaign)),
+            Command::Remove(who) => self.each(*who, |world, at| {
+                let id = world.machines[at].id;
+                world.change(&MembershipChange::of([Change::Remove(id)]));
+            }),
+            Command::Join => self.join(),
+            Command::Voters(who) => self.set_voters(who),
+            Command::Put(key, value, at) => {
+                let at = at.map_or_else(|| self.leader_position(), |who| self.chosen(who).first().copied());
+                if let Some(at) = at.filter(|at| self.machines[*at].is_up()) {
+                    let put = Put { key: key.clone().into(), value: value.clone().into(), ..Put::default() };
+                    self.propose(at, Asked::Operator, EntryKind::Command, hustings_kv::Command::Put(put).to_payload());
+                }
+            }
+            Command::Expect(expectation) => return self.expect(expectation),
+            Command::Mark => self.mark(),
+        }
+        self.verdict.clone()
+    }
+
+    // --- Whom. ---------------------------------------------------------------------------------------------------
+
+    fn leader_position(&self) -> Option<usize> {
+        self.leader().and_then(|leader| self.position(leader))
+    }
+
+    /// Positions of those that a selector names now.
+    pub(crate) fn chosen(&self, who: Who) -> Vec<usize> {
+        let leader = self.leader_position();
+        let others = (0..self.machines.len()).filter(|at| Some(*at) != leader);
+        match who {
+            Who::Node(id) => self.position(NodeId(id)).into_iter().collect(),
+            Who::Leader => leader.into_iter().collect(),
+            Who::Follower(number) => others.skip(number.saturating_sub(1) as usize).take(1).collect(),
+            Who::Others => others.collect(),
+            Who::All => (0..self.machines.len()).collect(),
+        }
+    }
+
+    fn each(&mut self, who: Who, mut act: impl FnMut(&mut World<P, S>, usize)) {
+        for at in self.chosen(who) {
+            act(self, at);
+        }
+    }
+
+    fn pairs(&mut self, one: Who, other: Who, mut act: impl FnMut(&mut World<P, S>, usize, usize)) {
+        let others = self.chosen(other);
+        for one in self.chosen(one) {
+            for other in others.iter().filter(|other| **other != one) {
+                act(self, one, *other);
+            }
+        }
+    }
+
+    // --- Processes. ----------------------------------------------------------------------------------------------
+
+    fn restart(&mut self, at: usize) {
+        if self.machines[at].is_up() || matches!(self.machines[at].life, Life::Refused(_)) {
+            return;
+        }
+        self.start(at);
+    }
+
+    pub(crate) fn resume(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        if !std::mem::take(&mut machine.is_paused) {
+            return;
+        }
+        let mut stash: Vec<What<P::Timer>> = std::mem::take(&mut machine.stash).into();
+        // A host that wakes late hears its peers first; a worse one believes its alarms. Both must be safe.
+        let alarms_first = self.dice.chance(300_000);
+        stash.sort_by_key(|what| matches!(what, What::Alarm(..)) != alarms_first);
+        for what in stash {
+            self.at(self.now, what);
+        }
+    }
+
+    fn cut(&mut self, one: usize, other: usize) {
+        self.network.set_cut(one, other, true);
+        self.network.set_cut(other, one, true);
+    }
+
+    fn partition(&mut self, groups: &[Vec<Who>]) {
+        let groups: Vec<BTreeSet<usize>> =
+            groups.iter().map(|group| group.iter().flat_map(|who| self.chosen(*who)).collect()).collect();
+        for one in 0..self.machines.len() {
+            for other in 0..self.machines.len() {
+                let is_together = groups.iter().any(|group| group.contains(&one) && group.contains(&other));
+                if one != other && !is_together {
+                    self.network.set_cut(one, other, true);
+                }
+            }
+        }
+    }
+
+    /// Whoever runs and is not connected dials.
+    fn reconnect(&mut self) {
+        for one in 0..self.machines.len() {
+            for other in one + 1..self.machines.len() {
+                let are_up = self.machines[one].is_up() && self.machines[other].is_up();
+                if are_up && !self.network.is_connected(one, other) {
+                    self.connect_soon(one, other);
+                }
+            }
+        }
+    }
+
+    // --- Disks. --------------------------------------------------------------------------------------------------
+
+    fn fault_disk(&mut self, at: usize, fault: DiskFault) {
+        let machine = &mut self.machines[at];
+        let life = machine.lives;
+        let next = |count: u64| Some(machine.disk.operations() + count.max(1));
+        match fault {
+            DiskFault::Stall => machine.is_stalled = true,
+            DiskFault::Recover => {
+                machine.pace = self.settings.disk;
+                if std::mem::take(&mut machine.is_stalled) {
+                    self.at(self.now, What::Synced(at, life));
+                }
+            }
+            DiskFault::Slow(micros) => {
+                machine.pace.sync_min = micros / 2;
+                machine.pace.sync_max = micros;
+            }
+            DiskFault::Full(bytes) => {
+                let space_bytes = Some(machine.disk.used_bytes() + bytes);
+                machine.disk.plan(Faults { space_bytes, ..Faults::default() });
+            }
+            DiskFault::Roomy => machine.disk.plan(Faults::default()),
+            DiskFault::Fail(operation) => {
+                let fails_at = next(operation);
+                machine.disk.plan(Faults { fails_at, ..Faults::default() });
+            }
+            DiskFault::CrashAt(operation) => {
+                let crash_at = next(operation);
+                machine.disk.plan(Faults { crash_at, ..Faults::default() });
+            }
+            DiskFault::Misdirect(operation) => {
+                let misdirected_at = next(operation).map(|operation| (operation, ASTRAY));
+                machine.disk.plan(Faults { misdirected_at, ..Faults::default() });
+            }
+            DiskFault::Rot(read) => {
+                let rots_read = Some(machine.disk.reads() + read.max(1));
+                machine.disk.plan(Faults { rots_read, ..Faults::default() });
+            }
+        }
+        if matches!(fault, DiskFault::Misdirect(_) | DiskFault::Rot(_)) {
+            self.judge.excuse(self.machines[at].id);
+        }
+    }
+
+    fn wipe(&mut self, at: usize) {
+        self.end(at, true);
+        let seed = self.dice.throw();
+        let machine = &mut self.machines[at];
+        machine.disk = hustings_wal::SimulatedDisk::new(seed);
+        machine.life = Life::Down;
+        machine.is_stranger = true;
+        machine.is_powered_off = false;
+        self.judge.on_wiped(machine.id);
+    }
+
+    /// What a restart finds: after a power cut, what had been synced and some of the rest.
+    pub(crate) fn prepare_disk(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        let loss = match std::mem::take(&mut machine.is_powered_off) || machine.disk.is_off() {
+            true => *machine.dice.pick(&[Loss::Each, Loss::EachTorn, Loss::Everything]).unwrap_or(&Loss::Each),
+            false => Loss::Nothing,
+        };
+        machine.disk.restart(loss);
+    }
+
+    // --- Operators. ----------------------------------------------------------------------------------------------
+
+    fn ask(&mut self, at: usize, admin: Admin) {
+        self.order += 1;
+        let request = self.order;
+        if self.machines[at].is_up() && !self.machines[at].is_paused {
+            self.step(at, Event::Admin { request, admin });
+        }
+    }
+
+    fn ask_leader(&mut self, admin: Admin) {
+        if let Some(at) = self.leader_position() {
+            self.ask(at, admin);
+        }
+    }
+
+    fn change(&mut self, change: &MembershipChange) {
+        if let Some(at) = self.leader_position()
+            && !self.machines[at].is_paused
+        {
+            self.propose(at, Asked::Operator, EntryKind::Membership, change.to_bytes());
+        }
+    }
+
+    fn present_membership(&self) -> Option<Arc<Membership>> {
+        let at = self.leader_position()?;
+        Some(self.machines[at].replica.as_ref()?.membership().clone())
+    }
+
+    fn join(&mut self) {
+        let Some(membership) = self.present_membership() else { return };
+        // Ids are never reused, so every earlier one has its machine.
+        let id = NodeId(membership.next_id.max(self.machines.len() as u64 + 1));
+        let member = Member { name: id.to_string(), wants_vote: true, ..Member::default() };
+        let steps = [Change::AddLearner(id), Change::Describe(id, member)];
+        self.change(&MembershipChange::of(steps));
+        let mut machine: Machine<P, S> = Machine::new(id, self.settings.seed, membership, self.settings.disk);
+        machine.plants = self.machines.first().map(|machine| machine.plants).unwrap_or_default();
+        self.machines.push(machine);
+        self.network.grow(self.machines.len());
+        self.start(self.machines.len() - 1);
+    }
+
+    fn set_voters(&mut self, who: &[Who]) {
+        let Some(membership) = self.present_membership() else { return };
+        let wanted: BTreeSet<NodeId> =
+            who.iter().flat_map(|who| self.chosen(*who)).map(|at| self.machines[at].id).collect();
+        let added = wanted.difference(&membership.voters).map(|id| Change::AddVoter(*id));
+        let removed = membership.voters.difference(&wanted).map(|id| Change::Remove(*id));
+        let change = MembershipChange { steps: added.chain(removed).collect(), passage: Passage::JointImplicit };
+        self.change(&change);
+    }
+
+    // --- What must be true. --------------------------------------------------------------------------------------
+
+    fn mark(&mut self) {
+        self.marked_elections = self.counts.elections;
+        self.counts.outage_max = 0;
+    }
+
+    fn expect(&mut self, expectation: &Expectation) -> Result<(), Violation> {
+        let unmet = |what: String| Err(Violation::of("expectation", what));
+        match expectation {
+            Expectation::Leader(who) => {
+                let leader = self.leader_position();
+                if leader.is_none_or(|leader| !self.chosen(*who).contains(&leader)) {
+                    return unmet(format!("{who} was to lead, and {:?} does", self.leader()));
+                }
+            }
+            Expectation::NoLeader => {
+                if let Some(leader) = self.leader() {
+                    return unmet(format!("nobody was to lead, and {leader} does"));
+                }
+            }
+            Expectation::Changes(least, most) => {
+                let changes = self.counts.elections - self.marked_elections;
+                if changes < *least || changes > *most {
+                    return unmet(format!(
+                        "leadership was to change {least} to {most} times, and did so {changes} times"
+                    ));
+                }
+            }
+            Expectation::Outage(micros) => {
+                let waiting = self.load.waiting_since().map_or(0, |since| self.now - since);
+                let outage = self.counts.outage_max.max(waiting);
+                if outage > *micros {
+                    let (is, may) = (outage / 1_000, micros / 1_000);
+                    return unmet(format!("clients were to wait at most {may} ms, and waited {is} ms"));
+                }
+            }
+            Expectation::Same => return self.expect_same(),
+            Expectation::Refused(who) => {
+                for at in self.chosen(*who) {
+                    if !matches!(self.machines[at].life, Life::Refused(_)) {
+                        return unmet(format!("{} was to refuse its disk", self.machines[at].id));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Members in force that run hold and have applied the same.
+    pub(crate) fn expect_same(&self) -> Result<(), Violation> {
+        let Some(leader) = self.leader_position() else {
+            return Err(Violation::of("expectation", "all were to be the same, and nobody leads"));
+        };
+        let Some(first) = &self.machines[leader].replica else { return Ok(()) };
+        let membership = first.membership();
+        for machine in self.machines.iter().filter(|machine| membership.has(machine.id) && !machine.is_stranger) {
+            let Some(replica) = &machine.replica else { continue };
+            let (one, other) = (first.applied(), replica.applied());
+            if one != other || first.machine() != replica.machine() {
+                let what = format!("{} applied {one}, {} applied {other}", first.me(), machine.id);
+                return Err(Violation::of("expectation", format!("all were to be the same: {what}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Lets time pass until a leader serves and everybody connected holds the same.
+    fn settle(&mut self, at_most: u64) -> Result<(), Violation> {
+        let deadline = self.now + at_most;
+        while self.now < deadline {
+            self.run_until(self.now + 10_000)?;
+            if self.expect_same().is_ok() && self.is_committed_to_the_end() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the leader has committed and applied all of its log.
+    pub(crate) fn is_committed_to_the_end(&self) -> bool {
+        self.leader_position().and_then(|at| self.machines[at].replica.as_ref()).is_some_and(|replica| {
+            let status = replica.status();
+            status.role == Role::Leader
+                && status.commit == status.last.index
+                && status.last.term == status.term
+                && replica.applied().index == status.commit
+        })
+    }
+
+    /// Plants defects in what stands around every replica.
+    pub fn plant(&mut self, plants: crate::machine::Plants) {
+        for machine in &mut self.machines {
+            machine.plants = plants;
+        }
+    }
+}
+
+impl Dice {
+    /// Dice that do not depend on what is thrown elsewhere.
+    pub fn fork(&mut self) -> Dice {
+        Dice::new(self.throw(), 0, 0)
+    }
+}

@@ -1,0 +1,139 @@
+//! What happened, for people: [`Journal`], and in numbers: [`Counts`].
+
+use hustings_core::{NodeId, Role, Transition};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Something that people read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Line {
+    /// A protocol's own word.
+    Transition(Transition),
+    /// What was done to the cluster, as the script says it.
+    Fault(String),
+    /// What a host did: a node that ended, a disk that was refused.
+    Host(NodeId, String),
+    /// A message, where a transcript shows messages.
+    Message {
+        /// Who said it.
+        from: NodeId,
+        /// To whom.
+        to: NodeId,
+        /// What.
+        what: String,
+    },
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Line::Transition(transition) => transition.fmt(f),
+            Line::Fault(what) => write!(f, "> {what}"),
+            Line::Host(node, what) => write!(f, "{node} {what}"),
+            Line::Message { from, to, what } => write!(f, "{from} → {to}  {what}"),
+        }
+    }
+}
+
+/// A message's way, for a diagram.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Arrow {
+    /// Who sent it.
+    pub from: NodeId,
+    /// To whom.
+    pub to: NodeId,
+    /// When it left, in microseconds.
+    pub sent_at: u64,
+    /// When it arrived; `None` when it was lost.
+    pub arrived_at: Option<u64>,
+    /// The name of its kind.
+    pub kind: String,
+}
+
+/// What is kept of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Journal {
+    /// In order, with the microsecond.
+    pub lines: Vec<(u64, Line)>,
+    /// Whether messages are written down as lines too.
+    pub shows_messages: bool,
+    /// Whether messages are written down as arrows, and how many there may be.
+    pub arrows_max: usize,
+    /// Messages, for a diagram.
+    pub arrows: Vec<Arrow>,
+}
+
+impl Journal {
+    pub(crate) fn note(&mut self, now: u64, line: Line) {
+        self.lines.push((now, line));
+    }
+}
+
+/// What a run consisted of.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Inputs that replicas took.
+    pub steps: u64,
+    /// Events of all kinds.
+    pub events: u64,
+    /// Messages sent.
+    pub messages: u64,
+    /// Messages lost on the way.
+    pub lost: u64,
+    /// Syncs of disks.
+    pub syncs: u64,
+    /// Operations of clients that ended well.
+    pub completed: u64,
+    /// Operations that were definitely refused.
+    pub refused: u64,
+    /// Operations that nobody knows the end of.
+    pub indefinite: u64,
+    /// Times that somebody became leader.
+    pub elections: u64,
+    /// Campaigns begun.
+    pub campaigns: u64,
+    /// Snapshots cut.
+    pub snapshots: u64,
+    /// Snapshots loaded from a peer.
+    pub installs: u64,
+    /// Events that watchers were told.
+    pub watched: u64,
+    /// Faults by their first word.
+    pub faults: BTreeMap<String, u64>,
+    /// Microseconds in which no client's operation ended well although one was waiting, the longest such time.
+    pub outage_max: u64,
+    /// All time that lies in gaps between two operations that ended well which exceed an election timeout.
+    pub unavailable: u64,
+}
+
+impl Counts {
+    pub(crate) fn on_transition(&mut self, transition: &Transition) {
+        match transition.to {
+            Role::Leader if transition.from != Role::Leader => self.elections += 1,
+            Role::Candidate | Role::PreCandidate if transition.from == Role::Follower => self.campaigns += 1,
+            _ => {}
+        }
+    }
+
+    /// Takes in the counts of another run.
+    pub fn add(&mut self, other: &Counts) {
+        self.steps += other.steps;
+        self.events += other.events;
+        self.messages += other.messages;
+        self.lost += other.lost;
+        self.syncs += other.syncs;
+        self.completed += other.completed;
+        self.refused += other.refused;
+        self.indefinite += other.indefinite;
+        self.elections += other.elections;
+        self.campaigns += other.campaigns;
+        self.snapshots += other.snapshots;
+        self.installs += other.installs;
+        self.watched += other.watched;
+        for (fault, count) in &other.faults {
+            *self.faults.entry(fault.clone()).or_default() += count;
+        }
+        self.outage_max = self.outage_max.max(other.outage_max);
+        self.unavailable += other.unavailable;
+    }
+}

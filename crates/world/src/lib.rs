@@ -1,0 +1,39 @@
+//! A whole cluster as one value, and its schedulers: a script, a seed, every possibility.
+//!
+//! The members of a world are the production code: replicas above logs on simulated disks ([`machine`]). The world around them
+//! is virtual: time, network, disks, clients ([`world`]). What can be done to it is a line of text ([`command`]), whoever
+//! decides to do it: a person ([`script`]), or a seed ([`seed`]). After every step the judge of `hustings-properties` looks at
+//! what is new.
+//!
+//! It knows no protocol: everything is generic over [`hustings_core::Protocol`].
+//!
+//! What to read next: [`world`].
+
+pub mod command;
+pub mod dice;
+pub mod journal;
+pub mod network;
+pub mod settings;
+pub mod witness;
+
+pub mod acting;
+pub mod machine;
+pub mod world;
+
+pub mod faults;
+pub mod load;
+pub mod parse;
+mod rivals;
+
+pub mod script;
+pub mod seed;
+
+pub use command::{Command, DiskFault, Expectation, Who};
+pub use journal::{Arrow, Counts, Journal, Line};
+pub use machine::{Life, Plants};
+pub use network::Quality;
+pub use script::{Script, ScriptError};
+pub use seed::{Plan, Report};
+pub use settings::{DiskPace, LoadSettings, Settings};
+pub use witness::{Service, Witness};
+pub use world::World;

@@ -1,0 +1,507 @@
+//! What clients do to a world, and what they see: [`Load`].
+//!
+//! Clients read, write, delete and compare-and-set a few keys; every value is written once, so that what is seen names who
+//! wrote it. Watchers follow all changes. Both choose a member, and another one when it does not answer. What they saw goes to
+//! the judges of `hustings-properties`.
+
+use crate::dice::Dice;
+use crate::settings::{LoadSettings, Settings};
+use crate::witness::Service;
+use crate::world::{What, World};
+use bytes::Bytes;
+use hustings_core::replica::{Event, Request};
+use hustings_core::{EntryKind, Membership, NodeId, Protocol, Refusal};
+use hustings_kv::{
+    Command, Compact, Compare, CompareTarget, Comparison, DeleteRange, KeyRange, OperationResponse, Outcome, Put,
+    Range, Response, Txn, View,
+};
+use hustings_properties::{Act, Operation, Value, Violation};
+use std::collections::BTreeMap;
+
+/// Who asked a member for something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Asked {
+    /// A client, with the number of its operation.
+    Client(usize, u64),
+    /// A rival for the lock, with the number of its request.
+    Rival(usize, u64),
+    /// The operator.
+    Operator,
+}
+
+/// What a client wants done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Wish {
+    Read,
+    Write(u64),
+    Delete,
+    Swap(Value, u64),
+}
+
+#[derive(Clone, Debug)]
+struct Pending {
+    number: u64,
+    key: u64,
+    wish: Wish,
+    invoked: u64,
+    at: usize,
+    request: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+struct Client {
+    dice: Dice,
+    pending: Option<Pending>,
+    done: u64,
+    /// What it last saw at each key: the best guess for a compare-and-set.
+    seen: BTreeMap<u64, Value>,
+    home: usize,
+}
+
+/// A stream of all changes.
+#[derive(Clone, Debug)]
+struct Watcher {
+    at: usize,
+    /// The next revision that it has not seen.
+    next: i64,
+}
+
+/// The clients of a world.
+pub struct Load {
+    settings: LoadSettings,
+    clients: Vec<Client>,
+    watchers: Vec<Watcher>,
+    /// By revision: the digest of its events, as whoever saw it first saw it.
+    events: BTreeMap<i64, u64>,
+    /// What clients did and saw.
+    pub(crate) history: Vec<Operation>,
+    next_value: u64,
+    last_completed: u64,
+    is_over: bool,
+    revision: i64,
+    dice: Dice,
+    pub(crate) rivals: crate::rivals::Rivals,
+}
+
+/// The pause after an operation that was refused or got no answer, in microseconds.
+const AFTER_REFUSAL: (u64, u64) = (5_000, 50_000);
+/// One operation in so many asks for the compaction of history.
+const COMPACT_EVERY: u64 = 150;
+/// Revisions that a compaction leaves.
+const COMPACT_KEEPS: i64 = 60;
+/// Events that a watcher takes at a time.
+const WATCH_LIMIT: usize = 256;
+
+fn key_of(key: u64) -> Bytes {
+    Bytes::from(format!("key/{key}"))
+}
+
+fn value_of(value: u64) -> Bytes {
+    Bytes::copy_from_slice(&value.to_be_bytes())
+}
+
+fn value_from(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+impl Load {
+    pub(crate) fn new(settings: &Settings) -> Load {
+        let nodes = settings.nodes as usize;
+        let client = |number| Client {
+            dice: Dice::new(settings.seed, 10, number),
+            pending: None,
+            done: 0,
+            seen: BTreeMap::new(),
+            home: number as usize % nodes,
+        };
+        Load {
+            settings: settings.load,
+            clients: (0..settings.load.clients).map(client).collect(),
+            watchers: (0..settings.load.watchers).map(|at| Watcher { at: at as usize % nodes, next: 1 }).collect(),
+            events: BTreeMap::new(),
+            history: Vec::new(),
+            next_value: 0,
+            last_completed: 0,
+            is_over: false,
+            revision: 0,
+            dice: Dice::new(settings.seed, 11, 0),
+            rivals: crate::rivals::Rivals::new(settings),
+        }
+    }
+
+    /// What clients did and saw so far; what has no answer yet is perhaps done.
+    pub fn history(&self) -> Vec<Operation> {
+        let mut history = self.history.clone();
+        for (number, client) in (0..).zip(&self.clients) {
+            history.extend(client.pending.as_ref().and_then(|pending| pending.perhaps(number)));
+        }
+        history
+    }
+
+    /// Since when somebody has been waiting whom nobody answered, and nobody was answered since.
+    pub(crate) fn waiting_since(&self) -> Option<u64> {
+        let first = self.clients.iter().filter_map(|client| Some(client.pending.as_ref()?.invoked)).min()?;
+        Some(first.max(self.last_completed))
+    }
+
+    fn command(&mut self, key: u64, wish: Wish) -> Option<Command> {
+        let key = key_of(key);
+        Some(match wish {
+            Wish::Read => return None,
+            Wish::Write(value) => Command::Put(Put { key, value: value_of(value), ..Put::default() }),
+            Wish::Delete => Command::DeleteRange(DeleteRange { key, ..DeleteRange::default() }),
+            Wish::Swap(from, to) => {
+                let target = match from {
+                    Some(from) => CompareTarget::Value(value_of(from)),
+                    None => CompareTarget::Version(0),
+                };
+                let compare = Compare {
+                    comparison: Comparison::Equal as i32,
+                    key: key.clone(),
+                    range_end: Bytes::new(),
+                    target: Some(target),
+                };
+                let put = Put { key: key.clone(), value: value_of(to), ..Put::default() };
+                let range = Range { key, ..Range::default() };
+                let step = |request| hustings_kv::Operation { request: Some(request) };
+                Command::Txn(Txn {
+                    compare: vec![compare],
+                    success: vec![step(hustings_kv::Request::Put(put))],
+                    failure: vec![step(hustings_kv::Request::Range(range))],
+                })
+            }
+        })
+    }
+}
+
+impl Pending {
+    /// The operation as a client saw it that got an answer.
+    fn saw(&self, client: u64, returned: u64, act: Act) -> Operation {
+        Operation { key: self.key, client, invoked: self.invoked, returned: Some(returned), act }
+    }
+
+    /// The operation as a client saw it that got none; a read without an answer says nothing.
+    fn perhaps(&self, client: u64) -> Option<Operation> {
+        let act = match self.wish {
+            Wish::Read => return None,
+            Wish::Write(value) => Act::Write(Some(value)),
+            Wish::Delete => Act::Write(None),
+            Wish::Swap(from, to) => Act::Swap { from, to: Some(to) },
+        };
+        Some(Operation { key: self.key, client, invoked: self.invoked, returned: None, act })
+    }
+
+    fn from_outcome(&self, outcome: &Outcome) -> Result<Act, String> {
+        match (self.wish, outcome) {
+            (Wish::Write(value), Ok(Response::Put(_))) => Ok(Act::Write(Some(value))),
+            (Wish::Delete, Ok(Response::DeleteRange(_))) => Ok(Act::Write(None)),
+            (Wish::Swap(from, to), Ok(Response::Txn(txn))) if txn.succeeded => Ok(Act::Swap { from, to: Some(to) }),
+            (Wish::Swap(from, _), Ok(Response::Txn(txn))) => match txn.results.first() {
+                Some(OperationResponse::Range(range)) => {
+                    Ok(Act::Mismatch { from, saw: Some(range.kvs.first().map(|kv| value_from(&kv.value))) })
+                }
+                other => Err(format!("a compare-and-set that found something else is answered with {other:?}")),
+            },
+            (wish, outcome) => Err(format!("{wish:?} is answered with {outcome:?}")),
+        }
+    }
+}
+
+impl<P: Protocol, S: Service> World<P, S> {
+    pub(crate) fn start_load(&mut self) {
+        for client in 0..self.load.clients.len() {
+            let after = self.load.clients[client].dice.below(self.load.settings.pause.max(1));
+            self.at(after, What::Client(client));
+        }
+        self.start_rivals();
+    }
+
+    /// Clients begin nothing new from now on.
+    pub fn end_load(&mut self) {
+        self.load.is_over = true;
+    }
+
+    /// Whether every client has its answer, or gave up.
+    pub fn is_load_settled(&self) -> bool {
+        self.load.clients.iter().all(|client| client.pending.is_none())
+    }
+
+    /// What clients did and saw.
+    pub fn history(&self) -> Vec<Operation> {
+        self.load.history()
+    }
+
+    // --- Clients. ------------------------------------------------------------------------------------------------
+
+    pub(crate) fn on_client(&mut self, client: usize) {
+        let (now, nodes) = (self.now, self.machines.len());
+        if self.load.is_over || self.load.clients[client].pending.is_some() {
+            return;
+        }
+        let settings = self.load.settings;
+        let state = &mut self.load.clients[client];
+        if !self.machines[state.home].is_up() || state.dice.below(20) == 0 {
+            state.home = state.dice.below(nodes as u64) as usize;
+        }
+        let key = state.dice.below(settings.keys);
+        let wish = match state.dice.below(10) {
+            0..=3 => Wish::Read,
+            4..=6 => Wish::Write(self.load.next_value),
+            7..=8 => Wish::Swap(state.seen.get(&key).copied().flatten(), self.load.next_value),
+            _ => Wish::Delete,
+        };
+        self.load.next_value += 1;
+        let state = &mut self.load.clients[client];
+        state.done += 1;
+        let number = state.done;
+        let at = state.home;
+        state.pending = Some(Pending { number, key, wish, invoked: now, at, request: None });
+        self.at(now + settings.patience, What::Patience(client, number));
+        self.at(now + 50, What::Call(at, client, number));
+    }
+
+    /// The request reaches the member.
+    pub(crate) fn on_call(&mut self, at: usize, client: usize, number: u64) {
+        if self.is_stashed(at, What::Call(at, client, number)) {
+            return;
+        }
+        let Some(pending) = self.load.clients[client].pending.clone().filter(|pending| pending.number == number) else {
+            return;
+        };
+        if !self.machines[at].is_up() {
+            // The connection is refused: nothing was done.
+            self.load.clients[client].pending = None;
+            return self.pause_then_next(client, true);
+        }
+        let command = self.load.command(pending.key, pending.wish);
+        let asked = Asked::Client(client, number);
+        let request = match command {
+            Some(command) => self.propose(at, asked, EntryKind::Command, command.to_payload()),
+            None => self.read(at, asked),
+        };
+        if let Some(pending) = &mut self.load.clients[client].pending
+            && pending.number == number
+        {
+            pending.request = Some(request);
+        }
+        if self.load.dice.below(COMPACT_EVERY) == 0 && self.load.revision > COMPACT_KEEPS {
+            let compact = Command::Compact(Compact { revision: self.load.revision - COMPACT_KEEPS });
+            self.propose(at, Asked::Operator, EntryKind::Command, compact.to_payload());
+        }
+    }
+
+    pub(crate) fn propose(&mut self, at: usize, asked: Asked, kind: EntryKind, payload: Bytes) -> u64 {
+        let machine = &mut self.machines[at];
+        let id = machine.next_proposal;
+        machine.next_proposal += 1;
+        machine.proposals.insert(id, asked);
+        self.step(at, Event::Propose(vec![Request { id, kind, payload }]));
+        id
+    }
+
+    pub(crate) fn read(&mut self, at: usize, asked: Asked) -> u64 {
+        let machine = &mut self.machines[at];
+        let id = machine.next_read;
+        machine.next_read += 1;
+        machine.reads.insert(id, asked);
+        self.step(at, Event::Read(vec![id]));
+        id
+    }
+
+    pub(crate) fn on_patience(&mut self, client: usize, number: u64) {
+        let is_waiting = |pending: &Pending| pending.number == number;
+        let Some(pending) = self.load.clients[client].pending.take_if(|pending| is_waiting(pending)) else { return };
+        let at = pending.at;
+        if let Some(request) = pending.request
+            && self.machines[at].is_up()
+            && !self.machines[at].is_paused
+            && pending.wish != Wish::Read
+        {
+            self.machines[at].proposals.remove(&request);
+            self.step(at, Event::Abandon(request));
+        }
+        self.end_indefinite(client, &pending);
+    }
+
+    fn end_indefinite(&mut self, client: usize, pending: &Pending) {
+        self.counts.indefinite += 1;
+        self.load.history.extend(pending.perhaps(client as u64));
+        // Somebody who got no answer tries elsewhere.
+        let nodes = self.machines.len() as u64;
+        let state = &mut self.load.clients[client];
+        state.home = state.dice.below(nodes) as usize;
+        self.pause_then_next(client, true);
+    }
+
+    fn pause_then_next(&mut self, client: usize, was_refused: bool) {
+        let settings = self.load.settings;
+        let dice = &mut self.load.clients[client].dice;
+        let pause = match was_refused {
+            true => dice.between(AFTER_REFUSAL.0, AFTER_REFUSAL.1),
+            false => dice.below(settings.pause * 2 + 1),
+        };
+        self.at(self.now + pause, What::Client(client));
+    }
+
+    fn end_definite(&mut self, client: usize, pending: &Pending, act: Act) {
+        let now = self.now;
+        let operation = pending.saw(client as u64, now, act);
+        let seen = match act {
+            Act::Read(value) | Act::Write(value) | Act::Swap { to: value, .. } => Some(value),
+            Act::Mismatch { saw, .. } => saw,
+        };
+        if let Some(seen) = seen {
+            self.load.clients[client].seen.insert(pending.key, seen);
+        }
+        self.load.history.push(operation);
+        self.counts.completed += 1;
+        // A gap counts from when somebody was waiting.
+        let gap = now - self.load.last_completed.max(pending.invoked.min(now));
+        let gap = gap.max(now.saturating_sub(self.load.last_completed.max(pending.invoked)));
+        self.counts.outage_max = self.counts.outage_max.max(gap);
+        if gap > self.settings.election_max() {
+            self.counts.unavailable += gap;
+        }
+        self.load.last_completed = now;
+        self.pause_then_next(client, false);
+    }
+
+    fn take_pending(&mut self, client: usize, number: u64) -> Option<Pending> {
+        self.load.clients[client].pending.take_if(|pending| pending.number == number)
+    }
+
+    pub(crate) fn on_applied(&mut self, at: usize, request: u64, outcome: &Outcome) {
+        match self.machines[at].proposals.remove(&request) {
+            Some(Asked::Client(client, number)) => {
+                let Some(pending) = self.take_pending(client, number) else { return };
+                if let Ok(Response::Put(put)) = outcome {
+                    self.load.revision = self.load.revision.max(put.revision);
+                }
+                match pending.from_outcome(outcome) {
+                    Ok(act) => self.end_definite(client, &pending, act),
+                    Err(what) => self.verdict = Err(Violation::of("answers-fit", what)),
+                }
+            }
+            Some(Asked::Rival(rival, number)) => self.on_rival_answer(rival, number, Some(outcome)),
+            Some(Asked::Operator) | None => {}
+        }
+    }
+
+    pub(crate) fn on_refused(&mut self, at: usize, request: u64, _: &Refusal) {
+        match self.machines[at].proposals.remove(&request) {
+            Some(Asked::Client(client, number)) => {
+                if self.take_pending(client, number).is_some() {
+                    self.counts.refused += 1;
+                    self.pause_then_next(client, true);
+                }
+            }
+            Some(Asked::Rival(rival, number)) => self.on_rival_answer(rival, number, None),
+            Some(Asked::Operator) | None => {}
+        }
+    }
+
+    pub(crate) fn on_unknown(&mut self, at: usize, request: u64) {
+        if let Some(asked) = self.machines[at].proposals.remove(&request) {
+            self.on_lost_answer(asked);
+        }
+    }
+
+    /// Nobody will ever hear how this ended.
+    pub(crate) fn on_lost_answer(&mut self, asked: Asked) {
+        match asked {
+            Asked::Client(client, number) => {
+                if let Some(pending) = self.take_pending(client, number) {
+                    self.end_indefinite(client, &pending);
+                }
+            }
+            Asked::Rival(rival, number) => self.on_rival_answer(rival, number, None),
+            Asked::Operator => {}
+        }
+    }
+
+    pub(crate) fn on_readable(&mut self, at: usize, request: u64, view: &View) {
+        let Some(Asked::Client(client, number)) = self.machines[at].reads.remove(&request) else { return };
+        let Some(pending) = self.take_pending(client, number) else { return };
+        let range = Range { key: key_of(pending.key), ..Range::default() };
+        match view.range(&range) {
+            Ok(answer) => {
+                let saw = answer.kvs.first().map(|kv| value_from(&kv.value));
+                self.end_definite(client, &pending, Act::Read(saw));
+            }
+            Err(error) => self.verdict = Err(Violation::of("answers-fit", format!("a read is answered with {error}"))),
+        }
+    }
+
+    pub(crate) fn on_reconfigured(&mut self, at: usize, request: u64, membership: &Membership) {
+        self.machines[at].proposals.remove(&request);
+        let voters: Vec<NodeId> = membership.all_voters().collect();
+        let id = self.machines[at].id;
+        self.journal.note(self.now, crate::journal::Line::Host(id, format!("answers its operator: voters {voters:?}")));
+    }
+
+    // --- Watchers. -----------------------------------------------------------------------------------------------
+
+    /// The member applied something: its watchers hear what changed. Revisions leave no gap: each has its events.
+    pub(crate) fn feed_watchers(&mut self, at: usize) {
+        for watcher in 0..self.load.watchers.len() {
+            if self.load.watchers[watcher].at != at {
+                // One whose member is gone goes on at another.
+                if self.machines[self.load.watchers[watcher].at].is_up() {
+                    continue;
+                }
+                self.load.watchers[watcher].at = at;
+            }
+            let Some(replica) = &self.machines[at].replica else { return };
+            let view = replica.machine().inner().freeze();
+            let view = S::look(&view);
+            let mut next = self.load.watchers[watcher].next;
+            while next <= view.revision() {
+                let events = match view.events_since(next, &KeyRange::all(), WATCH_LIMIT) {
+                    Ok(events) => events,
+                    Err(compacted) => {
+                        next = compacted.compact_revision;
+                        continue;
+                    }
+                };
+                let verdict = self.load.watch(next, &events, &mut self.counts.watched);
+                if let Err(violation) = verdict {
+                    self.verdict = Err(violation);
+                    return;
+                }
+                next = events.next_revision;
+            }
+            self.load.watchers[watcher].next = next;
+        }
+    }
+}
+
+impl Load {
+    fn watch(&mut self, from: i64, events: &hustings_kv::Events, watched: &mut u64) -> Result<(), Violation> {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        // Revision 1 is the empty store.
+        let mut revision = from.max(2) - 1;
+        let mut by_revision: BTreeMap<i64, DefaultHasher> = BTreeMap::new();
+        for event in &events.events {
+            let at = event.kv.mod_revision;
+            if at != revision && at != revision + 1 {
+                let what = format!("a watcher that saw everything through revision {revision} is told of {at} next");
+                return Err(Violation::of("watch-without-gap", what));
+            }
+            revision = at;
+            event.hash(by_revision.entry(at).or_default());
+            *watched += 1;
+        }
+        if revision + 1 < events.next_revision {
+            let what = format!("a watcher saw revision {revision} last and is sent on to {}", events.next_revision);
+            return Err(Violation::of("watch-without-gap", what));
+        }
+        for (revision, hasher) in by_revision {
+            let digest = hasher.finish();
+            if *self.events.entry(revision).or_insert(digest) != digest {
+                let what = format!("two watchers are told different events of revision {revision}");
+                return Err(Violation::of("watch-without-gap", what));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,273 @@
+//! One member with its disk, its alarms and its clock: [`Machine`]. The code inside is the production code: a
+//! [`Replica`] above a [`Wal`] on a [`SimulatedDisk`].
+
+use crate::dice::Dice;
+use crate::load::Asked;
+use crate::settings::DiskPace;
+use crate::witness::{Service, Witness};
+use crate::world::What;
+use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::{Alarm, Birth, RecordNumber, Replica, SnapshotContents};
+use hustings_core::{Cluster, ClusterId, Durable, Lsn, Membership, NodeId, Protocol, Record, SnapshotReference};
+use hustings_wal::{Identity, Options, Preparation, SimulatedDisk, SnapshotStore, Wal};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Segments small enough that a run sees many of them.
+const SEGMENT_BYTES: u64 = 64 << 10;
+
+/// An alarm that is armed.
+pub(crate) struct Armed<T> {
+    pub(crate) alarm: Alarm<T>,
+    pub(crate) deadline: u64,
+    /// When the queue will ask about it: never after the deadline, perhaps before.
+    pub(crate) queued: u64,
+}
+
+/// What is done off the loop.
+pub(crate) enum Job<S: Service> {
+    Cut(SnapshotContents<Witness<S>>),
+    Store { reference: SnapshotReference, offset: u64, bytes: bytes::Bytes },
+    Read { to: NodeId, lsn: Lsn, digest: u32, offset: u64 },
+    Load(SnapshotReference),
+}
+
+/// Defects of a host and its disk, for proofs that the judge convicts; all off.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Plants {
+    /// Records count as durable before they are synced.
+    pub answers_early: bool,
+    /// A restarted member does not remember for whom it voted (EL-01).
+    pub forgets_vote: bool,
+    /// A restarted member does not remember its promise at all.
+    pub forgets_promise: bool,
+    /// The disk says that it has synced, and has not (ST-04).
+    pub lying_sync: bool,
+    /// An error of a sync is swallowed, and the next one believed (ST-05).
+    pub swallows_sync_errors: bool,
+    /// The last entry of a log is lost at every restart, as by a reader that takes a whole tail for a torn one.
+    pub drops_tail: bool,
+    /// A life has the number of the one before: its proposals look like copies of older ones.
+    pub reuses_incarnation: bool,
+}
+
+impl Plants {
+    /// What a defective reader makes of a disk.
+    fn spoil(&self, durable: &mut Durable) {
+        if self.forgets_vote {
+            durable.promise.vote = None;
+        }
+        if self.forgets_promise {
+            durable.promise = hustings_core::Promise::default();
+        }
+        if self.drops_tail {
+            durable.entries.pop_last();
+        }
+    }
+}
+
+/// Whether a member runs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Life {
+    /// It runs.
+    Up,
+    /// Its process ended.
+    Down,
+    /// Its disk is refused, for this reason: it cannot run until it is wiped.
+    Refused(String),
+}
+
+/// One member.
+pub(crate) struct Machine<P: Protocol, S: Service> {
+    pub(crate) id: NodeId,
+    pub(crate) disk: SimulatedDisk,
+    pub(crate) wal: Option<Wal>,
+    pub(crate) store: Option<SnapshotStore>,
+    pub(crate) replica: Option<Replica<P, Witness<S>>>,
+    pub(crate) life: Life,
+    /// Counts lives: what was meant for an earlier one is dropped.
+    pub(crate) lives: u32,
+    pub(crate) founding: Arc<Membership>,
+    /// Whether its disk is another one than the cluster knows: nobody speaks with it.
+    pub(crate) is_stranger: bool,
+    pub(crate) alarms: Vec<Armed<P::Timer>>,
+    pub(crate) unsynced: Vec<(RecordNumber, Record)>,
+    /// The last record of the batch that is being synced.
+    pub(crate) syncing: Option<RecordNumber>,
+    pub(crate) pace: DiskPace,
+    pub(crate) is_stalled: bool,
+    pub(crate) told_stalled: bool,
+    pub(crate) stalled_since: Option<u64>,
+    pub(crate) jobs: VecDeque<Job<S>>,
+    pub(crate) is_working: bool,
+    pub(crate) is_paused: bool,
+    /// The power went: what was not synced is lost.
+    pub(crate) is_powered_off: bool,
+    /// What came while it was paused.
+    pub(crate) stash: VecDeque<What<P::Timer>>,
+    /// How fast its clock runs, in millionths of true time.
+    pub(crate) rate: u64,
+    pub(crate) told_elapsed_at: u64,
+    pub(crate) dice: Dice,
+    pub(crate) next_proposal: u64,
+    pub(crate) next_read: u64,
+    pub(crate) incarnation: u64,
+    pub(crate) proposals: BTreeMap<u64, Asked>,
+    pub(crate) reads: BTreeMap<u64, Asked>,
+    pub(crate) applied: u64,
+    /// Defects planted in what stands around the replica.
+    pub(crate) plants: Plants,
+}
+
+/// What a member comes back with.
+pub(crate) struct Recovered<P: Protocol, S: Service> {
+    pub(crate) birth: Birth<P, Witness<S>>,
+    pub(crate) durable: Durable,
+}
+
+impl<P: Protocol, S: Service> Machine<P, S> {
+    pub(crate) fn new(id: NodeId, seed: u64, founding: Arc<Membership>, pace: DiskPace) -> Machine<P, S> {
+        Machine {
+            id,
+            disk: SimulatedDisk::new(Dice::new(seed, 1, id.0).throw()),
+            wal: None,
+            store: None,
+            replica: None,
+            life: Life::Down,
+            lives: 0,
+            founding,
+            is_stranger: false,
+            alarms: Vec::new(),
+            unsynced: Vec::new(),
+            syncing: None,
+            pace,
+            is_stalled: false,
+            told_stalled: false,
+            stalled_since: None,
+            jobs: VecDeque::new(),
+            is_working: false,
+            is_paused: false,
+            is_powered_off: false,
+            stash: VecDeque::new(),
+            rate: 1_000_000,
+            told_elapsed_at: 0,
+            dice: Dice::new(seed, 2, id.0),
+            next_proposal: 1,
+            next_read: 1,
+            incarnation: 0,
+            proposals: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            applied: 0,
+            plants: Plants::default(),
+        }
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        self.replica.is_some()
+    }
+
+    /// Opens the disk as a process does at its start.
+    ///
+    /// # Errors
+    /// In words, why the disk is refused.
+    pub(crate) fn recover(
+        &mut self,
+        cluster: Cluster,
+        options: P::Options,
+        policy: hustings_core::replica::Policy,
+    ) -> Result<Recovered<P, S>, String> {
+        let disk: Arc<dyn hustings_wal::Disk> = Arc::new(self.disk.clone());
+        let identity = Identity { cluster_id: ClusterId(1), node: self.id, protocol: P::NAME.into() };
+        let layout = Options {
+            segment_bytes: SEGMENT_BYTES,
+            first_segment_bytes: SEGMENT_BYTES,
+            preparation: Preparation::Inline,
+            ..Options::default()
+        };
+        let words = |error: hustings_wal::WalError| error.to_string();
+        let (wal, mut recovered) = Wal::open(disk.clone(), &identity, &self.founding, layout).map_err(words)?;
+        self.plants.spoil(&mut recovered.durable);
+        let store = SnapshotStore::open(disk).map_err(words)?;
+        let (machine, sessions) = match &recovered.durable.snapshot {
+            Some(reference) => load(&store, reference)?,
+            None => (Witness::default(), Sessions::new()),
+        };
+        self.wal = Some(wal);
+        self.store = Some(store);
+        self.incarnation = if self.plants.reuses_incarnation { 1 } else { recovered.boots };
+        let durable = recovered.durable.clone();
+        let birth = Birth {
+            cluster,
+            options,
+            recovered: recovered.durable,
+            machine,
+            sessions,
+            incarnation: self.incarnation,
+            policy,
+        };
+        Ok(Recovered { birth, durable })
+    }
+
+    /// The process ends: all that is not on disk is gone. Gives back whose requests had no answer.
+    pub(crate) fn end(&mut self) -> Vec<Asked> {
+        self.replica = None;
+        self.wal = None;
+        self.store = None;
+        self.life = Life::Down;
+        self.lives += 1;
+        self.alarms.clear();
+        self.unsynced.clear();
+        self.syncing = None;
+        self.is_stalled = false;
+        self.told_stalled = false;
+        self.stalled_since = None;
+        self.jobs.clear();
+        self.is_working = false;
+        self.is_paused = false;
+        self.stash.clear();
+        self.next_proposal = 1;
+        self.next_read = 1;
+        let proposals = std::mem::take(&mut self.proposals);
+        let reads = std::mem::take(&mut self.reads);
+        proposals.into_values().chain(reads.into_values()).collect()
+    }
+
+    /// The true time that an alarm takes on this machine's clock.
+    pub(crate) fn draw(&mut self, after: &RangeInclusive<Duration>) -> u64 {
+        let micros = |duration: &Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX / 2);
+        let drawn = self.dice.between(micros(after.start()), micros(after.end()));
+        drawn.saturating_mul(1_000_000) / self.rate
+    }
+
+    /// Arms an alarm; gives back when the queue must ask about it, if it does not already do so in time.
+    pub(crate) fn arm(&mut self, alarm: Alarm<P::Timer>, deadline: u64) -> Option<u64> {
+        match self.alarms.iter_mut().find(|armed| armed.alarm == alarm) {
+            Some(armed) => {
+                armed.deadline = deadline;
+                (armed.queued > deadline).then(|| {
+                    armed.queued = deadline;
+                    deadline
+                })
+            }
+            None => {
+                self.alarms.push(Armed { alarm, deadline, queued: deadline });
+                Some(deadline)
+            }
+        }
+    }
+
+    pub(crate) fn disarm(&mut self, alarm: Alarm<P::Timer>) {
+        self.alarms.retain(|armed| armed.alarm != alarm);
+    }
+}
+
+/// The state machine and the sessions inside a stored snapshot.
+pub(crate) fn load<S: Service>(
+    store: &SnapshotStore,
+    reference: &SnapshotReference,
+) -> Result<(Witness<S>, Sessions), String> {
+    let mut bytes = store.load(reference).map_err(|error| error.to_string())?;
+    SnapshotContents::decode(&mut bytes).map_err(|error| error.to_string())
+}

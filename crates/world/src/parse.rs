@@ -1,0 +1,246 @@
+//! Reads a line of a script: [`Command::parse`]. A typo is named, with the nearest word that would have been right.
+
+use crate::command::{Command, DiskFault, Expectation, Who};
+
+/// The words that a line may begin with.
+pub const COMMANDS: [&str; 31] = [
+    "wait",
+    "settle",
+    "crash",
+    "power-off",
+    "restart",
+    "pause",
+    "resume",
+    "mute",
+    "cut",
+    "isolate",
+    "partition",
+    "heal",
+    "mend",
+    "reset",
+    "links",
+    "disk",
+    "wipe",
+    "clock",
+    "suspend",
+    "transfer",
+    "resign",
+    "campaign",
+    "remove",
+    "join",
+    "voters",
+    "put",
+    "expect",
+    "mark",
+    "cluster",
+    "timing",
+    "load",
+];
+const DISK_FAULTS: [&str; 9] = ["stall", "recover", "slow", "full", "roomy", "fail", "crash-at", "misdirect", "rot"];
+const EXPECTATIONS: [&str; 6] = ["leader", "no-leader", "changes", "outage", "same", "refused"];
+const WHO: [&str; 5] = ["leader", "follower.1", "others", "all", "n1"];
+
+/// How far two words are from each other: changes of one letter.
+fn distance(one: &str, other: &str) -> usize {
+    let other: Vec<char> = other.chars().collect();
+    let mut row: Vec<usize> = (0..=other.len()).collect();
+    for (i, a) in one.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = i + 1;
+        for (j, b) in other.iter().enumerate() {
+            let changed = corner + usize::from(a != *b);
+            corner = row[j + 1];
+            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
+        }
+    }
+    row[other.len()]
+}
+
+/// The known word nearest to one that is not known.
+pub fn nearest<'a>(word: &str, known: &[&'a str]) -> &'a str {
+    known.iter().min_by_key(|known| distance(word, known)).copied().unwrap_or("")
+}
+
+fn unknown(what: &str, word: &str, known: &[&str]) -> String {
+    format!("`{word}` is no {what}; did you mean `{}`?", nearest(word, known))
+}
+
+/// The words of one line, taken one after the other.
+struct Words<'a> {
+    words: std::slice::Iter<'a, &'a str>,
+    line: &'a str,
+}
+
+impl<'a> Words<'a> {
+    fn next(&mut self, what: &str) -> Result<&'a str, String> {
+        self.words.next().copied().ok_or_else(|| format!("`{}` ends where {what} is missing", self.line.trim()))
+    }
+
+    fn peek(&self) -> Option<&'a str> {
+        self.words.as_slice().first().copied()
+    }
+
+    fn number<T: std::str::FromStr>(&mut self, what: &str) -> Result<T, String> {
+        let word = self.next(what)?;
+        word.parse().map_err(|_| format!("`{word}` is no number; {what} is wanted"))
+    }
+
+    fn time(&mut self, what: &str) -> Result<u64, String> {
+        micros(self.next(what)?)
+    }
+
+    fn who(&mut self) -> Result<Who, String> {
+        who(self.next("a member")?)
+    }
+
+    fn all_who(&mut self) -> Result<Vec<Who>, String> {
+        self.words.by_ref().map(|word| who(word)).collect()
+    }
+
+    fn end(mut self, command: Command) -> Result<Command, String> {
+        match self.words.next() {
+            None => Ok(command),
+            Some(more) => Err(format!("`{more}` is more than `{command}` takes")),
+        }
+    }
+}
+
+/// A time such as `250ms`, `3s` or `800us`, in microseconds.
+pub fn micros(word: &str) -> Result<u64, String> {
+    let digits = word.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let number: u64 = digits.parse().map_err(|_| format!("`{word}` is no time; write 250ms, 3s or 1m"))?;
+    let unit = match &word[digits.len()..] {
+        "us" => 1,
+        "ms" => 1_000,
+        "s" => 1_000_000,
+        "m" => 60_000_000,
+        "h" => 3_600_000_000,
+        other => return Err(format!("`{other}` is no unit of time; write us, ms, s, m or h")),
+    };
+    number.checked_mul(unit).ok_or_else(|| format!("`{word}` is too long a time"))
+}
+
+/// A member such as `n1`, `leader`, `follower.2`, `others` or `all`.
+pub fn who(word: &str) -> Result<Who, String> {
+    let wrong = || unknown("member", word, &WHO);
+    Ok(match word {
+        "leader" => Who::Leader,
+        "others" => Who::Others,
+        "all" => Who::All,
+        _ => match (word.strip_prefix("follower."), word.strip_prefix('n')) {
+            (Some(number), _) => Who::Follower(number.parse().map_err(|_| wrong())?),
+            (None, Some(id)) => Who::Node(id.parse().map_err(|_| wrong())?),
+            (None, None) => return Err(wrong()),
+        },
+    })
+}
+
+impl Command {
+    /// Reads one line.
+    ///
+    /// # Errors
+    /// In words: the word that is wrong, and the nearest right one.
+    pub fn parse(line: &str) -> Result<Command, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let mut words = Words { words: words.iter(), line };
+        let command = match words.next("a command")? {
+            "wait" => Command::Wait(words.time("a time")?),
+            "settle" => Command::Settle(words.time("a time")?),
+            "crash" => Command::Crash(words.who()?),
+            "power-off" => Command::PowerOff(words.who()?),
+            "restart" => Command::Restart(words.who()?),
+            "pause" => Command::Pause(words.who()?),
+            "resume" => Command::Resume(words.who()?),
+            "mute" => Command::Mute(words.who()?, words.who()?),
+            "cut" => Command::Cut(words.who()?, words.who()?),
+            "isolate" => Command::Isolate(words.who()?),
+            "partition" => {
+                let mut groups = vec![Vec::new()];
+                for word in words.words.by_ref() {
+                    match *word {
+                        "|" => groups.push(Vec::new()),
+                        // The list is never empty: it begins with one group.
+                        word => {
+                            groups.last_mut().into_iter().try_for_each(|group| who(word).map(|who| group.push(who)))?
+                        }
+                    }
+                }
+                Command::Partition(groups)
+            }
+            "heal" => Command::Heal,
+            "mend" => Command::Mend(words.who()?, words.who()?),
+            "reset" => Command::Reset(words.who()?, words.who()?),
+            "links" => {
+                let (delay_min, delay_max) = (words.time("a delay")?, words.time("a longer delay")?);
+                let (mut loss, mut duplicates) = (0, 0);
+                while let Some(word) = words.peek() {
+                    words.next("a word")?;
+                    match word {
+                        "loss" => loss = words.number("messages lost in a million")?,
+                        "duplicates" => duplicates = words.number("messages in a million that arrive twice")?,
+                        other => return Err(unknown("quality of links", other, &["loss", "duplicates"])),
+                    }
+                }
+                Command::Links { delay_min, delay_max, loss, duplicates }
+            }
+            "disk" => {
+                let who = words.who()?;
+                let fault = match words.next("what goes wrong")? {
+                    "stall" => DiskFault::Stall,
+                    "recover" => DiskFault::Recover,
+                    "slow" => DiskFault::Slow(words.time("the time of a sync")?),
+                    "full" => DiskFault::Full(words.number("bytes that are left")?),
+                    "roomy" => DiskFault::Roomy,
+                    "fail" => DiskFault::Fail(words.number("an operation")?),
+                    "crash-at" => DiskFault::CrashAt(words.number("an operation")?),
+                    "misdirect" => DiskFault::Misdirect(words.number("an operation")?),
+                    "rot" => DiskFault::Rot(words.number("a read")?),
+                    other => return Err(unknown("fault of a disk", other, &DISK_FAULTS)),
+                };
+                Command::Disk(who, fault)
+            }
+            "wipe" => Command::Wipe(words.who()?),
+            "clock" => Command::Clock(words.who()?, words.number("a speed in millionths")?),
+            "suspend" => Command::Suspend(words.who()?, words.time("a time")?),
+            "transfer" => Command::Transfer(words.who()?),
+            "resign" => Command::Resign(words.who()?),
+            "campaign" => Command::Campaign(words.who()?),
+            "remove" => Command::Remove(words.who()?),
+            "join" => Command::Join,
+            "voters" => Command::Voters(words.all_who()?),
+            "put" => {
+                let (key, value) = (words.next("a key")?.to_string(), words.next("a value")?.to_string());
+                let at = match words.peek() {
+                    Some("at") => {
+                        words.next("at")?;
+                        Some(words.who()?)
+                    }
+                    _ => None,
+                };
+                Command::Put(key, value, at)
+            }
+            "expect" => Command::Expect(match words.next("what is expected")? {
+                "leader" => Expectation::Leader(words.who()?),
+                "no-leader" => Expectation::NoLeader,
+                "changes" => {
+                    let least = words.number("a number of changes")?;
+                    let most = match words.peek() {
+                        Some("to") => {
+                            words.next("to")?;
+                            words.number("a number of changes")?
+                        }
+                        _ => least,
+                    };
+                    Expectation::Changes(least, most)
+                }
+                "outage" => Expectation::Outage(words.time("a time")?),
+                "same" => Expectation::Same,
+                "refused" => Expectation::Refused(words.who()?),
+                other => return Err(unknown("expectation", other, &EXPECTATIONS)),
+            }),
+            "mark" => Command::Mark,
+            other => return Err(unknown("command", other, &COMMANDS)),
+        };
+        words.end(command)
+    }
+}

@@ -1,0 +1,217 @@
+//! A whole run as text: [`Script`].
+//!
+//! ```text
+//! # The leader dies, and somebody else leads.
+//! cluster 3 seed 7
+//! settle 5s
+//! mark
+//! crash leader
+//! settle 5s
+//! expect changes 1
+//! ```
+//!
+//! The first lines say how the world is made, the others what is done to it; `#` begins a comment. A seed's plan and a
+//! checker's trace print as the same text. Played, a script gives a transcript: after each command what the real code said.
+
+use crate::command::{Command, shown};
+use crate::network::Quality;
+use crate::parse::{micros, nearest};
+use crate::settings::{DiskPace, LoadSettings, Settings};
+use crate::witness::Service;
+use crate::world::World;
+use hustings_core::replica::Policy;
+use hustings_core::{Protocol, Timing};
+use hustings_properties::Violation;
+use std::fmt;
+use std::time::Duration;
+
+/// What a run is: how the world is made, and what is done to it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Script {
+    /// The comment at its top: what the story is about.
+    pub headline: Vec<String>,
+    /// How the world is made.
+    pub settings: Settings,
+    /// What is done to it, in order.
+    pub commands: Vec<Command>,
+}
+
+/// A line that cannot be read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ScriptError {
+    /// Which, from 1.
+    pub line: usize,
+    /// What is wrong with it.
+    pub what: String,
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl std::error::Error for ScriptError {}
+
+/// Words of a header line come in pairs.
+fn pairs<'a>(words: &[&'a str]) -> Result<Vec<(&'a str, &'a str)>, String> {
+    let mut pairs = Vec::new();
+    for pair in words.chunks(2) {
+        match pair {
+            [name, value] => pairs.push((*name, *value)),
+            [name] => return Err(format!("`{name}` has no value")),
+            _ => {}
+        }
+    }
+    Ok(pairs)
+}
+
+fn number<T: std::str::FromStr>(name: &str, word: &str) -> Result<T, String> {
+    word.parse().map_err(|_| format!("`{word}` is no number, and `{name}` wants one"))
+}
+
+fn unknown<T>(name: &str, known: &[&str]) -> Result<T, String> {
+    Err(format!("`{name}` is not known here; did you mean `{}`?", nearest(name, known)))
+}
+
+impl Script {
+    /// Reads a script.
+    ///
+    /// # Errors
+    /// The first line that is wrong, and what is wrong with it.
+    pub fn parse(text: &str) -> Result<Script, ScriptError> {
+        let mut script = Script { headline: Vec::new(), settings: Settings::new(3, 1), commands: Vec::new() };
+        for (number, line) in (1..).zip(text.lines()) {
+            let content = line.split('#').next().unwrap_or("").trim();
+            if content.is_empty() {
+                if script.commands.is_empty()
+                    && let Some(comment) = line.trim().strip_prefix('#')
+                {
+                    script.headline.push(comment.trim().to_string());
+                }
+                continue;
+            }
+            script.take(content).map_err(|what| ScriptError { line: number, what })?;
+        }
+        Ok(script)
+    }
+
+    fn take(&mut self, line: &str) -> Result<(), String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let settings = &mut self.settings;
+        match words.as_slice() {
+            ["cluster", nodes, rest @ ..] => {
+                settings.nodes = number("cluster", nodes)?;
+                if !(1..=99).contains(&settings.nodes) {
+                    return Err(format!("a cluster has 1 to 99 members, not {nodes}"));
+                }
+                for (name, value) in pairs(rest)? {
+                    match name {
+                        "seed" => settings.seed = number(name, value)?,
+                        "snapshots" => {
+                            settings.policy = Policy { entries_max: number(name, value)?, ..settings.policy }
+                        }
+                        "trailing" => settings.limits.trailing_entries = number(name, value)?,
+                        "restart" => settings.restart_after = micros(value)?,
+                        other => return unknown(other, &["seed", "snapshots", "trailing", "restart"]),
+                    }
+                }
+            }
+            ["timing", heartbeat, low, high] => {
+                let duration = |word| micros(word).map(Duration::from_micros);
+                let (heartbeat, election_min, election_max) = (duration(heartbeat)?, duration(low)?, duration(high)?);
+                let timing = Timing { heartbeat, election_min, election_max };
+                timing.check().map_err(|misfit| misfit.to_string())?;
+                settings.timing = timing;
+            }
+            ["network", low, high, rest @ ..] => {
+                let mut quality = Quality { delay_min: micros(low)?, delay_max: micros(high)?, ..Quality::default() };
+                for (name, value) in pairs(rest)? {
+                    match name {
+                        "loss" => quality.loss = number(name, value)?,
+                        "duplicates" => quality.duplicates = number(name, value)?,
+                        other => return unknown(other, &["loss", "duplicates"]),
+                    }
+                }
+                settings.quality = quality;
+            }
+            ["syncs", low, high] => settings.disk = DiskPace { sync_min: micros(low)?, sync_max: micros(high)? },
+            ["load", rest @ ..] => {
+                let load = &mut settings.load;
+                for (name, value) in pairs(rest)? {
+                    match name {
+                        "clients" => load.clients = number(name, value)?,
+                        "keys" => load.keys = number::<u64>(name, value)?.max(1),
+                        "pause" => load.pause = micros(value)?,
+                        "patience" => load.patience = micros(value)?,
+                        "watchers" => load.watchers = number(name, value)?,
+                        "rivals" => load.rivals = number(name, value)?,
+                        other => {
+                            return unknown(other, &["clients", "keys", "pause", "patience", "watchers", "rivals"]);
+                        }
+                    }
+                }
+            }
+            ["priorities", rest @ ..] => {
+                use hustings_core::Priority;
+                let priority = |word: &&str| match *word {
+                    "never" => Ok(Priority::Never),
+                    "normal" => Ok(Priority::Normal),
+                    "preferred" => Ok(Priority::Preferred),
+                    other => unknown(other, &["never", "normal", "preferred"]),
+                };
+                settings.priorities = rest.iter().map(priority).collect::<Result<_, _>>()?;
+            }
+            _ => self.commands.push(Command::parse(line)?),
+        }
+        Ok(())
+    }
+
+    /// Makes the world and does everything to it; `each` hears of every command when it is done.
+    ///
+    /// # Errors
+    /// The first property that does not hold, with the world as it was then.
+    pub fn play<P: Protocol, S: Service>(
+        &self,
+        world: &mut World<P, S>,
+        mut each: impl FnMut(&Command, &mut World<P, S>),
+    ) -> Result<(), Violation> {
+        for command in &self.commands {
+            let result = world.apply(command);
+            each(command, world);
+            result?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Settings { nodes, seed, timing, limits, policy, quality, disk, load, restart_after, .. } = &self.settings;
+        let micros = |duration: Duration| shown(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
+        for line in &self.headline {
+            writeln!(f, "# {line}")?;
+        }
+        writeln!(
+            f,
+            "cluster {nodes} seed {seed} snapshots {} trailing {} restart {}",
+            policy.entries_max,
+            limits.trailing_entries,
+            shown(*restart_after)
+        )?;
+        let (low, high) = (micros(timing.election_min), micros(timing.election_max));
+        writeln!(f, "timing {} {low} {high}", micros(timing.heartbeat))?;
+        let Quality { delay_min, delay_max, loss, duplicates } = quality;
+        let (low, high) = (shown(*delay_min), shown(*delay_max));
+        writeln!(f, "network {low} {high} loss {loss} duplicates {duplicates}")?;
+        writeln!(f, "syncs {} {}", shown(disk.sync_min), shown(disk.sync_max))?;
+        let LoadSettings { clients, keys, pause, patience, watchers, rivals } = load;
+        writeln!(
+            f,
+            "load clients {clients} keys {keys} pause {} patience {} watchers {watchers} rivals {rivals}",
+            shown(*pause),
+            shown(*patience)
+        )?;
+        self.commands.iter().try_for_each(|command| writeln!(f, "{command}"))
+    }
+}

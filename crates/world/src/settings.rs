@@ -1,0 +1,97 @@
+//! How a world is made: [`Settings`].
+
+use crate::network::Quality;
+use hustings_core::replica::Policy;
+use hustings_core::{Limits, Priority, Timing};
+use hustings_properties::Rules;
+use std::time::Duration;
+
+/// How a disk takes its time, in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct DiskPace {
+    /// The fastest sync.
+    pub sync_min: u64,
+    /// The slowest.
+    pub sync_max: u64,
+}
+
+impl Default for DiskPace {
+    fn default() -> DiskPace {
+        DiskPace { sync_min: 80, sync_max: 250 }
+    }
+}
+
+/// How clients load a world.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct LoadSettings {
+    /// Clients; each does one operation at a time. 0 is a world without load.
+    pub clients: u64,
+    /// Keys that they share.
+    pub keys: u64,
+    /// The mean pause between two operations of one client, in microseconds.
+    pub pause: u64,
+    /// After so many microseconds a client gives up and does not know how its operation ended.
+    pub patience: u64,
+    /// Streams of all changes, each at a member of its own choice.
+    pub watchers: u64,
+    /// Rivals for one lock that lives on a lease.
+    pub rivals: u64,
+}
+
+impl Default for LoadSettings {
+    /// Ten operations a second by five clients.
+    fn default() -> LoadSettings {
+        LoadSettings { clients: 5, keys: 4, pause: 500_000, patience: 5_000_000, watchers: 1, rivals: 0 }
+    }
+}
+
+/// How a world is made.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Settings {
+    /// Voters at the beginning, n1 to nN.
+    pub nodes: u64,
+    /// Where all chances come from.
+    pub seed: u64,
+    /// Heartbeat and election ranges.
+    pub timing: Timing,
+    /// Bounds on messages and memory.
+    pub limits: Limits,
+    /// When snapshots are cut.
+    pub policy: Policy,
+    /// The ordinary link.
+    pub quality: Quality,
+    /// The ordinary disk.
+    pub disk: DiskPace,
+    /// What clients do.
+    pub load: LoadSettings,
+    /// Priorities of members that have one, by position from 0.
+    pub priorities: Vec<Priority>,
+    /// Which properties are this protocol's.
+    pub rules: Rules,
+    /// A supervisor starts a process that ended by itself again, after so many microseconds.
+    pub restart_after: u64,
+}
+
+impl Settings {
+    /// An ordinary world of `nodes` members.
+    pub fn new(nodes: u64, seed: u64) -> Settings {
+        Settings {
+            nodes,
+            seed,
+            timing: Timing::new(Duration::from_millis(100), Duration::from_millis(1_000)),
+            limits: Limits { trailing_entries: 50, ..Limits::default() },
+            policy: Policy { entries_max: 400, bytes_max: 1 << 20 },
+            quality: Quality::default(),
+            disk: DiskPace::default(),
+            load: LoadSettings::default(),
+            priorities: Vec::new(),
+            rules: Rules::default(),
+            restart_after: 500_000,
+        }
+    }
+
+    /// The longest election timeout, in microseconds.
+    pub fn election_max(&self) -> u64 {
+        u64::try_from(self.timing.election_max.as_micros()).unwrap_or(u64::MAX)
+    }
+}

@@ -1,0 +1,449 @@
+//! A whole cluster as one value in virtual time: [`World`].
+//!
+//! Members run the production code (see [`crate::machine`]); what is simulated is everything around them. Whoever schedules a
+//! world lets time pass ([`World::run_until`]) and does things to it ([`crate::faults`]); after every step the judge looks at
+//! what is new. Equal settings and equal calls give equal runs.
+//!
+//! ```text
+//!   queue: (when, what) ──► on_due ──► Replica::step ──► act: records → disk, messages → network, answers → clients
+//!                                                         └──► Chronicle: is this still a correct cluster?
+//! ```
+//!
+//! What to read next: [`crate::acting`], what becomes of a replica's actions.
+
+use crate::dice::Dice;
+use crate::journal::{Counts, Journal, Line};
+use crate::load::Load;
+use crate::machine::{Life, Machine};
+use crate::network::Network;
+use crate::settings::Settings;
+use crate::witness::{Service, Witness};
+use hustings_core::protocol::{DiskHealth, LinkState};
+use hustings_core::replica::{Action, Alarm, Event, ReplicaMessage};
+use hustings_core::{Cluster, Limits, Membership, NodeId, Priority, Protocol, Role};
+use hustings_properties::{Chronicle, Violation};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// How long a disk may be silent before its host says so, in microseconds.
+const STALL_AFTER: u64 = 200_000;
+/// How long a connection takes to come up again, in microseconds.
+const RECONNECT: (u64, u64) = (1_000, 20_000);
+
+/// What happens next, somewhere.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum What<T> {
+    /// A message arrives.
+    Deliver(u32),
+    /// An alarm may be due.
+    Alarm(usize, u32, Alarm<T>),
+    /// A disk has synced.
+    Synced(usize, u32),
+    /// A host claims that a disk has synced up to a record, before it has.
+    Early(usize, u32, u64),
+    /// Work off the loop is done.
+    Worked(usize, u32),
+    /// The host looks whether its disk answers.
+    Watch(usize, u32),
+    /// A member hears of its link.
+    Link(usize, u32, usize, LinkState),
+    /// Two members try to connect.
+    Connect(usize, usize),
+    /// A client does something.
+    Client(usize),
+    /// A client gives up.
+    Patience(usize, u64),
+    /// A request reaches a member.
+    Call(usize, usize, u64),
+    /// A rival for the lock does something.
+    Rival(usize),
+    /// A machine that slept goes on.
+    Wake(usize, u32),
+    /// A supervisor starts the process again.
+    Restart(usize, u32),
+}
+
+/// When, in which order among equals, what.
+type Due<T> = Reverse<(u64, u64, What<T>)>;
+
+/// A cluster, its network, its disks, its clients and its judge.
+pub struct World<P: Protocol, S: Service> {
+    /// How it was made.
+    pub settings: Settings,
+    /// What happened, in words.
+    pub journal: Journal,
+    /// What happened, in numbers.
+    pub counts: Counts,
+    pub(crate) options: P::Options,
+    pub(crate) now: u64,
+    pub(crate) order: u64,
+    pub(crate) queue: BinaryHeap<Due<P::Timer>>,
+    pub(crate) machines: Vec<Machine<P, S>>,
+    pub(crate) network: Network<ReplicaMessage<P::Message>>,
+    pub(crate) judge: Chronicle,
+    pub(crate) load: Load,
+    pub(crate) dice: Dice,
+    pub(crate) actions: Vec<Action<P, Witness<S>>>,
+    pub(crate) verdict: Result<(), Violation>,
+    pub(crate) marked_elections: u64,
+}
+
+impl<P: Protocol, S: Service> World<P, S> {
+    /// A world in which all members were just started for the first time.
+    ///
+    /// # Errors
+    /// A violation in the very first step.
+    pub fn new(settings: Settings, options: P::Options) -> Result<World<P, S>, Violation> {
+        let (nodes, seed) = (settings.nodes as usize, settings.seed);
+        let founding = Arc::new(Membership::of_voters((1..=settings.nodes).map(NodeId)));
+        let machine = |id| Machine::new(NodeId(id), seed, founding.clone(), settings.disk);
+        let machines = (1..=settings.nodes).map(machine).collect();
+        let network = Network::new(nodes, P::LINKS, settings.quality, Dice::new(seed, 3, 0));
+        let mut world = World {
+            load: Load::new(&settings),
+            judge: Chronicle::new(settings.rules),
+            journal: Journal::default(),
+            counts: Counts::default(),
+            options,
+            now: 0,
+            order: 0,
+            queue: BinaryHeap::new(),
+            machines,
+            network,
+            dice: Dice::new(seed, 4, 0),
+            actions: Vec::new(),
+            verdict: Ok(()),
+            marked_elections: 0,
+            settings,
+        };
+        for at in 0..nodes {
+            world.start(at);
+        }
+        world.start_load();
+        world.verdict.clone()?;
+        Ok(world)
+    }
+
+    /// Microseconds since the beginning.
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// The judge, for inspection.
+    pub fn judge(&self) -> &Chronicle {
+        &self.judge
+    }
+
+    /// Lets time pass.
+    ///
+    /// # Errors
+    /// The first property that does not hold any more.
+    pub fn run_until(&mut self, until: u64) -> Result<(), Violation> {
+        while let Some(Reverse((at, _, _))) = self.queue.peek() {
+            if *at > until {
+                break;
+            }
+            self.run_one()?;
+        }
+        self.now = self.now.max(until);
+        Ok(())
+    }
+
+    /// Lets the next thing happen.
+    ///
+    /// # Errors
+    /// The first property that does not hold any more.
+    pub fn run_one(&mut self) -> Result<(), Violation> {
+        let Some(Reverse((at, _, what))) = self.queue.pop() else { return Ok(()) };
+        self.now = self.now.max(at);
+        self.counts.events += 1;
+        self.on_due(what);
+        self.verdict.clone()
+    }
+
+    pub(crate) fn at(&mut self, when: u64, what: What<P::Timer>) {
+        self.order += 1;
+        self.queue.push(Reverse((when, self.order, what)));
+    }
+
+    /// One flat dispatcher. What concerns a paused member waits until it goes on.
+    fn on_due(&mut self, what: What<P::Timer>) {
+        match what {
+            What::Deliver(slot) => self.on_arrival(slot),
+            What::Alarm(at, life, alarm) if self.lives(at, life) => self.on_alarm(at, alarm),
+            What::Synced(at, life) if self.lives(at, life) => self.on_synced(at),
+            What::Early(at, life, last) if self.lives(at, life) => self.on_early(at, last),
+            What::Worked(at, life) if self.lives(at, life) => self.on_worked(at),
+            What::Watch(at, life) if self.lives(at, life) => self.on_watch(at),
+            What::Link(at, life, peer, state) if self.lives(at, life) => self.on_link(at, peer, state),
+            What::Wake(at, life) if self.lives(at, life) => self.resume(at),
+            What::Connect(one, other) => self.on_connect(one, other),
+            What::Client(client) => self.on_client(client),
+            What::Patience(client, number) => self.on_patience(client, number),
+            What::Call(at, client, number) => self.on_call(at, client, number),
+            What::Rival(rival) => self.on_rival(rival),
+            What::Restart(at, life) if self.machines[at].lives == life && !self.machines[at].is_up() => self.start(at),
+            // Meant for an earlier life of the member.
+            What::Alarm(..)
+            | What::Synced(..)
+            | What::Early(..)
+            | What::Worked(..)
+            | What::Watch(..)
+            | What::Link(..)
+            | What::Wake(..) => {}
+            What::Restart(..) => {}
+        }
+    }
+
+    fn lives(&self, at: usize, life: u32) -> bool {
+        self.machines[at].lives == life && self.machines[at].is_up()
+    }
+
+    /// Keeps what concerns a paused member; says whether it did.
+    pub(crate) fn is_stashed(&mut self, at: usize, what: What<P::Timer>) -> bool {
+        let machine = &mut self.machines[at];
+        if machine.is_paused {
+            machine.stash.push_back(what);
+        }
+        machine.is_paused
+    }
+
+    // --- Members. ------------------------------------------------------------------------------------------------
+
+    /// Starts a member's process.
+    pub(crate) fn start(&mut self, at: usize) {
+        self.prepare_disk(at);
+        let settings = &self.settings;
+        let cluster = Cluster {
+            me: self.machines[at].id,
+            membership: self.machines[at].founding.clone(),
+            timing: settings.timing,
+            priority: settings.priorities.get(at).copied().unwrap_or(Priority::Normal),
+            limits: Limits { ..settings.limits },
+        };
+        let (options, policy) = (self.options.clone(), settings.policy);
+        let machine = &mut self.machines[at];
+        let id = machine.id;
+        let recovered = match machine.recover(cluster, options, policy) {
+            Ok(recovered) => recovered,
+            Err(why) => {
+                machine.life = Life::Refused(why.clone());
+                self.journal.note(self.now, Line::Host(id, format!("does not start: {why}")));
+                return;
+            }
+        };
+        machine.life = Life::Up;
+        machine.told_elapsed_at = self.now;
+        machine.applied = 0;
+        if let Err(violation) = self.judge.on_restart(id, &recovered.durable) {
+            self.verdict = Err(violation);
+            return;
+        }
+        let mut actions = std::mem::take(&mut self.actions);
+        let replica = hustings_core::Replica::start(recovered.birth, &mut actions);
+        self.actions = actions;
+        self.machines[at].replica = Some(replica);
+        let life = self.machines[at].lives;
+        self.act(at);
+        self.at(self.now + STALL_AFTER, What::Watch(at, life));
+        for peer in 0..self.machines.len() {
+            if peer != at && self.machines[peer].is_up() {
+                self.connect_soon(at, peer);
+            }
+        }
+    }
+
+    /// Ends a member's process. Peers hear of it if the machine goes on (`is_seen`).
+    pub(crate) fn end(&mut self, at: usize, is_seen: bool) {
+        if !self.machines[at].is_up() {
+            return;
+        }
+        for asked in self.machines[at].end() {
+            self.on_lost_answer(asked);
+        }
+        for peer in 0..self.machines.len() {
+            if peer == at || !self.network.is_connected(at, peer) {
+                continue;
+            }
+            self.network.disconnect(at, peer);
+            if is_seen && !self.network.is_cut(at, peer) {
+                let delay = self.network.delay();
+                self.tell_link(peer, at, LinkState::Down, delay);
+            } else {
+                // The peer goes on sending into the void until a new connection replaces the old one.
+                self.network.set_half_open(at, peer);
+            }
+        }
+    }
+
+    /// A member that cannot go on: an impossible disk, or one that failed.
+    pub(crate) fn fail(&mut self, at: usize, why: &str) {
+        let id = self.machines[at].id;
+        self.journal.note(self.now, Line::Host(id, format!("ends: {why}")));
+        self.end(at, true);
+        let (life, after) = (self.machines[at].lives, self.settings.restart_after);
+        self.at(self.now + after, What::Restart(at, life));
+    }
+
+    pub(crate) fn step(&mut self, at: usize, event: Event<P, Witness<S>>) {
+        if self.verdict.is_err() {
+            return;
+        }
+        let machine = &mut self.machines[at];
+        let Some(replica) = &mut machine.replica else { return };
+        self.counts.steps += 1;
+        let elapsed = (self.now - machine.told_elapsed_at).saturating_mul(machine.rate) / 1_000_000;
+        if elapsed > 0 {
+            machine.told_elapsed_at = self.now;
+            replica.step(Event::Elapsed(elapsed), &mut self.actions);
+        }
+        replica.step(event, &mut self.actions);
+        self.act(at);
+    }
+
+    // --- What is due. --------------------------------------------------------------------------------------------
+
+    fn on_arrival(&mut self, slot: u32) {
+        let Some(flight) = self.network.land(slot) else { return };
+        let (from, to) = (flight.from, flight.to);
+        let is_current = self.network.session(from, to) == flight.session && self.network.is_connected(from, to);
+        if !is_current || self.network.is_cut(from, to) || !self.machines[to].is_up() {
+            self.counts.lost += 1;
+            return;
+        }
+        if self.machines[to].is_paused {
+            let slot = self.network.take_off(flight);
+            self.is_stashed(to, What::Deliver(slot));
+            return;
+        }
+        let from = self.machines[from].id;
+        self.step(to, Event::Peer { from, message: flight.message });
+    }
+
+    fn on_alarm(&mut self, at: usize, alarm: Alarm<P::Timer>) {
+        let (now, life) = (self.now, self.machines[at].lives);
+        let machine = &mut self.machines[at];
+        let Some(position) = machine.alarms.iter().position(|armed| armed.alarm == alarm) else { return };
+        let armed = &mut machine.alarms[position];
+        if armed.queued > now {
+            return;
+        }
+        if armed.deadline > now {
+            armed.queued = armed.deadline;
+            let deadline = armed.deadline;
+            return self.at(deadline, What::Alarm(at, life, alarm));
+        }
+        if self.is_stashed(at, What::Alarm(at, life, alarm)) {
+            return;
+        }
+        self.machines[at].alarms.swap_remove(position);
+        self.step(at, Event::Alarm(alarm));
+    }
+
+    /// The host's own look at its disk, as `node` does it: silent for too long is stalled.
+    fn on_watch(&mut self, at: usize) {
+        let (now, life) = (self.now, self.machines[at].lives);
+        let machine = &mut self.machines[at];
+        let is_silent = machine.stalled_since.is_some_and(|since| now - since >= STALL_AFTER);
+        if is_silent != machine.told_stalled && !machine.is_paused {
+            machine.told_stalled = is_silent;
+            let health = if is_silent { DiskHealth::Stalled } else { DiskHealth::Recovered };
+            self.step(at, Event::Health(health));
+        }
+        self.at(now + STALL_AFTER / 2, What::Watch(at, life));
+    }
+
+    pub(crate) fn tell_link(&mut self, at: usize, peer: usize, state: LinkState, after: u64) {
+        let life = self.machines[at].lives;
+        self.at(self.now + after, What::Link(at, life, peer, state));
+    }
+
+    fn on_link(&mut self, at: usize, peer: usize, state: LinkState) {
+        let life = self.machines[at].lives;
+        if self.is_stashed(at, What::Link(at, life, peer, state)) {
+            return;
+        }
+        let peer = self.machines[peer].id;
+        self.step(at, Event::Link { peer, state });
+    }
+
+    pub(crate) fn connect_soon(&mut self, one: usize, other: usize) {
+        let after = self.dice.between(RECONNECT.0, RECONNECT.1);
+        self.at(self.now + after, What::Connect(one.min(other), one.max(other)));
+    }
+
+    fn on_connect(&mut self, one: usize, other: usize) {
+        let is_possible = |machine: &Machine<P, S>| machine.is_up() && !machine.is_stranger;
+        if !is_possible(&self.machines[one]) || !is_possible(&self.machines[other]) {
+            return;
+        }
+        if self.network.is_cut(one, other) || self.network.is_cut(other, one) {
+            // Whoever dials goes on dialling.
+            return self.at(self.now + 50_000, What::Connect(one, other));
+        }
+        if self.network.take_half_open(one, other) || self.network.disconnect(one, other) {
+            // One end had not noticed that the old connection is gone.
+            self.tell_link(one, other, LinkState::Down, 0);
+            self.tell_link(other, one, LinkState::Down, 0);
+        }
+        self.network.connect(one, other);
+        self.tell_link(one, other, LinkState::Up, 0);
+        self.tell_link(other, one, LinkState::Up, 0);
+    }
+
+    // --- Questions. ----------------------------------------------------------------------------------------------
+
+    /// Members, in order of their ids.
+    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.machines.iter().map(|machine| machine.id)
+    }
+
+    /// Whether a member runs.
+    pub fn life(&self, node: NodeId) -> Option<&Life> {
+        Some(&self.machines.iter().find(|machine| machine.id == node)?.life)
+    }
+
+    /// Who leads, by its own word, in the highest term, among those that run.
+    pub fn leader(&self) -> Option<NodeId> {
+        let leads = |machine: &&Machine<P, S>| machine.replica.as_ref().is_some_and(|r| r.role() == Role::Leader);
+        let term = |machine: &&Machine<P, S>| machine.replica.as_ref().map(|replica| replica.status().term);
+        self.machines.iter().filter(leads).max_by_key(term).map(|machine| machine.id)
+    }
+
+    /// A replica, for inspection.
+    pub fn replica(&self, node: NodeId) -> Option<&hustings_core::Replica<P, Witness<S>>> {
+        self.machines.iter().find(|machine| machine.id == node)?.replica.as_ref()
+    }
+
+    /// Whether a quorum of the members in force runs on the disks that the cluster knows. Who is in force, the member knows
+    /// that has applied most.
+    pub fn has_quorum(&self) -> bool {
+        use hustings_core::quorum::Verdict;
+        let running = self.machines.iter().filter_map(|machine| machine.replica.as_ref());
+        let Some(newest) = running.max_by_key(|replica| replica.applied()) else { return false };
+        let runs = |id: NodeId| {
+            let machine = self.machines.iter().find(|machine| machine.id == id);
+            Some(machine.is_some_and(|machine| machine.is_up() && !machine.is_paused && !machine.is_stranger))
+        };
+        newest.membership().verdict(runs) == Verdict::Won
+    }
+
+    pub(crate) fn position(&self, node: NodeId) -> Option<usize> {
+        self.machines.iter().position(|machine| machine.id == node)
+    }
+
+    /// A number that is equal for equal runs: what everybody is, holds and applied.
+    pub fn fingerprint(&self) -> u64 {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        (self.now, self.counts.steps, self.counts.messages, self.counts.completed, self.order).hash(&mut hasher);
+        for machine in &self.machines {
+            (machine.id, machine.lives, machine.incarnation).hash(&mut hasher);
+            if let Some(replica) = &machine.replica {
+                (replica.status(), replica.applied(), replica.machine().digest()).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
+    }
+}
