@@ -238,7 +238,8 @@ impl Gmt2000 {
     fn on_earlier_elect(&mut self, from: NodeId, ballot: Term, out: &mut Effects<Gmt2000>) {
         let has_leader = self.leader.is_some() && self.is_leader_fresh;
         let present = if self.ballot.is_claimed { self.ballot.number } else { self.promise.term };
-        if has_leader || ballot >= present || !self.ballot.told.insert(from) {
+        // Within a round trip the own ELECT has told everybody already.
+        if has_leader || self.is_round_on || ballot >= present || !self.ballot.told.insert(from) {
             return;
         }
         let elect = Message::Elect { ballot: present, claim: self.claim(), commit: self.committed() };

@@ -119,7 +119,7 @@ impl Gmt2000 {
     /// Rules 2, 8 and 9, and §4.4 d: a LEAD that is not obsolete ends the election and clears the board.
     pub(crate) fn hear_leader_as_published(&mut self) {
         if let Some(published) = &mut self.published {
-            *published = Box::default();
+            **published = Published::default();
         }
     }
 
