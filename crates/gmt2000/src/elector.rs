@@ -316,13 +316,13 @@ impl Gmt2000 {
         self.part = Part::Watching;
         let claimants = self.ballot.slate.keys().copied().collect();
         self.announce(from, Reason::PollWon(claimants), out);
+        self.back_off(out);
         let vote = Message::Vote { ballot, choice, claim: claim.last };
         if choice != self.me {
             out.send_resting_on(RestsOn::Promise, choice, vote.clone());
         }
         // To itself: before its own vote is durable no node may win, see `count_votes`.
         out.send_resting_on(RestsOn::Promise, self.me, vote);
-        self.back_off(out);
     }
 
     // --- Later ballots, and what comes with an election. ---------------------------------------------------------
