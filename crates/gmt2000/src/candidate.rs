@@ -82,7 +82,7 @@ impl Gmt2000 {
             uncommitted_bytes: 0,
         }));
         self.leader = Some(self.me);
-        self.old_leader = Some(self.me);
+        self.reign = self.promise.term;
         self.is_leader_fresh = false;
         self.eager_rounds = 0;
         self.lost_leader = None;

@@ -201,7 +201,7 @@ impl Gmt2000 {
     /// What this node reports of itself.
     fn claim(&self) -> Claim {
         let priority = if self.may_lead() { self.priority } else { Priority::Never };
-        Claim { last: self.log.last(), priority, is_successor: false }
+        Claim { last: self.log.last(), priority, is_successor: false, reign: self.reign }
     }
 
     /// Rules 3 and 6.
@@ -293,13 +293,15 @@ impl Gmt2000 {
 
     /// Rule 7. The best claim: the latest; among equals the present leader's successor, then the old leader (§4.8: only if its
     /// claim is not below), then the preferred, then the smallest id.
+    ///
+    /// All of this is read from the claims. Where each voter knows by itself who led last, two that heard different leaders
+    /// vote for each other, and again in the next ballot, and never elect anybody.
     fn vote(&mut self, out: &mut Effects<Gmt2000>) {
         let own =
             Claim { is_successor: self.ballot.slate.get(&self.me).is_some_and(|own| own.is_successor), ..self.claim() };
         self.ballot.slate.insert(self.me, own);
-        let rank = |id: NodeId, claim: &Claim| {
-            (claim.last, claim.is_successor, self.old_leader == Some(id), claim.priority, Reverse(id))
-        };
+        let rank =
+            |id: NodeId, claim: &Claim| (claim.last, claim.is_successor, claim.reign, claim.priority, Reverse(id));
         let able = self.ballot.slate.iter().filter(|(_, claim)| claim.priority != Priority::Never);
         let best = able.max_by_key(|(id, claim)| rank(**id, claim)).map(|(id, claim)| (*id, *claim));
         // G3: never for one who saw less than this node did.

@@ -101,8 +101,8 @@ pub struct Gmt2000 {
     /// The election that is on, or the last one that was.
     pub(crate) ballot: Ballot,
     pub(crate) leader: Option<NodeId>,
-    /// Who led last, as far as this node knows: the text's "old leader".
-    pub(crate) old_leader: Option<NodeId>,
+    /// The last term that this node led in this life.
+    pub(crate) reign: Term,
     /// Whether the leader was heard within the shortest election timeout.
     pub(crate) is_leader_fresh: bool,
     /// Whether less than a round trip has passed since the last own ELECT: the text allows no second one.
@@ -165,7 +165,7 @@ impl Protocol for Gmt2000 {
             part: Part::Watching,
             ballot: Ballot::numbered(promise.term),
             leader: None,
-            old_leader: None,
+            reign: Term::ZERO,
             is_leader_fresh: false,
             is_round_on: false,
             wanted: None,
@@ -425,7 +425,6 @@ impl Gmt2000 {
         self.eager_rounds = 0;
         self.lost_leader = None;
         self.wanted = None;
-        self.old_leader = self.leader;
         if self.ballot.number > self.promise.term {
             // Whoever called that election hears this leader as well, or will call again.
             self.ballot = Ballot::numbered(self.promise.term);
@@ -440,7 +439,6 @@ impl Gmt2000 {
     pub(crate) fn leave_part(&mut self, out: &mut Effects<Gmt2000>) {
         let Part::Leader(leader) = std::mem::replace(&mut self.part, Part::Watching) else { return };
         self.leader = None;
-        self.old_leader = Some(self.me);
         if self.ballot.number <= self.promise.term {
             // The ballot that it won is closed: votes that come late must not elect it a second time.
             self.ballot = Ballot::numbered(self.promise.term);

@@ -248,8 +248,9 @@ impl Gmt2000 {
         let is_news = peer.on_stored(index);
         match peer.pace {
             Pace::Probe { .. } => peer.become_flow(),
-            // Whatever snapshot was offered, the log can go on from here.
-            Pace::Fetch { .. } if peer.stored + 1 >= first => peer.become_flow(),
+            // Whatever snapshot was offered, the log can go on from here; or it was compacted further meanwhile, and a newer
+            // one is offered next.
+            Pace::Fetch { pending } if peer.stored + 1 >= first || peer.stored >= pending => peer.become_flow(),
             _ => {}
         }
         if is_news && self.advance_commit(out) {

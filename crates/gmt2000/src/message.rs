@@ -16,6 +16,8 @@ pub struct Claim {
     pub priority: Priority,
     /// The present leader asked it to take over.
     pub is_successor: bool,
+    /// The last term that it led; zero if none. The highest on a slate is the text's "old leader".
+    pub reign: Term,
 }
 
 /// A message between GMT-2000 nodes, or from a node to itself.
@@ -160,6 +162,8 @@ struct Shape {
     entries: Vec<EntryShape>,
     #[prost(message, optional, tag = "14")]
     snapshot: Option<SnapshotReferenceShape>,
+    #[prost(uint64, tag = "15")]
+    reign: u64,
 }
 
 fn number_of(priority: Priority) -> u32 {
@@ -218,6 +222,7 @@ impl Wire for Message {
                 commit_index: commit.index,
                 priority: number_of(claim.priority),
                 flag: claim.is_successor,
+                reign: claim.reign.0,
                 ..Shape::of(1, term).at(claim.last)
             },
             Message::Vote { choice, claim, .. } => Shape { node: choice.0, ..Shape::of(2, term).at(*claim) },
@@ -254,7 +259,12 @@ impl Wire for Message {
         Ok(match shape.kind {
             1 => Message::Elect {
                 ballot: term,
-                claim: Claim { last: place, priority: priority_of(shape.priority)?, is_successor: shape.flag },
+                claim: Claim {
+                    last: place,
+                    priority: priority_of(shape.priority)?,
+                    is_successor: shape.flag,
+                    reign: Term(shape.reign),
+                },
                 commit: Lsn::new(shape.commit_term, shape.commit_index),
             },
             2 => Message::Vote { ballot: term, choice: NodeId(shape.node), claim: place },

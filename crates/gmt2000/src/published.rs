@@ -26,6 +26,8 @@ pub(crate) struct Published {
     slate: BTreeMap<NodeId, Lsn>,
     /// CANDIDATE: the latest vote of each server for this one.
     board: BTreeMap<NodeId, Lsn>,
+    /// Who led last, as far as this server knows.
+    old_leader: Option<NodeId>,
 }
 
 impl Gmt2000 {
@@ -56,7 +58,7 @@ impl Gmt2000 {
         }
         out.cancel_timer(Timer::Watch);
         out.set_timer(Timer::Round, self.timing.heartbeat..=self.timing.heartbeat);
-        let claim = Claim { last, priority: Priority::Normal, is_successor: false };
+        let claim = Claim { last, priority: Priority::Normal, is_successor: false, reign: Term::ZERO };
         let elect = Message::Elect { ballot: Term::ZERO, claim, commit: Lsn::ZERO };
         for voter in self.membership.all_voters().filter(|voter| *voter != self.me) {
             out.send_resting_on(RestsOn::Nothing, voter, elect.clone());
@@ -75,7 +77,6 @@ impl Gmt2000 {
     /// Rule 7, and rule 1 again. §4.4 b: the old leader is alive if its claim is on the slate.
     pub(crate) fn on_round_alarm_as_published(&mut self, out: &mut Effects<Gmt2000>) {
         let from = self.role();
-        let old_leader = if self.is_leading() { Some(self.me) } else { self.old_leader };
         let Some(published) = &mut self.published else { return };
         if !published.is_voting {
             return;
@@ -83,7 +84,7 @@ impl Gmt2000 {
         published.is_voting = false;
         let slate = std::mem::take(&mut published.slate);
         let latest = slate.iter().max_by_key(|(id, last)| (**last, std::cmp::Reverse(**id))).map(|(id, _)| *id);
-        let Some(choice) = old_leader.filter(|leader| slate.contains_key(leader)).or(latest) else { return };
+        let Some(choice) = published.old_leader.filter(|leader| slate.contains_key(leader)).or(latest) else { return };
         let claim = slate[&choice];
         self.watch_initially(out);
         if !self.is_leading() {
@@ -109,6 +110,7 @@ impl Gmt2000 {
         }
         let voters = published.board.keys().copied().filter(|id| is_identical(*id)).collect();
         published.board.clear();
+        published.old_leader = Some(self.me);
         // Not even its own log is looked at: only the votes count.
         let term = claim.term.next().max(self.log.last().term.next());
         self.promise = Promise::without_vote(term);
@@ -119,7 +121,7 @@ impl Gmt2000 {
     /// Rules 2, 8 and 9, and §4.4 d: a LEAD that is not obsolete ends the election and clears the board.
     pub(crate) fn hear_leader_as_published(&mut self) {
         if let Some(published) = &mut self.published {
-            **published = Published::default();
+            **published = Published { old_leader: self.leader, ..Published::default() };
         }
     }
 

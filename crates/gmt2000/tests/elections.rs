@@ -17,7 +17,7 @@ fn bereaved(saw: [(u64, u64); 4]) -> Theatre {
 }
 
 fn claim(term: u64, index: u64) -> Claim {
-    Claim { last: Lsn::new(term, index), priority: Priority::Normal, is_successor: false }
+    Claim { last: Lsn::new(term, index), priority: Priority::Normal, is_successor: false, reign: Term::ZERO }
 }
 
 #[test]
@@ -91,6 +91,24 @@ impl Theatre {
         }
         assert_eq!(self.leaders(), [id]);
     }
+}
+
+#[test]
+fn voters_that_followed_different_leaders_agree_on_a_choice() {
+    // Goal: found by a storm (seed 1764): each of two voters took the other for the old leader, and they voted for each other
+    // for ever. Method: both have led and forgotten it by a crash, and each heard the other last.
+    let mut theatre = cast(3);
+    theatre.isolate(3);
+    let lead = |term| Message::Lead { term, previous: Lsn::ZERO, entries: Vec::new(), commit: 0, round: None };
+    theatre.deliver(2, 1, lead(Term(3)));
+    theatre.deliver(1, 2, lead(Term(4)));
+    theatre.table.clear();
+    assert_eq!((theatre.leader_of(1), theatre.leader_of(2)), (Some(2), Some(1)));
+    theatre.silence(&[1, 2]);
+    theatre.ring(2, Timer::Watch);
+    theatre.pass_round();
+    theatre.pass_round();
+    assert_eq!((theatre.leaders(), theatre.vote(2)), (vec![1], (5, Some(1))));
 }
 
 #[test]

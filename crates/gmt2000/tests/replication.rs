@@ -229,6 +229,30 @@ fn a_snapshot_that_cannot_be_had_is_offered_again() {
 }
 
 #[test]
+fn a_snapshot_that_was_overtaken_by_another_leads_to_a_newer_one() {
+    // Goal: found by a storm (seed 13447). Method: n3 is offered a snapshot; before it has it, the leader compacts further and an
+    // acknowledgement beyond the offer comes, of what an earlier leader had sent.
+    let mut theatre = without_trail(3);
+    theatre.elect(1);
+    theatre.isolate(3);
+    (0..4).for_each(|number| drop(theatre.propose(1, &number.to_string())));
+    theatre.compact(1);
+    theatre.heal();
+    theatre.heartbeat(1);
+    theatre.isolate(3);
+    (0..4).for_each(|number| drop(theatre.propose(1, &number.to_string())));
+    theatre.compact(1);
+    let offered = theatre.actor(3).fetching.clone().expect("it was offered one").lsn.index;
+    theatre.deliver(3, 1, Message::Stored { term: Term(1), index: offered + 1 });
+    theatre.heal();
+    theatre.restart(3);
+    theatre.heartbeat(1);
+    theatre.heartbeat(1);
+    theatre.finish_fetch(3);
+    assert_eq!(theatre.last(3), theatre.last(1));
+}
+
+#[test]
 fn a_member_is_added_as_a_learner_catches_up_and_votes() {
     // Goal: membership, one voter at a time, by `wants_vote`. Method: n4 joins three.
     let mut theatre = cast(3);

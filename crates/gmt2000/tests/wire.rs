@@ -35,9 +35,11 @@ fn message() -> impl Strategy<Value = Message> {
     let term = || any::<u64>().prop_map(Term);
     let some = any::<u64>;
     prop_oneof![
-        (term(), lsn(), priority(), any::<bool>(), lsn()).prop_map(|(ballot, last, priority, is_successor, commit)| {
-            Message::Elect { ballot, claim: Claim { last, priority, is_successor }, commit }
-        }),
+        (term(), lsn(), priority(), any::<bool>(), term(), lsn()).prop_map(
+            |(ballot, last, priority, is_successor, reign, commit)| {
+                Message::Elect { ballot, claim: Claim { last, priority, is_successor, reign }, commit }
+            }
+        ),
         (term(), some(), lsn()).prop_map(|(ballot, choice, claim)| Message::Vote {
             ballot,
             choice: NodeId(choice),
