@@ -193,7 +193,8 @@ impl Gmt2000 {
         }
     }
 
-    /// An answer confirms this leader's reign, so it rests on the ballot: one that a crash could undo confirms nothing.
+    /// An answer confirms this leader's reign: its sender has voted in no later ballot. It rests on the ballot, which is durable
+    /// but for the first answer to a new leader.
     fn answer_heartbeat(&mut self, leader: NodeId, round: u64, out: &mut Effects<Gmt2000>) {
         let priority = if self.may_lead() { self.priority } else { Priority::Never };
         let is_installing = self.installing.is_some();

@@ -235,12 +235,16 @@ fn a_snapshot_that_was_overtaken_by_another_leads_to_a_newer_one() {
     let mut theatre = without_trail(3);
     theatre.elect(1);
     theatre.isolate(3);
-    (0..4).for_each(|number| drop(theatre.propose(1, &number.to_string())));
+    for number in 0..4 {
+        theatre.propose(1, &number.to_string());
+    }
     theatre.compact(1);
     theatre.heal();
     theatre.heartbeat(1);
     theatre.isolate(3);
-    (0..4).for_each(|number| drop(theatre.propose(1, &number.to_string())));
+    for number in 0..4 {
+        theatre.propose(1, &number.to_string());
+    }
     theatre.compact(1);
     let offered = theatre.actor(3).fetching.clone().expect("it was offered one").lsn.index;
     theatre.deliver(3, 1, Message::Stored { term: Term(1), index: offered + 1 });
