@@ -26,6 +26,15 @@ use std::collections::{BTreeMap, BTreeSet};
 /// not call elections at full speed for ever.
 const EAGER_ROUNDS: u8 = 5;
 
+/// In whose name an election is called.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Standing {
+    /// In the caller's own: the leader is silent.
+    Ordinary,
+    /// In the present leader's: it hands over.
+    Successor,
+}
+
 /// One election, as this node knows it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Ballot {
@@ -86,7 +95,7 @@ impl Gmt2000 {
                 Some(leader) => Reason::LinkDown(leader),
                 None => Reason::ElectionTimeout,
             };
-            return self.start_election(because, false, out);
+            return self.start_election(because, Standing::Ordinary, out);
         }
         // A learner, one that must not lead or one with a stalled disk: it only notes that nobody leads, and joins others.
         if self.leader.take().is_some() {
@@ -111,11 +120,11 @@ impl Gmt2000 {
         self.leader = None;
         self.is_leader_fresh = false;
         if self.may_lead() && !self.is_round_on {
-            return self.become_voting(from, Reason::LinkDown(leader), false, out);
+            return self.become_voting(from, Reason::LinkDown(leader), Standing::Ordinary, out);
         }
         self.announce(from, Reason::LinkDown(leader), out);
         if self.may_lead() {
-            self.wanted = Some((Reason::LinkDown(leader), false));
+            self.wanted = Some((Reason::LinkDown(leader), Standing::Ordinary));
         }
         self.join_if_called(out);
     }
@@ -127,21 +136,21 @@ impl Gmt2000 {
         if !self.may_lead() {
             return out.refuse(ticket, Refusal::BadTransferee(self.me));
         }
-        self.start_election(Reason::Asked, false, out);
+        self.start_election(Reason::Asked, Standing::Ordinary, out);
         out.reply(ticket, Outcome::Done);
     }
 
     // --- ELECT. --------------------------------------------------------------------------------------------------
 
     /// Calls an election, at once or when the round trip since the last one has passed.
-    pub(crate) fn start_election(&mut self, because: Reason, is_successor: bool, out: &mut Effects<Gmt2000>) {
+    pub(crate) fn start_election(&mut self, because: Reason, standing: Standing, out: &mut Effects<Gmt2000>) {
         if self.published.is_some() {
             return self.become_voting_as_published(because, out);
         }
         if self.is_round_on {
-            self.wanted = Some((because, is_successor));
+            self.wanted = Some((because, standing));
         } else {
-            self.become_voting(self.role(), because, is_successor, out);
+            self.become_voting(self.role(), because, standing, out);
         }
     }
 
@@ -154,7 +163,7 @@ impl Gmt2000 {
             return;
         }
         if let Some(caller) = self.ballot.slate.keys().next().copied() {
-            self.become_voting(self.role(), Reason::HigherTerm(caller), false, out);
+            self.become_voting(self.role(), Reason::HigherTerm(caller), Standing::Ordinary, out);
         }
     }
 
@@ -163,7 +172,7 @@ impl Gmt2000 {
         &mut self,
         from: hustings_core::Role,
         because: Reason,
-        is_successor: bool,
+        standing: Standing,
         out: &mut Effects<Gmt2000>,
     ) {
         let is_again = matches!(self.part, Part::Voting);
@@ -182,7 +191,7 @@ impl Gmt2000 {
         if !is_again {
             self.announce(from, because, out);
         }
-        let claim = Claim { is_successor, ..self.claim() };
+        let claim = Claim { is_successor: standing == Standing::Successor, ..self.claim() };
         self.ballot.is_claimed = true;
         self.ballot.slate.insert(self.me, claim);
         self.is_round_on = true;
@@ -264,9 +273,7 @@ impl Gmt2000 {
             // A later election was called meanwhile.
             Part::Voting => self.join_if_called(out),
             Part::Watching => match self.wanted.take() {
-                Some((because, is_successor)) if self.may_lead() => {
-                    self.become_voting(self.role(), because, is_successor, out)
-                }
+                Some((because, standing)) if self.may_lead() => self.become_voting(self.role(), because, standing, out),
                 Some(_) => {
                     self.watch(out);
                     self.join_if_called(out);

@@ -12,7 +12,7 @@
 //! The text's two machines run in one value: [`crate::elector`] is WATCHING and VOTING, [`crate::candidate`] is FOLLOWER and
 //! LEADER. What to read next: [`crate::elector`].
 
-use crate::elector::Ballot;
+use crate::elector::{Ballot, Standing};
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::published::Published;
@@ -108,7 +108,7 @@ pub struct Gmt2000 {
     /// Whether less than a round trip has passed since the last own ELECT: the text allows no second one.
     pub(crate) is_round_on: bool,
     /// An election that this node wants to start as soon as the round trip has passed.
-    pub(crate) wanted: Option<(Reason, bool)>,
+    pub(crate) wanted: Option<(Reason, Standing)>,
     /// Peers whose connection is known to be gone.
     pub(crate) links_down: BTreeSet<NodeId>,
     /// Elections left that follow each other after a short jitter instead of an election timeout, after a link-down.
@@ -183,7 +183,7 @@ impl Protocol for Gmt2000 {
         node.apply_through(recorded, out);
         node.watch_initially(out);
         if node.is_alone() && node.published.is_none() {
-            node.start_election(Reason::Alone, false, out);
+            node.start_election(Reason::Alone, Standing::Ordinary, out);
         }
         node
     }

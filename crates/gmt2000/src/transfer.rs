@@ -4,6 +4,7 @@
 //! above equal ones; the old leader takes part and gives its vote like everybody else. While a hand-over is under way no
 //! proposal is accepted; after an election timeout it is given up and the old leader serves on.
 
+use crate::elector::Standing;
 use crate::gmt2000::{Gmt2000, Part, Timer};
 use crate::message::Message;
 use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Ticket};
@@ -95,7 +96,7 @@ impl Gmt2000 {
     /// The leader hands over to this node.
     pub(crate) fn on_handover(&mut self, from: NodeId, out: &mut Effects<Gmt2000>) {
         if self.may_lead() {
-            self.start_election(Reason::Transfer(from), true, out);
+            self.start_election(Reason::Transfer(from), Standing::Successor, out);
         }
     }
 
