@@ -2,12 +2,13 @@
 
 use anyhow::{Result, bail};
 use hustings_core::Protocol;
+use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
 use hustings_node::{Node, NodeConfig};
 use hustings_raft::Raft;
 
 /// The names that `--protocol` takes.
-pub(crate) const NAMES: [&str; 1] = [Raft::NAME];
+pub(crate) const NAMES: [&str; 2] = [Raft::NAME, Gmt2000::NAME];
 
 /// Checks a name.
 pub(crate) fn check(name: &str) -> Result<()> {
@@ -22,6 +23,14 @@ pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
     check(name)?;
     Ok(match name {
         Raft::NAME => hustings_node::start::<Raft, KvStore>(config, Default::default(), KvStore::new())?,
+        Gmt2000::NAME => {
+            let options = hustings_gmt2000::Options::default();
+            // No flag leads there; if one ever does, a server still refuses what is known to lose writes.
+            if options.is_laboratory() {
+                bail!("protocol `{name}` as published is for the laboratory: it can have two leaders in one term");
+            }
+            hustings_node::start::<Gmt2000, KvStore>(config, options, KvStore::new())?
+        }
         _ => unreachable!("checked above"),
     })
 }

@@ -25,9 +25,10 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 9] = [
+const ARROWS: [(&str, &[&str]); 10] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
+    ("hustings-gmt2000", &["hustings-core"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
@@ -38,6 +39,7 @@ const ARROWS: [(&str, &[&str]); 9] = [
         &[
             "hustings-api",
             "hustings-core",
+            "hustings-gmt2000",
             "hustings-kv",
             "hustings-node",
             "hustings-raft",
@@ -75,7 +77,7 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
     let metadata = metadata(&["--no-deps"]);
     for package in metadata["packages"].as_array().expect("packages") {
         let name = text(package, "name");
-        if !["hustings-core", "hustings-raft", "hustings-kv"].contains(&name) {
+        if !["hustings-core", "hustings-raft", "hustings-gmt2000", "hustings-kv"].contains(&name) {
             continue;
         }
         for dependency in package["dependencies"].as_array().expect("dependencies") {

@@ -52,10 +52,20 @@ async fn writer(
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_write_is_lost_whoever_dies() {
-    let kills: usize = std::env::var("HUSTINGS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(8);
     let protocol = std::env::var("HUSTINGS_PROTOCOL").unwrap_or_else(|_| "raft".into());
+    kill_and_check(&protocol, 8).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_write_is_lost_under_gmt2000() {
+    kill_and_check("gmt2000", 4).await;
+}
+
+/// As many kills as `HUSTINGS_KILLS` says, else `kills`.
+async fn kill_and_check(protocol: &str, kills: usize) {
+    let kills: usize = std::env::var("HUSTINGS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(kills);
     let program =
-        Program::hustings(env!("CARGO_BIN_EXE_hustings")).with(&["--protocol", &protocol, "--snapshot-count", "2000"]);
+        Program::hustings(env!("CARGO_BIN_EXE_hustings")).with(&["--protocol", protocol, "--snapshot-count", "2000"]);
     let mut cluster = Cluster::start(program, 3).await.expect("three nodes start");
     let (stop, progress) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let writers: Vec<_> = (0..WRITERS)
@@ -104,7 +114,7 @@ async fn no_acknowledged_write_is_lost_whoever_dies() {
     assert_eq!(hashes.len(), 3);
     let writes = progress.load(Ordering::Relaxed);
     println!(
-        "injected {kills} kills ({leaders_killed} of the leader); {writes} writes acknowledged, {failures} without an answer, {checked} keys read back; revision {}",
+        "{protocol}: injected {kills} kills ({leaders_killed} of the leader); {writes} writes acknowledged, {failures} without an answer, {checked} keys read back; revision {}",
         hashes[0].1
     );
     assert!(

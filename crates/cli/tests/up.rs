@@ -16,10 +16,14 @@ struct Up {
 }
 
 fn up(directory: &Path, base: u16) -> Up {
+    up_with(directory, base, "raft")
+}
+
+fn up_with(directory: &Path, base: u16, protocol: &str) -> Up {
     let mut command = Command::new(HUSTINGS);
-    command.args(["up", "--base-port", &base.to_string(), "--data-dir"]).arg(directory);
+    command.args(["up", "--protocol", protocol, "--base-port", &base.to_string(), "--data-dir"]).arg(directory);
     let mut running = Running::start(&mut command);
-    running.line_with("cluster of 3 (raft)");
+    running.line_with(&format!("cluster of 3 ({protocol})"));
     let (mut endpoints, mut pids) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         let line = running.line_with("pid ");
@@ -86,6 +90,32 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
         directory.path().to_str().expect("paths here are text"),
     ]);
     assert!(said.failed().contains("holds a cluster of another size"));
+}
+
+#[test]
+fn a_cluster_of_another_protocol_serves_without_its_leader_and_keeps_its_data_to_itself() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let base = base_port();
+    let mut first = up_with(directory.path(), base, "gmt2000");
+    hustings(&["put", "--endpoints", &first.endpoints, "greeting", "hello"]).ok();
+    let elected =
+        first.running.seen.iter().find(|line| line.contains("Candidate → Leader")).expect("it was waited for");
+    let name = elected.split_whitespace().find(|word| word.starts_with('n')).expect("who leads");
+    let leader: usize = name[1..].parse::<usize>().expect("a number") - 1;
+    support::signal_pid(first.pids[leader], Signal::KILL);
+    hustings(&["put", "--endpoints", &first.endpoints, "after", "death"]).ok();
+    assert_eq!(hustings(&["get", "--endpoints", &first.endpoints, "greeting"]).ok(), "hello\n");
+    let line = first.running.line_with(&format!("{name} started again"));
+    first.pids[leader] = line.rsplit(' ').next().and_then(|pid| pid.parse().ok()).expect("a process id");
+    first.stop(Signal::INT);
+
+    let of_one = directory.path().join("n1");
+    let of_one = of_one.to_str().expect("paths here are text");
+    let said = hustings(&["serve", "--name", "n1", "--protocol", "raft", "--data-dir", of_one]).failed();
+    assert!(said.contains("belongs to protocol gmt2000") && said.contains("configured for protocol raft"), "{said}");
+    let second = up_with(directory.path(), base, "gmt2000");
+    assert_eq!(hustings(&["get", "--endpoints", &second.endpoints, "after"]).ok(), "death\n");
+    second.stop(Signal::TERM);
 }
 
 #[test]

@@ -11,10 +11,12 @@ use super::table::FastMap;
 use hustings_core::Protocol;
 use hustings_properties::Violation;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const SHARDS: usize = 256;
+/// Worlds that a thread expands at a time.
+const CHUNK: usize = 2_048;
 /// Bytes of an entry of the visited set, with the table's slack.
 const VISITED_BYTES: u64 = 48;
 
@@ -227,36 +229,49 @@ where
         }
     };
     search.visit(first.fingerprint(), 0);
-    let mut explorers: Vec<Explorer<'_, P>> = (0..threads.max(1)).map(|_| Explorer::new(search.space)).collect();
-    let mut frontier = vec![first.clone()];
-    while !frontier.is_empty() && !search.is_over.load(Ordering::Relaxed) {
-        // Small frontiers are not worth a thread.
-        let fresh: Vec<Row> = if frontier.len() < 512 || threads <= 1 {
-            search.expand(&mut explorers[0], &frontier)
-        } else {
-            expand_together(&search, &mut explorers, &frontier)
-        };
-        found.depth += u64::from(!fresh.is_empty());
-        frontier = fresh;
-        let states = search.states.load(Ordering::Relaxed);
-        let waiting: u64 = frontier.first().map_or(0, |row| row.bytes() as u64) * frontier.len() as u64;
-        let bytes = states * VISITED_BYTES + waiting;
-        found.bytes_max = found.bytes_max.max(bytes);
-        progress(Progress { depth: found.depth, states, frontier: frontier.len() as u64, bytes });
-        if bounds.states_max > 0 && states >= bounds.states_max {
-            found.incomplete =
-                Some(format!("{states} worlds were seen, and no more were wanted; {} wait", frontier.len()));
-            break;
+    std::thread::scope(|scope| {
+        let (jobs, waiting) = std::sync::mpsc::channel::<Vec<Row>>();
+        let (results, arrivals) = std::sync::mpsc::channel::<Vec<Row>>();
+        let waiting = Arc::new(Mutex::new(waiting));
+        for _ in 0..threads.max(1) {
+            let (waiting, results, search) = (waiting.clone(), results.clone(), &search);
+            scope.spawn(move || {
+                // What a thread has looked up stays with it for all of the search.
+                let mut explorer = Explorer::new(search.space);
+                loop {
+                    let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
+                    let Ok(rows) = job else { return };
+                    if results.send(search.expand(&mut explorer, &rows)).is_err() {
+                        return;
+                    }
+                }
+            });
         }
-        if bytes > bounds.bytes_max {
-            found.incomplete = Some(format!(
-                "{states} worlds and {} that wait take {} MiB, more than allowed; lower --terms, --crashes, --proposals or --rings, or raise --memory",
-                frontier.len(),
-                bytes >> 20
-            ));
-            break;
+        let mut frontier = vec![first.clone()];
+        while !frontier.is_empty() && !search.is_over.load(Ordering::Relaxed) {
+            let mut chunks = 0;
+            while !frontier.is_empty() {
+                let chunk = frontier.split_off(frontier.len().saturating_sub(CHUNK));
+                chunks += 1;
+                // The workers live as long as this scope does.
+                let _ = jobs.send(chunk);
+            }
+            for fresh in arrivals.iter().take(chunks) {
+                frontier.extend(fresh);
+            }
+            found.depth += u64::from(!frontier.is_empty());
+            let states = search.states.load(Ordering::Relaxed);
+            let waiting: u64 = frontier.first().map_or(0, |row| row.bytes() as u64) * frontier.len() as u64;
+            let bytes = states * VISITED_BYTES + waiting;
+            found.bytes_max = found.bytes_max.max(bytes);
+            progress(Progress { depth: found.depth, states, frontier: frontier.len() as u64, bytes });
+            found.incomplete = beyond(bounds, states, frontier.len(), bytes);
+            if found.incomplete.is_some() {
+                break;
+            }
         }
-    }
+        drop(jobs);
+    });
     found.states = search.states.load(Ordering::Relaxed);
     found.transitions = search.transitions.load(Ordering::Relaxed);
     found.sometimes =
@@ -271,16 +286,20 @@ where
     found
 }
 
-fn expand_together<P: Protocol + Sync>(
-    search: &Search<'_, P>,
-    explorers: &mut [Explorer<'_, P>],
-    frontier: &[Row],
-) -> Vec<Row>
-where
-    P::Options: Sync,
-    P::Message: Sync,
-    P::Timer: Sync,
-{
-    let _ = (search, explorers, frontier);
-    Vec::new()
+/// Why the search ends here, if it does.
+fn beyond(bounds: &Bounds, states: u64, waiting: usize, bytes: u64) -> Option<String> {
+    if waiting == 0 {
+        return None;
+    }
+    if bounds.states_max > 0 && states >= bounds.states_max {
+        return Some(format!("{states} worlds were seen, and no more were wanted; {waiting} wait"));
+    }
+    (bytes > bounds.bytes_max).then(|| {
+        format!(
+            "{states} worlds and {waiting} that wait take {} MiB, and {} are allowed; lower --terms, --crashes, --proposals \
+             or --rings, or raise --memory",
+            bytes >> 20,
+            bounds.bytes_max >> 20
+        )
+    })
 }

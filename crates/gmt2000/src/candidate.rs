@@ -1,0 +1,100 @@
+//! The CANDIDATE: the tally board, and the way to leadership.
+//!
+//! Source: the note of 2000, "CANDIDATE state machine"; rules 8 to 11, §4.6 and §4.8 of the protocol notes.
+//!
+//! Why the winner of a ballot holds everything that is committed: its log ends at the claim that a majority voted for, and
+//! none of them voted for less than it held itself (G3). After its vote no voter acknowledges anything of an earlier ballot, so
+//! what a majority acknowledged before meets the winner's majority in a node whose claim, and thus the winner's, covers it.
+//!
+//! `[OURS]` Two conditions keep one reign per ballot even across crashes:
+//!
+//! - Votes must be *identical* to the present end of the log. A claim promises nothing, so a crash may undo the log that it
+//!   boasts of; then the votes that it drew are for a claim that is no more.
+//! - The winner's own vote, for whomever, must be durable *in this life*. Who is reborn in a ballot has voted in it and does not
+//!   vote again, so it cannot lead it a second time, perhaps without the messages that it sent in its first reign.
+
+use crate::gmt2000::{Gmt2000, Leader, Part, Timer};
+use crate::peer::Peer;
+use crate::read::Reads;
+use hustings_core::quorum::Verdict;
+use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, Term};
+use std::collections::BTreeMap;
+
+impl Gmt2000 {
+    /// Rule 10: the vote goes to the board of its ballot, and of no other. It may come before this node's own.
+    pub(crate) fn on_vote(&mut self, from: NodeId, ballot: Term, claim: Lsn, out: &mut Effects<Gmt2000>) {
+        if ballot == self.ballot.number && !self.is_leading() {
+            self.ballot.board.entry(from).or_insert(claim);
+            self.count_votes(out);
+        }
+    }
+
+    /// The own vote is durable.
+    pub(crate) fn on_own_vote(&mut self, choice: NodeId, claim: Lsn, out: &mut Effects<Gmt2000>) {
+        if self.ballot.number != self.promise.term || self.is_leading() {
+            return;
+        }
+        self.ballot.is_vote_durable = true;
+        if choice == self.me {
+            self.ballot.board.insert(self.me, claim);
+        }
+        self.count_votes(out);
+    }
+
+    /// Whether this node voted for itself and waits for the others.
+    pub(crate) fn is_awaiting_votes(&self) -> bool {
+        self.leader.is_none()
+            && self.ballot.is_claimed
+            && self.ballot.number == self.promise.term
+            && self.promise.vote == Some(self.me)
+    }
+
+    fn count_votes(&mut self, out: &mut Effects<Gmt2000>) {
+        let is_open = self.ballot.number == self.promise.term && self.leader.is_none();
+        if !is_open || !self.ballot.is_vote_durable || !self.may_lead() {
+            return;
+        }
+        let last = self.log.last();
+        let is_identical = |id: NodeId| self.ballot.board.get(&id) == Some(&last);
+        if self.membership.verdict(|id| is_identical(id).then_some(true)) == Verdict::Won {
+            let voters = self.ballot.board.keys().copied().filter(|id| is_identical(*id)).collect();
+            self.become_leader(Reason::VoteWon(voters), out);
+        }
+    }
+
+    /// Rule 11: the first LEAD announces the new leadership; it carries an own, blank message, because nothing older commits
+    /// by counting (§4.8).
+    pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
+        let from = self.role();
+        let last = self.log.last();
+        assert!(last.term < self.promise.term, "no message of a term is written before its leader is elected");
+        let mut peers: BTreeMap<NodeId, Peer> =
+            self.membership.everyone().map(|peer| (peer, Peer::new(last.index))).collect();
+        if let Some(own) = peers.get_mut(&self.me) {
+            own.become_flow();
+        }
+        self.part = Part::Leader(Box::new(Leader {
+            peers,
+            reads: Reads::default(),
+            transfer: None,
+            pending_change: last.index,
+            first_own: last.index + 1,
+            uncommitted_bytes: 0,
+        }));
+        self.leader = Some(self.me);
+        self.reign = self.promise.term;
+        self.is_leader_fresh = false;
+        self.eager_rounds = 0;
+        self.lost_leader = None;
+        self.wanted = None;
+        self.announce(from, because, out);
+        self.end_transfer(out);
+        out.cancel_timer(Timer::Watch);
+        out.cancel_timer(Timer::Freshness);
+        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
+        self.append_own(Entry::blank(Lsn { term: self.promise.term, index: last.index + 1 }), out);
+        self.count_own_log(out);
+        self.send_to_all(out);
+    }
+}

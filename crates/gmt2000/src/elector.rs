@@ -1,0 +1,359 @@
+//! The ELECTOR: WATCHING for silence, VOTING for the best claim.
+//!
+//! Source: the note of 2000, "ELECTOR state machine"; rules 1 to 7 and §4.4, §4.6, §4.8 of the protocol notes.
+//!
+//! ```text
+//!    n1 (leader) ✗     n2: ELECT(6, 5:10) ──►  n3: ELECT(6, 5:10) ──►     every claim is on every slate
+//!                      n2: VOTE(6) to n2       n3: VOTE(6) to n2          one durable vote each, same choice
+//!                      n2: LEAD(6) ─────────►  n3 follows
+//! ```
+//!
+//! `[OURS]` The number of the election, the *ballot*, is what makes votes comparable. ELECT names it and promises nothing: a
+//! node that only claims may still follow the leader of an earlier ballot, so an ELECT costs nobody a leader. The vote is the
+//! promise: it is one per ballot, durable before it is sent, and from then on the voter takes no LEAD of an earlier ballot.
+//! So ELECT is the protocol's own pre-vote, and three things make it one: who heard its leader lately only notes a claim; who
+//! heard claims of less than a majority does not vote, for nobody could win; and the next ELECT of who has not voted names
+//! the same ballot again, so that a node on its own does not run away with the numbers.
+
+use crate::gmt2000::{Gmt2000, Part, Timer};
+use crate::message::{Claim, Message};
+use hustings_core::quorum::Verdict;
+use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Promise, Reason, Refusal, RestsOn, Term, Ticket};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Elections after a link-down that follow each other quickly; then the usual pace, so that a node with one broken link does
+/// not call elections at full speed for ever.
+const EAGER_ROUNDS: u8 = 5;
+
+/// In whose name an election is called.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Standing {
+    /// In the caller's own: the leader is silent.
+    Ordinary,
+    /// In the present leader's: it hands over.
+    Successor,
+}
+
+/// One election, as this node knows it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct Ballot {
+    /// Which.
+    pub(crate) number: Term,
+    /// The slate: who claims what. Claims are noted even before this node takes part.
+    pub(crate) slate: BTreeMap<NodeId, Claim>,
+    /// Whether this node broadcast its own claim.
+    pub(crate) is_claimed: bool,
+    /// The tally board: who voted for this node, by which of its claims.
+    pub(crate) board: BTreeMap<NodeId, Lsn>,
+    /// Whether this node's own vote in it, for whomever, was made durable in this life.
+    pub(crate) is_vote_durable: bool,
+    /// Who was told of it because it was still in an earlier one: once each, or a storm would be answered by a storm.
+    pub(crate) told: BTreeSet<NodeId>,
+}
+
+impl Ballot {
+    /// Nobody has claimed anything in it.
+    pub(crate) fn numbered(number: Term) -> Ballot {
+        Ballot { number, ..Ballot::default() }
+    }
+}
+
+impl Gmt2000 {
+    // --- WATCHING. -----------------------------------------------------------------------------------------------
+
+    /// Rule 1: five intervals for the first leader, where rule 2 has three. Spread, so that one starts before the others.
+    pub(crate) fn watch_initially(&mut self, out: &mut Effects<Gmt2000>) {
+        out.set_timer(Timer::Watch, self.timing.election_min * 5 / 3..=self.timing.election_max * 5 / 3);
+    }
+
+    /// Rule 2: three intervals, which an operator sets as the election timeout. Also the back-off after a vain election.
+    pub(crate) fn watch(&mut self, out: &mut Effects<Gmt2000>) {
+        out.set_timer(Timer::Watch, self.timing.election());
+    }
+
+    /// `[OURS]` Random, or nodes that failed together would fail together again.
+    fn back_off(&mut self, out: &mut Effects<Gmt2000>) {
+        if self.eager_rounds == 0 {
+            return self.watch(out);
+        }
+        self.eager_rounds -= 1;
+        if self.eager_rounds == 0 {
+            self.lost_leader = None;
+        }
+        out.set_timer(Timer::Watch, self.timing.heartbeat * 2..=self.timing.heartbeat * 4);
+    }
+
+    /// Rule 4, and the retry of an election without a majority.
+    pub(crate) fn on_watch_alarm(&mut self, out: &mut Effects<Gmt2000>) {
+        if self.published.is_some() {
+            return self.on_watch_alarm_as_published(out);
+        }
+        assert!(!self.is_leading(), "a leader does not watch for itself");
+        if self.may_lead() {
+            let because = match self.lost_leader {
+                Some(leader) => Reason::LinkDown(leader),
+                None => Reason::ElectionTimeout,
+            };
+            return self.start_election(because, Standing::Ordinary, out);
+        }
+        // A learner, one that must not lead or one with a stalled disk: it only notes that nobody leads, and joins others.
+        if self.leader.take().is_some() {
+            self.is_leader_fresh = false;
+            self.announce(self.role(), Reason::ElectionTimeout, out);
+        }
+        self.watch(out);
+    }
+
+    /// The leader is silent for the shortest timeout: who called an election meanwhile was right.
+    pub(crate) fn on_freshness_alarm(&mut self, out: &mut Effects<Gmt2000>) {
+        self.is_leader_fresh = false;
+        self.join_if_called(out);
+    }
+
+    /// The leader's process or machine is gone, or this one link is: all survivors see it at once, and each says so. They
+    /// number the election alike and rank its claims alike, so that no jitter is needed.
+    pub(crate) fn on_leader_link_down(&mut self, leader: NodeId, out: &mut Effects<Gmt2000>) {
+        self.eager_rounds = EAGER_ROUNDS;
+        self.lost_leader = Some(leader);
+        let from = self.role();
+        self.leader = None;
+        self.is_leader_fresh = false;
+        if self.may_lead() && !self.is_round_on {
+            return self.become_voting(from, Reason::LinkDown(leader), Standing::Ordinary, out);
+        }
+        self.announce(from, Reason::LinkDown(leader), out);
+        if self.may_lead() {
+            self.wanted = Some((Reason::LinkDown(leader), Standing::Ordinary));
+        }
+        self.join_if_called(out);
+    }
+
+    pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Gmt2000>) {
+        if self.is_leading() {
+            return out.reply(ticket, Outcome::Done);
+        }
+        if !self.may_lead() {
+            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+        }
+        self.start_election(Reason::Asked, Standing::Ordinary, out);
+        out.reply(ticket, Outcome::Done);
+    }
+
+    // --- ELECT. --------------------------------------------------------------------------------------------------
+
+    /// Calls an election, at once or when the round trip since the last one has passed.
+    pub(crate) fn start_election(&mut self, because: Reason, standing: Standing, out: &mut Effects<Gmt2000>) {
+        if self.published.is_some() {
+            return self.become_voting_as_published(because, out);
+        }
+        if self.is_round_on {
+            self.wanted = Some((because, standing));
+        } else {
+            self.become_voting(self.role(), because, standing, out);
+        }
+    }
+
+    /// Another node's election: joined, unless the leader was heard lately or a round trip must pass first.
+    fn join_if_called(&mut self, out: &mut Effects<Gmt2000>) {
+        let is_called = self.ballot.number > self.promise.term && !self.ballot.is_claimed;
+        let is_pressing = self.ballot.slate.values().any(|claim| claim.is_successor);
+        let has_leader = self.is_leading() || (self.leader.is_some() && self.is_leader_fresh);
+        if !is_called || self.is_round_on || (has_leader && !is_pressing) {
+            return;
+        }
+        if let Some(caller) = self.ballot.slate.keys().next().copied() {
+            self.become_voting(self.role(), Reason::HigherTerm(caller), Standing::Ordinary, out);
+        }
+    }
+
+    /// Rule 5. The slate keeps what was noted of this election, and the leader, if there was one, is no more.
+    fn become_voting(
+        &mut self,
+        from: hustings_core::Role,
+        because: Reason,
+        standing: Standing,
+        out: &mut Effects<Gmt2000>,
+    ) {
+        let is_again = matches!(self.part, Part::Voting);
+        if is_again && self.ballot.is_claimed {
+            // Claims grow old: who made them may follow a leader by now, and a vote for nobody's sake is still a promise.
+            self.ballot.slate.clear();
+        }
+        if self.ballot.number <= self.promise.term {
+            self.ballot = Ballot::numbered(self.promise.term.next());
+        }
+        self.leave_part(out);
+        self.part = Part::Voting;
+        self.leader = None;
+        self.is_leader_fresh = false;
+        self.wanted = None;
+        if !is_again {
+            self.announce(from, because, out);
+        }
+        let claim = Claim { is_successor: standing == Standing::Successor, ..self.claim() };
+        self.ballot.is_claimed = true;
+        self.ballot.slate.insert(self.me, claim);
+        self.is_round_on = true;
+        out.cancel_timer(Timer::Watch);
+        out.set_timer(Timer::Round, self.timing.heartbeat..=self.timing.heartbeat);
+        let elect = Message::Elect { ballot: self.ballot.number, claim, commit: self.committed() };
+        let hearers: BTreeSet<NodeId> =
+            self.membership.all_voters().chain(self.ballot.slate.keys().copied()).filter(|id| *id != self.me).collect();
+        for hearer in hearers {
+            // Rests on nothing: it promises nothing, and a vote for a claim that a crash has undone is not counted.
+            out.send_resting_on(RestsOn::Nothing, hearer, elect.clone());
+        }
+        self.settle_slate(out);
+    }
+
+    /// What this node reports of itself.
+    fn claim(&self) -> Claim {
+        let priority = if self.may_lead() { self.priority } else { Priority::Never };
+        Claim { last: self.log.last(), priority, is_successor: false, reign: self.reign }
+    }
+
+    /// Rules 3 and 6.
+    pub(crate) fn on_elect(
+        &mut self,
+        from: NodeId,
+        ballot: Term,
+        claim: Claim,
+        commit: Lsn,
+        out: &mut Effects<Gmt2000>,
+    ) {
+        self.learn_commit(commit, out);
+        let is_ordained = claim.is_successor && ballot > self.promise.term;
+        if self.is_leading() && !(is_ordained && self.is_handing_over_to(from)) {
+            // GM-3: the old leader is alive, and says so to whoever doubts it.
+            return self.send_heartbeat_to(from, out);
+        }
+        if ballot < self.ballot.number || ballot <= self.promise.term {
+            return self.on_earlier_elect(from, ballot, out);
+        }
+        if ballot > self.ballot.number {
+            self.ballot = Ballot::numbered(ballot);
+        }
+        self.ballot.slate.insert(from, claim);
+        if self.is_leading() {
+            // Its successor asks. A leader takes part like everybody else, and without delay: it accepts no proposals now.
+            self.is_round_on = false;
+        }
+        self.join_if_called(out);
+        self.settle_slate(out);
+    }
+
+    /// An election that this node has left behind: the caller hears of the present one. One that it voted in is left to end.
+    fn on_earlier_elect(&mut self, from: NodeId, ballot: Term, out: &mut Effects<Gmt2000>) {
+        let has_leader = self.leader.is_some() && self.is_leader_fresh;
+        let present = if self.ballot.is_claimed { self.ballot.number } else { self.promise.term };
+        // Within a round trip the own ELECT has told everybody already.
+        if has_leader || self.is_round_on || ballot >= present || !self.ballot.told.insert(from) {
+            return;
+        }
+        let elect = Message::Elect { ballot: present, claim: self.claim(), commit: self.committed() };
+        out.send_resting_on(RestsOn::Nothing, from, elect);
+    }
+
+    // --- VOTE. ---------------------------------------------------------------------------------------------------
+
+    /// Rule 7's timeout; then whatever waited for the round trip to pass.
+    pub(crate) fn on_round_alarm(&mut self, out: &mut Effects<Gmt2000>) {
+        if self.published.is_some() {
+            return self.on_round_alarm_as_published(out);
+        }
+        self.is_round_on = false;
+        match self.part {
+            Part::Voting if self.ballot.is_claimed => {
+                self.settle_slate(out);
+                if matches!(self.part, Part::Voting) && !self.is_round_on {
+                    self.back_off(out);
+                }
+            }
+            // A later election was called meanwhile.
+            Part::Voting => self.join_if_called(out),
+            Part::Watching => match self.wanted.take() {
+                Some((because, standing)) if self.may_lead() => self.become_voting(self.role(), because, standing, out),
+                Some(_) => {
+                    self.watch(out);
+                    self.join_if_called(out);
+                }
+                None => self.join_if_called(out),
+            },
+            Part::Leader(_) => {}
+        }
+    }
+
+    /// `[OURS]` Votes once a majority has claimed *and* nobody who could still claim is awaited, or the round trip is over.
+    pub(crate) fn settle_slate(&mut self, out: &mut Effects<Gmt2000>) {
+        if !matches!(self.part, Part::Voting) || !self.ballot.is_claimed {
+            return;
+        }
+        let slate = &self.ballot.slate;
+        let is_awaited = |id: NodeId| !slate.contains_key(&id) && !self.links_down.contains(&id);
+        let is_over = !self.is_round_on || !self.membership.all_voters().any(is_awaited);
+        let has_majority = self.membership.verdict(|id| slate.contains_key(&id).then_some(true)) == Verdict::Won;
+        if is_over && has_majority {
+            self.vote(out);
+        }
+    }
+
+    /// Rule 7. The best claim: the latest; among equals the present leader's successor, then the old leader (§4.8: only if its
+    /// claim is not below), then the preferred, then the smallest id.
+    ///
+    /// All of this is read from the claims. Where each voter knows by itself who led last, two that heard different leaders
+    /// vote for each other, and again in the next ballot, and never elect anybody.
+    fn vote(&mut self, out: &mut Effects<Gmt2000>) {
+        let own =
+            Claim { is_successor: self.ballot.slate.get(&self.me).is_some_and(|own| own.is_successor), ..self.claim() };
+        self.ballot.slate.insert(self.me, own);
+        let rank =
+            |id: NodeId, claim: &Claim| (claim.last, claim.is_successor, claim.reign, claim.priority, Reverse(id));
+        let able = self.ballot.slate.iter().filter(|(_, claim)| claim.priority != Priority::Never);
+        let best = able.max_by_key(|(id, claim)| rank(**id, claim)).map(|(id, claim)| (*id, *claim));
+        // G3: never for one who saw less than this node did.
+        let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last) else {
+            if !self.is_round_on {
+                self.back_off(out);
+            }
+            return;
+        };
+        let from = self.role();
+        let ballot = self.ballot.number;
+        // The promise is made here and nowhere else: one vote per ballot, for ever (G2).
+        self.enter_ballot(Promise::vote(ballot, choice), out);
+        self.part = Part::Watching;
+        let claimants = self.ballot.slate.keys().copied().collect();
+        self.announce(from, Reason::PollWon(claimants), out);
+        self.back_off(out);
+        let vote = Message::Vote { ballot, choice, claim: claim.last };
+        if choice != self.me {
+            out.send_resting_on(RestsOn::Promise, choice, vote.clone());
+        }
+        // To itself: before its own vote is durable no node may win, see `count_votes`.
+        out.send_resting_on(RestsOn::Promise, self.me, vote);
+    }
+
+    // --- Later ballots, and what comes with an election. ---------------------------------------------------------
+
+    /// A voter of a later ballot cannot follow this leader any more: the reign ends, and an election must gather both.
+    pub(crate) fn on_obsolete(&mut self, from: NodeId, term: Term, out: &mut Effects<Gmt2000>) {
+        if term <= self.promise.term || self.published.is_some() {
+            return;
+        }
+        let was_leading = self.is_leading();
+        self.become_follower(term, None, Reason::HigherTerm(from), out);
+        if was_leading {
+            self.eager_rounds = EAGER_ROUNDS;
+            self.back_off(out);
+        }
+    }
+
+    /// Commit knowledge spreads with claims, so that nobody elects by a membership that was left behind.
+    fn learn_commit(&mut self, commit: Lsn, out: &mut Effects<Gmt2000>) {
+        let is_known = self.is_leading() || commit.index <= self.commit;
+        if !is_known && self.log.has(commit) && self.installing.is_none() {
+            self.apply_through(commit.index, out);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! GMT-2000 as a value: the smallest of the five protocols, made safe, durable and servable.
+//!
+//! Implements "A Leader Election Algorithm" (gmt, 2000): two small machines per server, an ELECTOR that picks and a
+//! CANDIDATE that counts, and three messages, ELECT, VOTE and LEAD. The text elects; it says nothing of commit, of disks or of
+//! restarts, and as written it can elect two leaders in one term. What this crate adds is marked `[OURS]` in
+//! `docs/protocols/gmt2000.md`: ballots with one durable vote each, a log under LEAD, acknowledgements, reads, transfer,
+//! membership and snapshots. [`Options::as_published`] takes the additions to the election away again, for the laboratory.
+//!
+//! Deliberately absent: joint changes of membership (one voter at a time), lease reads, a pre-vote (ELECT promises
+//! nothing and is its own pre-vote).
+//!
+//! What to read next, in the order of the text: [`gmt2000`] (the value and its dispatcher), [`elector`], [`candidate`],
+//! [`lead`], [`peer`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; and [`published`], for comparison.
+
+pub mod gmt2000;
+
+pub mod candidate;
+pub mod elector;
+
+pub mod lead;
+pub mod peer;
+pub mod read;
+pub mod transfer;
+
+pub mod membership;
+pub mod snapshot;
+
+pub mod message;
+
+pub mod published;
+
+pub use gmt2000::{Gmt2000, Options, Timer};
+pub use message::{Claim, Message};

@@ -1,0 +1,304 @@
+//! What GMT-2000 nodes say to each other: [`Message`].
+//!
+//! ELECT, VOTE and LEAD are the text's; the others are ours and carry acknowledgements, refusals, snapshots and hand-overs.
+
+use bytes::{Bytes, BytesMut};
+use hustings_core::wire::{EntryShape, SnapshotReferenceShape, encode_shape, present};
+use hustings_core::{Entry, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
+use prost::Message as _;
+
+/// What a server reports in an election: the last message that it saw, and how it stands to leading.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Claim {
+    /// The end of its log: the text's (term, msg).
+    pub last: Lsn,
+    /// How much it should lead; [`Priority::Never`] also of one that cannot lead now.
+    pub priority: Priority,
+    /// The present leader asked it to take over.
+    pub is_successor: bool,
+    /// The last term that it led; zero if none. The highest on a slate is the text's "old leader".
+    pub reign: Term,
+}
+
+/// A message between GMT-2000 nodes, or from a node to itself.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Message {
+    /// An election is on; this is what I saw last. Promises nothing.
+    Elect {
+        /// Which election; zero in the published form, which does not number them.
+        ballot: Term,
+        /// The sender's claim.
+        claim: Claim,
+        /// What the sender knows to be committed.
+        commit: Lsn,
+    },
+    /// The sender's one vote of this ballot. To itself: its vote is durable.
+    Vote {
+        /// Which election; zero in the published form.
+        ballot: Term,
+        /// For whom.
+        choice: NodeId,
+        /// The claim of the one it is for.
+        claim: Lsn,
+    },
+    /// I lead; this comes after the message before.
+    Lead {
+        /// The leader's term: the ballot that it won.
+        term: Term,
+        /// The message before the entries, so that gaps are seen.
+        previous: Lsn,
+        /// Contiguous; none in a heartbeat.
+        entries: Vec<Entry>,
+        /// The leader's commit.
+        commit: u64,
+        /// Set in a heartbeat, which wants an answer: the highest round of reads not confirmed yet.
+        round: Option<u64>,
+    },
+    /// I follow: answers a heartbeat.
+    Heard {
+        /// The leader's term.
+        term: Term,
+        /// The round of the heartbeat.
+        round: u64,
+        /// How much the sender should lead.
+        priority: Priority,
+        /// Whether it is fetching or installing a snapshot.
+        is_installing: bool,
+    },
+    /// Acknowledges: my log equals yours up to here, durably. To itself: the leader's own copy.
+    Stored {
+        /// The leader's term.
+        term: Term,
+        /// Up to where.
+        index: u64,
+    },
+    /// The message before the entries is missing here, or is another one.
+    Gap {
+        /// The leader's term.
+        term: Term,
+        /// The previous index that was refused.
+        index: u64,
+        /// A guess of the last agreement.
+        hint_index: u64,
+        /// The term there; absent when it is compacted away.
+        hint_term: Option<Term>,
+    },
+    /// I voted in a later ballot and cannot follow you.
+    Obsolete {
+        /// The sender's ballot.
+        term: Term,
+    },
+    /// What you need is compacted away: fetch this instead.
+    Snapshot {
+        /// The leader's term.
+        term: Term,
+        /// Which.
+        reference: SnapshotReference,
+    },
+    /// It cannot be had: offer another.
+    SnapshotFailed {
+        /// The leader's term.
+        term: Term,
+        /// Which.
+        lsn: Lsn,
+    },
+    /// Take over: start an election as my successor.
+    Handover {
+        /// The leader's term.
+        term: Term,
+    },
+}
+
+impl Message {
+    /// The number that the message carries: the ballot of an election, else the term of a leader.
+    pub fn term(&self) -> Term {
+        match self {
+            Message::Elect { ballot, .. } | Message::Vote { ballot, .. } => *ballot,
+            Message::Lead { term, .. }
+            | Message::Heard { term, .. }
+            | Message::Stored { term, .. }
+            | Message::Gap { term, .. }
+            | Message::Obsolete { term }
+            | Message::Snapshot { term, .. }
+            | Message::SnapshotFailed { term, .. }
+            | Message::Handover { term } => *term,
+        }
+    }
+
+    /// Whether only a leader says this.
+    pub fn is_from_leader(&self) -> bool {
+        matches!(self, Message::Lead { .. } | Message::Snapshot { .. } | Message::Handover { .. })
+    }
+}
+
+/// One flat shape for all kinds: fields that a kind does not use cost nothing on the wire.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Shape {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(uint64, tag = "2")]
+    term: u64,
+    #[prost(uint64, tag = "3")]
+    place_term: u64,
+    #[prost(uint64, tag = "4")]
+    place_index: u64,
+    #[prost(uint64, tag = "5")]
+    commit_term: u64,
+    #[prost(uint64, tag = "6")]
+    commit_index: u64,
+    #[prost(uint32, tag = "7")]
+    priority: u32,
+    #[prost(bool, tag = "8")]
+    flag: bool,
+    #[prost(uint64, tag = "9")]
+    node: u64,
+    #[prost(uint64, optional, tag = "10")]
+    round: Option<u64>,
+    #[prost(uint64, tag = "11")]
+    hint_index: u64,
+    #[prost(uint64, optional, tag = "12")]
+    hint_term: Option<u64>,
+    #[prost(message, repeated, tag = "13")]
+    entries: Vec<EntryShape>,
+    #[prost(message, optional, tag = "14")]
+    snapshot: Option<SnapshotReferenceShape>,
+    #[prost(uint64, tag = "15")]
+    reign: u64,
+}
+
+fn number_of(priority: Priority) -> u32 {
+    match priority {
+        Priority::Never => 0,
+        Priority::Normal => 1,
+        Priority::Preferred => 2,
+    }
+}
+
+fn priority_of(number: u32) -> Result<Priority, WireError> {
+    match number {
+        0 => Ok(Priority::Never),
+        1 => Ok(Priority::Normal),
+        2 => Ok(Priority::Preferred),
+        other => Err(WireError(format!("a priority of unknown kind {other}"))),
+    }
+}
+
+impl Shape {
+    fn of(kind: u32, term: Term) -> Shape {
+        Shape { kind, term: term.0, ..Shape::default() }
+    }
+
+    fn at(self, place: Lsn) -> Shape {
+        Shape { place_term: place.term.0, place_index: place.index, ..self }
+    }
+
+    fn place(&self) -> Lsn {
+        Lsn::new(self.place_term, self.place_index)
+    }
+}
+
+/// Entries that directly follow each other and `previous`, with terms that never fall and none above the leader's.
+fn consecutive(shapes: Vec<EntryShape>, previous: Lsn, term: Term) -> Result<Vec<Entry>, WireError> {
+    let mut before = previous;
+    let mut entries = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        let entry = Entry::try_from(shape)?;
+        let is_next = before.index.checked_add(1) == Some(entry.lsn.index);
+        if !is_next || entry.lsn.term < before.term || entry.lsn.term > term {
+            return Err(WireError(format!("entry {} cannot follow {before} in term {term}", entry.lsn)));
+        }
+        before = entry.lsn;
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        let term = self.term();
+        let shape = match self {
+            Message::Elect { claim, commit, .. } => Shape {
+                commit_term: commit.term.0,
+                commit_index: commit.index,
+                priority: number_of(claim.priority),
+                flag: claim.is_successor,
+                reign: claim.reign.0,
+                ..Shape::of(1, term).at(claim.last)
+            },
+            Message::Vote { choice, claim, .. } => Shape { node: choice.0, ..Shape::of(2, term).at(*claim) },
+            Message::Lead { previous, entries, commit, round, .. } => Shape {
+                commit_index: *commit,
+                round: *round,
+                entries: entries.iter().map(EntryShape::from).collect(),
+                ..Shape::of(3, term).at(*previous)
+            },
+            Message::Heard { round, priority, is_installing, .. } => Shape {
+                round: Some(*round),
+                priority: number_of(*priority),
+                flag: *is_installing,
+                ..Shape::of(4, term)
+            },
+            Message::Stored { index, .. } => Shape { place_index: *index, ..Shape::of(5, term) },
+            Message::Gap { index, hint_index, hint_term, .. } => Shape {
+                place_index: *index,
+                hint_index: *hint_index,
+                hint_term: hint_term.map(|term| term.0),
+                ..Shape::of(6, term)
+            },
+            Message::Obsolete { .. } => Shape::of(7, term),
+            Message::Snapshot { reference, .. } => Shape { snapshot: Some(reference.into()), ..Shape::of(8, term) },
+            Message::SnapshotFailed { lsn, .. } => Shape::of(9, term).at(*lsn),
+            Message::Handover { .. } => Shape::of(10, term),
+        };
+        encode_shape(&shape, out);
+    }
+
+    fn decode(bytes: Bytes) -> Result<Message, WireError> {
+        let shape = Shape::decode(bytes)?;
+        let (term, place) = (Term(shape.term), shape.place());
+        Ok(match shape.kind {
+            1 => Message::Elect {
+                ballot: term,
+                claim: Claim {
+                    last: place,
+                    priority: priority_of(shape.priority)?,
+                    is_successor: shape.flag,
+                    reign: Term(shape.reign),
+                },
+                commit: Lsn::new(shape.commit_term, shape.commit_index),
+            },
+            2 => Message::Vote { ballot: term, choice: NodeId(shape.node), claim: place },
+            3 => Message::Lead {
+                term,
+                previous: place,
+                entries: consecutive(shape.entries, place, term)?,
+                commit: shape.commit_index,
+                round: shape.round,
+            },
+            4 => Message::Heard {
+                term,
+                round: present(shape.round, "round")?,
+                priority: priority_of(shape.priority)?,
+                is_installing: shape.flag,
+            },
+            5 => Message::Stored { term, index: place.index },
+            6 => Message::Gap {
+                term,
+                index: place.index,
+                hint_index: shape.hint_index,
+                hint_term: shape.hint_term.map(Term),
+            },
+            7 => Message::Obsolete { term },
+            8 => {
+                let reference: SnapshotReference = present(shape.snapshot, "snapshot")?.try_into()?;
+                if reference.lsn.term > term {
+                    return Err(WireError(format!("a snapshot through {} cannot come in term {term}", reference.lsn)));
+                }
+                Message::Snapshot { term, reference }
+            }
+            9 => Message::SnapshotFailed { term, lsn: place },
+            10 => Message::Handover { term },
+            other => return Err(WireError(format!("a GMT-2000 message of unknown kind {other}"))),
+        })
+    }
+}

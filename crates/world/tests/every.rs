@@ -1,0 +1,22 @@
+//! Goal: Raft holds in every world within small bounds. Method: exhaustive exploration, complete, and not vacuous.
+
+use hustings_raft::{Options, Raft};
+use hustings_world::every::{Bounds, Found, explore};
+
+fn explored(bounds: &Bounds) -> Found {
+    let found = explore::<Raft>(bounds, &Options::default(), 2, |progress| {
+        if std::env::var("LOUD").is_ok() {
+            eprintln!("{progress:?}");
+        }
+    });
+    println!("{bounds:?}\n{found:?}");
+    assert!(found.violation.is_none(), "{:#?}", found.violation);
+    found
+}
+
+#[test]
+fn one_term_without_faults_is_safe() {
+    let found = explored(&Bounds { terms: 1, proposals: 1, ..Bounds::default() });
+    assert_eq!(found.incomplete, None);
+    assert!(found.sometimes.iter().any(|(name, count)| *name == "an entry is committed" && *count > 0));
+}
