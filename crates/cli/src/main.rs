@@ -8,6 +8,7 @@ mod client;
 mod inspect;
 mod output;
 mod protocols;
+mod prove;
 mod serve;
 mod settings;
 mod snapshots;
@@ -33,6 +34,9 @@ fn command() -> Command {
         .subcommands(client::commands())
         .subcommand(inspect::command())
         .subcommand(bench::command())
+        .subcommand(prove::simulate::command())
+        .subcommand(prove::check::command())
+        .subcommand(prove::play::command())
 }
 
 fn main() -> ExitCode {
@@ -47,6 +51,9 @@ fn main() -> ExitCode {
         Some(("up", matches)) => up::run(matches),
         Some(("serve", matches)) => serve::run(matches),
         Some(("config", matches)) => settings::run_config(matches),
+        Some(("simulate", matches)) => prove::simulate::run(matches),
+        Some(("check", matches)) => prove::check::run(matches),
+        Some(("play", matches)) => prove::play::run(matches),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
         Some(("bench", matches)) => on_client_runtime(bench::run(matches)),

@@ -58,6 +58,8 @@ struct State {
     reads: u64,
     injected: u64,
     is_off: bool,
+    /// Syncs succeed and do nothing.
+    lies: bool,
     /// Files opened before the last restart answer nothing any more.
     life: u64,
     next_inode: u64,
@@ -274,6 +276,11 @@ impl SimulatedDisk {
         self.state().operations
     }
 
+    /// From now on syncs of files succeed and do nothing, or do again what they say (ST-04).
+    pub fn lie(&self, lies: bool) {
+        self.state().lies = lies;
+    }
+
     /// How many reads were begun since the disk was made.
     pub fn reads(&self) -> u64 {
         self.state().reads
@@ -473,6 +480,9 @@ impl File for SimulatedFile {
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.disk.state();
         let fate = state.count(self.life)?;
+        if state.lies && matches!(fate, Fate::Happens) {
+            return Ok(());
+        }
         let inode = state.inodes.get_mut(&self.inode).ok_or_else(gone)?;
         match fate {
             Fate::Happens => {

@@ -23,6 +23,7 @@ pub mod world;
 pub mod faults;
 pub mod load;
 pub mod parse;
+pub mod plants;
 mod rivals;
 
 pub mod script;

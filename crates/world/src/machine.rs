@@ -51,6 +51,10 @@ pub struct Plants {
     pub drops_tail: bool,
     /// A life has the number of the one before: its proposals look like copies of older ones.
     pub reuses_incarnation: bool,
+    /// Which proposals are applied already is forgotten at every restart.
+    pub forgets_sessions: bool,
+    /// A watch stream loses the first event that it is told after a compaction.
+    pub drops_watch_event: bool,
 }
 
 impl Plants {
@@ -194,6 +198,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             Some(reference) => load(&store, reference)?,
             None => (Witness::default(), Sessions::new()),
         };
+        let sessions = if self.plants.forgets_sessions { Sessions::new() } else { sessions };
         self.wal = Some(wal);
         self.store = Some(store);
         self.incarnation = if self.plants.reuses_incarnation { 1 } else { recovered.boots };

@@ -142,10 +142,9 @@ impl<P: Protocol> Member<P> {
         self.replica.as_ref().is_some_and(|replica| replica.role() == Role::Leader)
     }
 
-    /// Whether an alarm that is armed may ring within the bounds. Alarms of a member that does not lead start elections, and
-    /// those are bounded by terms.
+    /// Whether an alarm that is armed may ring within the bounds.
     pub fn may_ring(&self, alarm: &Alarm<P::Timer>, bounds: &Bounds) -> bool {
-        self.armed.contains(alarm) && (!self.leads() || self.rings.get(alarm).copied().unwrap_or(0) < bounds.rings)
+        self.armed.contains(alarm) && self.rings.get(alarm).copied().unwrap_or(0) < bounds.rings
     }
 
     /// All ways in which this input can end; none when the term would leave the bounds.

@@ -1,7 +1,8 @@
 //! Every possibility: all that can happen to a small cluster within stated bounds.
 //!
 //! The members are the production [`hustings_core::Replica`]; a disk is the fold of its records, time is an alarm that is armed
-//! and may ring at any moment, and the network is a set: what was sent may arrive at any later time, in any order, or never. (For
+//! and may ring at any moment, and the network is a set: what was sent may arrive at any later time, in any order, or never. How many messages one
+//! link holds is a bound like the others: beyond it the oldest is lost. (For
 //! protocols with session links it is a queue per direction that a crash empties.) A step is atomic with its sync; a crash may
 //! come after *any prefix* of the records that a step writes, and then exactly those messages have left that rested on no more.
 //!
@@ -36,10 +37,12 @@ pub struct Bounds {
     pub crashes: u8,
     /// Proposals, each made at a leader.
     pub proposals: u8,
-    /// How often each alarm may ring at each member in one life, but for those that start elections, which terms bound.
+    /// How often each alarm may ring at each member in one life.
     pub rings: u8,
     /// Whether peers may hear of a crash (link down), besides not hearing of it.
     pub notices: bool,
+    /// Messages under way from one member to another at most; one more, and the oldest of them is lost. 0 is no limit.
+    pub link: usize,
     /// Whether a message may arrive more than once.
     pub duplicates: bool,
     /// Worlds at most; 0 is no limit.
@@ -57,6 +60,7 @@ impl Default for Bounds {
             proposals: 0,
             rings: 1,
             notices: false,
+            link: 1,
             duplicates: false,
             states_max: 0,
             bytes_max: 16 << 30,

@@ -218,8 +218,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             letters.extend(born.letters.into_iter().map(|letter| self.space.letters.number(letter)));
             members.push(self.space.members.number(born.member));
         }
-        letters.sort_unstable();
-        letters.dedup();
+        letters.sort_by_key(|letter| self.ends(*letter));
         let history = self.space.histories.number(History::default());
         Ok(Row { members: members.into(), history, crashes: 0, proposals: 0, letters: letters.into() })
     }
@@ -395,21 +394,39 @@ impl<'a, P: Protocol> Explorer<'a, P> {
                 letters.push(*letter);
             }
         }
-        letters.extend(known.letters.iter());
+        for letter in known.letters.iter() {
+            self.post(&mut letters, *letter);
+        }
         let notices = self.space.bounds.notices || is_session;
         if notices && (known.has_crashed || is_start) {
             let id = NodeId(at as u64 + 1);
             for peer in (0..row.members.len()).filter(|peer| *peer != at) {
                 let content = if known.has_crashed { Content::Down } else { Content::Up };
                 let letter = Letter { from: id, to: NodeId(peer as u64 + 1), content };
-                letters.push(self.space.letters.number(letter));
+                let letter = self.space.letters.number(letter);
+                self.post(&mut letters, letter);
             }
         }
-        if !is_session {
-            letters.sort_unstable();
-            letters.dedup();
-        }
+        // The order between links means nothing.
+        letters.sort_by_key(|letter| self.recipients.get(letter).copied());
         letters.into()
+    }
+
+    /// Puts a letter behind those of the same link. In a set it stands once; a full link loses its oldest.
+    fn post(&mut self, letters: &mut Vec<u32>, letter: u32) {
+        let ends = self.ends(letter);
+        let is_session = P::LINKS == Links::Session;
+        if !is_session && letters.contains(&letter) {
+            return;
+        }
+        let limit = self.space.bounds.link;
+        if limit > 0 && !is_session {
+            let same: Vec<usize> = (0..letters.len()).filter(|at| self.ends(letters[*at]) == ends).collect();
+            if same.len() >= limit {
+                letters.remove(same[0]);
+            }
+        }
+        letters.push(letter);
     }
 
     /// Judges a world in which the member at this position has just taken a step; gives back the history with what is new.

@@ -1,0 +1,160 @@
+//! `hustings check`: every possibility within bounds.
+
+use super::{Subject, common, exit, is_json};
+use crate::protocols::{self, Visit};
+use anyhow::Result;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_core::Protocol;
+use hustings_world::every::{Bounds, Found, explore};
+use indicatif::{HumanBytes, HumanCount, ProgressBar};
+use serde_json::json;
+
+/// The command line of `check`.
+pub(crate) fn command() -> Command {
+    let number = |name: &'static str, default: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_parser(value_parser!(u64)).default_value(default).help(help)
+    };
+    common(
+        Command::new("check")
+            .about("Explore everything that can happen to a small cluster within bounds")
+            .after_help(
+                "Exit code 0: all properties hold in every world. 1: one does not; a shortest trace is printed. \
+                 3: the bounds were not completed.",
+            ),
+    )
+    .arg(number("nodes", "3", "Voters"))
+    .arg(number("terms", "1", "No term above this"))
+    .arg(number("crashes", "0", "Crashes, all members together"))
+    .arg(number("proposals", "0", "Proposals"))
+    .arg(number("rings", "1", "How often each alarm may ring at each member in one life"))
+    .arg(number("link", "1", "Messages under way on one link at most; 0 is no limit"))
+    .arg(number("memory", "16384", "MiB that the search may take"))
+    .arg(number("states", "0", "Worlds at most; 0 is no limit"))
+    .arg(number("jobs", "2", "Threads"))
+    .arg(Arg::new("notices").long("notices").action(ArgAction::SetTrue).help("Peers may hear of a crash"))
+    .arg(Arg::new("duplicates").long("duplicates").action(ArgAction::SetTrue).help("Messages may arrive more than once"))
+    .arg(
+        Arg::new("no-pre-vote")
+            .long("no-pre-vote")
+            .action(ArgAction::SetTrue)
+            .help("Raft without its pre-vote: far fewer worlds"),
+    )
+}
+
+struct Checking<'a> {
+    subject: &'a Subject,
+    bounds: Bounds,
+    jobs: usize,
+    is_json: bool,
+}
+
+/// Runs `hustings check`.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    super::keep_quiet_about_findings();
+    let subject = Subject::of(matches);
+    if super::lists_plants(&subject) {
+        return Ok(());
+    }
+    super::check_plant(&subject)?;
+    let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(0);
+    let small = |name: &str| u8::try_from(number(name)).map_err(|_| exit(2, format!("--{name} is at most 255")));
+    let bounds = Bounds {
+        nodes: number("nodes"),
+        terms: number("terms"),
+        crashes: small("crashes")?,
+        proposals: small("proposals")?,
+        rings: small("rings")?,
+        notices: matches.get_flag("notices"),
+        link: usize::try_from(number("link"))?,
+        duplicates: matches.get_flag("duplicates"),
+        states_max: number("states"),
+        bytes_max: number("memory") << 20,
+    };
+    if !(1..=9).contains(&bounds.nodes) {
+        return Err(exit(2, "--nodes is 1 to 9: beyond, nothing can be explored"));
+    }
+    let checking =
+        Checking { subject: &subject, bounds, jobs: usize::try_from(number("jobs"))?, is_json: is_json(matches) };
+    let has_pre_vote = !matches.get_flag("no-pre-vote");
+    protocols::visit_with(&subject.protocol, subject.is_published, subject.plant.as_deref(), has_pre_vote, checking)?
+}
+
+impl Visit for Checking<'_> {
+    type Out = Result<()>;
+
+    fn visit<P>(self, options: P::Options) -> Result<()>
+    where
+        P: Protocol + Sync,
+        P::Options: Sync,
+        P::Message: Sync,
+        P::Timer: Sync,
+    {
+        let bar = ProgressBar::new_spinner();
+        if self.is_json {
+            bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+        }
+        let found = explore::<P>(&self.bounds, &options, self.jobs, |progress| {
+            bar.set_message(format!(
+                "depth {}, {} worlds, {} wait, {}",
+                progress.depth,
+                HumanCount(progress.states),
+                HumanCount(progress.frontier),
+                HumanBytes(progress.bytes)
+            ));
+            bar.tick();
+        });
+        bar.finish_and_clear();
+        self.tell(&found);
+        match (&found.violation, &found.incomplete) {
+            (Some((violation, _)), _) => Err(exit(1, violation.to_string())),
+            (None, Some(why)) => Err(exit(3, why.clone())),
+            (None, None) => Ok(()),
+        }
+    }
+}
+
+impl Checking<'_> {
+    fn tell(&self, found: &Found) {
+        let micros = found.took.as_micros() as f64;
+        let per_state = micros / found.states.max(1) as f64;
+        let bytes_per_state = found.bytes_max / found.states.max(1);
+        if self.is_json {
+            let sometimes: serde_json::Map<String, serde_json::Value> =
+                found.sometimes.iter().map(|(name, count)| ((*name).to_string(), json!(count))).collect();
+            let violation = found.violation.as_ref().map(|(violation, trace)| {
+                json!({ "property": violation.property, "what": violation.what, "trace": trace.steps, "end": trace.end })
+            });
+            let object = json!({
+                "protocol": self.subject.protocol, "nodes": self.bounds.nodes, "terms": self.bounds.terms,
+                "crashes": self.bounds.crashes, "proposals": self.bounds.proposals, "rings": self.bounds.rings,
+                "link": self.bounds.link, "states": found.states, "transitions": found.transitions, "depth": found.depth,
+                "complete": found.incomplete.is_none() && found.violation.is_none(), "seconds": micros / 1e6,
+                "micros_per_state": per_state, "bytes_per_state": bytes_per_state, "members": found.stored.0,
+                "letters": found.stored.1, "sometimes": sometimes, "violation": violation,
+            });
+            println!("{object}");
+            return;
+        }
+        println!(
+            "{} worlds, {} steps between them, depth {}, in {:.1} s: {per_state:.2} µs and {bytes_per_state} bytes a world \
+             ({} member states, {} messages)",
+            HumanCount(found.states),
+            HumanCount(found.transitions),
+            found.depth,
+            micros / 1e6,
+            HumanCount(found.stored.0 as u64),
+            HumanCount(found.stored.1 as u64)
+        );
+        for (name, count) in &found.sometimes {
+            println!("  {name}: in {} worlds", HumanCount(*count));
+        }
+        if let Some((violation, trace)) = &found.violation {
+            println!("\n{violation}\nA shortest trace ({} steps):\n", trace.steps.len());
+            for (number, step) in (1..).zip(&trace.steps) {
+                println!("{number:>4}  {step}");
+            }
+            println!("\nBefore the last step:");
+            trace.end.iter().for_each(|line| println!("      {line}"));
+        }
+    }
+}

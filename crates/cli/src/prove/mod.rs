@@ -1,0 +1,112 @@
+//! The proving ground: `simulate` (seeds), `check` (every possibility), `play` (scripts).
+//!
+//! Exit codes are these commands' own: 0 when all properties held and the bounds were completed, 1 when a property was
+//! violated, 3 when the bounds were not completed, 2 on usage.
+
+pub(crate) mod check;
+pub(crate) mod play;
+pub(crate) mod report;
+pub(crate) mod simulate;
+
+use crate::output::Exit;
+use crate::protocols;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+
+/// Arguments that all three take.
+fn common(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("protocol")
+                .long("protocol")
+                .default_value("raft")
+                .value_parser(protocols::NAMES)
+                .help("Which protocol"),
+        )
+        .arg(
+            Arg::new("as-published")
+                .long("as-published")
+                .action(ArgAction::SetTrue)
+                .help("The form in which the protocol was published, with its defects"),
+        )
+        .arg(
+            Arg::new("plant")
+                .long("plant")
+                .value_name("DEFECT")
+                .help("Plant a defect, to see it found; `list` names them"),
+        )
+        .arg(
+            Arg::new("output")
+                .short('o')
+                .long("output")
+                .value_parser(["table", "json"])
+                .default_value("table")
+                .help("For people or for programs"),
+        )
+}
+
+fn is_json(matches: &ArgMatches) -> bool {
+    matches.get_one::<String>("output").is_some_and(|format| format == "json")
+}
+
+/// What is proved about: a protocol, in which form, with which planted defect.
+pub(crate) struct Subject {
+    pub(crate) protocol: String,
+    pub(crate) is_published: bool,
+    pub(crate) plant: Option<String>,
+}
+
+impl Subject {
+    fn of(matches: &ArgMatches) -> Subject {
+        Subject {
+            protocol: matches.get_one::<String>("protocol").cloned().unwrap_or_default(),
+            is_published: matches.get_flag("as-published"),
+            plant: matches.get_one::<String>("plant").cloned(),
+        }
+    }
+
+    /// The flags that lead here again.
+    fn flags(&self) -> String {
+        let published = if self.is_published { " --as-published" } else { "" };
+        let plant = self.plant.as_ref().map_or(String::new(), |plant| format!(" --plant {plant}"));
+        format!("--protocol {}{published}{plant}", self.protocol)
+    }
+}
+
+/// Ends with one of these commands' own codes.
+fn exit(code: u8, what: impl Into<String>) -> anyhow::Error {
+    Exit { code, what: what.into() }.into()
+}
+
+/// A panic inside a simulated member is a finding and not the end of this process.
+pub(crate) fn keep_quiet_about_findings() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
+/// Every defect that can be planted under this protocol.
+pub(crate) fn plants_of(protocol: &str) -> Vec<&'static str> {
+    use hustings_world::plants::{Forgetful, Moody};
+    let mut names = protocols::defects_of(protocol);
+    names.extend(hustings_world::Plants::NAMES);
+    names.extend([Moody::NAME, Forgetful::NAME]);
+    names
+}
+
+/// With `--plant list` the names are all that is wanted.
+fn lists_plants(subject: &Subject) -> bool {
+    let lists = subject.plant.as_deref() == Some("list");
+    if lists {
+        plants_of(&subject.protocol).iter().for_each(|name| println!("{name}"));
+    }
+    lists
+}
+
+fn check_plant(subject: &Subject) -> anyhow::Result<()> {
+    let known = plants_of(&subject.protocol);
+    match subject.plant.as_deref() {
+        Some(name) if !known.contains(&name) => {
+            let nearest = hustings_world::parse::nearest(name, &known);
+            Err(exit(2, format!("there is no defect `{name}`; did you mean `{nearest}`? `--plant list` names them all")))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,254 @@
+//! `hustings simulate`: what seeds draw, judged at every step.
+
+use super::{Subject, common, exit, is_json, report};
+use crate::output::table;
+use crate::protocols::{self, Visit};
+use anyhow::{Context, Result};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use hustings_core::Protocol;
+use hustings_kv::KvStore;
+use hustings_world::seed::{Plan, Report, run as run_seed, shrink};
+use hustings_world::{Counts, Plants, Service};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Runs that a shrinking may take.
+const SHRINK_RUNS: u32 = 400;
+/// Lines of a story that are printed.
+const STORY_LINES: usize = 60;
+/// Messages that a diagram shows.
+const ARROWS_MAX: usize = 3_000;
+
+/// The command line of `simulate`.
+pub(crate) fn command() -> Command {
+    let number = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_parser(value_parser!(u64)).help(help)
+    };
+    common(
+        Command::new("simulate")
+            .about("Run clusters in virtual time under faults that a seed draws; every step is judged")
+            .after_help("A seed that fails prints its story and a script for `hustings play`."),
+    )
+    .arg(number("nodes", "Voters at the beginning").default_value("3"))
+    .arg(number("seed", "One seed").conflicts_with("seeds"))
+    .arg(number("seeds", "So many seeds, from --from on"))
+    .arg(number("from", "The first of many seeds").default_value("1"))
+    .arg(number("minutes", "Virtual minutes of faults per seed").conflicts_with("hours"))
+    .arg(number("hours", "Virtual hours of faults per seed"))
+    .arg(number("jobs", "Threads").default_value("1"))
+    .arg(
+        Arg::new("report")
+            .long("report")
+            .value_name("FILE.html")
+            .value_parser(value_parser!(PathBuf))
+            .help("Draw the run (the failing one, or the last) as a space-time diagram"),
+    )
+    .arg(
+        Arg::new("script")
+            .long("script")
+            .value_name("FILE")
+            .value_parser(value_parser!(PathBuf))
+            .help("Write the run as a script for `hustings play`"),
+    )
+}
+
+struct Simulation<'a> {
+    subject: &'a Subject,
+    nodes: u64,
+    seeds: std::ops::Range<u64>,
+    safety: u64,
+    jobs: u64,
+    is_json: bool,
+    report: Option<PathBuf>,
+    script: Option<PathBuf>,
+}
+
+/// Runs `hustings simulate`.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    super::keep_quiet_about_findings();
+    let subject = Subject::of(matches);
+    if super::lists_plants(&subject) {
+        return Ok(());
+    }
+    super::check_plant(&subject)?;
+    let number = |name: &str| matches.get_one::<u64>(name).copied();
+    let minutes = number("minutes").or_else(|| number("hours").map(|hours| hours * 60)).unwrap_or(5);
+    let seeds = match (number("seed"), number("seeds"), number("from")) {
+        (Some(seed), _, _) => seed..seed + 1,
+        (None, count, from) => from.unwrap_or(1)..from.unwrap_or(1) + count.unwrap_or(1),
+    };
+    let simulation = Simulation {
+        subject: &subject,
+        nodes: number("nodes").unwrap_or(3),
+        seeds,
+        safety: minutes * 60_000_000,
+        jobs: number("jobs").unwrap_or(1).max(1),
+        is_json: is_json(matches),
+        report: matches.get_one("report").cloned(),
+        script: matches.get_one("script").cloned(),
+    };
+    if !(1..=99).contains(&simulation.nodes) {
+        return Err(exit(2, "a cluster has 1 to 99 members"));
+    }
+    protocols::visit(&subject.protocol, subject.is_published, subject.plant.as_deref(), simulation)?
+}
+
+impl Visit for Simulation<'_> {
+    type Out = Result<()>;
+
+    fn visit<P>(self, options: P::Options) -> Result<()>
+    where
+        P: Protocol + Sync,
+        P::Options: Sync,
+        P::Message: Sync,
+        P::Timer: Sync,
+    {
+        match self.subject.plant.as_deref() {
+            Some(hustings_world::plants::Moody::NAME) => self.work::<P, hustings_world::plants::Moody>(options),
+            Some(hustings_world::plants::Forgetful::NAME) => self.work::<P, hustings_world::plants::Forgetful>(options),
+            _ => self.work::<P, KvStore>(options),
+        }
+    }
+}
+
+impl Simulation<'_> {
+    fn work<P, S>(self, options: P::Options) -> Result<()>
+    where
+        P: Protocol + Sync,
+        P::Options: Sync,
+        S: Service,
+    {
+        let plants = self.subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
+        let (next, is_over) = (AtomicU64::new(self.seeds.start), AtomicBool::new(false));
+        let results: Mutex<(Counts, u64, u64, Option<Report>)> = Mutex::default();
+        let bar = ProgressBar::new(self.seeds.end - self.seeds.start);
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds  {elapsed} of {duration}  {msg}") {
+            bar.set_style(style);
+        }
+        if self.is_json || self.seeds.end - self.seeds.start < 2 {
+            bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+        }
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for _ in 0..self.jobs {
+                scope.spawn(|| {
+                    loop {
+                        let seed = next.fetch_add(1, Ordering::Relaxed);
+                        if seed >= self.seeds.end || is_over.load(Ordering::Relaxed) {
+                            return;
+                        }
+                        let plan = Plan::draw(seed, self.nodes, self.safety);
+                        let report = run_seed::<P, S>(&plan, &options, plants, 0);
+                        bar.inc(1);
+                        let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        results.0.add(&report.counts);
+                        results.1 += report.simulated;
+                        results.2 += 1;
+                        if report.violation.is_some() {
+                            is_over.store(true, Ordering::Relaxed);
+                        }
+                        // The failure of the lowest seed is told, whichever thread found it.
+                        let is_told = |told: &Report| told.violation.is_some() && told.seed < report.seed;
+                        if report.violation.is_some() || results.3.is_none() {
+                            if !results.3.as_ref().is_some_and(is_told) {
+                                results.3 = Some(report);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        bar.finish_and_clear();
+        let took = start.elapsed();
+        let (counts, simulated, runs, last) = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let Some(last) = last else { return Err(exit(3, "no seed was run")) };
+        let plan = Plan::draw(last.seed, self.nodes, self.safety);
+        let (shortest, violation) = match &last.violation {
+            Some((at, violation)) => {
+                let shortest = shrink::<P, S>(&plan, &options, plants, violation.property, SHRINK_RUNS);
+                (shortest, Some((*at, violation.clone())))
+            }
+            None => (plan, None),
+        };
+        self.tell(&counts, simulated, runs, took, last.fingerprint, violation.as_ref());
+        let headline = vec![
+            format!("hustings {} simulate {} --nodes {} --seed {}", env!("CARGO_PKG_VERSION"), self.subject.flags(), self.nodes, last.seed),
+            violation.as_ref().map_or("All properties held.".into(), |(_, violation)| violation.property.to_string()),
+        ];
+        let script = shortest.script(headline);
+        if let Some(path) = &self.script {
+            std::fs::write(path, script.to_string()).with_context(|| format!("writing {}", path.display()))?;
+        }
+        if let Some(path) = &self.report {
+            let drawn = run_seed::<P, S>(&shortest, &options, plants, ARROWS_MAX);
+            let page = report::page(&script, &drawn);
+            std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
+        }
+        let Some((_, violation)) = violation else { return Ok(()) };
+        if !self.is_json {
+            let again = run_seed::<P, S>(&shortest, &options, plants, 0);
+            println!("\nThe shortest story found ({} faults):", shortest.faults.len());
+            let lines = &again.journal.lines;
+            for (at, line) in &lines[lines.len().saturating_sub(STORY_LINES)..] {
+                println!("{:>12.3} s  {line}", *at as f64 / 1e6);
+            }
+            println!("\nThe same run as a script for `hustings play {}`:\n\n{script}", self.subject.flags());
+        }
+        Err(exit(1, format!("seed {}: {violation}", last.seed)))
+    }
+
+    fn tell(
+        &self,
+        counts: &Counts,
+        simulated: u64,
+        runs: u64,
+        took: Duration,
+        fingerprint: u64,
+        violation: Option<&(u64, hustings_properties::Violation)>,
+    ) {
+        let per = |count: u64, of: u64| if of == 0 { 0.0 } else { count as f64 / of as f64 };
+        let speed = simulated as f64 / took.as_micros().max(1) as f64;
+        let steps = counts.steps as f64 / took.as_secs_f64().max(1e-9);
+        if self.is_json {
+            let object = json!({
+                "protocol": self.subject.protocol, "nodes": self.nodes, "first_seed": self.seeds.start, "seeds": runs,
+                "simulated_seconds": simulated / 1_000_000, "seconds": took.as_secs_f64(), "speed": speed,
+                "steps": counts.steps, "steps_per_second": steps, "events": counts.events, "messages": counts.messages,
+                "lost": counts.lost, "syncs": counts.syncs, "completed": counts.completed,
+                "indefinite": counts.indefinite, "elections": counts.elections, "campaigns": counts.campaigns,
+                "snapshots": counts.snapshots, "installs": counts.installs, "watched": counts.watched,
+                "unavailable_seconds": counts.unavailable as f64 / 1e6, "outage_max_seconds": counts.outage_max as f64 / 1e6,
+                "messages_per_operation": per(counts.messages, counts.completed), "faults": counts.faults,
+                "fingerprint": format!("{fingerprint:016x}"),
+                "violation": violation.map(|(at, violation)| json!({
+                    "at_seconds": *at as f64 / 1e6, "property": violation.property, "what": violation.what })),
+            });
+            println!("{object}");
+            return;
+        }
+        let faults: u64 = counts.faults.values().sum();
+        let mut rows = vec![
+            vec!["seeds".into(), runs.to_string()],
+            vec!["virtual time".into(), format!("{} s, {speed:.0} times real time", simulated / 1_000_000)],
+            vec!["steps of replicas".into(), format!("{}, {steps:.0} a second", counts.steps)],
+            vec!["operations that ended well".into(), counts.completed.to_string()],
+            vec!["of unknown end".into(), counts.indefinite.to_string()],
+            vec!["messages".into(), format!("{}, {:.1} an operation, {} lost", counts.messages, per(counts.messages, counts.completed), counts.lost)],
+            vec!["syncs".into(), format!("{}, {:.1} an operation", counts.syncs, per(counts.syncs, counts.completed))],
+            vec!["leaders elected".into(), format!("{}, of {} campaigns", counts.elections, counts.campaigns)],
+            vec!["snapshots".into(), format!("{} cut, {} installed", counts.snapshots, counts.installs)],
+            vec!["events watched".into(), counts.watched.to_string()],
+            vec!["unavailable".into(), format!("{} s", counts.unavailable / 1_000_000)],
+            vec!["faults".into(), faults.to_string()],
+        ];
+        for (fault, count) in &counts.faults {
+            rows.push(vec![format!("  {fault}"), count.to_string()]);
+        }
+        rows.push(vec!["fingerprint of the last".into(), format!("{fingerprint:016x}")]);
+        println!("{}", table(&["what", "how much"], rows));
+    }
+}

@@ -1,0 +1,152 @@
+//! Defects of what stands around a protocol, for proofs that the judge convicts: names for [`Plants`], and stores with defects
+//! of their own, [`Moody`] and [`Forgetful`].
+//!
+//! Nothing here can be switched on in a server: a node is built from other parts.
+
+use crate::machine::Plants;
+use crate::witness::Service;
+use bytes::{Buf, Bytes};
+use hustings_core::{Lsn, SnapshotError, StateMachine};
+use hustings_kv::{KvStore, Outcome, View};
+use std::time::Duration;
+
+impl Plants {
+    /// The names of all defects of hosts and disks.
+    pub const NAMES: [&'static str; 9] = [
+        "answers-early",
+        "forgets-vote",
+        "forgets-promise",
+        "lying-sync",
+        "swallows-sync-errors",
+        "drops-tail",
+        "reuses-incarnation",
+        "forgets-sessions",
+        "drops-watch-event",
+    ];
+
+    /// The defect with this name.
+    pub fn named(name: &str) -> Option<Plants> {
+        let none = Plants::default();
+        Some(match name {
+            "answers-early" => Plants { answers_early: true, ..none },
+            "forgets-vote" => Plants { forgets_vote: true, ..none },
+            "forgets-promise" => Plants { forgets_promise: true, ..none },
+            "lying-sync" => Plants { lying_sync: true, ..none },
+            "swallows-sync-errors" => Plants { swallows_sync_errors: true, ..none },
+            "drops-tail" => Plants { drops_tail: true, ..none },
+            "reuses-incarnation" => Plants { reuses_incarnation: true, ..none },
+            "forgets-sessions" => Plants { forgets_sessions: true, ..none },
+            "drops-watch-event" => Plants { drops_watch_event: true, ..none },
+            _ => return None,
+        })
+    }
+}
+
+/// A store that ignores every 40th command of a life: members that were started at different times differ (RP-10).
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Moody {
+    store: KvStore,
+    commands: u64,
+}
+
+impl Moody {
+    /// The defect's name.
+    pub const NAME: &'static str = "moody-apply";
+}
+
+impl StateMachine for Moody {
+    type Response = Outcome;
+    type View = View;
+
+    fn advance(&mut self, elapsed: Duration) {
+        self.store.advance(elapsed);
+    }
+
+    fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> Outcome {
+        self.commands += 1;
+        // What it answers is what it should have done.
+        match self.commands % 40 {
+            0 => self.store.clone().apply(lsn, payload),
+            _ => self.store.apply(lsn, payload),
+        }
+    }
+
+    fn freeze(&self) -> View {
+        self.store.freeze()
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        self.store.next_deadline()
+    }
+
+    fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
+        KvStore::encode(view, sink);
+    }
+
+    fn decode(snapshot: &mut dyn Buf) -> Result<Moody, SnapshotError> {
+        Ok(Moody { store: KvStore::decode(snapshot)?, commands: 0 })
+    }
+}
+
+impl Service for Moody {
+    fn look(view: &View) -> &View {
+        view
+    }
+}
+
+/// A store whose snapshots are one command older than they say: after a restart from one a revision is given out twice.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Forgetful {
+    store: KvStore,
+    before: KvStore,
+}
+
+/// A view, and the one before it.
+#[derive(Clone)]
+pub struct ForgetfulView {
+    now: View,
+    before: View,
+}
+
+impl Forgetful {
+    /// The defect's name.
+    pub const NAME: &'static str = "stale-snapshots";
+}
+
+impl StateMachine for Forgetful {
+    type Response = Outcome;
+    type View = ForgetfulView;
+
+    fn advance(&mut self, elapsed: Duration) {
+        self.before.advance(elapsed);
+        self.store.advance(elapsed);
+    }
+
+    fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> Outcome {
+        self.before = self.store.clone();
+        self.store.apply(lsn, payload)
+    }
+
+    fn freeze(&self) -> ForgetfulView {
+        ForgetfulView { now: self.store.freeze(), before: self.before.freeze() }
+    }
+
+    fn next_deadline(&self) -> Option<Duration> {
+        self.store.next_deadline()
+    }
+
+    fn encode(view: &ForgetfulView, sink: &mut dyn FnMut(Bytes)) {
+        KvStore::encode(&view.before, sink);
+    }
+
+    fn decode(snapshot: &mut dyn Buf) -> Result<Forgetful, SnapshotError> {
+        let store = KvStore::decode(snapshot)?;
+        Ok(Forgetful { before: store.clone(), store })
+    }
+}
+
+impl Service for Forgetful {
+    fn look(view: &ForgetfulView) -> &View {
+        &view.now
+    }
+}
