@@ -12,9 +12,10 @@ use crate::node::or_fatal;
 use crate::snapshots::{SnapshotJob, SnapshotNews};
 use crate::timers::{Timers, boot_micros};
 use hustings_core::protocol::{DiskHealth, LinkState};
-use hustings_core::replica::{Action, Alarm, Event, Replica, Request, RequestId};
+use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, Request, RequestId};
 use hustings_core::{
-    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, Role, StateMachine, Transition, Wire,
+    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, Record, Role, StateMachine, Transition,
+    Wire,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -165,6 +166,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.ring_due_alarms().await;
             self.turn_out();
         }
+        if self.stopping.is_some() {
+            self.hand_over_batch();
+        }
         tracing::info!(node = %self.replica.me(), "stopped");
         self.stopping.take()
     }
@@ -261,9 +265,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     self.step(Event::Link { peer, state: LinkState::Down });
                 }
             }
-            Arrival::Removed { by } => {
+            Arrival::Removed { why } => {
                 // The peers know better than this node's log: it is out, and says so to whoever runs it.
-                (self.wiring.on_fatal)(&by);
+                (self.wiring.on_fatal)(&why);
                 self.has_ended = true;
             }
         }
@@ -356,7 +360,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let mut actions = std::mem::take(&mut self.actions);
         for action in actions.drain(..) {
             match action {
-                Action::Persist(number, record) => self.batch.push((number, record)),
+                Action::Persist(number, record) => self.persist(number, record),
                 Action::Send(to, message) => {
                     if let Some(link) = self.links.get(&to) {
                         link.outbox.put(&message);
@@ -412,6 +416,30 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.actions = actions;
     }
 
+    /// Adds a record to the turn's batch. Of commit indexes in a row only the last says anything.
+    fn persist(&mut self, number: RecordNumber, record: Record) {
+        match self.batch.last_mut() {
+            Some(last) if !last.1.wants_sync() && !record.wants_sync() => *last = (number, record),
+            _ => self.batch.push((number, record)),
+        }
+    }
+
+    /// Hands the records of this turn to the disk thread.
+    ///
+    /// A commit index alone stays behind and rides with the next record that asks for a sync: to wake the disk thread for it
+    /// would cost a put a second write, and every node a wake-up.
+    fn write_batch(&mut self) {
+        if self.batch.iter().any(|(_, record)| record.wants_sync()) {
+            self.hand_over_batch();
+        }
+    }
+
+    fn hand_over_batch(&mut self) {
+        if !self.batch.is_empty() {
+            self.wiring.disk.write(std::mem::take(&mut self.batch));
+        }
+    }
+
     fn hand_to_snapshots(&mut self, job: SnapshotJob<S>) {
         if self.wiring.snapshot_jobs.send(job).is_err() {
             (self.wiring.on_fatal)("the snapshot thread is gone");
@@ -447,16 +475,17 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let _ = self.wiring.happenings.send(Happening { at: SystemTime::now(), transition });
     }
 
-    /// What a turn led to leaves: records to the disk, status to watchers. Peers' bytes are in their outboxes already.
+    /// What a turn led to leaves: bytes to peers, records to the disk, status to watchers.
     fn turn_out(&mut self) {
         if self.has_ended {
             return;
         }
         self.act();
-        if !self.batch.is_empty() {
-            let batch = std::mem::take(&mut self.batch);
-            self.wiring.disk.write(batch);
+        // Peers first: what they do with it takes longer than the way to the disk thread, which may preempt this one.
+        for link in self.links.values() {
+            link.outbox.flush();
         }
+        self.write_batch();
         self.watch_disk();
         let applied = self.replica.applied().index;
         if applied != self.told_applied {
@@ -471,21 +500,19 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let applied = self.replica.applied();
         let is_disk_healthy = !self.is_disk_stalled;
         self.wiring.status.send_if_modified(|told| {
+            // Where the log is changes with every put: it can be looked at, and nobody is woken for it.
+            told.last = status.last;
+            told.commit = status.commit;
+            told.applied = applied;
             let is_news = told.role != status.role
                 || told.term != status.term
                 || told.leader != status.leader
-                || told.last != status.last
-                || told.commit != status.commit
-                || told.applied != applied
                 || told.is_disk_healthy != is_disk_healthy
                 || !Arc::ptr_eq(&told.membership, &status.membership);
             if is_news {
                 told.role = status.role;
                 told.term = status.term;
                 told.leader = status.leader;
-                told.last = status.last;
-                told.commit = status.commit;
-                told.applied = applied;
                 told.is_disk_healthy = is_disk_healthy;
                 told.membership = status.membership;
             }
@@ -514,6 +541,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.step(Event::Abandon(request));
         }
         self.readers.retain(|_, answer| !answer.is_closed());
+        // A commit index that nothing came after need not ride for ever.
+        self.hand_over_batch();
         self.reconcile();
     }
 

@@ -73,7 +73,8 @@ async fn a_node_that_is_far_behind_fetches_a_snapshot() {
     // What is compacted is what can only be fetched.
     let last = troupe.handle(leader).status().last.index;
     troupe.start(sleeper).expect("it starts again");
-    until(troupe.handle(sleeper), "it has caught up", |status| status.applied.index >= last).await;
+    let mut applied = troupe.handle(sleeper).applied_changes();
+    in_time(applied.wait_for(|index| *index >= last)).await.expect("it catches up");
     let local = in_time(troupe.handle(sleeper).read_local()).await.expect("always served").view;
     assert_eq!((local.of("before"), local.total()), (1, 201));
     let snapshots = std::fs::read_dir(troupe.data_dir(sleeper)).expect("its directory");
