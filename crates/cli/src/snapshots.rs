@@ -31,7 +31,8 @@ use std::sync::Arc;
 /// The command lines of `snapshot status` and `snapshot restore`.
 pub(crate) fn commands() -> [Command; 2] {
     let file = || Arg::new("file").required(true).value_parser(value_parser!(PathBuf)).help("The snapshot");
-    let status = Command::new("status").about("Check a snapshot and show what it is of").arg(file()).arg(output_argument());
+    let status =
+        Command::new("status").about("Check a snapshot and show what it is of").arg(file()).arg(output_argument());
     let restore = Command::new("restore")
         .about("Make a snapshot into a new data directory of a new cluster; run it for every member");
     [status, with_settings(restore).arg(file()).arg(output_argument())]

@@ -10,12 +10,12 @@ use crate::handle::{Applied, Call, Happening, NodeStatus, Readable, RequestError
 use crate::link::{Arrival, Gatekeeper, Links, Outbox};
 use crate::node::or_fatal;
 use crate::snapshots::{SnapshotJob, SnapshotNews};
-use crate::timers::{Timers, boot_micros};
+use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, Request, RequestId};
 use hustings_core::{
-    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, Record, Role, StateMachine, Transition,
-    Wire,
+    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, Record, Role, SnapshotReference,
+    StateMachine, Transition, Wire,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -33,6 +33,8 @@ const LATE: Duration = Duration::from_millis(20);
 const WAITING_MAX: usize = 65_536;
 /// How often waiters that gave up are swept out and members are reconciled.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// As many requests and applied entries between two sweeps are many.
+const REQUESTS_MANY: u64 = 3_000;
 
 /// Everything a loop is connected to.
 pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
@@ -104,8 +106,14 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     reads: Vec<RequestId>,
     actions: Vec<Action<P, S>>,
     batch: Batch,
+    /// The last snapshot that a record names, until that record is durable and older files may go.
+    unpruned: Option<(RecordNumber, SnapshotReference)>,
     boot_micros: u64,
     next_sweep: Instant,
+    eagerness: Eagerness,
+    /// Requests since the last sweep, and what was applied at that.
+    requests_since_sweep: u64,
+    applied_at_sweep: u64,
     is_disk_stalled: bool,
     is_own_introduced: bool,
     is_reconciling: bool,
@@ -130,8 +138,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             reads: Vec::new(),
             actions: Vec::new(),
             batch: Vec::new(),
+            unpruned: None,
             boot_micros: boot_micros(),
             next_sweep: Instant::now() + SWEEP_EVERY,
+            eagerness: Eagerness::of_this_thread(),
+            requests_since_sweep: 0,
+            applied_at_sweep: 0,
             is_disk_stalled: false,
             is_own_introduced: false,
             is_reconciling: false,
@@ -235,7 +247,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     fn on_disk(&mut self, news: DiskNews) {
         match news {
-            DiskNews::Durable(number) => self.step(Event::Durable(number)),
+            DiskNews::Durable(number) => {
+                self.step(Event::Durable(number));
+                if let Some((_, reference)) = self.unpruned.take_if(|(record, _)| *record <= number) {
+                    self.hand_to_snapshots(SnapshotJob::Prune(reference));
+                }
+            }
             DiskNews::Failed(error) => {
                 (self.wiring.on_fatal)(&format!("the disk failed: {error}"));
                 self.has_ended = true;
@@ -274,6 +291,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     }
 
     fn on_call(&mut self, call: Call<S>) {
+        self.requests_since_sweep += 1;
         match call {
             Call::Propose { reply, .. } if self.proposers.len() >= WAITING_MAX => {
                 drop(reply.send(Err(RequestError::QueueFull)));
@@ -418,6 +436,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     /// Adds a record to the turn's batch. Of commit indexes in a row only the last says anything.
     fn persist(&mut self, number: RecordNumber, record: Record) {
+        if let Record::Snapshot(reference) = &record {
+            self.unpruned = Some((number, reference.clone()));
+        }
         match self.batch.last_mut() {
             Some(last) if !last.1.wants_sync() && !record.wants_sync() => *last = (number, record),
             _ => self.batch.push((number, record)),
@@ -470,6 +491,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             protocol = P::NAME,
             "{transition}"
         );
+        if transition.leader.is_none() {
+            // However many ask: the election comes first.
+            self.eagerness.set(true);
+        }
         // Status first, so that whoever hears of it finds it there; nobody need listen.
         self.tell_status();
         let _ = self.wiring.happenings.send(Happening { at: SystemTime::now(), transition });
@@ -544,6 +569,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         // A commit index that nothing came after need not ride for ever.
         self.hand_over_batch();
         self.reconcile();
+        let applied = self.replica.applied().index;
+        let requests = std::mem::take(&mut self.requests_since_sweep) + (applied - self.applied_at_sweep);
+        self.applied_at_sweep = applied;
+        self.eagerness.set(requests < REQUESTS_MANY);
     }
 
     /// The leader keeps names, client addresses and storage incarnations in the membership true: a member says them when
