@@ -71,6 +71,13 @@ enum Verb {
     Get,
 }
 
+/// How many threads drive so many clients. Few clients on many threads measure how long threads take to wake each other.
+pub(crate) fn threads(matches: &ArgMatches) -> usize {
+    let clients = matches.subcommand().and_then(|(_, matches)| matches.get_one::<u64>("clients")).copied().unwrap_or(1);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    usize::try_from(clients.div_ceil(64)).unwrap_or(cores).clamp(1, cores)
+}
+
 /// Runs `hustings bench`.
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let (name, matches) = matches.subcommand().expect("clap requires one");

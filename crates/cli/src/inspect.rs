@@ -3,7 +3,7 @@
 //! Reads beside a node that lives there and changes nothing; while one does, its last batch may be seen half written.
 //! Deliberately absent: repair. A damaged directory is moved away and its node rejoins as a new member.
 
-use crate::output::{Exit, Format, format_of, json_bytes, not_found, table};
+use crate::output::{Exit, Format, format_of, json_bytes, not_found, output_argument, table};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::{Durable, Entry, Membership, Promise, Record, SnapshotReference};
@@ -23,15 +23,7 @@ pub(crate) fn command() -> Command {
                 .help("The directory"),
         )
         .arg(Arg::new("records").long("records").action(ArgAction::SetTrue).help("List every record"))
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .alias("write-out")
-                .value_parser(["table", "json"])
-                .default_value("table")
-                .help("For people or for programs"),
-        )
+        .arg(output_argument())
 }
 
 /// Runs `hustings inspect`.

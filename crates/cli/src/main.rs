@@ -56,8 +56,8 @@ fn main() -> ExitCode {
         Some(("play", matches)) => prove::play::run(matches),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
-        Some(("bench", matches)) => on_client_runtime(bench::run(matches)),
-        Some((verb, matches)) => on_client_runtime(client::run(verb, matches)),
+        Some(("bench", matches)) => on_runtime_of(bench::threads(matches), bench::run(matches)),
+        Some((verb, matches)) => on_runtime_of(1, client::run(verb, matches)),
         None => unreachable!("clap requires a subcommand"),
     };
     match result {
@@ -70,6 +70,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn on_client_runtime(work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(work)
+fn on_runtime_of(threads: usize, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?.block_on(work)
 }

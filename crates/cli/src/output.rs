@@ -23,15 +23,7 @@ pub(crate) fn common(command: Command) -> Command {
                 .default_value("127.0.0.1:2379")
                 .help("Members to ask"),
         )
-        .arg(
-            Arg::new("output")
-                .short('o')
-                .long("output")
-                .alias("write-out")
-                .value_parser(["table", "json"])
-                .default_value("table")
-                .help("For people or for programs (one JSON object per line)"),
-        )
+        .arg(output_argument())
         .arg(
             Arg::new("timeout")
                 .long("timeout")
@@ -40,6 +32,17 @@ pub(crate) fn common(command: Command) -> Command {
                 .value_parser(value_parser!(humantime::Duration))
                 .help("How long a request may take"),
         )
+}
+
+/// `-o table|json`, the same for every command that answers something.
+pub(crate) fn output_argument() -> Arg {
+    Arg::new("output")
+        .short('o')
+        .long("output")
+        .alias("write-out")
+        .value_parser(["table", "json"])
+        .default_value("table")
+        .help("For people or for programs (one JSON object per line)")
 }
 
 pub(crate) fn endpoints_of(matches: &ArgMatches) -> Vec<String> {

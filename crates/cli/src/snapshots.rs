@@ -11,7 +11,7 @@
 //!
 //! What to read next: `hustings_server::snapshot` (the file), [`crate::serve`] (who a restored directory says it is).
 
-use crate::output::{Exit, Format, format_of, table};
+use crate::output::{Exit, Format, format_of, output_argument, table};
 use crate::serve::cluster_id_of;
 use crate::settings::{Settings, with_settings};
 use anyhow::{Context, Result, bail};
@@ -31,19 +31,11 @@ use std::sync::Arc;
 /// The command lines of `snapshot status` and `snapshot restore`.
 pub(crate) fn commands() -> [Command; 2] {
     let file = || Arg::new("file").required(true).value_parser(value_parser!(PathBuf)).help("The snapshot");
-    let output = || {
-        Arg::new("output")
-            .short('o')
-            .long("output")
-            .alias("write-out")
-            .value_parser(["table", "json"])
-            .default_value("table")
-            .help("For people or for programs")
-    };
-    let status = Command::new("status").about("Check a snapshot and show what it is of").arg(file()).arg(output());
+    let status =
+        Command::new("status").about("Check a snapshot and show what it is of").arg(file()).arg(output_argument());
     let restore = Command::new("restore")
         .about("Make a snapshot into a new data directory of a new cluster; run it for every member");
-    [status, with_settings(restore).arg(file()).arg(output())]
+    [status, with_settings(restore).arg(file()).arg(output_argument())]
 }
 
 /// A snapshot file, verified.

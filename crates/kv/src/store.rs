@@ -291,29 +291,40 @@ impl<'v> Writer<'v> {
     /// buffer (a batch from a peer, a block of the log): a slice kept here would hold all of it for as long as one small key
     /// lives. A copy of 256 B costs less than the allocation beside it.
     pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Option<Arc<Version>> {
-        let superseded = self.view.live.get(key).cloned();
-        let (create_revision, version, old_lease) = match &superseded {
-            Some(old) => (old.kv.create_revision, old.kv.version + 1, old.kv.lease),
-            None => (self.next.main, 1, 0),
-        };
         let tree_key = Key::new(key);
-        let (key, value) = owned(key, value);
-        let kv = KeyValue { key, value, create_revision, mod_revision: self.next.main, version, lease };
-        let written = Arc::new(Version { kv, sub: self.next.sub });
+        let (owned_key, value) = owned(key, value);
+        let mut kv = KeyValue {
+            key: owned_key,
+            value,
+            create_revision: self.next.main,
+            mod_revision: self.next.main,
+            version: 1,
+            lease,
+        };
+        let sub = self.next.sub;
+        // One search for both: what is there, and the place where its successor goes.
+        let (written, superseded) = match self.view.live.get_mut(key) {
+            Some(place) => {
+                (kv.create_revision, kv.version) = (place.kv.create_revision, place.kv.version + 1);
+                let written = Arc::new(Version { kv, sub });
+                let superseded = std::mem::replace(place, written.clone());
+                (written, Some(superseded))
+            }
+            None => {
+                let written = Arc::new(Version { kv, sub });
+                self.view.live.insert(tree_key.clone(), written.clone());
+                (written, None)
+            }
+        };
         self.view.record(&written);
         self.next.sub += 1;
+        let old_lease = superseded.as_ref().map_or(0, |old| old.kv.lease);
         if old_lease != lease {
             self.detach(old_lease, &tree_key);
             self.attach(lease, &tree_key);
         }
-        match &superseded {
-            Some(old) => {
-                self.view.live.insert(tree_key.clone(), written);
-                self.view.bury(tree_key, old.clone());
-            }
-            None => {
-                self.view.live.insert(tree_key, written);
-            }
+        if let Some(superseded) = &superseded {
+            self.view.bury(tree_key, superseded.clone());
         }
         superseded
     }

@@ -51,7 +51,7 @@ async fn ask(address: &str, member: &Member, protocol: &str) -> Result<Welcome, 
     stream.write_all(&out).await?;
     match Greeting::read(&mut stream, &mut BytesMut::new()).await? {
         Greeting::Welcome(welcome) => Ok(welcome),
-        Greeting::Refusal(why) => Err(LinkError::Refused(why)),
+        Greeting::Refusal(refusal) => Err(LinkError::Refused(refusal)),
         Greeting::Hello(_) => Err(LinkError::Stranger("it answered a question with a greeting".into())),
     }
 }

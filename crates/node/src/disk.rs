@@ -69,7 +69,7 @@ impl DiskThread {
         let busy = BusySince::default();
         let own_busy = busy.clone();
         let thread = std::thread::Builder::new().name("hustings-disk".into()).spawn(move || {
-            prefer_this_thread(-10);
+            prefer_this_thread(-5);
             if let Err(error) = run(wal, &arrivals, &news, &own_busy, &counters, &on_sync) {
                 // The loop is gone when nobody hears this, and then it no longer matters.
                 let _ = news.send(DiskNews::Failed(error));

@@ -50,7 +50,36 @@ pub(crate) enum LinkError {
     Undecodable(#[from] WireError),
     /// The peer refuses this node, in its words.
     #[error("refused by the peer: {0}")]
-    Refused(String),
+    Refused(Refusal),
+}
+
+/// Why a peer does not speak to this node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Refusal {
+    /// In words that name the thing and the remedy.
+    pub(crate) why: String,
+    /// The node was removed from the cluster: it must not go on. All other refusals may pass.
+    pub(crate) is_removed: bool,
+}
+
+impl Refusal {
+    /// One that may pass.
+    pub(crate) fn because(why: String) -> Refusal {
+        Refusal { why, is_removed: false }
+    }
+
+    /// The one that cannot pass.
+    pub(crate) fn of_removed(node: NodeId) -> Refusal {
+        let why =
+            format!("{node} was removed from the cluster: add it again as a new member, with an empty data directory");
+        Refusal { why, is_removed: true }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.why)
+    }
 }
 
 /// Appends a frame around what `write` writes.
@@ -120,7 +149,7 @@ pub struct Welcome {
 pub(crate) enum Greeting {
     Hello(Hello),
     Welcome(Welcome),
-    Refusal(String),
+    Refusal(Refusal),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -152,6 +181,8 @@ struct GreetingShape {
     founding: Bytes,
     #[prost(bytes = "bytes", tag = "13")]
     membership: Bytes,
+    #[prost(bool, tag = "14")]
+    is_removed: bool,
 }
 
 impl Greeting {
@@ -180,7 +211,7 @@ impl Greeting {
                 membership: membership.to_bytes(),
                 ..empty
             },
-            Greeting::Refusal(text) => GreetingShape { kind: 3, text, ..empty },
+            Greeting::Refusal(Refusal { why, is_removed }) => GreetingShape { kind: 3, text: why, is_removed, ..empty },
         };
         out.put_slice(MAGIC);
         put_frame(out, |out| encode_shape(&shape, out));
@@ -215,7 +246,7 @@ impl Greeting {
                 founding: Membership::decode(shape.founding)?,
                 membership: Membership::decode(shape.membership)?,
             }),
-            3 => Greeting::Refusal(shape.text),
+            3 => Greeting::Refusal(Refusal { why: shape.text, is_removed: shape.is_removed }),
             other => return Err(LinkError::Stranger(format!("a greeting of unknown kind {other}"))),
         })
     }

@@ -174,7 +174,10 @@ impl<S: StateMachine> Handle<S> {
         self.status.borrow().clone()
     }
 
-    /// Follows the node's status; the latest wins.
+    /// Follows the node's role, term, leader, membership and disk; the latest wins.
+    ///
+    /// The positions in it are those of the moment that it is looked at, but nobody is woken when only they change: follow
+    /// [`Handle::applied_changes`] for that.
     pub fn status_changes(&self) -> watch::Receiver<NodeStatus> {
         self.status.clone()
     }

@@ -10,11 +10,12 @@ use crate::handle::{Applied, Call, Happening, NodeStatus, Readable, RequestError
 use crate::link::{Arrival, Gatekeeper, Links, Outbox};
 use crate::node::or_fatal;
 use crate::snapshots::{SnapshotJob, SnapshotNews};
-use crate::timers::{Timers, boot_micros};
+use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::{DiskHealth, LinkState};
-use hustings_core::replica::{Action, Alarm, Event, Replica, Request, RequestId};
+use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, Request, RequestId};
 use hustings_core::{
-    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, Role, StateMachine, Transition, Wire,
+    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, Record, Role, SnapshotReference,
+    StateMachine, Transition, Wire,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -32,6 +33,8 @@ const LATE: Duration = Duration::from_millis(20);
 const WAITING_MAX: usize = 65_536;
 /// How often waiters that gave up are swept out and members are reconciled.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
+/// As many requests and applied entries between two sweeps are many.
+const REQUESTS_MANY: u64 = 3_000;
 
 /// Everything a loop is connected to.
 pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
@@ -103,8 +106,14 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     reads: Vec<RequestId>,
     actions: Vec<Action<P, S>>,
     batch: Batch,
+    /// The last snapshot that a record names, until that record is durable and older files may go.
+    unpruned: Option<(RecordNumber, SnapshotReference)>,
     boot_micros: u64,
     next_sweep: Instant,
+    eagerness: Eagerness,
+    /// Requests since the last sweep, and what was applied at that.
+    requests_since_sweep: u64,
+    applied_at_sweep: u64,
     is_disk_stalled: bool,
     is_own_introduced: bool,
     is_reconciling: bool,
@@ -129,8 +138,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             reads: Vec::new(),
             actions: Vec::new(),
             batch: Vec::new(),
+            unpruned: None,
             boot_micros: boot_micros(),
             next_sweep: Instant::now() + SWEEP_EVERY,
+            eagerness: Eagerness::of_this_thread(),
+            requests_since_sweep: 0,
+            applied_at_sweep: 0,
             is_disk_stalled: false,
             is_own_introduced: false,
             is_reconciling: false,
@@ -164,6 +177,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.take_what_is_there();
             self.ring_due_alarms().await;
             self.turn_out();
+        }
+        if self.stopping.is_some() {
+            self.hand_over_batch();
         }
         tracing::info!(node = %self.replica.me(), "stopped");
         self.stopping.take()
@@ -231,7 +247,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     fn on_disk(&mut self, news: DiskNews) {
         match news {
-            DiskNews::Durable(number) => self.step(Event::Durable(number)),
+            DiskNews::Durable(number) => {
+                self.step(Event::Durable(number));
+                if let Some((_, reference)) = self.unpruned.take_if(|(record, _)| *record <= number) {
+                    self.hand_to_snapshots(SnapshotJob::Prune(reference));
+                }
+            }
             DiskNews::Failed(error) => {
                 (self.wiring.on_fatal)(&format!("the disk failed: {error}"));
                 self.has_ended = true;
@@ -261,15 +282,16 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     self.step(Event::Link { peer, state: LinkState::Down });
                 }
             }
-            Arrival::Removed { by } => {
+            Arrival::Removed { why } => {
                 // The peers know better than this node's log: it is out, and says so to whoever runs it.
-                (self.wiring.on_fatal)(&by);
+                (self.wiring.on_fatal)(&why);
                 self.has_ended = true;
             }
         }
     }
 
     fn on_call(&mut self, call: Call<S>) {
+        self.requests_since_sweep += 1;
         match call {
             Call::Propose { reply, .. } if self.proposers.len() >= WAITING_MAX => {
                 drop(reply.send(Err(RequestError::QueueFull)));
@@ -356,7 +378,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let mut actions = std::mem::take(&mut self.actions);
         for action in actions.drain(..) {
             match action {
-                Action::Persist(number, record) => self.batch.push((number, record)),
+                Action::Persist(number, record) => self.persist(number, record),
                 Action::Send(to, message) => {
                     if let Some(link) = self.links.get(&to) {
                         link.outbox.put(&message);
@@ -412,6 +434,33 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.actions = actions;
     }
 
+    /// Adds a record to the turn's batch. Of commit indexes in a row only the last says anything.
+    fn persist(&mut self, number: RecordNumber, record: Record) {
+        if let Record::Snapshot(reference) = &record {
+            self.unpruned = Some((number, reference.clone()));
+        }
+        match self.batch.last_mut() {
+            Some(last) if !last.1.wants_sync() && !record.wants_sync() => *last = (number, record),
+            _ => self.batch.push((number, record)),
+        }
+    }
+
+    /// Hands the records of this turn to the disk thread.
+    ///
+    /// A commit index alone stays behind and rides with the next record that asks for a sync: to wake the disk thread for it
+    /// would cost a put a second write, and every node a wake-up.
+    fn write_batch(&mut self) {
+        if self.batch.iter().any(|(_, record)| record.wants_sync()) {
+            self.hand_over_batch();
+        }
+    }
+
+    fn hand_over_batch(&mut self) {
+        if !self.batch.is_empty() {
+            self.wiring.disk.write(std::mem::take(&mut self.batch));
+        }
+    }
+
     fn hand_to_snapshots(&mut self, job: SnapshotJob<S>) {
         if self.wiring.snapshot_jobs.send(job).is_err() {
             (self.wiring.on_fatal)("the snapshot thread is gone");
@@ -442,21 +491,26 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             protocol = P::NAME,
             "{transition}"
         );
+        if transition.leader.is_none() {
+            // However many ask: the election comes first.
+            self.eagerness.set(true);
+        }
         // Status first, so that whoever hears of it finds it there; nobody need listen.
         self.tell_status();
         let _ = self.wiring.happenings.send(Happening { at: SystemTime::now(), transition });
     }
 
-    /// What a turn led to leaves: records to the disk, status to watchers. Peers' bytes are in their outboxes already.
+    /// What a turn led to leaves: bytes to peers, records to the disk, status to watchers.
     fn turn_out(&mut self) {
         if self.has_ended {
             return;
         }
         self.act();
-        if !self.batch.is_empty() {
-            let batch = std::mem::take(&mut self.batch);
-            self.wiring.disk.write(batch);
+        // Peers first: what they do with it takes longer than the way to the disk thread, which may preempt this one.
+        for link in self.links.values() {
+            link.outbox.flush();
         }
+        self.write_batch();
         self.watch_disk();
         let applied = self.replica.applied().index;
         if applied != self.told_applied {
@@ -471,21 +525,19 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let applied = self.replica.applied();
         let is_disk_healthy = !self.is_disk_stalled;
         self.wiring.status.send_if_modified(|told| {
+            // Where the log is changes with every put: it can be looked at, and nobody is woken for it.
+            told.last = status.last;
+            told.commit = status.commit;
+            told.applied = applied;
             let is_news = told.role != status.role
                 || told.term != status.term
                 || told.leader != status.leader
-                || told.last != status.last
-                || told.commit != status.commit
-                || told.applied != applied
                 || told.is_disk_healthy != is_disk_healthy
                 || !Arc::ptr_eq(&told.membership, &status.membership);
             if is_news {
                 told.role = status.role;
                 told.term = status.term;
                 told.leader = status.leader;
-                told.last = status.last;
-                told.commit = status.commit;
-                told.applied = applied;
                 told.is_disk_healthy = is_disk_healthy;
                 told.membership = status.membership;
             }
@@ -514,7 +566,13 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.step(Event::Abandon(request));
         }
         self.readers.retain(|_, answer| !answer.is_closed());
+        // A commit index that nothing came after need not ride for ever.
+        self.hand_over_batch();
         self.reconcile();
+        let applied = self.replica.applied().index;
+        let requests = std::mem::take(&mut self.requests_since_sweep) + (applied - self.applied_at_sweep);
+        self.applied_at_sweep = applied;
+        self.eagerness.set(requests < REQUESTS_MANY);
     }
 
     /// The leader keeps names, client addresses and storage incarnations in the membership true: a member says them when

@@ -1,19 +1,24 @@
 //! Peer links: one connection per pair, dialled by the smaller id, with a handshake and bounded buffers both ways.
 //!
 //! ```text
-//!    loop ── Outbox (bytes, bounded) ──► writer task ──► socket ──► reader task ── Arrival ──► loop of the peer
+//!    loop ── Outbox (bytes, bounded) ──► socket ──► reader task ── Arrival ──► loop of the peer
+//!                     └── what would block ──► writer task ──┘
 //! ```
+//!
+//! The loop writes to the socket itself at the end of its turn; the writer task takes over when the peer is slow.
 //!
 //! Everything here runs on the loop's own thread, apart from clients, so that no flood of requests reaches an election
 //! (house §7.8). A link that breaks is announced the moment the kernel says so: a killed process is noticed in microseconds.
 
 use crate::counters::Counters;
-use crate::frame::{Greeting, Hello, LinkError, Welcome, put_frame, take_frame};
-use bytes::BytesMut;
+use crate::frame::{Greeting, Hello, LinkError, Refusal, Welcome, put_frame, take_frame};
+use bytes::{Buf, BytesMut};
 use hustings_core::replica::ReplicaMessage;
 use hustings_core::{ClusterId, Membership, NodeId, Wire};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +42,15 @@ const OUTBOX_BYTES_MAX: usize = 128 << 20;
 /// A read buffer's size, and how little of it may be left before the next is taken.
 const READ_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 4 << 10;
-/// Handshakes under way at once.
+/// Outbox memory that is kept for the next messages once all is sent.
+const OUTBOX_KEPT_MAX: usize = 4 << 20;
+/// Handshakes under way at once, and how many of them with one address. One more, and the oldest is dropped: a peer says hello
+/// at once, so who has been silent the longest is a stranger.
 const HANDSHAKES_MAX: usize = 64;
+const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
+/// How long what was sent may stay unacknowledged before the kernel gives a link up: else a peer whose machine vanished would
+/// keep its dead link for a quarter of an hour, and its new one out.
+const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
 
 /// What links tell the loop.
 pub(crate) enum Arrival<M> {
@@ -49,54 +61,133 @@ pub(crate) enum Arrival<M> {
     /// A link is gone.
     Down { peer: NodeId, session: u64 },
     /// A peer says that this node was removed from the cluster.
-    Removed { by: String },
+    Removed { why: String },
 }
 
 /// Bytes on their way to a peer.
 pub(crate) struct Outbox {
     buffer: RefCell<BytesMut>,
-    filled: Notify,
+    writing: OwnedWriteHalf,
+    counters: Arc<Counters>,
+    /// The writer task has something to do: bytes that did not leave at once, or the end.
+    needs_writer: Notify,
     is_closed: Cell<bool>,
     is_ending: Cell<bool>,
 }
 
+/// What became of an outbox's bytes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flushed {
+    All,
+    /// The peer reads slowly: the rest waits until the socket takes more.
+    Some,
+}
+
 impl Outbox {
-    fn new() -> Rc<Outbox> {
+    fn new(writing: OwnedWriteHalf, counters: Arc<Counters>) -> Rc<Outbox> {
         Rc::new(Outbox {
             buffer: RefCell::new(BytesMut::new()),
-            filled: Notify::new(),
+            writing,
+            counters,
+            needs_writer: Notify::new(),
             is_closed: Cell::new(false),
             is_ending: Cell::new(false),
         })
     }
 
-    /// Queues a message; a peer that cannot keep up loses its link.
+    /// Queues a message until [`Outbox::flush`]; a peer that cannot keep up loses its link.
     pub(crate) fn put<M: Wire>(&self, message: &ReplicaMessage<M>) {
         if self.is_closed.get() {
             return;
         }
         let mut buffer = self.buffer.borrow_mut();
-        let was_empty = buffer.is_empty();
         put_frame(&mut buffer, |out| message.encode(out));
         if buffer.len() > OUTBOX_BYTES_MAX {
             drop(buffer);
             self.close();
-        } else if was_empty {
-            self.filled.notify_one();
         }
+    }
+
+    /// Sends what is queued as far as the peer takes it now, and leaves the rest to the writer task.
+    pub(crate) fn flush(&self) {
+        // The writer task meets the same error and tells it.
+        if !matches!(self.try_write(), Ok(Flushed::All)) {
+            self.needs_writer.notify_one();
+        }
+    }
+
+    fn try_write(&self) -> io::Result<Flushed> {
+        let mut buffer = self.buffer.borrow_mut();
+        while !buffer.is_empty() {
+            let written = match self.writing.try_write(&buffer) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(written) => written,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(Flushed::Some),
+                Err(error) => return Err(error),
+            };
+            Counters::add(&self.counters.peer_bytes_sent, written as u64);
+            match written == buffer.len() {
+                true if buffer.capacity() > OUTBOX_KEPT_MAX => *buffer = BytesMut::new(),
+                true => buffer.clear(),
+                false => buffer.advance(written),
+            }
+        }
+        Ok(Flushed::All)
     }
 
     /// Ends the link once what is queued in this turn has left: the last word to a peer that was removed.
     pub(crate) fn end(&self) {
         self.is_ending.set(true);
-        self.filled.notify_one();
+        self.needs_writer.notify_one();
     }
 
     /// Ends the link.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
         self.buffer.borrow_mut().clear();
-        self.filled.notify_one();
+        self.needs_writer.notify_one();
+    }
+
+    /// Writes what the loop could not until the link ends.
+    async fn write(&self) -> Result<(), LinkError> {
+        loop {
+            if self.is_closed.get() {
+                return Err(LinkError::Closed);
+            }
+            match self.try_write()? {
+                Flushed::All if self.is_ending.get() => return Err(LinkError::Closed),
+                Flushed::All => self.needs_writer.notified().await,
+                // A link that is closed meanwhile ends at once, not when its peer reads on.
+                Flushed::Some => tokio::select! {
+                    ready = self.writing.writable() => ready?,
+                    () = self.needs_writer.notified() => {}
+                },
+            }
+        }
+    }
+}
+
+/// Connections whose other end has not said who it is.
+#[derive(Default)]
+struct Handshakes {
+    next: u64,
+    /// Oldest first, each with the task to end.
+    underway: BTreeMap<u64, (IpAddr, tokio::task::AbortHandle)>,
+}
+
+impl Handshakes {
+    /// Makes room for one more: a crowd of silent strangers drops its own oldest, and only then anybody's.
+    fn make_room(&mut self, address: IpAddr) {
+        let of_address = self.underway.iter().filter(|(_, (from, _))| *from == address);
+        let oldest = match of_address.clone().count() >= HANDSHAKES_PER_ADDRESS_MAX {
+            true => of_address.map(|(number, _)| *number).next(),
+            false if self.underway.len() >= HANDSHAKES_MAX => self.underway.keys().next().copied(),
+            false => None,
+        };
+        if let Some((from, task)) = oldest.and_then(|number| self.underway.remove(&number)) {
+            tracing::warn!(%from, "too many handshakes at once: the oldest silent peer connection is dropped");
+            task.abort();
+        }
     }
 }
 
@@ -132,50 +223,50 @@ impl Gatekeeper {
     }
 
     /// Why a peer is refused, in words that name the thing and the remedy.
-    fn refusal(&mut self, hello: &Hello) -> Option<String> {
+    fn refusal(&mut self, hello: &Hello) -> Option<Refusal> {
         let Hello { cluster_id, from, to, protocol, boots, member } = hello;
         if protocol != self.protocol {
-            return Some(format!(
+            return Some(Refusal::because(format!(
                 "this cluster runs `{}` and {from} was started with `{protocol}`: start all members with the same --protocol",
                 self.protocol
-            ));
+            )));
         }
         if *cluster_id != self.cluster_id {
-            return Some(format!(
+            return Some(Refusal::because(format!(
                 "this is cluster {} and {from} belongs to {cluster_id}: check its --initial-cluster and --initial-cluster-token, or its data directory",
                 self.cluster_id
-            ));
+            )));
         }
         if *to != self.me {
-            return Some(format!("this is {} and not {to}: check the peer addresses", self.me));
+            return Some(Refusal::because(format!("this is {} and not {to}: check the peer addresses", self.me)));
         }
         if *from == self.me {
-            return Some(format!("two nodes run as {from}: stop one of them"));
+            return Some(Refusal::because(format!("two nodes run as {from}: stop one of them")));
         }
         if from.0 < self.membership.next_id && !self.membership.has(*from) {
-            return Some(removed_text(*from));
+            return Some(Refusal::of_removed(*from));
         }
         let known = self.membership.members.get(from).and_then(|known| known.incarnation);
         if let (Some(known), Some(theirs)) = (known, member.incarnation)
             && known != theirs
         {
-            return Some(format!(
+            return Some(Refusal::because(format!(
                 "the data directory of {from} is not the one that the cluster knows (storage {theirs:016x}, known {known:016x}): its promises are lost, so it may not vote; remove the member and add it again"
-            ));
+            )));
         }
         if let Some((incarnation, _)) = self.seen.get(from)
             && *incarnation != member.incarnation
         {
-            return Some(format!(
+            return Some(Refusal::because(format!(
                 "{from} was seen here with another data directory: it lost its promises, so it may not vote; remove the member and add it again"
-            ));
+            )));
         }
         if let Some((_, seen)) = self.seen.get(from)
             && boots < seen
         {
-            return Some(format!(
+            return Some(Refusal::because(format!(
                 "the data directory of {from} is an old copy (start {boots} after start {seen} was seen): remove the member and add it again"
-            ));
+            )));
         }
         self.seen.insert(*from, (member.incarnation, *boots));
         None
@@ -206,10 +297,10 @@ impl Gatekeeper {
                 founding: self.founding.clone(),
                 membership: (*self.membership).clone(),
             }),
-            None => Greeting::Refusal(format!(
+            None => Greeting::Refusal(Refusal::because(format!(
                 "no member has the peer URL {}: add it first (`hustings member add`, or `etcdctl member add`)",
                 hello.member.peer_urls.join(", ")
-            )),
+            ))),
         }
     }
 
@@ -231,12 +322,6 @@ impl Gatekeeper {
     }
 }
 
-const REMOVED: &str = "was removed from the cluster";
-
-fn removed_text(node: NodeId) -> String {
-    format!("{node} {REMOVED}: add it again as a new member, with an empty data directory")
-}
-
 /// The host and port of a peer URL.
 pub(crate) fn address_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
@@ -251,7 +336,7 @@ pub(crate) struct Links<M> {
     frame_bytes_max: usize,
     sessions: Rc<Cell<u64>>,
     dialled: RefCell<BTreeMap<NodeId, tokio::task::AbortHandle>>,
-    handshakes: Rc<Cell<usize>>,
+    handshakes: RefCell<Handshakes>,
 }
 
 impl<M: Wire + 'static> Links<M> {
@@ -268,7 +353,7 @@ impl<M: Wire + 'static> Links<M> {
             frame_bytes_max,
             sessions: Rc::new(Cell::new(0)),
             dialled: RefCell::default(),
-            handshakes: Rc::default(),
+            handshakes: RefCell::default(),
         })
     }
 
@@ -279,18 +364,7 @@ impl<M: Wire + 'static> Links<M> {
         spawn_local(async move {
             loop {
                 match listener.accept().await {
-                    Ok((stream, from)) if links.handshakes.get() < HANDSHAKES_MAX => {
-                        links.handshakes.set(links.handshakes.get() + 1);
-                        let links = links.clone();
-                        spawn_local(async move {
-                            let result = links.clone().accept(stream).await;
-                            if let Err(error) = result {
-                                Counters::add(&links.counters.links_refused, 1);
-                                tracing::warn!(%from, "peer connection ended: {error}");
-                            }
-                        });
-                    }
-                    Ok(_) => tracing::warn!("too many handshakes at once: a peer connection is dropped"),
+                    Ok((stream, from)) => links.greet(stream, from),
                     Err(error) => {
                         // Out of descriptors, most likely: a pause, not a spin.
                         tracing::warn!("cannot accept a peer connection: {error}");
@@ -299,6 +373,21 @@ impl<M: Wire + 'static> Links<M> {
                 }
             }
         });
+    }
+
+    /// Hears who dials, in a task of its own.
+    fn greet(self: &Rc<Self>, stream: TcpStream, from: SocketAddr) {
+        let mut handshakes = self.handshakes.borrow_mut();
+        handshakes.make_room(from.ip());
+        handshakes.next += 1;
+        let (number, links) = (handshakes.next, self.clone());
+        let task = spawn_local(async move {
+            if let Err(error) = links.clone().accept(stream, number).await {
+                Counters::add(&links.counters.links_refused, 1);
+                tracing::warn!(%from, "peer connection ended: {error}");
+            }
+        });
+        handshakes.underway.insert(number, (from.ip(), task.abort_handle()));
     }
 
     /// Dials whom the membership names and hangs up on nobody: a peer that was removed is told so by its handshake.
@@ -317,10 +406,10 @@ impl<M: Wire + 'static> Links<M> {
         }
     }
 
-    async fn accept(self: Rc<Self>, mut stream: TcpStream) -> Result<(), LinkError> {
+    async fn accept(self: Rc<Self>, mut stream: TcpStream, handshake: u64) -> Result<(), LinkError> {
         let mut buffer = BytesMut::new();
         let greeting = timeout(HANDSHAKE_TIMEOUT, Greeting::read(&mut stream, &mut buffer)).await;
-        self.handshakes.set(self.handshakes.get() - 1);
+        self.handshakes.borrow_mut().underway.remove(&handshake);
         let greeting = greeting.map_err(|_| LinkError::Stranger("it said nothing".into()))??;
         let Greeting::Hello(hello) = greeting else {
             return Err(LinkError::Stranger("it did not begin with a hello".into()));
@@ -330,7 +419,7 @@ impl<M: Wire + 'static> Links<M> {
         answer.put(&mut out);
         stream.write_all(&out).await?;
         match answer {
-            Greeting::Refusal(why) => Err(LinkError::Stranger(format!("refused: {why}"))),
+            Greeting::Refusal(refusal) => Err(LinkError::Stranger(format!("refused: {refusal}"))),
             Greeting::Welcome(_) => Ok(()),
             Greeting::Hello(_) => self.run(stream, buffer, hello).await,
         }
@@ -355,13 +444,13 @@ impl<M: Wire + 'static> Links<M> {
             for url in urls {
                 match self.clone().dial_once(peer, address_of(&url)).await {
                     Ok(()) => pause = DIAL_PAUSE.0,
-                    Err(LinkError::Refused(why)) if why != last_refusal => {
-                        tracing::error!(%peer, "{why}");
-                        if why.contains(REMOVED) {
+                    Err(LinkError::Refused(refusal)) if refusal.why != last_refusal => {
+                        tracing::error!(%peer, "{refusal}");
+                        if refusal.is_removed {
                             // The loop decides what to do about it.
-                            let _ = self.arrivals.send(Arrival::Removed { by: why.clone() }).await;
+                            let _ = self.arrivals.send(Arrival::Removed { why: refusal.why.clone() }).await;
                         }
-                        last_refusal = why;
+                        last_refusal = refusal.why;
                     }
                     Err(error) => tracing::debug!(%peer, %url, "no link: {error}"),
                 }
@@ -386,13 +475,13 @@ impl<M: Wire + 'static> Links<M> {
         match timeout(HANDSHAKE_TIMEOUT, Greeting::read(&mut stream, &mut buffer)).await.map_err(late)?? {
             Greeting::Hello(hello) if hello.from == peer => {
                 let refusal = self.gatekeeper.borrow_mut().refusal(&hello);
-                if let Some(why) = refusal {
-                    return Err(LinkError::Refused(why));
+                if let Some(refusal) = refusal {
+                    return Err(LinkError::Refused(refusal));
                 }
                 self.run(stream, buffer, hello).await
             }
             Greeting::Hello(hello) => Err(LinkError::Stranger(format!("{} answered in place of {peer}", hello.from))),
-            Greeting::Refusal(why) => Err(LinkError::Refused(why)),
+            Greeting::Refusal(refusal) => Err(LinkError::Refused(refusal)),
             Greeting::Welcome(_) => Err(LinkError::Stranger("it welcomed a node that is a member".into())),
         }
     }
@@ -400,16 +489,17 @@ impl<M: Wire + 'static> Links<M> {
     /// A link in both directions until either breaks.
     async fn run(self: Rc<Self>, stream: TcpStream, buffer: BytesMut, hello: Hello) -> Result<(), LinkError> {
         stream.set_nodelay(true)?;
+        socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
         let (peer, session) = (hello.from, self.sessions.get() + 1);
         self.sessions.set(session);
-        let outbox = Outbox::new();
         let (reading, writing) = stream.into_split();
+        let outbox = Outbox::new(writing, self.counters.clone());
         self.gatekeeper.borrow_mut().connected.insert(peer, session);
         let up = Arrival::Up { peer, session, hello, outbox: outbox.clone() };
         let result = if self.arrivals.send(up).await.is_ok() {
             tokio::select! {
                 result = self.read(reading, buffer, peer, session) => result,
-                result = self.write(writing, &outbox) => result,
+                result = outbox.write() => result,
             }
         } else {
             Ok(())
@@ -444,26 +534,6 @@ impl<M: Wire + 'static> Links<M> {
                 return Err(LinkError::Closed);
             }
             Counters::add(&self.counters.peer_bytes_received, read as u64);
-        }
-    }
-
-    async fn write(&self, mut writing: OwnedWriteHalf, outbox: &Outbox) -> Result<(), LinkError> {
-        let mut out = BytesMut::new();
-        loop {
-            out.clear();
-            std::mem::swap(&mut *outbox.buffer.borrow_mut(), &mut out);
-            if outbox.is_closed.get() {
-                return Err(LinkError::Closed);
-            }
-            if out.is_empty() && outbox.is_ending.get() {
-                return Err(LinkError::Closed);
-            }
-            if out.is_empty() {
-                outbox.filled.notified().await;
-                continue;
-            }
-            writing.write_all(&out).await?;
-            Counters::add(&self.counters.peer_bytes_sent, out.len() as u64);
         }
     }
 }

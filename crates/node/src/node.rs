@@ -14,7 +14,6 @@ use crate::handle::{Handle, NodeStatus};
 use crate::host::{Host, Wiring};
 use crate::link::{Gatekeeper, Links};
 use crate::snapshots;
-use crate::timers::prefer_this_thread;
 use hustings_core::replica::sessions::Sessions;
 use hustings_core::replica::{Birth, Replica};
 use hustings_core::{Cluster, Lsn, NodeId, Protocol, Role, StateMachine, Term};
@@ -109,7 +108,6 @@ pub fn start<P: Protocol, S: StateMachine>(
     };
     let loop_counters = counters.clone();
     let run = move || {
-        prefer_this_thread(-5);
         let birth = Birth {
             cluster: Cluster {
                 me,
@@ -154,7 +152,10 @@ pub fn start<P: Protocol, S: StateMachine>(
                 disk_stall_after: config.disk_stall_after,
                 on_fatal: config.on_fatal,
             };
-            Host::new(replica, wiring).run(actions).await
+            // A task like those of the links: an arrival then wakes it within the same tick, without a look at the sockets
+            // in between.
+            let host = tokio::task::spawn_local(Host::new(replica, wiring).run(actions));
+            host.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
         });
         // Whoever stopped the node may take its port and directory at once: the sockets live in the tasks, the lock in
         // the threads, and those end when the host's end of their queues is gone.

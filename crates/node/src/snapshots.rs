@@ -12,16 +12,26 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Bytes of one chunk between peers.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Snapshot files kept: the newest, the one before it for whoever is fetching it or whose record is the last durable one, and
-/// one that was fetched and turned out not to be needed.
-const KEPT: usize = 3;
+/// Snapshot files kept: the one that the log names, and the one before it for whoever is fetching that.
+const KEPT: usize = 2;
 
 /// What the loop wants done.
 pub(crate) enum SnapshotJob<S: StateMachine> {
     Cut(SnapshotContents<S>),
-    Store { reference: SnapshotReference, offset: u64, bytes: Bytes },
-    Read { to: NodeId, lsn: Lsn, digest: u32, offset: u64 },
+    Store {
+        reference: SnapshotReference,
+        offset: u64,
+        bytes: Bytes,
+    },
+    Read {
+        to: NodeId,
+        lsn: Lsn,
+        digest: u32,
+        offset: u64,
+    },
     Load(SnapshotReference),
+    /// The record that names this one is durable: no older one can be needed after a crash.
+    Prune(SnapshotReference),
 }
 
 /// What came of it.
@@ -69,6 +79,7 @@ fn run<S: StateMachine>(
                 }
                 Err(why) => Ok(Some(SnapshotNews::Failed(why))),
             },
+            SnapshotJob::Prune(reference) => store.keep_newest(KEPT, &reference).map(|()| None),
         };
         let result = result.unwrap_or_else(|error| Some(SnapshotNews::Failed(error.to_string())));
         if let Some(result) = result
@@ -88,9 +99,7 @@ fn cut<S: StateMachine>(store: &SnapshotStore, contents: &SnapshotContents<S>) -
         }
     });
     result?;
-    let reference = writer.finish()?;
-    store.keep_newest(KEPT, &reference)?;
-    Ok(reference)
+    writer.finish()
 }
 
 /// The state machine and sessions inside a stored snapshot.

@@ -67,14 +67,45 @@ pub(crate) fn boot_micros() -> u64 {
     seconds.saturating_mul(1_000_000).saturating_add(micros)
 }
 
-/// Changes how eagerly the kernel runs this thread, from -20 (first) to 19 (last), where it is allowed.
+/// Changes how eagerly the kernel runs this thread, by so many steps of niceness, where it is allowed: less is sooner.
 ///
 /// The disk thread's syncs and the loop's elections should not queue behind this machine's other work: beside two busy
 /// processes a sync of 0.1 ms was seen to take 8 ms, nearly all of it waiting for a processor. Without the privilege nothing
 /// changes and nothing is lost.
-pub(crate) fn prefer_this_thread(niceness: i32) {
-    if let Err(error) = rustix::process::nice(niceness) {
+pub(crate) fn prefer_this_thread(steps: i32) -> bool {
+    let changed = rustix::process::nice(steps);
+    if let Err(error) = &changed {
         tracing::debug!("thread priority stays as it is: {error}");
+    }
+    changed.is_ok()
+}
+
+/// How eagerly the kernel runs the loop's thread.
+///
+/// With few requests the loop is eager: a heartbeat or an election should not queue behind this machine's other work. With
+/// many it is not: an eager thread is run the moment anything arrives, in the middle of its own clients' threads, and so
+/// takes few inputs per turn; that costs a fifth of the puts at 256 clients (19,700 instead of 24,700 per second, each for
+/// 68 us of processor time instead of 54).
+pub(crate) struct Eagerness {
+    is_eager: bool,
+    /// Whether the kernel lets this thread be eager.
+    is_allowed: bool,
+}
+
+impl Eagerness {
+    const STEPS: i32 = -5;
+
+    /// Of the present thread, which begins without requests.
+    pub(crate) fn of_this_thread() -> Eagerness {
+        let is_allowed = prefer_this_thread(Eagerness::STEPS);
+        Eagerness { is_eager: true, is_allowed }
+    }
+
+    pub(crate) fn set(&mut self, is_eager: bool) {
+        if self.is_allowed && self.is_eager != is_eager {
+            self.is_eager = is_eager;
+            prefer_this_thread(if is_eager { Eagerness::STEPS } else { -Eagerness::STEPS });
+        }
     }
 }
 

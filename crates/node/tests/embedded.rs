@@ -73,13 +73,22 @@ async fn a_node_that_is_far_behind_fetches_a_snapshot() {
     // What is compacted is what can only be fetched.
     let last = troupe.handle(leader).status().last.index;
     troupe.start(sleeper).expect("it starts again");
-    until(troupe.handle(sleeper), "it has caught up", |status| status.applied.index >= last).await;
+    let mut applied = troupe.handle(sleeper).applied_changes();
+    in_time(applied.wait_for(|index| *index >= last)).await.expect("it catches up");
     let local = in_time(troupe.handle(sleeper).read_local()).await.expect("always served").view;
     assert_eq!((local.of("before"), local.total()), (1, 201));
     let snapshots = std::fs::read_dir(troupe.data_dir(sleeper)).expect("its directory");
     let names: Vec<String> =
         snapshots.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
     assert!(names.iter().any(|name| name.contains("snap")), "it holds a snapshot: {names:?}");
+    // Of ten snapshots the last stays, the one before it for whoever fetches it, and one that no durable record names yet.
+    let leader = troupe.leader().await;
+    troupe.stop(leader).await;
+    let files = std::fs::read_dir(troupe.data_dir(leader)).expect("its directory");
+    let is_snapshot = |name: &str| name.ends_with(".snap");
+    let count =
+        files.filter(|file| is_snapshot(&file.as_ref().expect("an entry").file_name().to_string_lossy())).count();
+    assert!((1..=3).contains(&count), "{count} snapshots");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -245,4 +254,29 @@ async fn a_read_anywhere_sees_what_was_acknowledged_anywhere() {
         let seen: Counter = read(troupe.handle(reader)).await;
         assert_eq!(seen.of("x"), round, "{reader} after {writer}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_strangers_keep_no_peer_out() {
+    // Goal: a crowd that says nothing costs the oldest of itself and nobody else. Method: 200 silent connections to a node's
+    // peer port, held open; then its peers start, which reach it from the same address.
+    let mut troupe = Troupe::of(3);
+    let ids: Vec<NodeId> = troupe.founding.everyone().collect();
+    let besieged = ids[2];
+    troupe.start(besieged).expect("it starts");
+    let address = troupe.addresses[&besieged];
+    let mut crowd = Vec::new();
+    for _ in 0..200 {
+        crowd.push(tokio::net::TcpStream::connect(address).await.expect("the backlog is longer"));
+    }
+    // The oldest is dropped when the crowd has grown, and not when it has been silent for too long.
+    let said = in_time(tokio::io::AsyncReadExt::read(&mut crowd[0], &mut [0; 1])).await;
+    assert!(matches!(said, Ok(0) | Err(_)), "{said:?}");
+    for id in &ids[..2] {
+        troupe.start(*id).expect("it starts");
+    }
+    until(troupe.handle(besieged), "it follows somebody or leads", |status| status.leader.is_some()).await;
+    // Nobody waited for the crowd to go: its youngest may still say who it is.
+    let youngest = crowd.last().expect("there are 200").try_read(&mut [0; 1]);
+    assert_eq!(youngest.expect_err("nothing was said").kind(), std::io::ErrorKind::WouldBlock);
 }

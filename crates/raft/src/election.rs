@@ -153,7 +153,7 @@ impl Raft {
         self.leader = None;
         self.is_leader_fresh = false;
         self.announce(from, because, out);
-        self.arm_next_campaign(out);
+        self.arm_election(out);
         let request = self.request(Asks::First);
         for voter in self.other_voters() {
             // Rests on nothing: a pre-vote is a question, not a promise.
@@ -170,7 +170,7 @@ impl Raft {
         self.is_leader_fresh = false;
         self.enter_term(self.promise.term.next(), Some(self.me), out);
         self.announce(from, campaign.because, out);
-        self.arm_next_campaign(out);
+        self.arm_election(out);
         let request = self.request(if campaign.is_transfer { Asks::InTheLeadersName } else { Asks::ForReal });
         // These rest on the promise *and* on the log they boast of: after a crash this node may hold less than it said.
         for voter in self.other_voters() {
@@ -194,10 +194,6 @@ impl Raft {
         self.membership.all_voters().filter(|voter| *voter != self.me).collect()
     }
 
-    fn arm_next_campaign(&mut self, out: &mut Effects<Raft>) {
-        out.set_timer(Timer::Election, self.timing.election());
-    }
-
     /// All who can answer have answered and that was not enough: after a link-down the next try comes soon.
     fn hasten_if_all_answered(&mut self, out: &mut Effects<Raft>) {
         let (Part::PreCandidate { tally } | Part::Candidate { tally }) = &self.part else { return };
@@ -215,11 +211,6 @@ impl Raft {
     pub(crate) fn is_sticky_to(&self, request: &VoteRequest) -> bool {
         let hears_leader = matches!(self.part, Part::Leader(_)) || (self.leader.is_some() && self.is_leader_fresh);
         self.options.check_quorum && hears_leader && !request.is_transfer && request.term > self.promise.term
-    }
-
-    /// Refused without taking over the term: a rejoining or removed node disturbs nobody (RLV-1, RLV-2).
-    pub(crate) fn refuse_while_fresh(&mut self, from: NodeId, request: &VoteRequest, out: &mut Effects<Raft>) {
-        self.refuse_vote(from, request, out);
     }
 
     pub(crate) fn refuse_vote(&mut self, from: NodeId, request: &VoteRequest, out: &mut Effects<Raft>) {

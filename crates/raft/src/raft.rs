@@ -303,9 +303,8 @@ impl Raft {
         match message {
             Message::PreVote(request) => return self.on_pre_vote(from, request, out),
             Message::PreVoteReply(reply) => return self.on_pre_vote_reply(from, reply, out),
-            Message::Vote(request) if self.is_sticky_to(&request) => {
-                return self.refuse_while_fresh(from, &request, out);
-            }
+            // Refused without taking over the term: a rejoining or removed node disturbs nobody (RLV-1, RLV-2).
+            Message::Vote(request) if self.is_sticky_to(&request) => return self.refuse_vote(from, &request, out),
             // A voter that sticks to its leader refuses in its own, lower term: the refusal still counts.
             Message::VoteReply(reply) => return self.on_vote_reply(from, reply, out),
             message if term < self.promise.term => return self.on_older_term(from, message, out),

@@ -59,6 +59,8 @@ mod etcd_metrics;
 
 mod begun;
 
+mod authority;
+
 pub mod server;
 
 pub use backend::Backend;

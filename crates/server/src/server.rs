@@ -35,6 +35,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::codegen::Service;
 
+use crate::authority::Repaired;
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
 use crate::cluster;
@@ -159,7 +160,6 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut
         _ = stopped.changed() => return,
     };
     let options = &services.options;
-    let io = TokioIo::new(stream);
     let service = {
         let services = services.clone();
         service_fn(move |request| answer(services.clone(), request))
@@ -176,7 +176,7 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut
                 .max_send_buf_size(1 << 20)
                 .keep_alive_interval(options.keep_alive_interval)
                 .keep_alive_timeout(options.keep_alive_timeout);
-            let connection = builder.serve_connection(io, service);
+            let connection = builder.serve_connection(TokioIo::new(Repaired::new(stream)), service);
             tokio::pin!(connection);
             tokio::select! {
                 ended = connection.as_mut() => ended,
@@ -189,7 +189,7 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut
         Preface::Http1 => {
             let mut builder = hyper::server::conn::http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10);
-            let connection = builder.serve_connection(io, service);
+            let connection = builder.serve_connection(TokioIo::new(stream), service);
             tokio::pin!(connection);
             tokio::select! {
                 ended = connection.as_mut() => ended,

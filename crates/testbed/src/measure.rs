@@ -20,6 +20,12 @@ use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
+use usage::Usage;
+
+// One home for the accounting: a binary cannot be depended on, and a crate for a page of /proc would be a floor too many.
+#[path = "../../cli/src/usage.rs"]
+#[allow(dead_code, reason = "the bench prints more of it")]
+mod usage;
 
 fn main() -> Result<()> {
     let common = |command: Command| {
@@ -191,7 +197,7 @@ async fn failover(name: &str, program: Program, times: u32, signal: &str) -> Res
     let mut gaps = Vec::new();
     let mut acknowledged = Vec::new();
     let mut syncs = Vec::new();
-    let idle = Processors::now();
+    let before = Usage::now();
     for round in 0..times {
         let leader = cluster.leader().await?;
         if round % 10 == 0 {
@@ -238,7 +244,7 @@ async fn failover(name: &str, program: Program, times: u32, signal: &str) -> Res
         cluster.start_node(leader)?;
         cluster.wait_until_serving(leader).await?;
     }
-    let share = Processors::now().idle_share_since(&idle);
+    let share = Usage::now().since(&before).idle_share();
     let client = Client::connect(&cluster.endpoints()).await?;
     let mut lost = 0;
     for (key, value) in &acknowledged {
@@ -263,30 +269,4 @@ async fn failover(name: &str, program: Program, times: u32, signal: &str) -> Res
         bail!("{lost} acknowledged writes are missing");
     }
     Ok(())
-}
-
-/// Ticks of all processors, from /proc/stat.
-struct Processors {
-    idle: u64,
-    all: u64,
-}
-
-impl Processors {
-    fn now() -> Processors {
-        let text = std::fs::read_to_string("/proc/stat").unwrap_or_default();
-        let ticks: Vec<u64> = text
-            .lines()
-            .next()
-            .unwrap_or_default()
-            .split_whitespace()
-            .skip(1)
-            .filter_map(|tick| tick.parse().ok())
-            .collect();
-        Processors { idle: ticks.get(3).copied().unwrap_or(0), all: ticks.iter().sum() }
-    }
-
-    fn idle_share_since(&self, before: &Processors) -> f64 {
-        let all = self.all.saturating_sub(before.all).max(1);
-        self.idle.saturating_sub(before.idle) as f64 / all as f64
-    }
 }

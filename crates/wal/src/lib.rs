@@ -30,6 +30,8 @@ pub mod real;
 pub mod batch;
 pub mod sector;
 
+mod prefix;
+
 pub mod meta;
 pub mod segment;
 

@@ -4,13 +4,14 @@
 //! new one. It exists before any segment does; without it, segments are refused and never adopted.
 //!
 //! ```text
-//!   "HUSTMETA" │ format u32 │ length u32 │ CRC32C u32 of the rest │ protobuf
+//!   prefix ("HUSTMETA") │ protobuf
 //! ```
 
 use crate::disk::Disk;
 use crate::error::WalError;
+use crate::prefix::{self, PREFIX, Prefix};
 use crate::real::RealDisk;
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use hustings_core::{ClusterId, Membership, NodeId, Wire as _};
 use prost::Message as _;
 use std::io;
@@ -22,7 +23,6 @@ const META_TEMPORARY: &str = "meta.tmp";
 /// The newest format of data directories that this version reads and the one that it writes.
 pub const FORMAT: u32 = 1;
 const MAGIC: &[u8; 8] = b"HUSTMETA";
-const PREFIX: usize = 20;
 /// A membership of hundreds of members stays far below.
 const META_BYTES_MAX: u64 = 16 << 20;
 
@@ -99,19 +99,14 @@ impl Meta {
         let count = file.read_at(0, &mut bytes).map_err(io)?;
         bytes.truncate(count);
         let mut bytes = Bytes::from(bytes);
-        if bytes.len() < PREFIX || bytes.split_to(8) != MAGIC[..] {
+        let Some(prefix) = Prefix::take(MAGIC, &mut bytes) else {
             return Err(damaged(0, "it does not begin as such a file does"));
-        }
-        let format = bytes.get_u32_le();
-        let body_length = bytes.get_u32_le() as usize;
-        let checksum = bytes.get_u32_le();
-        let seed = crc32c::crc32c(&format.to_le_bytes());
-        let agrees = bytes.len() == body_length && crc32c::crc32c_append(seed, &bytes) == checksum;
-        if !agrees {
+        };
+        if bytes.len() != prefix.length || !prefix.agrees_with(&bytes) {
             return Err(damaged(16, "its checksum does not agree"));
         }
-        if format > FORMAT {
-            return Err(WalError::NewerFormat { file: location(), found: format, supported: FORMAT });
+        if prefix.format > FORMAT {
+            return Err(WalError::NewerFormat { file: location(), found: prefix.format, supported: FORMAT });
         }
         let shape = MetaShape::decode(bytes).map_err(|error| damaged(PREFIX as u64, &error.to_string()))?;
         let founding =
@@ -142,11 +137,7 @@ impl Meta {
         };
         let body = shape.encode_to_vec();
         let mut bytes = BytesMut::with_capacity(PREFIX + body.len());
-        bytes.put_slice(MAGIC);
-        bytes.put_u32_le(FORMAT);
-        bytes.put_u32_le(u32::try_from(body.len()).expect("a membership is far below 4 GiB"));
-        bytes.put_u32_le(crc32c::crc32c_append(crc32c::crc32c(&FORMAT.to_le_bytes()), &body));
-        bytes.put_slice(&body);
+        prefix::put(MAGIC, &body, &mut bytes);
         let io = |action, name| move |source| WalError::io(action, disk.location(name), None, source);
         let file = disk.create(META_TEMPORARY, 0).map_err(io("creating", META_TEMPORARY))?;
         file.write_at(0, &bytes).map_err(io("writing", META_TEMPORARY))?;

@@ -1,6 +1,6 @@
 //! Segments made ahead of need, on a thread of their own, and old ones put to use again: [`Preparer`].
 //!
-//! Zeroing 64 MiB takes a tenth of a second or more. The thread does it while the segment before fills up, so that the hot
+//! Zeroing a segment takes tens of milliseconds. The thread does it while the segment before fills up, so that the hot
 //! path finds the next one ready. With [`Preparation::Inline`] there is no thread, and everything happens at the moment of
 //! need: a simulated world stays deterministic.
 

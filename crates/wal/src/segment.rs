@@ -12,8 +12,9 @@
 use crate::disk::{Disk, File};
 use crate::error::WalError;
 use crate::meta::{FORMAT, Identity};
+use crate::prefix::{self, PREFIX, Prefix};
 use crate::sector::SECTOR;
-use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use prost::Message as _;
 
 /// Index of the first sector of batches.
@@ -26,7 +27,6 @@ pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 const SEQUENCE_MAX: u64 = 1 << 48;
 const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"HUSTWALS";
-const PREFIX: usize = 20;
 /// How much is zeroed and synced at once, between looks at whether to stop. The log's own syncs wait behind one such piece.
 const ZEROS_BYTES: usize = 256 << 10;
 
@@ -89,11 +89,7 @@ impl Header {
         let body = shape.encode_to_vec();
         assert!(PREFIX + body.len() <= HEADER_BYTES, "a protocol's name is short");
         let mut page = BytesMut::with_capacity(HEADER_BYTES);
-        page.put_slice(MAGIC);
-        page.put_u32_le(FORMAT);
-        page.put_u32_le(u32::try_from(body.len()).expect("below a page"));
-        page.put_u32_le(crc32c::crc32c_append(crc32c::crc32c(&FORMAT.to_le_bytes()), &body));
-        page.put_slice(&body);
+        prefix::put(MAGIC, &body, &mut page);
         page.resize(HEADER_BYTES, 0);
         page.to_vec()
     }
@@ -112,21 +108,18 @@ impl Header {
             return Err(damaged("it is shorter than a header"));
         }
         let mut bytes = Bytes::from(page);
-        if bytes.split_to(8) != MAGIC[..] {
+        let Some(prefix) = Prefix::take(MAGIC, &mut bytes) else {
             return Err(damaged("it does not begin as a segment does"));
-        }
-        let format = bytes.get_u32_le();
-        let length = bytes.get_u32_le() as usize;
-        let checksum = bytes.get_u32_le();
-        if length > bytes.len() {
+        };
+        if prefix.length > bytes.len() {
             return Err(damaged("its header is longer than a page"));
         }
-        let body = bytes.split_to(length);
-        if crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), &body) != checksum {
+        let body = bytes.split_to(prefix.length);
+        if !prefix.agrees_with(&body) {
             return Err(damaged("the checksum of its header does not agree"));
         }
-        if format > FORMAT {
-            return Err(WalError::NewerFormat { file: location(), found: format, supported: FORMAT });
+        if prefix.format > FORMAT {
+            return Err(WalError::NewerFormat { file: location(), found: prefix.format, supported: FORMAT });
         }
         let shape = HeaderShape::decode(body).map_err(|error| damaged(&error.to_string()))?;
         Ok(Header {

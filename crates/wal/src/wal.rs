@@ -51,10 +51,12 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// 64 MiB segments after a first one of 1 MiB, batches up to 1 MiB, prepared in the background.
+    /// 16 MiB segments after a first one of 1 MiB, batches up to 1 MiB, prepared in the background.
+    ///
+    /// Larger ones spare nothing: each is zeroed before it is used, and one is made ahead.
     fn default() -> Options {
         Options {
-            segment_bytes: 64 << 20,
+            segment_bytes: 16 << 20,
             first_segment_bytes: 1 << 20,
             batch_bytes_max: 1 << 20,
             preparation: Preparation::Background,

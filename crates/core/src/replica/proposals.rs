@@ -192,16 +192,13 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.send_to_leader(&ids, out);
     }
 
-    fn arm_retry(&mut self, out: &mut Vec<Action<P, S>>) {
+    /// Proposals and reads share the alarm.
+    pub(super) fn arm_retry(&mut self, out: &mut Vec<Action<P, S>>) {
         if !self.proposals.retry_armed {
             self.proposals.retry_armed = true;
             self.proposals.overdue_below = self.proposals.next;
             out.push(Action::SetTimer(Alarm::Retry, self.timing.election()));
         }
-    }
-
-    pub(super) fn arm_retry_for_reads(&mut self, out: &mut Vec<Action<P, S>>) {
-        self.arm_retry(out);
     }
 
     /// What was forwarded a whole alarm ago and is still outstanding may be lost; what this node itself appended is not.

@@ -54,7 +54,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         if self.reads.barrier.is_some() || self.reads.waiting.is_empty() {
             return;
         }
-        let Some(leader) = self.leader else { return self.arm_retry_for_reads(out) };
+        let Some(leader) = self.leader else { return self.arm_retry(out) };
         let number = self.reads.next_number;
         self.reads.next_number += 1;
         let reads = std::mem::take(&mut self.reads.waiting);
@@ -65,7 +65,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             out.push(Action::Send(leader, ReplicaMessage::AskRead { number }));
         }
         if self.reads.barrier.is_some() {
-            self.arm_retry_for_reads(out);
+            self.arm_retry(out);
         }
     }
 
@@ -90,7 +90,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     pub(super) fn on_barrier_refused(&mut self, number: u64, out: &mut Vec<Action<P, S>>) {
         let Some(barrier) = self.reads.barrier.take_if(|barrier| barrier.number == number) else { return };
         self.reads.waiting.extend(barrier.reads);
-        self.arm_retry_for_reads(out);
+        self.arm_retry(out);
     }
 
     /// A new leader: what the old one was asked is asked again, under a new number.
