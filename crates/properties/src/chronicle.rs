@@ -12,6 +12,7 @@
 //! | `leader-completeness` | who leads a term holds all that was committed in earlier terms (RI-4) |
 //! | `state-machine-safety` | nobody commits another entry at an index that was committed (RI-5); equal logs give equal states |
 //! | `commit-on-quorum` | what is committed is durable on a quorum when it is committed, and on somebody of every quorum after each restart |
+//! | `promises-stay` | terms of promises only grow, and a vote stays for its term (RI-8) |
 //! | `votes-are-durable` | whoever is named as having voted for a leader has that promise on disk |
 //! | `durable-survives` | a restart brings back all that was reported durable, and nothing that was never written |
 //! | `never-backwards` | term and commit do not fall within a life |
@@ -140,7 +141,7 @@ impl Chronicle {
     /// A member emitted a record.
     ///
     /// # Errors
-    /// `leader-appends-only`, `log-matching`.
+    /// `leader-appends-only`, `promises-stay`, `log-matching`.
     pub fn on_record(&mut self, node: NodeId, number: u64, record: &Record) -> Result<(), Violation> {
         let rules = self.rules;
         let seen = self.members.entry(node).or_default();
@@ -155,6 +156,13 @@ impl Chronicle {
             if let Some((verb, index)) = hit {
                 let what = format!("{node} leads and {verb} index {index} of a log that ends at {last}");
                 return Err(Violation::of("leader-appends-only", what));
+            }
+        }
+        if let Record::Promise(promise) = record {
+            let before = seen.shadow.emitted().promise;
+            if !before.may_become(promise) {
+                let what = format!("{node} promised {before:?} and promises {promise:?} now");
+                return Err(Violation::of("promises-stay", what));
             }
         }
         if let Record::Put(entry) = record {

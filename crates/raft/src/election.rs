@@ -11,6 +11,7 @@
 //!                                                      n3: link down ── granted ──► n2: wins, campaigns for real
 //! ```
 
+use crate::laboratory::Defect;
 use crate::message::{Message, VoteReply, VoteRequest};
 use crate::raft::{Part, Raft, Timer};
 use hustings_core::quorum::Verdict;
@@ -176,6 +177,9 @@ impl Raft {
         for voter in self.other_voters() {
             out.send(voter, Message::Vote(request.clone()));
         }
+        if self.has(Defect::CountsOwnVoteAtOnce) {
+            return out.send_resting_on(RestsOn::Nothing, self.me, self.own_vote());
+        }
         out.send(self.me, self.own_vote());
     }
 
@@ -227,7 +231,7 @@ impl Raft {
 
     /// Whether the candidate's history and standing would do (RV-4, RV-10; Raft §5.4.1).
     fn is_worthy(&self, request: &VoteRequest) -> bool {
-        let is_up_to_date = request.last >= self.log.last();
+        let is_up_to_date = request.last >= self.log.last() || self.has(Defect::VotesForStaleLogs);
         let is_wanted =
             request.is_transfer || request.last.index > self.log.last().index || request.priority >= self.standing();
         is_up_to_date && is_wanted
@@ -239,6 +243,9 @@ impl Raft {
     }
 
     pub(crate) fn on_pre_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
+        if self.has(Defect::PreVoteRaisesTerm) && request.term > self.promise.term {
+            self.become_follower(request.term, None, Reason::HigherTerm(from), out);
+        }
         self.learn_commit(request.commit, out);
         let sticks = self.is_sticky_to(&request);
         if sticks && !matches!(self.part, Part::Leader(_)) {
@@ -256,7 +263,7 @@ impl Raft {
         assert_eq!(request.term, self.promise.term, "the dispatcher brought this node into the candidate's term");
         self.learn_commit(request.commit, out);
         let is_free = match self.promise.vote {
-            Some(candidate) => candidate == from,
+            Some(candidate) => candidate == from || self.has(Defect::VotesTwice),
             None => self.leader.is_none(),
         };
         if !is_free || !self.is_worthy(&request) {
@@ -267,7 +274,8 @@ impl Raft {
             out.persist(Record::Promise(self.promise));
         }
         // A vote that was given before is repeated; it rests on its promise like the first time (EL-01).
-        out.send_resting_on(RestsOn::Promise, from, Message::VoteReply(self.reply_to(&request, Vote::Granted)));
+        let rests_on = if self.has(Defect::UnsyncedVote) { RestsOn::Nothing } else { RestsOn::Promise };
+        out.send_resting_on(rests_on, from, Message::VoteReply(self.reply_to(&request, Vote::Granted)));
         self.arm_election(out);
     }
 
@@ -311,18 +319,25 @@ impl Raft {
         if reply.term > self.promise.term {
             return self.become_follower(reply.term, None, Reason::HigherTerm(from), out);
         }
-        if reply.campaign != self.promise.term {
+        if reply.campaign != self.promise.term && !self.has(Defect::CountsStaleVotes) {
             return;
         }
         self.learn_commit(reply.commit, out);
         let membership = self.membership.clone();
+        let counts_twice = self.has(Defect::CountsDuplicateVotes) && reply.is_granted;
         let Part::Candidate { tally } = &mut self.part else { return };
         if reply.is_granted {
             tally.forget_refusal(from);
         }
+        if counts_twice && tally.has_answer(from) {
+            let silent = membership.all_voters().find(|voter| !tally.has_answer(*voter));
+            if let Some(voter) = silent {
+                tally.record(voter, Vote::Granted, &membership);
+            }
+        }
         tally.record(from, vote_of(&reply), &membership);
         let Part::Candidate { tally } = &self.part else { return };
-        match tally.verdict(&self.membership) {
+        match tally.verdict(&self.deciding()) {
             Verdict::Won => {
                 let because = Reason::VoteWon(tally.granted());
                 self.become_leader(because, out);

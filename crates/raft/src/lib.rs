@@ -8,9 +8,10 @@
 //! Deliberately absent: lease reads (they need bounded clocks), append-time membership, group commit.
 //!
 //! What to read next, in the order of the paper: [`raft`] (the value and its one dispatcher), [`election`],
-//! [`replication`], [`progress`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`].
+//! [`replication`], [`progress`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; [`laboratory`] plants defects for proofs.
 
 pub mod election;
+pub mod laboratory;
 pub mod membership;
 pub mod message;
 pub mod progress;
@@ -20,5 +21,6 @@ pub mod replication;
 pub mod snapshot;
 pub mod transfer;
 
+pub use laboratory::Defect;
 pub use message::{Message, VoteReply, VoteRequest};
 pub use raft::{Options, Raft, Timer};

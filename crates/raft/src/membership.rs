@@ -4,6 +4,7 @@
 //! only after an entry of its own term is committed, and because the record of a commit precedes every later entry: whoever
 //! holds a second change knows that the first is in force.
 
+use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::raft::{Leader, Part, Raft};
 use bytes::Bytes;
@@ -21,10 +22,11 @@ impl Raft {
             Ok(change) => change,
             Err(error) => return refuse(MembershipRefusal::NotFound, error.to_string()),
         };
-        if self.commit < leader.first_own {
+        if self.commit < leader.first_own && !self.has(Defect::ChangesBeforeOwnCommit) {
             return Some(Refusal::NotReady);
         }
-        if leader.pending_change > self.commit {
+        let is_hasty = self.has(Defect::ChangesTogether) || self.has(Defect::ChangesBeforeOwnCommit);
+        if leader.pending_change > self.commit && !is_hasty {
             return Some(Refusal::MembershipPending);
         }
         for step in &change.steps {

@@ -113,10 +113,14 @@ impl Progress {
     pub fn on_matched(&mut self, index: u64) -> bool {
         let is_news = index > self.matched;
         self.matched = self.matched.max(index);
-        self.next = self.next.max(index + 1);
-        if let State::Replicate(window) = &mut self.state {
-            window.free_through(index);
+        match &mut self.state {
+            State::Replicate(window) => window.free_through(index),
+            // It has what it fetched, or more: whether the log can go on from there, or it takes another one, is found anew.
+            State::Snapshot { pending } if index >= *pending => self.become_probe(index + 1),
+            State::Snapshot { .. } => return is_news,
+            State::Probe { .. } => {}
         }
+        self.next = self.next.max(index + 1);
         is_news
     }
 

@@ -12,6 +12,7 @@
 //! What to read next: [`crate::election`].
 
 use crate::election::Campaign;
+use crate::laboratory::Defect;
 use crate::message::{Message, VoteReply};
 use crate::progress::Progress;
 use crate::read::Reads;
@@ -33,11 +34,20 @@ pub struct Options {
     /// A leader that hears no quorum for an election timeout steps down, and voters that hear their leader refuse others
     /// (RQ-1, RV-3). PreVote needs it beside it.
     pub check_quorum: bool,
+    /// A defect to be found, for the laboratory only.
+    pub defect: Option<Defect>,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { pre_vote: true, check_quorum: true }
+        Options { pre_vote: true, check_quorum: true, defect: None }
+    }
+}
+
+impl Options {
+    /// Whether a value with these options is for the laboratory only: no server may run it.
+    pub fn is_laboratory(&self) -> bool {
+        self.defect.is_some()
     }
 }
 
@@ -234,6 +244,19 @@ impl Protocol for Raft {
 impl Raft {
     // --- Questions. ----------------------------------------------------------------------------------------------
 
+    /// Who decides: the membership in force.
+    pub(crate) fn deciding(&self) -> Arc<Membership> {
+        if self.has(Defect::JointByUnion) && self.membership.is_joint() {
+            return Arc::new(Membership::of_voters(self.membership.all_voters()));
+        }
+        self.membership.clone()
+    }
+
+    /// Whether this defect is planted here.
+    pub(crate) fn has(&self, defect: Defect) -> bool {
+        self.options.defect == Some(defect)
+    }
+
     pub(crate) fn role(&self) -> Role {
         match self.part {
             Part::Follower => Role::Follower,
@@ -307,10 +330,17 @@ impl Raft {
             Message::Vote(request) if self.is_sticky_to(&request) => return self.refuse_vote(from, &request, out),
             // A voter that sticks to its leader refuses in its own, lower term: the refusal still counts.
             Message::VoteReply(reply) => return self.on_vote_reply(from, reply, out),
+            Message::Matched { index, .. }
+                if term < self.promise.term && self.has(Defect::CountsStaleAcknowledgements) =>
+            {
+                return self.on_matched(from, index, out);
+            }
             message if term < self.promise.term => return self.on_older_term(from, message, out),
             _ => {}
         }
-        if term > self.promise.term {
+        if term > self.promise.term && self.role() == Role::Leader && self.has(Defect::LeadsOnInLaterTerms) {
+            self.enter_term(term, None, out);
+        } else if term > self.promise.term {
             let leader = message.is_from_leader().then_some(from);
             self.become_follower(term, leader, Reason::HigherTerm(from), out);
         } else if message.is_from_leader() {
@@ -376,6 +406,8 @@ impl Raft {
         let from = self.role();
         if term > self.promise.term {
             self.enter_term(term, None, out);
+        } else if self.has(Defect::ForgetsVoteOnStepDown) {
+            self.promise.vote = None;
         }
         self.leave_part(out);
         self.part = Part::Follower;

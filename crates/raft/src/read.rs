@@ -3,6 +3,7 @@
 //! Sources: dissertation §6.4; rules RR-1, RR-2, RR-5. Positions are the leader's own and never come from a caller: a
 //! caller's context, used twice, would let answers to the first confirm the second on a deposed leader (RH-3).
 
+use crate::laboratory::Defect;
 use crate::progress::Progress;
 use crate::raft::{Leader, Part, Raft};
 use hustings_core::{Effect, Effects, NodeId, Refusal, Ticket};
@@ -34,15 +35,21 @@ impl Reads {
 impl Raft {
     pub(crate) fn on_read(&mut self, ticket: Ticket, out: &mut Effects<Raft>) {
         let commit = self.commit;
+        let defect = self.options.defect;
         let Part::Leader(leader) = &mut self.part else {
             return out.refuse(ticket, Refusal::NotLeader(self.leader));
         };
-        if commit < leader.first_own {
+        if defect == Some(Defect::ReadsWithoutQuorum) {
+            return out.push(Effect::ReadAt { ticket, index: commit });
+        }
+        if commit < leader.first_own && defect != Some(Defect::ReadsBeforeOwnCommit) {
             // A new leader does not know yet what is committed (RH-10, and RH-8 for a single voter).
             leader.reads.early.push(ticket);
             return;
         }
-        leader.reads.position += 1;
+        if leader.reads.position == 0 || defect != Some(Defect::ReadsByStaleAnswers) {
+            leader.reads.position += 1;
+        }
         leader.reads.pending.push_back((leader.reads.position, ticket, commit));
         if !self.confirm_reads(out) {
             self.send_heartbeats(out);

@@ -8,6 +8,7 @@
 //!                     └─ fsync ── Matched (to itself) ──────────────────┴──► quorum: commit, apply, tell
 //! ```
 
+use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::progress::{Progress, State};
 use crate::raft::{Leader, Part, Raft, Timer};
@@ -166,7 +167,8 @@ impl Raft {
             let index = self.commit;
             return self.acknowledge(from, index, out);
         }
-        if !self.log.has(previous) {
+        let is_unchecked = self.has(Defect::SkipsLogCheck) && previous.index <= self.log.last().index;
+        if !self.log.has(previous) && !is_unchecked {
             let refused = previous.index;
             let (hint_index, hint_term) = self.log.last_at_most(refused, previous.term);
             let reply = Message::Rejected { term, index: refused, hint_index, hint_term };
@@ -187,9 +189,17 @@ impl Raft {
 
     /// Writes what is missing; what conflicts goes first.
     fn take_entries(&mut self, from: NodeId, entries: Vec<Entry>, out: &mut Effects<Raft>) {
+        if let Some(first) = entries.first().filter(|_| self.has(Defect::TruncatesAlways))
+            && first.lsn.index <= self.log.last().index
+            && first.lsn.index > self.commit
+        {
+            self.log.truncate_from(first.lsn.index);
+            out.persist(Record::TruncateFrom(first.lsn.index));
+        }
         for entry in entries {
             match self.log.term_at(entry.lsn.index) {
                 Some(known) if known == entry.lsn.term => {}
+                Some(_) if self.has(Defect::KeepsConflicts) => {}
                 Some(_) => {
                     assert!(
                         entry.lsn.index > self.commit,
@@ -213,7 +223,8 @@ impl Raft {
     /// An acknowledgement rests on the entries that it names, and on the promise to this leader (RA-2).
     pub(crate) fn acknowledge(&mut self, leader: NodeId, index: u64, out: &mut Effects<Raft>) {
         let term = self.promise.term;
-        out.send_resting_on(RestsOn::Entry(index), leader, Message::Matched { term, index });
+        let rests_on = if self.has(Defect::UnsyncedAcknowledgement) { RestsOn::Nothing } else { RestsOn::Entry(index) };
+        out.send_resting_on(rests_on, leader, Message::Matched { term, index });
     }
 
     /// What the leader knows this node to hold is committed (RC-3). An index beyond the log is no leader's word.
@@ -268,9 +279,10 @@ impl Raft {
     /// RC-1: the highest index that a quorum holds, if it is of this leader's own term (figure 8). Says whether it moved.
     pub(crate) fn advance_commit(&mut self, out: &mut Effects<Raft>) -> bool {
         let Part::Leader(leader) = &self.part else { return false };
-        let reached = self.membership.reached(|id| leader.progress.get(&id).map_or(0, |peer| peer.matched));
+        let reached = self.deciding().reached(|id| leader.progress.get(&id).map_or(0, |peer| peer.matched));
         let reached = reached.min(self.log.last().index);
-        if reached <= self.commit || self.log.term_at(reached) != Some(self.promise.term) {
+        let is_own = self.log.term_at(reached) == Some(self.promise.term) || self.has(Defect::CommitsOldTerms);
+        if reached <= self.commit || !is_own {
             return false;
         }
         self.on_quorum_reached(reached, out);
@@ -340,11 +352,12 @@ impl Raft {
 
     /// Rests on nothing: no heartbeat ever waits for a disk.
     pub(crate) fn send_heartbeat_to(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
+        let is_bold = self.has(Defect::CommitsUnmatched);
         let (term, commit) = (self.promise.term, self.commit);
         let Part::Leader(leader) = &mut self.part else { return };
         let Some(progress) = leader.progress.get_mut(&peer) else { return };
         let position = leader.reads.highest();
-        let commit = commit.min(progress.matched);
+        let commit = if is_bold { commit } else { commit.min(progress.matched) };
         progress.told_commit = progress.told_commit.max(commit);
         out.send_resting_on(RestsOn::Nothing, peer, Message::Heartbeat { term, commit, position });
     }

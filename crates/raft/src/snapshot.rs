@@ -3,6 +3,7 @@
 //! Sources: Raft §7; rules RS-1 to RS-3, RA-7. The protocol knows a snapshot by reference; its bytes are pulled between
 //! replicas (see `hustings_core::replica::snapshots`).
 
+use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::progress::State;
 use crate::raft::{Part, Raft};
@@ -65,7 +66,7 @@ impl Raft {
     /// it. Ours offers the last one it cut; a newcomer's is mostly from before it was added, and refusing that would keep
     /// it out until the next. What a snapshot holds is committed, so taking it is safe: the entry that adds this node follows.
     fn is_needless(&self, reference: &SnapshotReference) -> bool {
-        reference.lsn.index <= self.commit
+        reference.lsn.index <= self.commit && !self.has(Defect::InstallsOldSnapshots)
     }
 
     pub(crate) fn on_snapshot_ready(&mut self, reference: SnapshotReference, out: &mut Effects<Raft>) {

@@ -15,12 +15,10 @@ pub(crate) fn command() -> Command {
         Arg::new(name).long(name).value_parser(value_parser!(u64)).default_value(default).help(help)
     };
     common(
-        Command::new("check")
-            .about("Explore everything that can happen to a small cluster within bounds")
-            .after_help(
-                "Exit code 0: all properties hold in every world. 1: one does not; a shortest trace is printed. \
+        Command::new("check").about("Explore everything that can happen to a small cluster within bounds").after_help(
+            "Exit code 0: all properties hold in every world. 1: one does not; a shortest trace is printed. \
                  3: the bounds were not completed.",
-            ),
+        ),
     )
     .arg(number("nodes", "3", "Voters"))
     .arg(number("terms", "1", "No term above this"))
@@ -32,7 +30,9 @@ pub(crate) fn command() -> Command {
     .arg(number("states", "0", "Worlds at most; 0 is no limit"))
     .arg(number("jobs", "2", "Threads"))
     .arg(Arg::new("notices").long("notices").action(ArgAction::SetTrue).help("Peers may hear of a crash"))
-    .arg(Arg::new("duplicates").long("duplicates").action(ArgAction::SetTrue).help("Messages may arrive more than once"))
+    .arg(
+        Arg::new("duplicates").long("duplicates").action(ArgAction::SetTrue).help("Messages may arrive more than once"),
+    )
     .arg(
         Arg::new("no-pre-vote")
             .long("no-pre-vote")

@@ -105,7 +105,10 @@ fn check_plant(subject: &Subject) -> anyhow::Result<()> {
     match subject.plant.as_deref() {
         Some(name) if !known.contains(&name) => {
             let nearest = hustings_world::parse::nearest(name, &known);
-            Err(exit(2, format!("there is no defect `{name}`; did you mean `{nearest}`? `--plant list` names them all")))
+            Err(exit(
+                2,
+                format!("there is no defect `{name}`; did you mean `{nearest}`? `--plant list` names them all"),
+            ))
         }
         _ => Ok(()),
     }

@@ -25,9 +25,8 @@ const ARROWS_MAX: usize = 3_000;
 
 /// The command line of `simulate`.
 pub(crate) fn command() -> Command {
-    let number = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).value_parser(value_parser!(u64)).help(help)
-    };
+    let number =
+        |name: &'static str, help: &'static str| Arg::new(name).long(name).value_parser(value_parser!(u64)).help(help);
     common(
         Command::new("simulate")
             .about("Run clusters in virtual time under faults that a seed draws; every step is judged")
@@ -176,7 +175,13 @@ impl Simulation<'_> {
         };
         self.tell(&counts, simulated, runs, took, last.fingerprint, violation.as_ref());
         let headline = vec![
-            format!("hustings {} simulate {} --nodes {} --seed {}", env!("CARGO_PKG_VERSION"), self.subject.flags(), self.nodes, last.seed),
+            format!(
+                "hustings {} simulate {} --nodes {} --seed {}",
+                env!("CARGO_PKG_VERSION"),
+                self.subject.flags(),
+                self.nodes,
+                last.seed
+            ),
             violation.as_ref().map_or("All properties held.".into(), |(_, violation)| violation.property.to_string()),
         ];
         let script = shortest.script(headline);
@@ -237,7 +242,15 @@ impl Simulation<'_> {
             vec!["steps of replicas".into(), format!("{}, {steps:.0} a second", counts.steps)],
             vec!["operations that ended well".into(), counts.completed.to_string()],
             vec!["of unknown end".into(), counts.indefinite.to_string()],
-            vec!["messages".into(), format!("{}, {:.1} an operation, {} lost", counts.messages, per(counts.messages, counts.completed), counts.lost)],
+            vec![
+                "messages".into(),
+                format!(
+                    "{}, {:.1} an operation, {} lost",
+                    counts.messages,
+                    per(counts.messages, counts.completed),
+                    counts.lost
+                ),
+            ],
             vec!["syncs".into(), format!("{}, {:.1} an operation", counts.syncs, per(counts.syncs, counts.completed))],
             vec!["leaders elected".into(), format!("{}, of {} campaigns", counts.elections, counts.campaigns)],
             vec!["snapshots".into(), format!("{} cut, {} installed", counts.snapshots, counts.installs)],

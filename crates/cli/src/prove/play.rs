@@ -1,0 +1,187 @@
+//! `hustings play`: scripts and their transcripts.
+//!
+//! A script is played against the production code in virtual time; what it prints is what that code says. With `--golden` the
+//! transcript must be the one on disk, and with `--update` it becomes it. `play --storms scenarios` plays every storm for every
+//! protocol.
+
+use super::{Subject, common, exit, is_json};
+use crate::protocols::{self, Visit};
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_core::Protocol;
+use hustings_kv::KvStore;
+use hustings_world::{Line, Plants, Script, World};
+use serde_json::json;
+use std::fmt::Write as _;
+use std::panic::AssertUnwindSafe;
+use std::path::{Path, PathBuf};
+
+/// The command line of `play`.
+pub(crate) fn command() -> Command {
+    let path = |name: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf));
+    common(
+        Command::new("play")
+            .about("Play a script against the production code in virtual time, and print what that code says")
+            .after_help("`hustings play --storms scenarios --update` rewrites every golden transcript."),
+    )
+    .arg(path("script").value_name("SCRIPT").required_unless_present("storms"))
+    .arg(path("golden").long("golden").value_name("FILE").help("The transcript must be this one"))
+    .arg(path("storms").long("storms").value_name("DIR").conflicts_with("script").help("Every storm, every protocol"))
+    .arg(Arg::new("update").long("update").action(ArgAction::SetTrue).help("Write the golden transcripts instead"))
+    .arg(Arg::new("messages").long("messages").action(ArgAction::SetTrue).help("Show every message"))
+}
+
+/// Runs `hustings play`.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    super::keep_quiet_about_findings();
+    let subject = Subject::of(matches);
+    if super::lists_plants(&subject) {
+        return Ok(());
+    }
+    super::check_plant(&subject)?;
+    let is_update = matches.get_flag("update");
+    if let Some(directory) = matches.get_one::<PathBuf>("storms") {
+        return storms(directory, is_update);
+    }
+    let Some(path) = matches.get_one::<PathBuf>("script") else { return Err(exit(2, "no script is named")) };
+    let script = read(path)?;
+    let played = play(&subject, &script, matches.get_flag("messages"))?;
+    if let Some(golden) = matches.get_one::<PathBuf>("golden") {
+        compare(golden, &played.transcript, is_update)?;
+    } else if is_json(matches) {
+        println!("{}", json!({ "violation": played.violation, "transcript": played.transcript }));
+    } else {
+        print!("{}", played.transcript);
+    }
+    match played.violation {
+        Some(violation) => Err(exit(1, violation)),
+        None => Ok(()),
+    }
+}
+
+fn read(path: &Path) -> Result<Script> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    Script::parse(&text).map_err(|error| exit(2, format!("{}: {error}", path.display())))
+}
+
+struct Played {
+    transcript: String,
+    violation: Option<String>,
+}
+
+struct Playing<'a> {
+    subject: &'a Subject,
+    script: &'a Script,
+    shows_messages: bool,
+}
+
+fn play(subject: &Subject, script: &Script, shows_messages: bool) -> Result<Played> {
+    let playing = Playing { subject, script, shows_messages };
+    protocols::visit(&subject.protocol, subject.is_published, subject.plant.as_deref(), playing)
+}
+
+impl Visit for Playing<'_> {
+    type Out = Played;
+
+    fn visit<P>(self, options: P::Options) -> Played
+    where
+        P: Protocol + Sync,
+        P::Options: Sync,
+        P::Message: Sync,
+        P::Timer: Sync,
+    {
+        let mut transcript = String::new();
+        for line in &self.script.headline {
+            // Writing to a string does not fail.
+            let _ = writeln!(transcript, "# {line}");
+        }
+        let plants = self.subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
+        let run = AssertUnwindSafe(|| {
+            let mut world: World<P, KvStore> = World::new(self.script.settings.clone(), options)?;
+            world.plant(plants);
+            world.journal.shows_messages = self.shows_messages;
+            let mut told = 0;
+            let result = self.script.play(&mut world, |command, world| {
+                let _ = writeln!(transcript, "\n{command}");
+                for (at, line) in &world.journal.lines[told..] {
+                    if !matches!(line, Line::Fault(_)) {
+                        let _ = writeln!(transcript, "  {:>9.3} s  {line}", *at as f64 / 1e6);
+                    }
+                }
+                told = world.journal.lines.len();
+            });
+            result.and_then(|()| {
+                hustings_properties::check(&world.history())
+                    .map_err(|story| hustings_properties::Violation::of("linearizable", story.to_string()))
+            })
+        });
+        let verdict = std::panic::catch_unwind(run);
+        let violation = match verdict {
+            Ok(Ok(())) => None,
+            Ok(Err(violation)) => Some(violation.to_string()),
+            Err(panic) => Some(format!("assertions: {}", panic.downcast_ref::<String>().cloned().unwrap_or_default())),
+        };
+        if let Some(violation) = &violation {
+            let _ = writeln!(transcript, "\nviolated: {violation}");
+        }
+        Played { transcript, violation }
+    }
+}
+
+/// Compares a transcript with the one on disk.
+fn compare(golden: &Path, transcript: &str, is_update: bool) -> Result<()> {
+    if is_update {
+        return std::fs::write(golden, transcript).with_context(|| format!("writing {}", golden.display()));
+    }
+    let known = std::fs::read_to_string(golden).with_context(|| format!("reading {}", golden.display()))?;
+    if known == transcript {
+        return Ok(());
+    }
+    let mut text =
+        format!("{} is another transcript; left what stands there, right what was said now:\n", golden.display());
+    let (mut left, mut right) = (known.lines(), transcript.lines());
+    let mut shown = 0;
+    loop {
+        let (one, other) = (left.next(), right.next());
+        if one.is_none() && other.is_none() || shown >= 20 {
+            break;
+        }
+        if one != other {
+            shown += 1;
+            let (one, other) = (one.unwrap_or(""), other.unwrap_or(""));
+            let _ = writeln!(text, "{one:<78} | {other}");
+        }
+    }
+    Err(exit(1, text))
+}
+
+/// Plays every storm for every protocol.
+fn storms(directory: &Path, is_update: bool) -> Result<()> {
+    let mut failures = Vec::new();
+    let mut played = 0;
+    let entries = std::fs::read_dir(directory).with_context(|| format!("reading {}", directory.display()))?;
+    let mut folders: Vec<PathBuf> =
+        entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
+    folders.sort();
+    for folder in folders {
+        let script = read(&folder.join("storm.txt"))?;
+        for protocol in protocols::NAMES {
+            let subject = Subject { protocol: protocol.into(), is_published: false, plant: None };
+            let result = play(&subject, &script, false)?;
+            played += 1;
+            let golden = folder.join(format!("{protocol}.txt"));
+            let name = format!("{} under {protocol}", folder.display());
+            if let Some(violation) = &result.violation {
+                failures.push(format!("{name}: {violation}"));
+            }
+            if let Err(error) = compare(&golden, &result.transcript, is_update) {
+                failures.push(format!("{name}: {error:#}"));
+            }
+        }
+    }
+    if failures.is_empty() && played > 0 {
+        println!("{played} transcripts are as they were written down");
+        return Ok(());
+    }
+    Err(exit(1, failures.join("\n")))
+}
