@@ -25,12 +25,14 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 12] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
+    ("hustings-properties", &["hustings-core"]),
+    ("hustings-world", &["hustings-core", "hustings-kv", "hustings-properties", "hustings-wal"]),
     ("hustings-api", &[]),
     ("hustings-node", &["hustings-core", "hustings-wal"]),
     ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-node"]),
@@ -42,9 +44,11 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "hustings-gmt2000",
             "hustings-kv",
             "hustings-node",
+            "hustings-properties",
             "hustings-raft",
             "hustings-server",
             "hustings-wal",
+            "hustings-world",
         ],
     ),
     ("hustings-testbed", &["hustings-api"]),
@@ -77,7 +81,16 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
     let metadata = metadata(&["--no-deps"]);
     for package in metadata["packages"].as_array().expect("packages") {
         let name = text(package, "name");
-        if !["hustings-core", "hustings-raft", "hustings-gmt2000", "hustings-kv"].contains(&name) {
+        if ![
+            "hustings-core",
+            "hustings-raft",
+            "hustings-gmt2000",
+            "hustings-kv",
+            "hustings-properties",
+            "hustings-world",
+        ]
+        .contains(&name)
+        {
             continue;
         }
         for dependency in package["dependencies"].as_array().expect("dependencies") {

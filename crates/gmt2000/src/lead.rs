@@ -322,8 +322,11 @@ impl Gmt2000 {
         peer.is_active = true;
         peer.priority = priority;
         peer.round = peer.round.max(round.min(reads.highest()));
-        if matches!(peer.pace, Pace::Fetch { .. }) && !is_installing {
-            // The offer was lost, or the peer was reborn without it.
+        let is_fetching = matches!(peer.pace, Pace::Fetch { .. });
+        // All that was sent is lost, and by now compacted away: no heartbeat can name the place that it should stand behind.
+        let is_left_behind = !is_fetching && self.log.place_before(peer.next).is_none();
+        if is_left_behind || (is_fetching && !is_installing) {
+            // Or: the offer was lost, or the peer was reborn without it.
             peer.become_probe(peer.stored + 1);
             self.send_entries_to(from, out);
         }

@@ -176,3 +176,21 @@ impl Progress {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_holds_more_than_its_snapshot_is_probed_behind_it() {
+        // The log may be compacted beyond both: what it needs then is found anew, and no invariant is broken meanwhile.
+        let mut peer = Progress::new(10);
+        peer.become_snapshot(20);
+        assert!(peer.on_matched(15));
+        peer.assert_invariants();
+        assert!(matches!(peer.state, State::Snapshot { pending: 20 }));
+        assert!(peer.on_matched(25));
+        peer.assert_invariants();
+        assert!(matches!(peer.state, State::Probe { .. }) && peer.next == 26);
+    }
+}

@@ -132,7 +132,10 @@ impl Raft {
         let Part::Leader(leader) = &self.part else { return };
         let Some(progress) = leader.progress.get(&peer) else { return };
         let index = progress.next - 1;
-        let Some(previous_term) = self.log.term_at(index) else { return };
+        let Some(previous_term) = self.log.term_at(index) else {
+            // All that was sent is lost, and by now compacted away.
+            return self.send_snapshot_to(peer, out);
+        };
         let (term, commit) = (self.promise.term, self.commit);
         let previous = Lsn { term: previous_term, index };
         let append = Message::Append { term, previous, entries: Vec::new(), commit };

@@ -248,7 +248,8 @@ fn a_node_votes_once_and_repeats_that_vote() {
 #[test]
 fn late_and_double_votes_of_another_campaign_do_not_count() {
     // Goal: EL-03, EL-04. Method: keep the grants of term 1, campaign again, deliver them twice.
-    let mut stage = Stage::new(Cluster::of(5, 1), Options { pre_vote: false, check_quorum: true });
+    let mut stage =
+        Stage::new(Cluster::of(5, 1), Options { pre_vote: false, check_quorum: true, ..Options::default() });
     stage.ring(1, Timer::Election);
     let requests = stage.take_messages();
     for (from, to, message) in requests.into_iter().take(2) {
@@ -267,7 +268,8 @@ fn late_and_double_votes_of_another_campaign_do_not_count() {
 #[test]
 fn a_candidate_follows_a_leader_of_its_own_term() {
     // Goal: RT-5. Method: n1 and n3 campaign in one term; n1 wins; its blank reaches n3.
-    let mut stage = Stage::new(Cluster::of(3, 1), Options { pre_vote: false, check_quorum: true });
+    let mut stage =
+        Stage::new(Cluster::of(3, 1), Options { pre_vote: false, check_quorum: true, ..Options::default() });
     stage.ring(1, Timer::Election);
     stage.ring(3, Timer::Election);
     stage.settle();
@@ -277,7 +279,8 @@ fn a_candidate_follows_a_leader_of_its_own_term() {
 #[test]
 fn a_node_in_a_later_term_frees_itself_from_an_old_leader() {
     // Goal: RT-2 a. Method: n3 went to term 5 on its own; the leader of term 1 speaks to it.
-    let mut stage = Stage::new(Cluster::of(3, 1), Options { pre_vote: false, check_quorum: true });
+    let mut stage =
+        Stage::new(Cluster::of(3, 1), Options { pre_vote: false, check_quorum: true, ..Options::default() });
     stage.elect(1);
     stage.isolate(3);
     for _ in 0..4 {

@@ -13,7 +13,7 @@ use hustings_core::{
 use hustings_raft::{Message, Options, Raft, Timer, VoteReply, VoteRequest};
 use support::{Stage, history};
 
-const PAPER: Options = Options { pre_vote: false, check_quorum: false };
+const PAPER: Options = Options { pre_vote: false, check_quorum: false, defect: None };
 
 fn paper_stage(voters: u64) -> Stage {
     Stage::new(Cluster::of(voters, 1), PAPER)
@@ -521,7 +521,8 @@ fn every_answer_rests_on_what_it_promises() {
 /// Ours answers such a request with a refusal, in its own term; nothing else changes.
 #[test]
 fn a_vote_request_is_disregarded_while_a_leader_is_heard() {
-    let mut stage = Stage::new(Cluster::of(3, 1), Options { pre_vote: false, check_quorum: true });
+    let mut stage =
+        Stage::new(Cluster::of(3, 1), Options { pre_vote: false, check_quorum: true, ..Options::default() });
     stage.elect(1);
     let before = stage.raft(2).clone();
     stage.deliver(3, 2, vote_request(9, Lsn::new(8, 9)));

@@ -36,7 +36,8 @@ fn an_old_terms_entry_does_not_commit_by_counting() {
 #[test]
 fn a_newer_uncommitted_tail_is_overwritten() {
     // Goal: raft_newer_uncommitted_overwritten.
-    let mut stage = Stage::new(Cluster::of(5, 1), Options { pre_vote: false, check_quorum: false });
+    let mut stage =
+        Stage::new(Cluster::of(5, 1), Options { pre_vote: false, check_quorum: false, ..Options::default() });
     stage.start(1, history(1, None, &[1]));
     stage.start(2, history(1, None, &[1]));
     stage.start(3, history(2, None, &[2]));
@@ -88,7 +89,8 @@ fn a_refusal_finds_the_last_agreement_in_one_round() {
         (&[2, 2, 2, 2, 2], &[2, 4, 4, 4, 4, 4, 4, 4], (2, 1), (2, 1)),
     ];
     for (leaders, followers, hint, probe) in rows {
-        let mut stage = Stage::new(Cluster::of(2, 1), Options { pre_vote: false, check_quorum: false });
+        let mut stage =
+            Stage::new(Cluster::of(2, 1), Options { pre_vote: false, check_quorum: false, ..Options::default() });
         let last = *leaders.last().expect("a log").max(followers.last().expect("a log"));
         stage.start(1, history(last, Some(1), leaders));
         stage.start(2, history(last, Some(1), followers));
@@ -395,4 +397,25 @@ fn absurd_fields_change_nothing() {
     }
     stage.settle();
     assert_eq!((stage.commit(2), stage.leader()), (before, 1));
+}
+
+#[test]
+fn a_peer_whose_whole_window_was_lost_and_compacted_gets_the_snapshot() {
+    // Goal: RH-14 and RA-7 together. The storm `non-sticky-leader`: n3 is away for a minute, hears heartbeats again, and what it
+    // should have had is neither on its way any more nor in the leader's log.
+    let limits = Limits { trailing_entries: 0, ..Limits::default() };
+    let mut stage = Stage::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    stage.elect(1);
+    stage.propose(1, "all have this");
+    stage.isolate(3);
+    stage.propose(1, "lost on the way");
+    stage.propose(1, "and this");
+    stage.compact(1);
+    stage.heal();
+    stage.heartbeat(1);
+    assert!(stage.member(3).fetching.is_some(), "n3 is offered the snapshot");
+    stage.finish_fetch(3);
+    stage.settle();
+    stage.heartbeat(1);
+    assert_eq!(stage.last(3), stage.last(1));
 }

@@ -15,6 +15,8 @@ pub enum Who {
     Follower(u64),
     /// All that do not lead: `others`.
     Others,
+    /// Those whose disks were wiped: `wiped`.
+    Wiped,
     /// Everybody: `all`.
     All,
 }
@@ -26,6 +28,7 @@ impl fmt::Display for Who {
             Who::Leader => f.write_str("leader"),
             Who::Follower(number) => write!(f, "follower.{number}"),
             Who::Others => f.write_str("others"),
+            Who::Wiped => f.write_str("wiped"),
             Who::All => f.write_str("all"),
         }
     }

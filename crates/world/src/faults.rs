@@ -120,6 +120,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             Who::Leader => leader.into_iter().collect(),
             Who::Follower(number) => others.skip(number.saturating_sub(1) as usize).take(1).collect(),
             Who::Others => others.collect(),
+            Who::Wiped => (0..self.machines.len()).filter(|at| self.machines[*at].is_stranger).collect(),
             Who::All => (0..self.machines.len()).collect(),
         }
     }

@@ -38,7 +38,7 @@ pub const COMMANDS: [&str; 31] = [
 ];
 const DISK_FAULTS: [&str; 9] = ["stall", "recover", "slow", "full", "roomy", "fail", "crash-at", "misdirect", "rot"];
 const EXPECTATIONS: [&str; 6] = ["leader", "no-leader", "changes", "outage", "same", "refused"];
-const WHO: [&str; 5] = ["leader", "follower.1", "others", "all", "n1"];
+const WHO: [&str; 6] = ["leader", "follower.1", "others", "wiped", "all", "n1"];
 
 /// How far two words are from each other: changes of one letter.
 fn distance(one: &str, other: &str) -> usize {
@@ -120,12 +120,13 @@ pub fn micros(word: &str) -> Result<u64, String> {
     number.checked_mul(unit).ok_or_else(|| format!("`{word}` is too long a time"))
 }
 
-/// A member such as `n1`, `leader`, `follower.2`, `others` or `all`.
+/// A member such as `n1`, `leader`, `follower.2`, `others`, `wiped` or `all`.
 pub fn who(word: &str) -> Result<Who, String> {
     let wrong = || unknown("member", word, &WHO);
     Ok(match word {
         "leader" => Who::Leader,
         "others" => Who::Others,
+        "wiped" => Who::Wiped,
         "all" => Who::All,
         _ => match (word.strip_prefix("follower."), word.strip_prefix('n')) {
             (Some(number), _) => Who::Follower(number.parse().map_err(|_| wrong())?),

@@ -28,6 +28,9 @@ use std::sync::Arc;
 
 /// How long a disk may be silent before its host says so, in microseconds.
 const STALL_AFTER: u64 = 200_000;
+/// More events in a second of virtual time than a correct cluster has under any load given here, and what may exceed it.
+const EVENTS_PER_SECOND: u64 = 20_000;
+const EVENTS_SLACK: u64 = 200_000;
 /// How long a connection takes to come up again, in microseconds.
 const RECONNECT: (u64, u64) = (1_000, 20_000);
 
@@ -158,6 +161,11 @@ impl<P: Protocol, S: Service> World<P, S> {
         let Some(Reverse((at, _, what))) = self.queue.pop() else { return Ok(()) };
         self.now = self.now.max(at);
         self.counts.events += 1;
+        if self.counts.events > EVENTS_SLACK + self.now / 1_000_000 * EVENTS_PER_SECOND {
+            let what =
+                format!("{} events within {} s: members talk without end", self.counts.events, self.now / 1_000_000);
+            self.verdict = Err(Violation::of("no-storm", what));
+        }
         self.on_due(what);
         self.verdict.clone()
     }

@@ -1,7 +1,6 @@
 //! `hustings simulate`: what seeds draw, judged at every step.
 
 use super::{Subject, common, exit, is_json, report};
-use crate::output::table;
 use crate::protocols::{self, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -115,6 +114,13 @@ impl Visit for Simulation<'_> {
 }
 
 impl Simulation<'_> {
+    fn plan(&self, seed: u64) -> Plan {
+        let mut plan = Plan::draw(seed, self.nodes, self.safety);
+        // A published form may write down no votes at all; what follows from that is more telling than that it is so.
+        plan.settings.rules.votes_are_promises = !self.subject.is_published;
+        plan
+    }
+
     fn work<P, S>(self, options: P::Options) -> Result<()>
     where
         P: Protocol + Sync,
@@ -140,7 +146,7 @@ impl Simulation<'_> {
                         if seed >= self.seeds.end || is_over.load(Ordering::Relaxed) {
                             return;
                         }
-                        let plan = Plan::draw(seed, self.nodes, self.safety);
+                        let plan = self.plan(seed);
                         let report = run_seed::<P, S>(&plan, &options, plants, 0);
                         bar.inc(1);
                         let mut results = results.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -165,7 +171,7 @@ impl Simulation<'_> {
         let took = start.elapsed();
         let (counts, simulated, runs, last) = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(last) = last else { return Err(exit(3, "no seed was run")) };
-        let plan = Plan::draw(last.seed, self.nodes, self.safety);
+        let plan = self.plan(last.seed);
         let (shortest, violation) = match &last.violation {
             Some((at, violation)) => {
                 let shortest = shrink::<P, S>(&plan, &options, plants, violation.property, SHRINK_RUNS);
@@ -237,12 +243,12 @@ impl Simulation<'_> {
         }
         let faults: u64 = counts.faults.values().sum();
         let mut rows = vec![
-            vec!["seeds".into(), runs.to_string()],
-            vec!["virtual time".into(), format!("{} s, {speed:.0} times real time", simulated / 1_000_000)],
-            vec!["steps of replicas".into(), format!("{}, {steps:.0} a second", counts.steps)],
-            vec!["operations that ended well".into(), counts.completed.to_string()],
-            vec!["of unknown end".into(), counts.indefinite.to_string()],
-            vec![
+            ["seeds".into(), runs.to_string()],
+            ["virtual time".into(), format!("{} s, {speed:.0} times real time", simulated / 1_000_000)],
+            ["steps of replicas".into(), format!("{}, {steps:.0} a second", counts.steps)],
+            ["operations that ended well".into(), counts.completed.to_string()],
+            ["of unknown end".into(), counts.indefinite.to_string()],
+            [
                 "messages".into(),
                 format!(
                     "{}, {:.1} an operation, {} lost",
@@ -251,17 +257,19 @@ impl Simulation<'_> {
                     counts.lost
                 ),
             ],
-            vec!["syncs".into(), format!("{}, {:.1} an operation", counts.syncs, per(counts.syncs, counts.completed))],
-            vec!["leaders elected".into(), format!("{}, of {} campaigns", counts.elections, counts.campaigns)],
-            vec!["snapshots".into(), format!("{} cut, {} installed", counts.snapshots, counts.installs)],
-            vec!["events watched".into(), counts.watched.to_string()],
-            vec!["unavailable".into(), format!("{} s", counts.unavailable / 1_000_000)],
-            vec!["faults".into(), faults.to_string()],
+            ["syncs".into(), format!("{}, {:.1} an operation", counts.syncs, per(counts.syncs, counts.completed))],
+            ["leaders elected".into(), format!("{}, of {} campaigns", counts.elections, counts.campaigns)],
+            ["snapshots".into(), format!("{} cut, {} installed", counts.snapshots, counts.installs)],
+            ["events watched".into(), counts.watched.to_string()],
+            ["unavailable".into(), format!("{} s", counts.unavailable / 1_000_000)],
+            ["faults".into(), faults.to_string()],
         ];
         for (fault, count) in &counts.faults {
-            rows.push(vec![format!("  {fault}"), count.to_string()]);
+            rows.push([format!("  {fault}"), count.to_string()]);
         }
-        rows.push(vec!["fingerprint of the last".into(), format!("{fingerprint:016x}")]);
-        println!("{}", table(&["what", "how much"], rows));
+        rows.push(["fingerprint of the last".into(), format!("{fingerprint:016x}")]);
+        for row in rows {
+            println!("{:<28} {}", row[0], row[1]);
+        }
     }
 }

@@ -1,0 +1,97 @@
+//! Goal: every storm goes as it was written down, under every protocol; and the commands of the proving ground say what is
+//! wrong with what they are given. Method: the binary itself, as a user calls it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn hustings(arguments: &[&str]) -> Output {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    Command::new(env!("CARGO_BIN_EXE_hustings")).args(arguments).current_dir(root).output().expect("the binary runs")
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn written(name: &str, text: &str) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join(name);
+    std::fs::write(&path, text).expect("a file");
+    (directory, path)
+}
+
+#[test]
+fn every_storm_goes_as_it_was_written_down() {
+    let output = hustings(&["play", "--storms", "scenarios"]);
+    assert!(output.status.success(), "{}\n`hustings play --storms scenarios --update` rewrites them", said(&output));
+}
+
+#[test]
+fn a_golden_file_that_differs_shows_the_difference_side_by_side() {
+    let (_directory, golden) = written("raft.txt", "# Another headline.\n");
+    let storm = "scenarios/leader-crash/storm.txt";
+    let output = hustings(&["play", storm, "--golden", golden.to_str().expect("a path")]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("# Another headline.") && said(&output).contains(" | "), "{}", said(&output));
+}
+
+#[test]
+fn a_typo_names_line_word_and_the_nearest_command() {
+    for (text, wanted) in [
+        ("cluster 3\nsetle 2s\n", "line 2: `setle` is no command; did you mean `settle`?"),
+        ("cluster 3\ncrash leadr\n", "line 2: `leadr` is no member; did you mean `leader`?"),
+        ("cluster 3\nwait 2 s\n", "line 2: "),
+        ("cluster 3 sed 4\n", "line 1: `sed` is not known here; did you mean `seed`?"),
+        ("cluster 3\ndisk n1 stal\n", "did you mean `stall`?"),
+        ("cluster 3\nheal all\n", "`all` is more than `heal` takes"),
+    ] {
+        let (_directory, script) = written("typo.txt", text);
+        let output = hustings(&["play", script.to_str().expect("a path")]);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(said(&output).contains(wanted), "{text}: {}", said(&output));
+    }
+}
+
+#[test]
+fn a_seed_that_fails_tells_a_short_story_that_can_be_played_again() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = |name: &str| directory.path().join(name).to_str().expect("a path").to_string();
+    let (script, page) = (file("story.txt"), file("story.html"));
+    let plant = ["--plant", "votes-for-stale-logs"];
+    let outputs = ["--script", &script, "--report", &page];
+    let arguments: Vec<&str> =
+        ["simulate", "--seeds", "20", "--minutes", "1"].into_iter().chain(plant).chain(outputs).collect();
+    let output = hustings(&arguments);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("leader-completeness"), "{}", said(&output));
+    let drawn = std::fs::read_to_string(&page).expect("a page");
+    assert!(drawn.contains("<svg") && drawn.contains("leader-completeness"));
+    let again = hustings(&["play", &script, "--plant", "votes-for-stale-logs"]);
+    assert_eq!(again.status.code(), Some(1), "the script violates the same property: {}", said(&again));
+    assert!(said(&again).contains("leader-completeness"), "{}", said(&again));
+    let healthy = hustings(&["play", &script]);
+    assert!(said(&healthy).lines().all(|line| !line.contains("leader-completeness")), "{}", said(&healthy));
+}
+
+#[test]
+fn the_published_form_of_gmt2000_has_two_leaders_in_one_term() {
+    // Goal: §4.6 of its notes. Method: every possibility finds the shortest trace, and seeds find it too.
+    let output = hustings(&["check", "--protocol", "gmt2000", "--as-published", "--terms", "2", "--rings", "2"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("one-leader-per-term") && said(&output).contains("A shortest trace"));
+    let arguments = ["simulate", "--protocol", "gmt2000", "--as-published", "--seeds", "200", "--minutes", "1"];
+    let output = hustings(&arguments);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+}
+
+#[test]
+fn bounds_that_were_not_completed_have_a_code_of_their_own() {
+    let output = hustings(&["check", "--terms", "2", "--states", "20000", "-o", "json"]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains("\"complete\":false"));
+    let output = hustings(&["check", "--terms", "2", "--memory", "1"]);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    assert!(said(&output).contains("lower --terms"), "{}", said(&output));
+    let output = hustings(&["check", "--nodes", "50"]);
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+}
