@@ -70,7 +70,7 @@ fn a_seed_that_fails_tells_a_short_story_that_can_be_played_again() {
     assert_eq!(again.status.code(), Some(1), "the script violates the same property: {}", said(&again));
     assert!(said(&again).contains("leader-completeness"), "{}", said(&again));
     let healthy = hustings(&["play", &script]);
-    assert!(said(&healthy).lines().all(|line| !line.contains("leader-completeness")), "{}", said(&healthy));
+    assert!(!said(&healthy).contains("violated: leader-completeness"), "{}", said(&healthy));
 }
 
 #[test]
@@ -79,9 +79,10 @@ fn the_published_form_of_gmt2000_has_two_leaders_in_one_term() {
     let output = hustings(&["check", "--protocol", "gmt2000", "--as-published", "--terms", "2", "--rings", "2"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("one-leader-per-term") && said(&output).contains("A shortest trace"));
-    let arguments = ["simulate", "--protocol", "gmt2000", "--as-published", "--seeds", "200", "--minutes", "1"];
+    let arguments = ["simulate", "--protocol", "gmt2000", "--as-published", "--seed", "26", "--minutes", "1"];
     let output = hustings(&arguments);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    assert!(said(&output).contains("one-leader-per-term"), "{}", said(&output));
 }
 
 #[test]
