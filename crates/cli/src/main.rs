@@ -6,6 +6,7 @@
 mod bench;
 mod client;
 mod inspect;
+mod maelstrom;
 mod output;
 mod protocols;
 mod serve;
@@ -33,6 +34,7 @@ fn command() -> Command {
         .subcommands(client::commands())
         .subcommand(inspect::command())
         .subcommand(bench::command())
+        .subcommand(maelstrom::command())
 }
 
 fn main() -> ExitCode {
@@ -49,6 +51,7 @@ fn main() -> ExitCode {
         Some(("config", matches)) => settings::run_config(matches),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
+        Some(("maelstrom", matches)) => maelstrom::run(matches),
         Some(("bench", matches)) => on_client_runtime(bench::run(matches)),
         Some((verb, matches)) => on_client_runtime(client::run(verb, matches)),
         None => unreachable!("clap requires a subcommand"),

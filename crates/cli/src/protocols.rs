@@ -1,9 +1,12 @@
 //! The protocols by name: the only place that knows more than one.
 
+use crate::maelstrom::NodeSettings;
 use anyhow::{Result, bail};
 use hustings_core::Protocol;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
+use hustings_maelstrom::storage::Place;
+use hustings_maelstrom::{Setup, stdio};
 use hustings_node::{Node, NodeConfig};
 use hustings_raft::Raft;
 
@@ -33,4 +36,23 @@ pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
         }
         _ => unreachable!("checked above"),
     })
+}
+
+/// Runs a Maelstrom node on standard input and output.
+pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
+    match settings.protocol.as_str() {
+        Raft::NAME => run_maelstrom_node::<Raft>(settings),
+        Gmt2000::NAME => run_maelstrom_node::<Gmt2000>(settings),
+        other => check(other),
+    }
+}
+
+fn run_maelstrom_node<P: Protocol>(settings: NodeSettings) -> Result<()> {
+    let mut setup = Setup::<P>::new(rand::random());
+    setup.timing = settings.timing;
+    setup.may_resume = settings.may_resume;
+    if let Some(directory) = settings.data_dir {
+        setup.place = Place::Below(directory);
+    }
+    Ok(stdio::run(setup, std::io::BufReader::new(std::io::stdin()), std::io::stdout().lock())?)
 }

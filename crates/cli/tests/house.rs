@@ -25,7 +25,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
@@ -33,6 +33,9 @@ const ARROWS: [(&str, &[&str]); 10] = [
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
     ("hustings-node", &["hustings-core", "hustings-wal"]),
+    ("hustings-properties", &["hustings-core"]),
+    ("hustings-world", &["hustings-core", "hustings-kv", "hustings-properties", "hustings-wal"]),
+    ("hustings-maelstrom", &["hustings-core", "hustings-properties", "hustings-wal"]),
     ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-node"]),
     (
         "hustings",
@@ -41,6 +44,7 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "hustings-core",
             "hustings-gmt2000",
             "hustings-kv",
+            "hustings-maelstrom",
             "hustings-node",
             "hustings-raft",
             "hustings-server",
