@@ -33,5 +33,8 @@ pub mod storage;
 
 pub mod stdio;
 
+pub mod bench;
+pub mod judge;
+
 pub use node::{Node, Setup};
 pub use store::Store;

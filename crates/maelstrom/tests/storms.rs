@@ -1,0 +1,140 @@
+//! Goal: clients of our nodes see nothing that cannot be, whatever happens. Method: the bench in virtual time, from seeds.
+
+mod support;
+
+use hustings_gmt2000::Gmt2000;
+use hustings_maelstrom::bench::report::{Report, Verdict};
+use hustings_maelstrom::bench::settings::{Distribution, Nemesis, SECOND, Settings, Targets, Workload};
+use hustings_raft::Raft;
+use support::{run, tutorial};
+
+fn is_valid_and_not_vacuous(report: &Report) {
+    assert_eq!(report.verdict(), Verdict::Valid, "{report}");
+    assert!(report.ends.values().all(|ends| ends.ok > 0), "{report}");
+}
+
+#[test]
+fn mael_single_node() {
+    let settings = Settings { rate: 10.0, time_limit: 10 * SECOND, ..Settings::new(Workload::LinKv, 1, 1) };
+    let report = run::<Raft>(settings);
+    is_valid_and_not_vacuous(&report);
+    assert_eq!(report.ends.len(), 3);
+}
+
+#[test]
+fn mael_partition_3() {
+    for seed in 1..=10 {
+        let report = run::<Raft>(tutorial(seed));
+        is_valid_and_not_vacuous(&report);
+        assert!(report.ok() > 500 && report.faults["cut"] > 1 && report.traffic.lost > 0, "{report}");
+    }
+}
+
+#[test]
+fn mael_partition_5_stress() {
+    let settings = Settings {
+        concurrency: 50,
+        rate: 100.0,
+        latency: SECOND / 100,
+        nemeses: [Nemesis::Partition].into(),
+        nemesis_interval: 3 * SECOND,
+        ..Settings::new(Workload::LinKv, 5, 1)
+    };
+    is_valid_and_not_vacuous(&run::<Raft>(settings));
+}
+
+#[test]
+fn mael_reorder_exponential() {
+    let settings = Settings {
+        concurrency: 20,
+        rate: 100.0,
+        latency: SECOND / 10,
+        distribution: Distribution::Exponential,
+        ..Settings::new(Workload::LinKv, 5, 1)
+    };
+    is_valid_and_not_vacuous(&run::<Raft>(settings));
+}
+
+/// No pair can complete a round trip, so nothing need succeed; but nothing wrong may be said, and then all must serve again.
+#[test]
+fn mael_ring_3_oneway() {
+    for seed in 1..=5 {
+        let settings = Settings { targets: Targets::Rings, time_limit: 40 * SECOND, ..tutorial(seed) };
+        let report = run::<Raft>(settings);
+        is_valid_and_not_vacuous(&report);
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_kills_power_cuts_pauses_and_a_bad_network() {
+    use Nemesis::{Duplicate, Kill, Loss, OneWay, Partition, Pause, Power};
+    for (seed, nemeses) in [
+        (1, vec![Kill]),
+        (2, vec![Power]),
+        (3, vec![Pause, Partition]),
+        (4, vec![Loss, Duplicate, OneWay]),
+        (5, vec![Partition, Kill, Power, Pause, Loss, Duplicate]),
+    ] {
+        let settings =
+            Settings { nemeses: nemeses.iter().copied().collect(), nemesis_interval: 4 * SECOND, ..tutorial(seed) };
+        let report = run::<Raft>(settings);
+        is_valid_and_not_vacuous(&report);
+        assert!(report.faults.len() >= nemeses.len(), "{report}");
+    }
+}
+
+#[test]
+fn the_second_protocol_passes_the_same_bench() {
+    use Nemesis::{Duplicate, Kill, Loss, Partition, Power};
+    for seed in 1..=3 {
+        is_valid_and_not_vacuous(&run::<Gmt2000>(tutorial(seed)));
+    }
+    let nemeses = [Partition, Kill, Power, Loss, Duplicate].into();
+    is_valid_and_not_vacuous(&run::<Gmt2000>(Settings { nemeses, nemesis_interval: 4 * SECOND, ..tutorial(4) }));
+}
+
+#[test]
+fn every_other_workload_is_served_under_partitions_and_kills() {
+    let workloads = [
+        Workload::Echo,
+        Workload::UniqueIds,
+        Workload::TxnListAppend,
+        Workload::TxnRwRegister,
+        Workload::Broadcast,
+        Workload::GSet,
+        Workload::PnCounter,
+    ];
+    for workload in workloads {
+        let settings = Settings {
+            workload,
+            nemeses: [Nemesis::Partition, Nemesis::Kill].into(),
+            nemesis_interval: 5 * SECOND,
+            time_limit: 40 * SECOND,
+            ..tutorial(7)
+        };
+        is_valid_and_not_vacuous(&run::<Raft>(settings));
+    }
+}
+
+/// Snapshots must really be cut and fetched: one every forty entries, with hardly anything kept below it.
+#[test]
+fn a_node_that_comes_back_late_is_served_a_snapshot() {
+    let mut setup = hustings_maelstrom::Setup::<Raft>::new(0);
+    setup.policy.entries_max = 40;
+    setup.trailing_entries = 5;
+    let nemeses = [Nemesis::Kill, Nemesis::Partition].into();
+    let settings = Settings { nemeses, workload: Workload::TxnListAppend, ..tutorial(11) };
+    is_valid_and_not_vacuous(&support::run_with(settings, &setup));
+}
+
+#[test]
+fn equal_seeds_give_equal_runs() {
+    let run = |seed| {
+        let setup = hustings_maelstrom::Setup::<Raft>::new(0);
+        let settings = Settings { time_limit: 20 * SECOND, ..tutorial(seed) };
+        let (_, history, notes) = hustings_maelstrom::bench::virtual_time::run(settings, &setup);
+        (history.lines(), notes)
+    };
+    assert_eq!(run(5), run(5));
+    assert_ne!(run(5).0, run(6).0);
+}

@@ -1,0 +1,166 @@
+//! Runs in virtual time, and a node that needs nobody's consent.
+
+#![allow(dead_code, reason = "each test binary uses its part")]
+
+use hustings_core::Protocol;
+use hustings_core::{Lsn, StateMachine};
+use hustings_maelstrom::bench::report::{Report, Verdict};
+use hustings_maelstrom::bench::settings::{Nemesis, SECOND, Settings, Workload};
+use hustings_maelstrom::bench::virtual_time::{self, Simulation, Subject};
+use hustings_maelstrom::envelope::{Envelope, body, error};
+use hustings_maelstrom::node::Output;
+use hustings_maelstrom::request::{Form, Now, Request, understand};
+use hustings_maelstrom::{Setup, Store};
+use serde_json::{Value, json};
+
+/// The tutorial's final run: 3 nodes, 4n threads, 30 operations a second, a minute, partitions every ten seconds or so.
+pub fn tutorial(seed: u64) -> Settings {
+    Settings {
+        concurrency: 12,
+        rate: 30.0,
+        latency: SECOND / 100,
+        nemeses: [Nemesis::Partition].into(),
+        ..Settings::new(Workload::LinKv, 3, seed)
+    }
+}
+
+/// Runs our nodes, and shows what they said when the run is not valid.
+pub fn run<P: Protocol>(settings: Settings) -> Report {
+    run_with(settings, &Setup::<P>::new(0))
+}
+
+pub fn run_with<P: Protocol>(settings: Settings, setup: &Setup<P>) -> Report {
+    let (report, history, notes) = virtual_time::run::<P>(settings, setup);
+    println!("{report}");
+    if report.verdict() != Verdict::Valid {
+        notes.iter().for_each(|(now, node, note)| println!("{now:>10} n{node}: {note}"));
+        history.faults.iter().for_each(|(now, _, fault)| println!("{now:>10} {fault}"));
+    }
+    report
+}
+
+/// Runs nodes of any kind.
+pub fn run_subjects<N: Subject>(settings: Settings, mut make: impl FnMut(usize) -> N) -> Report {
+    let (report, _, _) = Simulation::new(settings, |node, _, _| make(node)).run();
+    println!("{report}");
+    report
+}
+
+/// How a lonely node is wrong beyond being lonely.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Fault {
+    /// Not at all: alone it is right.
+    #[default]
+    None,
+    /// It prints something that is no envelope.
+    Chatters,
+    /// It answers twice.
+    Stutters,
+    /// It answers writes with "definitely not done", and does them.
+    Lies,
+    /// It answers reads with a field that does not belong there.
+    Embroiders,
+    /// It ends by itself after some requests.
+    Ends,
+    /// It forgets every third change, and acknowledges it.
+    Forgets,
+    /// It gives the same id again.
+    Repeats,
+    /// It never answers `init`.
+    Mute,
+    /// After half a minute it answers nothing.
+    Retires,
+}
+
+/// A node that keeps its own store and asks nobody.
+pub struct Lonely {
+    pub name: String,
+    pub store: Store,
+    pub fault: Fault,
+    pub requests: u64,
+    pub has_topology: bool,
+}
+
+impl Lonely {
+    pub fn new(fault: Fault) -> Lonely {
+        Lonely { name: String::new(), store: Store::new(), fault, requests: 0, has_topology: false }
+    }
+}
+
+impl Subject for Lonely {
+    fn on_line(&mut self, now: u64, line: &str, out: &mut Output) -> Result<(), String> {
+        let envelope = Envelope::parse(line)?;
+        let mut say = |mut answer: serde_json::Map<String, Value>| {
+            answer.insert("in_reply_to".into(), json!(envelope.msg_id()));
+            let line = Envelope { src: envelope.dest.clone(), dest: envelope.src.clone(), body: answer }.line();
+            out.lines.push(line);
+        };
+        if envelope.kind() == "init" {
+            self.name = envelope.dest.clone();
+            if self.fault != Fault::Mute {
+                say(body(json!({"type": "init_ok"})));
+            }
+            return Ok(());
+        }
+        self.requests += 1;
+        let third = self.requests.is_multiple_of(3);
+        if self.fault == Fault::Retires && now > 30 * SECOND {
+            return Ok(());
+        }
+        let answer = match understand(&envelope.body, self.has_topology) {
+            Request::Now(Now::Echo(value)) => body(json!({"type": "echo_ok", "echo": value})),
+            Request::Now(Now::Topology) => {
+                self.has_topology = true;
+                body(json!({"type": "topology_ok"}))
+            }
+            Request::Now(Now::Generate) => {
+                let number = if self.fault == Fault::Repeats { self.requests / 2 } else { self.requests };
+                body(json!({"type": "generate_ok", "id": format!("{}-{number}", self.name)}))
+            }
+            Request::Change(_, Form::Plain(kind)) if self.fault == Fault::Forgets && third => {
+                body(json!({"type": kind}))
+            }
+            Request::Change(command, form) => {
+                let answer = self.store.apply(Lsn::ZERO, &command.encode());
+                match self.fault {
+                    Fault::Lies if third => error(14, "not done"),
+                    _ => form.after_change(answer),
+                }
+            }
+            Request::Look(question, form) => {
+                let mut answer = form.after_look(self.store.ask(&question));
+                if self.fault == Fault::Embroiders {
+                    answer.insert("by_the_way".into(), json!("hello"));
+                }
+                answer
+            }
+            Request::Refused(code, why) => error(code, why),
+        };
+        if self.fault == Fault::Stutters && third {
+            say(answer.clone());
+        }
+        say(answer);
+        match self.fault {
+            Fault::Chatters if third => out.lines.push("I am fine".into()),
+            Fault::Ends if self.requests > 20 => return Err("enough".into()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn on_time(&mut self, _: u64, _: &mut Output) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn next_alarm(&self) -> Option<u64> {
+        None
+    }
+
+    fn wants_sync(&self) -> bool {
+        false
+    }
+
+    fn sync(&mut self, _: u64, _: &mut Output) -> Result<(), String> {
+        Ok(())
+    }
+}
