@@ -14,6 +14,7 @@ mod settings;
 mod snapshots;
 mod up;
 mod usage;
+mod workload;
 
 use clap::Command;
 use mimalloc::MiMalloc;
@@ -35,6 +36,7 @@ fn command() -> Command {
         .subcommand(inspect::command())
         .subcommand(bench::command())
         .subcommand(maelstrom::command())
+        .subcommand(workload::command())
 }
 
 fn main() -> ExitCode {
@@ -44,7 +46,15 @@ fn main() -> ExitCode {
         report(panic);
         std::process::abort();
     }));
-    let matches = command().get_matches();
+    let matches = command().try_get_matches().unwrap_or_else(|error| {
+        let is_workload = std::env::args().nth(1).is_some_and(|verb| workload::NAMES.contains(&verb.as_str()));
+        if is_workload && error.use_stderr() {
+            // Nobody may read it; the exit code says the same.
+            let _ = error.print();
+            std::process::exit(workload::BAD_ARGUMENTS.into());
+        }
+        error.exit()
+    });
     let result = match matches.subcommand() {
         Some(("up", matches)) => up::run(matches),
         Some(("serve", matches)) => serve::run(matches),
@@ -52,6 +62,7 @@ fn main() -> ExitCode {
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
         Some(("maelstrom", matches)) => maelstrom::run(matches),
+        Some(("workload", matches)) => workload::run(matches),
         Some(("bench", matches)) => on_client_runtime(bench::run(matches)),
         Some((verb, matches)) => on_client_runtime(client::run(verb, matches)),
         None => unreachable!("clap requires a subcommand"),

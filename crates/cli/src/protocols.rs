@@ -5,6 +5,9 @@ use anyhow::{Result, bail};
 use hustings_core::Protocol;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
+use hustings_maelstrom::bench::history::History;
+use hustings_maelstrom::bench::report::Report;
+use hustings_maelstrom::bench::{settings, virtual_time};
 use hustings_maelstrom::storage::Place;
 use hustings_maelstrom::{Setup, stdio};
 use hustings_node::{Node, NodeConfig};
@@ -55,4 +58,19 @@ fn run_maelstrom_node<P: Protocol>(settings: NodeSettings) -> Result<()> {
         setup.place = Place::Below(directory);
     }
     Ok(stdio::run(setup, std::io::BufReader::new(std::io::stdin()), std::io::stdout().lock())?)
+}
+
+/// Runs Maelstrom nodes inside this process.
+pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settings) -> (Report, History) {
+    fn simulate<P: Protocol>(node: &NodeSettings, settings: settings::Settings) -> (Report, History) {
+        let mut setup = Setup::<P>::new(0);
+        setup.timing = node.timing;
+        let (report, history, _) = virtual_time::run(settings, &setup);
+        (report, history)
+    }
+    match node.protocol.as_str() {
+        Raft::NAME => simulate::<Raft>(node, settings),
+        Gmt2000::NAME => simulate::<Gmt2000>(node, settings),
+        _ => unreachable!("clap takes only the names above"),
+    }
 }

@@ -236,8 +236,9 @@ impl Bench {
 
     fn carry_out(&mut self, now: u64, what: Move) {
         self.note(now, what.to_string());
-        let kind = what.to_string().split_whitespace().next().unwrap_or_default().to_string();
-        *self.report.faults.entry(kind).or_default() += 1;
+        if let Some(kind) = what.kind() {
+            *self.report.faults.entry(kind.into()).or_default() += 1;
+        }
         match what {
             Move::Cut(_, refused) => {
                 refused.into_iter().enumerate().for_each(|(to, from)| self.network.refuse(to, from))

@@ -31,6 +31,22 @@ pub enum Move {
     Double(f64),
 }
 
+impl Move {
+    /// The name under which a fault is counted; `None` for what ends one.
+    pub fn kind(&self) -> Option<&'static str> {
+        match self {
+            Move::Cut("one way", _) => Some("one-way"),
+            Move::Cut(..) => Some("partition"),
+            Move::Kill(_, false) => Some("kill"),
+            Move::Kill(_, true) => Some("power"),
+            Move::Pause(_) => Some("pause"),
+            Move::Lose(part) if *part > 0.0 => Some("loss"),
+            Move::Double(part) if *part > 0.0 => Some("duplicate"),
+            Move::Heal | Move::Restart(_) | Move::Resume(_) | Move::Lose(_) | Move::Double(_) => None,
+        }
+    }
+}
+
 impl std::fmt::Display for Move {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names = |nodes: &[usize]| nodes.iter().map(|node| format!("n{node}")).collect::<Vec<_>>().join(" ");

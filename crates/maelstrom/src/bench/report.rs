@@ -58,7 +58,7 @@ pub struct Report {
     pub ends: BTreeMap<String, Ends>,
     /// Answers that came after their clients had given up.
     pub late: u64,
-    /// Faults by their first word.
+    /// Faults by the nemesis that made them.
     pub faults: BTreeMap<String, u64>,
     /// Messages between nodes.
     pub traffic: Traffic,
@@ -157,7 +157,8 @@ impl fmt::Display for Report {
             Verdict::Invalid => "INVALID",
             Verdict::Broken => "BROKEN",
         };
-        write!(f, "{word}: {} with {} nodes, seed {};", self.workload, self.nodes, self.seed)?;
+        let nodes = if self.nodes == 1 { "1 node".into() } else { format!("{} nodes", self.nodes) };
+        write!(f, "{word}: {} with {nodes}, seed {};", self.workload, self.seed)?;
         for (function, ends) in &self.ends {
             write!(f, " {function} {} ok, {} fail, {} info;", ends.ok, ends.fail, ends.info)?;
         }
