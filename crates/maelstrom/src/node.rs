@@ -200,6 +200,8 @@ impl<P: Protocol> Node<P> {
         }
         match Running::start(now, &self.setup, &name, names, out) {
             Ok(mut running) => {
+                let me = running.replica.me();
+                out.notes.push(format!("{name} is member {me} of {:?}, life {}", running.names, running.boots));
                 out.reply(&name, &envelope.src, msg_id, body(json!({"type": "init_ok"})));
                 for early in std::mem::take(&mut self.early) {
                     running.on_peer(now, &early, out)?;
