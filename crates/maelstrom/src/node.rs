@@ -477,6 +477,7 @@ impl<P: Protocol> Running<P> {
                 Action::Reconfigured { .. } | Action::AdminEnded { .. } | Action::Membership(_) => {}
                 Action::CutSnapshot(contents) => {
                     let reference = self.storage.cut(&contents)?;
+                    out.notes.push(format!("cut a snapshot through {}", reference.lsn));
                     self.news.push_back(Event::SnapshotCut(Some(reference)));
                 }
                 Action::StoreChunk { reference, offset, bytes } => {
@@ -493,6 +494,7 @@ impl<P: Protocol> Running<P> {
                 Action::LoadSnapshot(reference) => {
                     let (machine, sessions) = self.storage.load(&reference)?;
                     let lsn = reference.lsn;
+                    out.notes.push(format!("loaded a snapshot through {lsn}"));
                     self.news.push_back(Event::SnapshotLoaded { lsn, machine: Box::new(machine), sessions });
                 }
             }

@@ -4,13 +4,14 @@
 mod support;
 
 use hustings_maelstrom::bench::report::{Report, Verdict};
-use hustings_maelstrom::bench::settings::{SECOND, Settings, Workload};
+use hustings_maelstrom::bench::settings::{Nemesis, SECOND, Settings, Workload};
 use hustings_maelstrom::json::Json;
 use hustings_maelstrom::judge::append;
 use hustings_maelstrom::judge::registers;
 use hustings_maelstrom::judge::transactions::{Step, Transaction, Verb};
+use hustings_raft::Raft;
 use serde_json::{Value, json};
-use support::{Fault, Lonely, run_subjects};
+use support::{Breach, Fault, Lonely, run_breach, run_subjects, tutorial};
 
 fn lonely(workload: Workload, nodes: usize, fault: Fault, seed: u64) -> Report {
     let settings = Settings { rate: 10.0, ..Settings::new(workload, nodes, seed) };
@@ -64,6 +65,23 @@ fn every_way_of_being_wrong_has_its_name() {
     assert_eq!(properties(&lonely(Workload::UniqueIds, 1, Fault::Repeats, 1)), ["unique-ids"]);
     assert_eq!(properties(&lonely(Workload::GSet, 1, Fault::Forgets, 1)), ["lost"]);
     assert_eq!(properties(&lonely(Workload::PnCounter, 1, Fault::Forgets, 1)), ["counter"]);
+}
+
+/// Seeds until one run is convicted of what no order explains.
+fn convicting_seed(breach: Breach, nemesis: Nemesis) -> Option<u64> {
+    (1..=10).find(|seed| {
+        let (nemeses, nemesis_interval, time_limit) = ([nemesis].into(), 3 * SECOND, 30 * SECOND);
+        let settings = Settings { nemeses, nemesis_interval, time_limit, ..tutorial(*seed) };
+        properties(&run_breach::<Raft>(settings, breach)).contains(&"linearizability")
+    })
+}
+
+#[test]
+fn a_breach_of_conformance_is_found_within_ten_seeds() {
+    assert!(convicting_seed(Breach::ReadsLocally, Nemesis::Partition).is_some(), "MC-6");
+    assert!(convicting_seed(Breach::SaysNever, Nemesis::Partition).is_some(), "MC-4");
+    assert!(convicting_seed(Breach::SwapsLocally, Nemesis::Partition).is_some(), "MC-5");
+    assert!(convicting_seed(Breach::Forgets, Nemesis::Kill).is_some(), "the data was not kept");
 }
 
 #[test]

@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::fmt;
 
+/// Violations of one property that are told to people; all are in the JSON.
+const TOLD_MAX: usize = 3;
+
 /// How a run is judged; the worst of several stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Verdict {
@@ -171,8 +174,16 @@ impl fmt::Display for Report {
                 write!(f, " {}", faults.join(", "))?;
             }
         }
+        let mut told: BTreeMap<&str, usize> = BTreeMap::new();
         for violation in &self.violations {
-            write!(f, "\n  {violation}")?;
+            let count = told.entry(violation.property).or_default();
+            *count += 1;
+            if *count <= TOLD_MAX {
+                write!(f, "\n  {violation}")?;
+            }
+        }
+        for (property, count) in told.into_iter().filter(|(_, count)| *count > TOLD_MAX) {
+            write!(f, "\n  {property}: and {} more", count - TOLD_MAX)?;
         }
         self.breakdowns.iter().try_for_each(|breakdown| write!(f, "\n  {breakdown}"))
     }

@@ -10,7 +10,9 @@ use hustings_maelstrom::bench::virtual_time::{self, Simulation, Subject};
 use hustings_maelstrom::envelope::{Envelope, body, error};
 use hustings_maelstrom::node::Output;
 use hustings_maelstrom::request::{Form, Now, Request, understand};
+use hustings_maelstrom::storage::Place;
 use hustings_maelstrom::{Setup, Store};
+use hustings_wal::SimulatedDisk;
 use serde_json::{Value, json};
 
 /// The tutorial's final run: 3 nodes, 4n threads, 30 operations a second, a minute, partitions every ten seconds or so.
@@ -43,6 +45,100 @@ pub fn run_with<P: Protocol>(settings: Settings, setup: &Setup<P>) -> Report {
 pub fn run_subjects<N: Subject>(settings: Settings, mut make: impl FnMut(usize) -> N) -> Report {
     let (report, _, _) = Simulation::new(settings, |node, _, _| make(node)).run();
     println!("{report}");
+    report
+}
+
+/// How a node of ours is made to break a rule of conformance.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Breach {
+    /// Reads are answered from what this node has applied, without asking a leader (MC-6).
+    ReadsLocally,
+    /// What is perhaps done is said to be definitely not done (MC-4, MX-2).
+    SaysNever,
+    /// A swap is answered from what this node has applied when that differs (MC-5).
+    SwapsLocally,
+    /// After a kill it begins anew, with a blank disk.
+    Forgets,
+}
+
+/// A node of ours with a breach.
+pub struct Breaching<P: Protocol> {
+    pub inner: hustings_maelstrom::Node<P>,
+    pub breach: Breach,
+}
+
+impl<P: Protocol> Breaching<P> {
+    fn spoil(&self, out: &mut Output) {
+        if self.breach == Breach::SaysNever {
+            for line in &mut out.lines {
+                *line = line.replace(r#""code":0,"#, r#""code":11,"#).replace(r#""code":13,"#, r#""code":11,"#);
+            }
+        }
+    }
+
+    /// What it says by itself, if it does.
+    fn answer(&self, line: &str) -> Option<String> {
+        let envelope = Envelope::parse(line).ok()?;
+        let key = hustings_maelstrom::json::Json::of(envelope.body.get("key")?);
+        let found = self.inner.replica()?.machine().ask(&hustings_maelstrom::store::Question::Value(key))?;
+        let mut answer = match (self.breach, envelope.kind()) {
+            (Breach::ReadsLocally, "read") => body(json!({"type": "read_ok", "value": found["value"]})),
+            (Breach::SwapsLocally, "cas") if found["value"] != envelope.body["from"] => error(22, "not here"),
+            _ => return None,
+        };
+        answer.insert("in_reply_to".into(), json!(envelope.msg_id()));
+        Some(Envelope { src: envelope.dest, dest: envelope.src, body: answer }.line())
+    }
+}
+
+impl<P: Protocol> Subject for Breaching<P> {
+    fn on_line(&mut self, now: u64, line: &str, out: &mut Output) -> Result<(), String> {
+        match self.answer(line) {
+            Some(answer) => out.lines.push(answer),
+            None => Subject::on_line(&mut self.inner, now, line, out)?,
+        }
+        self.spoil(out);
+        Ok(())
+    }
+
+    fn on_time(&mut self, now: u64, out: &mut Output) -> Result<(), String> {
+        Subject::on_time(&mut self.inner, now, out)?;
+        self.spoil(out);
+        Ok(())
+    }
+
+    fn next_alarm(&self) -> Option<u64> {
+        self.inner.next_alarm()
+    }
+
+    fn wants_sync(&self) -> bool {
+        self.inner.wants_sync()
+    }
+
+    fn sync(&mut self, now: u64, out: &mut Output) -> Result<(), String> {
+        Subject::sync(&mut self.inner, now, out)?;
+        self.spoil(out);
+        Ok(())
+    }
+}
+
+/// Runs nodes of ours with a breach.
+pub fn run_breach<P: Protocol>(settings: Settings, breach: Breach) -> Report {
+    let disks: Vec<SimulatedDisk> = (0..settings.nodes).map(|_| SimulatedDisk::new(settings.seed)).collect();
+    let (report, _, _) = Simulation::new(settings, |node, life, loss| {
+        let place = match (breach, loss) {
+            (Breach::Forgets, _) => Place::Memory,
+            (_, None) => Place::Simulated(disks[node].clone()),
+            (_, Some(loss)) => {
+                disks[node].restart(loss);
+                Place::Simulated(disks[node].clone())
+            }
+        };
+        let setup = Setup { place, may_resume: loss.is_some(), ..Setup::new(life * 100 + node as u64) };
+        Breaching { inner: hustings_maelstrom::Node::<P>::new(setup), breach }
+    })
+    .run();
+    println!("{breach:?} {report}");
     report
 }
 
