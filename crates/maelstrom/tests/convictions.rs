@@ -114,7 +114,7 @@ fn transaction(began: u64, ended: u64, steps: Value) -> Transaction {
         invoked: began,
         returned: (ended > 0).then_some(ended),
         has_failed: false,
-        operations: steps.as_array().unwrap().iter().map(step).collect(),
+        operations: steps.as_array().expect("a list").iter().map(step).collect(),
     }
 }
 

@@ -85,7 +85,7 @@ impl Model {
                         }
                         Micro::Append(key, element) => {
                             let list = self.values.entry(key.clone()).or_insert_with(|| json!([]));
-                            list.as_array_mut().unwrap().push(element.value());
+                            list.as_array_mut().expect("a list").push(element.value());
                             element.clone()
                         }
                     });

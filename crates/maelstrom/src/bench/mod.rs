@@ -240,10 +240,10 @@ impl Bench {
             *self.report.faults.entry(kind.into()).or_default() += 1;
         }
         match what {
-            Move::Cut(_, refused) => {
-                refused.into_iter().enumerate().for_each(|(to, from)| self.network.refuse(to, from))
+            Move::Cut(by, _, refused) => {
+                refused.into_iter().enumerate().for_each(|(to, from)| self.network.refuse(by, to, from))
             }
-            Move::Heal => self.network.heal(),
+            Move::Heal(by) => self.network.heal(by),
             Move::Kill(nodes, is_power) => {
                 for node in nodes {
                     if self.lives[node] != Life::Down {

@@ -13,10 +13,10 @@ pub const MESSAGE_FAULTS: f64 = 0.2;
 /// One thing that is done to the cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Move {
-    /// For each node, whose messages it refuses; with the name of the pattern.
-    Cut(&'static str, Vec<BTreeSet<usize>>),
-    /// Nobody refuses anybody.
-    Heal,
+    /// For each node, whose messages it refuses; with the nemesis and the name of the pattern.
+    Cut(Nemesis, &'static str, Vec<BTreeSet<usize>>),
+    /// Nobody refuses anybody because of this nemesis.
+    Heal(Nemesis),
     /// These processes are killed; whether with the power.
     Kill(Vec<usize>, bool),
     /// They start again.
@@ -35,14 +35,14 @@ impl Move {
     /// The name under which a fault is counted; `None` for what ends one.
     pub fn kind(&self) -> Option<&'static str> {
         match self {
-            Move::Cut("one way", _) => Some("one-way"),
+            Move::Cut(Nemesis::OneWay, ..) => Some("one-way"),
             Move::Cut(..) => Some("partition"),
             Move::Kill(_, false) => Some("kill"),
             Move::Kill(_, true) => Some("power"),
             Move::Pause(_) => Some("pause"),
             Move::Lose(part) if *part > 0.0 => Some("loss"),
             Move::Double(part) if *part > 0.0 => Some("duplicate"),
-            Move::Heal | Move::Restart(_) | Move::Resume(_) | Move::Lose(_) | Move::Double(_) => None,
+            Move::Heal(_) | Move::Restart(_) | Move::Resume(_) | Move::Lose(_) | Move::Double(_) => None,
         }
     }
 }
@@ -51,14 +51,14 @@ impl std::fmt::Display for Move {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let names = |nodes: &[usize]| nodes.iter().map(|node| format!("n{node}")).collect::<Vec<_>>().join(" ");
         match self {
-            Move::Cut(pattern, refused) => {
+            Move::Cut(_, pattern, refused) => {
                 write!(f, "cut {pattern}:")?;
                 for (node, from) in refused.iter().enumerate().filter(|(_, from)| !from.is_empty()) {
                     write!(f, " n{node} refuses {{{}}}", names(&from.iter().copied().collect::<Vec<_>>()))?;
                 }
                 Ok(())
             }
-            Move::Heal => f.write_str("heal"),
+            Move::Heal(nemesis) => write!(f, "heal {nemesis}"),
             Move::Kill(nodes, false) => write!(f, "kill {}", names(nodes)),
             Move::Kill(nodes, true) => write!(f, "cut the power of {}", names(nodes)),
             Move::Restart(nodes) => write!(f, "restart {}", names(nodes)),
@@ -120,14 +120,14 @@ impl Schedule {
 
     fn draw(&mut self, nemesis: Nemesis) -> (Move, Move) {
         match nemesis {
-            Nemesis::Partition => (self.draw_partition(), Move::Heal),
+            Nemesis::Partition => (self.draw_partition(), Move::Heal(nemesis)),
             Nemesis::OneWay => {
                 let pair = self.dice.shuffled((0..self.nodes).collect());
                 let mut refused = vec![BTreeSet::new(); self.nodes];
                 if let [deaf, mute, ..] = pair[..] {
                     refused[deaf].insert(mute);
                 }
-                (Move::Cut("one way", refused), Move::Heal)
+                (Move::Cut(nemesis, "one way", refused), Move::Heal(nemesis))
             }
             Nemesis::Kill | Nemesis::Power => {
                 let nodes = self.draw_some();
@@ -158,11 +158,11 @@ impl Schedule {
         let nodes = self.dice.shuffled((0..self.nodes).collect());
         let target = if self.targets == Targets::Rings { 3 } else { self.dice.below(4) };
         match target {
-            0 => Move::Cut("one", halves(&nodes, 1)),
+            0 => Move::Cut(Nemesis::Partition, "one", halves(&nodes, 1)),
             // Three nodes have an empty minority, as in the genuine tool.
-            1 => Move::Cut("minority-third", halves(&nodes, self.nodes.saturating_sub(1) / 3)),
-            2 => Move::Cut("majority", halves(&nodes, self.nodes / 2)),
-            _ => Move::Cut("majorities-ring", self.ring(&nodes)),
+            1 => Move::Cut(Nemesis::Partition, "minority-third", halves(&nodes, self.nodes.saturating_sub(1) / 3)),
+            2 => Move::Cut(Nemesis::Partition, "majority", halves(&nodes, self.nodes / 2)),
+            _ => Move::Cut(Nemesis::Partition, "majorities-ring", self.ring(&nodes)),
         }
     }
 

@@ -6,7 +6,7 @@
 //!
 //! Source: `maelstrom.md` 3.6. Beyond it: loss and duplication between nodes (MB-2).
 
-use super::settings::Distribution;
+use super::settings::{Distribution, Nemesis};
 use crate::dice::Dice;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +23,8 @@ pub struct Flight {
 struct Inbox {
     queue: BTreeMap<(u64, u64), Flight>,
     taken: Option<(u64, Flight)>,
-    /// Nodes whose messages this one refuses.
-    refused: BTreeSet<usize>,
+    /// Nodes whose messages this one refuses, by who cut them off: cuts that overlap end one by one.
+    refused: BTreeMap<Nemesis, BTreeSet<usize>>,
 }
 
 /// What became of messages.
@@ -69,14 +69,16 @@ impl Network {
         }
     }
 
-    /// The nodes that `to` refuses from now on.
-    pub fn refuse(&mut self, to: usize, from: BTreeSet<usize>) {
-        self.inboxes[to].refused = from;
+    /// The nodes that `to` refuses from now on because of `by`.
+    pub fn refuse(&mut self, by: Nemesis, to: usize, from: BTreeSet<usize>) {
+        self.inboxes[to].refused.insert(by, from);
     }
 
-    /// Nobody refuses anybody.
-    pub fn heal(&mut self) {
-        self.inboxes.iter_mut().for_each(|inbox| inbox.refused.clear());
+    /// Nobody refuses anybody because of `by`.
+    pub fn heal(&mut self, by: Nemesis) {
+        for inbox in &mut self.inboxes {
+            inbox.refused.remove(&by);
+        }
     }
 
     fn draw(&mut self) -> u64 {
@@ -117,7 +119,7 @@ impl Network {
         let inbox = &mut self.inboxes[to];
         while inbox.taken.is_none() {
             let Some(((deadline, _), flight)) = inbox.queue.pop_first() else { return };
-            if flight.from.is_some_and(|from| inbox.refused.contains(&from)) {
+            if flight.from.is_some_and(|from| inbox.refused.values().any(|refused| refused.contains(&from))) {
                 self.traffic.lost += 1;
             } else {
                 inbox.taken = Some((deadline, flight));
@@ -160,19 +162,21 @@ mod tests {
         let mut network = network(10);
         network.send(0, 1, flight(0, "taken"));
         network.send(1, 1, flight(0, "queued"));
-        network.refuse(1, BTreeSet::from([0]));
+        network.refuse(Nemesis::Partition, 1, BTreeSet::from([0]));
         assert_eq!(network.next(), Some(10));
         assert_eq!(lines(&mut network, 20), ["taken"]);
-        network.heal();
+        network.heal(Nemesis::OneWay);
+        network.send(20, 1, flight(0, "still cut"));
+        network.heal(Nemesis::Partition);
         network.send(21, 1, flight(0, "healed"));
         assert_eq!(lines(&mut network, 31), ["healed"]);
-        assert_eq!(network.traffic, Traffic { sent: 3, lost: 1, doubled: 0 });
+        assert_eq!(network.traffic, Traffic { sent: 4, lost: 2, doubled: 0 });
     }
 
     #[test]
     fn clients_are_never_cut_off_and_take_no_time() {
         let mut network = network(10);
-        network.refuse(1, BTreeSet::from([0]));
+        network.refuse(Nemesis::Partition, 1, BTreeSet::from([0]));
         network.send(5, 1, Flight { from: None, line: "client".into() });
         assert_eq!(lines(&mut network, 5), ["client"]);
     }

@@ -62,14 +62,14 @@ pub fn parse(history: &[Operation]) -> Vec<Transaction> {
         let reply = operation.reply().and_then(|(_, reply)| reply.get("txn"));
         let is_known = reply.is_some();
         let steps = reply.or_else(|| operation.request.get("txn"))?.as_array()?;
-        let operations = steps.iter().filter_map(|step| {
+        let operations = steps.iter().map(|step| {
             let key = Json::of(&step[1]);
             let value = Json::of(&step[2]);
             let verb = match step[0].as_str() {
                 Some("r") => Verb::Read(is_known.then_some(value)),
                 _ => Verb::Write(value),
             };
-            Some(Step { key, verb })
+            Step { key, verb }
         });
         Some(Transaction {
             process: operation.process,
