@@ -41,7 +41,7 @@ fn real_processes_survive_kills_pauses_and_partitions() {
     for nemesis in ["partition", "kill", "pause"] {
         assert!(report["faults"][nemesis].as_u64() > Some(0), "{report}");
     }
-    assert!(report["messages"]["lost"].as_u64() > Some(0), "{report}");
+    assert!(report["messages"]["sent"].as_u64() > Some(100), "{report}");
     // The history is one JSON object per line, in the order in which things happened.
     let run = std::fs::read_dir(store.path()).expect("it is there").flatten().next().expect("one run");
     let history = std::fs::read_to_string(run.path().join("history.jsonl")).expect("the history");

@@ -37,11 +37,7 @@ pub fn run<P: Protocol>(
 ) -> Result<(), StdioError> {
     let (lines, arrivals) = mpsc::sync_channel::<String>(LINES_MAX);
     std::thread::spawn(move || {
-        for line in input.lines().map_while(Result::ok) {
-            if lines.send(line).is_err() {
-                return;
-            }
-        }
+        read_lines(input, |line| lines.send(line).is_ok());
     });
     let start = Instant::now();
     let micros = || u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX);
@@ -75,6 +71,19 @@ pub fn run<P: Protocol>(
     Ok(())
 }
 
+/// Reads lines until the input ends or `take` has enough. Bytes that are not UTF-8 are replaced: such a line is not JSON any
+/// more or says what it says, but it does not end the input.
+pub(crate) fn read_lines(mut input: impl BufRead, mut take: impl FnMut(String) -> bool) {
+    let mut bytes = Vec::new();
+    while input.read_until(b'\n', &mut bytes).is_ok_and(|count| count > 0) {
+        let line = String::from_utf8_lossy(&bytes);
+        if !take(line.trim_end_matches(['\n', '\r']).to_string()) {
+            return;
+        }
+        bytes.clear();
+    }
+}
+
 fn print(out: &mut Output, output: &mut impl Write) -> io::Result<()> {
     let mut errors = io::stderr().lock();
     for note in out.notes.drain(..) {
@@ -89,4 +98,19 @@ fn print(out: &mut Output, output: &mut impl Write) -> io::Result<()> {
         output.write_all(b"\n")?;
     }
     output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_is_no_text_does_not_end_the_input() {
+        let mut lines = Vec::new();
+        read_lines(&b"one\n\xff\xfe\nthree\r\nlast"[..], |line| {
+            lines.push(line);
+            true
+        });
+        assert_eq!(lines, ["one", "\u{fffd}\u{fffd}", "three", "last"]);
+    }
 }

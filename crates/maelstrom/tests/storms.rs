@@ -3,6 +3,8 @@
 mod support;
 
 use hustings_gmt2000::Gmt2000;
+use hustings_maelstrom::Setup;
+use hustings_maelstrom::bench::history::{End, History, Operation};
 use hustings_maelstrom::bench::report::{Report, Verdict};
 use hustings_maelstrom::bench::settings::{Distribution, Nemesis, SECOND, Settings, Targets, Workload};
 use hustings_maelstrom::bench::virtual_time;
@@ -56,14 +58,83 @@ fn mael_reorder_exponential() {
     is_valid_and_not_vacuous(&run::<Raft>(settings));
 }
 
-/// No pair can complete a round trip, so nothing need succeed; but nothing wrong may be said, and then all must serve again.
+/// No pair can complete a round trip, so nothing need succeed; but nothing wrong may be said, and when the ring is gone
+/// somebody is served within five seconds.
 #[test]
 fn mael_ring_3_oneway() {
+    let mut heals = 0;
     for seed in 1..=5 {
         let settings = Settings { targets: Targets::Rings, time_limit: 40 * SECOND, ..tutorial(seed) };
-        let report = run::<Raft>(settings);
+        let (report, history, _) = virtual_time::run::<Raft>(settings, &Setup::new(0));
         is_valid_and_not_vacuous(&report);
+        for (healed, until) in spans(&history, "heal", "cut").filter(|(healed, until)| until - healed > 5 * SECOND) {
+            let is_served = |operation: &Operation| {
+                operation.end.as_ref().is_some_and(|(at, _, end)| {
+                    matches!(end, End::Ok(_))
+                        && (healed..healed + 5 * SECOND).contains(at)
+                        && operation.invoked_at >= healed
+                })
+            };
+            assert!(
+                history.operations.iter().any(is_served),
+                "seed {seed}: nobody was served after {healed} before {until}"
+            );
+            heals += 1;
+        }
     }
+    assert!(heals > 2);
+}
+
+/// From when a fault of the first kind is told to when one of the other is, or the run ends.
+fn spans<'a>(history: &'a History, from: &'a str, to: &'a str) -> impl Iterator<Item = (u64, u64)> + 'a {
+    let end = history.operations.iter().map(|operation| operation.invoked_at).max().unwrap_or_default();
+    history.faults.iter().enumerate().filter(move |(_, (_, _, what))| what.starts_with(from)).map(
+        move |(position, (at, _, _))| {
+            let next = history.faults[position + 1..].iter().find(|(_, _, what)| what.starts_with(to));
+            (*at, next.map_or(end, |(at, _, _)| *at).max(*at))
+        },
+    )
+}
+
+/// MI-5: from two election timeouts after a clean cut on, who asks a node of the majority gets an answer.
+#[test]
+fn a_stable_majority_serves() {
+    let (mut asked, mut answered) = (0, 0);
+    for seed in 1..=12 {
+        let settings = Settings {
+            concurrency: 20,
+            nemesis_interval: 15 * SECOND,
+            time_limit: 90 * SECOND,
+            ..Settings { nodes: 5, ..tutorial(seed) }
+        };
+        let (report, history, _) = virtual_time::run::<Raft>(settings, &Setup::new(0));
+        is_valid_and_not_vacuous(&report);
+        for (cut, healed) in spans(&history, "cut", "heal") {
+            let (_, _, what) = history.faults.iter().find(|(at, ..)| *at == cut).expect("a span begins with it");
+            if what.contains("ring") {
+                continue;
+            }
+            // "cut majority: n0 refuses {n1 n2} ...": whoever refuses fewer than half is of the majority.
+            let refused: Vec<usize> = (0..5)
+                .map(|node| what.split(&format!(" n{node} refuses {{")).nth(1).map_or(0, count_to_brace))
+                .collect();
+            // An election timeout is drawn from one second to two.
+            let settled = cut + 4 * SECOND..healed.saturating_sub(SECOND);
+            for operation in history.operations.iter().filter(|operation| settled.contains(&operation.invoked_at)) {
+                if refused[operation.node] <= 2 {
+                    asked += 1;
+                    let is_answer = matches!(operation.end, Some((_, _, End::Ok(_)))) || operation.observed().is_some();
+                    answered += u64::from(is_answer);
+                }
+            }
+        }
+    }
+    println!("{answered} of {asked} answered");
+    assert!(asked > 1_000 && answered * 100 >= asked * 99, "{answered} of {asked}");
+}
+
+fn count_to_brace(text: &str) -> usize {
+    text.split('}').next().unwrap_or_default().split_whitespace().count()
 }
 
 #[test]
@@ -120,7 +191,7 @@ fn every_other_workload_is_served_under_partitions_and_kills() {
 /// Snapshots must really be cut and fetched: one every forty entries, with hardly anything kept below it.
 #[test]
 fn a_node_that_comes_back_late_is_served_a_snapshot() {
-    let mut setup = hustings_maelstrom::Setup::<Raft>::new(0);
+    let mut setup = Setup::<Raft>::new(0);
     setup.policy.entries_max = 40;
     setup.trailing_entries = 5;
     let nemeses = [Nemesis::Kill, Nemesis::Partition].into();
@@ -135,7 +206,7 @@ fn a_node_that_comes_back_late_is_served_a_snapshot() {
 #[test]
 fn equal_seeds_give_equal_runs() {
     let run = |seed| {
-        let setup = hustings_maelstrom::Setup::<Raft>::new(0);
+        let setup = Setup::<Raft>::new(0);
         let settings = Settings { time_limit: 20 * SECOND, ..tutorial(seed) };
         let (_, history, notes) = virtual_time::run(settings, &setup);
         (history.lines(), notes)

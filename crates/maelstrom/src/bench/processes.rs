@@ -6,9 +6,10 @@ use super::history::History;
 use super::report::Report;
 use super::settings::Settings;
 use super::{Bench, Order};
+use crate::stdio::read_lines;
 use rustix::process::{Pid, Signal, kill_process};
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -89,11 +90,7 @@ impl Processes {
         });
         let news = self.news.clone();
         std::thread::spawn(move || {
-            for line in BufReader::new(output).lines().map_while(Result::ok) {
-                if news.send(News::Line(node, line)).is_err() {
-                    return;
-                }
-            }
+            read_lines(BufReader::new(output), |line| news.send(News::Line(node, line)).is_ok());
             // The bench is over when nobody hears this.
             let _ = news.send(News::Ended(node, life));
         });
