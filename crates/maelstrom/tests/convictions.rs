@@ -230,3 +230,23 @@ fn registers_in_transactions_are_judged_key_by_key_and_inside() {
     let torn = [transaction(1, 2, json!([["w", "x", 1], ["r", "x", 2]]))];
     assert_eq!(registers::judge_transactions(&torn)[0].property, "internal");
 }
+
+#[test]
+fn circles_over_several_registers_are_found() {
+    let skew = [
+        transaction(1, 10, json!([["r", "x", null], ["w", "y", 1]])),
+        transaction(2, 11, json!([["r", "y", null], ["w", "x", 1]])),
+    ];
+    let fracture = [
+        transaction(1, 10, json!([["r", "x", null], ["w", "x", 1], ["w", "y", 1]])),
+        transaction(2, 11, json!([["r", "x", null], ["r", "y", 1]])),
+    ];
+    let mutual = [
+        transaction(1, 10, json!([["w", "x", 1], ["r", "y", 1]])),
+        transaction(2, 11, json!([["w", "y", 1], ["r", "x", 1]])),
+    ];
+    for (history, name) in [(skew, "G2"), (fracture, "G-single"), (mutual, "G1c")] {
+        let found = registers::judge_transactions(&history);
+        assert!(matches!(&found[..], [violation] if violation.property == name), "{name}: {found:?}");
+    }
+}

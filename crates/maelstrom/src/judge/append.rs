@@ -11,7 +11,7 @@
 //! Circles of ww alone are G0; with wr, G1c; with one rw, G-single; with more, G2. A circle that needs an edge of real time
 //! is one of a strict order. Source: Adya, "Weak Consistency", 1999; Kingsbury and Alvaro, "Elle", 2020, §4.
 
-use super::graph::{Edge, Graph};
+use super::graph::{self, Edge, Graph};
 use super::transactions::{Element, Transaction, Verb, elements};
 use hustings_properties::Violation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub fn judge(transactions: &[Transaction]) -> Vec<Violation> {
         judge_read(transactions, &writers, read).into_iter().for_each(&mut report);
     }
     let graph = order(transactions, &writers, &reads, &longest);
-    judge_circles(transactions, &graph).into_iter().for_each(&mut report);
+    graph::judge_circles(transactions, &graph).into_iter().for_each(&mut report);
     found
 }
 
@@ -222,29 +222,4 @@ fn order(
         }
     }
     graph
-}
-
-/// The mildest sets of edges first, so that a circle is called by the worst name that it deserves.
-fn judge_circles(transactions: &[Transaction], graph: &Graph) -> Option<Violation> {
-    use Edge::{ReadWrite, RealTime, WriteRead, WriteWrite};
-    let sets: [(&[Edge], &'static str); 6] = [
-        (&[WriteWrite], "G0"),
-        (&[WriteWrite, WriteRead], "G1c"),
-        (&[WriteWrite, RealTime], "G0-realtime"),
-        (&[WriteWrite, WriteRead, RealTime], "G1c-realtime"),
-        (&[WriteWrite, WriteRead, ReadWrite], "G2"),
-        (&[WriteWrite, WriteRead, ReadWrite, RealTime], "G2-realtime"),
-    ];
-    sets.into_iter().find_map(|(allowed, name)| {
-        let circle = graph.circle(allowed)?;
-        let anti = circle.iter().filter(|(_, edge)| *edge == ReadWrite).count();
-        let property = match (name, anti) {
-            ("G2", 1) => "G-single",
-            ("G2-realtime", 1) => "G-single-realtime",
-            (name, _) => name,
-        };
-        let story: Vec<String> =
-            circle.iter().map(|(at, edge)| format!("{} ─{}→ ", transactions[*at], edge.name())).collect();
-        Some(Violation { property, what: format!("{}the first again", story.concat()) })
-    })
 }

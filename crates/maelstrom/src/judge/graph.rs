@@ -1,5 +1,7 @@
 //! Which transactions must come before which, and whether that goes round in a circle: [`Graph`].
 
+use super::transactions::Transaction;
+use hustings_properties::Violation;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Why one transaction comes before another.
@@ -67,8 +69,7 @@ impl Graph {
         }
     }
 
-    /// A shortest circle of the allowed edges that has as few read-write edges as there must be: among the circles through
-    /// each transaction the first shortest one.
+    /// A shortest circle of the allowed edges.
     pub fn circle(&self, allowed: &[Edge]) -> Option<Vec<(usize, Edge)>> {
         let circular = self.circular(allowed);
         circular.iter().filter_map(|start| self.circle_from(*start, allowed, &circular)).min_by_key(Vec::len)
@@ -134,6 +135,31 @@ impl Graph {
         }
         left
     }
+}
+
+/// The smallest sets of edges first, so that a circle is called by the worst name that it deserves.
+pub(super) fn judge_circles(transactions: &[Transaction], graph: &Graph) -> Option<Violation> {
+    use Edge::{ReadWrite, RealTime, WriteRead, WriteWrite};
+    let sets: [(&[Edge], &'static str); 6] = [
+        (&[WriteWrite], "G0"),
+        (&[WriteWrite, WriteRead], "G1c"),
+        (&[WriteWrite, RealTime], "G0-realtime"),
+        (&[WriteWrite, WriteRead, RealTime], "G1c-realtime"),
+        (&[WriteWrite, WriteRead, ReadWrite], "G2"),
+        (&[WriteWrite, WriteRead, ReadWrite, RealTime], "G2-realtime"),
+    ];
+    sets.into_iter().find_map(|(allowed, name)| {
+        let circle = graph.circle(allowed)?;
+        let anti = circle.iter().filter(|(_, edge)| *edge == ReadWrite).count();
+        let property = match (name, anti) {
+            ("G2", 1) => "G-single",
+            ("G2-realtime", 1) => "G-single-realtime",
+            (name, _) => name,
+        };
+        let story: Vec<String> =
+            circle.iter().map(|(at, edge)| format!("{} ─{}→ ", transactions[*at], edge.name())).collect();
+        Some(Violation { property, what: format!("{}the first again", story.concat()) })
+    })
 }
 
 #[cfg(test)]

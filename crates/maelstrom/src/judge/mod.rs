@@ -1,8 +1,9 @@
 //! Whether what clients saw can be: [`judge`]. Stricter than the genuine tool (MB-6).
 //!
-//! - [`registers`]: lin-kv, by the linearizability checker of `hustings-properties`;
-//! - [`transactions`]: what a transaction may see inside itself, and of others that failed or were under way;
-//! - [`append`] and [`graph`]: cycles among transactions over lists;
+//! - [`registers`]: lin-kv, by the linearizability checker of `hustings-properties`, and transactions over registers;
+//! - [`transactions`]: transactions as clients saw them;
+//! - [`append`]: transactions over lists;
+//! - [`graph`]: circles among transactions;
 //! - [`sets`]: everything else.
 //!
 //! What to read next: [`append`].

@@ -3,6 +3,7 @@
 //! Beyond the genuine tool: a read of `null` is a read of nothing and matches no other state; errors 20 and 22 are observations
 //! and must be true at some moment of their request; an answer that came late is an answer.
 
+use super::graph::{self, Edge, Graph};
 use super::transactions::{Element, Transaction, Verb};
 use crate::bench::history::{End, Operation};
 use crate::envelope::code;
@@ -71,38 +72,42 @@ fn check(history: &[hustings_properties::Operation]) -> Option<Violation> {
     Some(Violation { property: "linearizability", what: stuck.to_string() })
 }
 
-/// Judges transactions over registers. Strict serializability makes every key linearizable by itself: a transaction is, on each
-/// key, what it read before it wrote and what it wrote last. Values are unique per key, so a read of a write that failed or that
-/// was overwritten inside its own transaction finds no place either.
+/// What a transaction did with one key, seen from outside: what it read before it wrote, and what it wrote last.
+type Outside<'a> = BTreeMap<&'a Element, (Option<&'a Element>, Option<&'a Element>)>;
+
+fn outside(transaction: &Transaction) -> Outside<'_> {
+    let mut by_key: Outside<'_> = BTreeMap::new();
+    for operation in &transaction.operations {
+        let (read, written) = by_key.entry(&operation.key).or_default();
+        match &operation.verb {
+            Verb::Read(Some(value)) if written.is_none() && read.is_none() => *read = Some(value),
+            Verb::Read(_) => {}
+            Verb::Write(value) => *written = Some(value),
+        }
+    }
+    by_key
+}
+
+/// Judges transactions over registers, first key by key, then by circles.
 ///
-/// What this does not see: cycles that need more than one key, for the order of versions of a register cannot be known.
+/// Strict serializability makes every key linearizable by itself, whatever the transactions do elsewhere. Values are unique per
+/// key, so a read of a write that failed, or that was overwritten inside its own transaction, finds no place either.
 pub fn judge_transactions(transactions: &[Transaction]) -> Vec<Violation> {
     let mut found: Vec<Violation> = transactions.iter().filter_map(judge_inside).collect();
     let mut keys = Numbers::default();
     let mut values = Numbers::default();
     let mut history = Vec::new();
     for transaction in transactions.iter().filter(|transaction| !transaction.has_failed) {
-        let mut by_key: BTreeMap<&Element, (Option<history::Value>, Option<history::Value>)> = BTreeMap::new();
-        for operation in &transaction.operations {
-            let (read, written) = by_key.entry(&operation.key).or_default();
-            match &operation.verb {
-                Verb::Read(Some(value)) if written.is_none() && read.is_none() => {
-                    *read = Some(values.of(&value.value()))
-                }
-                Verb::Read(_) => {}
-                Verb::Write(value) => *written = Some(values.of(&value.value())),
-            }
-        }
-        for (key, (read, written)) in by_key {
+        for (key, (read, written)) in outside(transaction) {
+            let mut value = |element: &Element| values.of(&element.value());
             let act = match (read, written) {
-                (Some(from), Some(to)) => Act::Swap { from, to },
-                (None, Some(to)) => Act::Write(to),
-                (Some(saw), None) => Act::Read(saw),
+                (Some(from), Some(to)) => Act::Swap { from: value(from), to: value(to) },
+                (None, Some(to)) => Act::Write(value(to)),
+                (Some(saw), None) => Act::Read(value(saw)),
                 (None, None) => continue,
             };
-            let key = keys.of(&key.value()).unwrap_or_default();
             history.push(hustings_properties::Operation {
-                key,
+                key: keys.of(&key.value()).unwrap_or_default(),
                 client: transaction.process,
                 invoked: transaction.invoked,
                 returned: transaction.returned,
@@ -111,7 +116,46 @@ pub fn judge_transactions(transactions: &[Transaction]) -> Vec<Violation> {
         }
     }
     found.extend(check(&history));
+    found.extend(graph::judge_circles(transactions, &order(transactions)));
     found
+}
+
+/// Who comes before whom, as far as values tell it: a write comes before the reads of it; a write that saw another is the next
+/// one after it, and follows all reads of that other; and every write that took effect follows all reads of nothing.
+///
+/// The order of two writes of which neither saw the other is not known here; only the judgement key by key sees it.
+fn order(transactions: &[Transaction]) -> Graph {
+    let mut graph = Graph::default();
+    let spans: Vec<_> = transactions.iter().map(|transaction| (transaction.invoked, transaction.returned)).collect();
+    graph.add_real_time(&spans);
+    let seen: Vec<Outside<'_>> = transactions.iter().map(outside).collect();
+    let mut writers: BTreeMap<(&Element, &Element), usize> = BTreeMap::new();
+    let mut readers: BTreeMap<(&Element, &Element), Vec<usize>> = BTreeMap::new();
+    for (at, keys) in seen.iter().enumerate() {
+        for (key, (read, written)) in keys {
+            if let Some(written) = written {
+                writers.insert((key, written), at);
+            }
+            if let Some(read) = read {
+                readers.entry((key, read)).or_default().push(at);
+            }
+        }
+    }
+    for ((key, value), readers) in &readers {
+        let next = readers.iter().copied().filter(|at| matches!(seen[*at].get(key), Some((Some(_), Some(_)))));
+        let mut next: Vec<usize> = next.collect();
+        match writers.get(&(*key, *value)) {
+            Some(writer) => {
+                readers.iter().for_each(|reader| graph.add(*writer, Edge::WriteRead, *reader));
+                next.iter().for_each(|next| graph.add(*writer, Edge::WriteWrite, *next));
+            }
+            None => next.extend(writers.iter().filter(|((of, _), _)| of == key).map(|(_, at)| *at)),
+        }
+        for next in next.into_iter().filter(|next| transactions[*next].returned.is_some()) {
+            readers.iter().for_each(|reader| graph.add(*reader, Edge::ReadWrite, next));
+        }
+    }
+    graph
 }
 
 /// A transaction sees its own writes.
