@@ -30,13 +30,13 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(up::command())
+        .subcommand(maelstrom::command())
+        .subcommand(workload::command())
         .subcommand(serve::command())
         .subcommand(settings::config_command())
         .subcommands(client::commands())
         .subcommand(inspect::command())
         .subcommand(bench::command())
-        .subcommand(maelstrom::command())
-        .subcommand(workload::command())
 }
 
 fn main() -> ExitCode {
@@ -57,12 +57,12 @@ fn main() -> ExitCode {
     });
     let result = match matches.subcommand() {
         Some(("up", matches)) => up::run(matches),
+        Some(("maelstrom", matches)) => maelstrom::run(matches),
+        Some(("workload", matches)) => workload::run(matches),
         Some(("serve", matches)) => serve::run(matches),
         Some(("config", matches)) => settings::run_config(matches),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
-        Some(("maelstrom", matches)) => maelstrom::run(matches),
-        Some(("workload", matches)) => workload::run(matches),
         Some(("bench", matches)) => on_client_runtime(bench::run(matches)),
         Some((verb, matches)) => on_client_runtime(client::run(verb, matches)),
         None => unreachable!("clap requires a subcommand"),

@@ -24,23 +24,6 @@ pub(crate) fn check(name: &str) -> Result<()> {
     bail!("there is no protocol `{name}`; choose one of: {}", NAMES.join(", "))
 }
 
-/// Starts a node that runs the protocol with this name.
-pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
-    check(name)?;
-    Ok(match name {
-        Raft::NAME => hustings_node::start::<Raft, KvStore>(config, Default::default(), KvStore::new())?,
-        Gmt2000::NAME => {
-            let options = hustings_gmt2000::Options::default();
-            // No flag leads there; if one ever does, a server still refuses what is known to lose writes.
-            if options.is_laboratory() {
-                bail!("protocol `{name}` as published is for the laboratory: it can have two leaders in one term");
-            }
-            hustings_node::start::<Gmt2000, KvStore>(config, options, KvStore::new())?
-        }
-        _ => unreachable!("checked above"),
-    })
-}
-
 /// Runs a Maelstrom node on standard input and output.
 pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
     match settings.protocol.as_str() {
@@ -73,4 +56,21 @@ pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settin
         Gmt2000::NAME => simulate::<Gmt2000>(node, settings),
         _ => unreachable!("clap takes only the names above"),
     }
+}
+
+/// Starts a node that runs the protocol with this name.
+pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
+    check(name)?;
+    Ok(match name {
+        Raft::NAME => hustings_node::start::<Raft, KvStore>(config, Default::default(), KvStore::new())?,
+        Gmt2000::NAME => {
+            let options = hustings_gmt2000::Options::default();
+            // No flag leads there; if one ever does, a server still refuses what is known to lose writes.
+            if options.is_laboratory() {
+                bail!("protocol `{name}` as published is for the laboratory: it can have two leaders in one term");
+            }
+            hustings_node::start::<Gmt2000, KvStore>(config, options, KvStore::new())?
+        }
+        _ => unreachable!("checked above"),
+    })
 }
