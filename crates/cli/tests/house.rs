@@ -31,10 +31,10 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("hustings-gmt2000", &["hustings-core"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
-    ("hustings-api", &[]),
-    ("hustings-node", &["hustings-core", "hustings-wal"]),
     ("hustings-properties", &["hustings-core"]),
     ("hustings-world", &["hustings-core", "hustings-kv", "hustings-properties", "hustings-wal"]),
+    ("hustings-api", &[]),
+    ("hustings-node", &["hustings-core", "hustings-wal"]),
     ("hustings-maelstrom", &["hustings-core", "hustings-properties", "hustings-wal"]),
     ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-node"]),
     (

@@ -70,9 +70,11 @@ fn exit_codes_are_the_genuine_tools() {
         assert_eq!(code, 254, "{wrong:?}: {errors}");
     }
     // A process that ends by itself broke the run.
-    let (code, out, _) = workload(&["--bin=/bin/false", "--node-count=1", "--time-limit=1", "--", "--whatever"]);
+    let store = tempfile::tempdir().expect("a temporary directory");
+    let store = format!("--store={}", store.path().display());
+    let (code, out, _) = workload(&[&store, "--bin=/bin/false", "--concurrency=6", "--", "--whatever"]);
     assert_eq!(code, 255);
-    assert!(out.contains("n0 ended by itself"), "{out}");
+    assert!(out.contains("ended by itself"), "{out}");
 }
 
 #[test]

@@ -56,12 +56,16 @@ fn every_way_of_being_wrong_has_its_name() {
         (Fault::Lies, "linearizability"),
         (Fault::Forgets, "linearizability"),
         (Fault::Retires, "recovery"),
+        (Fault::Refuses, "stats"),
+        (Fault::Mumbles, "replies"),
+        (Fault::Dreams, "lines"),
     ];
     for (fault, property) in register {
         let report = lonely(Workload::LinKv, 1, fault, 1);
         assert!(properties(&report).contains(&property), "{fault:?}: {report}");
         assert_eq!(report.verdict().exit_code(), 1);
     }
+    assert_eq!(properties(&lonely(Workload::Echo, 1, Fault::Distorts, 1)), ["echo"]);
     assert_eq!(properties(&lonely(Workload::UniqueIds, 1, Fault::Repeats, 1)), ["unique-ids"]);
     assert_eq!(properties(&lonely(Workload::GSet, 1, Fault::Forgets, 1)), ["lost"]);
     assert_eq!(properties(&lonely(Workload::PnCounter, 1, Fault::Forgets, 1)), ["counter"]);

@@ -90,3 +90,71 @@ pub fn judge_counter(history: &[Operation]) -> Vec<Violation> {
     }
     Vec::new()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::history::End;
+    use crate::envelope::body;
+    use serde_json::json;
+
+    /// Requests that ended at once, in order; the last is of the end of the run.
+    fn history(operations: Vec<(Value, End)>) -> Vec<Operation> {
+        let count = operations.len();
+        let operation = |(position, (request, end)): (usize, (Value, End))| {
+            let place = position as u64 * 2;
+            Operation {
+                process: 0,
+                node: 0,
+                request: body(request),
+                invoked_at: place,
+                invoked: place,
+                end: Some((place + 1, place + 1, end)),
+                late: None,
+                is_final: position + 1 == count,
+            }
+        };
+        operations.into_iter().enumerate().map(operation).collect()
+    }
+
+    fn add(element: u64, end: End) -> (Value, End) {
+        (json!({"type": "add", "element": element}), end)
+    }
+
+    fn read(list: Value) -> (Value, End) {
+        (json!({"type": "read"}), End::Ok(body(json!({"type": "read_ok", "value": list}))))
+    }
+
+    fn done() -> End {
+        End::Ok(body(json!({"type": "add_ok"})))
+    }
+
+    fn found(operations: Vec<(Value, End)>) -> Vec<&'static str> {
+        judge_elements(&history(operations), "element", "value").into_iter().map(|found| found.property).collect()
+    }
+
+    #[test]
+    fn elements_that_are_lost_unwritten_or_doubled_are_named() {
+        let perhaps = || End::Info("no answer".into());
+        let never = || End::Fail(11, "no leader".into());
+        assert_eq!(found(vec![add(1, done()), add(2, perhaps()), add(3, never()), read(json!([1]))]), [""; 0]);
+        assert_eq!(found(vec![add(1, done()), add(2, perhaps()), read(json!([1, 2]))]), [""; 0]);
+        assert_eq!(found(vec![add(1, done()), read(json!([]))]), ["lost"]);
+        // Seen once, it may not vanish, whatever its client heard.
+        assert_eq!(found(vec![add(2, perhaps()), read(json!([2])), read(json!([]))]), ["lost"]);
+        assert_eq!(found(vec![add(3, never()), read(json!([3]))]), ["unwritten"]);
+        assert_eq!(found(vec![add(1, done()), read(json!([1, 1]))]), ["duplicated"]);
+    }
+
+    #[test]
+    fn a_counter_may_be_any_sum_with_what_was_perhaps_added() {
+        let count = |delta: i64, end: End| (json!({"type": "add", "delta": delta}), end);
+        let told = |value: i64| {
+            let perhaps = End::Info("no answer".into());
+            let never = End::Fail(11, "no leader".into());
+            judge_counter(&history(vec![count(3, done()), count(-1, perhaps), count(7, never), read(json!(value))]))
+                .len()
+        };
+        assert_eq!([told(3), told(2), told(0), told(10)], [0, 0, 1, 1]);
+    }
+}

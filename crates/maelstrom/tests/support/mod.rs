@@ -166,6 +166,14 @@ pub enum Fault {
     Mute,
     /// After half a minute it answers nothing.
     Retires,
+    /// It refuses every swap, definitely.
+    Refuses,
+    /// Its errors have no code.
+    Mumbles,
+    /// Its echo is another one.
+    Distorts,
+    /// It speaks to somebody who is not there.
+    Dreams,
 }
 
 /// A node that keeps its own store and asks nobody.
@@ -204,6 +212,11 @@ impl Subject for Lonely {
             return Ok(());
         }
         let answer = match understand(&envelope.body, self.has_topology) {
+            Request::Now(Now::Echo(_)) if self.fault == Fault::Distorts => {
+                body(json!({"type": "echo_ok", "echo": "ho"}))
+            }
+            Request::Change(..) if self.fault == Fault::Refuses && envelope.kind() == "cas" => error(11, "no"),
+            Request::Change(..) if self.fault == Fault::Mumbles && third => body(json!({"type": "error", "text": "?"})),
             Request::Now(Now::Echo(value)) => body(json!({"type": "echo_ok", "echo": value})),
             Request::Now(Now::Topology) => {
                 self.has_topology = true;
@@ -238,6 +251,10 @@ impl Subject for Lonely {
         say(answer);
         match self.fault {
             Fault::Chatters if third => out.lines.push("I am fine".into()),
+            Fault::Dreams if third => {
+                let line = json!({"src": self.name, "dest": "n99", "body": {"type": "hello"}}).to_string();
+                out.lines.push(line);
+            }
             Fault::Ends if self.requests > 20 => return Err("enough".into()),
             _ => {}
         }
