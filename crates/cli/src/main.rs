@@ -6,6 +6,7 @@
 mod bench;
 mod client;
 mod inspect;
+mod maelstrom;
 mod output;
 mod protocols;
 mod prove;
@@ -14,6 +15,7 @@ mod settings;
 mod snapshots;
 mod up;
 mod usage;
+mod workload;
 
 use clap::Command;
 use mimalloc::MiMalloc;
@@ -29,6 +31,8 @@ fn command() -> Command {
         .subcommand_required(true)
         .arg_required_else_help(true)
         .subcommand(up::command())
+        .subcommand(maelstrom::command())
+        .subcommand(workload::command())
         .subcommand(serve::command())
         .subcommand(settings::config_command())
         .subcommands(client::commands())
@@ -46,9 +50,19 @@ fn main() -> ExitCode {
         report(panic);
         std::process::abort();
     }));
-    let matches = command().get_matches();
+    let matches = command().try_get_matches().unwrap_or_else(|error| {
+        let is_workload = std::env::args().nth(1).is_some_and(|verb| workload::NAMES.contains(&verb.as_str()));
+        if is_workload && error.use_stderr() {
+            // Nobody may read it; the exit code says the same.
+            let _ = error.print();
+            std::process::exit(workload::BAD_ARGUMENTS.into());
+        }
+        error.exit()
+    });
     let result = match matches.subcommand() {
         Some(("up", matches)) => up::run(matches),
+        Some(("maelstrom", matches)) => maelstrom::run(matches),
+        Some(("workload", matches)) => workload::run(matches),
         Some(("serve", matches)) => serve::run(matches),
         Some(("config", matches)) => settings::run_config(matches),
         Some(("simulate", matches)) => prove::simulate::run(matches),

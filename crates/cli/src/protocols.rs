@@ -1,9 +1,15 @@
 //! The protocols by name: the only place that knows more than one.
 
+use crate::maelstrom::NodeSettings;
 use anyhow::{Result, bail};
 use hustings_core::Protocol;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
+use hustings_maelstrom::bench::history::History;
+use hustings_maelstrom::bench::report::Report;
+use hustings_maelstrom::bench::{settings, virtual_time};
+use hustings_maelstrom::storage::Place;
+use hustings_maelstrom::{Setup, stdio};
 use hustings_node::{Node, NodeConfig};
 use hustings_raft::Raft;
 
@@ -16,6 +22,40 @@ pub(crate) fn check(name: &str) -> Result<()> {
         return Ok(());
     }
     bail!("there is no protocol `{name}`; choose one of: {}", NAMES.join(", "))
+}
+
+/// Runs a Maelstrom node on standard input and output.
+pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
+    match settings.protocol.as_str() {
+        Raft::NAME => run_maelstrom_node::<Raft>(settings),
+        Gmt2000::NAME => run_maelstrom_node::<Gmt2000>(settings),
+        other => check(other),
+    }
+}
+
+fn run_maelstrom_node<P: Protocol>(settings: NodeSettings) -> Result<()> {
+    let mut setup = Setup::<P>::new(rand::random());
+    setup.timing = settings.timing;
+    setup.may_resume = settings.may_resume;
+    if let Some(directory) = settings.data_dir {
+        setup.place = Place::Below(directory);
+    }
+    Ok(stdio::run(setup, std::io::BufReader::new(std::io::stdin()), std::io::stdout().lock())?)
+}
+
+/// Runs Maelstrom nodes inside this process.
+pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settings) -> (Report, History) {
+    fn simulate<P: Protocol>(node: &NodeSettings, settings: settings::Settings) -> (Report, History) {
+        let mut setup = Setup::<P>::new(0);
+        setup.timing = node.timing;
+        let (report, history, _) = virtual_time::run(settings, &setup);
+        (report, history)
+    }
+    match node.protocol.as_str() {
+        Raft::NAME => simulate::<Raft>(node, settings),
+        Gmt2000::NAME => simulate::<Gmt2000>(node, settings),
+        _ => unreachable!("clap takes only the names above"),
+    }
 }
 
 /// Starts a node that runs the protocol with this name.

@@ -25,7 +25,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 12] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
@@ -35,6 +35,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
     ("hustings-world", &["hustings-core", "hustings-kv", "hustings-properties", "hustings-wal"]),
     ("hustings-api", &[]),
     ("hustings-node", &["hustings-core", "hustings-wal"]),
+    ("hustings-maelstrom", &["hustings-core", "hustings-properties", "hustings-wal"]),
     ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-node"]),
     (
         "hustings",
@@ -43,6 +44,7 @@ const ARROWS: [(&str, &[&str]); 12] = [
             "hustings-core",
             "hustings-gmt2000",
             "hustings-kv",
+            "hustings-maelstrom",
             "hustings-node",
             "hustings-properties",
             "hustings-raft",

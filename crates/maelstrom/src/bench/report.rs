@@ -1,0 +1,190 @@
+//! The verdict on a run: [`Report`].
+
+use super::history::{End, History};
+use super::network::Traffic;
+use super::settings::{Settings, Workload};
+use crate::judge;
+use hustings_properties::Violation;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Violations of one property that are told to people; all are in the JSON.
+const TOLD_MAX: usize = 3;
+
+/// How a run is judged; the worst of several stands.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Verdict {
+    /// Everything holds.
+    Valid,
+    /// Nothing can be said: nothing happened.
+    Unknown,
+    /// Something does not hold.
+    Invalid,
+    /// The run broke down: a node ended, or was never initialised.
+    Broken,
+}
+
+impl Verdict {
+    /// The genuine tool's exit status.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Verdict::Valid => 0,
+            Verdict::Invalid => 1,
+            Verdict::Unknown => 2,
+            Verdict::Broken => 255,
+        }
+    }
+}
+
+/// How often a function ended how.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Ends {
+    /// Well.
+    pub ok: u64,
+    /// Definitely without effect.
+    pub fail: u64,
+    /// Nobody knows.
+    pub info: u64,
+}
+
+/// What a run consisted of and what is wrong with it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Report {
+    /// What clients did.
+    pub workload: Workload,
+    /// With how many nodes.
+    pub nodes: usize,
+    /// From which seed.
+    pub seed: u64,
+    /// Ends by function.
+    pub ends: BTreeMap<String, Ends>,
+    /// Answers that came after their clients had given up.
+    pub late: u64,
+    /// Faults by the nemesis that made them.
+    pub faults: BTreeMap<String, u64>,
+    /// Messages between nodes.
+    pub traffic: Traffic,
+    /// What does not hold.
+    pub violations: Vec<Violation>,
+    /// Why the run could not go on.
+    pub breakdowns: Vec<String>,
+}
+
+impl Report {
+    pub(super) fn new(settings: &Settings) -> Report {
+        Report {
+            workload: settings.workload,
+            nodes: settings.nodes,
+            seed: settings.seed,
+            ends: BTreeMap::new(),
+            late: 0,
+            faults: BTreeMap::new(),
+            traffic: Traffic::default(),
+            violations: Vec::new(),
+            breakdowns: Vec::new(),
+        }
+    }
+
+    pub(super) fn violate(&mut self, property: &'static str, what: String) {
+        self.violations.push(Violation { property, what });
+    }
+
+    pub(super) fn judge(&mut self, workload: Workload, history: &History) {
+        for operation in history.operations.iter().filter(|operation| !operation.is_final) {
+            let ends = self.ends.entry(operation.function().into()).or_default();
+            match &operation.end {
+                Some((_, _, End::Ok(_))) => ends.ok += 1,
+                Some((_, _, End::Fail(..))) => ends.fail += 1,
+                Some((_, _, End::Info(_))) | None => ends.info += 1,
+            }
+        }
+        let never: Vec<String> =
+            self.ends.iter().filter(|(_, ends)| ends.ok == 0).map(|(function, _)| function.clone()).collect();
+        for function in never {
+            self.violate("stats", format!("`{function}` never succeeded"));
+        }
+        self.violations.extend(judge::judge(workload, &history.operations));
+    }
+
+    /// What it all comes to.
+    pub fn verdict(&self) -> Verdict {
+        if !self.breakdowns.is_empty() {
+            Verdict::Broken
+        } else if !self.violations.is_empty() {
+            Verdict::Invalid
+        } else if self.ends.is_empty() {
+            Verdict::Unknown
+        } else {
+            Verdict::Valid
+        }
+    }
+
+    /// Operations that ended well.
+    pub fn ok(&self) -> u64 {
+        self.ends.values().map(|ends| ends.ok).sum()
+    }
+
+    /// The report as one JSON object.
+    pub fn to_json(&self) -> Value {
+        let ends = self
+            .ends
+            .iter()
+            .map(|(function, ends)| (function.clone(), json!({"ok": ends.ok, "fail": ends.fail, "info": ends.info})));
+        let violations =
+            self.violations.iter().map(|violation| json!({"property": violation.property, "what": violation.what}));
+        json!({
+            "valid": match self.verdict() {
+                Verdict::Valid => json!(true),
+                Verdict::Unknown => json!("unknown"),
+                Verdict::Invalid | Verdict::Broken => json!(false),
+            },
+            "workload": self.workload.to_string(),
+            "nodes": self.nodes,
+            "seed": self.seed,
+            "operations": ends.collect::<serde_json::Map<_, _>>(),
+            "late": self.late,
+            "faults": self.faults,
+            "messages": {"sent": self.traffic.sent, "lost": self.traffic.lost, "doubled": self.traffic.doubled},
+            "violations": violations.collect::<Vec<_>>(),
+            "breakdowns": self.breakdowns,
+        })
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = match self.verdict() {
+            Verdict::Valid => "valid",
+            Verdict::Unknown => "unknown",
+            Verdict::Invalid => "INVALID",
+            Verdict::Broken => "BROKEN",
+        };
+        let nodes = if self.nodes == 1 { "1 node".into() } else { format!("{} nodes", self.nodes) };
+        write!(f, "{word}: {} with {nodes}, seed {};", self.workload, self.seed)?;
+        for (function, ends) in &self.ends {
+            write!(f, " {function} {} ok, {} fail, {} info;", ends.ok, ends.fail, ends.info)?;
+        }
+        let Traffic { sent, lost, doubled } = self.traffic;
+        write!(f, " {sent} messages, {lost} lost, {doubled} doubled;")?;
+        match self.faults.is_empty() {
+            true => write!(f, " no faults")?,
+            false => {
+                let faults: Vec<String> = self.faults.iter().map(|(kind, count)| format!("{kind} {count}")).collect();
+                write!(f, " {}", faults.join(", "))?;
+            }
+        }
+        let mut told: BTreeMap<&str, usize> = BTreeMap::new();
+        for violation in &self.violations {
+            let count = told.entry(violation.property).or_default();
+            *count += 1;
+            if *count <= TOLD_MAX {
+                write!(f, "\n  {violation}")?;
+            }
+        }
+        for (property, count) in told.into_iter().filter(|(_, count)| *count > TOLD_MAX) {
+            write!(f, "\n  {property}: and {} more", count - TOLD_MAX)?;
+        }
+        self.breakdowns.iter().try_for_each(|breakdown| write!(f, "\n  {breakdown}"))
+    }
+}

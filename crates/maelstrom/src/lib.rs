@@ -1,0 +1,40 @@
+//! A Maelstrom node over standard input and output, and a bench that torments any such node.
+//!
+//! Maelstrom is a workbench for distributed systems: processes that read and write lines of JSON, a simulated network between
+//! them, a load and a judge. Here are both sides, as values that take lines and times and give lines back:
+//!
+//! ```text
+//!                 lines                      lines
+//!    Bench  ───────────────►  stdio: a process  ───────────►  Node<P> = Replica<P, Store> + Wal
+//!    (clients, network,           or                          (production code, a disk below)
+//!     nemeses, judge)   ◄───  virtual time      ◄───────────
+//! ```
+//!
+//! - the node: [`envelope`] (lines), [`request`] (what clients may ask), [`store`] (what is replicated), [`node`], [`stdio`];
+//! - the bench: [`bench`], and [`judge`], stricter than Maelstrom's own.
+//!
+//! Source of both: `protocols/maelstrom.md`; its rules are quoted by their names (MP-1, MC-4, ...).
+//!
+//! What it deliberately does not do: it changes no membership, and it runs only protocols that bear loss and reordering
+//! (`Links::Any`), for Maelstrom's network has no connections that could go down.
+//!
+//! What to read next: [`node`], then [`bench`].
+
+pub mod dice;
+pub mod json;
+
+pub mod envelope;
+pub mod request;
+pub mod store;
+
+pub mod alarms;
+pub mod node;
+pub mod storage;
+
+pub mod stdio;
+
+pub mod bench;
+pub mod judge;
+
+pub use node::{Node, Setup};
+pub use store::Store;

@@ -1,0 +1,524 @@
+//! A Maelstrom node as a value: [`Node`]. A line or the time goes in, lines come out.
+//!
+//! Before `init` it is nobody: what peers say is kept for later (MN-2). After it, it is a member of a cluster of all named
+//! nodes, a [`Replica`] of [`Store`] above a [`Storage`]. Whoever hosts it says what time it is, prints what is in
+//! [`Output`], and calls [`Node::sync`] when [`Node::wants_sync`]: what does not rest on the disk is out before.
+//!
+//! Every request gets at most one reply (MC-3). A definite error is said only where nothing was proposed, or as the outcome of
+//! applying the very entry (MC-4, MC-5); what is perhaps done is error 13 or 0.
+//!
+//! What to read next: [`crate::stdio`], which hosts a node for real, and [`crate::bench::virtual_time`], which hosts many.
+
+use crate::alarms::Alarms;
+use crate::dice::Dice;
+use crate::envelope::{Body, Envelope, body, code, error};
+use crate::request::{Form, Now, Request, understand};
+use crate::storage::{Place, Storage, StorageError};
+use crate::store::{Answer, Question, Store};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use hustings_core::protocol::Links;
+use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, RecordNumber, Replica, ReplicaMessage};
+use hustings_core::{
+    Cluster, ClusterId, EntryKind, Limits, Member, Membership, NodeId, Priority, Protocol, Refusal, Timing, Wire,
+};
+use hustings_wal::Stored;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+/// Messages of peers that are kept until `init`.
+const EARLY_MAX: usize = 1_000;
+/// Requests that may wait for an outcome; beyond, they are refused at once.
+const WAITING_MAX: usize = 10_000;
+/// After so many microseconds a request without an outcome is answered with what is known: nothing. Clients give up after
+/// five seconds at the latest, and must not hear very late answers (MP-7).
+const PATIENCE: u64 = 4_000_000;
+/// The type of a peer's message.
+const PEER: &str = "peer";
+
+/// How a node is made.
+#[derive(Clone, Debug)]
+pub struct Setup<P: Protocol> {
+    /// The protocol's switches.
+    pub options: P::Options,
+    /// Heartbeat and election ranges.
+    pub timing: Timing,
+    /// Where it keeps what it must not forget.
+    pub place: Place,
+    /// Whether it may go on with what an earlier life left there.
+    pub may_resume: bool,
+    /// When snapshots are cut.
+    pub policy: Policy,
+    /// Entries that stay in memory below a snapshot.
+    pub trailing_entries: u64,
+    /// Where the jitter of its alarms comes from.
+    pub seed: u64,
+}
+
+impl<P: Protocol> Setup<P> {
+    /// In memory, with a heartbeat of 100 ms and an election timeout from 1 s on: round trips of 200 ms are common here.
+    pub fn new(seed: u64) -> Setup<P> {
+        Setup {
+            options: P::Options::default(),
+            timing: Timing::new(std::time::Duration::from_millis(100), std::time::Duration::from_secs(1)),
+            place: Place::Memory,
+            may_resume: false,
+            policy: Policy { entries_max: 1_000, ..Policy::default() },
+            trailing_entries: 200,
+            seed,
+        }
+    }
+}
+
+/// What a node gives back.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Output {
+    /// Lines for standard output, in order.
+    pub lines: Vec<String>,
+    /// Lines for people, on standard error.
+    pub notes: Vec<String>,
+}
+
+impl Output {
+    fn say(&mut self, src: &str, dest: &str, body: Body) {
+        self.lines.push(Envelope { src: src.into(), dest: dest.into(), body }.line());
+    }
+
+    fn reply(&mut self, src: &str, client: &str, msg_id: i64, mut body: Body) {
+        body.insert("in_reply_to".into(), json!(msg_id));
+        self.say(src, client, body);
+    }
+}
+
+/// A node.
+pub struct Node<P: Protocol> {
+    setup: Setup<P>,
+    early: Vec<Envelope>,
+    running: Option<Box<Running<P>>>,
+}
+
+/// A client that waits.
+struct Waiting<F> {
+    client: String,
+    msg_id: i64,
+    form: F,
+    until: u64,
+}
+
+/// A node that knows who it is.
+struct Running<P: Protocol> {
+    name: String,
+    /// All nodes in order: member n is at position n - 1.
+    names: Vec<String>,
+    boots: u64,
+    generated: u64,
+    has_topology: bool,
+    replica: Replica<P, Store>,
+    storage: Storage,
+    /// The last record that was appended, and the last that is durable.
+    appended: RecordNumber,
+    durable: RecordNumber,
+    wants_sync: bool,
+    alarms: Alarms<Alarm<P::Timer>>,
+    dice: Dice,
+    changes: BTreeMap<u64, Waiting<Form>>,
+    looks: BTreeMap<u64, Waiting<(Question, Form)>>,
+    next_change: u64,
+    next_look: u64,
+    /// What the storage did at once and the replica has yet to hear.
+    news: VecDeque<Event<P, Store>>,
+    actions: Vec<Action<P, Store>>,
+}
+
+impl<P: Protocol> Node<P> {
+    /// A node that waits for `init`.
+    ///
+    /// # Panics
+    /// When the protocol needs connections: this network has none.
+    pub fn new(setup: Setup<P>) -> Node<P> {
+        assert!(matches!(P::LINKS, Links::Any), "{} needs connections, and Maelstrom has none", P::NAME);
+        Node { setup, early: Vec::new(), running: None }
+    }
+
+    /// Takes a line, at this microsecond of the host's clock.
+    ///
+    /// # Errors
+    /// When the disk fails: the process must end.
+    pub fn on_line(&mut self, now: u64, line: &str, out: &mut Output) -> Result<(), StorageError> {
+        match Envelope::parse(line) {
+            Ok(envelope) => self.on_envelope(now, envelope, out),
+            Err(why) => {
+                out.notes.push(format!("a line is ignored, for it is {why}"));
+                Ok(())
+            }
+        }
+    }
+
+    fn on_envelope(&mut self, now: u64, envelope: Envelope, out: &mut Output) -> Result<(), StorageError> {
+        match (envelope.kind(), &mut self.running) {
+            ("init", None) => self.on_init(now, &envelope, out),
+            (PEER, None) => {
+                if self.early.len() < EARLY_MAX {
+                    self.early.push(envelope);
+                }
+                Ok(())
+            }
+            (PEER, Some(running)) => running.on_peer(now, &envelope, out),
+            // Exactly one `init_ok` (MC-2).
+            ("init", Some(_)) => Ok(()),
+            // An answer to something that this node never asked.
+            _ if envelope.in_reply_to().is_some() => Ok(()),
+            (_, running) => {
+                let Some(msg_id) = envelope.msg_id() else { return Ok(()) };
+                match running {
+                    Some(running) => running.on_request(now, envelope.src, msg_id, &envelope.body, out),
+                    None => {
+                        let refusal = error(code::UNAVAILABLE, "not initialised yet");
+                        out.reply(&envelope.dest, &envelope.src, msg_id, refusal);
+                        Ok(())
+                    }
+                }
+            }
+        }
+    }
+
+    fn on_init(&mut self, now: u64, envelope: &Envelope, out: &mut Output) -> Result<(), StorageError> {
+        let msg_id = envelope.msg_id().unwrap_or_default();
+        let name = envelope.body.get("node_id").and_then(Value::as_str).unwrap_or_default().to_string();
+        let listed = envelope.body.get("node_ids").and_then(Value::as_array);
+        let mut names: Vec<String> =
+            listed.into_iter().flatten().filter_map(|name| name.as_str().map(str::to_string)).collect();
+        names.sort();
+        names.dedup();
+        if !names.contains(&name) {
+            let refusal = error(code::MALFORMED, "`init` needs `node_ids` with `node_id` among them");
+            out.reply(&name, &envelope.src, msg_id, refusal);
+            return Ok(());
+        }
+        match Running::start(now, &self.setup, &name, names, out) {
+            Ok(mut running) => {
+                let me = running.replica.me();
+                out.notes.push(format!("{name} is member {me} of {:?}, life {}", running.names, running.boots));
+                out.reply(&name, &envelope.src, msg_id, body(json!({"type": "init_ok"})));
+                for early in std::mem::take(&mut self.early) {
+                    running.on_peer(now, &early, out)?;
+                }
+                self.running = Some(running);
+                Ok(())
+            }
+            Err(failure) => {
+                // The test that gets this answer aborts, and says why.
+                out.notes.push(failure.to_string());
+                out.reply(&name, &envelope.src, msg_id, error(code::ABORT, failure.to_string()));
+                Ok(())
+            }
+        }
+    }
+
+    /// When the node wants to be told the time next.
+    pub fn next_alarm(&self) -> Option<u64> {
+        let running = self.running.as_ref()?;
+        let patience = |until: Option<u64>| until.unwrap_or(u64::MAX);
+        let change = patience(running.changes.values().next().map(|waiting| waiting.until));
+        let look = patience(running.looks.values().next().map(|waiting| waiting.until));
+        Some(running.alarms.next().unwrap_or(u64::MAX).min(change).min(look))
+    }
+
+    /// Rings what is due. Lines that have arrived come first (house §3).
+    ///
+    /// # Errors
+    /// When the disk fails: the process must end.
+    pub fn on_time(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        while let Some(alarm) = running.alarms.take_due(now) {
+            running.step(now, Event::Alarm(alarm), out)?;
+        }
+        running.lose_patience(now, out)
+    }
+
+    /// Whether something waits for the disk.
+    pub fn wants_sync(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| running.wants_sync)
+    }
+
+    /// The last record that the next [`Node::sync`] makes durable.
+    pub fn appended(&self) -> RecordNumber {
+        self.running.as_ref().map_or(0, |running| running.appended)
+    }
+
+    /// Makes everything so far durable and does what waited for it.
+    ///
+    /// # Errors
+    /// When the disk fails: the process must end.
+    pub fn sync(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
+        let Some(running) = &mut self.running else { return Ok(()) };
+        running.storage.sync()?;
+        running.wants_sync = false;
+        running.durable = running.appended;
+        running.step(now, Event::Durable(running.appended), out)
+    }
+
+    /// Whether clients wait for an answer.
+    pub fn is_busy(&self) -> bool {
+        self.running.as_ref().is_some_and(|running| !running.changes.is_empty() || !running.looks.is_empty())
+    }
+
+    /// The replica inside, for tests; `None` before `init`.
+    pub fn replica(&self) -> Option<&Replica<P, Store>> {
+        self.running.as_ref().map(|running| &running.replica)
+    }
+}
+
+impl<P: Protocol> Running<P> {
+    fn start(
+        now: u64,
+        setup: &Setup<P>,
+        name: &str,
+        names: Vec<String>,
+        out: &mut Output,
+    ) -> Result<Box<Running<P>>, StorageError> {
+        let position = names.iter().position(|other| other == name).expect("the caller looked");
+        let me = NodeId(position as u64 + 1);
+        let founders = names.iter().map(|name| Member { name: name.clone(), ..Member::default() });
+        let founding = Membership::founded_by(founders);
+        // FNV-1a: a directory of a cluster with other nodes is another cluster's.
+        let hash = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+        let cluster_id = ClusterId(names.join(" ").bytes().fold(0xcbf2_9ce4_8422_2325, hash));
+        let (storage, recovered) =
+            Storage::open(&setup.place, name, me, cluster_id, P::NAME, &founding, setup.may_resume)?;
+        let (machine, sessions) = match &recovered.durable.snapshot {
+            Some(reference) => storage.load(reference)?,
+            None => (Store::new(), Sessions::new()),
+        };
+        let birth = Birth {
+            cluster: Cluster {
+                me,
+                membership: Arc::new(founding),
+                timing: setup.timing,
+                priority: Priority::default(),
+                limits: Limits { trailing_entries: setup.trailing_entries, ..Limits::default() },
+            },
+            options: setup.options.clone(),
+            recovered: recovered.durable,
+            machine,
+            sessions,
+            incarnation: recovered.boots,
+            policy: setup.policy,
+        };
+        let mut actions = Vec::new();
+        let replica = Replica::start(birth, &mut actions);
+        let mut running = Box::new(Running {
+            name: name.into(),
+            names,
+            boots: recovered.boots,
+            generated: 0,
+            has_topology: false,
+            replica,
+            storage,
+            appended: 0,
+            durable: 0,
+            wants_sync: false,
+            alarms: Alarms::default(),
+            dice: Dice::new(setup.seed, me.0 + (recovered.boots << 8)),
+            changes: BTreeMap::new(),
+            looks: BTreeMap::new(),
+            next_change: 1,
+            next_look: 1,
+            news: VecDeque::new(),
+            actions,
+        });
+        running.act(now, out)?;
+        running.hear_news(now, out)?;
+        Ok(running)
+    }
+
+    // --- In. -----------------------------------------------------------------------------------------------------
+
+    fn on_peer(&mut self, now: u64, envelope: &Envelope, out: &mut Output) -> Result<(), StorageError> {
+        let position = self.names.iter().position(|name| *name == envelope.src);
+        let data = envelope.body.get("data").and_then(Value::as_str).unwrap_or_default();
+        let bytes = STANDARD.decode(data).ok();
+        let message = bytes.and_then(|bytes| ReplicaMessage::<P::Message>::decode(Bytes::from(bytes)).ok());
+        match (position, message) {
+            (Some(position), Some(message)) => {
+                self.step(now, Event::Peer { from: NodeId(position as u64 + 1), message }, out)
+            }
+            _ => {
+                out.notes.push(format!("a message of {:?} is ignored: a stranger's, or undecodable", envelope.src));
+                Ok(())
+            }
+        }
+    }
+
+    fn on_request(
+        &mut self,
+        now: u64,
+        client: String,
+        msg_id: i64,
+        request: &Body,
+        out: &mut Output,
+    ) -> Result<(), StorageError> {
+        let until = now + PATIENCE;
+        match understand(request, self.has_topology) {
+            Request::Now(now) => {
+                let answer = self.answer_now(now);
+                out.reply(&self.name, &client, msg_id, answer);
+            }
+            Request::Refused(code, why) => out.reply(&self.name, &client, msg_id, error(code, why)),
+            Request::Change(..) | Request::Look(..) if self.replica.leader().is_none() => {
+                // Nothing was appended or forwarded, so this is definite.
+                out.reply(&self.name, &client, msg_id, error(code::UNAVAILABLE, "no leader is known"));
+            }
+            Request::Change(..) | Request::Look(..) if self.changes.len() + self.looks.len() >= WAITING_MAX => {
+                out.reply(&self.name, &client, msg_id, error(code::UNAVAILABLE, "too many requests"));
+            }
+            Request::Change(command, form) => {
+                let id = self.next_change;
+                self.next_change += 1;
+                self.changes.insert(id, Waiting { client, msg_id, form, until });
+                let payload = command.encode();
+                let request = hustings_core::replica::Request { id, kind: EntryKind::Command, payload };
+                self.step(now, Event::Propose(vec![request]), out)?;
+            }
+            Request::Look(question, form) => {
+                let id = self.next_look;
+                self.next_look += 1;
+                self.looks.insert(id, Waiting { client, msg_id, form: (question, form), until });
+                self.step(now, Event::Read(vec![id]), out)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn answer_now(&mut self, request: Now) -> Body {
+        body(match request {
+            Now::Echo(value) => json!({"type": "echo_ok", "echo": value}),
+            Now::Generate => {
+                self.generated += 1;
+                // A life's number is durable before its first line, so that no other life makes the same id.
+                json!({"type": "generate_ok", "id": format!("{}-{}-{}", self.name, self.boots, self.generated)})
+            }
+            Now::Topology => {
+                self.has_topology = true;
+                json!({"type": "topology_ok"})
+            }
+        })
+    }
+
+    /// Whoever waited too long hears that nobody knows; a read that was not answered has definitely done nothing.
+    fn lose_patience(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
+        while let Some(first) = self.changes.first_entry().filter(|first| first.get().until <= now) {
+            let (id, waiting) = first.remove_entry();
+            let answer = error(code::TIMEOUT, "no outcome in time");
+            out.reply(&self.name, &waiting.client, waiting.msg_id, answer);
+            self.step(now, Event::Abandon(id), out)?;
+        }
+        while let Some(first) = self.looks.first_entry().filter(|first| first.get().until <= now) {
+            let waiting = first.remove();
+            let answer = error(code::UNAVAILABLE, "no leader confirmed this read in time");
+            out.reply(&self.name, &waiting.client, waiting.msg_id, answer);
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, now: u64, event: Event<P, Store>, out: &mut Output) -> Result<(), StorageError> {
+        // Nothing in the store ever falls due: the log's clock need not be told of time that passed.
+        self.replica.step(event, &mut self.actions);
+        self.act(now, out)?;
+        self.hear_news(now, out)
+    }
+
+    fn hear_news(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
+        while let Some(event) = self.news.pop_front() {
+            self.replica.step(event, &mut self.actions);
+            self.act(now, out)?;
+        }
+        Ok(())
+    }
+
+    // --- Out. ----------------------------------------------------------------------------------------------------
+
+    /// One flat dispatcher.
+    fn act(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
+        let mut actions = std::mem::take(&mut self.actions);
+        for action in actions.drain(..) {
+            match action {
+                Action::Persist(number, record) => {
+                    self.storage.append(&record)?;
+                    self.appended = number;
+                    self.wants_sync |= record.wants_sync();
+                }
+                Action::Send(to, message) => {
+                    let data = STANDARD.encode(message.to_bytes());
+                    let peer = usize::try_from(to.0).ok().and_then(|id| self.names.get(id.checked_sub(1)?));
+                    if let Some(peer) = peer {
+                        out.say(&self.name, peer, body(json!({"type": PEER, "data": data})));
+                    }
+                }
+                Action::SetTimer(alarm, after) => self.alarms.arm(alarm, &after, now, &mut self.dice),
+                Action::CancelTimer(alarm) => self.alarms.disarm(alarm),
+                Action::Applied { request, response, .. } => self.on_applied(request, response, out),
+                Action::Refused { request, refusal } => self.on_refused(request, &refusal, out),
+                Action::Unknown { request } => self.answer_change(request, error(code::CRASH, "perhaps done"), out),
+                Action::Readable { requests, view, .. } => {
+                    for request in requests {
+                        let Some(Waiting { client, msg_id, form: (question, form), .. }) = self.looks.remove(&request)
+                        else {
+                            continue;
+                        };
+                        let reply = form.after_look(view.0.0.ask(&question));
+                        out.reply(&self.name, &client, msg_id, reply);
+                    }
+                }
+                Action::Announce(transition) => out.notes.push(transition.to_string()),
+                Action::Reconfigured { .. } | Action::AdminEnded { .. } | Action::Membership(_) => {}
+                Action::CutSnapshot(contents) => {
+                    let reference = self.storage.cut(&contents)?;
+                    out.notes.push(format!("cut a snapshot through {}", reference.lsn));
+                    self.news.push_back(Event::SnapshotCut(Some(reference)));
+                }
+                Action::StoreChunk { reference, offset, bytes } => {
+                    match self.storage.store_chunk(&reference, offset, &bytes)? {
+                        Stored::More => {}
+                        Stored::Complete => self.news.push_back(Event::SnapshotStored(Ok(reference))),
+                        Stored::Corrupt => self.news.push_back(Event::SnapshotStored(Err(reference))),
+                    }
+                }
+                Action::ReadChunk { to, lsn, digest, offset } => {
+                    let bytes = self.storage.read_chunk(lsn, digest, offset)?;
+                    self.news.push_back(Event::ChunkRead { to, lsn, offset, bytes });
+                }
+                Action::LoadSnapshot(reference) => {
+                    let (machine, sessions) = self.storage.load(&reference)?;
+                    let lsn = reference.lsn;
+                    out.notes.push(format!("loaded a snapshot through {lsn}"));
+                    self.news.push_back(Event::SnapshotLoaded { lsn, machine: Box::new(machine), sessions });
+                }
+            }
+        }
+        self.actions = actions;
+        if self.appended > self.durable && !self.wants_sync {
+            self.storage.write()?;
+        }
+        Ok(())
+    }
+
+    fn on_applied(&mut self, request: u64, answer: Answer, out: &mut Output) {
+        if let Some(Waiting { client, msg_id, form, .. }) = self.changes.remove(&request) {
+            out.reply(&self.name, &client, msg_id, form.after_change(answer));
+        }
+    }
+
+    fn on_refused(&mut self, request: u64, refusal: &Refusal, out: &mut Output) {
+        self.answer_change(request, error(code::UNAVAILABLE, refusal.to_string()), out);
+    }
+
+    fn answer_change(&mut self, request: u64, answer: Body, out: &mut Output) {
+        if let Some(waiting) = self.changes.remove(&request) {
+            out.reply(&self.name, &waiting.client, waiting.msg_id, answer);
+        }
+    }
+}
