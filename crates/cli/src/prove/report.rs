@@ -58,9 +58,9 @@ impl Canvas {
     fn line(&mut self, from: (f64, f64), to: (f64, f64), style: &str, title: &str) {
         let ((x1, y1), (x2, y2)) = (from, to);
         // Writing to a string does not fail.
-        let _ = write!(
+        let _ = writeln!(
             self.svg,
-            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" {style}><title>{}</title></line>\n",
+            "<line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\" {style}><title>{}</title></line>",
             escaped(title)
         );
     }

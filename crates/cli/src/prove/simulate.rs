@@ -158,10 +158,9 @@ impl Simulation<'_> {
                         }
                         // The failure of the lowest seed is told, whichever thread found it.
                         let is_told = |told: &Report| told.violation.is_some() && told.seed < report.seed;
-                        if report.violation.is_some() || results.3.is_none() {
-                            if !results.3.as_ref().is_some_and(is_told) {
-                                results.3 = Some(report);
-                            }
+                        let is_worth_telling = report.violation.is_some() || results.3.is_none();
+                        if is_worth_telling && !results.3.as_ref().is_some_and(is_told) {
+                            results.3 = Some(report);
                         }
                     }
                 });
