@@ -125,7 +125,12 @@ impl<P: Protocol, S: Service> World<P, S> {
             let what = format!("{message:?}");
             self.journal.note(self.now, Line::Message { from, to, what });
         }
-        let draws_arrow = self.journal.arrows.len() < self.journal.arrows_max;
+        let (arrows, arrows_max) = (&mut self.journal.arrows, self.journal.arrows_max);
+        if arrows_max > 0 && arrows.len() >= arrows_max * 2 {
+            // The end of a story is what is looked at.
+            arrows.drain(..arrows_max);
+        }
+        let draws_arrow = arrows_max > 0;
         let kind = || match &message {
             ReplicaMessage::Protocol(message) => first_word(&format!("{message:?}")),
             other => first_word(&format!("{other:?}")),

@@ -57,7 +57,7 @@ pub struct Journal {
     pub lines: Vec<(u64, Line)>,
     /// Whether messages are written down as lines too.
     pub shows_messages: bool,
-    /// Whether messages are written down as arrows, and how many there may be.
+    /// How many of the last messages are written down as arrows, at least; 0 for none.
     pub arrows_max: usize,
     /// Messages, for a diagram.
     pub arrows: Vec<Arrow>,

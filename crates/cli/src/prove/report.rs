@@ -146,7 +146,7 @@ pub(crate) fn page(script: &Script, report: &Report) -> String {
 }
 
 const STYLE: &str = "body{font:15px system-ui,sans-serif;margin:2em;color:#223}h1{font-size:1.3em}.scroll{overflow-x:auto;\
-border:1px solid #ccd}.bad{color:#b00020;font-weight:600}.good{color:#1a7f37}td{padding:1px 12px;font:13px monospace;\
+border:1px solid #ccd;direction:rtl}svg{direction:ltr}.bad{color:#b00020;font-weight:600}.good{color:#1a7f37}td{padding:1px 12px;font:13px monospace;\
 white-space:pre-wrap}.fault td{background:#fdecea}.host td{background:#fff8e1}text.name{font:bold 14px monospace}\
 text.tick{font:11px monospace;fill:#667}text.fault{font:11px monospace;fill:#b00020}pre{background:#f5f6f8;padding:1em}\
 .key{display:inline-block;width:1.2em;height:.5em;margin:0 .3em 0 1em}";
