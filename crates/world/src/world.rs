@@ -419,6 +419,11 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.machines.iter().filter(leads).max_by_key(term).map(|machine| machine.id)
     }
 
+    /// How many operations that change something a member's disk has begun.
+    pub fn disk_operations(&self, node: NodeId) -> Option<u64> {
+        Some(self.machines.iter().find(|machine| machine.id == node)?.disk.operations())
+    }
+
     /// A replica, for inspection.
     pub fn replica(&self, node: NodeId) -> Option<&hustings_core::Replica<P, Witness<S>>> {
         self.machines.iter().find(|machine| machine.id == node)?.replica.as_ref()
