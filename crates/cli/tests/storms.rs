@@ -79,6 +79,20 @@ fn the_published_form_of_gmt2000_has_two_leaders_in_one_term() {
     let output = hustings(&["check", "--protocol", "gmt2000", "--as-published", "--terms", "2", "--rings", "2"]);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
     assert!(said(&output).contains("one-leader-per-term") && said(&output).contains("A shortest trace"));
+    // The trace can be played again.
+    let trace: Vec<String> = said(&output)
+        .lines()
+        .skip_while(|line| !line.starts_with("every "))
+        .take_while(|line| !line.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let (_directory, script) = written("trace.txt", &trace.join("\n"));
+    let path = script.to_str().expect("a path");
+    let again = hustings(&["play", path, "--protocol", "gmt2000", "--as-published"]);
+    assert_eq!(again.status.code(), Some(1), "{}", said(&again));
+    assert!(said(&again).contains("one-leader-per-term"), "{}", said(&again));
+    let healthy = hustings(&["play", path, "--protocol", "gmt2000"]);
+    assert_eq!(healthy.status.code(), Some(2), "the safe form never goes there: {}", said(&healthy));
     let arguments = ["simulate", "--protocol", "gmt2000", "--as-published", "--seed", "26", "--minutes", "1"];
     let output = hustings(&arguments);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));

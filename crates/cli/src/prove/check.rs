@@ -5,7 +5,7 @@ use crate::protocols::{self, Visit};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::Protocol;
-use hustings_world::every::{Bounds, Found, explore};
+use hustings_world::every::{Bounds, Found, explore, header};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 
@@ -33,17 +33,13 @@ pub(crate) fn command() -> Command {
     .arg(
         Arg::new("duplicates").long("duplicates").action(ArgAction::SetTrue).help("Messages may arrive more than once"),
     )
-    .arg(
-        Arg::new("no-pre-vote")
-            .long("no-pre-vote")
-            .action(ArgAction::SetTrue)
-            .help("Raft without its pre-vote: far fewer worlds"),
-    )
+    .arg(super::no_pre_vote())
 }
 
 struct Checking<'a> {
     subject: &'a Subject,
     bounds: Bounds,
+    flags: String,
     jobs: usize,
     is_json: bool,
 }
@@ -73,9 +69,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if !(1..=9).contains(&bounds.nodes) {
         return Err(exit(2, "--nodes is 1 to 9: beyond, nothing can be explored"));
     }
-    let checking =
-        Checking { subject: &subject, bounds, jobs: usize::try_from(number("jobs"))?, is_json: is_json(matches) };
     let has_pre_vote = !matches.get_flag("no-pre-vote");
+    let flags = format!("{}{}", subject.flags(), if has_pre_vote { "" } else { " --no-pre-vote" });
+    let jobs = usize::try_from(number("jobs"))?;
+    let checking = Checking { subject: &subject, bounds, flags, jobs, is_json: is_json(matches) };
     protocols::visit_with(&subject.protocol, subject.is_published, subject.plant.as_deref(), has_pre_vote, checking)?
 }
 
@@ -149,10 +146,13 @@ impl Checking<'_> {
             println!("  {name}: in {} worlds", HumanCount(*count));
         }
         if let Some((violation, trace)) = &found.violation {
-            println!("\n{violation}\nA shortest trace ({} steps):\n", trace.steps.len());
-            for (number, step) in (1..).zip(&trace.steps) {
-                println!("{number:>4}  {step}");
-            }
+            println!(
+                "\n{violation}\nA shortest trace ({} steps), for `hustings play {}`:\n",
+                trace.steps.len(),
+                self.flags
+            );
+            println!("{}", header(&self.bounds));
+            trace.steps.iter().for_each(|step| println!("{step}"));
             println!("\nBefore the last step:");
             trace.end.iter().for_each(|line| println!("      {line}"));
         }

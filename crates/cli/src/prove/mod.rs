@@ -44,6 +44,13 @@ fn common(command: Command) -> Command {
         )
 }
 
+fn no_pre_vote() -> Arg {
+    Arg::new("no-pre-vote")
+        .long("no-pre-vote")
+        .action(ArgAction::SetTrue)
+        .help("Raft without its pre-vote: far fewer worlds")
+}
+
 fn is_json(matches: &ArgMatches) -> bool {
     matches.get_one::<String>("output").is_some_and(|format| format == "json")
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
-use hustings_world::{Line, Plants, Script, World};
+use hustings_world::{Line, Plants, Script, World, every};
 use serde_json::json;
 use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
@@ -28,6 +28,7 @@ pub(crate) fn command() -> Command {
     .arg(path("golden").long("golden").value_name("FILE").help("The transcript must be this one"))
     .arg(path("storms").long("storms").value_name("DIR").conflicts_with("script").help("Every storm, every protocol"))
     .arg(Arg::new("update").long("update").action(ArgAction::SetTrue).help("Write the golden transcripts instead"))
+    .arg(super::no_pre_vote())
     .arg(Arg::new("messages").long("messages").action(ArgAction::SetTrue).help("Show every message"))
 }
 
@@ -44,7 +45,21 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         return storms(directory, is_update);
     }
     let Some(path) = matches.get_one::<PathBuf>("script") else { return Err(exit(2, "no script is named")) };
+    let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    if let Some(first) = lines.next().filter(|first| first.starts_with("every")) {
+        let bounds = every::bounds_of(first).map_err(|what| exit(2, format!("{}: {what}", path.display())))?;
+        let trace = Trace { bounds, lines: lines.collect() };
+        let has_pre_vote = !matches.get_flag("no-pre-vote");
+        let plant = subject.plant.as_deref();
+        return protocols::visit_with(&subject.protocol, subject.is_published, plant, has_pre_vote, trace)?;
+    }
     let script = read(path)?;
+    let version = script.headline.iter().find_map(|line| line.strip_prefix("hustings ")?.split(' ').next());
+    if let Some(version) = version.filter(|version| *version != env!("CARGO_PKG_VERSION")) {
+        let own = env!("CARGO_PKG_VERSION");
+        eprintln!("hustings: this script was written by version {version}; in {own} its chances may fall otherwise");
+    }
     let played = play(&subject, &script, matches.get_flag("messages"))?;
     if let Some(golden) = matches.get_one::<PathBuf>("golden") {
         compare(golden, &played.transcript, is_update)?;
@@ -62,6 +77,34 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 fn read(path: &Path) -> Result<Script> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     Script::parse(&text).map_err(|error| exit(2, format!("{}: {error}", path.display())))
+}
+
+/// A trace of the checker.
+struct Trace<'a> {
+    bounds: every::Bounds,
+    lines: Vec<&'a str>,
+}
+
+impl Visit for Trace<'_> {
+    type Out = Result<()>;
+
+    fn visit<P>(self, options: P::Options) -> Result<()>
+    where
+        P: Protocol + Sync,
+        P::Options: Sync,
+        P::Message: Sync,
+        P::Timer: Sync,
+    {
+        let replayed = every::replay::<P>(&self.bounds, &options, &self.lines).map_err(|what| exit(2, what))?;
+        for (line, changed) in &replayed.steps {
+            println!("{line}");
+            changed.iter().for_each(|member| println!("    {member}"));
+        }
+        match replayed.violation {
+            Some(violation) => Err(exit(1, violation.to_string())),
+            None => Ok(()),
+        }
+    }
 }
 
 struct Played {

@@ -13,6 +13,7 @@
 //! - [`local`]: one member, one input, all ways in which the step can end;
 //! - [`table`]: members and messages by number, shared by all threads;
 //! - [`state`]: a world as a row of numbers, its successors, and what is judged;
+//! - [`replay`]: a trace as a script;
 //! - [`explore`]: breadth first, so that the first trace found is a shortest one.
 //!
 //! What it deliberately does not do: judge liveness (seeds do), cut snapshots, or rename nodes (no protocol here is symmetric:
@@ -20,11 +21,13 @@
 
 pub mod explore;
 pub mod local;
+pub mod replay;
 pub mod state;
 pub mod table;
 
 pub use explore::{Found, Progress, Trace, explore};
 pub use local::Ledger;
+pub use replay::{Replayed, bounds_of, header, replay};
 
 /// What is explored, and what not.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

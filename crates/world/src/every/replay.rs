@@ -1,0 +1,108 @@
+//! A trace of the checker as a script: [`header`], [`replay`].
+//!
+//! ```text
+//! every nodes 3 terms 2 crashes 0 proposals 0 rings 2 link 1 notices no duplicates no
+//! ring n2 Protocol(Watch)
+//! deliver n2 n1 Protocol(Elect { .. })
+//! ```
+//!
+//! Each line is what one input is called. It is played by looking for it among all that may happen next.
+
+use super::Bounds;
+use super::state::{Explorer, Space};
+use crate::parse::nearest;
+use hustings_core::Protocol;
+use hustings_properties::Violation;
+
+/// The first line of a trace.
+pub fn header(bounds: &Bounds) -> String {
+    let word = |is: bool| if is { "yes" } else { "no" };
+    format!(
+        "every nodes {} terms {} crashes {} proposals {} rings {} link {} notices {} duplicates {}",
+        bounds.nodes,
+        bounds.terms,
+        bounds.crashes,
+        bounds.proposals,
+        bounds.rings,
+        bounds.link,
+        word(bounds.notices),
+        word(bounds.duplicates)
+    )
+}
+
+/// Reads the first line of a trace.
+///
+/// # Errors
+/// In words, what is wrong with it.
+pub fn bounds_of(line: &str) -> Result<Bounds, String> {
+    let mut words = line.split_whitespace();
+    if words.next() != Some("every") {
+        return Err("a trace begins with `every`".into());
+    }
+    let mut bounds = Bounds::default();
+    while let Some(name) = words.next() {
+        let value = words.next().ok_or_else(|| format!("`{name}` has no value"))?;
+        let number = || value.parse::<u64>().map_err(|_| format!("`{value}` is no number, and `{name}` wants one"));
+        let small =
+            || value.parse::<u8>().map_err(|_| format!("`{value}` is no number up to 255, and `{name}` wants one"));
+        match name {
+            "nodes" => bounds.nodes = number()?,
+            "terms" => bounds.terms = number()?,
+            "crashes" => bounds.crashes = small()?,
+            "proposals" => bounds.proposals = small()?,
+            "rings" => bounds.rings = small()?,
+            "link" => bounds.link = usize::try_from(number()?).map_err(|error| error.to_string())?,
+            "notices" => bounds.notices = value == "yes",
+            "duplicates" => bounds.duplicates = value == "yes",
+            other => {
+                let known = ["nodes", "terms", "crashes", "proposals", "rings", "link", "notices", "duplicates"];
+                return Err(format!("`{other}` is not known here; did you mean `{}`?", nearest(other, &known)));
+            }
+        }
+    }
+    Ok(bounds)
+}
+
+/// What a replayed trace led to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replayed {
+    /// Each line, with what the members that changed are then.
+    pub steps: Vec<(String, Vec<String>)>,
+    /// The property that the last line violates.
+    pub violation: Option<Violation>,
+}
+
+/// Plays the lines of a trace, one after the other.
+///
+/// # Errors
+/// The line that cannot happen where it stands, with the nearest that can.
+pub fn replay<P: Protocol>(bounds: &Bounds, options: &P::Options, lines: &[&str]) -> Result<Replayed, String> {
+    let space: Space<P> = Space::new(bounds.clone(), options.clone());
+    let mut explorer = Explorer::new(&space);
+    let mut steps = Vec::new();
+    let mut row = explorer.first().map_err(|violation| violation.to_string())?;
+    for line in lines {
+        let mut successors = Vec::new();
+        let result = explorer.successors(&row, |successor| successors.push(successor));
+        let named = |explorer: &Explorer<'_, P>, at, input, way| explorer.text(&row, at, input, way);
+        let found = successors.iter().position(|next| named(&explorer, next.at, next.input, next.way) == *line);
+        let Some(found) = found else {
+            if let Err(wrong) = result
+                && named(&explorer, wrong.1, wrong.2, wrong.3) == *line
+            {
+                steps.push(((*line).to_string(), Vec::new()));
+                return Ok(Replayed { steps, violation: Some(wrong.0) });
+            }
+            let known: Vec<String> =
+                successors.iter().map(|next| named(&explorer, next.at, next.input, next.way)).collect();
+            let words: Vec<&str> = known.iter().map(String::as_str).collect();
+            return Err(format!("`{line}` cannot happen here; did you mean `{}`?", nearest(line, &words)));
+        };
+        let before = explorer.describe(&row);
+        row = successors.swap_remove(found).row;
+        let changed = explorer.describe(&row).into_iter().zip(before).filter(|(now, before)| now != before);
+        let changed = changed.map(|(now, _)| now).collect();
+        steps.push(((*line).to_string(), changed));
+    }
+    Ok(Replayed { steps, violation: None })
+}
