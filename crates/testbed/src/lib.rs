@@ -179,6 +179,11 @@ impl Cluster {
         self.directory.path()
     }
 
+    /// Leaves the directory behind, for whoever wants to know what happened.
+    pub fn keep(&mut self) {
+        self.directory.disable_cleanup(true);
+    }
+
     /// All client endpoints.
     pub fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.client.clone()).collect()
