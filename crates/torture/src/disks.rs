@@ -13,13 +13,18 @@ use std::process::Command;
 const DISK_BYTES: u64 = 160 << 20;
 /// What a file system may refuse of the room that it says it has.
 const STEP_BYTES: u64 = 64 << 10;
-const SHUT_DOWN: &str = r#"open(my $d, "<", $ARGV[0]) or die "$!"; ioctl($d, 0x8004587d, pack("L", 2)) or die "$!";"#;
+const SHUT_DOWN: &str =
+    r#"open(my $d, "<", $ARGV[0]) or die "$!"; my $how = pack("L", 2); ioctl($d, 0x8004587d, $how) or die "$!";"#;
 
 /// A file system of one node; unmounted when dropped.
 pub struct Disk {
     image: PathBuf,
     mount: PathBuf,
     is_frozen: bool,
+    /// Something takes the room.
+    is_full: bool,
+    /// It had to stay full while it was frozen: even the removal of a file waits there.
+    empties_at_thaw: bool,
     /// The power is gone: everything fails until it is mounted again.
     is_cut: bool,
 }
@@ -45,7 +50,7 @@ impl Disk {
         std::fs::create_dir(&mount)?;
         std::fs::File::create(&image)?.set_len(DISK_BYTES)?;
         tool(Command::new("mkfs.ext4").args(["-q", "-F", "-m", "0"]).arg(&image))?;
-        let mut disk = Disk { image, mount, is_frozen: false, is_cut: true };
+        let mut disk = Disk { image, mount, is_frozen: false, is_full: false, empties_at_thaw: false, is_cut: true };
         disk.mount()?;
         Ok(disk)
     }
@@ -81,7 +86,7 @@ impl Disk {
             tool(Command::new("fsfreeze").arg("-u").arg(&self.mount))?;
             self.is_frozen = false;
         }
-        Ok(())
+        if self.empties_at_thaw { self.empty() } else { Ok(()) }
     }
 
     /// Only so many bytes are left from now on.
@@ -89,6 +94,7 @@ impl Disk {
         if self.is_cut || self.is_frozen {
             return Ok(());
         }
+        self.is_full = true;
         let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = rustix::fs::open(self.ballast(), flags, Mode::RUSR | Mode::WUSR)?;
         let room = rustix::fs::statvfs(&self.mount)?;
@@ -101,10 +107,15 @@ impl Disk {
 
     /// There is room again.
     pub fn empty(&mut self) -> Result<()> {
-        match std::fs::remove_file(self.ballast()) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound && !self.is_cut => Err(error.into()),
-            _ => Ok(()),
+        self.empties_at_thaw = self.is_full && (self.is_frozen || self.is_cut);
+        if self.is_full && !self.empties_at_thaw {
+            self.is_full = false;
+            // A power cut may have taken the file, for it was never synced.
+            if self.ballast().exists() {
+                std::fs::remove_file(self.ballast())?;
+            }
         }
+        Ok(())
     }
 
     fn ballast(&self) -> PathBuf {
@@ -127,7 +138,7 @@ impl Disk {
             tool(Command::new("umount").arg(&self.mount))?;
             self.mount()?;
         }
-        Ok(())
+        if self.empties_at_thaw { self.empty() } else { Ok(()) }
     }
 }
 
