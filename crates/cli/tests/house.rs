@@ -25,13 +25,15 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 10] = [
+const ARROWS: [(&str, &[&str]); 13] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
+    ("hustings-properties", &["hustings-core"]),
+    ("hustings-world", &["hustings-core", "hustings-kv", "hustings-properties", "hustings-wal"]),
     ("hustings-node", &["hustings-core", "hustings-wal"]),
     ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-node"]),
     (
@@ -42,12 +44,15 @@ const ARROWS: [(&str, &[&str]); 10] = [
             "hustings-gmt2000",
             "hustings-kv",
             "hustings-node",
+            "hustings-properties",
             "hustings-raft",
             "hustings-server",
             "hustings-wal",
+            "hustings-world",
         ],
     ),
     ("hustings-testbed", &["hustings-api"]),
+    ("hustings-torture", &["hustings-api", "hustings-properties", "hustings-testbed", "hustings-world"]),
 ];
 
 #[test]

@@ -62,7 +62,7 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
         tokio::time::sleep(step.at.saturating_sub(begun.elapsed())).await;
         let text = step.act.to_string();
         let whom = rig.perform(&step.act).await.with_context(|| format!("at {:?}: {text}", step.at))?;
-        say(&format!("{:>8.3}s  {text}  {}", begun.elapsed().as_secs_f64(), if whom.is_empty() { "" } else { &whom }));
+        say(&format!("{:>8.3}s  {text}  {whom}", begun.elapsed().as_secs_f64()));
         *report.injected.entry(word_of(&text)).or_default() += 1;
     }
     tokio::time::sleep(torture.length.saturating_sub(begun.elapsed())).await;
@@ -132,7 +132,11 @@ async fn judge(torture: &Torture, rig: &mut Rig, history: &History, report: &mut
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     report.passed = (read(&passed.connections), read(&passed.bytes), read(&passed.hindered), read(&passed.resets));
     // A run that broke nothing, served nobody or never changed its leader has shown nothing (house §7.10).
+    let has = |words: &[&str]| words.iter().any(|word| report.injected.contains_key(*word));
+    let hinders = has(&["mute", "cut", "isolate", "partition", "bandwidth"]);
     let zeroes = [
+        (hinders && report.passed.2 == 0, "links were broken, and nothing that passed was hindered"),
+        (has(&["disk fail", "disk crash-at"]) && rig.expected_ends == 0, "no system call was hit"),
         (report.injected.is_empty(), "no fault was injected"),
         (history.done == 0, "no operation was served"),
         (report.leader_changes == 0, "no leader ever changed"),

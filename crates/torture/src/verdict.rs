@@ -48,8 +48,8 @@ pub struct Report {
     pub leader_changes: usize,
     /// Revisions that were read back from every member.
     pub revisions: usize,
-    /// Time in gaps of more than 100 ms without any answer, and the longest one.
-    pub unavailable: (Duration, Duration),
+    /// Time in gaps of more than 100 ms without any answer, the longest one, and when it ended.
+    pub unavailable: (Duration, Duration, Duration),
     /// From the moment when everything was whole until every member served.
     pub recovered_in: Duration,
     /// Processes that ended because their disks failed them.
@@ -76,8 +76,8 @@ impl fmt::Display for Report {
         writeln!(f, "leaders       {} changes", self.leader_changes)?;
         writeln!(
             f,
-            "unavailable   {:.2?} in gaps above {GAP:?}, the longest {:.2?}; whole again after {:.2?}",
-            self.unavailable.0, self.unavailable.1, self.recovered_in
+            "unavailable   {:.2?} in gaps above {GAP:?}, the longest {:.2?} until {:.2?}; whole again after {:.2?}",
+            self.unavailable.0, self.unavailable.1, self.unavailable.2, self.recovered_in
         )?;
         writeln!(
             f,
@@ -204,21 +204,23 @@ pub fn one_leader_per_term(reigns: &BTreeSet<Reign>) -> Vec<Violation> {
     violations
 }
 
-/// The time in gaps between answers, and the longest gap; `end` closes the last one.
-pub fn gaps(history: &History, end: u64) -> (Duration, Duration) {
+/// The time in gaps between answers, the longest gap, and when that ended; `end` closes the last one.
+pub fn gaps(history: &History, end: u64) -> (Duration, Duration, Duration) {
     let mut answers: Vec<u64> = history.operations.iter().filter_map(|operation| operation.returned).collect();
     answers.sort_unstable();
     answers.push(end);
-    let (mut total, mut longest, mut last) = (Duration::ZERO, Duration::ZERO, 0);
+    let (mut total, mut longest, mut until, mut last) = (Duration::ZERO, Duration::ZERO, Duration::ZERO, 0);
     for answer in answers {
         let gap = Duration::from_micros(answer.saturating_sub(last));
-        longest = longest.max(gap);
+        if gap > longest {
+            (longest, until) = (gap, Duration::from_micros(answer));
+        }
         if gap > GAP {
             total += gap;
         }
         last = answer;
     }
-    (total, longest)
+    (total, longest, until)
 }
 
 #[cfg(test)]
