@@ -43,13 +43,30 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-for run in "raft ${TORTURE_SEED:-1}" "gmt2000 ${TORTURE_SEED:-2}"; do
-  read -r protocol seed <<< "$run"
-  as_root "$TORTURE_BINARIES/torture" --binary "$TORTURE_BINARIES/hustings" --protocol "$protocol" --seed "$seed" \
-    --seconds "${TORTURE_SECONDS:-17}" --faults disk-freeze,disk-full,power-cut,syscall & torture=$!
+# Runs the torturer in the background, so that a signal reaches us at once.
+torture() {
+  as_root "$TORTURE_BINARIES/torture" --binary "$TORTURE_BINARIES/hustings" "$@" & torture=$!
   # Its output goes nowhere: whoever reads ours must not wait for it.
   ( sleep 120; thaw; as_root kill "$torture" ) >/dev/null 2>&1 </dev/null & watchdog=$!
-  wait "$torture"
+  local code=0
+  wait "$torture" || code=$?
   kill "$watchdog"
   torture= watchdog=
+  return "$code"
+}
+
+for run in "raft ${TORTURE_SEED:-1}" "gmt2000 ${TORTURE_SEED:-2}"; do
+  read -r protocol seed <<< "$run"
+  torture --protocol "$protocol" --seed "$seed" --seconds "${TORTURE_SECONDS:-14}" \
+    --faults disk-freeze,disk-full,power-cut,syscall
 done
+
+echo "== and disks that lie, which nobody survives: the torturer must see it"
+code=0
+torture --script xtask/torture-liar.script --seconds 5 > "$TMPDIR/liar" || code=$?
+if [ "$code" != 1 ] || ! grep -q "no acknowledged change is lost" "$TMPDIR/liar"; then
+  cat "$TMPDIR/liar"
+  echo "torture-disks: what was lost was not seen (exit $code)" >&2
+  exit 1
+fi
+grep -E "^(verdict|  [a-z].* times)" "$TMPDIR/liar"

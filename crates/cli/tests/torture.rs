@@ -3,7 +3,7 @@
 //! The disk's faults need root: `xtask/torture-disks.sh`. Longer runs: `docs/torture.md`.
 
 use hustings_torture::plan::plan;
-use hustings_torture::{Kind, Torture, run};
+use hustings_torture::{Kind, Logs, Torture, run};
 use std::time::Duration;
 
 const SECONDS: u64 = 20;
@@ -19,6 +19,7 @@ async fn nothing_is_lost(protocol: &str, nodes: usize, seed: u64) {
         clients: 6,
         keys: 8,
         script,
+        logs: Logs::Remove,
     };
     let mut story = Vec::new();
     let report = run(&torture, &mut |line| story.push(line.to_string())).await;

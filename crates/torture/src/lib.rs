@@ -31,6 +31,6 @@ pub mod verdict;
 mod run;
 
 pub use plan::Kind;
-pub use run::{Torture, run};
+pub use run::{Logs, Torture, run};
 pub use script::{Act, Script, Step};
 pub use verdict::Report;

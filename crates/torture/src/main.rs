@@ -11,7 +11,7 @@
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_torture::plan::plan;
-use hustings_torture::{Kind, Script, Torture, run};
+use hustings_torture::{Kind, Logs, Script, Torture, run};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -40,6 +40,7 @@ fn command() -> Command {
                 .help(format!("Kinds of faults [default: those that need no root; all: {all}]")),
         )
         .arg(Arg::new("script").long("script").conflicts_with("faults").help("Do what this file says instead"))
+        .arg(Arg::new("keep-logs").long("keep-logs").action(ArgAction::SetTrue).help("Leave the nodes' logs behind"))
         .arg(Arg::new("plan").long("plan").action(ArgAction::SetTrue).help("Print the script and do nothing"))
 }
 
@@ -88,6 +89,7 @@ fn torture(matches: &ArgMatches) -> Result<bool> {
         clients: number("clients"),
         keys: number("keys"),
         script,
+        logs: if matches.get_flag("keep-logs") { Logs::Keep } else { Logs::Remove },
     };
     // The plan waits for tools and processes on its own thread; clients and proxies must not wait with it.
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build()?;

@@ -18,6 +18,9 @@ use tempfile::TempDir;
 /// How long a member may take to say who leads.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 
+/// How a node writes and syncs.
+const WRITES: &str = "fdatasync,pwrite64";
+
 /// A cluster that can be broken; processes end and disks are unmounted when it is dropped.
 pub struct Rig {
     /// The processes.
@@ -77,7 +80,12 @@ impl Rig {
             rig.cluster.start_node(position)?;
         }
         for position in 0..count {
-            rig.cluster.wait_until_serving(position).await?;
+            if let Err(error) = rig.cluster.wait_until_serving(position).await {
+                // What a cluster without any fault says is worth reading.
+                rig.cluster.keep();
+                rig.note_ends()?;
+                bail!("{error:#} {}", rig.unexpected_ends.join("; "));
+            }
         }
         Ok(rig)
     }
@@ -142,6 +150,11 @@ impl Rig {
         Ok(directions)
     }
 
+    fn names(&self, positions: &[usize]) -> String {
+        let names: Vec<&str> = positions.iter().map(|at| self.cluster.nodes[*at].name.as_str()).collect();
+        names.join(" ")
+    }
+
     /// Does it; says to whom.
     pub async fn perform(&mut self, act: &Act) -> Result<String> {
         let command = match act {
@@ -154,6 +167,13 @@ impl Rig {
                 let directions = self.directions(*from, *to).await?;
                 self.proxies.set(&directions, |line| line.narrow(*bytes));
                 return Ok(shown(&directions));
+            }
+            Act::Lie(who) => {
+                let positions = self.those(*who).await?;
+                for position in &positions {
+                    self.trace(*position, "fdatasync", "retval=0")?;
+                }
+                return Ok(self.names(&positions));
             }
             Act::Shared(command) => command,
         };
@@ -168,8 +188,7 @@ impl Rig {
                 for position in &positions {
                     self.perform_at(command, *position).await?;
                 }
-                let names: Vec<&str> = positions.iter().map(|at| self.cluster.nodes[*at].name.as_str()).collect();
-                return Ok(names.join(" "));
+                return Ok(self.names(&positions));
             }
             Command::Heal => {
                 self.proxies.set_all(crate::proxy::Line::heal);
@@ -267,14 +286,14 @@ impl Rig {
                 self.thaw(position)?;
                 self.untrace(position)
             }
-            DiskFault::Fail(operation) => self.trace(position, &format!("error=EIO:when={operation}")),
-            DiskFault::CrashAt(operation) => self.trace(position, &format!("signal=KILL:when={operation}")),
+            DiskFault::Fail(operation) => self.trace(position, WRITES, &format!("error=EIO:when={operation}")),
+            DiskFault::CrashAt(operation) => self.trace(position, WRITES, &format!("signal=KILL:when={operation}")),
             other => bail!("a real disk cannot be told to {other:?}"),
         }
     }
 
     /// Lets a write or sync of a node go wrong.
-    fn trace(&mut self, position: usize, what: &str) -> Result<()> {
+    fn trace(&mut self, position: usize, calls: &str, what: &str) -> Result<()> {
         self.note_ends()?;
         let Some(pid) = self.cluster.nodes[position].pid() else { return Ok(()) };
         if self.tracers[position].is_some() || self.is_paused[position] {
@@ -282,8 +301,8 @@ impl Rig {
         }
         let log = self.directory.path().join(format!("{}.strace", self.cluster.nodes[position].name));
         let process = std::process::Command::new("strace")
-            .args(["-f", "-qq", "-e", "trace=fdatasync,pwrite64", "-p", &pid.to_string()])
-            .args(["-e", &format!("inject=fdatasync,pwrite64:{what}"), "-o"])
+            .args(["-f", "-qq", "-e", &format!("trace={WRITES}"), "-p", &pid.to_string()])
+            .args(["-e", &format!("inject={calls}:{what}"), "-o"])
             .arg(&log)
             .stdin(Stdio::null())
             .stderr(Stdio::null())

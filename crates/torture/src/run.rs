@@ -35,6 +35,17 @@ pub struct Torture {
     pub keys: u64,
     /// What is done to the cluster.
     pub script: Script,
+    /// Whether the logs stay when everything held, too.
+    pub logs: Logs,
+}
+
+/// What becomes of the nodes' logs when everything held; else they stay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Logs {
+    /// They go.
+    Remove,
+    /// They stay.
+    Keep,
 }
 
 /// Breaks a cluster as the script says, under load, and judges it. Tells `say` what it does.
@@ -47,7 +58,7 @@ pub async fn run(torture: &Torture, say: &mut (dyn FnMut(&str) + Send)) -> Resul
     let needs_disks = torture.script.steps.iter().any(|step| step.act.needs_disks());
     let mut rig = Rig::start(program, torture.nodes, torture.seed, needs_disks).await?;
     let result = break_and_judge(torture, &mut rig, say).await;
-    if !matches!(&result, Ok(report) if report.violations.is_empty()) {
+    if torture.logs == Logs::Keep || !matches!(&result, Ok(report) if report.violations.is_empty()) {
         rig.cluster.keep();
         say(&format!("the logs stay in {}", rig.cluster.directory().display()));
     }

@@ -6,8 +6,9 @@
 //!    at 3s half-open n1 n2
 //! ```
 //!
-//! The words are the world's ([`hustings_world::Command`]), as far as real processes can be broken in that way, and two that
-//! only make sense on real sockets: `half-open` and `bandwidth`. `heal` ends everything that is wrong with links.
+//! The words are the world's ([`hustings_world::Command`]), as far as real processes can be broken in that way, two that only
+//! make sense on real sockets, `half-open` and `bandwidth`, and one that nobody survives, `lie`: it proves that the torturer can
+//! convict. `heal` ends everything that is wrong with links, `disk all recover` ends a lie.
 
 use anyhow::{Context, Result, bail};
 use hustings_world::{Command, DiskFault, Who, parse};
@@ -23,6 +24,8 @@ pub enum Act {
     HalfOpen(Who, Who),
     /// What the first says to the second passes at so many bytes per second.
     Bandwidth(Who, Who, u64),
+    /// Its disk says that it has synced and has not. No plan contains it: after a power cut, what was acknowledged is lost.
+    Lie(Who),
 }
 
 impl fmt::Display for Act {
@@ -31,6 +34,7 @@ impl fmt::Display for Act {
             Act::Shared(command) => command.fmt(f),
             Act::HalfOpen(from, to) => write!(f, "half-open {from} {to}"),
             Act::Bandwidth(from, to, bytes) => write!(f, "bandwidth {from} {to} {bytes}"),
+            Act::Lie(who) => write!(f, "lie {who}"),
         }
     }
 }
@@ -49,6 +53,7 @@ impl Act {
                 let number = number.ok_or_else(|| format!("`{bytes}` is no number of bytes per second above 0"))?;
                 return Ok(Act::Bandwidth(parse::who(from)?, parse::who(to)?, number));
             }
+            ["lie", who] => return Ok(Act::Lie(parse::who(who)?)),
             [word @ ("half-open" | "bandwidth"), ..] => {
                 return Err(format!("`{word}` takes two members, and `bandwidth` bytes per second"));
             }

@@ -25,6 +25,9 @@ const WATCH_TIMEOUT: Duration = Duration::from_secs(20);
 /// A gap between two answers, of all clients, counts as time without service from here on.
 const GAP: Duration = Duration::from_millis(100);
 
+/// Violations of one property that are printed.
+const SHOWN_MAX: usize = 3;
+
 /// A change as a member tells it: key and what it holds since; by revision.
 pub type Events = BTreeMap<i64, (String, Value)>;
 
@@ -90,7 +93,13 @@ impl fmt::Display for Report {
             true => write!(f, "verdict       everything held"),
             false => {
                 write!(f, "verdict       {} violations", self.violations.len())?;
-                self.violations.iter().try_for_each(|violation| write!(f, "\n  {violation}"))
+                let properties: BTreeSet<&str> = self.violations.iter().map(|violation| violation.property).collect();
+                for property in properties {
+                    let of_it = self.violations.iter().filter(|violation| violation.property == property);
+                    write!(f, "\n  {property}, {} times", of_it.clone().count())?;
+                    of_it.take(SHOWN_MAX).try_for_each(|violation| write!(f, "\n    {}", violation.what))?;
+                }
+                Ok(())
             }
         }
     }
