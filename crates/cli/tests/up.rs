@@ -3,7 +3,7 @@
 
 mod support;
 
-use hustings_testbed::free_port;
+use hustings_testbed::free_ports;
 use rustix::process::{Pid, Signal, test_kill_process};
 use std::path::Path;
 use std::process::Command;
@@ -51,13 +51,7 @@ impl Up {
 
 /// Two times three free ports in a row.
 fn base_port() -> u16 {
-    for _ in 0..100 {
-        let base = free_port().expect("a port is free");
-        if base < 65_000 && (base..base + 6).all(|port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return base;
-        }
-    }
-    panic!("there are no six free ports in a row");
+    free_ports(6).expect("six ports in a row are free")
 }
 
 #[test]

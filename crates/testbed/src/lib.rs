@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -132,9 +133,28 @@ pub struct Cluster {
     directory: TempDir,
 }
 
-/// A port that was free a moment ago.
+/// Ports that are given out: below those that the kernel gives to connections, which would take one away before the node that
+/// it was chosen for can listen there.
+const PORTS: std::ops::Range<u32> = 10_240..32_000;
+
+/// A port that nobody listens on and that no connection will be given, different from those of earlier calls; other processes
+/// begin their search elsewhere.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    free_ports(1)
+}
+
+/// The first of `count` such ports in a row.
+pub fn free_ports(count: u32) -> Result<u16> {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    for _ in PORTS {
+        let number = std::process::id().wrapping_mul(64).wrapping_add(GIVEN.fetch_add(count, Ordering::Relaxed));
+        let first = u16::try_from(PORTS.start + number % PORTS.len() as u32)?;
+        let last = first + u16::try_from(count)? - 1;
+        if (first..=last).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return Ok(first);
+        }
+    }
+    bail!("no {count} ports in a row from {} to {} are free", PORTS.start, PORTS.end)
 }
 
 impl Cluster {
