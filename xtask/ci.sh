@@ -49,4 +49,6 @@ if [ -d interop ]; then
   say "a client that nobody here wrote"
   HUSTINGS_BINARY="$CARGO_TARGET_DIR/debug/hustings" cargo test --manifest-path interop/Cargo.toml
 fi
+say "disks that break"
+xtask/torture-disks.sh
 say "all passed"

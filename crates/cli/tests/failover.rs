@@ -5,7 +5,6 @@ mod support;
 
 use hustings_api::Client;
 use hustings_testbed::{Cluster, get, put, wait_for};
-use rustix::process::Signal;
 use std::process::Command;
 use std::time::Duration;
 use support::{HUSTINGS, Running, program};
@@ -34,7 +33,7 @@ async fn a_leader_that_wakes_after_its_reign_serves_nothing_stale() {
     let leader = cluster.leader().await.expect("a leader");
     let sleeper = Client::connect(&[&cluster.nodes[leader].client]).await.expect("it answers");
     put(&sleeper, "key", "old").await.expect("it is written");
-    cluster.nodes[leader].signal(Signal::STOP);
+    cluster.nodes[leader].pause().expect("it falls asleep");
     let survivors: Vec<String> =
         cluster.nodes.iter().enumerate().filter(|(at, _)| *at != leader).map(|(_, node)| node.client.clone()).collect();
     wait_for("the others to elect and to write", async || {
@@ -50,7 +49,7 @@ async fn a_leader_that_wakes_after_its_reign_serves_nothing_stale() {
         let found = tokio::time::timeout(Duration::from_secs(20), get(&sleeper, "key")).await;
         (sleeper, found)
     });
-    cluster.nodes[leader].signal(Signal::CONT);
+    cluster.nodes[leader].resume().expect("it wakes");
     let (sleeper, found) = asleep.await.expect("it does not panic");
     if let Ok(Ok(found)) = found {
         assert_eq!(found.map(|(value, _)| value), Some("new".into()), "a stale linearizable read");

@@ -34,6 +34,8 @@ const ARROWS: [(&str, &[&str]); 13] = [
     ("hustings-properties", &["hustings-core"]),
     ("hustings-world", &["hustings-core", "hustings-kv", "hustings-properties", "hustings-wal"]),
     ("hustings-api", &[]),
+    ("hustings-properties", &["hustings-core"]),
+    ("hustings-world", &["hustings-core", "hustings-kv", "hustings-properties", "hustings-wal"]),
     ("hustings-node", &["hustings-core", "hustings-wal"]),
     ("hustings-maelstrom", &["hustings-core", "hustings-properties", "hustings-wal"]),
     ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-node"]),
@@ -54,6 +56,7 @@ const ARROWS: [(&str, &[&str]); 13] = [
         ],
     ),
     ("hustings-testbed", &["hustings-api"]),
+    ("hustings-torture", &["hustings-api", "hustings-properties", "hustings-testbed", "hustings-world"]),
 ];
 
 #[test]

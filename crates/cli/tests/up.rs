@@ -3,7 +3,7 @@
 
 mod support;
 
-use hustings_testbed::free_port;
+use hustings_testbed::free_ports;
 use rustix::process::{Pid, Signal, test_kill_process};
 use std::path::Path;
 use std::process::Command;
@@ -51,13 +51,7 @@ impl Up {
 
 /// Two times three free ports in a row.
 fn base_port() -> u16 {
-    for _ in 0..100 {
-        let base = free_port().expect("a port is free");
-        if base < 65_000 && (base..base + 6).all(|port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return base;
-        }
-    }
-    panic!("there are no six free ports in a row");
+    free_ports(6).expect("six ports in a row are free")
 }
 
 #[test]
@@ -100,9 +94,11 @@ fn a_cluster_of_another_protocol_serves_without_its_leader_and_keeps_its_data_to
     hustings(&["put", "--endpoints", &first.endpoints, "greeting", "hello"]).ok();
     let elected =
         first.running.seen.iter().find(|line| line.contains("Candidate → Leader")).expect("it was waited for");
-    let name = elected.split_whitespace().find(|word| word.starts_with('n')).expect("who leads");
+    let name = elected.split_whitespace().find(|word| word.starts_with('n')).expect("who leads").to_string();
     let leader: usize = name[1..].parse::<usize>().expect("a number") - 1;
     support::signal_pid(first.pids[leader], Signal::KILL);
+    // Until then its socket may still accept, and whoever it accepted is hung up on.
+    first.running.line_with(&format!("{name} ended"));
     hustings(&["put", "--endpoints", &first.endpoints, "after", "death"]).ok();
     assert_eq!(hustings(&["get", "--endpoints", &first.endpoints, "greeting"]).ok(), "hello\n");
     let line = first.running.line_with(&format!("{name} started again"));

@@ -9,7 +9,8 @@ use hustings_api::etcdserverpb::{HashKvRequest, PutRequest, RangeRequest, Status
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -52,8 +53,10 @@ pub struct Node {
     pub name: String,
     /// Where clients reach it.
     pub client: String,
-    /// Where peers reach it.
+    /// Where it hears peers.
     pub peer: String,
+    /// Where peers are told to reach it: the same, unless something stands between them.
+    pub advertised: String,
     /// Where its data lives.
     pub data_dir: PathBuf,
     /// Where its log goes.
@@ -77,6 +80,49 @@ impl Node {
             Pid::from_raw(i32::try_from(pid).expect("process ids are positive")).expect("process ids are not zero");
         kill_process(pid, signal).expect("an own child can be signalled");
     }
+
+    /// SIGSTOP, and no thread of the process runs when this returns: a signal that is sent has not taken effect yet, and a
+    /// busy machine may let the process answer for milliseconds more.
+    ///
+    /// # Panics
+    /// When the node does not run.
+    pub fn pause(&self) -> Result<()> {
+        self.signal(Signal::STOP);
+        self.wait_for_threads("stand still", |state| state == 'T')
+    }
+
+    /// SIGCONT, and every thread of the process may run again when this returns.
+    ///
+    /// # Panics
+    /// When the node does not run.
+    pub fn resume(&self) -> Result<()> {
+        self.signal(Signal::CONT);
+        self.wait_for_threads("go on", |state| state != 'T')
+    }
+
+    fn wait_for_threads(&self, what: &str, is_so: impl Fn(char) -> bool) -> Result<()> {
+        let tasks = PathBuf::from(format!("/proc/{}/task", self.pid().context("the node does not run")?));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut states = Vec::new();
+            for task in std::fs::read_dir(&tasks)? {
+                // A thread that ends while we look has no state.
+                states.extend(std::fs::read_to_string(task?.path().join("stat")).ok().and_then(|stat| state_in(&stat)));
+            }
+            if states.iter().all(|state| is_so(*state)) {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                bail!("waited {PATIENCE:?} in vain for {} to {what}: its threads are {states:?}", self.name);
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+/// The state in a line of `/proc/PID/stat`: what follows the name, which may hold brackets and blanks itself.
+fn state_in(stat: &str) -> Option<char> {
+    stat.rsplit_once(')')?.1.trim_start().chars().next()
 }
 
 /// A cluster of processes; all are killed when it is dropped.
@@ -87,9 +133,28 @@ pub struct Cluster {
     directory: TempDir,
 }
 
-/// A port that was free a moment ago.
+/// Ports that are given out: below those that the kernel gives to connections, which would take one away before the node that
+/// it was chosen for can listen there.
+const PORTS: std::ops::Range<u32> = 10_240..32_000;
+
+/// A port that nobody listens on and that no connection will be given, different from those of earlier calls; other processes
+/// begin their search elsewhere.
 pub fn free_port() -> Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+    free_ports(1)
+}
+
+/// The first of `count` such ports in a row.
+pub fn free_ports(count: u32) -> Result<u16> {
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    for _ in PORTS {
+        let number = std::process::id().wrapping_mul(64).wrapping_add(GIVEN.fetch_add(count, Ordering::Relaxed));
+        let first = u16::try_from(PORTS.start + number % PORTS.len() as u32)?;
+        let last = first + u16::try_from(count)? - 1;
+        if (first..=last).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+            return Ok(first);
+        }
+    }
+    bail!("no {count} ports in a row from {} to {} are free", PORTS.start, PORTS.end)
 }
 
 impl Cluster {
@@ -117,9 +182,11 @@ impl Cluster {
 
     fn node(directory: &Path, number: usize) -> Result<Node> {
         let name = format!("n{number}");
+        let peer = format!("http://127.0.0.1:{}", free_port()?);
         Ok(Node {
             client: format!("http://127.0.0.1:{}", free_port()?),
-            peer: format!("http://127.0.0.1:{}", free_port()?),
+            advertised: peer.clone(),
+            peer,
             data_dir: directory.join(&name),
             log: directory.join(format!("{name}.log")),
             name,
@@ -130,6 +197,11 @@ impl Cluster {
     /// Where this cluster lives.
     pub fn directory(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// Leaves the directory behind, for whoever wants to know what happened.
+    pub fn keep(&mut self) {
+        self.directory.disable_cleanup(true);
     }
 
     /// All client endpoints.
@@ -143,7 +215,7 @@ impl Cluster {
     }
 
     fn initial_cluster(&self) -> String {
-        let pairs: Vec<String> = self.nodes.iter().map(|node| format!("{}={}", node.name, node.peer)).collect();
+        let pairs: Vec<String> = self.nodes.iter().map(|node| format!("{}={}", node.name, node.advertised)).collect();
         pairs.join(",")
     }
 
@@ -165,7 +237,7 @@ impl Cluster {
             .args(["--name", &node.name, "--data-dir"])
             .arg(&node.data_dir)
             .args(["--listen-client-urls", &node.client, "--advertise-client-urls", &node.client])
-            .args(["--listen-peer-urls", &node.peer, "--initial-advertise-peer-urls", &node.peer])
+            .args(["--listen-peer-urls", &node.peer, "--initial-advertise-peer-urls", &node.advertised])
             .args(["--initial-cluster", cluster, "--initial-cluster-state", state])
             .args(&program.arguments)
             .stdin(Stdio::piped())
@@ -203,6 +275,16 @@ impl Cluster {
     pub fn terminate(&mut self, position: usize) -> Result<()> {
         self.nodes[position].signal(Signal::TERM);
         self.wait_for_end(position).map(drop)
+    }
+
+    /// How a node's process ended, if it has ended without being asked to; it counts as not running from then on.
+    pub fn has_ended(&mut self, position: usize) -> Result<Option<ExitStatus>> {
+        let Some(process) = &mut self.nodes[position].process else { return Ok(None) };
+        let ended = process.try_wait()?;
+        if ended.is_some() {
+            self.nodes[position].process = None;
+        }
+        Ok(ended)
     }
 
     /// Waits until a node's process ends; gives its exit code.

@@ -215,7 +215,7 @@ async fn failover(name: &str, program: Program, times: u32, signal: &str) -> Res
         match signal {
             "kill" => cluster.nodes[leader].signal(Signal::KILL),
             "term" => cluster.nodes[leader].signal(Signal::TERM),
-            _ => cluster.nodes[leader].signal(Signal::STOP),
+            _ => cluster.nodes[leader].pause()?,
         }
         let key = format!("round/{round}");
         let mut attempt = 0;
@@ -236,7 +236,7 @@ async fn failover(name: &str, program: Program, times: u32, signal: &str) -> Res
             "kill" => cluster.kill(leader),
             "term" => drop(cluster.wait_for_end(leader)?),
             _ => {
-                cluster.nodes[leader].signal(Signal::CONT);
+                cluster.nodes[leader].resume()?;
                 cluster.wait_until_serving(leader).await?;
                 continue;
             }

@@ -1,0 +1,168 @@
+//! A whole run: [`run()`].
+
+use crate::clients::{History, Load};
+use crate::rig::Rig;
+use crate::script::Script;
+use crate::verdict::{self, Report};
+use anyhow::{Context, Result};
+use hustings_api::Client;
+use hustings_properties::Violation;
+use hustings_testbed::{Program, put, wait_for};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Applied entries between snapshots: few, so that a short run sees snapshots sent and logs cut.
+const SNAPSHOT_COUNT: &str = "1000";
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Torture {
+    /// The binary.
+    pub binary: PathBuf,
+    /// Which protocol.
+    pub protocol: String,
+    /// How many members.
+    pub nodes: usize,
+    /// How long the load goes on, at least.
+    pub length: Duration,
+    /// What the clients' and the proxies' dice begin with.
+    pub seed: u64,
+    /// How many clients, on how many keys.
+    pub clients: u64,
+    /// How many keys.
+    pub keys: u64,
+    /// What is done to the cluster.
+    pub script: Script,
+    /// Whether the logs stay when everything held, too.
+    pub logs: Logs,
+}
+
+/// What becomes of the nodes' logs when everything held; else they stay.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Logs {
+    /// They go.
+    Remove,
+    /// They stay.
+    Keep,
+}
+
+/// Breaks a cluster as the script says, under load, and judges it. Tells `say` what it does.
+///
+/// # Errors
+/// When the run could not be made. What did not hold is in the report.
+pub async fn run(torture: &Torture, say: &mut (dyn FnMut(&str) + Send)) -> Result<Report> {
+    let program =
+        Program::hustings(&torture.binary).with(&["--protocol", &torture.protocol, "--snapshot-count", SNAPSHOT_COUNT]);
+    let needs_disks = torture.script.steps.iter().any(|step| step.act.needs_disks());
+    let mut rig = Rig::start(program, torture.nodes, torture.seed, needs_disks).await?;
+    let result = break_and_judge(torture, &mut rig, say).await;
+    if torture.logs == Logs::Keep || !matches!(&result, Ok(report) if report.violations.is_empty()) {
+        rig.cluster.keep();
+        say(&format!("the logs stay in {}", rig.cluster.directory().display()));
+    }
+    result
+}
+
+async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(&str) + Send)) -> Result<Report> {
+    let mut report = Report::default();
+    let begun = Instant::now();
+    let load = Load::start(torture.seed, torture.clients, torture.keys, &rig.cluster.endpoints(), begun);
+    for step in &torture.script.steps {
+        tokio::time::sleep(step.at.saturating_sub(begun.elapsed())).await;
+        let text = step.act.to_string();
+        let whom = rig.perform(&step.act).await.with_context(|| format!("at {:?}: {text}", step.at))?;
+        say(&format!("{:>8.3}s  {text}  {whom}", begun.elapsed().as_secs_f64()));
+        *report.injected.entry(word_of(&text)).or_default() += 1;
+    }
+    tokio::time::sleep(torture.length.saturating_sub(begun.elapsed())).await;
+    let whole = Instant::now();
+    rig.make_whole().await?;
+    report.recovered_in = whole.elapsed();
+    // The last word belongs to a cluster that is whole: every client gets through again.
+    let before = load.done.load(Ordering::Relaxed);
+    wait_for("clients to be served again", async || {
+        (load.done.load(Ordering::Relaxed) > before + torture.clients).then_some(())
+    })
+    .await?;
+    let end = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+    let history = load.end().await?;
+    report.took.0 = begun.elapsed();
+    report.unavailable = verdict::gaps(&history, end);
+    report.operations = (history.done, history.refused, history.unknown);
+    let judging = Instant::now();
+    judge(torture, rig, &history, &mut report).await?;
+    report.took.1 = judging.elapsed();
+    Ok(report)
+}
+
+async fn judge(torture: &Torture, rig: &mut Rig, history: &History, report: &mut Report) -> Result<()> {
+    let client = Client::connect(&rig.cluster.endpoints()).await?;
+    let last = put(&client, "end", "0").await.context("the last write")?;
+    let mut told = Vec::new();
+    for node in &rig.cluster.nodes {
+        let (events, violations) = verdict::events_of(&node.client, last).await?;
+        report.violations.extend(violations);
+        told.push((node.name.clone(), events));
+    }
+    let (first, others) = told.split_first().context("a cluster has members")?;
+    report.revisions = first.1.len();
+    report.violations.extend(verdict::compare(&history.changes, &first.1));
+    for (name, events) in others {
+        let difference = first.1.iter().find(|(revision, event)| events.get(revision) != Some(event));
+        if events.len() != first.1.len() || difference.is_some() {
+            let what = format!("{} and {name} tell different histories; first {difference:?}", first.0);
+            report.violations.push(Violation::of("members are equal", what));
+        }
+    }
+    let hashes = rig.cluster.hashes().await?;
+    if hashes.len() != torture.nodes || hashes.iter().any(|hash| *hash != hashes[0]) {
+        report.violations.push(Violation::of("members are equal", format!("their hashes are {hashes:?}")));
+    }
+    let mut operations = history.operations.clone();
+    operations.sort_by_key(|operation| operation.invoked);
+    let judged = tokio::task::spawn_blocking(move || hustings_properties::check(&operations)).await?;
+    if let Err(nonlinearizable) = judged {
+        report.violations.push(Violation::of("linearizable", nonlinearizable.to_string()));
+    }
+    let mut reigns = BTreeSet::new();
+    for node in &rig.cluster.nodes {
+        let (own, violations) = verdict::reigns_in(&node.log)?;
+        reigns.extend(own);
+        report.violations.extend(violations);
+    }
+    report.violations.extend(verdict::one_leader_per_term(&reigns));
+    let terms: BTreeSet<u64> = reigns.iter().map(|reign| reign.term).collect();
+    report.leader_changes = terms.len().saturating_sub(1);
+    rig.note_ends()?;
+    report.expected_ends = rig.expected_ends;
+    let ends = rig.unexpected_ends.iter().map(|end| Violation::of("nobody ends by itself", end.clone()));
+    report.violations.extend(ends);
+    let passed = &rig.proxies.passed;
+    let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+    report.passed = (read(&passed.connections), read(&passed.bytes), read(&passed.hindered), read(&passed.resets));
+    // A run that broke nothing, served nobody or never changed its leader has shown nothing (house §7.10).
+    let has = |words: &[&str]| words.iter().any(|word| report.injected.contains_key(*word));
+    let hinders = has(&["mute", "cut", "isolate", "partition", "bandwidth"]);
+    let zeroes = [
+        (hinders && report.passed.2 == 0, "links were broken, and nothing that passed was hindered"),
+        (has(&["disk fail", "disk crash-at"]) && rig.expected_ends == 0, "no system call was hit"),
+        (report.injected.is_empty(), "no fault was injected"),
+        (history.done == 0, "no operation was served"),
+        (report.leader_changes == 0, "no leader ever changed"),
+    ];
+    let empty = zeroes.iter().filter(|(is_zero, _)| *is_zero);
+    report.violations.extend(empty.map(|(_, what)| Violation::of("the run shows something", *what)));
+    Ok(())
+}
+
+/// What is counted: the first word, and of a disk what goes wrong with it.
+fn word_of(text: &str) -> String {
+    let words: Vec<&str> = text.split(' ').collect();
+    match words[..] {
+        ["disk", _, fault, ..] => format!("disk {fault}"),
+        [word, ..] => word.to_string(),
+        [] => String::new(),
+    }
+}

@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Breaks the disks under a real cluster, for half a minute: frozen, full, without power, failing at the n-th system call.
+# Needs root, loop devices, ext4, strace and perl; what is missing is installed, and what cannot be is a failure.
+# Builds `hustings` and `torture` unless TORTURE_BINARIES names the directory that holds both.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+as_root() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo --preserve-env=TMPDIR "$@"; fi; }
+
+missing=()
+PATH="$PATH:/usr/sbin:/sbin"
+command -v mkfs.ext4 >/dev/null || missing+=(e2fsprogs)
+command -v strace >/dev/null || missing+=(strace)
+command -v fsfreeze >/dev/null || missing+=(util-linux)
+command -v mount >/dev/null || missing+=(mount)
+if [ ${#missing[@]} -gt 0 ]; then
+  as_root apt-get update -q
+  as_root apt-get install -y -q "${missing[@]}"
+fi
+[ -e /dev/loop-control ] || { echo "torture-disks: there are no loop devices here: this needs a kernel that has them" >&2; exit 1; }
+
+if [ -z "${TORTURE_BINARIES:-}" ]; then
+  cargo build --quiet -p hustings -p hustings-torture --bins
+  TORTURE_BINARIES="${CARGO_TARGET_DIR:-target}/debug"
+fi
+
+# Everything that is made lies under one directory, so that everything can be found and undone, however this ends.
+TMPDIR="$(mktemp -d /tmp/hustings-torture-disks-XXXXXX)"
+export TMPDIR
+mounts() { awk -v under="$TMPDIR/" 'index($2, under) == 1 { print $2 }' /proc/mounts; }
+# A process that waits for a frozen disk cannot even be killed.
+thaw() { mounts | while read -r mount; do as_root fsfreeze -u "$mount" 2>/dev/null || true; done; }
+clean_up() {
+  local code=$?
+  trap - EXIT
+  [ -z "${watchdog:-}" ] || kill "$watchdog" 2>/dev/null || true
+  thaw
+  [ -z "${torture:-}" ] || { as_root kill "$torture" 2>/dev/null && wait "$torture" || true; }
+  mounts | while read -r mount; do as_root umount -l "$mount" || true; done
+  if [ "$code" = 0 ]; then as_root rm -rf "$TMPDIR"; else echo "torture-disks: logs stay in $TMPDIR" >&2; fi
+  exit "$code"
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# Runs the torturer in the background, so that a signal reaches us at once.
+torture() {
+  as_root "$TORTURE_BINARIES/torture" --binary "$TORTURE_BINARIES/hustings" "$@" & torture=$!
+  # Its output goes nowhere: whoever reads ours must not wait for it.
+  ( sleep 120; thaw; as_root kill "$torture" ) >/dev/null 2>&1 </dev/null & watchdog=$!
+  local code=0
+  wait "$torture" || code=$?
+  kill "$watchdog"
+  torture= watchdog=
+  return "$code"
+}
+
+for run in "raft ${TORTURE_SEED:-1}" "gmt2000 ${TORTURE_SEED:-2}"; do
+  read -r protocol seed <<< "$run"
+  torture --protocol "$protocol" --seed "$seed" --seconds "${TORTURE_SECONDS:-14}" \
+    --faults disk-freeze,disk-full,power-cut,syscall
+done
+
+echo "== and disks that lie, which nobody survives: the torturer must see it"
+code=0
+torture --script xtask/torture-liar.script --seconds 5 > "$TMPDIR/liar" || code=$?
+if [ "$code" != 1 ] || ! grep -q "no acknowledged change is lost" "$TMPDIR/liar"; then
+  cat "$TMPDIR/liar"
+  echo "torture-disks: what was lost was not seen (exit $code)" >&2
+  exit 1
+fi
+grep -E "^(verdict|  [a-z].* times)" "$TMPDIR/liar"
