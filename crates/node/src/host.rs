@@ -357,6 +357,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 Counters::add(&self.wiring.counters.snapshots_cut, 1);
                 self.step(Event::SnapshotCut(Some(reference)));
             }
+            SnapshotNews::NotCut(why) => {
+                tracing::warn!(node = %self.replica.me(), "no snapshot was cut: {why}");
+                self.step(Event::SnapshotCut(None));
+            }
             SnapshotNews::Stored(reference) => self.step(Event::SnapshotStored(reference)),
             SnapshotNews::ChunkRead { to, lsn, offset, bytes } => {
                 self.step(Event::ChunkRead { to, lsn, offset, bytes });

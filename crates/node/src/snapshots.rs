@@ -37,9 +37,20 @@ pub(crate) enum SnapshotJob<S: StateMachine> {
 /// What came of it.
 pub(crate) enum SnapshotNews<S: StateMachine> {
     Cut(SnapshotReference),
+    /// There is no room for one now; the log goes on, and the next one is tried when it is due.
+    NotCut(String),
     Stored(Result<SnapshotReference, SnapshotReference>),
-    ChunkRead { to: NodeId, lsn: Lsn, offset: u64, bytes: Option<Bytes> },
-    Loaded { lsn: Lsn, machine: Box<S>, sessions: Sessions },
+    ChunkRead {
+        to: NodeId,
+        lsn: Lsn,
+        offset: u64,
+        bytes: Option<Bytes>,
+    },
+    Loaded {
+        lsn: Lsn,
+        machine: Box<S>,
+        sessions: Sessions,
+    },
     Failed(String),
 }
 
@@ -62,13 +73,23 @@ fn run<S: StateMachine>(
     prefer_this_thread(10);
     while let Ok(job) = arrivals.recv() {
         let result = match job {
-            SnapshotJob::Cut(contents) => cut(store, &contents).map(|reference| Some(SnapshotNews::Cut(reference))),
+            SnapshotJob::Cut(contents) => match cut(store, &contents) {
+                Ok(reference) => Ok(Some(SnapshotNews::Cut(reference))),
+                Err(error) if error.is_full() => {
+                    // What was written of it takes room that others need more.
+                    store.discard(contents.lsn).map(|()| Some(SnapshotNews::NotCut(error.to_string())))
+                }
+                Err(error) => Err(error),
+            },
             SnapshotJob::Store { reference, offset, bytes } => {
-                store.store_chunk(&reference, offset, &bytes).map(|stored| match stored {
-                    Stored::More => None,
-                    Stored::Complete => Some(SnapshotNews::Stored(Ok(reference))),
-                    Stored::Corrupt => Some(SnapshotNews::Stored(Err(reference))),
-                })
+                match store.store_chunk(&reference, offset, &bytes) {
+                    Ok(Stored::More) => Ok(None),
+                    Ok(Stored::Complete) => Ok(Some(SnapshotNews::Stored(Ok(reference)))),
+                    Ok(Stored::Corrupt) => Ok(Some(SnapshotNews::Stored(Err(reference)))),
+                    // Not now: its leader offers it again.
+                    Err(error) if error.is_full() => Ok(Some(SnapshotNews::Stored(Err(reference)))),
+                    Err(error) => Err(error),
+                }
             }
             SnapshotJob::Read { to, lsn, digest, offset } => store
                 .read_chunk(lsn, digest, offset, CHUNK_BYTES)

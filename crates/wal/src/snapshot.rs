@@ -17,6 +17,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const FETCHED: &str = "snapshot-fetched.tmp";
 
+/// The name of a snapshot that is being cut.
+fn temporary(lsn: Lsn) -> String {
+    format!("snapshot-{:016x}-{:016x}.tmp", lsn.term.0, lsn.index)
+}
+
 /// How storing a chunk ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stored {
@@ -60,8 +65,19 @@ impl SnapshotStore {
     /// # Errors
     /// Whatever the disk refuses.
     pub fn writer(&self, lsn: Lsn, membership: Arc<Membership>) -> Result<SnapshotWriter, WalError> {
-        let temporary = format!("snapshot-{:016x}-{:016x}.tmp", lsn.term.0, lsn.index);
-        SnapshotWriter::begin(self.disk.clone(), temporary, lsn, membership)
+        SnapshotWriter::begin(self.disk.clone(), temporary(lsn), lsn, membership)
+    }
+
+    /// Removes what was written of a snapshot that was begun here and could not be finished, for want of room (ST-10).
+    ///
+    /// # Errors
+    /// Whatever the disk refuses.
+    pub fn discard(&self, lsn: Lsn) -> Result<(), WalError> {
+        let name = temporary(lsn);
+        match self.disk.remove(&name) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.io("removing", &name, None)(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Stores the next chunk of a snapshot that is fetched from a peer; chunks arrive in order, the one at offset 0 begins it.

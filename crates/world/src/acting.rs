@@ -3,10 +3,10 @@
 use crate::journal::{Arrow, Line};
 use crate::machine::{self, Job, Machine};
 use crate::network::{Fate, Flight};
-use crate::witness::Service;
+use crate::witness::{Service, Witness};
 use crate::world::{What, World};
 use hustings_core::protocol::LinkState;
-use hustings_core::replica::{Action, Event, ReplicaMessage};
+use hustings_core::replica::{Action, Event, ReplicaMessage, SnapshotContents};
 use hustings_core::{Lsn, Membership, NodeId, Origin, Protocol, SnapshotReference, Wire};
 use hustings_properties::Violation;
 use hustings_wal::{Stored, WalError};
@@ -38,7 +38,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     /// One flat dispatcher.
-    fn act_once(&mut self, at: usize, action: Action<P, crate::witness::Witness<S>>) {
+    fn act_once(&mut self, at: usize, action: Action<P, Witness<S>>) {
         let id = self.machines[at].id;
         match action {
             Action::Persist(number, record) => {
@@ -288,33 +288,29 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 }
 
-type JobEvent<P, S> = Event<P, crate::witness::Witness<S>>;
+type JobEvent<P, S> = Event<P, Witness<S>>;
 
 /// What the snapshot thread does.
 fn done<P: Protocol, S: Service>(machine: &mut Machine<P, S>, job: Job<S>) -> Result<Option<JobEvent<P, S>>, String> {
     let Some(store) = &machine.store else { return Ok(None) };
     let words = |error: WalError| error.to_string();
     Ok(match job {
-        Job::Cut(contents) => {
-            let mut writer = store.writer(contents.lsn, contents.membership.clone()).map_err(words)?;
-            let mut result = Ok(());
-            contents.encode(&mut |chunk| {
-                if result.is_ok() {
-                    result = writer.write(&chunk);
-                }
-            });
-            result.map_err(words)?;
-            let reference: SnapshotReference = writer.finish().map_err(words)?;
-            store.keep_newest(KEPT, &reference).map_err(words)?;
-            Some(Event::SnapshotCut(Some(reference)))
-        }
-        Job::Store { reference, offset, bytes } => {
-            match store.store_chunk(&reference, offset, &bytes).map_err(words)? {
-                Stored::More => None,
-                Stored::Complete => Some(Event::SnapshotStored(Ok(reference))),
-                Stored::Corrupt => Some(Event::SnapshotStored(Err(reference))),
+        Job::Cut(contents) => match cut::<S>(store, &contents) {
+            Ok(reference) => Some(Event::SnapshotCut(Some(reference))),
+            // As the host does it: no room now is no reason to end.
+            Err(error) if error.is_full() => {
+                store.discard(contents.lsn).map_err(words)?;
+                Some(Event::SnapshotCut(None))
             }
-        }
+            Err(error) => return Err(words(error)),
+        },
+        Job::Store { reference, offset, bytes } => match store.store_chunk(&reference, offset, &bytes) {
+            Ok(Stored::More) => None,
+            Ok(Stored::Complete) => Some(Event::SnapshotStored(Ok(reference))),
+            Ok(Stored::Corrupt) => Some(Event::SnapshotStored(Err(reference))),
+            Err(error) if error.is_full() => Some(Event::SnapshotStored(Err(reference))),
+            Err(error) => return Err(words(error)),
+        },
         Job::Read { to, lsn, digest, offset } => {
             let bytes = store.read_chunk(lsn, digest, offset, CHUNK_BYTES).map_err(words)?;
             Some(Event::ChunkRead { to, lsn, offset, bytes })
@@ -327,8 +323,25 @@ fn done<P: Protocol, S: Service>(machine: &mut Machine<P, S>, job: Job<S>) -> Re
     })
 }
 
+fn cut<S: Service>(
+    store: &hustings_wal::SnapshotStore,
+    contents: &SnapshotContents<Witness<S>>,
+) -> Result<SnapshotReference, WalError> {
+    let mut writer = store.writer(contents.lsn, contents.membership.clone())?;
+    let mut result = Ok(());
+    contents.encode(&mut |chunk| {
+        if result.is_ok() {
+            result = writer.write(&chunk);
+        }
+    });
+    result?;
+    let reference = writer.finish()?;
+    store.keep_newest(KEPT, &reference)?;
+    Ok(reference)
+}
+
 fn view_inside<S: Service>(
-    view: &<crate::witness::Witness<S> as hustings_core::StateMachine>::View,
+    view: &<Witness<S> as hustings_core::StateMachine>::View,
 ) -> &<S as hustings_core::StateMachine>::View {
     view.inside()
 }
