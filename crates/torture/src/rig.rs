@@ -118,6 +118,7 @@ impl Rig {
         let all = 0..self.count();
         let position = match who {
             Who::All => return Ok(all.collect()),
+            Who::Wiped => bail!("no disk is wiped under real processes: name a member"),
             Who::Node(id) => usize::try_from(id)?.wrapping_sub(1),
             Who::Leader => self.leader().await,
             Who::Others => {
