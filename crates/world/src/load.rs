@@ -455,20 +455,19 @@ impl<P: Protocol, S: Service> World<P, S> {
             let view = replica.machine().inner().freeze();
             let view = S::look(&view);
             let mut next = self.load.watchers[watcher].next;
+            let mut has_missed_history = false;
             while next <= view.revision() {
-                let events = match view.events_since(next, &KeyRange::all(), WATCH_LIMIT) {
-                    Ok(mut events) => {
-                        let is_late = next - 1 == view.compact_revision() && !events.events.is_empty();
-                        if is_late && self.machines[at].plants.drops_watch_event {
-                            events.events.remove(0);
-                        }
-                        events
-                    }
+                let mut events = match view.events_since(next, &KeyRange::all(), WATCH_LIMIT) {
+                    Ok(events) => events,
                     Err(compacted) => {
                         next = compacted.compact_revision;
+                        has_missed_history = true;
                         continue;
                     }
                 };
+                if std::mem::take(&mut has_missed_history) && self.machines[at].plants.drops_watch_event {
+                    events.events.retain(|event| event.kv.mod_revision != next);
+                }
                 let verdict = self.load.watch(next, &events, &mut self.counts.watched);
                 if let Err(violation) = verdict {
                     self.verdict = Err(violation);

@@ -53,7 +53,7 @@ pub struct Plants {
     pub reuses_incarnation: bool,
     /// Which proposals are applied already is forgotten at every restart.
     pub forgets_sessions: bool,
-    /// A watch stream loses the first event that it is told after a compaction.
+    /// A watcher whose start has been compacted goes on one revision later than it is told.
     pub drops_watch_event: bool,
 }
 
