@@ -240,7 +240,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         let settings = self.load.settings;
         let state = &mut self.load.clients[client];
-        if !self.machines[state.home].is_up() || state.dice.below(20) == 0 {
+        if !self.machines[state.home].is_open() || state.dice.below(20) == 0 {
             state.home = state.dice.below(nodes as u64) as usize;
         }
         let key = state.dice.below(settings.keys);
@@ -268,7 +268,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let Some(pending) = self.load.clients[client].pending.clone().filter(|pending| pending.number == number) else {
             return;
         };
-        if !self.machines[at].is_up() {
+        if !self.machines[at].is_open() {
             // The connection is refused: nothing was done.
             self.load.clients[client].pending = None;
             return self.pause_then_next(client, true);

@@ -57,7 +57,8 @@ fn search_for(name: &str) -> Search {
         "changes-together" => story!("hasty-changes", Form::Published),
         "joint-by-union" => story!("half-a-joint-change", Form::Published),
         "drops-watch-event" => story!("compacted-watcher", Form::Usual),
-        _ => Search::Seeds(60),
+        "commits-unmatched" => Search::Every(Bounds { terms: 2, ..Bounds::default() }),
+        _ => Search::Seeds(400),
     }
 }
 
