@@ -51,6 +51,7 @@ fn search_for(name: &str) -> Search {
         "forgets-vote-on-step-down" => {
             Search::Every(Bounds { terms: 1, crashes: 1, notices: true, ..Bounds::default() })
         }
+        "counts-own-vote-at-once" => story!("alone", Form::Usual),
         "commits-old-terms" => story!("figure-8", Form::Published),
         "counts-stale-acknowledgements" => story!("stale-acknowledgement", Form::Published),
         "changes-before-own-commit" => story!("hasty-new-leader", Form::Published),
@@ -58,7 +59,7 @@ fn search_for(name: &str) -> Search {
         "joint-by-union" => story!("half-a-joint-change", Form::Published),
         "drops-watch-event" => story!("compacted-watcher", Form::Usual),
         "commits-unmatched" => Search::Every(Bounds { terms: 2, ..Bounds::default() }),
-        _ => Search::Seeds(400),
+        _ => Search::Seeds(150),
     }
 }
 
