@@ -191,7 +191,7 @@ impl Pending {
         Some(Operation { key: self.key, client, invoked: self.invoked, returned: None, act })
     }
 
-    fn from_outcome(&self, outcome: &Outcome) -> Result<Act, String> {
+    fn act_of(&self, outcome: &Outcome) -> Result<Act, String> {
         match (self.wish, outcome) {
             (Wish::Write(value), Ok(Response::Put(_))) => Ok(Act::Write(Some(value))),
             (Wish::Delete, Ok(Response::DeleteRange(_))) => Ok(Act::Write(None)),
@@ -377,7 +377,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 if let Ok(Response::Put(put)) = outcome {
                     self.load.revision = self.load.revision.max(put.revision);
                 }
-                match pending.from_outcome(outcome) {
+                match pending.act_of(outcome) {
                     Ok(act) => self.end_definite(client, &pending, act),
                     Err(what) => self.verdict = Err(Violation::of("answers-fit", what)),
                 }

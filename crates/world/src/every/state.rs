@@ -32,8 +32,8 @@ impl Row {
     /// A number that two different worlds share with a chance of 2^-128.
     pub fn fingerprint(&self) -> u128 {
         let half = |salt: u64| {
-            let mut hasher = BuildHasherDefault::<Mixing>::default();
-            let mut hasher = std::hash::BuildHasher::build_hasher(&mut hasher);
+            let hasher = BuildHasherDefault::<Mixing>::default();
+            let mut hasher = std::hash::BuildHasher::build_hasher(&hasher);
             hasher.write_u64(salt);
             self.members.iter().for_each(|member| hasher.write_u32(*member));
             hasher.write_u64(u64::from(self.history) << 16 | u64::from(self.crashes) << 8 | u64::from(self.proposals));
