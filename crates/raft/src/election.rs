@@ -356,6 +356,7 @@ impl Raft {
         let is_eager = self.eager_campaigns > 0;
         self.leave_part(out);
         self.part = Part::Follower;
+        self.forget_vote_if_planted();
         self.announce(from, because, out);
         if is_eager {
             self.spend_eagerness();

@@ -22,10 +22,12 @@ impl Raft {
             Ok(change) => change,
             Err(error) => return refuse(MembershipRefusal::NotFound, error.to_string()),
         };
-        if self.commit < leader.first_own && !self.has(Defect::ChangesBeforeOwnCommit) {
+        let is_early = self.commit < leader.first_own;
+        if is_early && !self.has(Defect::ChangesBeforeOwnCommit) {
             return Some(Refusal::NotReady);
         }
-        let is_hasty = self.has(Defect::ChangesTogether) || self.has(Defect::ChangesBeforeOwnCommit);
+        // Before its first own commit a leader does not know which changes of others are still to come.
+        let is_hasty = self.has(Defect::ChangesTogether) || is_early;
         if leader.pending_change > self.commit && !is_hasty {
             return Some(Refusal::MembershipPending);
         }

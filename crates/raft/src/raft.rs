@@ -406,8 +406,8 @@ impl Raft {
         let from = self.role();
         if term > self.promise.term {
             self.enter_term(term, None, out);
-        } else if self.has(Defect::ForgetsVoteOnStepDown) {
-            self.promise.vote = None;
+        } else {
+            self.forget_vote_if_planted();
         }
         self.leave_part(out);
         self.part = Part::Follower;
@@ -419,6 +419,13 @@ impl Raft {
         } else {
             self.is_leader_fresh = false;
             self.arm_election(out);
+        }
+    }
+
+    /// [`Defect::ForgetsVoteOnStepDown`]: in memory, as a variable that is reset with the role.
+    pub(crate) fn forget_vote_if_planted(&mut self) {
+        if self.has(Defect::ForgetsVoteOnStepDown) {
+            self.promise.vote = None;
         }
     }
 

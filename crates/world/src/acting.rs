@@ -106,6 +106,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     fn on_membership(&mut self, at: usize, membership: &Membership) {
         let id = self.machines[at].id;
         if id.0 < membership.next_id && !membership.has(id) {
+            self.machines[at].is_removed = true;
             self.journal.note(self.now, Line::Host(id, "is not a member any more".into()));
         }
     }

@@ -240,7 +240,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         let settings = self.load.settings;
         let state = &mut self.load.clients[client];
-        if !self.machines[state.home].is_up() || state.dice.below(20) == 0 {
+        if !self.machines[state.home].is_open() || state.dice.below(20) == 0 {
             state.home = state.dice.below(nodes as u64) as usize;
         }
         let key = state.dice.below(settings.keys);
@@ -268,7 +268,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let Some(pending) = self.load.clients[client].pending.clone().filter(|pending| pending.number == number) else {
             return;
         };
-        if !self.machines[at].is_up() {
+        if !self.machines[at].is_open() {
             // The connection is refused: nothing was done.
             self.load.clients[client].pending = None;
             return self.pause_then_next(client, true);
@@ -455,20 +455,19 @@ impl<P: Protocol, S: Service> World<P, S> {
             let view = replica.machine().inner().freeze();
             let view = S::look(&view);
             let mut next = self.load.watchers[watcher].next;
+            let mut has_missed_history = false;
             while next <= view.revision() {
-                let events = match view.events_since(next, &KeyRange::all(), WATCH_LIMIT) {
-                    Ok(mut events) => {
-                        let is_late = next - 1 == view.compact_revision() && !events.events.is_empty();
-                        if is_late && self.machines[at].plants.drops_watch_event {
-                            events.events.remove(0);
-                        }
-                        events
-                    }
+                let mut events = match view.events_since(next, &KeyRange::all(), WATCH_LIMIT) {
+                    Ok(events) => events,
                     Err(compacted) => {
                         next = compacted.compact_revision;
+                        has_missed_history = true;
                         continue;
                     }
                 };
+                if std::mem::take(&mut has_missed_history) && self.machines[at].plants.drops_watch_event {
+                    events.events.retain(|event| event.kv.mod_revision != next);
+                }
                 let verdict = self.load.watch(next, &events, &mut self.counts.watched);
                 if let Err(violation) = verdict {
                     self.verdict = Err(violation);

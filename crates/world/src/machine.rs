@@ -53,7 +53,7 @@ pub struct Plants {
     pub reuses_incarnation: bool,
     /// Which proposals are applied already is forgotten at every restart.
     pub forgets_sessions: bool,
-    /// A watch stream loses the first event that it is told after a compaction.
+    /// A watcher whose start has been compacted goes on one revision later than it is told.
     pub drops_watch_event: bool,
 }
 
@@ -107,6 +107,8 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) jobs: VecDeque<Job<S>>,
     pub(crate) is_working: bool,
     pub(crate) is_paused: bool,
+    /// It knows that it was removed: its server is closed, and clients go elsewhere.
+    pub(crate) is_removed: bool,
     /// The power went: what was not synced is lost.
     pub(crate) is_powered_off: bool,
     /// What came while it was paused.
@@ -153,6 +155,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             jobs: VecDeque::new(),
             is_working: false,
             is_paused: false,
+            is_removed: false,
             is_powered_off: false,
             stash: VecDeque::new(),
             rate: 1_000_000,
@@ -166,6 +169,10 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             applied: 0,
             plants: Plants::default(),
         }
+    }
+    /// Whether clients can connect.
+    pub(crate) fn is_open(&self) -> bool {
+        self.is_up() && !self.is_removed
     }
 
     pub(crate) fn is_up(&self) -> bool {

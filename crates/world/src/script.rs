@@ -111,9 +111,10 @@ impl Script {
                         "snapshots" => {
                             settings.policy = Policy { entries_max: number(name, value)?, ..settings.policy }
                         }
+                        "messages" => settings.limits.message_bytes_max = number(name, value)?,
                         "trailing" => settings.limits.trailing_entries = number(name, value)?,
                         "restart" => settings.restart_after = micros(value)?,
-                        other => return unknown(other, &["seed", "snapshots", "trailing", "restart"]),
+                        other => return unknown(other, &["seed", "snapshots", "messages", "trailing", "restart"]),
                     }
                 }
             }
@@ -194,8 +195,9 @@ impl fmt::Display for Script {
         }
         writeln!(
             f,
-            "cluster {nodes} seed {seed} snapshots {} trailing {} restart {}",
+            "cluster {nodes} seed {seed} snapshots {} messages {} trailing {} restart {}",
             policy.entries_max,
+            limits.message_bytes_max,
             limits.trailing_entries,
             shown(*restart_after)
         )?;

@@ -209,9 +209,11 @@ impl Drawing<'_> {
             }
             Kind::BadLinks => {
                 let delay_min = self.dice.between(100, 5_000);
+                // Sometimes a message arrives when its term is long over.
+                let spread = if self.dice.below(4) == 0 { election * 3 } else { election / 8 };
                 let command = Command::Links {
                     delay_min,
-                    delay_max: delay_min + self.dice.between(1_000, election / 8),
+                    delay_max: delay_min + self.dice.between(1_000, spread),
                     loss: self.dice.below(200_000) as u32,
                     duplicates: self.dice.below(200_000) as u32,
                 };
@@ -259,18 +261,7 @@ impl Drawing<'_> {
             }
             Kind::Transfer => self.push(at, Command::Transfer(node)),
             Kind::Campaign => self.push(at, Command::Campaign(node)),
-            Kind::Membership => match self.dice.below(3) {
-                0 => self.push(at, Command::Join),
-                1 => {
-                    self.push(at, Command::Join);
-                    self.push(end, Command::Remove(node));
-                }
-                _ => {
-                    let who = self.who();
-                    self.push(at, Command::Join);
-                    self.push(end, Command::Remove(who));
-                }
-            },
+            Kind::Membership => self.draw_change(at, end, node),
             Kind::Wipe if !self.has_wiped => {
                 self.has_wiped = true;
                 self.push(at, Command::Wipe(node));
@@ -278,6 +269,48 @@ impl Drawing<'_> {
                 self.push(end, Command::Join);
             }
             Kind::Wipe => {}
+        }
+    }
+}
+
+impl Drawing<'_> {
+    /// A change of membership, or several.
+    fn draw_change(&mut self, at: u64, end: u64, node: Who) {
+        match self.dice.below(6) {
+            0 => self.push(at, Command::Join),
+            1 => {
+                self.push(at, Command::Join);
+                self.push(end, Command::Remove(node));
+            }
+            2 => {
+                let who = self.who();
+                self.push(at, Command::Join);
+                self.push(end, Command::Remove(who));
+            }
+            3 | 4 => {
+                // Several at once, through a joint change: perhaps with somebody new, perhaps while somebody is unreachable.
+                self.push(at, Command::Join);
+                let voters: Vec<Who> = (1..=self.nodes + 1).filter(|_| self.dice.below(3) > 0).map(Who::Node).collect();
+                if voters.len() > 1 {
+                    if self.dice.below(2) == 0 {
+                        let other = self.node();
+                        self.push(end, Command::Isolate(other));
+                        self.push(end + self.settings.election_max() * 2, Command::Heal);
+                    }
+                    self.push(end, Command::Voters(voters));
+                }
+            }
+            _ => {
+                // One after the other, right after somebody new leads.
+                let other = self.other(node);
+                let soon = at + self.dice.below(100_000);
+                self.push(at, Command::Campaign(node));
+                self.push(soon, Command::Join);
+                self.push(soon, Command::Remove(other));
+                let sooner_or_later = soon + self.dice.below(20_000);
+                self.push(sooner_or_later, Command::Remove(node));
+                self.push(end, Command::Join);
+            }
         }
     }
 }
@@ -297,6 +330,10 @@ impl Plan {
         settings.disk = DiskPace { sync_min: 80, sync_max: 100 + dice.below(10_000) };
         settings.policy = Policy { entries_max: dice.between(20, 800), bytes_max: 1 << 20 };
         settings.limits.trailing_entries = dice.below(100);
+        if dice.below(4) == 0 {
+            // So that what is acknowledged ends anywhere in a log, and not with its last entry.
+            settings.limits.message_bytes_max = dice.between(1, 2_000) as usize;
+        }
         settings.load.rivals = dice.below(3);
         settings.load.watchers = 1 + dice.below(2);
         let mut kinds = KINDS.to_vec();

@@ -1,0 +1,174 @@
+//! Goal: the judge can convict. Method: defects are planted one at a time, every one that there is a name for, and one of the
+//! three schedulers finds each within a small budget. Prints who found what; `docs/planted-defects.md` keeps the table.
+
+use hustings_kv::KvStore;
+use hustings_raft::{Defect, Options, Raft};
+use hustings_world::every::{Bounds, explore};
+use hustings_world::plants::{Forgetful, Moody};
+use hustings_world::seed::{Plan, run, shrink};
+use hustings_world::{Plants, Script, Service, World};
+use std::panic::AssertUnwindSafe;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+const SECOND: u64 = 1_000_000;
+/// Runs that looking for a shorter story may take.
+const SHRINK_TRIES: u32 = 12;
+
+/// Who looks for a defect, and how far.
+enum Search {
+    /// Seeds from 1 to this one, a minute each, of three and of five members in turn.
+    Seeds(u64),
+    /// All that can happen to three members within bounds, without the pre-vote.
+    Every(Bounds),
+    /// A story that somebody wrote down, and its text; perhaps without pre-vote and stickiness.
+    Script(&'static str, &'static str, Form),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Usual,
+    Published,
+}
+
+/// What was found.
+struct Conviction {
+    scheduler: String,
+    property: String,
+    length: String,
+}
+
+macro_rules! story {
+    ($name:literal, $form:expr) => {
+        Search::Script($name, include_str!(concat!("defects/", $name, ".txt")), $form)
+    };
+}
+
+/// Who finds this defect; seeds unless it is said here.
+fn search_for(name: &str) -> Search {
+    match name {
+        "forgets-vote-on-step-down" => {
+            Search::Every(Bounds { terms: 1, crashes: 1, notices: true, ..Bounds::default() })
+        }
+        "counts-own-vote-at-once" => story!("alone", Form::Usual),
+        "commits-old-terms" => story!("figure-8", Form::Published),
+        "counts-stale-acknowledgements" => story!("stale-acknowledgement", Form::Published),
+        "changes-before-own-commit" => story!("hasty-new-leader", Form::Published),
+        "changes-together" => story!("hasty-changes", Form::Published),
+        "joint-by-union" => story!("half-a-joint-change", Form::Published),
+        "drops-watch-event" => story!("compacted-watcher", Form::Usual),
+        "commits-unmatched" => Search::Every(Bounds { terms: 2, ..Bounds::default() }),
+        _ => Search::Seeds(150),
+    }
+}
+
+fn by_seeds<S: Service>(last: u64, options: &Options, plants: Plants) -> Option<Conviction> {
+    (1..=last).find_map(|seed| {
+        let nodes = [3, 5][seed as usize % 2];
+        let plan = Plan::draw(seed, nodes, 60 * SECOND);
+        let (_, violation) = run::<Raft, S>(&plan, options, plants, 0).violation?;
+        let short = shrink::<Raft, S>(&plan, options, plants, violation.property, SHRINK_TRIES);
+        Some(Conviction {
+            scheduler: format!("seed {seed}, {nodes} members"),
+            property: violation.property.to_string(),
+            length: format!("{} of {} faults", short.faults.len(), plan.faults.len()),
+        })
+    })
+}
+
+fn by_every(bounds: &Bounds, options: &Options) -> Option<Conviction> {
+    let options = Options { pre_vote: false, ..options.clone() };
+    let found = explore::<Raft>(bounds, &options, 1, |_| {});
+    let (violation, trace) = found.violation?;
+    let Bounds { terms, crashes, proposals, .. } = bounds;
+    Some(Conviction {
+        scheduler: format!("every: terms {terms}, crashes {crashes}, proposals {proposals}"),
+        property: violation.property.to_string(),
+        length: format!("{} steps, {} worlds", trace.steps.len(), found.states),
+    })
+}
+
+/// Plays a story; the property that fell, and after how many commands.
+fn played<S: Service>(text: &str, form: Form, options: &Options, plants: Plants) -> Option<(String, usize)> {
+    let script = Script::parse(text).expect("the story is readable");
+    let is_usual = form == Form::Usual;
+    let options = Options { pre_vote: is_usual, check_quorum: is_usual, ..options.clone() };
+    let mut commands = 0;
+    let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        let mut world: World<Raft, S> = World::new(script.settings.clone(), options)?;
+        world.plant(plants);
+        script.play(&mut world, |_, _| commands += 1)
+    }));
+    match verdict {
+        Ok(Ok(())) => None,
+        Ok(Err(violation)) => Some((violation.property.to_string(), commands)),
+        Err(_) => Some(("assertions".into(), commands)),
+    }
+}
+
+fn search<S: Service>(name: &str, options: &Options, plants: Plants) -> Option<Conviction> {
+    match search_for(name) {
+        Search::Seeds(last) => by_seeds::<S>(last, options, plants),
+        Search::Every(bounds) => by_every(&bounds, options),
+        Search::Script(title, text, form) => {
+            let innocent = played::<KvStore>(text, form, &Options::default(), Plants::default());
+            assert_eq!(innocent, None, "{title} convicts a cluster without a defect");
+            let (property, commands) = played::<S>(text, form, options, plants)?;
+            Some(Conviction { scheduler: format!("script {title}"), property, length: format!("{commands} commands") })
+        }
+    }
+}
+
+fn convict(name: &str) -> Option<Conviction> {
+    let sound = Options::default();
+    match (Defect::named(name), Plants::named(name)) {
+        (Some(defect), _) => search::<KvStore>(name, &Options { defect: Some(defect), ..sound }, Plants::default()),
+        (None, Some(plants)) => search::<KvStore>(name, &sound, plants),
+        (None, None) if name == Moody::NAME => search::<Moody>(name, &sound, Plants::default()),
+        (None, None) => search::<Forgetful>(name, &sound, Plants::default()),
+    }
+}
+
+#[test]
+fn every_planted_defect_is_convicted() {
+    // A defect may end in an assertion of a member: that is a finding, and not worth a backtrace each. The threads that look
+    // have no names; this one has.
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if std::thread::current().name().is_some() || std::env::var_os("HUSTINGS_PANICS").is_some() {
+            usual(panic);
+        }
+    }));
+    let mut names: Vec<&str> = Defect::ALL.iter().map(|defect| defect.name()).collect();
+    names.extend(Plants::NAMES);
+    names.extend([Moody::NAME, Forgetful::NAME]);
+    let only = std::env::var("HUSTINGS_DEFECT").ok();
+    names.retain(|name| only.as_deref().is_none_or(|only| only == *name));
+    let (next, lines, missing) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let began = Instant::now();
+                    match convict(name) {
+                        Some(Conviction { scheduler, property, length }) => {
+                            lines.lock().expect("nobody panics here").push(format!(
+                                "{name:<30} | {scheduler:<40} | {property:<22} | {length:<24} | {:>5} ms",
+                                began.elapsed().as_millis()
+                            ))
+                        }
+                        None => {
+                            println!("{name}: nothing in {} ms", began.elapsed().as_millis());
+                            missing.lock().expect("nobody panics here").push(*name)
+                        }
+                    }
+                }
+            });
+        }
+    });
+    let (mut lines, missing) = (lines.into_inner().expect("all ended"), missing.into_inner().expect("all ended"));
+    lines.sort();
+    lines.iter().for_each(|line| println!("{line}"));
+    assert!(missing.is_empty(), "nothing finds {missing:?}");
+}
