@@ -70,12 +70,12 @@ where
 
 #[test]
 fn raft_survives_what_seeds_draw() {
-    storm::<Raft>(1_000, 5);
+    storm::<Raft>(300, 1);
 }
 
 #[test]
 fn gmt2000_survives_what_seeds_draw() {
-    storm::<Gmt2000>(300, 5);
+    storm::<Gmt2000>(300, 1);
 }
 
 #[test]
