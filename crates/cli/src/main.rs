@@ -41,6 +41,7 @@ fn command() -> Command {
         .subcommand(prove::simulate::command())
         .subcommand(prove::check::command())
         .subcommand(prove::play::command())
+        .subcommand(prove::compare::command())
 }
 
 fn main() -> ExitCode {
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
         Some(("simulate", matches)) => prove::simulate::run(matches),
         Some(("check", matches)) => prove::check::run(matches),
         Some(("play", matches)) => prove::play::run(matches),
+        Some(("compare", matches)) => prove::compare::run(matches),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
         Some(("bench", matches)) => on_runtime_of(bench::threads(matches), bench::run(matches)),

@@ -42,6 +42,9 @@ pub struct Peer {
     pub next: u64,
     /// How entries are sent to it.
     pub pace: Pace,
+    /// LEADs with entries that may be under way to it: one after a gap, one more for each acknowledgement. Where messages
+    /// overtake each other a whole window at once would show a gap for each of its LEADs, and each of those cost a window.
+    pub under_way_max: usize,
     /// Whether it was heard since the last quorum check.
     pub is_active: bool,
     /// The highest commit that it was told.
@@ -61,6 +64,7 @@ impl Peer {
             stored: 0,
             next: last + 1,
             pace: Pace::Probe { is_out: false },
+            under_way_max: usize::MAX,
             is_active: true,
             told_commit: 0,
             round: 0,
@@ -73,6 +77,7 @@ impl Peer {
     pub fn on_stored(&mut self, index: u64) -> bool {
         let is_news = index > self.stored;
         self.stored = self.stored.max(index);
+        self.under_way_max = self.under_way_max.saturating_add(usize::from(is_news));
         self.next = self.next.max(index + 1);
         if let Pace::Flow { inflight } = &mut self.pace {
             while inflight.front().is_some_and(|(last, _)| *last <= index) {
@@ -108,6 +113,9 @@ impl Peer {
             Pace::Fetch { .. } => false,
         };
         if is_news {
+            if matches!(self.pace, Pace::Flow { .. }) {
+                self.under_way_max = 1;
+            }
             self.become_probe(refused.min(guess.saturating_add(1)));
         }
         is_news
@@ -119,6 +127,7 @@ impl Peer {
             Pace::Probe { is_out } => *is_out,
             Pace::Flow { inflight } => {
                 let bytes: usize = inflight.iter().map(|(_, bytes)| bytes).sum();
+                let messages_max = messages_max.min(self.under_way_max);
                 !inflight.is_empty() && (inflight.len() >= messages_max || bytes >= bytes_max)
             }
             Pace::Fetch { .. } => true,

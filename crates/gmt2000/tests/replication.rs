@@ -183,6 +183,30 @@ fn a_leader_without_a_majority_steps_down() {
     assert_eq!(theatre.refusal(1, origin), Some(Refusal::NotLeader(None)));
 }
 
+#[test]
+fn messages_that_overtake_each_other_do_not_multiply() {
+    // Method: n3 lacks 300 messages of a LEAD each, on a network that delivers in no order.
+    let limits = Limits { message_bytes_max: 1, ..Limits::default() };
+    let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    theatre.elect(1);
+    theatre.isolate(3);
+    for _ in 0..300 {
+        theatre.propose(1, "x");
+    }
+    theatre.heal();
+    let (mut delivered, mut draw) = (0_usize, 7_usize);
+    while theatre.last(3) != theatre.last(1) {
+        theatre.ring(1, Timer::Heartbeat);
+        while !theatre.table.is_empty() {
+            delivered += 1;
+            assert!(delivered < 6_000, "at {}: more than twenty messages for each that n3 lacks", theatre.last(3));
+            draw = draw * 1_103_515_245 % 2_147_483_647;
+            let (from, to, message) = theatre.table.remove(draw % theatre.table.len()).expect("it is on the table");
+            theatre.deliver(from, to, message);
+        }
+    }
+}
+
 fn without_trail(voters: u64) -> Theatre {
     let limits = Limits { trailing_entries: 0, ..Limits::default() };
     Theatre::new(Cluster { limits, ..Cluster::of(voters, 1) }, Options::default())

@@ -15,8 +15,9 @@
 //!
 //! Source of both: `protocols/maelstrom.md`; its rules are quoted by their names (MP-1, MC-4, ...).
 //!
-//! What it deliberately does not do: it changes no membership, and it runs only protocols that bear loss and reordering
-//! (`Links::Any`), for Maelstrom's network has no connections that could go down.
+//! Maelstrom's network has no connections. A protocol that needs them (`Links::Session`) gets them from [`connection`].
+//!
+//! What it deliberately does not do: it changes no membership.
 //!
 //! What to read next: [`node`], then [`bench`].
 
@@ -28,6 +29,7 @@ pub mod request;
 pub mod store;
 
 pub mod alarms;
+pub mod connection;
 pub mod node;
 pub mod storage;
 

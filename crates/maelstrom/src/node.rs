@@ -10,6 +10,7 @@
 //! What to read next: [`crate::stdio`], which hosts a node for real, and [`crate::bench::virtual_time`], which hosts many.
 
 use crate::alarms::Alarms;
+use crate::connection::{Connections, News, Packet};
 use crate::dice::Dice;
 use crate::envelope::{Body, Envelope, body, code, error};
 use crate::request::{Form, Now, Request, understand};
@@ -18,7 +19,7 @@ use crate::store::{Answer, Question, Store};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use hustings_core::protocol::Links;
+use hustings_core::protocol::{LinkState, Links};
 use hustings_core::replica::sessions::Sessions;
 use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, RecordNumber, Replica, ReplicaMessage};
 use hustings_core::{
@@ -123,6 +124,8 @@ struct Running<P: Protocol> {
     durable: RecordNumber,
     wants_sync: bool,
     alarms: Alarms<Alarm<P::Timer>>,
+    /// For protocols that need links on which nothing is lost: this network has none of its own.
+    connections: Option<Connections>,
     dice: Dice,
     changes: BTreeMap<u64, Waiting<Form>>,
     looks: BTreeMap<u64, Waiting<(Question, Form)>>,
@@ -135,11 +138,7 @@ struct Running<P: Protocol> {
 
 impl<P: Protocol> Node<P> {
     /// A node that waits for `init`.
-    ///
-    /// # Panics
-    /// When the protocol needs connections: this network has none.
     pub fn new(setup: Setup<P>) -> Node<P> {
-        assert!(matches!(P::LINKS, Links::Any), "{} needs connections, and Maelstrom has none", P::NAME);
         Node { setup, early: Vec::new(), running: None }
     }
 
@@ -224,7 +223,8 @@ impl<P: Protocol> Node<P> {
         let patience = |until: Option<u64>| until.unwrap_or(u64::MAX);
         let change = patience(running.changes.values().next().map(|waiting| waiting.until));
         let look = patience(running.looks.values().next().map(|waiting| waiting.until));
-        Some(running.alarms.next().unwrap_or(u64::MAX).min(change).min(look))
+        let tick = patience(running.connections.as_ref().map(Connections::next_tick));
+        Some(running.alarms.next().unwrap_or(u64::MAX).min(change).min(look).min(tick))
     }
 
     /// Rings what is due. Lines that have arrived come first (house §3).
@@ -236,6 +236,7 @@ impl<P: Protocol> Node<P> {
         while let Some(alarm) = running.alarms.take_due(now) {
             running.step(now, Event::Alarm(alarm), out)?;
         }
+        running.on_connection_tick(now, out)?;
         running.lose_patience(now, out)
     }
 
@@ -310,6 +311,8 @@ impl<P: Protocol> Running<P> {
         };
         let mut actions = Vec::new();
         let replica = Replica::start(birth, &mut actions);
+        let peers = (1..=names.len() as u64).map(NodeId).filter(|peer| *peer != me);
+        let connections = (P::LINKS == Links::Session).then(|| Connections::new(recovered.boots, peers));
         let mut running = Box::new(Running {
             name: name.into(),
             names,
@@ -322,6 +325,7 @@ impl<P: Protocol> Running<P> {
             durable: 0,
             wants_sync: false,
             alarms: Alarms::default(),
+            connections,
             dice: Dice::new(setup.seed, me.0 + (recovered.boots << 8)),
             changes: BTreeMap::new(),
             looks: BTreeMap::new(),
@@ -339,18 +343,63 @@ impl<P: Protocol> Running<P> {
 
     fn on_peer(&mut self, now: u64, envelope: &Envelope, out: &mut Output) -> Result<(), StorageError> {
         let position = self.names.iter().position(|name| *name == envelope.src);
-        let data = envelope.body.get("data").and_then(Value::as_str).unwrap_or_default();
-        let bytes = STANDARD.decode(data).ok();
-        let message = bytes.and_then(|bytes| ReplicaMessage::<P::Message>::decode(Bytes::from(bytes)).ok());
-        match (position, message) {
-            (Some(position), Some(message)) => {
-                self.step(now, Event::Peer { from: NodeId(position as u64 + 1), message }, out)
+        let Some(peer) = position.map(|position| NodeId(position as u64 + 1)) else {
+            out.notes.push(format!("a message of {:?} is ignored: it is no member", envelope.src));
+            return Ok(());
+        };
+        let Some(connections) = &mut self.connections else {
+            let data = envelope.body.get("data").and_then(Value::as_str).unwrap_or_default();
+            return self.on_message(now, peer, data, out);
+        };
+        let (news, answer) = connections.on_packet(peer, packet_of(&envelope.body));
+        if let Some(packet) = answer {
+            self.post(peer, packet, out);
+        }
+        for piece in news {
+            match piece {
+                News::Up => self.step(now, Event::Link { peer, state: LinkState::Up }, out)?,
+                News::Down => self.step(now, Event::Link { peer, state: LinkState::Down }, out)?,
+                News::Message(data) => self.on_message(now, peer, &data, out)?,
             }
-            _ => {
-                out.notes.push(format!("a message of {:?} is ignored: a stranger's, or undecodable", envelope.src));
+        }
+        Ok(())
+    }
+
+    fn on_message(&mut self, now: u64, from: NodeId, data: &str, out: &mut Output) -> Result<(), StorageError> {
+        let bytes = STANDARD.decode(data).ok();
+        match bytes.and_then(|bytes| ReplicaMessage::<P::Message>::decode(Bytes::from(bytes)).ok()) {
+            Some(message) => self.step(now, Event::Peer { from, message }, out),
+            None => {
+                out.notes.push(format!("a message of {from} is ignored: it cannot be decoded"));
                 Ok(())
             }
         }
+    }
+
+    fn on_connection_tick(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
+        let Some(connections) = self.connections.as_mut().filter(|connections| connections.next_tick() <= now) else {
+            return Ok(());
+        };
+        let (down, packets) = connections.on_tick(now);
+        for (peer, packet) in packets {
+            self.post(peer, packet, out);
+        }
+        for peer in down {
+            self.step(now, Event::Link { peer, state: LinkState::Down }, out)?;
+        }
+        Ok(())
+    }
+
+    fn name_of(&self, peer: NodeId) -> Option<&String> {
+        self.names.get(usize::try_from(peer.0).ok()?.checked_sub(1)?)
+    }
+
+    fn post(&self, peer: NodeId, packet: Packet, out: &mut Output) {
+        let Some(name) = self.name_of(peer) else { return };
+        let Packet { from, to, is_up, acknowledged, message } = packet;
+        let (number, data) = message.unzip();
+        let content = json!({"type": PEER, "from": from, "to": to, "is_up": is_up, "acknowledged": acknowledged, "number": number, "data": data});
+        out.say(&self.name, name, body(content));
     }
 
     fn on_request(
@@ -453,9 +502,17 @@ impl<P: Protocol> Running<P> {
                 }
                 Action::Send(to, message) => {
                     let data = STANDARD.encode(message.to_bytes());
-                    let peer = usize::try_from(to.0).ok().and_then(|id| self.names.get(id.checked_sub(1)?));
-                    if let Some(peer) = peer {
-                        out.say(&self.name, peer, body(json!({"type": PEER, "data": data})));
+                    match &mut self.connections {
+                        Some(connections) => {
+                            if let Some(packet) = connections.send(now, to, data) {
+                                self.post(to, packet, out);
+                            }
+                        }
+                        None => {
+                            if let Some(peer) = self.name_of(to) {
+                                out.say(&self.name, peer, body(json!({"type": PEER, "data": data})));
+                            }
+                        }
                     }
                 }
                 Action::SetTimer(alarm, after) => self.alarms.arm(alarm, &after, now, &mut self.dice),
@@ -520,5 +577,18 @@ impl<P: Protocol> Running<P> {
         if let Some(waiting) = self.changes.remove(&request) {
             out.reply(&self.name, &waiting.client, waiting.msg_id, answer);
         }
+    }
+}
+
+/// A peer's packet; what is missing or absurd in it makes one of no known incarnation, which comes to nothing.
+fn packet_of(body: &Body) -> Packet {
+    let number = |field: &str| body.get(field).and_then(Value::as_u64);
+    let data = body.get("data").and_then(Value::as_str).map(str::to_string);
+    Packet {
+        from: number("from").unwrap_or_default(),
+        to: number("to").unwrap_or_default(),
+        is_up: body.get("is_up").and_then(Value::as_bool).unwrap_or_default(),
+        acknowledged: number("acknowledged").unwrap_or_default(),
+        message: number("number").zip(data),
     }
 }

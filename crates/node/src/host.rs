@@ -3,6 +3,7 @@
 //! It waits for anything, takes everything that is there, steps the replica once for each, and then does what came out: one
 //! batch for the disk thread, one write per peer. What arrives while the disk syncs is the next batch.
 
+use crate::alarm_clock::AlarmClock;
 use crate::config::OnFatal;
 use crate::counters::Counters;
 use crate::disk::{Batch, DiskNews, DiskThread};
@@ -51,6 +52,7 @@ pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
     pub(crate) happenings: broadcast::Sender<Happening>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) disk_stall_after: Duration,
+    pub(crate) clock: AlarmClock,
     pub(crate) on_fatal: OnFatal,
 }
 
@@ -157,13 +159,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     pub(crate) async fn run(mut self, first: Vec<Action<P, S>>) -> Option<oneshot::Sender<()>> {
         self.actions = first;
         self.turn_out();
-        let sleep = tokio::time::sleep_until(Instant::now());
-        tokio::pin!(sleep);
         while !self.has_ended {
             let wake = self.timers.next().map_or(self.next_sweep, |next| next.min(self.next_sweep));
-            if sleep.deadline() != wake {
-                sleep.as_mut().reset(wake);
-            }
             tokio::select! { biased;
                 Some(news) = self.wiring.disk_queue.recv() => self.on_disk(news),
                 Some(arrival) = self.wiring.arrival_queue.recv() => self.on_arrival(arrival),
@@ -172,7 +169,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     Some(call) => self.on_call(call),
                     None => self.has_ended = true,
                 },
-                () = &mut sleep => {}
+                reached = self.wiring.clock.reach(wake) => if let Err(error) = reached {
+                    (self.wiring.on_fatal)(&format!("the kernel's timer failed: {error}"));
+                    self.has_ended = true;
+                },
             }
             self.take_what_is_there();
             self.ring_due_alarms().await;

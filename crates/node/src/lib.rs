@@ -5,6 +5,7 @@
 //!
 //! What to read next: [`node`] (the threads), [`host`] (the loop), [`link`] (the wire between peers), [`disk`].
 
+mod alarm_clock;
 pub mod config;
 pub mod counters;
 pub mod discovery;

@@ -6,6 +6,7 @@
 //!    hustings-snapshot  cuts, fetches, loads                               large files, no hurry
 //! ```
 
+use crate::alarm_clock::AlarmClock;
 use crate::config::{NodeConfig, StartError};
 use crate::counters::Counters;
 use crate::disk::DiskThread;
@@ -150,6 +151,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 happenings,
                 counters: loop_counters,
                 disk_stall_after: config.disk_stall_after,
+                clock: AlarmClock::new().expect("a loop whose runtime has its descriptors finds one more"),
                 on_fatal: config.on_fatal,
             };
             // A task like those of the links: an arrival then wakes it within the same tick, without a look at the sockets

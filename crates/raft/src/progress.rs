@@ -82,6 +82,11 @@ pub struct Progress {
     pub next: u64,
     /// How entries are sent to it.
     pub state: State,
+    /// Messages of entries that may be in flight to it: one after a refusal, one more for each acknowledgement.
+    ///
+    /// Where messages overtake each other, every message behind the late one is refused, and any acknowledgement ends the
+    /// probe. A whole window at once would then cost a window for each pair of answers, and each of those another.
+    pub pace: usize,
     /// Whether it was heard since the last quorum check.
     pub is_active: bool,
     /// The highest commit that it was told.
@@ -101,6 +106,7 @@ impl Progress {
             matched: 0,
             next: last + 1,
             state: State::Probe { is_paused: false },
+            pace: usize::MAX,
             is_active: true,
             told_commit: 0,
             position: 0,
@@ -113,6 +119,7 @@ impl Progress {
     pub fn on_matched(&mut self, index: u64) -> bool {
         let is_news = index > self.matched;
         self.matched = self.matched.max(index);
+        self.pace = self.pace.saturating_add(usize::from(is_news));
         match &mut self.state {
             State::Replicate(window) => window.free_through(index),
             // It has what it fetched, or more: whether the log can go on from there, or it takes another one, is found anew.
@@ -148,10 +155,14 @@ impl Progress {
         match self.state {
             State::Replicate(_) if rejected > self.matched => {
                 self.become_probe(self.matched + 1);
+                self.pace = 1;
                 true
             }
             State::Probe { .. } if Some(rejected) == self.next.checked_sub(1) => {
+                let before = self.next;
                 self.become_probe(rejected.min(candidate.saturating_add(1)));
+                // It lacks what it once acknowledged: asking again at the speed of the link would not bring it back.
+                self.state = State::Probe { is_paused: self.next == before };
                 true
             }
             _ => false,
@@ -180,6 +191,28 @@ impl Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn after_a_refusal_messages_flow_one_by_one_and_each_acknowledgement_lets_one_more_go() {
+        let mut peer = Progress::new(10);
+        peer.become_replicate();
+        assert!(peer.on_rejected(7, 3));
+        assert_eq!(peer.pace, 1);
+        assert!(peer.on_matched(1));
+        assert!(!peer.on_matched(1), "the same acknowledgement again is no news");
+        assert_eq!(peer.pace, 2);
+    }
+
+    #[test]
+    fn a_peer_that_lost_what_it_acknowledged_is_asked_once_a_heartbeat() {
+        let mut peer = Progress::new(10);
+        assert!(peer.on_matched(10));
+        peer.become_probe(11);
+        assert!(peer.on_rejected(10, 4));
+        assert_eq!(peer.state, State::Probe { is_paused: true });
+        peer.unpause();
+        assert_eq!(peer.state, State::Probe { is_paused: false });
+    }
 
     #[test]
     fn a_peer_that_holds_more_than_its_snapshot_is_probed_behind_it() {

@@ -88,7 +88,8 @@ impl Raft {
             let is_paused = match &progress.state {
                 State::Probe { is_paused } => *is_paused,
                 State::Replicate(window) => {
-                    progress.next > last || window.is_full(limits.inflight_messages_max, limits.inflight_bytes_max)
+                    let messages_max = progress.pace.min(limits.inflight_messages_max);
+                    progress.next > last || window.is_full(messages_max, limits.inflight_bytes_max)
                 }
                 State::Snapshot { .. } => true,
             };

@@ -200,6 +200,35 @@ fn a_whole_window_lost_is_found_and_sent_again() {
 }
 
 #[test]
+fn messages_that_overtake_each_other_do_not_multiply() {
+    // Goal: seed 489 of the proving ground, 1.2 million messages for five joiners. Method: n3 lacks 300 entries of a
+    // message each, on a network that delivers in no order.
+    let limits = Limits { message_bytes_max: 1, ..Limits::default() };
+    let mut stage = Stage::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    stage.elect(1);
+    stage.isolate(3);
+    for _ in 0..300 {
+        stage.propose(1, "x");
+    }
+    stage.heal();
+    let (mut delivered, mut draw) = (0_usize, 7_usize);
+    while stage.last(3) != stage.last(1) {
+        stage.ring(1, Timer::Heartbeat);
+        while !stage.bag.is_empty() {
+            delivered += 1;
+            assert!(
+                delivered < 6_000,
+                "at n3's index {}: more than twenty messages for each entry",
+                stage.last(3).index
+            );
+            draw = draw * 1_103_515_245 % 2_147_483_647;
+            let (from, to, message) = stage.bag.remove(draw % stage.bag.len()).expect("it is in the bag");
+            stage.deliver(from, to, message);
+        }
+    }
+}
+
+#[test]
 fn the_window_holds_back_what_a_slow_peer_cannot_take() {
     let limits = Limits { inflight_messages_max: 2, ..Limits::default() };
     let mut stage = Stage::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());

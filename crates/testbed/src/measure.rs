@@ -2,9 +2,9 @@
 //! costs at rest. Beside a real etcd, in the same run.
 //!
 //! ```text
-//!   measure failover --binary target/release/hustings [--etcd PATH] [--times 50] [--signal kill|term|stop]
-//!   measure compare  --binary target/release/hustings [--etcd PATH] [--rounds 5] [--seconds 5]
-//!   measure idle     --binary target/release/hustings [--etcd PATH]
+//!   measure failover [--binary PATH] [--etcd PATH] [--times 50] [--signal kill|term|stop]
+//!   measure compare  [--binary PATH] [--etcd PATH] [--rounds 5] [--seconds 5]
+//!   measure idle     [--binary PATH] [--etcd PATH]
 //! ```
 //!
 //! A driver that is connected to the survivors writes one key after the other; the gap is the time from the signal to the
@@ -30,7 +30,11 @@ mod usage;
 fn main() -> Result<()> {
     let common = |command: Command| {
         command
-            .arg(Arg::new("binary").long("binary").default_value("target/release/hustings"))
+            .arg(
+                Arg::new("binary")
+                    .long("binary")
+                    .help("The hustings to measure; by default the one beside this program"),
+            )
             .arg(Arg::new("etcd").long("etcd").help("Measure this etcd too, in the same run"))
             .arg(Arg::new("protocol").long("protocol").default_value("raft"))
     };
@@ -55,7 +59,8 @@ fn main() -> Result<()> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let number = |name: &str| *matches.get_one::<u32>(name).expect("it has a default");
     let protocol = text("protocol").expect("it has a default");
-    let binary = text("binary").expect("it has a default");
+    let beside = std::env::current_exe()?.with_file_name("hustings");
+    let binary = text("binary").unwrap_or_else(|| beside.display().to_string());
     let mut programs = vec![("hustings", Program::hustings(&binary).with(&["--protocol", &protocol]))];
     programs.extend(text("etcd").map(|path| ("etcd", Program::etcd(path))));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -114,6 +114,9 @@ impl<P: Protocol, S: Service> World<P, S> {
     fn send(&mut self, at: usize, to: NodeId, message: ReplicaMessage<P::Message>) {
         let Some(peer) = self.position(to) else { return };
         self.counts.messages += 1;
+        if self.weighs_messages {
+            self.counts.bytes += message.to_bytes().len() as u64;
+        }
         if self.counts.messages.is_multiple_of(WIRE_EVERY) {
             let again = ReplicaMessage::<P::Message>::decode(message.to_bytes());
             if again.as_ref() != Ok(&message) {

@@ -384,15 +384,20 @@ impl<P: Protocol, S: Service> World<P, S> {
         let deadline = self.now + at_most;
         while self.now < deadline {
             self.run_until(self.now + 10_000)?;
-            if self.expect_same().is_ok() && self.is_committed_to_the_end() {
+            if self.is_settled() {
                 return Ok(());
             }
         }
         Ok(())
     }
 
+    /// Whether a leader serves and everybody connected holds the same.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.expect_same().is_ok() && self.is_committed_to_the_end()
+    }
+
     /// Whether the leader has committed and applied all of its log.
-    pub(crate) fn is_committed_to_the_end(&self) -> bool {
+    fn is_committed_to_the_end(&self) -> bool {
         self.leader_position().and_then(|at| self.machines[at].replica.as_ref()).is_some_and(|replica| {
             let status = replica.status();
             status.role == Role::Leader

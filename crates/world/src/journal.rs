@@ -78,6 +78,8 @@ pub struct Counts {
     pub events: u64,
     /// Messages sent.
     pub messages: u64,
+    /// Their bytes on the wire, where a world weighs its messages.
+    pub bytes: u64,
     /// Messages lost on the way.
     pub lost: u64,
     /// Syncs of disks.
@@ -120,6 +122,7 @@ impl Counts {
         self.steps += other.steps;
         self.events += other.events;
         self.messages += other.messages;
+        self.bytes += other.bytes;
         self.lost += other.lost;
         self.syncs += other.syncs;
         self.completed += other.completed;

@@ -26,6 +26,8 @@ pub mod parse;
 pub mod plants;
 mod rivals;
 
+pub mod graphs;
+pub mod laboratory;
 pub mod script;
 pub mod seed;
 

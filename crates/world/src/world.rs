@@ -76,6 +76,8 @@ pub struct World<P: Protocol, S: Service> {
     pub settings: Settings,
     /// What happened, in words.
     pub journal: Journal,
+    /// Whether the bytes of every message are counted: it costs an encoding each.
+    pub weighs_messages: bool,
     /// What happened, in numbers.
     pub counts: Counts,
     pub(crate) options: P::Options,
@@ -107,6 +109,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             load: Load::new(&settings),
             judge: Chronicle::new(settings.rules),
             journal: Journal::default(),
+            weighs_messages: false,
             counts: Counts::default(),
             options,
             now: 0,
@@ -143,14 +146,16 @@ impl<P: Protocol, S: Service> World<P, S> {
     /// # Errors
     /// The first property that does not hold any more.
     pub fn run_until(&mut self, until: u64) -> Result<(), Violation> {
-        while let Some(Reverse((at, _, _))) = self.queue.peek() {
-            if *at > until {
-                break;
-            }
+        while self.is_due(until) {
             self.run_one()?;
         }
         self.now = self.now.max(until);
         Ok(())
+    }
+
+    /// Whether something happens before that time.
+    pub fn is_due(&self, until: u64) -> bool {
+        self.queue.peek().is_some_and(|Reverse((at, _, _))| *at <= until)
     }
 
     /// Lets the next thing happen.

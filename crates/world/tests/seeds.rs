@@ -70,12 +70,12 @@ where
 
 #[test]
 fn raft_survives_what_seeds_draw() {
-    storm::<Raft>(300, 1);
+    storm::<Raft>(1_000, 5);
 }
 
 #[test]
 fn gmt2000_survives_what_seeds_draw() {
-    storm::<Gmt2000>(300, 1);
+    storm::<Gmt2000>(300, 5);
 }
 
 #[test]

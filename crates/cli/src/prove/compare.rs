@@ -1,0 +1,348 @@
+//! `hustings compare`: all protocols under the same storms, in figures.
+//!
+//! Every protocol plays every storm with the same seeds: the same network, disks, clients and faults. A row is a protocol; what
+//! a gap between two reigns is, [`hustings_world::laboratory`] says. Virtual time: the figures are exactly repeatable.
+
+use super::{charts, exit, is_json};
+use crate::protocols::{self, Visit};
+use anyhow::{Context, Result};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_core::Protocol;
+use hustings_kv::KvStore;
+use hustings_world::laboratory::{Figures, measure};
+use hustings_world::{Script, parse};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The command line of `compare`.
+pub(crate) fn command() -> Command {
+    let number =
+        |name: &'static str, help: &'static str| Arg::new(name).long(name).value_parser(value_parser!(u64)).help(help);
+    let path = |name: &'static str| Arg::new(name).long(name).value_parser(value_parser!(PathBuf));
+    Command::new("compare")
+        .about("All protocols under the same storms and seeds, in figures")
+        .after_help("Times to a new leader count from the moment when no leader could serve any more.")
+        .arg(Arg::new("storm").long("storm").default_value("all").help("A storm by name, or all"))
+        .arg(path("storms").value_name("DIR").default_value("scenarios").help("Where storms are: DIR/<name>/storm.txt"))
+        .arg(number("seeds", "So many seeds of every storm").default_value("20"))
+        .arg(number("jobs", "Threads").default_value("2"))
+        .arg(
+            Arg::new("protocol")
+                .long("protocol")
+                .value_delimiter(',')
+                .value_parser(protocols::NAMES)
+                .help("Only these; by default all"),
+        )
+        .arg(
+            Arg::new("as-published")
+                .long("as-published")
+                .action(ArgAction::SetTrue)
+                .help("The forms in which the protocols were published, with their defects"),
+        )
+        .arg(path("report").value_name("FILE.html").help("Write the tables as a page with charts"))
+        .arg(crate::output::output_argument())
+}
+
+/// What one protocol did in all runs of one storm.
+#[derive(Default)]
+pub(crate) struct Row {
+    pub(crate) runs: u64,
+    pub(crate) changes: u64,
+    /// Times to the first leader, in microseconds.
+    first: Vec<u64>,
+    /// Gaps after the first reign that ended, in microseconds.
+    pub(crate) gaps: Vec<u64>,
+    /// The same in round trips and in election timeouts of their own run.
+    round_trips: Vec<f64>,
+    timeouts: Vec<f64>,
+    election_messages: Vec<u64>,
+    election_bytes: Vec<u64>,
+    leaderless: u64,
+    simulated: u64,
+    messages: u64,
+    bytes: u64,
+    syncs: u64,
+    committed: u64,
+    outage_max: u64,
+    never: u64,
+    pub(crate) violations: BTreeMap<String, u64>,
+}
+
+impl Row {
+    fn take(&mut self, script: &Script, figures: &Figures) {
+        let quality = script.settings.quality;
+        let round_trip = (quality.delay_min + quality.delay_max).max(1) as f64;
+        let timeout = script.settings.timing.election_min.as_micros() as f64;
+        self.runs += 1;
+        self.changes += figures.leader_changes();
+        self.first.extend(figures.gaps.first().map(|gap| gap.micros));
+        for gap in figures.gaps.iter().skip(1).filter(|gap| gap.is_change) {
+            self.gaps.push(gap.micros);
+            self.round_trips.push(gap.micros as f64 / round_trip);
+            self.timeouts.push(gap.micros as f64 / timeout);
+            self.election_messages.push(gap.messages);
+            self.election_bytes.push(gap.bytes);
+        }
+        self.leaderless += figures.leaderless;
+        self.simulated += figures.simulated;
+        self.messages += figures.messages;
+        self.bytes += figures.bytes;
+        self.syncs += figures.syncs;
+        self.committed += figures.committed;
+        self.outage_max = self.outage_max.max(figures.outage_max);
+        self.never += u64::from(figures.unended > 0);
+        if let Some(violation) = &figures.violation {
+            *self.violations.entry(violation.property.to_string()).or_default() += 1;
+        }
+    }
+
+    fn merge(&mut self, other: &Row) {
+        self.runs += other.runs;
+        self.changes += other.changes;
+        self.first.extend(&other.first);
+        self.gaps.extend(&other.gaps);
+        self.round_trips.extend(&other.round_trips);
+        self.timeouts.extend(&other.timeouts);
+        self.election_messages.extend(&other.election_messages);
+        self.election_bytes.extend(&other.election_bytes);
+        self.leaderless += other.leaderless;
+        self.simulated += other.simulated;
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+        self.syncs += other.syncs;
+        self.committed += other.committed;
+        self.outage_max = self.outage_max.max(other.outage_max);
+        self.never += other.never;
+        for (property, count) in &other.violations {
+            *self.violations.entry(property.clone()).or_default() += count;
+        }
+    }
+
+    pub(crate) fn violated(&self) -> u64 {
+        self.violations.values().sum()
+    }
+
+    /// The names of columns, for people, and what stands in them.
+    pub(crate) fn cells(&self) -> Vec<(&'static str, String)> {
+        let per = |what: u64, of: u64| what as f64 / of.max(1) as f64;
+        let two = |values: &[f64], scale: f64, digits: usize| {
+            let (median, high) = (quantile(values, 0.5), quantile(values, 0.99));
+            match (median, high) {
+                (Some(median), Some(high)) => format!("{:.digits$} / {:.digits$}", median / scale, high / scale),
+                _ => "-".into(),
+            }
+        };
+        let floats = |values: &[u64]| values.iter().map(|value| *value as f64).collect::<Vec<_>>();
+        vec![
+            ("leader changes", format!("{}", self.changes)),
+            ("first leader ms p50/p99", two(&floats(&self.first), 1_000.0, 0)),
+            ("new leader ms p50/p99", two(&floats(&self.gaps), 1_000.0, 1)),
+            ("in round trips", two(&self.round_trips, 1.0, 1)),
+            ("in timeouts", two(&self.timeouts, 1.0, 2)),
+            ("no leader %", format!("{:.2}", 100.0 * per(self.leaderless, self.simulated))),
+            ("worst wait s", format!("{:.2}", self.outage_max as f64 / 1e6)),
+            ("messages/election", two(&floats(&self.election_messages), 1.0, 0)),
+            ("KiB/election", two(&floats(&self.election_bytes), 1024.0, 1)),
+            ("messages/commit", format!("{:.1}", per(self.messages, self.committed))),
+            ("bytes/commit", format!("{:.0}", per(self.bytes, self.committed))),
+            ("syncs/commit", format!("{:.2}", per(self.syncs, self.committed))),
+            ("violations", format!("{}", self.violated())),
+        ]
+    }
+
+    fn json(&self) -> Value {
+        let median_and_high = |values: &[f64]| json!([quantile(values, 0.5), quantile(values, 0.99)]);
+        let floats = |values: &[u64]| values.iter().map(|value| *value as f64).collect::<Vec<_>>();
+        json!({
+            "runs": self.runs,
+            "leader_changes": self.changes,
+            "first_leader_micros": median_and_high(&floats(&self.first)),
+            "new_leader_micros": median_and_high(&floats(&self.gaps)),
+            "new_leader_round_trips": median_and_high(&self.round_trips),
+            "new_leader_election_timeouts": median_and_high(&self.timeouts),
+            "leaderless_micros": self.leaderless,
+            "simulated_micros": self.simulated,
+            "ended_without_leader": self.never,
+            "longest_wait_micros": self.outage_max,
+            "messages_per_election": median_and_high(&floats(&self.election_messages)),
+            "bytes_per_election": median_and_high(&floats(&self.election_bytes)),
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "syncs": self.syncs,
+            "committed": self.committed,
+            "violations": self.violations,
+        })
+    }
+}
+
+/// The value below which this share of the values lies; `None` of nothing.
+pub(crate) fn quantile(values: &[f64], share: f64) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let place = ((sorted.len() as f64 * share).ceil() as usize).clamp(1, sorted.len().max(1)) - 1;
+    sorted.get(place).copied()
+}
+
+struct Measuring<'a> {
+    script: &'a Script,
+}
+
+impl Visit for Measuring<'_> {
+    type Out = Figures;
+
+    fn visit<P>(self, options: P::Options) -> Figures
+    where
+        P: Protocol + Sync,
+        P::Options: Sync,
+        P::Message: Sync,
+        P::Timer: Sync,
+    {
+        measure::<P, KvStore>(self.script, &options)
+    }
+}
+
+fn storms_in(directory: &Path, wanted: &str) -> Result<Vec<(String, Script)>> {
+    let entries = std::fs::read_dir(directory)
+        .with_context(|| format!("reading {}: give the directory of the storms with --storms", directory.display()))?;
+    let mut storms = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let file = path.join("storm.txt");
+        if file.is_file() {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+            let script = Script::parse(&text).map_err(|error| exit(2, format!("{}: {error}", file.display())))?;
+            storms.push((name, script));
+        }
+    }
+    storms.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let names: Vec<&str> = storms.iter().map(|(name, _)| name.as_str()).collect();
+    if wanted != "all" && !names.contains(&wanted) {
+        let nearest = parse::nearest(wanted, &names);
+        return Err(exit(2, format!("there is no storm `{wanted}`; did you mean `{nearest}`?")));
+    }
+    storms.retain(|(name, _)| wanted == "all" || name == wanted);
+    Ok(storms)
+}
+
+/// Runs `hustings compare`.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    super::keep_quiet_about_findings();
+    let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(1).max(1);
+    let is_published = matches.get_flag("as-published");
+    let Some(directory) = matches.get_one::<PathBuf>("storms") else { return Err(exit(2, "no storms are named")) };
+    let wanted = matches.get_one::<String>("storm").map_or("all", String::as_str);
+    let storms = storms_in(directory, wanted)?;
+    let names: Vec<String> = match matches.get_many::<String>("protocol") {
+        Some(names) => names.cloned().collect(),
+        None => protocols::NAMES.map(str::to_string).to_vec(),
+    };
+    let seeds = number("seeds");
+    let jobs: Vec<(usize, usize, u64)> = (0..names.len())
+        .flat_map(|name| (0..storms.len()).map(move |storm| (name, storm)))
+        .flat_map(|(name, storm)| (1..=seeds).map(move |seed| (name, storm, seed)))
+        .collect();
+    let bar = ProgressBar::new(jobs.len() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs  {elapsed} of {duration}") {
+        bar.set_style(style);
+    }
+    let (next, rows) = (AtomicUsize::new(0), Mutex::new(BTreeMap::<(usize, usize), Row>::new()));
+    let failure: Mutex<Option<anyhow::Error>> = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..number("jobs") {
+            scope.spawn(|| {
+                while let Some((name, storm, seed)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let mut script = storms[*storm].1.clone();
+                    script.settings.seed = *seed;
+                    // A published form may write down no votes at all; what follows from that is more telling.
+                    script.settings.rules.votes_are_promises = !is_published;
+                    match protocols::visit(&names[*name], is_published, None, Measuring { script: &script }) {
+                        Ok(figures) => {
+                            let mut rows = rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                            rows.entry((*name, *storm)).or_default().take(&script, &figures);
+                        }
+                        Err(error) => {
+                            *failure.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(error);
+                        }
+                    }
+                    bar.inc(1);
+                }
+            });
+        }
+    });
+    bar.finish_and_clear();
+    if let Some(error) = failure.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner) {
+        return Err(error);
+    }
+    let rows = rows.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut totals: Vec<Row> = names.iter().map(|_| Row::default()).collect();
+    for ((name, _), row) in &rows {
+        totals[*name].merge(row);
+    }
+    if is_json(matches) {
+        let by_protocol = names.iter().enumerate().map(|(which, name)| {
+            let storms = storms
+                .iter()
+                .enumerate()
+                .filter_map(|(storm, (title, _))| rows.get(&(which, storm)).map(|row| (title.clone(), row.json())));
+            (name.clone(), json!({ "all": totals[which].json(), "storms": storms.collect::<serde_json::Map<_, _>>() }))
+        });
+        println!("{}", Value::Object(by_protocol.collect()));
+    } else {
+        print_tables(&names, &storms, &totals, &rows, seeds);
+    }
+    if let Some(path) = matches.get_one::<PathBuf>("report") {
+        let page = charts::page(&names, &storms, &totals, &rows, seeds)?;
+        std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
+    }
+    let violated: u64 = totals.iter().map(Row::violated).sum();
+    match violated {
+        0 => Ok(()),
+        _ => Err(exit(1, format!("{violated} runs violated a property"))),
+    }
+}
+
+fn print_tables(
+    names: &[String],
+    storms: &[(String, Script)],
+    totals: &[Row],
+    rows: &BTreeMap<(usize, usize), Row>,
+    seeds: u64,
+) {
+    println!("{} storms, {seeds} seeds each\n", storms.len());
+    let columns: Vec<&str> = totals.first().map(Row::cells).unwrap_or_default().iter().map(|(name, _)| *name).collect();
+    print!("{:<24}", "");
+    names.iter().for_each(|name| print!("{name:>16}"));
+    println!();
+    for (place, column) in columns.iter().enumerate() {
+        print!("{column:<24}");
+        totals.iter().for_each(|row| print!("{:>16}", row.cells()[place].1));
+        println!();
+    }
+    println!("\nno leader, seconds per run (and leader changes per run)");
+    for (storm, (title, _)) in storms.iter().enumerate() {
+        print!("{title:<24}");
+        for which in 0..names.len() {
+            match rows.get(&(which, storm)) {
+                Some(row) => {
+                    let runs = row.runs.max(1) as f64;
+                    let seconds = row.leaderless as f64 / 1e6 / runs;
+                    print!("{:>16}", format!("{seconds:.2} ({:.2})", row.changes as f64 / runs));
+                }
+                None => print!("{:>16}", "-"),
+            }
+        }
+        println!();
+    }
+}
+
+impl Row {
+    /// Mean seconds without a leader in a run.
+    pub(crate) fn leaderless_seconds(&self) -> f64 {
+        self.leaderless as f64 / 1e6 / self.runs.max(1) as f64
+    }
+}

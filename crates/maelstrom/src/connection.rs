@@ -1,0 +1,194 @@
+//! Connections over a network that loses, repeats and reorders: [`Connections`].
+//!
+//! Some protocols need links on which nothing is lost or overtaken until the link itself is gone
+//! (`Links::Session`). Maelstrom has only datagrams, so this is a small transport: numbered packets, cumulative
+//! acknowledgements, repetition, and an end that both sides notice. Protocols that take any link never meet it.
+//!
+//! Each end of a connection has an *incarnation* that grows whenever a connection ends there, across restarts too. A packet
+//! names both; it counts only where both are the present ones:
+//!
+//! ```text
+//!    n1 (7)                                     n2 (4)
+//!      │── from 7, to 4: number 12 ──────────────►│   delivered in order, repeated until acknowledged
+//!      │        (n1 gives up: 8, link down)       │
+//!      │── from 8, to 4 ─────────────────────────►│   a later n1: link down here too, and now 5
+//!      │◄─────────────────────────── from 5, to 8 │   link up at n1
+//!      │── from 8, to 5 ─────────────────────────►│   link up at n2
+//! ```
+//!
+//! It deliberately measures no round trips: a packet is repeated after a fixed time, as suits a network whose delays are known.
+
+use hustings_core::NodeId;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Microseconds between two looks at what is overdue.
+pub const TICK: u64 = 100_000;
+/// A packet that is unacknowledged for so long is sent again.
+const REPEAT_AFTER: u64 = 400_000;
+/// A connection on which a packet is unacknowledged for so long has ended.
+const GIVE_UP_AFTER: u64 = 3_000_000;
+/// Packets that are repeated at once.
+const REPEATED_MAX: usize = 32;
+/// Packets that wait for an acknowledgement; one more ends the connection, so that memory is bounded.
+const UNACKNOWLEDGED_MAX: usize = 10_000;
+/// Packets that are kept until the ones before them arrive; others are sent again anyway.
+const EARLY_MAX: usize = 1_000;
+
+/// What travels.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// The sender's incarnation.
+    pub from: u64,
+    /// The receiver's, as the sender knows it; 0 when it does not.
+    pub to: u64,
+    /// Whether the connection stands at the sender; if not, it wants to hear that it may.
+    pub is_up: bool,
+    /// All packets up to this number have arrived at the sender.
+    pub acknowledged: u64,
+    /// The message and its number, from 1 on; a packet without one only acknowledges.
+    pub message: Option<(u64, String)>,
+}
+
+/// What came of a packet, in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum News {
+    /// The connection to the peer stands.
+    Up,
+    /// It has ended: nothing sent on it will arrive any more, at either end.
+    Down,
+    /// The peer's next message.
+    Message(String),
+}
+
+/// One peer.
+#[derive(Clone, Debug)]
+struct Connection {
+    mine: u64,
+    theirs: u64,
+    is_up: bool,
+    /// Numbered messages in flight, with the time of their last sending and of their first.
+    unacknowledged: VecDeque<(u64, String, u64, u64)>,
+    next: u64,
+    arrived: u64,
+    early: BTreeMap<u64, String>,
+    owes_acknowledgement: bool,
+}
+
+/// A node's connections to all its peers.
+#[derive(Clone, Debug)]
+pub struct Connections {
+    peers: BTreeMap<NodeId, Connection>,
+    next_tick: u64,
+}
+
+impl Connections {
+    /// No connection stands yet; this is the node's life of this number, and no earlier one had it.
+    pub fn new(life: u64, peers: impl IntoIterator<Item = NodeId>) -> Connections {
+        let fresh = || Connection {
+            mine: (life << 32) + 1,
+            theirs: 0,
+            is_up: false,
+            unacknowledged: VecDeque::new(),
+            next: 1,
+            arrived: 0,
+            early: BTreeMap::new(),
+            owes_acknowledgement: false,
+        };
+        Connections { peers: peers.into_iter().map(|peer| (peer, fresh())).collect(), next_tick: 0 }
+    }
+
+    /// When [`Connections::on_tick`] is due.
+    pub fn next_tick(&self) -> u64 {
+        self.next_tick
+    }
+
+    /// Sends a message; without a connection it is lost, as the peer's link is known to be down. `None` when it leaves
+    /// nothing to send.
+    pub fn send(&mut self, now: u64, to: NodeId, message: String) -> Option<Packet> {
+        let connection = self.peers.get_mut(&to).filter(|connection| connection.is_up)?;
+        let number = connection.next;
+        connection.next += 1;
+        connection.unacknowledged.push_back((number, message.clone(), now, now));
+        connection.owes_acknowledgement = false;
+        Some(connection.packet(Some((number, message))))
+    }
+
+    /// Takes a packet; gives what came of it, and perhaps an answer for the peer. Packets of strangers come to nothing.
+    pub fn on_packet(&mut self, peer: NodeId, packet: Packet) -> (Vec<News>, Option<Packet>) {
+        let mut news = Vec::new();
+        let Some(connection) = self.peers.get_mut(&peer) else { return (news, None) };
+        if packet.from < connection.theirs {
+            return (news, None);
+        }
+        if packet.from > connection.theirs {
+            if connection.end() {
+                news.push(News::Down);
+            }
+            connection.theirs = packet.from;
+        }
+        if packet.to != connection.mine {
+            return (news, Some(connection.packet(None)));
+        }
+        if !std::mem::replace(&mut connection.is_up, true) {
+            news.push(News::Up);
+        }
+        while connection.unacknowledged.front().is_some_and(|(number, ..)| *number <= packet.acknowledged) {
+            connection.unacknowledged.pop_front();
+        }
+        if let Some((number, message)) = packet.message {
+            connection.owes_acknowledgement = true;
+            let is_wanted = number > connection.arrived && connection.early.len() < EARLY_MAX;
+            if is_wanted || number == connection.arrived + 1 {
+                connection.early.insert(number, message);
+            }
+            while let Some(message) = connection.early.remove(&(connection.arrived + 1)) {
+                connection.arrived += 1;
+                news.push(News::Message(message));
+            }
+        }
+        (news, (!packet.is_up).then(|| connection.packet(None)))
+    }
+
+    /// Repeats what is overdue, acknowledges what is owed, asks for connections that are missing, and ends those on which
+    /// nothing arrives any more.
+    pub fn on_tick(&mut self, now: u64) -> (Vec<NodeId>, Vec<(NodeId, Packet)>) {
+        let (mut down, mut packets) = (Vec::new(), Vec::new());
+        self.next_tick = now + TICK;
+        for (peer, connection) in &mut self.peers {
+            let is_hopeless = connection.unacknowledged.len() > UNACKNOWLEDGED_MAX
+                || connection.unacknowledged.front().is_some_and(|(.., first)| first + GIVE_UP_AFTER <= now);
+            if is_hopeless && connection.end() {
+                down.push(*peer);
+            }
+            if !connection.is_up || std::mem::take(&mut connection.owes_acknowledgement) {
+                packets.push((*peer, connection.packet(None)));
+            }
+            let head = Packet { message: None, ..connection.packet(None) };
+            for (number, message, last, _) in connection.unacknowledged.iter_mut().take(REPEATED_MAX) {
+                if *last + REPEAT_AFTER <= now {
+                    *last = now;
+                    packets.push((*peer, Packet { message: Some((*number, message.clone())), ..head.clone() }));
+                }
+            }
+        }
+        (down, packets)
+    }
+}
+
+impl Connection {
+    fn packet(&self, message: Option<(u64, String)>) -> Packet {
+        Packet { from: self.mine, to: self.theirs, is_up: self.is_up, acknowledged: self.arrived, message }
+    }
+
+    /// Ends the connection, if it stands; says whether it did. What comes next is another one.
+    fn end(&mut self) -> bool {
+        if !std::mem::take(&mut self.is_up) {
+            return false;
+        }
+        self.mine += 1;
+        self.unacknowledged.clear();
+        self.early.clear();
+        (self.next, self.arrived, self.owes_acknowledgement) = (1, 0, false);
+        true
+    }
+}

@@ -1,0 +1,127 @@
+//! What wakes the loop: [`AlarmClock`].
+//!
+//! The runtime's own timers are a wheel of milliseconds. A loop with one deadline that moves at every turn pays for it: each
+//! deadline is passed down from slot to slot, with a wake-up each, and each rearming wakes the runtime once more, by an
+//! eventfd. At rest a leader was woken 76 times a second, half of them for nothing. So on Linux the kernel keeps the one
+//! deadline, to the nanosecond; elsewhere the runtime does.
+
+use std::io;
+use tokio::time::Instant;
+
+#[cfg(target_os = "linux")]
+mod kernel {
+    use super::{Instant, io};
+    use rustix::fd::OwnedFd;
+    use rustix::time::{
+        Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+    };
+    use std::time::Duration;
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+
+    /// A deadline that can be waited for.
+    pub(crate) struct AlarmClock {
+        timer: AsyncFd<OwnedFd>,
+        armed: Option<Instant>,
+    }
+
+    impl AlarmClock {
+        /// A clock without a deadline.
+        ///
+        /// # Errors
+        /// When the kernel has no descriptor left.
+        pub(crate) fn new() -> io::Result<AlarmClock> {
+            let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+            #[expect(
+                deprecated,
+                reason = "its fault is with owners that change or close what they own: this one does not"
+            )]
+            let timer = AsyncFd::with_interest(timer, Interest::READABLE)?;
+            Ok(AlarmClock { timer, armed: None })
+        }
+
+        /// Waits until then, or a little less: whoever waits looks at the time. Nothing is lost when the wait is given up.
+        ///
+        /// # Errors
+        /// What the kernel says.
+        pub(crate) async fn reach(&mut self, deadline: Instant) -> io::Result<()> {
+            if self.armed != Some(deadline) {
+                // Nothing at all would disarm it.
+                let rest = deadline.saturating_duration_since(Instant::now()).max(Duration::from_nanos(1));
+                let value = Timespec {
+                    tv_sec: i64::try_from(rest.as_secs()).unwrap_or(i64::MAX),
+                    tv_nsec: rest.subsec_nanos().into(),
+                };
+                let once = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+                timerfd_settime(self.timer.get_ref(), TimerfdTimerFlags::empty(), &once)?;
+                self.armed = Some(deadline);
+            }
+            // The descriptor is not read: arming it anew forgets what has rung.
+            self.timer.readable().await?.clear_ready();
+            self.armed = None;
+            Ok(())
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod runtime {
+    use super::{Instant, io};
+    use std::pin::Pin;
+    use tokio::time::{Sleep, sleep_until};
+
+    /// A deadline that can be waited for.
+    pub(crate) struct AlarmClock {
+        sleep: Pin<Box<Sleep>>,
+    }
+
+    impl AlarmClock {
+        /// A clock without a deadline.
+        ///
+        /// # Errors
+        /// None here.
+        pub(crate) fn new() -> io::Result<AlarmClock> {
+            Ok(AlarmClock { sleep: Box::pin(sleep_until(Instant::now())) })
+        }
+
+        /// Waits until then. Nothing is lost when the wait is given up.
+        ///
+        /// # Errors
+        /// None here.
+        pub(crate) async fn reach(&mut self, deadline: Instant) -> io::Result<()> {
+            if self.sleep.deadline() != deadline {
+                self.sleep.as_mut().reset(deadline);
+            }
+            self.sleep.as_mut().await;
+            Ok(())
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) use kernel::AlarmClock;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use runtime::AlarmClock;
+
+#[cfg(test)]
+mod tests {
+    use super::{AlarmClock, Instant};
+    use std::time::Duration;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn a_deadline_is_reached_and_not_before_and_can_be_moved() -> std::io::Result<()> {
+        let mut clock = AlarmClock::new()?;
+        let past = Instant::now();
+        clock.reach(past).await?;
+        let (soon, late) = (Instant::now() + Duration::from_millis(5), Instant::now() + Duration::from_secs(3_600));
+        tokio::select! { biased;
+            _ = clock.reach(late) => panic!("an hour has not passed"),
+            () = tokio::task::yield_now() => {}
+        }
+        while Instant::now() < soon {
+            clock.reach(soon).await?;
+        }
+        assert!(Instant::now() < late, "the earlier deadline replaced the later one");
+        Ok(())
+    }
+}

@@ -1,0 +1,92 @@
+//! Goal: in every way in which members can be connected, nothing commits where nobody reaches a majority, and something does
+//! where somebody reaches everybody who is reachable; and when the links are whole again, everybody serves and holds the same.
+//! Method: all graphs of three and four nodes up to isomorphism, with seeded labels, from a cold start and under a leader that
+//! stood before. `HUSTINGS_GRAPHS=5` tries the 9,608 of five nodes too.
+
+use hustings_core::{Links, Protocol};
+use hustings_gmt2000::Gmt2000;
+use hustings_kv::KvStore;
+use hustings_raft::Raft;
+use hustings_world::command::{Command, Expectation};
+use hustings_world::graphs::{Graph, Oracle};
+use hustings_world::{LoadSettings, Settings, World};
+use std::collections::BTreeMap;
+
+const SECOND: u64 = 1_000_000;
+
+/// When the links become what the graph says.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Start {
+    Cold,
+    Led,
+}
+
+/// Plays one graph; says whether something was committed in its last five seconds.
+fn serves<P: Protocol>(graph: &Graph, size: usize, start: Start, seed: u64) -> Result<bool, String> {
+    let load = LoadSettings { clients: 3, pause: 50_000, patience: SECOND, ..LoadSettings::default() };
+    let mut world: World<P, KvStore> =
+        World::new(Settings { load, ..Settings::new(size as u64, seed) }, P::Options::default())
+            .map_err(|violation| violation.to_string())?;
+    let mut live = || -> Result<bool, hustings_properties::Violation> {
+        if start == Start::Led {
+            world.apply(&Command::Settle(4 * SECOND))?;
+        }
+        for command in graph.commands() {
+            world.apply(&command)?;
+        }
+        world.run_until(12 * SECOND)?;
+        let before = world.highest_applied();
+        world.run_until(16 * SECOND)?;
+        let has_served = world.highest_applied() > before;
+        world.apply(&Command::Heal)?;
+        world.run_until(20 * SECOND)?;
+        world.end_load();
+        world.apply(&Command::Settle(20 * SECOND))?;
+        world.apply(&Command::Expect(Expectation::Same))?;
+        Ok(has_served)
+    };
+    live().map_err(|violation| violation.to_string())
+}
+
+fn every_graph<P: Protocol>(size: usize, shapes: usize) {
+    let graphs = Graph::shapes(size);
+    assert_eq!(graphs.len(), shapes);
+    let mut seen: BTreeMap<(Oracle, Start, bool), usize> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (number, shape) in (0_u64..).zip(&graphs) {
+        for start in [Start::Cold, Start::Led] {
+            let graph = shape.relabelled(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20);
+            // A connection that is mute one way is down both ways.
+            let oracle = if P::LINKS == Links::Session { graph.both_ways().oracle() } else { graph.oracle() };
+            match serves::<P>(&graph, size, start, number + 1) {
+                Ok(serves) => {
+                    *seen.entry((oracle, start, serves)).or_default() += 1;
+                    if (oracle, serves) == (Oracle::MustNot, true) || (oracle, serves) == (Oracle::Must, false) {
+                        wrong.push(format!("{graph}, {start:?}: {oracle:?}, and it serves: {serves}"));
+                    }
+                }
+                Err(violation) => wrong.push(format!("{graph}, {start:?}: {violation}")),
+            }
+        }
+    }
+    println!("{} {size} nodes: {seen:?}", P::NAME);
+    assert!(wrong.is_empty(), "{} of {} went wrong:\n{}", wrong.len(), graphs.len() * 2, wrong.join("\n"));
+}
+
+fn every_size<P: Protocol>() {
+    every_graph::<P>(3, 16);
+    every_graph::<P>(4, 218);
+    if std::env::var("HUSTINGS_GRAPHS").is_ok_and(|size| size == "5") {
+        every_graph::<P>(5, 9_608);
+    }
+}
+
+#[test]
+fn raft_serves_in_every_graph_in_which_it_must() {
+    every_size::<Raft>();
+}
+
+#[test]
+fn gmt_2000_serves_in_every_graph_in_which_it_must() {
+    every_size::<Gmt2000>();
+}
