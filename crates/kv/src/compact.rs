@@ -20,6 +20,10 @@ use crate::{
 /// tens of microseconds.
 pub(crate) const CHANGES_PER_APPLY: usize = 32;
 
+/// How many changes the passing of time walks, once for each batch of entries: a tenth of a millisecond or two. So a leader
+/// that nobody asks anything ends the removal too, by the blank entries with which it tells the time.
+pub(crate) const CHANGES_PER_TICK: usize = 256;
+
 /// How many changes an idle entry ([`crate::Advance`]) walks: a millisecond or two.
 pub(crate) const CHANGES_PER_ADVANCE: usize = 2_000;
 

@@ -13,7 +13,7 @@ use hustings_core::{Lsn, SnapshotError, StateMachine};
 
 use crate::{
     Alarm, AlarmChange, AlarmKind, Command, KvError, Outcome, Response, View,
-    compact::{CHANGES_PER_ADVANCE, CHANGES_PER_APPLY},
+    compact::{CHANGES_PER_ADVANCE, CHANGES_PER_APPLY, CHANGES_PER_TICK},
     lease::Deadlines,
     snapshot,
 };
@@ -98,6 +98,7 @@ impl StateMachine for KvStore {
     fn advance(&mut self, elapsed: Duration) {
         self.view.clock = self.view.clock.saturating_add(elapsed);
         self.view.lease_expire(&mut self.deadlines);
+        self.view.clean(CHANGES_PER_TICK);
     }
 
     fn apply(&mut self, _lsn: Lsn, payload: &Bytes) -> Outcome {
@@ -112,7 +113,7 @@ impl StateMachine for KvStore {
     }
 
     /// The next lease's deadline; zero while leases are due or compacted history is left to remove, so that an idle leader's
-    /// `Advance` entries bring both to an end.
+    /// blank entries, which carry the time, bring both to an end.
     fn next_deadline(&self) -> Option<Duration> {
         if self.view.is_cleaning() {
             return Some(Duration::ZERO);

@@ -27,8 +27,17 @@ pub enum Oracle {
     MustNot,
     /// Somebody does, and yet others can stand in its way.
     May,
-    /// Somebody does, and everybody who works at all works both ways with it.
+    /// Somebody does, and nobody who is not isolated can stand in its way.
     Must,
+}
+
+/// What a node does that hears no leader while others do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Strays {
+    /// It asks first whether it could win, and disturbs nobody who is served: a pre-vote, scouting, a low-ball poll.
+    AskFirst,
+    /// It raises its term, and with it everybody's whom it reaches: whoever leads must begin anew.
+    Disturb,
 }
 
 impl Graph {
@@ -95,20 +104,23 @@ impl Graph {
         (0..self.size).filter(is_central).collect()
     }
 
-    /// What must follow.
-    pub fn oracle(&self) -> Oracle {
+    /// What must follow, given what nodes can do that hear no leader themselves.
+    pub fn oracle(&self, strays: Strays) -> Oracle {
         let central = self.central();
         if central.is_empty() {
             return Oracle::MustNot;
         }
-        let is_whole = |node: &usize| {
-            (0..self.size).all(|peer| {
-                let is_isolated =
-                    (0..self.size).all(|other| other == peer || !self.has(peer, other) && !self.has(other, peer));
-                is_isolated || self.has(*node, peer) && self.has(peer, *node)
-            })
+        let reachable: Vec<usize> = (0..self.size).filter(|node| !self.is_isolated(*node)).collect();
+        let is_whole = |node: &usize| reachable.iter().all(|peer| self.has(*node, *peer) && self.has(*peer, *node));
+        let must = match strays {
+            Strays::AskFirst => central.iter().any(is_whole),
+            Strays::Disturb => reachable.iter().all(is_whole),
         };
-        if central.iter().any(is_whole) { Oracle::Must } else { Oracle::May }
+        if must { Oracle::Must } else { Oracle::May }
+    }
+
+    fn is_isolated(&self, node: usize) -> bool {
+        (0..self.size).all(|other| other == node || !self.has(node, other) && !self.has(other, node))
     }
 
     /// The commands that bring a cluster of so many members into this state.

@@ -22,6 +22,7 @@ use crate::world::World;
 use hustings_core::Protocol;
 use hustings_core::replica::Policy;
 use hustings_properties::Violation;
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
 /// Longest election timeouts within which a healed cluster must serve.
@@ -107,6 +108,9 @@ pub struct Report {
     pub journal: Journal,
 }
 
+/// Members that a cluster may have beyond those it began with.
+const JOINED_MAX: u64 = 3;
+
 struct Drawing<'a> {
     dice: Dice,
     faults: Vec<(u64, Command)>,
@@ -114,6 +118,9 @@ struct Drawing<'a> {
     safety: u64,
     kinds: Vec<Kind>,
     has_wiped: bool,
+    /// Who is a member, as far as a plan can know, and how many there ever were.
+    present: BTreeSet<u64>,
+    ever: u64,
     settings: &'a Settings,
 }
 
@@ -126,19 +133,38 @@ impl Drawing<'_> {
     }
 
     fn node(&mut self) -> Who {
-        Who::Node(1 + self.dice.below(self.nodes))
+        // Now and then somebody who may have left.
+        let place = self.dice.below(self.present.len() as u64 + 1) as usize;
+        let left = 1 + self.dice.below(self.ever);
+        Who::Node(self.present.iter().nth(place).copied().unwrap_or(left))
     }
 
     fn other(&mut self, than: Who) -> Who {
         loop {
             let other = self.node();
-            if other != than || self.nodes == 1 {
+            if other != than || self.ever == 1 {
                 return other;
             }
         }
     }
 
     fn push(&mut self, at: u64, command: Command) {
+        match &command {
+            // Clusters stay as large as people run them.
+            Command::Join if self.present.len() as u64 >= self.nodes + JOINED_MAX => return,
+            Command::Join => {
+                self.ever += 1;
+                self.present.insert(self.ever);
+            }
+            Command::Remove(Who::Node(id)) => {
+                self.present.remove(id);
+            }
+            Command::Voters(voters) => {
+                let named = |who: &Who| if let Who::Node(id) = who { Some(*id) } else { None };
+                self.present = voters.iter().filter_map(named).collect();
+            }
+            _ => {}
+        }
         self.faults.push((at.min(self.safety), command));
     }
 
@@ -290,7 +316,8 @@ impl Drawing<'_> {
             3 | 4 => {
                 // Several at once, through a joint change: perhaps with somebody new, perhaps while somebody is unreachable.
                 self.push(at, Command::Join);
-                let voters: Vec<Who> = (1..=self.nodes + 1).filter(|_| self.dice.below(3) > 0).map(Who::Node).collect();
+                let known: Vec<u64> = self.present.iter().copied().collect();
+                let voters: Vec<Who> = known.into_iter().filter(|_| self.dice.below(3) > 0).map(Who::Node).collect();
                 if voters.len() > 1 {
                     if self.dice.below(2) == 0 {
                         let other = self.node();
@@ -339,8 +366,17 @@ impl Plan {
         let mut kinds = KINDS.to_vec();
         kinds.retain(|_| dice.below(2) == 0);
         let gap = [300_000, 2_000_000, 10_000_000, 30_000_000][dice.below(4) as usize];
-        let mut drawing =
-            Drawing { dice, faults: Vec::new(), nodes, safety, kinds, has_wiped: false, settings: &settings };
+        let mut drawing = Drawing {
+            dice,
+            faults: Vec::new(),
+            nodes,
+            safety,
+            kinds,
+            has_wiped: false,
+            present: (1..=nodes).collect(),
+            ever: nodes,
+            settings: &settings,
+        };
         let mut at = 2_000_000;
         while at < safety {
             drawing.draw(at);

@@ -39,6 +39,14 @@ pub(crate) fn command() -> Command {
     .arg(number("hours", "Virtual hours of faults per seed"))
     .arg(number("jobs", "Threads").default_value("1"))
     .arg(
+        Arg::new("for")
+            .long("for")
+            .value_name("DURATION")
+            .value_parser(value_parser!(humantime::Duration))
+            .conflicts_with_all(["seed", "seeds"])
+            .help("As many seeds as fit into this time, like 30m"),
+    )
+    .arg(
         Arg::new("report")
             .long("report")
             .value_name("FILE.html")
@@ -60,6 +68,8 @@ struct Simulation<'a> {
     seeds: std::ops::Range<u64>,
     safety: u64,
     jobs: u64,
+    /// No further seed is begun after so long.
+    lasts: Duration,
     is_json: bool,
     report: Option<PathBuf>,
     script: Option<PathBuf>,
@@ -75,8 +85,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     super::check_plant(&subject)?;
     let number = |name: &str| matches.get_one::<u64>(name).copied();
     let minutes = number("minutes").or_else(|| number("hours").map(|hours| hours * 60)).unwrap_or(5);
+    let lasts = matches.get_one::<humantime::Duration>("for").map(|duration| **duration);
     let seeds = match (number("seed"), number("seeds"), number("from")) {
         (Some(seed), _, _) => seed..seed + 1,
+        (None, _, from) if lasts.is_some() => from.unwrap_or(1)..u64::MAX,
         (None, count, from) => from.unwrap_or(1)..from.unwrap_or(1) + count.unwrap_or(1),
     };
     let simulation = Simulation {
@@ -85,6 +97,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         seeds,
         safety: minutes * 60_000_000,
         jobs: number("jobs").unwrap_or(1).max(1),
+        lasts: lasts.unwrap_or(Duration::MAX),
         is_json: is_json(matches),
         report: matches.get_one("report").cloned(),
         script: matches.get_one("script").cloned(),
@@ -130,7 +143,10 @@ impl Simulation<'_> {
         let plants = self.subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
         let (next, is_over) = (AtomicU64::new(self.seeds.start), AtomicBool::new(false));
         let results: Mutex<(Counts, u64, u64, Option<Report>)> = Mutex::default();
-        let bar = ProgressBar::new(self.seeds.end - self.seeds.start);
+        let bar = match self.seeds.end {
+            u64::MAX => ProgressBar::no_length(),
+            end => ProgressBar::new(end - self.seeds.start),
+        };
         if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} seeds  {elapsed} of {duration}  {msg}") {
             bar.set_style(style);
         }
@@ -143,7 +159,7 @@ impl Simulation<'_> {
                 scope.spawn(|| {
                     loop {
                         let seed = next.fetch_add(1, Ordering::Relaxed);
-                        if seed >= self.seeds.end || is_over.load(Ordering::Relaxed) {
+                        if seed >= self.seeds.end || is_over.load(Ordering::Relaxed) || start.elapsed() > self.lasts {
                             return;
                         }
                         let plan = self.plan(seed);

@@ -59,6 +59,23 @@ fn history_is_removed_a_little_with_each_entry() {
     assert_eq!(store.view().version_count(), 2);
 }
 
+// Goal: seed 147 of five nodes, in which an idle leader wrote blanks without end. Method: nothing but time passes.
+#[test]
+fn time_alone_ends_a_removal() {
+    let mut store = Store::new();
+    for _ in 0..2_000 {
+        store.put("k", "v");
+    }
+    store.compact(store.revision()).expect("compacted");
+    let mut ticks = 0;
+    while store.kv.next_deadline().is_some() {
+        store.kv.advance(Duration::from_micros(1));
+        ticks += 1;
+        assert!(ticks < 100, "an idle leader would tell the time for ever");
+    }
+    assert_eq!(store.view().version_count(), 1);
+}
+
 #[test]
 fn the_hash_does_not_depend_on_how_far_the_removal_is() {
     let mut store = Store::new();
