@@ -110,6 +110,8 @@ pub struct Report {
 
 /// Members that a cluster may have beyond those it began with.
 const JOINED_MAX: u64 = 3;
+/// Beyond those, somebody new in so many microseconds at most: a machine in a crowd of removed ones is no user's day.
+const JOIN_EVERY: u64 = 30_000_000;
 
 struct Drawing<'a> {
     dice: Dice,
@@ -152,6 +154,7 @@ impl Drawing<'_> {
         match &command {
             // Clusters stay as large as people run them.
             Command::Join if self.present.len() as u64 >= self.nodes + JOINED_MAX => return,
+            Command::Join if self.ever >= self.nodes + JOINED_MAX + self.safety / JOIN_EVERY => return,
             Command::Join => {
                 self.ever += 1;
                 self.present.insert(self.ever);
