@@ -192,6 +192,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     };
     config.peer_listen = plan.peer_listen.clone();
     config.timing = plan.timing;
+    config.timing_mode = plan.timing_mode.clone();
     config.priority = plan.priority;
     config.policy = Policy { entries_max: plan.snapshot_count, ..Policy::default() };
     config.frame_bytes_max = config.frame_bytes_max.max(plan.request_bytes_max * 4);

@@ -6,6 +6,7 @@
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::{Member, Priority, Timing};
+use hustings_node::config::TimingMode;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -40,6 +41,16 @@ const SETTINGS: &[Setting] = &[
     setting("initial-cluster-token", "hustings-cluster", "Tells clusters with equal member names apart"),
     setting("heartbeat-interval", "50", "Milliseconds between a leader's heartbeats"),
     setting("election-timeout", "250", "Milliseconds of silence before an election; drawn from this to twice this"),
+    setting(
+        "timing",
+        "fixed",
+        "fixed: as given; auto: follows round trips and flushes as measured, within --timing-bounds",
+    ),
+    setting(
+        "timing-bounds",
+        "100,5000",
+        "With --timing auto, milliseconds between which the election timeout may move; equal on all members",
+    ),
     setting("snapshot-count", "100000", "Applied entries between snapshots"),
     setting(
         "quota-backend-bytes",
@@ -218,6 +229,7 @@ impl Settings {
             Duration::from_millis(self.number("election-timeout")?),
         );
         timing.check().or_else(|misfit| self.bad("election-timeout", misfit))?;
+        let timing_mode = self.timing_mode()?;
         let protocol = self.text("protocol").to_string();
         crate::protocols::check(&protocol).or_else(|error| self.bad("protocol", error))?;
         let priority = match self.text("priority") {
@@ -248,6 +260,7 @@ impl Settings {
             is_joining,
             token: self.text("initial-cluster-token").to_string(),
             timing,
+            timing_mode,
             snapshot_count,
             quota_bytes: quota,
             request_bytes_max: request_bytes,
@@ -255,6 +268,24 @@ impl Settings {
             priority,
             grace: grace.or_else(|error| self.bad("shutdown-grace", error))?,
         })
+    }
+
+    fn timing_mode(&self) -> Result<TimingMode> {
+        if self.text("timing") == "fixed" {
+            return Ok(TimingMode::Fixed);
+        }
+        if self.text("timing") != "auto" {
+            return self.bad("timing", "give fixed or auto");
+        }
+        let millis = |text: &str| text.trim().parse().ok().map(Duration::from_millis);
+        let bounds =
+            self.text("timing-bounds").split_once(',').and_then(|(low, high)| Some((millis(low)?, millis(high)?)));
+        match bounds {
+            Some((low, high)) if low >= Duration::from_millis(5) && low <= high => {
+                Ok(TimingMode::Auto { election_min: low..=high })
+            }
+            _ => self.bad("timing-bounds", "give two numbers of milliseconds, like 100,5000, the first at least 5"),
+        }
     }
 
     fn founders(&self, me: &Member) -> Result<Vec<Member>> {
@@ -304,6 +335,7 @@ pub(crate) struct Plan {
     pub(crate) is_joining: bool,
     pub(crate) token: String,
     pub(crate) timing: Timing,
+    pub(crate) timing_mode: TimingMode,
     pub(crate) snapshot_count: u64,
     pub(crate) quota_bytes: u64,
     pub(crate) request_bytes_max: usize,

@@ -84,6 +84,20 @@ impl Timing {
         }
         found
     }
+
+    /// Ranges for a network with this round trip and a disk with this flush time that keep the rule twice over, with the
+    /// shortest election timeout within `bounds`.
+    ///
+    /// The heartbeat is a fifth of the lower bound whatever was measured: members measure differently, and none may depose a
+    /// leader because the two disagree about the network.
+    ///
+    /// Source: TRex article, "Leader Failover Timeouts".
+    pub fn fitting(round_trip: Duration, flush: Duration, bounds: &RangeInclusive<Duration>) -> Timing {
+        let needed = (round_trip * 7 / 2 + flush) * 2;
+        let election_min = needed.min(*bounds.end()).max(*bounds.start());
+        let spread = election_min.max(round_trip * 20);
+        Timing { heartbeat: *bounds.start() / 5, election_min, election_max: election_min + spread }
+    }
 }
 
 #[cfg(test)]
@@ -105,6 +119,18 @@ mod tests {
         assert!(Timing::new(50 * MS, 149 * MS).check().unwrap_err().0.contains("three heartbeat intervals"));
         let flat = Timing { election_max: 250 * MS, ..Timing::default() };
         assert!(flat.check().unwrap_err().0.contains("empty"));
+    }
+
+    #[test]
+    fn what_fits_draws_no_warning_and_stays_within_bounds() {
+        let bounds = 100 * MS..=5_000 * MS;
+        for (round_trip, flush) in [(MS / 10, MS), (80 * MS, 10 * MS), (300 * MS, 200 * MS)] {
+            let timing = Timing::fitting(round_trip, flush, &bounds);
+            assert_eq!((timing.check(), timing.warnings(round_trip, flush)), (Ok(()), vec![]));
+            assert!(bounds.contains(&timing.election_min), "{timing:?}");
+        }
+        assert_eq!(Timing::fitting(MS / 10, MS, &bounds).election_min, 100 * MS);
+        assert_eq!(Timing::fitting(4_000 * MS, MS, &bounds).election_min, 5_000 * MS);
     }
 
     #[test]

@@ -74,6 +74,8 @@ fn message() -> impl Strategy<Value = Message> {
         }),
         (lsn(), some(), payload()).prop_map(|(lsn, offset, bytes)| ReplicaMessage::Chunk { lsn, offset, bytes }),
         lsn().prop_map(|lsn| ReplicaMessage::ChunkGone { lsn }),
+        any::<u64>().prop_map(|sent_micros| ReplicaMessage::Ping { sent_micros }),
+        any::<u64>().prop_map(|sent_micros| ReplicaMessage::Pong { sent_micros }),
     ]
 }
 

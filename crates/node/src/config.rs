@@ -31,6 +31,8 @@ pub struct NodeConfig {
     pub peer_listen: Vec<std::net::SocketAddr>,
     /// Heartbeat and election ranges.
     pub timing: Timing,
+    /// Whether they follow what is measured.
+    pub timing_mode: TimingMode,
     /// How much this node should lead.
     pub priority: Priority,
     /// Bounds on memory and messages.
@@ -45,6 +47,19 @@ pub struct NodeConfig {
     pub on_sync: OnSync,
     /// Called once when the node cannot go on; the default logs and aborts the process.
     pub on_fatal: OnFatal,
+}
+
+/// Whether heartbeat and election ranges follow what the node measures.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum TimingMode {
+    /// They stay as configured; what does not fit the network is told as a warning.
+    #[default]
+    Fixed,
+    /// They follow the network and the disk. All members need the same bounds.
+    Auto {
+        /// Bounds for the shortest election timeout; the heartbeat is a fifth of the lower one.
+        election_min: std::ops::RangeInclusive<Duration>,
+    },
 }
 
 impl NodeConfig {
@@ -75,6 +90,7 @@ impl NodeConfig {
             data_dir: data_dir.into(),
             peer_listen: Vec::new(),
             timing: Timing::default(),
+            timing_mode: TimingMode::Fixed,
             priority: Priority::default(),
             limits: Limits::default(),
             policy: Policy::default(),

@@ -10,10 +10,11 @@ use crate::disk::{Batch, DiskNews, DiskThread};
 use crate::handle::{Applied, Call, Happening, NodeStatus, Readable, RequestError};
 use crate::link::{Arrival, Gatekeeper, Links, Outbox};
 use crate::node::or_fatal;
+use crate::pace::{Finding, Pace};
 use crate::snapshots::{SnapshotJob, SnapshotNews};
 use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::{DiskHealth, LinkState};
-use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, Request, RequestId};
+use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, ReplicaMessage, Request, RequestId};
 use hustings_core::{
     Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, Record, Role, SnapshotReference,
     StateMachine, Transition, Wire,
@@ -52,6 +53,7 @@ pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
     pub(crate) happenings: broadcast::Sender<Happening>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) disk_stall_after: Duration,
+    pub(crate) pace: Pace,
     pub(crate) clock: AlarmClock,
     pub(crate) on_fatal: OnFatal,
 }
@@ -263,8 +265,14 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     fn on_arrival(&mut self, arrival: Arrival<P::Message>) {
         match arrival {
             Arrival::Message { peer, session, message } => {
-                if self.links.get(&peer).is_some_and(|link| link.session == session) {
-                    self.step(Event::Peer { from: peer, message });
+                if let Some(link) = self.links.get(&peer).filter(|link| link.session == session) {
+                    match message {
+                        ReplicaMessage::Ping { sent_micros } => link.outbox.put(&pong::<P>(sent_micros)),
+                        ReplicaMessage::Pong { sent_micros } => {
+                            self.wiring.pace.on_round_trip(boot_micros().saturating_sub(sent_micros));
+                        }
+                        message => self.step(Event::Peer { from: peer, message }),
+                    }
                 }
             }
             Arrival::Up { peer, session, hello, outbox } => {
@@ -577,6 +585,25 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let requests = std::mem::take(&mut self.requests_since_sweep) + (applied - self.applied_at_sweep);
         self.applied_at_sweep = applied;
         self.eagerness.set(requests < REQUESTS_MANY);
+        self.watch_pace();
+    }
+
+    /// Asks peers for round trips, and follows what was measured or warns of it.
+    fn watch_pace(&mut self) {
+        if self.wiring.pace.on_sweep() {
+            let ping: ReplicaMessage<P::Message> = ReplicaMessage::Ping { sent_micros: boot_micros() };
+            self.links.values().for_each(|link| link.outbox.put(&ping));
+        }
+        let Some(Finding { warnings, timing }) = self.wiring.pace.look(&self.wiring.counters) else { return };
+        for warning in warnings {
+            tracing::warn!(
+                "the timing does not fit what is measured: {warning}; raise --election-timeout, or let --timing auto do it"
+            );
+        }
+        if let Some(timing) = timing {
+            tracing::info!(heartbeat = ?timing.heartbeat, election = ?timing.election(), "the timing follows what is measured");
+            self.step(Event::Retime(timing));
+        }
     }
 
     /// The leader keeps names, client addresses and storage incarnations in the membership true: a member says them when
@@ -617,4 +644,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             }
         }
     }
+}
+
+fn pong<P: Protocol>(sent_micros: u64) -> ReplicaMessage<P::Message> {
+    ReplicaMessage::Pong { sent_micros }
 }

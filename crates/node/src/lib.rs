@@ -15,6 +15,7 @@ pub mod handle;
 mod host;
 mod link;
 pub mod node;
+mod pace;
 mod snapshots;
 mod timers;
 

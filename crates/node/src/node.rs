@@ -14,6 +14,7 @@ use crate::frame::Hello;
 use crate::handle::{Handle, NodeStatus};
 use crate::host::{Host, Wiring};
 use crate::link::{Gatekeeper, Links};
+use crate::pace::Pace;
 use crate::snapshots;
 use hustings_core::replica::sessions::Sessions;
 use hustings_core::replica::{Birth, Replica};
@@ -151,6 +152,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 happenings,
                 counters: loop_counters,
                 disk_stall_after: config.disk_stall_after,
+                pace: Pace::new(config.timing_mode, config.timing),
                 clock: AlarmClock::new().expect("a loop whose runtime has its descriptors finds one more"),
                 on_fatal: config.on_fatal,
             };

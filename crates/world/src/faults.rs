@@ -283,7 +283,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    fn present_membership(&self) -> Option<Arc<Membership>> {
+    pub(crate) fn present_membership(&self) -> Option<Arc<Membership>> {
         let at = self.leader_position()?;
         Some(self.machines[at].replica.as_ref()?.membership().clone())
     }

@@ -326,10 +326,15 @@ impl<P: Protocol, S: Service> World<P, S> {
     fn end_indefinite(&mut self, client: usize, pending: &Pending) {
         self.counts.indefinite += 1;
         self.load.history.extend(pending.perhaps(client as u64));
-        // Somebody who got no answer tries elsewhere.
+        // Somebody who got no answer tries elsewhere, most often where members are: clients ask for the list now and then.
+        let members = self.present_membership();
+        let is_member = |at: &usize| members.as_ref().is_some_and(|members| members.has(self.machines[*at].id));
+        let known: Vec<usize> = (0..self.machines.len()).filter(is_member).collect();
         let nodes = self.machines.len() as u64;
         let state = &mut self.load.clients[client];
-        state.home = state.dice.below(nodes) as usize;
+        let anywhere = state.dice.below(nodes) as usize;
+        let is_lost = known.is_empty() || state.dice.below(4) == 0;
+        state.home = if is_lost { anywhere } else { known[state.dice.below(known.len() as u64) as usize] };
         self.pause_then_next(client, true);
     }
 

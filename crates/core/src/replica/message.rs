@@ -79,11 +79,21 @@ pub enum ReplicaMessage<M> {
         /// Which snapshot.
         lsn: Lsn,
     },
+    /// Between hosts: say this back at once, so that I know how long a round trip takes.
+    Ping {
+        /// When it was sent, by the sender's clock.
+        sent_micros: u64,
+    },
+    /// Between hosts: the answer.
+    Pong {
+        /// As it was said.
+        sent_micros: u64,
+    },
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     kind: Option<Kind>,
 }
 
@@ -107,6 +117,10 @@ enum Kind {
     Chunk(ChunkShape),
     #[prost(message, tag = "9")]
     ChunkGone(ChunkShape),
+    #[prost(uint64, tag = "10")]
+    Ping(u64),
+    #[prost(uint64, tag = "11")]
+    Pong(u64),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -263,6 +277,8 @@ impl<M: Wire> Wire for ReplicaMessage<M> {
             }
             ReplicaMessage::Chunk { lsn, offset, bytes } => Kind::Chunk(chunk(lsn, 0, *offset, bytes.clone())),
             ReplicaMessage::ChunkGone { lsn } => Kind::ChunkGone(chunk(lsn, 0, 0, Bytes::new())),
+            ReplicaMessage::Ping { sent_micros } => Kind::Ping(*sent_micros),
+            ReplicaMessage::Pong { sent_micros } => Kind::Pong(*sent_micros),
         };
         encode_shape(&Envelope { kind: Some(kind) }, out);
     }
@@ -299,6 +315,8 @@ impl<M: Wire> Wire for ReplicaMessage<M> {
                 ReplicaMessage::Chunk { lsn, offset: shape.offset, bytes: shape.bytes }
             }
             Kind::ChunkGone(shape) => ReplicaMessage::ChunkGone { lsn: Lsn::new(shape.term, shape.index) },
+            Kind::Ping(sent_micros) => ReplicaMessage::Ping { sent_micros },
+            Kind::Pong(sent_micros) => ReplicaMessage::Pong { sent_micros },
         })
     }
 }
