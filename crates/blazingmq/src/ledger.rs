@@ -355,12 +355,17 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         let Part::Leader(leader) = &mut self.part else { return };
-        let Leader { peers, reads, supporters, .. } = &mut **leader;
+        let Leader { peers, reads, supporters, lsns, .. } = &mut **leader;
         let Some(peer) = peers.get_mut(&from) else { return };
         peer.is_active = true;
         peer.priority = priority;
         peer.round = peer.round.max(round.min(reads.highest()));
         supporters.insert(from);
+        if !lsns.contains_key(&from) {
+            // It follows, and registered when it was not a member yet: where its ledger ends is not known.
+            let term = self.promise.term;
+            out.send_resting_on(RestsOn::Promise, from, Message::LsnRequest { term });
+        }
         let is_fetching = matches!(peer.pace, Pace::Fetch { .. });
         if is_fetching && !is_installing {
             // The offer was refused, or the peer was reborn without it.

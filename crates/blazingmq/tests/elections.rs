@@ -5,7 +5,7 @@ mod support;
 use hustings_blazingmq::{Healing, Message, Options, Quorums, Timer};
 use hustings_core::protocol::DiskHealth;
 use hustings_core::{
-    Admin, Change, Cluster, Durable, Input, Lsn, MembershipChange, NodeId, Outcome, Priority, Role, Term,
+    Admin, Change, Cluster, Durable, Input, Lsn, MembershipChange, NodeId, Outcome, Priority, Protocol, Role, Term,
 };
 use support::{Theatre, cast, history, one};
 
@@ -232,6 +232,7 @@ fn el_8_a_crash_does_not_make_a_node_support_twice() {
     theatre.ring(3, Timer::Wait);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(3)), (vec![], 0), "term 1 is refused, and n3 keeps its own");
+    theatre.ring(3, Timer::Scouting);
     theatre.ring(3, Timer::Wait);
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(3)), (vec![3], 2), "the refusal told which term can be had");
@@ -249,7 +250,7 @@ fn el_8_as_published_it_does() {
     theatre.pick(2, 1, is_support);
     assert_eq!(theatre.role(1), Role::Synchronizing);
     theatre.cut(1, 2);
-    theatre.restart(2);
+    theatre.restart_unseen(2);
     theatre.ring(3, Timer::Wait);
     theatre.settle();
     assert_eq!(theatre.annals.reigns[&1].len(), 2, "two leaders of term 1");
@@ -266,7 +267,7 @@ fn el_9_leaders_of_one_term_stand_down_and_the_next_term_is_another() {
     theatre.pick(1, 2, is_proposal);
     theatre.pick(2, 1, is_support);
     theatre.cut(1, 2);
-    theatre.restart(2);
+    theatre.restart_unseen(2);
     theatre.ring(3, Timer::Wait);
     theatre.settle();
     theatre.said.clear();

@@ -150,7 +150,8 @@ proptest! {
                 lsn.term = Term(previous.term.0 - 1);
             }
         }
-        prop_assert!(Message::decode(Message::Records { term, previous, entries, commit }.to_bytes()).is_err());
+        let bytes = Message::Records { term, previous, entries, commit }.to_bytes();
+        prop_assert!(Message::decode(bytes).is_err());
     }
 }
 
