@@ -498,7 +498,7 @@ impl BlazingMq {
             Message::PullSnapshot { reference, .. } => self.on_pull_snapshot(from, reference, out),
             Message::Ack { index, .. } => self.on_ack(from, index, out),
             Message::Gap { hint, .. } => self.place_peer(from, hint, out),
-            Message::SnapshotFailed { lsn, .. } => self.on_snapshot_refused(from, lsn),
+            Message::SnapshotFailed { .. } => self.on_snapshot_refused(from, out),
             // What another leader of this term would say: dropped (§2.7, rule 3).
             _ => {}
         }

@@ -122,7 +122,7 @@ impl BlazingMq {
     }
 
     /// One message of records after the place that the peer may share.
-    fn probe(&mut self, to: NodeId, out: &mut Effects<BlazingMq>) {
+    pub(crate) fn probe(&mut self, to: NodeId, out: &mut Effects<BlazingMq>) {
         let (term, commit) = (self.promise.term, self.commit);
         let Some(next) = self.peer(to).map(|peer| peer.next) else { return };
         let Some(previous) = self.place_before(next) else { return self.send_snapshot_to(to, out) };

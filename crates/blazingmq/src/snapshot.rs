@@ -23,13 +23,14 @@ impl BlazingMq {
         out.send_resting_on(RestsOn::Nothing, to, Message::Snapshot { term, reference });
     }
 
-    /// The peer could not have it: the next heartbeat's answer leads to another offer, so that no loop is tight.
-    pub(crate) fn on_snapshot_refused(&mut self, from: NodeId, lsn: Lsn) {
+    /// The peer could not have it: the next heartbeat's answer leads to another offer, so that no loop is tight. What was sent
+    /// while it fetched it has ignored.
+    pub(crate) fn on_snapshot_refused(&mut self, from: NodeId, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &mut self.part else { return };
         let Some(peer) = leader.peers.get_mut(&from) else { return };
         peer.is_active = true;
-        if peer.pace == (Pace::Fetch { pending: lsn.index }) {
-            peer.become_probe(peer.stored + 1);
+        if peer.pace == Pace::Probe {
+            self.probe(from, out);
         }
     }
 

@@ -160,7 +160,7 @@ impl Theatre {
         &self.actors[&id]
     }
 
-    fn actor_mut(&mut self, id: u64) -> &mut Actor {
+    pub fn actor_mut(&mut self, id: u64) -> &mut Actor {
         self.actors.get_mut(&id).expect("an actor of this theatre")
     }
 
@@ -400,6 +400,16 @@ impl Theatre {
         while let Some((from, to, message)) = self.table.pop_front() {
             steps += 1;
             assert!(steps < 100_000, "messages never stop");
+            if !self.cut.contains(&(from, to)) {
+                self.deliver(from, to, message);
+            }
+        }
+    }
+
+    /// Delivers until a message of this kind from this node stands on the table.
+    pub fn settle_until(&mut self, from: u64, is_it: impl Fn(&Message) -> bool) {
+        while !self.table.iter().any(|(who, _, message)| *who == from && is_it(message)) {
+            let (from, to, message) = self.table.pop_front().expect("it is said before all is settled");
             if !self.cut.contains(&(from, to)) {
                 self.deliver(from, to, message);
             }
