@@ -3,7 +3,8 @@
 //! The members are the production [`hustings_core::Replica`]; a disk is the fold of its records, time is an alarm that is armed
 //! and may ring at any moment, and the network is a set: what was sent may arrive at any later time, in any order, or never. How many messages one
 //! link holds is a bound like the others: beyond it the oldest is lost. (For
-//! protocols with session links it is a queue per direction that a crash empties.) A step is atomic with its sync; a crash may
+//! protocols with session links it is a queue per direction that a crash empties, and what it holds is back-pressure: no step
+//! adds to a full one.) A step is atomic with its sync; a crash may
 //! come after *any prefix* of the records that a step writes, and then exactly those messages have left that rested on no more.
 //!
 //! What makes it fast: members are many times fewer than worlds. Each member state and each message is stored once and known by
