@@ -96,23 +96,32 @@ impl BlazingMq {
         if self.is_leading() && term == self.promise.term {
             return self.on_equal_leader(out);
         }
-        let was_active = self.is_leader_active;
-        if self.leader == Some(from) && term == self.promise.term {
+        let is_followed = self.leader == Some(from) && term == self.promise.term;
+        if is_followed {
             // Rule 16 b.
             self.hear_leader(out);
         } else {
             self.follow(from, term, out);
         }
-        self.is_leader_active = is_active;
-        if is_active != was_active {
-            self.announce(self.role(), Reason::LeaderHeard(from), out);
-            self.end_transfer(out);
+        if is_active {
+            self.see_leader_active(out);
         }
         if commit <= self.log.last().index {
             // The leader names what it knows this node to hold.
             self.apply_through(commit, out);
         }
-        self.answer_heartbeat(from, round, out);
+        if is_followed || round > 0 {
+            // Who has just begun to follow has registered, which is an answer as well.
+            self.answer_heartbeat(from, round, out);
+        }
+    }
+
+    /// The leader serves (§2.8, rule 11): from now on requests go to it.
+    pub(crate) fn see_leader_active(&mut self, out: &mut Effects<BlazingMq>) {
+        let Some(leader) = self.leader.filter(|leader| *leader != self.me && !self.is_leader_active) else { return };
+        self.is_leader_active = true;
+        self.announce(self.role(), Reason::LeaderHeard(leader), out);
+        self.end_transfer(out);
     }
 
     /// Confirms the leader's reign, or tells a stale one the later term. Rests on the term.

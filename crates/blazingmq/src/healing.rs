@@ -307,7 +307,7 @@ impl BlazingMq {
         }
     }
 
-    /// §2.8, rule 6: the start is committed, and the leader serves (C7).
+    /// §2.8, rule 6: the start is committed, and the leader serves (C7). Followers see it by that commit, or by a heartbeat.
     pub(crate) fn become_active_if_started(&mut self, out: &mut Effects<BlazingMq>) {
         let commit = self.commit;
         let Part::Leader(leader) = &mut self.part else { return };
@@ -317,6 +317,5 @@ impl BlazingMq {
         leader.stage = Stage::Active;
         out.cancel_timer(Timer::Healing);
         self.announce(Role::Synchronizing, Reason::LeaderHeard(self.me), out);
-        self.send_heartbeats(out);
     }
 }

@@ -229,6 +229,10 @@ impl BlazingMq {
         }
         let is_bare = entries.is_empty();
         self.take_committed_first(from, entries, commit, end, out);
+        if self.committed().term == self.promise.term {
+            // §2.8, rule 11: a commit of this term heals.
+            self.see_leader_active(out);
+        }
         if !is_bare {
             self.acknowledge(from, end, out);
         }
