@@ -150,6 +150,8 @@ pub struct BlazingMq {
     pub(crate) refused_scouts: BTreeMap<NodeId, (Term, bool, Lsn)>,
     /// Rounds left that follow each other after a short jitter instead of a random wait, after a link-down.
     pub(crate) eager_rounds: u8,
+    /// The leader whose link dropped, while that is why this node scouts.
+    pub(crate) lost_leader: Option<NodeId>,
     /// The snapshot that is being fetched or installed: no candidacy, no new one.
     pub(crate) installing: Option<SnapshotReference>,
     /// Who waits to hear how a hand-over ended.
@@ -212,6 +214,7 @@ impl Protocol for BlazingMq {
             unavailable: BTreeSet::new(),
             refused_scouts: BTreeMap::new(),
             eager_rounds: 0,
+            lost_leader: None,
             installing: None,
             transfer_ticket: None,
             is_disk_stalled: false,

@@ -180,6 +180,7 @@ impl BlazingMq {
         self.is_leader_active = false;
         self.term_seen = Term::ZERO;
         self.eager_rounds = 0;
+        self.lost_leader = None;
         self.announce(from, because, out);
         self.end_transfer(out);
         out.cancel_timer(Timer::Wait);

@@ -34,6 +34,7 @@ impl BlazingMq {
             self.eager_rounds -= 1;
             return out.set_timer(Timer::Wait, self.timing.heartbeat / 2..=self.timing.heartbeat * 3 / 2);
         }
+        self.lost_leader = None;
         let spread = self.timing.election_max.saturating_sub(self.timing.election_min);
         let longest = if self.priority == Priority::Preferred { spread / 4 } else { spread };
         out.set_timer(Timer::Wait, Duration::ZERO..=longest);
@@ -45,7 +46,8 @@ impl BlazingMq {
             return;
         }
         if self.may_lead() {
-            return self.seek_leadership(Reason::ElectionTimeout, out);
+            let because = self.lost_leader.map_or(Reason::ElectionTimeout, Reason::LinkDown);
+            return self.seek_leadership(because, out);
         }
         // A learner, or one that must not lead: it may become able.
         self.wait_initially(out);
@@ -148,6 +150,7 @@ impl BlazingMq {
         self.term_seen = Term::ZERO;
         self.refused_scouts.clear();
         self.eager_rounds = 0;
+        self.lost_leader = None;
         out.cancel_timer(Timer::Wait);
         let because = if is_later { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
         self.announce(from, because, out);
@@ -255,6 +258,7 @@ impl BlazingMq {
     /// Rule 25. `[OURS]` All survivors see it at once, so they scout in the order of their ids, the first at once.
     fn on_leader_link_down(&mut self, leader: NodeId, out: &mut Effects<BlazingMq>) {
         self.eager_rounds = EAGER_ROUNDS;
+        self.lost_leader = Some(leader);
         self.lose_leader(Reason::LinkDown(leader), out);
         let start = RANK_STEP * self.rank_without(leader);
         out.set_timer(Timer::Wait, start..=start);

@@ -77,7 +77,9 @@ pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
         BlazingMq::NAME => {
             let options = hustings_blazingmq::Options::default();
             if options.is_laboratory() {
-                bail!("protocol `{name}` as published is for the laboratory: a crash makes it forget whom it supported");
+                bail!(
+                    "protocol `{name}` as published is for the laboratory: a crash makes it forget whom it supported"
+                );
             }
             hustings_node::start::<BlazingMq, KvStore>(config, options, KvStore::new())?
         }
