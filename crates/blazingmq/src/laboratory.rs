@@ -18,12 +18,8 @@ pub enum Defect {
     KeepsOwnLedger,
     /// A new leader chooses among the LSNs that came first, without a quorum (§2.10, rule 2).
     SynchronizesWithoutQuorum,
-    /// A record of an earlier term is committed by counting, before the start of the own term is (§2.9).
-    CommitsOldTerms,
     /// One acknowledgement commits, as with the one quorum knob for everything at 1 (CS-9).
     CommitsAlone,
-    /// The place before the records is not looked at (CS-10).
-    AcceptsGaps,
     /// Reads are answered without asking a quorum (§1.10, 7).
     ReadsWithoutQuorum,
     /// A second change of membership begins before the first is applied.
@@ -34,16 +30,14 @@ pub enum Defect {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 12] = [
+    pub const ALL: [Defect; 10] = [
         Defect::UnsyncedSupport,
         Defect::UnsyncedAcknowledgement,
         Defect::SupportsTwice,
         Defect::LeadsWithoutLsns,
         Defect::KeepsOwnLedger,
         Defect::SynchronizesWithoutQuorum,
-        Defect::CommitsOldTerms,
         Defect::CommitsAlone,
-        Defect::AcceptsGaps,
         Defect::ReadsWithoutQuorum,
         Defect::ChangesTogether,
         Defect::SupportsStaleMemberships,
@@ -58,9 +52,7 @@ impl Defect {
             Defect::LeadsWithoutLsns => "leads-without-lsns",
             Defect::KeepsOwnLedger => "keeps-own-ledger",
             Defect::SynchronizesWithoutQuorum => "synchronizes-without-quorum",
-            Defect::CommitsOldTerms => "commits-old-terms",
             Defect::CommitsAlone => "commits-alone",
-            Defect::AcceptsGaps => "accepts-gaps",
             Defect::ReadsWithoutQuorum => "reads-without-quorum",
             Defect::ChangesTogether => "changes-together",
             Defect::SupportsStaleMemberships => "supports-stale-memberships",

@@ -223,8 +223,7 @@ impl BlazingMq {
             self.take_committed_first(from, rest, commit, end, out);
             return self.acknowledge(from, end, out);
         }
-        let is_unchecked = self.has(Defect::AcceptsGaps) && previous.index <= self.log.last().index;
-        if !self.log.has(previous) && !is_unchecked {
+        if !self.log.has(previous) {
             return self.refuse_gap(from, previous, out);
         }
         let is_bare = entries.is_empty();
@@ -331,7 +330,7 @@ impl BlazingMq {
         if self.has(Defect::CommitsAlone) {
             reached = reached.max(stored(self.me));
         }
-        let is_own = self.log.term_at(reached) == Some(self.promise.term) || self.has(Defect::CommitsOldTerms);
+        let is_own = self.log.term_at(reached) == Some(self.promise.term);
         if reached <= self.commit || !is_own {
             return false;
         }
