@@ -55,7 +55,7 @@ impl BlazingMq {
     ) {
         self.learn_commit(commit, out);
         let is_bound = match &self.part {
-            Part::Leader(leader) => !leader.transfer.as_ref().is_some_and(|transfer| transfer.to == from),
+            Part::Leader(leader) => leader.transfer.as_ref().is_none_or(|transfer| transfer.to != from),
             _ => self.leader.is_some(),
         };
         let is_free = !is_bound || (is_transfer && !self.is_leading());
