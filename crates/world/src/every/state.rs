@@ -427,20 +427,14 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             return false;
         }
         let limit = limit + usize::from(delivered.is_some());
-        let is_message =
-            |every: &Self, letter: u32| matches!(every.space.letters.value(letter).content, Content::Message(_));
-        for letter in letters.iter().copied() {
-            let ends = self.ends(letter);
-            let mut waiting = 0;
-            for (position, other) in row.letters.iter().copied().enumerate() {
-                let counts = Some(position) != delivered && self.ends(other) == ends && is_message(self, other);
-                waiting += usize::from(counts);
-            }
-            if waiting >= limit {
-                return true;
-            }
-        }
-        false
+        letters.iter().any(|letter| {
+            let ends = self.ends(*letter);
+            let others = (0..row.letters.len()).filter(|position| Some(*position) != delivered);
+            let same = others.map(|position| row.letters[position]).filter(|other| self.ends(*other) == ends);
+            let same: Vec<u32> = same.collect();
+            same.iter().filter(|other| matches!(self.space.letters.value(**other).content, Content::Message(_))).count()
+                >= limit
+        })
     }
 
     /// Puts a letter behind those of the same link. In a set it stands once; a full link loses its oldest.
