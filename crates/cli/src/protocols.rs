@@ -2,6 +2,7 @@
 
 use crate::maelstrom::NodeSettings;
 use anyhow::{Result, bail};
+use hustings_blazingmq::BlazingMq;
 use hustings_core::Protocol;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
@@ -14,7 +15,7 @@ use hustings_node::{Node, NodeConfig};
 use hustings_raft::Raft;
 
 /// The names that `--protocol` takes.
-pub(crate) const NAMES: [&str; 2] = [Raft::NAME, Gmt2000::NAME];
+pub(crate) const NAMES: [&str; 3] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME];
 
 /// Checks a name.
 pub(crate) fn check(name: &str) -> Result<()> {
@@ -29,6 +30,7 @@ pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
     match settings.protocol.as_str() {
         Raft::NAME => run_maelstrom_node::<Raft>(settings),
         Gmt2000::NAME => run_maelstrom_node::<Gmt2000>(settings),
+        BlazingMq::NAME => run_maelstrom_node::<BlazingMq>(settings),
         other => check(other),
     }
 }
@@ -54,6 +56,7 @@ pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settin
     match node.protocol.as_str() {
         Raft::NAME => simulate::<Raft>(node, settings),
         Gmt2000::NAME => simulate::<Gmt2000>(node, settings),
+        BlazingMq::NAME => simulate::<BlazingMq>(node, settings),
         _ => unreachable!("clap takes only the names above"),
     }
 }
@@ -70,6 +73,15 @@ pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
                 bail!("protocol `{name}` as published is for the laboratory: it can have two leaders in one term");
             }
             hustings_node::start::<Gmt2000, KvStore>(config, options, KvStore::new())?
+        }
+        BlazingMq::NAME => {
+            let options = hustings_blazingmq::Options::default();
+            if options.is_laboratory() {
+                bail!(
+                    "protocol `{name}` as published is for the laboratory: a crash makes it forget whom it supported"
+                );
+            }
+            hustings_node::start::<BlazingMq, KvStore>(config, options, KvStore::new())?
         }
         _ => unreachable!("checked above"),
     })
@@ -114,6 +126,12 @@ pub(crate) fn visit_with<V: Visit>(
             visitor.visit::<Raft>(options)
         }
         Gmt2000::NAME => visitor.visit::<Gmt2000>(hustings_gmt2000::Options { as_published: is_published }),
+        BlazingMq::NAME => visitor.visit::<BlazingMq>(hustings_blazingmq::Options {
+            scouting: pre_vote,
+            as_published: is_published,
+            defect: plant.and_then(hustings_blazingmq::Defect::named),
+            ..Default::default()
+        }),
         _ => unreachable!("checked above"),
     })
 }
@@ -122,6 +140,7 @@ pub(crate) fn visit_with<V: Visit>(
 pub(crate) fn defects_of(name: &str) -> Vec<&'static str> {
     match name {
         Raft::NAME => hustings_raft::Defect::ALL.iter().map(|defect| defect.name()).collect(),
+        BlazingMq::NAME => hustings_blazingmq::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         _ => Vec::new(),
     }
 }

@@ -25,10 +25,11 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
+    ("hustings-blazingmq", &["hustings-core"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
@@ -41,6 +42,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
         "hustings",
         &[
             "hustings-api",
+            "hustings-blazingmq",
             "hustings-core",
             "hustings-gmt2000",
             "hustings-kv",

@@ -3,6 +3,7 @@
 //! again for every member and every operation, with the power gone at that operation; afterwards all come back, hold the same,
 //! and every step of all of it was judged.
 
+use hustings_blazingmq::BlazingMq;
 use hustings_core::{NodeId, Protocol};
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
@@ -70,4 +71,9 @@ fn raft_bears_a_crash_at_every_operation() {
 #[test]
 fn gmt2000_bears_a_crash_at_every_operation() {
     every_operation::<Gmt2000>();
+}
+
+#[test]
+fn blazingmq_bears_a_crash_at_every_operation() {
+    every_operation::<BlazingMq>();
 }

@@ -1,6 +1,7 @@
 //! Goal: every protocol survives what seeds draw. Method: swarms of faults in virtual time, every step judged; each run
 //! repeated gives the same fingerprint. `HUSTINGS_SEEDS` and `HUSTINGS_SEED_MINUTES` make it longer.
 
+use hustings_blazingmq::BlazingMq;
 use hustings_core::Protocol;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
@@ -76,6 +77,11 @@ fn raft_survives_what_seeds_draw() {
 #[test]
 fn gmt2000_survives_what_seeds_draw() {
     storm::<Gmt2000>(300, 5);
+}
+
+#[test]
+fn blazingmq_survives_what_seeds_draw() {
+    storm::<BlazingMq>(300, 1);
 }
 
 #[test]

@@ -25,6 +25,7 @@ pub(crate) fn command() -> Command {
     .arg(number("crashes", "0", "Crashes, all members together"))
     .arg(number("proposals", "0", "Proposals"))
     .arg(number("rings", "1", "How often each alarm may ring at each member in one life"))
+    .arg(number("alarms", "0", "How often alarms may ring at each member in one life, all together; 0 is no limit"))
     .arg(number("link", "1", "Messages under way on one link at most; 0 is no limit"))
     .arg(number("memory", "16384", "MiB that the search may take"))
     .arg(number("states", "0", "Worlds at most; 0 is no limit"))
@@ -60,6 +61,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         crashes: small("crashes")?,
         proposals: small("proposals")?,
         rings: small("rings")?,
+        alarms: small("alarms")?,
         notices: matches.get_flag("notices"),
         link: usize::try_from(number("link"))?,
         duplicates: matches.get_flag("duplicates"),

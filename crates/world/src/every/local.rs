@@ -144,7 +144,10 @@ impl<P: Protocol> Member<P> {
 
     /// Whether an alarm that is armed may ring within the bounds.
     pub fn may_ring(&self, alarm: &Alarm<P::Timer>, bounds: &Bounds) -> bool {
-        self.armed.contains(alarm) && self.rings.get(alarm).copied().unwrap_or(0) < bounds.rings
+        let all: u32 = self.rings.values().map(|rung| u32::from(*rung)).sum();
+        self.armed.contains(alarm)
+            && self.rings.get(alarm).copied().unwrap_or(0) < bounds.rings
+            && (bounds.alarms == 0 || all < u32::from(bounds.alarms))
     }
 
     /// All ways in which this input can end; none when the term would leave the bounds.

@@ -3,7 +3,8 @@
 //! The members are the production [`hustings_core::Replica`]; a disk is the fold of its records, time is an alarm that is armed
 //! and may ring at any moment, and the network is a set: what was sent may arrive at any later time, in any order, or never. How many messages one
 //! link holds is a bound like the others: beyond it the oldest is lost. (For
-//! protocols with session links it is a queue per direction that a crash empties.) A step is atomic with its sync; a crash may
+//! protocols with session links it is a queue per direction that a crash empties, and what it holds is back-pressure: no step
+//! adds to a full one that is not an answer.) A step is atomic with its sync; a crash may
 //! come after *any prefix* of the records that a step writes, and then exactly those messages have left that rested on no more.
 //!
 //! What makes it fast: members are many times fewer than worlds. Each member state and each message is stored once and known by
@@ -42,6 +43,9 @@ pub struct Bounds {
     pub proposals: u8,
     /// How often each alarm may ring at each member in one life.
     pub rings: u8,
+    /// How often alarms may ring at each member in one life, all of them together; 0 is no limit. Protocols with many alarms need
+    /// it: which of them rang is part of a member's state.
+    pub alarms: u8,
     /// Whether peers may hear of a crash (link down), besides not hearing of it.
     pub notices: bool,
     /// Messages under way from one member to another at most; one more, and the oldest of them is lost. 0 is no limit.
@@ -62,6 +66,7 @@ impl Default for Bounds {
             crashes: 0,
             proposals: 0,
             rings: 1,
+            alarms: 0,
             notices: false,
             link: 1,
             duplicates: false,

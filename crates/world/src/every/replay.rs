@@ -1,7 +1,7 @@
 //! A trace of the checker as a script: [`header`], [`replay`].
 //!
 //! ```text
-//! every nodes 3 terms 2 crashes 0 proposals 0 rings 2 link 1 notices no duplicates no
+//! every nodes 3 terms 2 crashes 0 proposals 0 rings 2 alarms 0 link 1 notices no duplicates no
 //! ring n2 Protocol(Watch)
 //! deliver n2 n1 Protocol(Elect { .. })
 //! ```
@@ -18,12 +18,13 @@ use hustings_properties::Violation;
 pub fn header(bounds: &Bounds) -> String {
     let word = |is: bool| if is { "yes" } else { "no" };
     format!(
-        "every nodes {} terms {} crashes {} proposals {} rings {} link {} notices {} duplicates {}",
+        "every nodes {} terms {} crashes {} proposals {} rings {} alarms {} link {} notices {} duplicates {}",
         bounds.nodes,
         bounds.terms,
         bounds.crashes,
         bounds.proposals,
         bounds.rings,
+        bounds.alarms,
         bounds.link,
         word(bounds.notices),
         word(bounds.duplicates)
@@ -51,11 +52,13 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
             "crashes" => bounds.crashes = small()?,
             "proposals" => bounds.proposals = small()?,
             "rings" => bounds.rings = small()?,
+            "alarms" => bounds.alarms = small()?,
             "link" => bounds.link = usize::try_from(number()?).map_err(|error| error.to_string())?,
             "notices" => bounds.notices = value == "yes",
             "duplicates" => bounds.duplicates = value == "yes",
             other => {
-                let known = ["nodes", "terms", "crashes", "proposals", "rings", "link", "notices", "duplicates"];
+                let known =
+                    ["nodes", "terms", "crashes", "proposals", "rings", "alarms", "link", "notices", "duplicates"];
                 return Err(format!("`{other}` is not known here; did you mean `{}`?", nearest(other, &known)));
             }
         }

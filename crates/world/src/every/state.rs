@@ -358,6 +358,9 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             if known.member == before && says_nothing && !is_proposal && P::LINKS == Links::Any {
                 continue;
             }
+            if P::LINKS == Links::Session && self.would_overfill(row, delivered, &known.letters) {
+                continue;
+            }
             let mut members = row.members.clone();
             members[at] = known.member;
             let letters = self.letters_after(row, at, delivered, known, is_start);
@@ -394,7 +397,12 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             }
         }
         for letter in known.letters.iter() {
-            self.post(&mut letters, *letter);
+            // No session leads to a member that is down.
+            let to = usize::from(self.ends(*letter).1);
+            let is_lost = is_session && to < row.members.len() && to != at && !self.facts(row.members[to]).is_up;
+            if !is_lost {
+                self.post(&mut letters, *letter);
+            }
         }
         let notices = self.space.bounds.notices || is_session;
         if notices && (known.has_crashed || is_start) {
@@ -409,6 +417,24 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         // The order between links means nothing.
         letters.sort_by_key(|letter| self.recipients.get(letter).copied());
         letters.into()
+    }
+
+    /// Whether a step puts a message on a session that holds as many as it may: the bound is back-pressure there, for nothing
+    /// may be dropped. An answer has one place more, or two members that write to each other would wait for ever.
+    fn would_overfill(&mut self, row: &Row, delivered: Option<usize>, letters: &[u32]) -> bool {
+        let limit = self.space.bounds.link;
+        if limit == 0 {
+            return false;
+        }
+        let limit = limit + usize::from(delivered.is_some());
+        letters.iter().any(|letter| {
+            let ends = self.ends(*letter);
+            let others = (0..row.letters.len()).filter(|position| Some(*position) != delivered);
+            let same = others.map(|position| row.letters[position]).filter(|other| self.ends(*other) == ends);
+            let same: Vec<u32> = same.collect();
+            same.iter().filter(|other| matches!(self.space.letters.value(**other).content, Content::Message(_))).count()
+                >= limit
+        })
     }
 
     /// Puts a letter behind those of the same link. In a set it stands once; a full link loses its oldest.

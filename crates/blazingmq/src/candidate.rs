@@ -1,0 +1,194 @@
+//! Proposals and support: rules 6 and 8 to 15 of the protocol notes.
+//!
+//! Source: the article, "Updated Algorithm using Term". Support is given only for a term strictly above the own, and giving it
+//! raises the own: so the term alone says that this node has already voted, or proposed, in it (E5). `[OURS]` It is durable before
+//! a proposal or a support leaves, which alone makes terms unique across crashes (E1, EL-8); a refusal is answered and names the
+//! refuser's term; support counts only in its own term.
+
+use crate::blazingmq::{BlazingMq, Kind, Leader, Part, Timer};
+use crate::healing::Stage;
+use crate::laboratory::Defect;
+use crate::message::Message;
+use crate::peer::Peer;
+use crate::read::Reads;
+use hustings_core::quorum::Verdict;
+use hustings_core::tally::Vote;
+use hustings_core::{Effects, Lsn, NodeId, Promise, Reason, RestsOn, Tally, Term};
+use std::collections::BTreeMap;
+
+impl BlazingMq {
+    /// Rule 6.
+    pub(crate) fn become_candidate(&mut self, because: Reason, is_transfer: bool, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        let term = match self.part {
+            Part::Scouting { term, .. } if term > self.promise.term => term,
+            _ => self.next_term(),
+        };
+        self.leave_part(out);
+        self.leader = None;
+        self.tentative = None;
+        self.is_leader_active = false;
+        self.refused_scouts.clear();
+        self.part = Part::Candidate { tally: Tally::new() };
+        self.enter_term(Promise::vote(term, self.me), out);
+        self.announce(from, because, out);
+        for timer in [Timer::Wait, Timer::Silence] {
+            out.cancel_timer(timer);
+        }
+        out.set_timer(Timer::Election, self.timing.election_min..=self.timing.election_min);
+        let commit = self.committed();
+        for voter in self.other_voters() {
+            out.send_resting_on(RestsOn::Promise, voter, Message::Proposal { term, is_transfer, commit });
+        }
+        // The own support counts once the term is durable, like everyone else's.
+        out.send_resting_on(RestsOn::Promise, self.me, Message::Support { term });
+    }
+
+    /// Rules 8 to 11: a confirmed leader is stuck to, whatever the term (E6); otherwise a later term wins support.
+    pub(crate) fn on_proposal(
+        &mut self,
+        from: NodeId,
+        term: Term,
+        is_transfer: bool,
+        commit: Lsn,
+        out: &mut Effects<BlazingMq>,
+    ) {
+        self.learn_commit(commit, out);
+        let is_bound = match &self.part {
+            Part::Leader(leader) => leader.transfer.as_ref().is_none_or(|transfer| transfer.to != from),
+            _ => self.leader.is_some(),
+        };
+        let is_free = !is_bound || (is_transfer && !self.is_leading());
+        let may_repeat = self.has(Defect::SupportsTwice) && term == self.promise.term && !self.is_leading();
+        let is_later = term > self.promise.term || may_repeat;
+        if !is_free || !is_later || !self.is_up_to_date_in_members(commit) {
+            if !self.options.as_published {
+                let refusal = Message::Refusal { term: self.promise.term, proposed: term };
+                out.send_resting_on(RestsOn::Nothing, from, refusal);
+            }
+            return;
+        }
+        self.support(from, term, out);
+    }
+
+    /// Rules 9 and 10: a tentative leader, until it speaks.
+    fn support(&mut self, candidate: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        let had_leader = self.leader.is_some();
+        self.enter_term(Promise::vote(term, candidate), out);
+        self.leave_part(out);
+        self.leader = None;
+        self.is_leader_active = false;
+        self.tentative = Some(candidate);
+        self.refused_scouts.clear();
+        if had_leader || from != self.role() {
+            self.announce(from, Reason::HigherTerm(candidate), out);
+        }
+        out.cancel_timer(Timer::Wait);
+        self.hear_leader(out);
+        let rests_on = if self.has(Defect::UnsyncedSupport) { RestsOn::Nothing } else { RestsOn::Promise };
+        out.send_resting_on(rests_on, candidate, Message::Support { term });
+    }
+
+    /// Rules 12 to 14.
+    pub(crate) fn on_support(&mut self, from: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
+        if term != self.promise.term {
+            return;
+        }
+        let membership = self.membership.clone();
+        match &mut self.part {
+            Part::Candidate { tally } => {
+                tally.forget_refusal(from);
+                tally.record(from, Vote::Granted, &membership);
+                self.settle_election(out);
+            }
+            Part::Leader(leader) => {
+                leader.supporters.insert(from);
+            }
+            _ => {}
+        }
+    }
+
+    /// `[OURS]` A refusal is an answer, and tells which term can be had.
+    pub(crate) fn on_refusal(&mut self, from: NodeId, term: Term, proposed: Term, out: &mut Effects<BlazingMq>) {
+        if !self.is_leading() {
+            self.term_seen = self.term_seen.max(term);
+        }
+        let (own, membership) = (self.promise.term, self.membership.clone());
+        let Part::Candidate { tally } = &mut self.part else { return };
+        if proposed == own {
+            tally.record(from, Vote::Refused, &membership);
+            self.settle_election(out);
+        }
+    }
+
+    fn settle_election(&mut self, out: &mut Effects<BlazingMq>) {
+        let Part::Candidate { tally } = &self.part else { return };
+        let granted = tally.granted();
+        // Nobody leads before its own term is durable.
+        if !tally.has_answer(self.me) {
+            return;
+        }
+        let verdict = self.verdict(Kind::Vote, |id| match (granted.contains(&id), tally.has_answer(id)) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
+        });
+        match verdict {
+            Verdict::Won => self.become_leader(Reason::VoteWon(granted), out),
+            Verdict::Lost => self.give_up(out),
+            Verdict::Pending => self.hasten_if_all_answered(out),
+        }
+    }
+
+    /// Rule 15: QUORUM_NOT_ACHIEVED; the term is kept.
+    pub(crate) fn on_election_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+        self.give_up(out);
+    }
+
+    pub(crate) fn give_up(&mut self, out: &mut Effects<BlazingMq>) {
+        let Part::Candidate { tally } = &self.part else { return };
+        let because = Reason::VoteLost { granted: tally.granted(), refused: tally.refused() };
+        let from = self.role();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.wait(out);
+    }
+
+    /// Rule 13: elected, and not yet ready: the ledger heals first (§2.8).
+    fn become_leader(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        if !self.may_lead() {
+            return self.give_up(out);
+        }
+        let from = self.role();
+        let Part::Candidate { tally } = &self.part else { unreachable!("only a candidate wins") };
+        let supporters = tally.granted().into_iter().filter(|id| !self.links_down.contains(id)).collect();
+        self.leave_part(out);
+        let peers: BTreeMap<NodeId, Peer> = self.membership.everyone().map(|peer| (peer, Peer::new())).collect();
+        self.part = Part::Leader(Box::new(Leader {
+            stage: Stage::Collecting,
+            lsns: BTreeMap::from([(self.me, self.log.last())]),
+            supporters,
+            peers,
+            reads: Reads::default(),
+            transfer: None,
+            pending_change: 0,
+            first_own: u64::MAX,
+            uncommitted_bytes: 0,
+        }));
+        self.leader = Some(self.me);
+        self.is_leader_active = false;
+        self.term_seen = Term::ZERO;
+        self.eager_rounds = 0;
+        self.lost_leader = None;
+        self.announce(from, because, out);
+        self.end_transfer(out);
+        out.cancel_timer(Timer::Wait);
+        out.cancel_timer(Timer::Silence);
+        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
+        out.set_timer(Timer::Healing, self.timing.election_max..=self.timing.election_max);
+        self.send_heartbeats(out);
+        self.settle_collection(out);
+    }
+}

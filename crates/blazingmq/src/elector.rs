@@ -1,0 +1,333 @@
+//! The elector: who is followed, and until when. Rules 8 to 27 of the protocol notes, without the votes.
+//!
+//! Source: the article, "Elector State Machine" and the two walk-throughs; §1.5 of the notes. A confirmed leader is followed until
+//! it is silent, its link drops, it cedes, or a *heartbeat* of a later term comes: proposals and scoutings move nobody (E6).
+//!
+//! `[OURS]` Every heartbeat is answered, so that a leader notices that it is alone (§1.10/7); a heartbeat of the own term ends the
+//! wait for another tentative leader at once (rule 16 d waits out its silence); leaders of one term stand down (§1.10/1); links that
+//! drop lead to scouting in the order of ids instead of a random wait.
+
+use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
+use crate::message::Message;
+use hustings_core::quorum::Verdict;
+use hustings_core::{Effects, NodeId, Outcome, Priority, Promise, Reason, RestsOn, Term, Ticket};
+use std::time::Duration;
+
+/// Between two ranks' scoutings after a link-down: longer than an election, so that the first usually ends it.
+const RANK_STEP: Duration = Duration::from_millis(4);
+
+/// Rounds after a link-down that follow each other quickly; then the usual pace.
+const EAGER_ROUNDS: u8 = 5;
+
+impl BlazingMq {
+    // --- Waiting. ------------------------------------------------------------------------------------------------
+
+    /// Rule 1: the initial wait, longer than the random one (§1.10/12) and with jitter (§1.10/10).
+    pub(crate) fn wait_initially(&mut self, out: &mut Effects<BlazingMq>) {
+        out.set_timer(Timer::Wait, self.timing.election());
+    }
+
+    /// `RW`: the random wait before the next scouting. Preferred nodes wait less.
+    pub(crate) fn wait(&mut self, out: &mut Effects<BlazingMq>) {
+        out.cancel_timer(Timer::Silence);
+        if self.eager_rounds > 0 {
+            self.eager_rounds -= 1;
+            return out.set_timer(Timer::Wait, self.timing.heartbeat / 2..=self.timing.heartbeat * 3 / 2);
+        }
+        self.lost_leader = None;
+        let spread = self.timing.election_max.saturating_sub(self.timing.election_min);
+        let longest = if self.priority == Priority::Preferred { spread / 4 } else { spread };
+        out.set_timer(Timer::Wait, Duration::ZERO..=longest);
+    }
+
+    /// Rule 3: nobody leads, so this node scouts; with a leader or a tentative one it does nothing.
+    pub(crate) fn on_wait_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+        if !matches!(self.part, Part::Follower) || self.leader.is_some() || self.tentative.is_some() {
+            return;
+        }
+        if self.may_lead() {
+            let because = self.lost_leader.map_or(Reason::ElectionTimeout, Reason::LinkDown);
+            return self.seek_leadership(because, out);
+        }
+        // A learner, or one that must not lead: it may become able.
+        self.wait_initially(out);
+    }
+
+    /// Rule 23: the leader, tentative or not, was silent for too long.
+    pub(crate) fn on_silence_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+        if matches!(self.part, Part::Follower) {
+            self.lose_leader(Reason::ElectionTimeout, out);
+            self.wait(out);
+        }
+    }
+
+    /// Forgets whom this node follows, and answers those whom it refused because of that.
+    fn lose_leader(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        self.tentative = None;
+        out.cancel_timer(Timer::Silence);
+        if self.leader.take().is_none() {
+            return;
+        }
+        self.is_leader_active = false;
+        self.announce(self.role(), because, out);
+        for (from, (term, round, commit)) in std::mem::take(&mut self.refused_scouts) {
+            self.answer_scouting(from, term, round, commit, out);
+        }
+    }
+
+    // --- Heartbeats. ---------------------------------------------------------------------------------------------
+
+    /// Rules 16 to 19.
+    pub(crate) fn on_heartbeat(
+        &mut self,
+        from: NodeId,
+        term: Term,
+        round: u64,
+        commit: u64,
+        is_active: bool,
+        out: &mut Effects<BlazingMq>,
+    ) {
+        if term < self.promise.term {
+            if self.is_leading() {
+                // Rule 19: follow me.
+                return self.send_heartbeat_to(from, out);
+            }
+            // Rules 17 and 18: you are stale.
+            return self.answer_heartbeat(from, round, out);
+        }
+        if self.is_leading() && term == self.promise.term {
+            return self.on_equal_leader(out);
+        }
+        let is_followed = self.leader == Some(from) && term == self.promise.term;
+        if is_followed {
+            // Rule 16 b.
+            self.hear_leader(out);
+        } else {
+            self.follow(from, term, out);
+        }
+        if is_active {
+            self.see_leader_active(out);
+        }
+        if commit <= self.log.last().index {
+            // The leader names what it knows this node to hold.
+            self.apply_through(commit, out);
+        }
+        if is_followed || round > 0 {
+            // Who has just begun to follow has registered, which is an answer as well.
+            self.answer_heartbeat(from, round, out);
+        }
+    }
+
+    /// The leader serves (§2.8, rule 11): from now on requests go to it.
+    pub(crate) fn see_leader_active(&mut self, out: &mut Effects<BlazingMq>) {
+        let Some(leader) = self.leader.filter(|leader| *leader != self.me && !self.is_leader_active) else { return };
+        self.is_leader_active = true;
+        self.announce(self.role(), Reason::LeaderHeard(leader), out);
+        self.end_transfer(out);
+    }
+
+    /// Confirms the leader's reign, or tells a stale one the later term. Rests on the term.
+    fn answer_heartbeat(&mut self, leader: NodeId, round: u64, out: &mut Effects<BlazingMq>) {
+        let priority = if self.may_lead() { self.priority } else { Priority::Never };
+        let is_installing = self.installing.is_some();
+        let heard = Message::Heard { term: self.promise.term, round, priority, is_installing };
+        out.send_resting_on(RestsOn::Promise, leader, heard);
+    }
+
+    /// Rules 16 a and c, 17, 18, 19: follows a leader of this term or a later one, supports it unasked, and registers (§2.8/8).
+    fn follow(&mut self, leader: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        let was_leading = self.is_leading();
+        let is_later = term > self.promise.term;
+        if is_later {
+            self.enter_term(Promise::without_vote(term), out);
+        }
+        let is_solicited = self.tentative == Some(leader) && !is_later;
+        self.leave_part(out);
+        self.tentative = None;
+        self.leader = Some(leader);
+        self.is_leader_active = false;
+        self.term_seen = Term::ZERO;
+        self.refused_scouts.clear();
+        self.eager_rounds = 0;
+        self.lost_leader = None;
+        out.cancel_timer(Timer::Wait);
+        let because = if is_later { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
+        self.announce(from, because, out);
+        self.hear_leader(out);
+        if was_leading {
+            // Rule 19: whoever still follows this node looks for the new leader.
+            self.broadcast(Message::Cession { term }, out);
+        }
+        if !is_solicited {
+            // Rule 16 c and its like, also after rule 19 `[OURS]` (§1.10/9).
+            out.send_resting_on(RestsOn::Promise, leader, Message::Support { term });
+        }
+        self.register(leader, out);
+    }
+
+    /// The leader spoke: its silence begins anew.
+    pub(crate) fn hear_leader(&mut self, out: &mut Effects<BlazingMq>) {
+        out.set_timer(Timer::Silence, self.timing.election_min..=self.timing.election_min);
+    }
+
+    /// `[OURS]` E1 is broken: somebody forgot a term. Both stand down, and the next term is another (§1.10/1).
+    fn on_equal_leader(&mut self, out: &mut Effects<BlazingMq>) {
+        self.breaches = self.breaches.saturating_add(1);
+        self.step_down(Reason::LeaderForgotten, out);
+    }
+
+    /// Rule 21: a follower of a later term says that this leader is stale. Anybody else only learns that there is such a term.
+    pub(crate) fn on_stale_notice(&mut self, from: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
+        self.term_seen = self.term_seen.max(term);
+        if self.is_leading() {
+            self.enter_term(Promise::without_vote(term), out);
+            self.step_down(Reason::HigherTerm(from), out);
+        }
+    }
+
+    // --- Standing down. ------------------------------------------------------------------------------------------
+
+    /// Rule 20: follows nobody, waits, and says so to everybody.
+    pub(crate) fn step_down(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        let everybody: Vec<NodeId> = self.others_reached();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.wait(out);
+        for peer in everybody {
+            out.send_resting_on(RestsOn::Promise, peer, Message::Cession { term: self.promise.term });
+        }
+    }
+
+    /// Everybody whom this node sends to: members, and whoever left while it leads.
+    fn others_reached(&self) -> Vec<NodeId> {
+        self.membership.everyone().filter(|peer| *peer != self.me).collect()
+    }
+
+    pub(crate) fn broadcast(&self, message: Message, out: &mut Effects<BlazingMq>) {
+        for peer in self.others_reached() {
+            out.send_resting_on(RestsOn::Promise, peer, message.clone());
+        }
+    }
+
+    /// Rule 22: the leader leads no more.
+    pub(crate) fn on_cession(&mut self, from: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
+        match self.part {
+            Part::Follower if term >= self.promise.term => {
+                let is_mine = self.leader == Some(from) || self.tentative == Some(from);
+                if is_mine {
+                    self.lose_leader(Reason::ElectionTimeout, out);
+                    self.wait(out);
+                }
+            }
+            Part::Leader(_) if term <= self.promise.term => self.send_heartbeat_to(from, out),
+            _ => {}
+        }
+    }
+
+    // --- Links and node status: rules 25 to 27. ------------------------------------------------------------------
+
+    pub(crate) fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
+        self.links_down.remove(&peer);
+        self.unavailable.remove(&peer);
+        if self.is_disk_stalled {
+            out.send_resting_on(RestsOn::Nothing, peer, Message::NodeStatus { is_available: false });
+        }
+        // Rule 27: it learns at once whom to follow. It is no supporter before it says so.
+        self.send_heartbeat_to(peer, out);
+        // And who has not been asked yet is asked now.
+        self.ask_again(peer, out);
+    }
+
+    pub(crate) fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
+        self.links_down.insert(peer);
+        self.refused_scouts.remove(&peer);
+        match &mut self.part {
+            Part::Leader(_) => self.on_supporter_lost(peer, out),
+            Part::Scouting { .. } | Part::Candidate { .. } => self.hasten_if_all_answered(out),
+            Part::Follower if self.leader == Some(peer) => self.on_leader_link_down(peer, out),
+            Part::Follower if self.tentative == Some(peer) => {
+                self.lose_leader(Reason::LinkDown(peer), out);
+                self.wait(out);
+            }
+            Part::Follower => {}
+        }
+    }
+
+    /// Rule 25. `[OURS]` All survivors see it at once, so they scout in the order of their ids, the first at once.
+    fn on_leader_link_down(&mut self, leader: NodeId, out: &mut Effects<BlazingMq>) {
+        self.eager_rounds = EAGER_ROUNDS;
+        self.lost_leader = Some(leader);
+        self.lose_leader(Reason::LinkDown(leader), out);
+        let start = RANK_STEP * self.rank_without(leader);
+        out.set_timer(Timer::Wait, start..=start);
+    }
+
+    fn rank_without(&self, dead: NodeId) -> u32 {
+        if self.priority == Priority::Preferred {
+            return 0;
+        }
+        let before = self.membership.all_voters().filter(|voter| *voter != dead && *voter < self.me).count();
+        u32::try_from(before).expect("clusters are small")
+    }
+
+    /// Rule 27: a supporter less; below a quorum the leader stands down at once.
+    fn on_supporter_lost(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
+        let Part::Leader(leader) = &mut self.part else { return };
+        leader.supporters.remove(&peer);
+        leader.lsns.remove(&peer);
+        if let Some(peer) = leader.peers.get_mut(&peer) {
+            // What was in flight is lost; it registers when it is back.
+            peer.become_absent();
+        }
+        let Part::Leader(leader) = &self.part else { return };
+        let supporters = &leader.supporters;
+        if self.verdict(Kind::Vote, |id| supporters.contains(&id).then_some(true)) != Verdict::Won {
+            let heard = supporters.iter().copied().collect();
+            return self.step_down(Reason::QuorumLost(heard), out);
+        }
+        self.on_source_lost(peer, out);
+    }
+
+    /// ElectorNodeStatus: as a link that drops or comes back, but for the messages on it (rule 25).
+    pub(crate) fn on_node_status(&mut self, from: NodeId, is_available: bool, out: &mut Effects<BlazingMq>) {
+        if is_available {
+            self.unavailable.remove(&from);
+            return;
+        }
+        self.unavailable.insert(from);
+        if matches!(self.part, Part::Follower) && (self.leader == Some(from) || self.tentative == Some(from)) {
+            self.lose_leader(Reason::DiskStalled, out);
+            self.wait(out);
+        }
+    }
+
+    /// The disk does not answer: a leader gives way while its messages still do (house §7.3), and everybody hears of it.
+    pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<BlazingMq>) {
+        self.is_disk_stalled = true;
+        if self.is_leading() {
+            self.hand_over_and_follow(Reason::DiskStalled, out);
+        }
+        for peer in self.others_reached() {
+            out.send_resting_on(RestsOn::Nothing, peer, Message::NodeStatus { is_available: false });
+        }
+    }
+
+    pub(crate) fn on_disk_recovered(&mut self, out: &mut Effects<BlazingMq>) {
+        self.is_disk_stalled = false;
+        for peer in self.others_reached() {
+            out.send_resting_on(RestsOn::Nothing, peer, Message::NodeStatus { is_available: true });
+        }
+    }
+
+    // --- Administrators. -----------------------------------------------------------------------------------------
+
+    pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<BlazingMq>) {
+        if matches!(self.part, Part::Follower) && self.leader.is_some() {
+            self.lose_leader(Reason::LeaderForgotten, out);
+            self.wait_initially(out);
+        }
+        out.reply(ticket, Outcome::Done);
+    }
+}

@@ -1,0 +1,321 @@
+//! Healing: how a new leader learns what it missed, before it leads. §2.8 of the protocol notes, leader side.
+//!
+//! ```text
+//!    elected ──► Collecting ──a quorum's LSNs──► Pulling ──the highest──► Starting ──the start──► Active
+//!                (STG1)           │              (STG2)     ledger        (STG3)     is committed  (LDR_HEALED)
+//!                                 └── the own LSN is highest, it wins ties ──┘
+//! ```
+//!
+//! Any node may win an election, so its ledger may lack what is committed, and may hold what is not. Why the highest LSN of a
+//! quorum holds all that is committed: whoever answers is in the leader's term, durably, and takes no records of an earlier one any
+//! more; what a quorum acknowledged in term T meets the answers in a node that had it; its LSN, and thus the highest, is of term T
+//! and not before it, or of a later term whose leader collected the LSNs of a quorum in the same way; and ledgers with an equal
+//! place are equal before it, for every record follows a place that is compared (`[OURS]`, §2.9).
+//!
+//! `[OURS]` What is pulled is the tail of the ledger behind the last common place, with its own LSNs, not a snapshot under a new
+//! LSN; only where the base is missing, a snapshot by reference. The term starts with a blank record; once a quorum holds it, and
+//! everything before it, the leader is active (C7).
+
+use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
+use crate::laboratory::Defect;
+use crate::message::Message;
+use hustings_core::quorum::Verdict;
+use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, Record, RestsOn, Role, SnapshotReference};
+
+/// How far a leader's healing is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Stage {
+    /// STG1: LSNs are awaited.
+    Collecting,
+    /// STG2: the most up-to-date follower sends what comes after this place.
+    Pulling {
+        /// Who.
+        from: NodeId,
+        /// The place that was asked about.
+        after: Lsn,
+    },
+    /// STG3: the start of the term is written, and not committed yet.
+    Starting,
+    /// It is committed.
+    Active,
+}
+
+/// The states of the Cluster FSM (§2.8), as they can be seen from outside.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Healing {
+    /// No leader.
+    Unknown,
+    /// FOL_WAITING: registered, and no record of the leader's term has come.
+    FollowerWaiting,
+    /// FOL_HEALING: some have.
+    FollowerHealing,
+    /// FOL_HEALED: one of them is committed.
+    FollowerHealed,
+    /// LDR_HEALING_STG1.
+    LeaderCollecting,
+    /// LDR_HEALING_STG2.
+    LeaderPulling,
+    /// LDR_HEALING_STG3.
+    LeaderStarting,
+    /// LDR_HEALED.
+    LeaderHealed,
+}
+
+impl BlazingMq {
+    /// Where this node stands in the Cluster FSM.
+    pub fn healing(&self) -> Healing {
+        match &self.part {
+            Part::Leader(leader) => match leader.stage {
+                Stage::Collecting => Healing::LeaderCollecting,
+                Stage::Pulling { .. } => Healing::LeaderPulling,
+                Stage::Starting => Healing::LeaderStarting,
+                Stage::Active => Healing::LeaderHealed,
+            },
+            _ if self.leader.is_none() => Healing::Unknown,
+            _ if self.committed().term == self.promise.term => Healing::FollowerHealed,
+            _ if self.log.last().term == self.promise.term => Healing::FollowerHealing,
+            _ => Healing::FollowerWaiting,
+        }
+    }
+
+    // --- A follower says where its ledger ends, and gives what is asked for. -------------------------------------
+
+    /// §2.8, rules 8 and 10. Rests on the ledger that it speaks of, and on the term.
+    pub(crate) fn register(&mut self, leader: NodeId, out: &mut Effects<BlazingMq>) {
+        out.send(leader, Message::Registration { term: self.promise.term, last: self.log.last() });
+    }
+
+    /// §2.8, rule 10: the cluster-state request.
+    pub(crate) fn on_pull(&mut self, leader: NodeId, after: Lsn, out: &mut Effects<BlazingMq>) {
+        let term = self.promise.term;
+        let reply = if self.log.has(after) {
+            let entries = self.log.slice(after.index + 1, usize::MAX, self.limits.message_bytes_max);
+            Message::Pulled { term, previous: after, entries, last: self.log.last(), commit: self.commit }
+        } else if after.index < self.log.base().index {
+            let Some(reference) = self.snapshot.clone() else {
+                unreachable!("records are compacted only below a snapshot");
+            };
+            Message::PullSnapshot { term, reference }
+        } else {
+            let (index, found) = self.log.last_at_most(after.index, after.term);
+            let hint = found.map_or(self.log.base(), |term| Lsn { term, index });
+            Message::PullGap { term, hint }
+        };
+        out.send_resting_on(RestsOn::Promise, leader, reply);
+    }
+
+    // --- STG1. ---------------------------------------------------------------------------------------------------
+
+    /// §2.8, rules 2 and 6: a follower has registered, in whatever stage this leader is.
+    pub(crate) fn on_registration(&mut self, from: NodeId, last: Lsn, out: &mut Effects<BlazingMq>) {
+        let Part::Leader(leader) = &mut self.part else { return };
+        if !self.membership.has(from) {
+            return;
+        }
+        leader.supporters.insert(from);
+        leader.lsns.insert(from, last);
+        leader.peers.entry(from).or_default().become_registered();
+        if self.is_started() {
+            self.place_peer(from, last, out);
+        } else {
+            self.settle_collection(out);
+        }
+    }
+
+    /// A quorum's LSNs: the highest is the state that the term starts from; the own wins ties.
+    pub(crate) fn settle_collection(&mut self, out: &mut Effects<BlazingMq>) {
+        let Part::Leader(leader) = &self.part else { return };
+        if leader.stage != Stage::Collecting {
+            return;
+        }
+        if self.has(Defect::LeadsWithoutLsns) {
+            return self.start_term(out);
+        }
+        let lsns = &leader.lsns;
+        let is_known = self.verdict(Kind::Sync, |id| lsns.contains_key(&id).then_some(true)) == Verdict::Won;
+        let is_enough = is_known || (self.has(Defect::SynchronizesWithoutQuorum) && lsns.len() > 1);
+        if !is_enough {
+            return;
+        }
+        let voters = lsns.iter().filter(|(id, _)| self.membership.is_voter(**id));
+        // Of equals the smallest id; but this node itself first, which needs to pull nothing.
+        let best = voters.max_by_key(|(id, last)| (**last, **id == self.me, std::cmp::Reverse(**id)));
+        let Some((best, last)) = best.map(|(id, last)| (*id, *last)) else { return };
+        if last <= self.log.last() || self.has(Defect::KeepsOwnLedger) {
+            return self.start_term(out);
+        }
+        let (index, found) = self.log.last_at_most(last.index, last.term);
+        let guess = found.map_or(self.log.base(), |term| Lsn { term, index });
+        self.pull(best, guess, out);
+    }
+
+    // --- STG2. ---------------------------------------------------------------------------------------------------
+
+    /// What comes after this place, or after the commit, below which nobody differs.
+    fn pull(&mut self, from: NodeId, after: Lsn, out: &mut Effects<BlazingMq>) {
+        let (term, floor) = (self.promise.term, self.committed());
+        let after = if after.index < floor.index { floor } else { after };
+        let Part::Leader(leader) = &mut self.part else { return };
+        leader.stage = Stage::Pulling { from, after };
+        out.send_resting_on(RestsOn::Promise, from, Message::Pull { term, after });
+        out.set_timer(Timer::Healing, self.timing.election_max..=self.timing.election_max);
+    }
+
+    /// Whether this answer is to the last pull.
+    fn is_pulling_from(&self, from: NodeId) -> Option<Lsn> {
+        match &self.part {
+            Part::Leader(leader) => match leader.stage {
+                Stage::Pulling { from: source, after } if source == from => Some(after),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub(crate) fn on_pulled(
+        &mut self,
+        from: NodeId,
+        previous: Lsn,
+        entries: Vec<Entry>,
+        last: Lsn,
+        commit: u64,
+        out: &mut Effects<BlazingMq>,
+    ) {
+        if self.is_pulling_from(from) != Some(previous) || !self.log.has(previous) || self.installing.is_some() {
+            return;
+        }
+        let end = entries.last().map_or(previous, |entry| entry.lsn);
+        if last.term >= self.promise.term {
+            // Only a leader of this term writes such records, and that is this node: terms were forgotten (E1).
+            return self.step_down(Reason::HigherTerm(from), out);
+        }
+        self.take_committed_first(from, entries, commit, end.index, out);
+        if end == last && self.log.last().index > end.index {
+            // What this node holds beyond the highest LSN is of an earlier term, and nobody's commit.
+            assert!(end.index >= self.commit, "the chosen ledger lacks what is committed");
+            self.log.truncate_from(end.index + 1);
+            out.persist(Record::TruncateFrom(end.index + 1));
+        }
+        if !self.is_leading() {
+            // A change among what was learned removed this node.
+            return;
+        }
+        if end != last && end != previous {
+            return self.pull(from, end, out);
+        }
+        let Part::Leader(leader) = &mut self.part else { return };
+        leader.lsns.insert(self.me, self.log.last());
+        leader.stage = Stage::Collecting;
+        // Under the membership that is in force now; it may have changed by what was learned.
+        self.settle_collection(out);
+    }
+
+    pub(crate) fn on_pull_gap(&mut self, from: NodeId, hint: Lsn, out: &mut Effects<BlazingMq>) {
+        let Some(after) = self.is_pulling_from(from) else { return };
+        let (index, found) = self.log.last_at_most(hint.index, hint.term);
+        let guess = found.map_or(self.log.base(), |term| Lsn { term, index });
+        // Each guess is below the one before, or the source does not hold what is committed and is no source.
+        if guess.index < after.index {
+            self.pull(from, guess, out);
+        } else {
+            self.drop_source(from, out);
+        }
+    }
+
+    pub(crate) fn on_pull_snapshot(
+        &mut self,
+        from: NodeId,
+        reference: SnapshotReference,
+        out: &mut Effects<BlazingMq>,
+    ) {
+        if self.is_pulling_from(from).is_none() {
+            return;
+        }
+        if self.log.has(reference.lsn) {
+            self.apply_through(reference.lsn.index, out);
+            return self.pull(from, reference.lsn, out);
+        }
+        if reference.lsn.index <= self.commit {
+            // Its base is above the commit that was asked about, and its snapshot is not: it cannot be so for long.
+            return self.drop_source(from, out);
+        }
+        self.fetch(from, reference, out);
+    }
+
+    /// The snapshot that was pulled is installed, or cannot be had: go on.
+    pub(crate) fn resume_pull(&mut self, out: &mut Effects<BlazingMq>) {
+        let Part::Leader(leader) = &mut self.part else { return };
+        if !matches!(leader.stage, Stage::Pulling { .. }) {
+            return;
+        }
+        leader.lsns.insert(self.me, self.log.last());
+        leader.stage = Stage::Collecting;
+        self.settle_collection(out);
+    }
+
+    /// §2.8, rule 4: the source is gone; another one is chosen, or the others are asked again (CS-7).
+    pub(crate) fn on_source_lost(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
+        if self.is_pulling_from(peer).is_some() && self.installing.is_none() {
+            self.drop_source(peer, out);
+        }
+    }
+
+    fn drop_source(&mut self, source: NodeId, out: &mut Effects<BlazingMq>) {
+        let term = self.promise.term;
+        let Part::Leader(leader) = &mut self.part else { return };
+        leader.lsns.remove(&source);
+        leader.stage = Stage::Collecting;
+        out.send_resting_on(RestsOn::Promise, source, Message::LsnRequest { term });
+        self.settle_collection(out);
+    }
+
+    /// The watchdog (§2.6): whoever has not said where its ledger ends is asked; a source that is silent is given up.
+    pub(crate) fn on_healing_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+        let Part::Leader(leader) = &self.part else { return };
+        match leader.stage {
+            Stage::Pulling { from, .. } if self.installing.is_none() => self.drop_source(from, out),
+            Stage::Pulling { .. } => {}
+            Stage::Collecting => {
+                let term = self.promise.term;
+                let silent: Vec<NodeId> =
+                    self.other_voters().into_iter().filter(|id| !leader.lsns.contains_key(id)).collect();
+                for peer in silent {
+                    out.send_resting_on(RestsOn::Promise, peer, Message::LsnRequest { term });
+                }
+            }
+            Stage::Starting | Stage::Active => return,
+        }
+        out.set_timer(Timer::Healing, self.timing.election_max..=self.timing.election_max);
+    }
+
+    // --- STG3. ---------------------------------------------------------------------------------------------------
+
+    /// §2.8, rule 5: the start of the term, over the state that was chosen.
+    fn start_term(&mut self, out: &mut Effects<BlazingMq>) {
+        let (term, last) = (self.promise.term, self.log.last());
+        assert!(last.term < term, "no record of a term is written before its leader starts it");
+        let Part::Leader(leader) = &mut self.part else { unreachable!("only a leader starts a term") };
+        leader.stage = Stage::Starting;
+        leader.first_own = last.index + 1;
+        leader.pending_change = last.index;
+        let registered: Vec<(NodeId, Lsn)> = leader.lsns.iter().map(|(id, last)| (*id, *last)).collect();
+        self.append_own(Entry::blank(Lsn { term, index: last.index + 1 }), out);
+        self.count_own_log(out);
+        let me = self.me;
+        for (peer, last) in registered.into_iter().filter(|(peer, _)| *peer != me) {
+            self.place_peer(peer, last, out);
+        }
+    }
+
+    /// §2.8, rule 6: the start is committed, and the leader serves (C7). Followers see it by that commit, or by a heartbeat.
+    pub(crate) fn become_active_if_started(&mut self, out: &mut Effects<BlazingMq>) {
+        let commit = self.commit;
+        let Part::Leader(leader) = &mut self.part else { return };
+        if leader.stage != Stage::Starting || commit < leader.first_own {
+            return;
+        }
+        leader.stage = Stage::Active;
+        out.cancel_timer(Timer::Healing);
+        self.announce(Role::Synchronizing, Reason::LeaderHeard(self.me), out);
+    }
+}

@@ -1,0 +1,66 @@
+//! Defects that can be planted in this protocol, one at a time: [`Defect`]. For proofs that the judge convicts.
+//!
+//! A defect is a value of [`crate::Options`] that only the laboratory sets: a server makes its options itself, and refuses any
+//! that are for the laboratory ([`crate::Options::is_laboratory`]). Each stands for a mistake that the notes warn of.
+
+/// A planted defect.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Defect {
+    /// Support leaves before the term is on disk (§1.9).
+    UnsyncedSupport,
+    /// An acknowledgement leaves before its records are on disk (§2.9, no fsync before ACK).
+    UnsyncedAcknowledgement,
+    /// A node supports every proposal that is not below its term (E5).
+    SupportsTwice,
+    /// A new leader trusts its own ledger and collects no LSNs (§2.10, rule 4).
+    LeadsWithoutLsns,
+    /// A new leader pulls nothing although a follower is ahead (CS-2).
+    KeepsOwnLedger,
+    /// A new leader chooses among the LSNs that came first, without a quorum (§2.10, rule 2).
+    SynchronizesWithoutQuorum,
+    /// One acknowledgement commits, as with the one quorum knob for everything at 1 (CS-9).
+    CommitsAlone,
+    /// Reads are answered without asking a quorum (§1.10, 7).
+    ReadsWithoutQuorum,
+    /// A second change of membership begins before the first is applied.
+    ChangesTogether,
+    /// Whoever is behind in memberships is supported all the same.
+    SupportsStaleMemberships,
+}
+
+impl Defect {
+    /// All of them.
+    pub const ALL: [Defect; 10] = [
+        Defect::UnsyncedSupport,
+        Defect::UnsyncedAcknowledgement,
+        Defect::SupportsTwice,
+        Defect::LeadsWithoutLsns,
+        Defect::KeepsOwnLedger,
+        Defect::SynchronizesWithoutQuorum,
+        Defect::CommitsAlone,
+        Defect::ReadsWithoutQuorum,
+        Defect::ChangesTogether,
+        Defect::SupportsStaleMemberships,
+    ];
+
+    /// Its name on a command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Defect::UnsyncedSupport => "unsynced-support",
+            Defect::UnsyncedAcknowledgement => "unsynced-acknowledgement",
+            Defect::SupportsTwice => "supports-twice",
+            Defect::LeadsWithoutLsns => "leads-without-lsns",
+            Defect::KeepsOwnLedger => "keeps-own-ledger",
+            Defect::SynchronizesWithoutQuorum => "synchronizes-without-quorum",
+            Defect::CommitsAlone => "commits-alone",
+            Defect::ReadsWithoutQuorum => "reads-without-quorum",
+            Defect::ChangesTogether => "changes-together",
+            Defect::SupportsStaleMemberships => "supports-stale-memberships",
+        }
+    }
+
+    /// The defect with this name.
+    pub fn named(name: &str) -> Option<Defect> {
+        Defect::ALL.into_iter().find(|defect| defect.name() == name)
+    }
+}

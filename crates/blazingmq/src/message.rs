@@ -1,0 +1,389 @@
+//! What BlazingMQ nodes say to each other: [`Message`].
+//!
+//! The elector's eight messages (§1.3 of the protocol notes), the ledger's (§2.5) and, marked `[OURS]`, a refusal and a
+//! hand-over. `[OURS]` Every request and answer of the ledger carries the term, so that none is matched to another reign.
+
+use bytes::{Bytes, BytesMut};
+use hustings_core::wire::{EntryShape, SnapshotReferenceShape, encode_shape, present};
+use hustings_core::{Entry, Lsn, Priority, SnapshotReference, Term, Wire, WireError};
+use prost::Message as _;
+
+/// A message between BlazingMQ nodes, or from a node to itself.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Message {
+    /// If I proposed this term, would you support me? Promises nothing.
+    Scouting {
+        /// The term that would be proposed; the sender's own is lower.
+        term: Term,
+        /// Which of two consecutive rounds asks (EL-10).
+        round: bool,
+        /// What the sender knows to be committed.
+        commit: Lsn,
+    },
+    /// The answer to a scouting.
+    ScoutingReply {
+        /// The responder's own term.
+        term: Term,
+        /// The round of the question.
+        round: bool,
+        /// Whether it would.
+        will_vote: bool,
+        /// What the responder knows to be committed.
+        commit: Lsn,
+    },
+    /// Support me in this term.
+    Proposal {
+        /// The candidate's new term.
+        term: Term,
+        /// `[OURS]` The leader asked it to take over: nobody sticks to that leader.
+        is_transfer: bool,
+        /// What the candidate knows to be committed.
+        commit: Lsn,
+    },
+    /// ElectionResponse: I support you in this term. To itself: the own term is durable. Unsolicited, by a node that joins.
+    Support {
+        /// The supported term.
+        term: Term,
+    },
+    /// `[OURS]` I do not support you; in the published form a refusal is silence.
+    Refusal {
+        /// The responder's own term.
+        term: Term,
+        /// The term that was proposed.
+        proposed: Term,
+    },
+    /// I lead.
+    Heartbeat {
+        /// The leader's term.
+        term: Term,
+        /// The highest round of reads that is not confirmed yet.
+        round: u64,
+        /// What of the receiver's ledger is committed.
+        commit: u64,
+        /// Whether the leader is healed and serves (C7).
+        is_active: bool,
+    },
+    /// HeartbeatResponse. In a later term: you are stale. `[OURS]` In the same: I follow you.
+    Heard {
+        /// The responder's term.
+        term: Term,
+        /// The round of the heartbeat.
+        round: u64,
+        /// How much the sender should lead.
+        priority: Priority,
+        /// Whether it is fetching or installing a snapshot.
+        is_installing: bool,
+    },
+    /// I do not lead any more.
+    Cession {
+        /// The sender's term.
+        term: Term,
+    },
+    /// ElectorNodeStatus: I can, or cannot, lead or hold anything.
+    NodeStatus {
+        /// Which of both.
+        is_available: bool,
+    },
+    /// FollowerLSNRequest: where does your ledger end?
+    LsnRequest {
+        /// The leader's term.
+        term: Term,
+    },
+    /// RegistrationRequest and FollowerLSNResponse: I follow, and my ledger ends here.
+    Registration {
+        /// The leader's term.
+        term: Term,
+        /// Where it ends, durably.
+        last: Lsn,
+    },
+    /// FollowerClusterStateRequest: what comes after this place in your ledger?
+    Pull {
+        /// The leader's term.
+        term: Term,
+        /// A place in the leader's ledger.
+        after: Lsn,
+    },
+    /// Its answer.
+    Pulled {
+        /// The leader's term.
+        term: Term,
+        /// The place before the entries.
+        previous: Lsn,
+        /// Contiguous.
+        entries: Vec<Entry>,
+        /// Where the responder's ledger ends.
+        last: Lsn,
+        /// What the responder knows to be committed.
+        commit: u64,
+    },
+    /// That place is not in my ledger.
+    PullGap {
+        /// The leader's term.
+        term: Term,
+        /// A place of mine at which we may agree.
+        hint: Lsn,
+    },
+    /// What comes after it is compacted away here: fetch this first.
+    PullSnapshot {
+        /// The leader's term.
+        term: Term,
+        /// Which.
+        reference: SnapshotReference,
+    },
+    /// The next records of the ledger.
+    Records {
+        /// The leader's term.
+        term: Term,
+        /// `[OURS]` The place before the entries, so that gaps are seen.
+        previous: Lsn,
+        /// Contiguous.
+        entries: Vec<Entry>,
+        /// The leader's commit.
+        commit: u64,
+    },
+    /// LeaderAdvisoryAck: my ledger equals yours up to here, durably. To itself: the leader's own copy.
+    Ack {
+        /// The leader's term.
+        term: Term,
+        /// Up to where.
+        index: u64,
+    },
+    /// `[OURS]` The place before the records is not in my ledger.
+    Gap {
+        /// The leader's term.
+        term: Term,
+        /// A place of mine at which we may agree, durably.
+        hint: Lsn,
+    },
+    /// What you need is compacted away: fetch this instead.
+    Snapshot {
+        /// The leader's term.
+        term: Term,
+        /// Which.
+        reference: SnapshotReference,
+    },
+    /// It cannot be had: offer another.
+    SnapshotFailed {
+        /// The leader's term.
+        term: Term,
+        /// Which.
+        lsn: Lsn,
+    },
+    /// `[OURS]` Take over: propose at once.
+    Handover {
+        /// The leader's term.
+        term: Term,
+    },
+}
+
+impl Message {
+    /// The term that the message carries (§1.3); zero in a node's status.
+    pub fn term(&self) -> Term {
+        match self {
+            Message::NodeStatus { .. } => Term::ZERO,
+            Message::Scouting { term, .. }
+            | Message::ScoutingReply { term, .. }
+            | Message::Proposal { term, .. }
+            | Message::Support { term }
+            | Message::Refusal { term, .. }
+            | Message::Heartbeat { term, .. }
+            | Message::Heard { term, .. }
+            | Message::Cession { term }
+            | Message::LsnRequest { term }
+            | Message::Registration { term, .. }
+            | Message::Pull { term, .. }
+            | Message::Pulled { term, .. }
+            | Message::PullGap { term, .. }
+            | Message::PullSnapshot { term, .. }
+            | Message::Records { term, .. }
+            | Message::Ack { term, .. }
+            | Message::Gap { term, .. }
+            | Message::Snapshot { term, .. }
+            | Message::SnapshotFailed { term, .. }
+            | Message::Handover { term } => *term,
+        }
+    }
+}
+
+/// One flat shape for all kinds: fields that a kind does not use cost nothing on the wire.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Shape {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(uint64, tag = "2")]
+    term: u64,
+    #[prost(uint64, tag = "3")]
+    place_term: u64,
+    #[prost(uint64, tag = "4")]
+    place_index: u64,
+    #[prost(uint64, tag = "5")]
+    last_term: u64,
+    #[prost(uint64, tag = "6")]
+    last_index: u64,
+    #[prost(uint64, tag = "7")]
+    commit: u64,
+    #[prost(uint32, tag = "8")]
+    priority: u32,
+    #[prost(bool, tag = "9")]
+    flag: bool,
+    #[prost(bool, tag = "10")]
+    parity: bool,
+    #[prost(uint64, tag = "11")]
+    round: u64,
+    #[prost(message, repeated, tag = "12")]
+    entries: Vec<EntryShape>,
+    #[prost(message, optional, tag = "13")]
+    snapshot: Option<SnapshotReferenceShape>,
+}
+
+fn number_of(priority: Priority) -> u32 {
+    match priority {
+        Priority::Never => 0,
+        Priority::Normal => 1,
+        Priority::Preferred => 2,
+    }
+}
+
+fn priority_of(number: u32) -> Result<Priority, WireError> {
+    match number {
+        0 => Ok(Priority::Never),
+        1 => Ok(Priority::Normal),
+        2 => Ok(Priority::Preferred),
+        other => Err(WireError(format!("a priority of unknown kind {other}"))),
+    }
+}
+
+impl Shape {
+    fn of(kind: u32, term: Term) -> Shape {
+        Shape { kind, term: term.0, ..Shape::default() }
+    }
+
+    fn at(self, place: Lsn) -> Shape {
+        Shape { place_term: place.term.0, place_index: place.index, ..self }
+    }
+
+    fn place(&self) -> Lsn {
+        Lsn::new(self.place_term, self.place_index)
+    }
+
+    fn reference(&self, term: Term) -> Result<SnapshotReference, WireError> {
+        let reference: SnapshotReference = present(self.snapshot.clone(), "snapshot")?.try_into()?;
+        if reference.lsn.term > term {
+            return Err(WireError(format!("a snapshot through {} cannot come in term {term}", reference.lsn)));
+        }
+        Ok(reference)
+    }
+}
+
+/// Entries that directly follow each other and `previous`, with terms that never fall and none above the leader's.
+fn consecutive(shapes: Vec<EntryShape>, previous: Lsn, term: Term) -> Result<Vec<Entry>, WireError> {
+    let mut before = previous;
+    let mut entries = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        let entry = Entry::try_from(shape)?;
+        let is_next = before.index.checked_add(1) == Some(entry.lsn.index);
+        if !is_next || entry.lsn.term < before.term || entry.lsn.term > term {
+            return Err(WireError(format!("entry {} cannot follow {before} in term {term}", entry.lsn)));
+        }
+        before = entry.lsn;
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        let term = self.term();
+        let shape = match self {
+            Message::Scouting { round, commit, .. } => Shape { parity: *round, ..Shape::of(1, term).at(*commit) },
+            Message::ScoutingReply { round, will_vote, commit, .. } => {
+                Shape { parity: *round, flag: *will_vote, ..Shape::of(2, term).at(*commit) }
+            }
+            Message::Proposal { is_transfer, commit, .. } => {
+                Shape { flag: *is_transfer, ..Shape::of(3, term).at(*commit) }
+            }
+            Message::Support { .. } => Shape::of(4, term),
+            Message::Refusal { proposed, .. } => Shape { last_term: proposed.0, ..Shape::of(5, term) },
+            Message::Heartbeat { round, commit, is_active, .. } => {
+                Shape { round: *round, commit: *commit, flag: *is_active, ..Shape::of(6, term) }
+            }
+            Message::Heard { round, priority, is_installing, .. } => {
+                Shape { round: *round, priority: number_of(*priority), flag: *is_installing, ..Shape::of(7, term) }
+            }
+            Message::Cession { .. } => Shape::of(8, term),
+            Message::NodeStatus { is_available } => Shape { flag: *is_available, ..Shape::of(9, term) },
+            Message::LsnRequest { .. } => Shape::of(10, term),
+            Message::Registration { last, .. } => Shape::of(11, term).at(*last),
+            Message::Pull { after, .. } => Shape::of(12, term).at(*after),
+            Message::Pulled { previous, entries, last, commit, .. } => Shape {
+                entries: entries.iter().map(EntryShape::from).collect(),
+                last_term: last.term.0,
+                last_index: last.index,
+                commit: *commit,
+                ..Shape::of(13, term).at(*previous)
+            },
+            Message::PullGap { hint, .. } => Shape::of(14, term).at(*hint),
+            Message::PullSnapshot { reference, .. } => {
+                Shape { snapshot: Some(reference.into()), ..Shape::of(15, term) }
+            }
+            Message::Records { previous, entries, commit, .. } => Shape {
+                entries: entries.iter().map(EntryShape::from).collect(),
+                commit: *commit,
+                ..Shape::of(16, term).at(*previous)
+            },
+            Message::Ack { index, .. } => Shape { place_index: *index, ..Shape::of(17, term) },
+            Message::Gap { hint, .. } => Shape::of(18, term).at(*hint),
+            Message::Snapshot { reference, .. } => Shape { snapshot: Some(reference.into()), ..Shape::of(19, term) },
+            Message::SnapshotFailed { lsn, .. } => Shape::of(20, term).at(*lsn),
+            Message::Handover { .. } => Shape::of(21, term),
+        };
+        encode_shape(&shape, out);
+    }
+
+    fn decode(bytes: Bytes) -> Result<Message, WireError> {
+        let shape = Shape::decode(bytes)?;
+        let (term, place) = (Term(shape.term), shape.place());
+        Ok(match shape.kind {
+            1 => Message::Scouting { term, round: shape.parity, commit: place },
+            2 => Message::ScoutingReply { term, round: shape.parity, will_vote: shape.flag, commit: place },
+            3 => Message::Proposal { term, is_transfer: shape.flag, commit: place },
+            4 => Message::Support { term },
+            5 => Message::Refusal { term, proposed: Term(shape.last_term) },
+            6 => Message::Heartbeat { term, round: shape.round, commit: shape.commit, is_active: shape.flag },
+            7 => Message::Heard {
+                term,
+                round: shape.round,
+                priority: priority_of(shape.priority)?,
+                is_installing: shape.flag,
+            },
+            8 => Message::Cession { term },
+            9 => Message::NodeStatus { is_available: shape.flag },
+            10 => Message::LsnRequest { term },
+            11 => Message::Registration { term, last: place },
+            12 => Message::Pull { term, after: place },
+            13 => {
+                let last = Lsn::new(shape.last_term, shape.last_index);
+                let entries = consecutive(shape.entries, place, term)?;
+                let end = entries.last().map_or(place, |entry| entry.lsn);
+                if last < end || last.index < end.index || last.term > term {
+                    return Err(WireError(format!("a ledger that ends at {last} cannot hold {end} in term {term}")));
+                }
+                Message::Pulled { term, previous: place, entries, last, commit: shape.commit }
+            }
+            14 => Message::PullGap { term, hint: place },
+            15 => Message::PullSnapshot { term, reference: shape.reference(term)? },
+            16 => Message::Records {
+                term,
+                previous: place,
+                entries: consecutive(shape.entries, place, term)?,
+                commit: shape.commit,
+            },
+            17 => Message::Ack { term, index: place.index },
+            18 => Message::Gap { term, hint: place },
+            19 => Message::Snapshot { term, reference: shape.reference(term)? },
+            20 => Message::SnapshotFailed { term, lsn: place },
+            21 => Message::Handover { term },
+            other => return Err(WireError(format!("a BlazingMQ message of unknown kind {other}"))),
+        })
+    }
+}

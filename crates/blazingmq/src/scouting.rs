@@ -1,0 +1,200 @@
+//! Scouting: would a proposal succeed? Asked before anybody is disturbed.
+//!
+//! Source: the article, "Solution: The ElectionScouting Request"; rules 3 to 7 of the protocol notes. A scouting names the term
+//! that would be proposed and raises none (E7); whoever follows a leader says no, so a node that was cut off deposes nobody
+//! (EL-1, EL-2). The article's literal `selfNode < proposedNode` is an option for the laboratory (§1.7).
+//!
+//! `[OURS]` A round is told from the one before (EL-10); a no names the responder's term, so that the next round asks for a term
+//! that can be had; who said no because of its leader answers again when it loses that leader; a voter says no to one that is
+//! behind in memberships.
+
+use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
+use crate::laboratory::Defect;
+use crate::message::Message;
+use hustings_core::quorum::Verdict;
+use hustings_core::tally::Vote;
+use hustings_core::{Effects, Lsn, NodeId, Outcome, Reason, Refusal, RestsOn, Tally, Term, Ticket};
+
+impl BlazingMq {
+    /// Scouts, or proposes at once where there is nobody to ask.
+    pub(crate) fn seek_leadership(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        if self.options.scouting && !self.is_alone() {
+            self.become_scout(because, out);
+        } else {
+            self.become_candidate(because, false, out);
+        }
+    }
+
+    pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<BlazingMq>) {
+        if self.is_leading() {
+            return out.reply(ticket, Outcome::Done);
+        }
+        if !self.may_lead() {
+            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+        }
+        self.seek_leadership(Reason::Asked, out);
+        out.reply(ticket, Outcome::Done);
+    }
+
+    /// The term that this node would propose.
+    pub(crate) fn next_term(&self) -> Term {
+        self.promise.term.max(self.term_seen).next()
+    }
+
+    /// Rule 3.
+    fn become_scout(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        self.leave_part(out);
+        self.leader = None;
+        self.tentative = None;
+        self.is_leader_active = false;
+        out.cancel_timer(Timer::Silence);
+        out.cancel_timer(Timer::Wait);
+        self.round = !self.round;
+        let term = self.next_term();
+        let mut tally = Tally::new();
+        tally.record(self.me, Vote::Granted, &self.membership);
+        self.part = Part::Scouting { term, tally };
+        self.announce(from, because, out);
+        out.set_timer(Timer::Scouting, self.timing.election_min..=self.timing.election_min);
+        let question = Message::Scouting { term, round: self.round, commit: self.committed() };
+        for voter in self.other_voters() {
+            // Rests on nothing: a question, not a promise.
+            out.send_resting_on(RestsOn::Nothing, voter, question.clone());
+        }
+        self.settle_scouting(out);
+    }
+
+    /// A voter is back that could not be asked.
+    pub(crate) fn ask_again(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
+        let commit = self.committed();
+        let question = match &self.part {
+            Part::Scouting { term, tally } if !tally.has_answer(peer) => {
+                Message::Scouting { term: *term, round: self.round, commit }
+            }
+            Part::Candidate { tally } if !tally.has_answer(peer) => {
+                Message::Proposal { term: self.promise.term, is_transfer: false, commit }
+            }
+            _ => return,
+        };
+        if self.membership.is_voter(peer) {
+            out.send_resting_on(RestsOn::Promise, peer, question);
+        }
+    }
+
+    pub(crate) fn other_voters(&self) -> Vec<NodeId> {
+        self.membership.all_voters().filter(|voter| *voter != self.me).collect()
+    }
+
+    /// Rule 4.
+    pub(crate) fn on_scouting(
+        &mut self,
+        from: NodeId,
+        term: Term,
+        round: bool,
+        commit: Lsn,
+        out: &mut Effects<BlazingMq>,
+    ) {
+        self.learn_commit(commit, out);
+        if matches!(self.part, Part::Follower) && self.leader.is_some() && term > self.promise.term {
+            self.refused_scouts.insert(from, (term, round, commit));
+        }
+        self.answer_scouting(from, term, round, commit, out);
+    }
+
+    pub(crate) fn answer_scouting(
+        &mut self,
+        from: NodeId,
+        term: Term,
+        round: bool,
+        commit: Lsn,
+        out: &mut Effects<BlazingMq>,
+    ) {
+        let is_wanted = if self.options.seed_literal { self.me < from } else { term > self.promise.term };
+        let will_vote = self.leader.is_none() && is_wanted && self.is_up_to_date_in_members(commit);
+        let reply = Message::ScoutingReply { term: self.promise.term, round, will_vote, commit: self.committed() };
+        out.send_resting_on(RestsOn::Nothing, from, reply);
+    }
+
+    /// `[OURS]` Any node may lead, however old its ledger; but not by a membership two changes behind, for its quorums need not
+    /// meet those of the present one (`docs/protocols/blazingmq.md`).
+    pub(crate) fn is_up_to_date_in_members(&self, commit: Lsn) -> bool {
+        commit.index >= self.membership_index || self.has(Defect::SupportsStaleMemberships)
+    }
+
+    /// Rule 5.
+    pub(crate) fn on_scouting_reply(
+        &mut self,
+        from: NodeId,
+        term: Term,
+        round: bool,
+        will_vote: bool,
+        commit: Lsn,
+        out: &mut Effects<BlazingMq>,
+    ) {
+        self.learn_commit(commit, out);
+        if !matches!(self.part, Part::Leader(_)) && term > self.term_seen {
+            self.term_seen = term;
+        }
+        let membership = self.membership.clone();
+        let is_this_round = round == self.round;
+        let Part::Scouting { tally, .. } = &mut self.part else { return };
+        if !is_this_round {
+            return;
+        }
+        if will_vote {
+            tally.forget_refusal(from);
+        }
+        tally.record(from, if will_vote { Vote::Granted } else { Vote::Refused }, &membership);
+        self.settle_scouting(out);
+    }
+
+    fn settle_scouting(&mut self, out: &mut Effects<BlazingMq>) {
+        let Part::Scouting { tally, .. } = &self.part else { return };
+        let granted = tally.granted();
+        let verdict = self.verdict(Kind::Vote, |id| match (granted.contains(&id), tally.has_answer(id)) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
+        });
+        match verdict {
+            Verdict::Won => self.become_candidate(Reason::PollWon(granted), false, out),
+            // Right after a link-down a no is not final: its voter may be about to see the leader die.
+            Verdict::Lost if self.eager_rounds == 0 => self.end_scouting(out),
+            Verdict::Lost | Verdict::Pending => self.hasten_if_all_answered(out),
+        }
+    }
+
+    /// All who can answer have answered, and that was not enough (rule 5 b): the next round comes after the random wait.
+    pub(crate) fn hasten_if_all_answered(&mut self, out: &mut Effects<BlazingMq>) {
+        let (Part::Scouting { tally, .. } | Part::Candidate { tally }) = &self.part else { return };
+        let awaits = |voter: NodeId| voter != self.me && !self.links_down.contains(&voter) && !tally.has_answer(voter);
+        if self.membership.all_voters().any(awaits) {
+            return;
+        }
+        match &self.part {
+            // A refusal may still be taken back: not at once, and not for a whole timeout either.
+            Part::Scouting { .. } if self.eager_rounds > 0 => {
+                out.set_timer(Timer::Scouting, self.timing.heartbeat / 2..=self.timing.heartbeat)
+            }
+            Part::Scouting { .. } => self.end_scouting(out),
+            // The own support may be on its way to the disk.
+            Part::Candidate { tally } if tally.has_answer(self.me) => self.give_up(out),
+            _ => {}
+        }
+    }
+
+    /// Rule 7.
+    pub(crate) fn on_scouting_alarm(&mut self, out: &mut Effects<BlazingMq>) {
+        self.end_scouting(out);
+    }
+
+    fn end_scouting(&mut self, out: &mut Effects<BlazingMq>) {
+        let Part::Scouting { tally, .. } = &self.part else { return };
+        let because = Reason::PollLost { granted: tally.granted(), refused: tally.refused() };
+        let from = self.role();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.wait(out);
+    }
+}
