@@ -176,18 +176,21 @@ impl<P: Protocol, S: Service> World<P, S> {
     fn check_holder(&mut self, holder: usize, now: u64) {
         let rivals = &mut self.load.rivals;
         let (token, until) = (rivals.rivals[holder].token, rivals.rivals[holder].believes_until);
-        if until > now {
-            for (other, rival) in rivals.rivals.iter().enumerate() {
-                if other != holder && rival.believes_until > now {
-                    let what = format!(
-                        "rival {holder} got the lock with token {token} while rival {other} believes for another {} ms that \
-                         it holds it with token {}",
-                        (rival.believes_until - now) / 1_000,
-                        rival.token
-                    );
-                    self.verdict = Err(Violation::of("one-holder", what));
-                    return;
-                }
+        if until <= now {
+            // The answer came after the lease had run out: it holds nothing, and whoever holds the lock now has a later token.
+            rivals.rivals[holder].stage = Stage::Idle;
+            return;
+        }
+        for (other, rival) in rivals.rivals.iter().enumerate() {
+            if other != holder && rival.believes_until > now {
+                let what = format!(
+                    "rival {holder} got the lock with token {token} while rival {other} believes for another {} ms that \
+                     it holds it with token {}",
+                    (rival.believes_until - now) / 1_000,
+                    rival.token
+                );
+                self.verdict = Err(Violation::of("one-holder", what));
+                return;
             }
         }
         if token <= rivals.highest_token {
