@@ -76,12 +76,12 @@ fn raft_survives_what_seeds_draw() {
 
 #[test]
 fn gmt2000_survives_what_seeds_draw() {
-    storm::<Gmt2000>(300, 5);
+    storm::<Gmt2000>(400, 5);
 }
 
 #[test]
 fn blazingmq_survives_what_seeds_draw() {
-    storm::<BlazingMq>(300, 1);
+    storm::<BlazingMq>(400, 5);
 }
 
 #[test]
