@@ -12,9 +12,10 @@ use hustings_maelstrom::storage::Place;
 use hustings_maelstrom::{Setup, stdio};
 use hustings_node::{Node, NodeConfig};
 use hustings_raft::Raft;
+use hustings_zab::Zab;
 
 /// The names that `--protocol` takes.
-pub(crate) const NAMES: [&str; 2] = [Raft::NAME, Gmt2000::NAME];
+pub(crate) const NAMES: [&str; 3] = [Raft::NAME, Gmt2000::NAME, Zab::NAME];
 
 /// Checks a name.
 pub(crate) fn check(name: &str) -> Result<()> {
@@ -29,6 +30,7 @@ pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
     match settings.protocol.as_str() {
         Raft::NAME => run_maelstrom_node::<Raft>(settings),
         Gmt2000::NAME => run_maelstrom_node::<Gmt2000>(settings),
+        Zab::NAME => run_maelstrom_node::<Zab>(settings),
         other => check(other),
     }
 }
@@ -54,6 +56,7 @@ pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settin
     match node.protocol.as_str() {
         Raft::NAME => simulate::<Raft>(node, settings),
         Gmt2000::NAME => simulate::<Gmt2000>(node, settings),
+        Zab::NAME => simulate::<Zab>(node, settings),
         _ => unreachable!("clap takes only the names above"),
     }
 }
@@ -70,6 +73,13 @@ pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
                 bail!("protocol `{name}` as published is for the laboratory: it can have two leaders in one term");
             }
             hustings_node::start::<Gmt2000, KvStore>(config, options, KvStore::new())?
+        }
+        Zab::NAME => {
+            let options = hustings_zab::Options::default();
+            if options.is_laboratory() {
+                bail!("protocol `{name}` as published is for the laboratory: it can lose acknowledged writes");
+            }
+            hustings_node::start::<Zab, KvStore>(config, options, KvStore::new())?
         }
         _ => unreachable!("checked above"),
     })
@@ -114,6 +124,11 @@ pub(crate) fn visit_with<V: Visit>(
             visitor.visit::<Raft>(options)
         }
         Gmt2000::NAME => visitor.visit::<Gmt2000>(hustings_gmt2000::Options { as_published: is_published }),
+        Zab::NAME => visitor.visit::<Zab>(hustings_zab::Options {
+            as_published: is_published,
+            defect: plant.and_then(hustings_zab::Defect::named),
+            ..hustings_zab::Options::default()
+        }),
         _ => unreachable!("checked above"),
     })
 }
@@ -122,6 +137,7 @@ pub(crate) fn visit_with<V: Visit>(
 pub(crate) fn defects_of(name: &str) -> Vec<&'static str> {
     match name {
         Raft::NAME => hustings_raft::Defect::ALL.iter().map(|defect| defect.name()).collect(),
+        Zab::NAME => hustings_zab::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         _ => Vec::new(),
     }
 }

@@ -25,10 +25,11 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 14] = [
+const ARROWS: [(&str, &[&str]); 15] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
+    ("hustings-zab", &["hustings-core"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
@@ -43,6 +44,7 @@ const ARROWS: [(&str, &[&str]); 14] = [
             "hustings-api",
             "hustings-core",
             "hustings-gmt2000",
+            "hustings-zab",
             "hustings-kv",
             "hustings-maelstrom",
             "hustings-node",
@@ -88,6 +90,7 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
             "hustings-core",
             "hustings-raft",
             "hustings-gmt2000",
+            "hustings-zab",
             "hustings-kv",
             "hustings-properties",
             "hustings-world",
