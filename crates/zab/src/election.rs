@@ -34,6 +34,13 @@ pub(crate) struct Heard {
     pub(crate) round: u64,
 }
 
+/// Whether a peer still has to be told the own vote.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reply {
+    Owed,
+    Given,
+}
+
 /// What only a server that looks for a leader knows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Looking {
@@ -120,7 +127,12 @@ impl Zab {
             Part::Following(following) => (ServerState::Following, following.vote),
             Part::Leading(leading) => (ServerState::Leading, leading.vote),
         };
-        Notification { state, vote, round: self.round, commit: self.committed() }
+        Notification { state, vote, round: self.round, commit: self.committed(), is_answer: false }
+    }
+
+    fn answer(&self, peer: NodeId, out: &mut Effects<Zab>) {
+        let answer = Notification { is_answer: true, ..self.notification() };
+        out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(answer));
     }
 
     /// Says the own vote to one peer. It promises nothing and rests on nothing.
@@ -153,60 +165,62 @@ impl Zab {
     // --- Listening. ----------------------------------------------------------------------------------------------
 
     pub(crate) fn on_notification(&mut self, from: NodeId, notification: Notification, out: &mut Effects<Zab>) {
-        let Notification { state, vote, round, commit } = notification;
+        let Notification { state, vote, round, commit, is_answer } = notification;
+        let wants_answer = !is_answer;
         self.learn_commit(commit, out);
         let is_looking = matches!(self.part, Part::Looking(_));
         match (is_looking, state) {
             _ if self.is_retired() => {}
-            (true, ServerState::Looking) => self.on_vote(from, vote, round, out),
+            (true, ServerState::Looking) => {
+                if self.on_vote(from, vote, round, out) == Reply::Owed && wants_answer {
+                    self.answer(from, out);
+                }
+                self.settle_votes(out);
+            }
             (true, _) => self.on_settled_vote(from, Heard { state, vote, round }, out),
             // Rule 12: who has settled tells whom it has settled for, in its own round.
-            (false, ServerState::Looking) => self.notify(from, out),
+            (false, ServerState::Looking) if wants_answer => self.answer(from, out),
             (false, _) => {}
         }
     }
 
     /// Rules 3 to 8: a vote of another one that looks.
-    fn on_vote(&mut self, from: NodeId, vote: Vote, round: u64, out: &mut Effects<Zab>) {
-        if !self.membership.is_voter(from) {
-            // Rule 3: an observer asks; its own vote is nobody's concern.
-            return self.notify(from, out);
-        }
-        if round < self.round {
-            // Rules 6 and 13: the laggard hears of the present round.
-            return self.notify(from, out);
-        }
+    fn on_vote(&mut self, from: NodeId, vote: Vote, round: u64, out: &mut Effects<Zab>) -> Reply {
         let own = self.own_vote();
-        let is_known = self.membership.is_voter(vote.leader);
-        let (is_later, before) = (round > self.round, self.round);
+        // `[OURS]` Rule 3 refuses whoever is no voter. But with a newer history may come a newer membership: then a stranger's
+        // word is listened to, and never counted.
+        let knows_more = (vote.epoch, vote.last) > (own.epoch, own.last);
+        if round < self.round || !(self.membership.is_voter(from) || knows_more) {
+            // An observer asks; its own vote is nobody's concern. Rules 6 and 13: the laggard hears of this round.
+            return Reply::Owed;
+        }
+        let is_known =
+            (self.membership.is_voter(vote.leader) || knows_more) && !self.links_down.contains(&vote.leader);
         let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
         let heard = Heard { state: ServerState::Looking, vote, round };
         looking.settled.remove(&from);
         let is_first = looking.received.insert(from, heard).is_none();
-        if is_later {
+        if round > self.round {
             // Rule 5: not the present proposal, but the own initial vote is compared.
-            assert!(round > before, "rounds only grow while looking");
             self.round = round;
             looking.received.retain(|id, _| *id == from);
             looking.proposal = if is_known && vote.is_better_than(&own) { vote } else { own };
-            self.broadcast_vote(out);
         } else if is_known && vote.is_better_than(&looking.proposal) {
             // Rule 7.
             looking.proposal = vote;
-            self.broadcast_vote(out);
-        } else if is_first {
-            self.notify(from, out);
+        } else {
+            return if is_first { Reply::Owed } else { Reply::Given };
         }
-        self.settle_votes(out);
+        self.broadcast_vote(out);
+        Reply::Given
     }
 
     /// Rules 9 and 10: a word of one that has settled.
     fn on_settled_vote(&mut self, from: NodeId, heard: Heard, out: &mut Effects<Zab>) {
-        if !self.membership.is_voter(from) {
-            return;
-        }
-        let (me, round) = (self.me, self.round);
+        let (me, round, promised) = (self.me, self.round, self.promise.term);
         let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
+        // Rule 3 has it that strangers do not count, and they do not. But the leader may be one: the membership that this
+        // node knows may be an old one.
         if heard.round == round {
             looking.received.insert(from, heard);
         } else {
@@ -226,7 +240,13 @@ impl Zab {
         };
         let is_elected = (heard.round == round && leads(&looking.received) && agrees(&looking.received))
             || (leads(&looking.settled) && agrees(&looking.settled));
-        if is_elected && self.may_choose(candidate) {
+        // `[OURS]` After a vain wait a leader's own word is enough: the quorum that could confirm it may be one of members
+        // that this node has not heard of yet. It costs nothing if the leader has no quorum: then it resigns.
+        let is_invited = from == candidate
+            && heard.state == ServerState::Leading
+            && heard.vote.epoch >= promised
+            && looking.doublings > 0;
+        if (is_elected || is_invited) && self.may_choose(candidate) {
             self.round = heard.round;
             self.conclude(heard.vote, out);
         }
@@ -245,6 +265,7 @@ impl Zab {
         let is_agreed = proposal.is_eligible()
             && self.may_choose(proposal.leader)
             && self.membership.verdict(|id| Some(agrees(id))) == Verdict::Won;
+        // Who has settled for somebody else does not agree, and is awaited.
         let is_unanimous = self.membership.all_voters().all(|id| agrees(id) || self.links_down.contains(&id));
         let was_finalizing = looking.is_finalizing;
         if is_agreed && is_unanimous {
@@ -299,17 +320,22 @@ impl Zab {
 
     // --- Events. -------------------------------------------------------------------------------------------------
 
-    /// Who cannot be heard is not waited for; and one that cannot be followed is not voted for.
+    /// Who cannot be heard is not waited for; and one that cannot be followed is not voted for. The round stays: links come and
+    /// go one by one, and a new round makes everybody speak.
     pub(crate) fn on_link_down_while_looking(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        let own = self.own_vote();
         let Part::Looking(looking) = &mut self.part else { return };
         looking.received.remove(&peer);
         looking.settled.remove(&peer);
         looking.callers.remove(&peer);
         if looking.proposal.leader == peer {
-            self.look_again(out);
-        } else {
-            self.settle_votes(out);
+            let votes = looking.received.values().filter(|heard| heard.state == ServerState::Looking);
+            let reachable = votes.map(|heard| heard.vote).filter(|vote| !self.links_down.contains(&vote.leader));
+            let best = reachable.fold(own, |best, vote| if vote.is_better_than(&best) { vote } else { best });
+            looking.proposal = best;
+            self.broadcast_vote(out);
         }
+        self.settle_votes(out);
     }
 
     /// Commit knowledge spreads with votes (RV-9), so that nobody elects by a membership that was left behind.

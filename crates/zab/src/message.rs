@@ -20,6 +20,8 @@ pub struct Notification {
     pub round: u64,
     /// What it knows to be committed.
     pub commit: Lsn,
+    /// Whether it answers another one: an answer is never answered, or two who are strangers to each other never stop.
+    pub is_answer: bool,
 }
 
 /// A message between ZAB nodes, or from a node to itself.
@@ -315,12 +317,13 @@ impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
         let base = |kind| Shape::of(kind, self.connection().unwrap_or(0), self.epoch().unwrap_or(Term::ZERO));
         let shape = match self {
-            Message::Notification(Notification { state, vote, round, commit }) => Shape {
+            Message::Notification(Notification { state, vote, round, commit, is_answer }) => Shape {
                 epoch: vote.epoch.0,
                 node: vote.leader.0,
                 rank: vote.standing as u32,
                 state: *state as u32,
                 number: *round,
+                flag: *is_answer,
                 commit_term: commit.term.0,
                 commit_index: commit.index,
                 ..base(1).at(vote.last)
@@ -368,6 +371,7 @@ impl Wire for Message {
                 },
                 round: shape.number,
                 commit: Lsn::new(shape.commit_term, shape.commit_index),
+                is_answer: shape.flag,
             }),
             2 => Message::FollowerInfo { connection, accepted: Term(shape.number) },
             3 => Message::LeaderInfo { connection, epoch },
