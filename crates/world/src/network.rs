@@ -2,10 +2,16 @@
 //!
 //! Two things are kept apart, as on a real network. A *cut* loses what is sent one way, and nobody is told. A *connection* goes
 //! down when a process ends or somebody resets it, and both ends are told, unless a cut keeps the news from them. For protocols
-//! with session links every loss breaks the connection: a gap is link-down.
+//! with session links a message is lost only together with its connection: a gap is link-down. Most losses of packets are made good
+//! by the transport, and what comes behind waits for them; what is lost one way by a cut ends the session.
 
 use crate::dice::Dice;
 use hustings_core::Links;
+
+/// Losses, in a million, that end a session; the others are made good by its transport.
+const BREAKS: u32 = 60_000;
+/// How long a transport waits before it sends again, in microseconds.
+const RESENT_AFTER: u64 = 50_000;
 
 /// How a link treats messages. Delays in microseconds, chances in a million.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -39,8 +45,8 @@ pub(crate) enum Fate {
     /// It arrives at this moment, and perhaps again at another.
     Arrives(u64, Option<u64>),
     Lost,
-    /// It is lost and the connection breaks with it.
-    Breaks,
+    /// It is lost, and the connection breaks at this moment: what was sent before it arrives.
+    Breaks(u64),
 }
 
 #[derive(Clone, Default)]
@@ -48,6 +54,8 @@ struct Direction {
     is_cut: bool,
     /// When the last message arrives: on session links nothing overtakes it.
     last_arrival: u64,
+    /// The session in which a message was lost: nothing that is sent behind it arrives.
+    broken_in: u32,
 }
 
 #[derive(Clone, Default)]
@@ -145,14 +153,28 @@ impl<M: Clone> Network<M> {
             return Fate::Lost;
         }
         let is_session = self.links == Links::Session;
-        if self.is_cut(from, to) || self.dice.chance(quality.loss) {
-            return if is_session { Fate::Breaks } else { Fate::Lost };
+        let is_lost = self.is_cut(from, to) || self.dice.chance(quality.loss);
+        if is_lost && !is_session {
+            return Fate::Lost;
         }
         let mut arrival = now + self.dice.between(quality.delay_min, quality.delay_max);
+        // A transport with sessions sends a lost packet again: mostly it is late and not lost.
+        let is_late = is_session && is_lost && !self.is_cut(from, to) && !self.dice.chance(BREAKS);
+        if is_late {
+            arrival += RESENT_AFTER + quality.delay_max;
+        }
         if is_session {
+            let session = self.session(from, to);
             let direction = self.direction_mut(from, to);
+            if direction.broken_in == session {
+                return Fate::Lost;
+            }
             arrival = arrival.max(direction.last_arrival + 1);
             direction.last_arrival = arrival;
+            if is_lost && !is_late {
+                direction.broken_in = session;
+                return Fate::Breaks(arrival);
+            }
             return Fate::Arrives(arrival, None);
         }
         let again = self.dice.chance(quality.duplicates);

@@ -51,6 +51,8 @@ pub enum What<T> {
     Watch(usize, u32),
     /// A member hears of its link.
     Link(usize, u32, usize, LinkState),
+    /// What was lost in a session is noticed.
+    Break(usize, usize, u32),
     /// Two members try to connect.
     Connect(usize, usize),
     /// A client does something.
@@ -186,6 +188,9 @@ impl<P: Protocol, S: Service> World<P, S> {
             What::Watch(at, life) if self.lives(at, life) => self.on_watch(at),
             What::Link(at, life, peer, state) if self.lives(at, life) => self.on_link(at, peer, state),
             What::Wake(at, life) if self.lives(at, life) => self.resume(at),
+            What::Break(one, other, session) if self.network.session(one, other) == session => {
+                self.break_connection(one, other)
+            }
             What::Connect(one, other) => self.on_connect(one, other),
             What::Client(client) => self.on_client(client),
             What::Patience(client, number) => self.on_patience(client, number),
@@ -200,7 +205,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             | What::Watch(..)
             | What::Link(..)
             | What::Wake(..) => {}
-            What::Restart(..) => {}
+            What::Break(..) | What::Restart(..) => {}
         }
     }
 
