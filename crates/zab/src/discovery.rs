@@ -55,8 +55,7 @@ impl Zab {
         let priority = if self.may_lead() { self.priority } else { Priority::Never };
         let ack = Message::AckEpoch { connection: self.connection, epoch, current, is_promise, last, priority };
         // It rests on all: it boasts of a log as well as promises.
-        let rests_on =
-            if self.has_defect(Defect::UnsyncedPromise) { RestsOn::Nothing } else { RestsOn::LastRecord };
+        let rests_on = if self.has_defect(Defect::UnsyncedPromise) { RestsOn::Nothing } else { RestsOn::LastRecord };
         out.send_resting_on(rests_on, from, ack);
         if self.has_defect(Defect::EpochBeforeEntries) {
             self.establish(epoch, out);
@@ -106,13 +105,7 @@ impl Zab {
         self.fix_epoch(out);
     }
 
-    pub(crate) fn on_follower_info(
-        &mut self,
-        from: NodeId,
-        connection: u64,
-        accepted: Term,
-        out: &mut Effects<Zab>,
-    ) {
+    pub(crate) fn on_follower_info(&mut self, from: NodeId, connection: u64, accepted: Term, out: &mut Effects<Zab>) {
         if !self.promise.term.may_follow(accepted) {
             return;
         }

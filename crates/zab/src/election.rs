@@ -26,6 +26,10 @@ use std::collections::BTreeMap;
 /// Each vain wait doubles the next, up to an election timeout.
 const DOUBLINGS_MAX: u32 = 4;
 
+/// Above so many voters a changed vote is said a little later, and the changes meanwhile with it: as ZooKeeper's send queue of
+/// length 1 (§5.3). Otherwise a hundred members would say ten thousand things for every better vote.
+const AT_ONCE_MAX: usize = 7;
+
 /// The last that was heard of a peer.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Heard {
@@ -50,6 +54,8 @@ pub(crate) struct Looking {
     /// `outofelection`: those who say that they have settled, whatever their round.
     pub(crate) settled: BTreeMap<NodeId, Heard>,
     pub(crate) is_finalizing: bool,
+    /// The vote has changed and is about to be said.
+    pub(crate) is_about_to_speak: bool,
     pub(crate) doublings: u32,
     /// Who follows this node already, by FOLLOWERINFO: (connection, acceptedEpoch).
     pub(crate) callers: BTreeMap<NodeId, (u64, Term)>,
@@ -64,6 +70,7 @@ impl Looking {
             received: BTreeMap::new(),
             settled: BTreeMap::new(),
             is_finalizing: false,
+            is_about_to_speak: false,
             doublings: 0,
             callers: BTreeMap::new(),
         }
@@ -94,6 +101,9 @@ impl Zab {
         let Part::Looking(looking) = &mut self.part else { unreachable!("only who looks votes") };
         if looking.is_finalizing {
             out.cancel_timer(Timer::Finalize);
+        }
+        if looking.is_about_to_speak {
+            out.cancel_timer(Timer::Speak);
         }
         let callers = std::mem::take(&mut looking.callers);
         **looking = Looking { proposal, callers, ..Looking::unborn(self.me) };
@@ -148,6 +158,22 @@ impl Zab {
         }
     }
 
+    fn say_changed_vote(&mut self, out: &mut Effects<Zab>) {
+        if self.membership.all_voters().count() <= AT_ONCE_MAX {
+            return self.broadcast_vote(out);
+        }
+        let Part::Looking(looking) = &mut self.part else { return };
+        if !std::mem::replace(&mut looking.is_about_to_speak, true) {
+            out.set_timer(Timer::Speak, self.timing.heartbeat / 2..=self.timing.heartbeat);
+        }
+    }
+
+    pub(crate) fn on_speak_alarm(&mut self, out: &mut Effects<Zab>) {
+        let Part::Looking(looking) = &mut self.part else { unreachable!("leaving cancels the alarm") };
+        looking.is_about_to_speak = false;
+        self.broadcast_vote(out);
+    }
+
     fn arm_resend(&self, out: &mut Effects<Zab>) {
         let Part::Looking(looking) = &self.part else { return };
         let wait = (self.timing.heartbeat * 2 * (1 << looking.doublings)).min(self.timing.election_min);
@@ -194,8 +220,7 @@ impl Zab {
             // An observer asks; its own vote is nobody's concern. Rules 6 and 13: the laggard hears of this round.
             return Reply::Owed;
         }
-        let is_known =
-            (self.membership.is_voter(vote.leader) || knows_more) && !self.links_down.contains(&vote.leader);
+        let is_known = (self.membership.is_voter(vote.leader) || knows_more) && !self.links_down.contains(&vote.leader);
         let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
         let heard = Heard { state: ServerState::Looking, vote, round };
         looking.settled.remove(&from);
@@ -209,9 +234,11 @@ impl Zab {
             // Rule 7.
             looking.proposal = vote;
         } else {
-            return if is_first { Reply::Owed } else { Reply::Given };
+            // Among many, what is repeated repairs it soon enough.
+            let is_few = self.membership.all_voters().count() <= AT_ONCE_MAX;
+            return if is_first && is_few { Reply::Owed } else { Reply::Given };
         }
-        self.broadcast_vote(out);
+        self.say_changed_vote(out);
         Reply::Given
     }
 
@@ -261,7 +288,8 @@ impl Zab {
     pub(crate) fn settle_votes(&mut self, out: &mut Effects<Zab>) {
         let Part::Looking(looking) = &self.part else { return };
         let proposal = looking.proposal;
-        let agrees = |id: NodeId| id == self.me || looking.received.get(&id).is_some_and(|heard| heard.vote == proposal);
+        let agrees =
+            |id: NodeId| id == self.me || looking.received.get(&id).is_some_and(|heard| heard.vote == proposal);
         let is_agreed = proposal.is_eligible()
             && self.may_choose(proposal.leader)
             && self.membership.verdict(|id| Some(agrees(id))) == Verdict::Won;
@@ -333,7 +361,7 @@ impl Zab {
             let reachable = votes.map(|heard| heard.vote).filter(|vote| !self.links_down.contains(&vote.leader));
             let best = reachable.fold(own, |best, vote| if vote.is_better_than(&best) { vote } else { best });
             looking.proposal = best;
-            self.broadcast_vote(out);
+            self.say_changed_vote(out);
         }
         self.settle_votes(out);
     }

@@ -160,9 +160,8 @@ impl Zab {
         let Part::Leading(leading) = &self.part else { return };
         let is_better = |id: &NodeId| {
             let learner = leading.learners.get(id);
-            learner.is_some_and(|learner| {
-                learner.priority == Priority::Preferred && learner.ready_checks >= READY_CHECKS
-            })
+            learner
+                .is_some_and(|learner| learner.priority == Priority::Preferred && learner.ready_checks >= READY_CHECKS)
         };
         let better = self.membership.voters.iter().copied().find(|id| *id != self.me && is_better(id));
         if let Some(to) = better.filter(|_| leading.transfer.is_none()) {

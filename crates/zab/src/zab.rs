@@ -61,6 +61,8 @@ impl Options {
 pub enum Timer {
     /// Looking, and no quorum agrees: say the own vote again.
     Resend,
+    /// The vote has changed, and there are many to tell.
+    Speak,
     /// finalizeWait: a quorum agrees, and somebody better may still speak.
     Finalize,
     /// Leading, and not enough followers came or promised: initLimit.
@@ -221,6 +223,7 @@ impl Protocol for Zab {
             Input::Message { from, message } if from == self.me => self.on_own_message(message, out),
             Input::Message { from, message } => self.on_message(from, message, out),
             Input::Alarm(Timer::Resend) => self.on_resend_alarm(out),
+            Input::Alarm(Timer::Speak) => self.on_speak_alarm(out),
             Input::Alarm(Timer::Finalize) => self.on_finalize_alarm(out),
             Input::Alarm(Timer::InitLimit) => self.on_init_limit(out),
             Input::Alarm(Timer::Silence) => self.on_silence(out),
@@ -260,7 +263,10 @@ impl Protocol for Zab {
     fn assert_invariants(&self) {
         assert!(self.log.base().index <= self.commit, "only what is committed is compacted");
         assert!(self.commit <= self.log.last().index, "what is committed is in the log");
-        assert!(self.promise.term >= self.current_epoch(), "acceptedEpoch >= currentEpoch >= epoch of the last zxid (Z8)");
+        assert!(
+            self.promise.term >= self.current_epoch(),
+            "acceptedEpoch >= currentEpoch >= epoch of the last zxid (Z8)"
+        );
         match &self.part {
             Part::Leading(leading) => {
                 assert!(leading.learners.contains_key(&self.me), "a leader counts itself");
@@ -487,6 +493,9 @@ impl Zab {
                 out.cancel_timer(Timer::Resend);
                 if looking.is_finalizing {
                     out.cancel_timer(Timer::Finalize);
+                }
+                if looking.is_about_to_speak {
+                    out.cancel_timer(Timer::Speak);
                 }
                 for (caller, (connection, _)) in looking.callers {
                     self.say_goodbye(caller, connection, out);

@@ -187,13 +187,8 @@ fn a_promise_leaves_only_once_it_is_durable() {
 fn two_strangers_that_look_do_not_answer_each_other_for_ever() {
     // Goal: found by seeds: two nodes, each no voter in the other's eyes, never stopped. Method: n9 asks n1, which looks too.
     let mut theatre = started(3, &[(1, Durable::default())]);
-    let question = Notification {
-        state: ServerState::Looking,
-        vote: vote(9, 0),
-        round: 1,
-        commit: Lsn::ZERO,
-        is_answer: false,
-    };
+    let question =
+        Notification { state: ServerState::Looking, vote: vote(9, 0), round: 1, commit: Lsn::ZERO, is_answer: false };
     theatre.said.clear();
     theatre.deliver(9, 1, Message::Notification(question));
     assert_eq!(theatre.said.len(), 1, "a question is answered");

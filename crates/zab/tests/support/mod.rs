@@ -9,10 +9,10 @@ use bytes::Bytes;
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::gate::{Gate, Gated};
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, MembershipChange, NodeId, Origin,
-    Outcome, Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Term, Ticket, Transition, Wire,
+    Admin, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, MembershipChange, NodeId, Origin, Outcome,
+    Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Term, Ticket, Transition, Wire,
 };
-use hustings_zab::{Zab, Message, Options, Timer};
+use hustings_zab::{Message, Options, Timer, Zab};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What must hold over all lives of all nodes.
