@@ -110,6 +110,11 @@ impl<M: Clone> Network<M> {
         let connection = self.connection_mut(one, other);
         connection.is_up = true;
         connection.session += 1;
+        if self.links == Links::Session {
+            // A new connection waits for nothing that an old one was slow to carry.
+            self.direction_mut(one, other).last_arrival = 0;
+            self.direction_mut(other, one).last_arrival = 0;
+        }
     }
 
     /// Ends a connection; says whether there was one.

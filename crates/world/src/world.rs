@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::witness::{Service, Witness};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, ReplicaMessage};
-use hustings_core::{Cluster, Limits, Membership, NodeId, Priority, Protocol, Role};
+use hustings_core::{Cluster, Limits, Links, Membership, NodeId, Priority, Protocol, Role};
 use hustings_properties::{Chronicle, Violation};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -377,8 +377,14 @@ impl<P: Protocol, S: Service> World<P, S> {
         if self.is_stashed(at, What::Link(at, life, peer, state)) {
             return;
         }
+        // Late news of an old connection: the new one is there already, and was told of before.
+        let is_overtaken =
+            P::LINKS == Links::Session && state == LinkState::Down && self.network.is_connected(at, peer);
         let peer = self.machines[peer].id;
         self.step(at, Event::Link { peer, state });
+        if is_overtaken {
+            self.step(at, Event::Link { peer, state: LinkState::Up });
+        }
     }
 
     pub(crate) fn connect_soon(&mut self, one: usize, other: usize) {
