@@ -13,9 +13,10 @@ use hustings_maelstrom::storage::Place;
 use hustings_maelstrom::{Setup, stdio};
 use hustings_node::{Node, NodeConfig};
 use hustings_raft::Raft;
+use hustings_zab::Zab;
 
 /// The names that `--protocol` takes.
-pub(crate) const NAMES: [&str; 3] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME];
+pub(crate) const NAMES: [&str; 4] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME, Zab::NAME];
 
 /// Checks a name.
 pub(crate) fn check(name: &str) -> Result<()> {
@@ -31,6 +32,7 @@ pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
         Raft::NAME => run_maelstrom_node::<Raft>(settings),
         Gmt2000::NAME => run_maelstrom_node::<Gmt2000>(settings),
         BlazingMq::NAME => run_maelstrom_node::<BlazingMq>(settings),
+        Zab::NAME => run_maelstrom_node::<Zab>(settings),
         other => check(other),
     }
 }
@@ -57,6 +59,7 @@ pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settin
         Raft::NAME => simulate::<Raft>(node, settings),
         Gmt2000::NAME => simulate::<Gmt2000>(node, settings),
         BlazingMq::NAME => simulate::<BlazingMq>(node, settings),
+        Zab::NAME => simulate::<Zab>(node, settings),
         _ => unreachable!("clap takes only the names above"),
     }
 }
@@ -82,6 +85,13 @@ pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
                 );
             }
             hustings_node::start::<BlazingMq, KvStore>(config, options, KvStore::new())?
+        }
+        Zab::NAME => {
+            let options = hustings_zab::Options::default();
+            if options.is_laboratory() {
+                bail!("protocol `{name}` as published is for the laboratory: it can lose acknowledged writes");
+            }
+            hustings_node::start::<Zab, KvStore>(config, options, KvStore::new())?
         }
         _ => unreachable!("checked above"),
     })
@@ -132,6 +142,11 @@ pub(crate) fn visit_with<V: Visit>(
             defect: plant.and_then(hustings_blazingmq::Defect::named),
             ..Default::default()
         }),
+        Zab::NAME => visitor.visit::<Zab>(hustings_zab::Options {
+            as_published: is_published,
+            defect: plant.and_then(hustings_zab::Defect::named),
+            ..hustings_zab::Options::default()
+        }),
         _ => unreachable!("checked above"),
     })
 }
@@ -141,6 +156,7 @@ pub(crate) fn defects_of(name: &str) -> Vec<&'static str> {
     match name {
         Raft::NAME => hustings_raft::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         BlazingMq::NAME => hustings_blazingmq::Defect::ALL.iter().map(|defect| defect.name()).collect(),
+        Zab::NAME => hustings_zab::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         _ => Vec::new(),
     }
 }

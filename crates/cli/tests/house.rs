@@ -25,11 +25,12 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
     ("hustings-blazingmq", &["hustings-core"]),
+    ("hustings-zab", &["hustings-core"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
@@ -45,6 +46,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "hustings-blazingmq",
             "hustings-core",
             "hustings-gmt2000",
+            "hustings-zab",
             "hustings-kv",
             "hustings-maelstrom",
             "hustings-node",
@@ -90,6 +92,7 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
             "hustings-core",
             "hustings-raft",
             "hustings-gmt2000",
+            "hustings-zab",
             "hustings-kv",
             "hustings-properties",
             "hustings-world",

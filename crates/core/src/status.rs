@@ -99,6 +99,23 @@ pub enum Reason {
     Preferred(NodeId),
     /// The leader of this term is unknown again.
     LeaderForgotten,
+    /// A quorum votes for this one, which binds nobody yet.
+    Elected {
+        /// For whom.
+        leader: NodeId,
+        /// Who is known to.
+        by: Vec<NodeId>,
+    },
+    /// A quorum promised the term.
+    Promised(Vec<NodeId>),
+    /// A quorum holds the leader's history.
+    Synchronized(Vec<NodeId>),
+    /// The leader ended the connection.
+    LeaderResigned(NodeId),
+    /// Somebody who should follow holds a fresher history.
+    Fresher(NodeId),
+    /// The term has no numbers left.
+    CounterSpent,
 }
 
 /// Formats ids as `{n1 n2}`.
@@ -142,6 +159,12 @@ impl fmt::Display for Reason {
             Reason::Alone => f.write_str("it is the only voter"),
             Reason::Preferred(peer) => write!(f, "{peer} is preferred"),
             Reason::LeaderForgotten => f.write_str("told to forget the leader"),
+            Reason::Elected { leader, by } => write!(f, "{leader} is elected by {}", Group(by)),
+            Reason::Promised(by) => write!(f, "the term is promised by {}", Group(by)),
+            Reason::Synchronized(by) => write!(f, "its history is on {}", Group(by)),
+            Reason::LeaderResigned(leader) => write!(f, "{leader} leads no more"),
+            Reason::Fresher(peer) => write!(f, "{peer} holds a fresher history"),
+            Reason::CounterSpent => f.write_str("the term has no numbers left"),
         }
     }
 }

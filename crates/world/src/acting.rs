@@ -151,9 +151,10 @@ impl<P: Protocol, S: Service> World<P, S> {
                 self.take_off(at, peer, when, message);
             }
             Fate::Lost => self.counts.lost += 1,
-            Fate::Breaks => {
+            Fate::Breaks(when) => {
                 self.counts.lost += 1;
-                self.break_connection(at, peer);
+                let session = self.network.session(at, peer);
+                self.at(when, What::Break(at, peer, session));
             }
         }
         self.journal.arrows.extend(arrow);

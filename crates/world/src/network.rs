@@ -2,11 +2,16 @@
 //!
 //! Two things are kept apart, as on a real network. A *cut* loses what is sent one way, and nobody is told. A *connection* goes
 //! down when a process ends or somebody resets it, and both ends are told, unless a cut keeps the news from them. For protocols
-//! with session links a cut breaks the connection at the first message: a gap is link-down. What is lost by chance the transport
-//! sends again, later, and what follows waits behind it; one loss in sixteen it does not get over, and the connection breaks.
+//! with session links a message is lost only together with its connection: a gap is link-down. Most losses of packets are made good
+//! by the transport, and what comes behind waits for them; what is lost one way by a cut ends the session.
 
 use crate::dice::Dice;
 use hustings_core::Links;
+
+/// Losses, in a million, that end a session; the others are made good by its transport.
+const BREAKS: u32 = 60_000;
+/// How long a transport waits before it sends again, in microseconds.
+const RESENT_AFTER: u64 = 50_000;
 
 /// How a link treats messages. Delays in microseconds, chances in a million.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -27,13 +32,6 @@ impl Default for Quality {
     }
 }
 
-/// On session links: losses in a million that break the connection instead of delaying it. If every one did, no snapshot would
-/// ever cross a bad network in one session.
-const BREAKING_LOSSES: u32 = 62_500;
-
-/// On session links: how much later a message arrives that the transport had to send again, in longest delays.
-const SENT_AGAIN_AFTER: u64 = 3;
-
 /// A message on its way.
 pub(crate) struct Flight<M> {
     pub(crate) from: usize,
@@ -47,8 +45,8 @@ pub(crate) enum Fate {
     /// It arrives at this moment, and perhaps again at another.
     Arrives(u64, Option<u64>),
     Lost,
-    /// It is lost and the connection breaks with it.
-    Breaks,
+    /// It is lost, and the connection breaks at this moment: what was sent before it arrives.
+    Breaks(u64),
 }
 
 #[derive(Clone, Default)]
@@ -56,6 +54,8 @@ struct Direction {
     is_cut: bool,
     /// When the last message arrives: on session links nothing overtakes it.
     last_arrival: u64,
+    /// The session in which a message was lost: nothing that is sent behind it arrives.
+    broken_in: u32,
 }
 
 #[derive(Clone, Default)]
@@ -110,6 +110,11 @@ impl<M: Clone> Network<M> {
         let connection = self.connection_mut(one, other);
         connection.is_up = true;
         connection.session += 1;
+        if self.links == Links::Session {
+            // A new connection waits for nothing that an old one was slow to carry.
+            self.direction_mut(one, other).last_arrival = 0;
+            self.direction_mut(other, one).last_arrival = 0;
+        }
     }
 
     /// Ends a connection; says whether there was one.
@@ -157,17 +162,24 @@ impl<M: Clone> Network<M> {
         if is_lost && !is_session {
             return Fate::Lost;
         }
-        if is_lost && (self.is_cut(from, to) || self.dice.chance(BREAKING_LOSSES)) {
-            return Fate::Breaks;
-        }
         let mut arrival = now + self.dice.between(quality.delay_min, quality.delay_max);
+        // A transport with sessions sends a lost packet again: mostly it is late and not lost.
+        let is_late = is_session && is_lost && !self.is_cut(from, to) && !self.dice.chance(BREAKS);
+        if is_late {
+            arrival += RESENT_AFTER + quality.delay_max;
+        }
         if is_session {
-            if is_lost {
-                arrival += quality.delay_max * SENT_AGAIN_AFTER;
-            }
+            let session = self.session(from, to);
             let direction = self.direction_mut(from, to);
+            if direction.broken_in == session {
+                return Fate::Lost;
+            }
             arrival = arrival.max(direction.last_arrival + 1);
             direction.last_arrival = arrival;
+            if is_lost && !is_late {
+                direction.broken_in = session;
+                return Fate::Breaks(arrival);
+            }
             return Fate::Arrives(arrival, None);
         }
         let again = self.dice.chance(quality.duplicates);

@@ -20,7 +20,7 @@ use crate::settings::Settings;
 use crate::witness::{Service, Witness};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, ReplicaMessage};
-use hustings_core::{Cluster, Limits, Membership, NodeId, Priority, Protocol, Role};
+use hustings_core::{Cluster, Limits, Links, Membership, NodeId, Priority, Protocol, Role};
 use hustings_properties::{Chronicle, Violation};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -51,6 +51,8 @@ pub enum What<T> {
     Watch(usize, u32),
     /// A member hears of its link.
     Link(usize, u32, usize, LinkState),
+    /// What was lost in a session is noticed.
+    Break(usize, usize, u32),
     /// Two members try to connect.
     Connect(usize, usize),
     /// A client does something.
@@ -191,6 +193,9 @@ impl<P: Protocol, S: Service> World<P, S> {
             What::Watch(at, life) if self.lives(at, life) => self.on_watch(at),
             What::Link(at, life, peer, state) if self.lives(at, life) => self.on_link(at, peer, state),
             What::Wake(at, life) if self.lives(at, life) => self.resume(at),
+            What::Break(one, other, session) if self.network.session(one, other) == session => {
+                self.break_connection(one, other)
+            }
             What::Connect(one, other) => self.on_connect(one, other),
             What::Client(client) => self.on_client(client),
             What::Patience(client, number) => self.on_patience(client, number),
@@ -205,7 +210,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             | What::Watch(..)
             | What::Link(..)
             | What::Wake(..) => {}
-            What::Restart(..) => {}
+            What::Break(..) | What::Restart(..) => {}
         }
     }
 
@@ -377,8 +382,14 @@ impl<P: Protocol, S: Service> World<P, S> {
         if self.is_stashed(at, What::Link(at, life, peer, state)) {
             return;
         }
+        // Late news of an old connection: the new one is there already, and was told of before.
+        let is_overtaken =
+            P::LINKS == Links::Session && state == LinkState::Down && self.network.is_connected(at, peer);
         let peer = self.machines[peer].id;
         self.step(at, Event::Link { peer, state });
+        if is_overtaken {
+            self.step(at, Event::Link { peer, state: LinkState::Up });
+        }
     }
 
     pub(crate) fn connect_soon(&mut self, one: usize, other: usize) {

@@ -8,6 +8,7 @@ use hustings_kv::KvStore;
 use hustings_raft::Raft;
 use hustings_world::seed::{Plan, Report, run};
 use hustings_world::{Counts, Plants};
+use hustings_zab::Zab;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -82,6 +83,11 @@ fn gmt2000_survives_what_seeds_draw() {
 #[test]
 fn blazingmq_survives_what_seeds_draw() {
     storm::<BlazingMq>(400, 5);
+}
+
+#[test]
+fn zab_survives_what_seeds_draw() {
+    storm::<Zab>(300, 1);
 }
 
 #[test]

@@ -1,0 +1,239 @@
+//! Discovery: the elected candidate learns which epochs were accepted, picks a later one, and a quorum promises it.
+//!
+//! Source: the ZAB paper, phase 1; §5.8 of the protocol notes, whose rule numbers these are.
+//!
+//! ```text
+//!    follower ── FOLLOWERINFO(acceptedEpoch 4) ──► leader     a quorum has come: max(accepted) + 1 = 5
+//!             ◄──────────── LEADERINFO(5) ──────── Promise(5), durable first
+//!    Promise(5), durable first
+//!             ── ACKEPOCH(currentEpoch, last zxid) ─►         a quorum has promised: nobody older can commit any more
+//! ```
+//!
+//! The promise is what makes leadership unique: whoever accepted an epoch helps no leader of an earlier one, and whoever had
+//! accepted this very epoch from somebody else says so and is not counted (ZB-9).
+
+use crate::election::Looking;
+use crate::laboratory::Defect;
+use crate::learner::{Learner, Stage};
+use crate::message::Message;
+use crate::read::Reads;
+use crate::vote::Vote;
+use crate::zab::{Leading, Part, Phase, Timer, Zab};
+use hustings_core::quorum::Verdict;
+use hustings_core::{Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
+use std::collections::BTreeMap;
+
+impl Zab {
+    // --- The follower. -------------------------------------------------------------------------------------------
+
+    /// Rule 2. The number of the connection is new, so that nothing of an earlier one is taken for its own.
+    pub(crate) fn connect(&mut self, leader: NodeId, out: &mut Effects<Zab>) {
+        self.connection += 1;
+        let info = Message::FollowerInfo { connection: self.connection, accepted: self.promise.term };
+        out.send_resting_on(RestsOn::Nothing, leader, info);
+        // Longer than a leader waits: it ends the connection first, and says so.
+        out.set_timer(Timer::Silence, self.timing.election_max..=self.timing.election_max * 2);
+    }
+
+    /// Rule 5.
+    pub(crate) fn on_leader_info(&mut self, from: NodeId, epoch: Term, out: &mut Effects<Zab>) {
+        let Part::Following(following) = &mut self.part else { return };
+        if following.phase != Phase::Discovery {
+            return;
+        }
+        if epoch < self.promise.term {
+            // ZB-8: a promise was made to a later leader.
+            return self.become_looking(Reason::HigherTerm(self.me), out);
+        }
+        following.phase = Phase::Synchronization;
+        let is_promise = epoch > self.promise.term || self.has_defect(Defect::PromisesTwice);
+        // What this node held when it promised, and not more: read before the epoch is accepted.
+        let (current, last) = self.summary();
+        if epoch > self.promise.term {
+            self.accept_epoch(epoch, out);
+        }
+        let priority = if self.may_lead() { self.priority } else { Priority::Never };
+        let ack = Message::AckEpoch { connection: self.connection, epoch, current, is_promise, last, priority };
+        // It rests on all: it boasts of a log as well as promises.
+        let rests_on = if self.has_defect(Defect::UnsyncedPromise) { RestsOn::Nothing } else { RestsOn::LastRecord };
+        out.send_resting_on(rests_on, from, ack);
+        if self.has_defect(Defect::EpochBeforeEntries) {
+            self.establish(epoch, out);
+        }
+    }
+
+    /// What freshness is judged by (§5.8 rule 6).
+    fn summary(&self) -> (Term, Lsn) {
+        (self.current_epoch(), self.log.last())
+    }
+
+    pub(crate) fn on_silence(&mut self, out: &mut Effects<Zab>) {
+        assert!(matches!(self.part, Part::Following(_)), "only a follower waits for its leader");
+        self.become_looking(Reason::ElectionTimeout, out);
+    }
+
+    // --- The leader. ---------------------------------------------------------------------------------------------
+
+    /// Rule 1.
+    pub(crate) fn become_leading(&mut self, vote: Vote, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let by = self.supporters(vote);
+        let callers = match &mut self.part {
+            Part::Looking(looking) => std::mem::take(&mut looking.callers),
+            _ => unreachable!("only who looks is elected"),
+        };
+        self.leave_part(out);
+        self.is_successor = false;
+        let mut own = Learner::met(0, self.promise.term);
+        own.next = self.log.last().index + 1;
+        self.part = Part::Leading(Box::new(Leading {
+            phase: Phase::Discovery,
+            is_epoch_fixed: false,
+            vote,
+            learners: BTreeMap::from([(self.me, own)]),
+            reads: Reads::default(),
+            transfer: None,
+            pending_change: 0,
+            epoch_start: self.log.last().index,
+            uncommitted_bytes: 0,
+        }));
+        self.announce(from, Reason::Elected { leader: self.me, by }, out);
+        out.set_timer(Timer::InitLimit, self.timing.election());
+        for (caller, (connection, accepted)) in callers {
+            self.meet(caller, connection, accepted);
+        }
+        self.fix_epoch(out);
+    }
+
+    pub(crate) fn on_follower_info(&mut self, from: NodeId, connection: u64, accepted: Term, out: &mut Effects<Zab>) {
+        if !self.promise.term.may_follow(accepted) {
+            return;
+        }
+        match &mut self.part {
+            Part::Looking(looking) => {
+                let Looking { callers, .. } = &mut **looking;
+                // It has settled before this node did; it is served as soon as this node agrees.
+                callers.insert(from, (connection, accepted));
+            }
+            Part::Following(_) => self.say_goodbye(from, connection, out),
+            Part::Leading(leading) if leading.is_epoch_fixed => {
+                if accepted > self.promise.term {
+                    // `[OURS]` ZooKeeper's follower can never join this leader again, whose epoch it may not accept. One more
+                    // election gathers both.
+                    return self.become_looking(Reason::HigherTerm(from), out);
+                }
+                self.meet(from, connection, accepted);
+                self.inform(from, out);
+            }
+            Part::Leading(_) => {
+                self.meet(from, connection, accepted);
+                self.fix_epoch(out);
+            }
+        }
+    }
+
+    fn meet(&mut self, from: NodeId, connection: u64, accepted: Term) {
+        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader is followed") };
+        leading.learners.insert(from, Learner::met(connection, accepted));
+    }
+
+    /// Rule 3: the epoch is fixed as soon as a quorum has come, this node included.
+    fn fix_epoch(&mut self, out: &mut Effects<Zab>) {
+        let Part::Leading(leading) = &mut self.part else { return };
+        let learners = &leading.learners;
+        let is_quorum = self.membership.verdict(|id| Some(learners.contains_key(&id))) == Verdict::Won;
+        let skips = self.options.defect == Some(Defect::SkipsDiscovery);
+        if !is_quorum && !skips {
+            return;
+        }
+        leading.is_epoch_fixed = true;
+        let highest = learners.values().map(|learner| learner.accepted).max().unwrap_or_default();
+        let all: Vec<NodeId> = learners.keys().copied().collect();
+        let epoch = highest.max(self.promise.term).next();
+        self.accept_epoch(epoch, out);
+        for learner in all {
+            self.inform(learner, out);
+        }
+    }
+
+    /// Rule 4. To itself: the own promise, once it is durable.
+    fn inform(&mut self, to: NodeId, out: &mut Effects<Zab>) {
+        let (epoch, me) = (self.promise.term, self.me);
+        let (current, last) = self.summary();
+        let priority = self.priority;
+        let Part::Leading(leading) = &mut self.part else { return };
+        let Some(learner) = leading.learners.get_mut(&to) else { return };
+        learner.stage = Stage::Informed;
+        let connection = learner.connection;
+        if to == me {
+            let own = Message::AckEpoch { connection, epoch, current, is_promise: true, last, priority };
+            out.send(me, own);
+        } else {
+            out.send_resting_on(RestsOn::Promise, to, Message::LeaderInfo { connection, epoch });
+        }
+    }
+
+    pub(crate) fn on_own_promise(&mut self, out: &mut Effects<Zab>) {
+        let last = self.log.last();
+        let me = self.me;
+        let Part::Leading(leading) = &mut self.part else { return };
+        let Some(own) = leading.learners.get_mut(&me).filter(|own| own.stage == Stage::Informed) else { return };
+        (own.stage, own.has_promised, own.last) = (Stage::Promised, true, last);
+        self.count_promises(out);
+    }
+
+    /// Rule 6.
+    pub(crate) fn on_ack_epoch(
+        &mut self,
+        from: NodeId,
+        current: Term,
+        is_promise: bool,
+        last: Lsn,
+        priority: Priority,
+        out: &mut Effects<Zab>,
+    ) {
+        let own = self.summary();
+        let ignores = self.has_defect(Defect::IgnoresFresherFollowers) || self.has_defect(Defect::ElectsLongestLog);
+        let Part::Leading(leading) = &mut self.part else { return };
+        let Some(learner) = leading.learners.get_mut(&from).filter(|learner| learner.stage == Stage::Informed) else {
+            return;
+        };
+        if leading.phase == Phase::Discovery && (current, last) > own && !ignores {
+            // Never lead over fresher data.
+            leading.learners.remove(&from);
+            if priority != Priority::Never && self.membership.is_voter(from) {
+                // `[OURS]` ZooKeeper drops the follower alone; giving way at once lets it be elected without a timeout.
+                self.become_looking(Reason::Fresher(from), out);
+            }
+            return;
+        }
+        learner.stage = Stage::Promised;
+        learner.has_promised = is_promise;
+        learner.last = last;
+        learner.priority = priority;
+        match leading.phase {
+            Phase::Discovery => self.count_promises(out),
+            Phase::Synchronization | Phase::Broadcast => self.synchronize(from, out),
+        }
+    }
+
+    fn count_promises(&mut self, out: &mut Effects<Zab>) {
+        let Part::Leading(leading) = &self.part else { return };
+        let learners = &leading.learners;
+        let has_promised = |id: NodeId| learners.get(&id).is_some_and(|learner| learner.has_promised);
+        let is_quorum = self.membership.verdict(|id| Some(has_promised(id))) == Verdict::Won;
+        let skips = self.options.defect == Some(Defect::SkipsDiscovery);
+        if leading.phase != Phase::Discovery || !(is_quorum || skips) || !has_promised(self.me) {
+            return;
+        }
+        let by = self.membership.all_voters().filter(|id| has_promised(*id)).collect();
+        self.become_synchronizing(by, out);
+    }
+
+    /// initLimit: not enough followers came or promised.
+    pub(crate) fn on_init_limit(&mut self, out: &mut Effects<Zab>) {
+        let Part::Leading(leading) = &self.part else { unreachable!("leaving cancels the alarm") };
+        let heard = leading.learners.keys().copied().collect();
+        self.become_looking(Reason::QuorumLost(heard), out);
+    }
+}

@@ -1,0 +1,390 @@
+//! Fast leader election: those who look exchange votes until a quorum agrees.
+//!
+//! Source: §5.3 to §5.5 of the protocol notes; the rule numbers are theirs.
+//!
+//! ```text
+//!    n1, n2, n3 lose their leader n4 (N = 4)        every vote is better or worse, so all end with the best
+//!      n1: LOOKING, vote n1 ──►   n3: LOOKING, vote n3 ──►
+//!      n1, n2 adopt n3 and say so ──►  n3 of {n1 n2 n3}: everybody who can be heard agrees ─► LEADING, FOLLOWING, FOLLOWING
+//! ```
+//!
+//! Nothing here is durable and nothing is promised: two servers can come to believe that they are elected. That is why an
+//! election only finds a *candidate*, and [`crate::discovery`] follows (§5.12).
+//!
+//! `[OURS]` finalizeWait is for voters who might still say better. It ends at once when every voter whose link is up agrees.
+//! What arrives meanwhile is treated by the usual rules and not thrown away; and the first word of a peer in a round is
+//! answered, because it may have been somebody's follower when it heard ours.
+
+use crate::laboratory::Defect;
+use crate::message::{Message, Notification};
+use crate::vote::{ServerState, Standing, Vote};
+use crate::zab::{Following, Part, Phase, Timer, Zab};
+use hustings_core::quorum::Verdict;
+use hustings_core::{Effects, Lsn, NodeId, Reason, RestsOn, Term};
+use std::collections::BTreeMap;
+
+/// Each vain wait doubles the next, up to an election timeout.
+const DOUBLINGS_MAX: u32 = 4;
+
+/// Above so many voters a changed vote is said a little later, and the changes meanwhile with it: as ZooKeeper's send queue of
+/// length 1 (§5.3). Otherwise a hundred members would say ten thousand things for every better vote.
+const AT_ONCE_MAX: usize = 7;
+
+/// The last that was heard of a peer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Heard {
+    pub(crate) state: ServerState,
+    pub(crate) vote: Vote,
+    pub(crate) round: u64,
+}
+
+/// Whether a peer still has to be told the own vote.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reply {
+    Owed,
+    Given,
+}
+
+/// What only a server that looks for a leader knows.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Looking {
+    pub(crate) proposal: Vote,
+    /// `recvset`: votes of the present round.
+    pub(crate) received: BTreeMap<NodeId, Heard>,
+    /// `outofelection`: those who say that they have settled, whatever their round.
+    pub(crate) settled: BTreeMap<NodeId, Heard>,
+    pub(crate) is_finalizing: bool,
+    /// The vote has changed and is about to be said.
+    pub(crate) is_about_to_speak: bool,
+    pub(crate) doublings: u32,
+    /// Who follows this node already, by FOLLOWERINFO: (connection, acceptedEpoch).
+    pub(crate) callers: BTreeMap<NodeId, (u64, Term)>,
+}
+
+impl Looking {
+    /// Before the first vote.
+    pub(crate) fn unborn(me: NodeId) -> Looking {
+        let proposal = Vote { leader: me, epoch: Term::ZERO, last: Lsn::ZERO, standing: Standing::Never };
+        Looking {
+            proposal,
+            received: BTreeMap::new(),
+            settled: BTreeMap::new(),
+            is_finalizing: false,
+            is_about_to_speak: false,
+            doublings: 0,
+            callers: BTreeMap::new(),
+        }
+    }
+}
+
+impl Zab {
+    // --- Entering LOOKING. ---------------------------------------------------------------------------------------
+
+    /// Rule 1: a new round, in which this server proposes itself.
+    pub(crate) fn become_looking(&mut self, because: Reason, out: &mut Effects<Zab>) {
+        let from = self.role();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.begin_round(out);
+    }
+
+    /// What this server proposed has become untrue: a new round of the same search.
+    pub(crate) fn look_again(&mut self, out: &mut Effects<Zab>) {
+        if matches!(self.part, Part::Looking(_)) {
+            self.begin_round(out);
+        }
+    }
+
+    fn begin_round(&mut self, out: &mut Effects<Zab>) {
+        self.round += 1;
+        let proposal = self.own_vote();
+        let Part::Looking(looking) = &mut self.part else { unreachable!("only who looks votes") };
+        if looking.is_finalizing {
+            out.cancel_timer(Timer::Finalize);
+        }
+        if looking.is_about_to_speak {
+            out.cancel_timer(Timer::Speak);
+        }
+        let callers = std::mem::take(&mut looking.callers);
+        **looking = Looking { proposal, callers, ..Looking::unborn(self.me) };
+        if self.is_retired() {
+            return out.cancel_timer(Timer::Resend);
+        }
+        self.broadcast_vote(out);
+        self.arm_resend(out);
+        self.settle_votes(out);
+    }
+
+    /// What this server says of itself. One that may not lead has weight 0, as an observer's minimal vote.
+    pub(crate) fn own_vote(&self) -> Vote {
+        let standing = match self.may_lead() {
+            false => Standing::Never,
+            true if self.is_successor => Standing::Successor,
+            true => Standing::from(self.priority),
+        };
+        if self.has_defect(Defect::ElectsLongestLog) {
+            let last = Lsn { term: Term::ZERO, index: self.log.last().index };
+            return Vote { leader: self.me, epoch: Term::ZERO, last, standing };
+        }
+        Vote { leader: self.me, epoch: self.current_epoch(), last: self.log.last(), standing }
+    }
+
+    // --- Speaking. -----------------------------------------------------------------------------------------------
+
+    fn notification(&self) -> Notification {
+        let (state, vote) = match &self.part {
+            Part::Looking(looking) => (ServerState::Looking, looking.proposal),
+            Part::Following(following) => (ServerState::Following, following.vote),
+            Part::Leading(leading) => (ServerState::Leading, leading.vote),
+        };
+        Notification { state, vote, round: self.round, commit: self.committed(), is_answer: false }
+    }
+
+    fn answer(&self, peer: NodeId, out: &mut Effects<Zab>) {
+        let answer = Notification { is_answer: true, ..self.notification() };
+        out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(answer));
+    }
+
+    /// Says the own vote to one peer. It promises nothing and rests on nothing.
+    pub(crate) fn notify(&self, peer: NodeId, out: &mut Effects<Zab>) {
+        if !self.is_retired() {
+            out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(self.notification()));
+        }
+    }
+
+    fn broadcast_vote(&self, out: &mut Effects<Zab>) {
+        for voter in self.membership.all_voters().filter(|id| *id != self.me) {
+            self.notify(voter, out);
+        }
+    }
+
+    fn say_changed_vote(&mut self, out: &mut Effects<Zab>) {
+        if self.membership.all_voters().count() <= AT_ONCE_MAX {
+            return self.broadcast_vote(out);
+        }
+        let Part::Looking(looking) = &mut self.part else { return };
+        if !std::mem::replace(&mut looking.is_about_to_speak, true) {
+            out.set_timer(Timer::Speak, self.timing.heartbeat / 2..=self.timing.heartbeat);
+        }
+    }
+
+    pub(crate) fn on_speak_alarm(&mut self, out: &mut Effects<Zab>) {
+        let Part::Looking(looking) = &mut self.part else { unreachable!("leaving cancels the alarm") };
+        looking.is_about_to_speak = false;
+        self.broadcast_vote(out);
+    }
+
+    fn arm_resend(&self, out: &mut Effects<Zab>) {
+        let Part::Looking(looking) = &self.part else { return };
+        let wait = (self.timing.heartbeat * 2 * (1 << looking.doublings)).min(self.timing.election_min);
+        out.set_timer(Timer::Resend, wait..=wait * 2);
+    }
+
+    /// Rule 2: the vote is said again, and the next wait is longer.
+    pub(crate) fn on_resend_alarm(&mut self, out: &mut Effects<Zab>) {
+        let Part::Looking(looking) = &mut self.part else { unreachable!("leaving cancels the alarm") };
+        looking.doublings = (looking.doublings + 1).min(DOUBLINGS_MAX);
+        self.broadcast_vote(out);
+        self.arm_resend(out);
+    }
+
+    // --- Listening. ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn on_notification(&mut self, from: NodeId, notification: Notification, out: &mut Effects<Zab>) {
+        let Notification { state, vote, round, commit, is_answer } = notification;
+        let wants_answer = !is_answer;
+        self.learn_commit(commit, out);
+        let is_looking = matches!(self.part, Part::Looking(_));
+        match (is_looking, state) {
+            _ if self.is_retired() => {}
+            (true, ServerState::Looking) => {
+                if self.on_vote(from, vote, round, out) == Reply::Owed && wants_answer {
+                    self.answer(from, out);
+                }
+                self.settle_votes(out);
+            }
+            (true, _) => self.on_settled_vote(from, Heard { state, vote, round }, out),
+            // Rule 12: who has settled tells whom it has settled for, in its own round.
+            (false, ServerState::Looking) if wants_answer => self.answer(from, out),
+            (false, _) => {}
+        }
+    }
+
+    /// Rules 3 to 8: a vote of another one that looks.
+    fn on_vote(&mut self, from: NodeId, vote: Vote, round: u64, out: &mut Effects<Zab>) -> Reply {
+        let own = self.own_vote();
+        // `[OURS]` Rule 3 refuses whoever is no voter. But with a newer history may come a newer membership: then a stranger's
+        // word is listened to, and never counted.
+        let knows_more = (vote.epoch, vote.last) > (own.epoch, own.last);
+        if round < self.round || !(self.membership.is_voter(from) || knows_more) {
+            // An observer asks; its own vote is nobody's concern. Rules 6 and 13: the laggard hears of this round.
+            return Reply::Owed;
+        }
+        let is_known = (self.membership.is_voter(vote.leader) || knows_more) && !self.links_down.contains(&vote.leader);
+        let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
+        let heard = Heard { state: ServerState::Looking, vote, round };
+        looking.settled.remove(&from);
+        let is_first = looking.received.insert(from, heard).is_none();
+        if round > self.round {
+            // Rule 5: not the present proposal, but the own initial vote is compared.
+            self.round = round;
+            looking.received.retain(|id, _| *id == from);
+            looking.proposal = if is_known && vote.is_better_than(&own) { vote } else { own };
+        } else if is_known && vote.is_better_than(&looking.proposal) {
+            // Rule 7.
+            looking.proposal = vote;
+        } else {
+            // Among many, what is repeated repairs it soon enough.
+            let is_few = self.membership.all_voters().count() <= AT_ONCE_MAX;
+            return if is_first && is_few { Reply::Owed } else { Reply::Given };
+        }
+        self.say_changed_vote(out);
+        Reply::Given
+    }
+
+    /// Rules 9 and 10: a word of one that has settled.
+    fn on_settled_vote(&mut self, from: NodeId, heard: Heard, out: &mut Effects<Zab>) {
+        let (me, round, promised) = (self.me, self.round, self.promise.term);
+        let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
+        // Rule 3 has it that strangers do not count, and they do not. But the leader may be one: the membership that this
+        // node knows may be an old one.
+        if heard.round == round {
+            looking.received.insert(from, heard);
+        } else {
+            looking.received.remove(&from);
+        }
+        looking.settled.insert(from, heard);
+        let candidate = heard.vote.leader;
+        // Nobody follows a dead leader on hearsay (ZB-4): it must have said itself that it leads. And nobody leads because
+        // others remember a reign of an earlier round (ZB-5; ZOOKEEPER-1514).
+        let leads = |map: &BTreeMap<NodeId, Heard>| match candidate == me {
+            true => heard.round == round,
+            false => map.get(&candidate).is_some_and(|heard| heard.state == ServerState::Leading),
+        };
+        let agrees = |map: &BTreeMap<NodeId, Heard>| {
+            let says = |id: NodeId| map.get(&id).is_some_and(|other| other.vote.is_same_reign(&heard.vote));
+            self.membership.verdict(|id| Some(says(id))) == Verdict::Won
+        };
+        let is_elected = (heard.round == round && leads(&looking.received) && agrees(&looking.received))
+            || (leads(&looking.settled) && agrees(&looking.settled));
+        // `[OURS]` After a vain wait a leader's own word is enough: the quorum that could confirm it may be one of members
+        // that this node has not heard of yet. It costs nothing if the leader has no quorum: then it resigns.
+        let is_invited = from == candidate
+            && heard.state == ServerState::Leading
+            && heard.vote.epoch >= promised
+            && looking.doublings > 0;
+        if (is_elected || is_invited) && self.may_choose(candidate) {
+            self.round = heard.round;
+            self.conclude(heard.vote, out);
+        }
+    }
+
+    /// Whether this node could follow, or be, the one chosen.
+    fn may_choose(&self, candidate: NodeId) -> bool {
+        if candidate == self.me { self.may_lead() } else { !self.links_down.contains(&candidate) }
+    }
+
+    /// Rule 8: whether a quorum agrees with the proposal, and whether somebody is awaited who might know better.
+    pub(crate) fn settle_votes(&mut self, out: &mut Effects<Zab>) {
+        let Part::Looking(looking) = &self.part else { return };
+        let proposal = looking.proposal;
+        let agrees =
+            |id: NodeId| id == self.me || looking.received.get(&id).is_some_and(|heard| heard.vote == proposal);
+        let is_agreed = proposal.is_eligible()
+            && self.may_choose(proposal.leader)
+            && self.membership.verdict(|id| Some(agrees(id))) == Verdict::Won;
+        // Who has settled for somebody else does not agree, and is awaited.
+        let is_unanimous = self.membership.all_voters().all(|id| agrees(id) || self.links_down.contains(&id));
+        let was_finalizing = looking.is_finalizing;
+        if is_agreed && is_unanimous {
+            return self.conclude(proposal, out);
+        }
+        let Part::Looking(looking) = &mut self.part else { return };
+        looking.is_finalizing = is_agreed;
+        match (was_finalizing, is_agreed) {
+            (false, true) => out.set_timer(Timer::Finalize, self.timing.heartbeat..=self.timing.heartbeat),
+            (true, false) => out.cancel_timer(Timer::Finalize),
+            _ => {}
+        }
+    }
+
+    /// finalizeWait is over: nobody knew better.
+    pub(crate) fn on_finalize_alarm(&mut self, out: &mut Effects<Zab>) {
+        let Part::Looking(looking) = &mut self.part else { unreachable!("leaving cancels the alarm") };
+        looking.is_finalizing = false;
+        let proposal = looking.proposal;
+        self.conclude(proposal, out);
+    }
+
+    fn conclude(&mut self, vote: Vote, out: &mut Effects<Zab>) {
+        if vote.leader == self.me {
+            self.become_leading(vote, out);
+        } else {
+            self.become_following(vote, out);
+        }
+    }
+
+    fn become_following(&mut self, vote: Vote, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let leader = vote.leader;
+        let by = self.supporters(vote);
+        self.leave_part(out);
+        self.is_successor = false;
+        self.part = Part::Following(Following { leader, phase: Phase::Discovery, vote });
+        self.announce(from, Reason::Elected { leader, by }, out);
+        self.connect(leader, out);
+    }
+
+    /// Who is known to vote for this leader.
+    pub(crate) fn supporters(&self, vote: Vote) -> Vec<NodeId> {
+        let Part::Looking(looking) = &self.part else { return Vec::new() };
+        let says = |heard: &Heard| heard.vote.leader == vote.leader;
+        let is_one = |id: &NodeId| {
+            let is_heard = looking.received.get(id).is_some_and(says) || looking.settled.get(id).is_some_and(says);
+            is_heard || (*id == self.me && looking.proposal.leader == vote.leader)
+        };
+        self.membership.all_voters().filter(is_one).collect()
+    }
+
+    // --- Events. -------------------------------------------------------------------------------------------------
+
+    /// Who cannot be heard is not waited for; and one that cannot be followed is not voted for. The round stays: links come and
+    /// go one by one, and a new round makes everybody speak.
+    pub(crate) fn on_link_down_while_looking(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        let own = self.own_vote();
+        let Part::Looking(looking) = &mut self.part else { return };
+        looking.received.remove(&peer);
+        looking.settled.remove(&peer);
+        looking.callers.remove(&peer);
+        if looking.proposal.leader == peer {
+            let votes = looking.received.values().filter(|heard| heard.state == ServerState::Looking);
+            let reachable = votes.map(|heard| heard.vote).filter(|vote| !self.links_down.contains(&vote.leader));
+            let best = reachable.fold(own, |best, vote| if vote.is_better_than(&best) { vote } else { best });
+            looking.proposal = best;
+            self.say_changed_vote(out);
+        }
+        self.settle_votes(out);
+    }
+
+    /// Commit knowledge spreads with votes (RV-9), so that nobody elects by a membership that was left behind.
+    fn learn_commit(&mut self, commit: Lsn, out: &mut Effects<Zab>) {
+        let is_busy = self.is_leading() || self.fetching.is_some() || self.restoring.is_some();
+        if !is_busy && commit.index > self.commit && self.log.has(commit) {
+            let before = self.membership.clone();
+            self.apply_through(commit.index, out);
+            if self.is_retired() {
+                self.retire(out);
+            } else if before != self.membership {
+                self.look_again(out);
+            }
+        }
+    }
+
+    /// A committed change removed this node: it follows nobody and asks nobody any more.
+    pub(crate) fn retire(&mut self, out: &mut Effects<Zab>) {
+        match self.part {
+            Part::Looking(_) => self.begin_round(out),
+            _ => self.become_looking(Reason::Removed, out),
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! ZAB as a value: ZooKeeper's atomic broadcast, with its fast leader election.
+//!
+//! Implements the ZAB paper (Junqueira, Reed, Serafini, DSN 2011) as ZooKeeper's code does it (§5 of the protocol notes): servers
+//! that look for a leader exchange votes until a quorum agrees; the one chosen collects promises for a new epoch (discovery),
+//! brings a quorum to its own history (synchronisation), and only then serves (broadcast). What this crate adds is marked
+//! `[OURS]` in `docs/protocols/zab.md`: members that change, snapshots by reference, windows, linearizable reads, hand-over and
+//! priorities. [`Options::as_published`] takes the repaired order of records at NEWLEADER away again, for the laboratory.
+//!
+//! Deliberately absent: joint changes of membership (one voter at a time), local reads by followers, the oracle of two nodes.
+//!
+//! What to read next, in the order of the phases: [`zab`] (the value and its dispatcher), [`vote`], [`election`], [`discovery`],
+//! [`synchronization`], [`broadcast`]; then [`learner`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; and
+//! [`laboratory`], what can be broken on purpose.
+
+pub mod zab;
+
+pub mod election;
+pub mod vote;
+
+pub mod discovery;
+
+pub mod synchronization;
+
+pub mod broadcast;
+pub mod learner;
+pub mod read;
+pub mod transfer;
+
+pub mod membership;
+pub mod snapshot;
+
+pub mod message;
+
+pub mod laboratory;
+
+pub use laboratory::Defect;
+pub use message::{Message, Notification};
+pub use vote::{ServerState, Standing, Vote};
+pub use zab::{Options, Timer, Zab};

@@ -1,0 +1,134 @@
+//! Changes of membership: one voter at a time, in force once committed and applied.
+//!
+//! `[OURS]`: ZooKeeper's reconfiguration passes through both old and new quorums; here memberships that follow each other share a
+//! member in any two majorities. Source of the rules: RM-1 to RM-9, house §3, `docs/adr/0001`. Safe because a leader starts one
+//! change at a time and only once all of its history is committed, and because the record of a commit precedes every later
+//! entry: whoever holds a second change knows that the first is in force, and whoever does not is refused by everyone who does
+//! (§5.8 rule 6).
+
+use crate::laboratory::Defect;
+use crate::zab::{Leading, Part, Zab};
+use bytes::Bytes;
+use hustings_core::{
+    Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
+    Passage, Reason, Refusal, Wire,
+};
+use std::sync::Arc;
+
+impl Zab {
+    /// Why a change cannot be written now; definite.
+    pub(crate) fn membership_refusal(&self, leading: &Leading, payload: &Bytes) -> Option<Refusal> {
+        let change = match MembershipChange::decode(payload.clone()) {
+            Ok(change) => change,
+            Err(error) => return Some(Refusal::Membership(MembershipRefusal::NotFound, error.to_string())),
+        };
+        // Everything with which the epoch began was committed before this node served, so only an own change can be pending.
+        if leading.pending_change > self.commit && !self.has_defect(Defect::ChangesTogether) {
+            return Some(Refusal::MembershipPending);
+        }
+        let refused = change.steps.iter().find_map(|step| self.step_refusal(leading, step, &change));
+        let refused = refused.or_else(|| self.after_change(&change).err());
+        refused.map(|(rule, what)| Refusal::Membership(rule, what))
+    }
+
+    /// The membership after a change, if this protocol can make it.
+    fn after_change(&self, change: &MembershipChange) -> Result<Membership, (MembershipRefusal, String)> {
+        let concerning_quorums = change.steps.iter().filter(|step| !matches!(step, Change::Describe(..))).count();
+        if change.passage != Passage::Auto || concerning_quorums > 1 {
+            let what = "this protocol changes one member at a time: ask for the steps one after the other";
+            return Err((MembershipRefusal::NotSimple, what.into()));
+        }
+        self.membership.after(change).map_err(|error| (error.kind, error.what))
+    }
+
+    /// Ids are given out in order and never twice; a learner is promoted only when it has caught up.
+    fn step_refusal(
+        &self,
+        leading: &Leading,
+        step: &Change,
+        change: &MembershipChange,
+    ) -> Option<(MembershipRefusal, String)> {
+        let membership = &self.membership;
+        match step {
+            Change::AddVoter(id) | Change::AddLearner(id) if !membership.has(*id) => {
+                if id.0 < membership.next_id {
+                    return Some((MembershipRefusal::Taken, format!("{id} was a member once: ids are not reused")));
+                }
+                let urls = peer_urls(change, *id);
+                let shares = |member: &Member| member.peer_urls.iter().any(|known| urls.contains(known));
+                let owner = membership.members.iter().find(|(_, member)| shares(member));
+                owner.map(|(owner, _)| (MembershipRefusal::Taken, format!("its peer URL is {owner}'s already")))
+            }
+            Change::AddVoter(id) if membership.is_learner(*id) && !self.is_caught_up(leading, *id) => {
+                Some((MembershipRefusal::NotReady, format!("{id} is not in sync with the leader yet")))
+            }
+            Change::Remove(id) | Change::Describe(id, _) if !membership.has(*id) && !adds(change, *id) => {
+                Some((MembershipRefusal::NotFound, format!("{id} is not a member")))
+            }
+            _ => None,
+        }
+    }
+
+    /// Nine tenths of what is committed, as etcd asks of a learner.
+    fn is_caught_up(&self, leading: &Leading, id: NodeId) -> bool {
+        let is_near = |stored: u64| stored.saturating_mul(10) >= self.commit.saturating_mul(9);
+        leading.learners.get(&id).is_some_and(|learner| learner.is_synced() && is_near(learner.stored))
+    }
+
+    /// A committed change takes effect. One that cannot be made any more changes nothing, on every node alike.
+    pub(crate) fn apply_membership(&mut self, entry: &Entry, out: &mut Effects<Zab>) {
+        let Ok(change) = MembershipChange::decode(entry.payload.clone()) else { return };
+        if let Ok(next) = self.after_change(&change) {
+            self.adopt(Arc::new(next), entry.lsn.index, out);
+        }
+    }
+
+    /// The membership from here on. Whoever was removed stays connected until it has heard so, and then leaves by itself.
+    pub(crate) fn adopt(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Zab>) {
+        self.reconfigure(membership, index, out);
+        self.abort_transfer_to_strangers(out);
+        // A smaller majority may have confirmed already what a larger one had not.
+        self.confirm_reads(out);
+    }
+
+    /// An observer that asked for a vote gets it once it has caught up (MB-06).
+    pub(crate) fn promote_if_ready(&mut self, learner: NodeId, out: &mut Effects<Zab>) {
+        if !self.is_serving() {
+            return;
+        }
+        let Part::Leading(leading) = &self.part else { unreachable!("only a leader serves") };
+        let Some(member) = self.membership.members.get(&learner) else { return };
+        let waits = member.wants_vote && self.membership.is_learner(learner) && leading.transfer.is_none();
+        let is_ready = leading.learners.get(&learner).is_some_and(|l| l.is_synced() && l.stored >= self.commit);
+        if !waits || !is_ready || leading.pending_change > self.commit {
+            return;
+        }
+        let described = Member { wants_vote: false, ..member.clone() };
+        let change = MembershipChange::of([Change::AddVoter(learner), Change::Describe(learner, described)]);
+        let lsn = Lsn { term: self.promise.term, index: self.log.last().index + 1 };
+        let (kind, payload) = (EntryKind::Membership, change.to_bytes());
+        self.append_own(Entry { lsn, kind, origin: Origin::NOBODY, elapsed_micros: 0, payload }, out);
+        self.forward(out);
+    }
+
+    /// A leader that is no voter any more leaves, and hands over so that nobody waits for a timeout.
+    pub(crate) fn step_down_if_removed(&mut self, out: &mut Effects<Zab>) {
+        if self.is_leading() && !self.membership.is_voter(self.me) {
+            self.hand_over(Reason::Removed, out);
+        }
+    }
+}
+
+fn adds(change: &MembershipChange, id: NodeId) -> bool {
+    let is_it = |step: &Change| matches!(step, Change::AddVoter(added) | Change::AddLearner(added) if *added == id);
+    change.steps.iter().any(is_it)
+}
+
+/// The peer URLs that a change gives to a member.
+fn peer_urls(change: &MembershipChange, id: NodeId) -> Vec<String> {
+    let urls = change.steps.iter().find_map(|step| match step {
+        Change::Describe(described, member) if *described == id => Some(member.peer_urls.clone()),
+        _ => None,
+    });
+    urls.unwrap_or_default()
+}

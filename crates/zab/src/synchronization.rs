@@ -1,0 +1,221 @@
+//! Synchronisation: every follower is brought to the leader's history, and a quorum of them makes it everybody's.
+//!
+//! Source: the ZAB paper, phase 2; §5.9 of the protocol notes, whose rule numbers these are.
+//!
+//! ```text
+//!    leader ── DIFF | TRUNC(zxid) | SNAP(reference) ──► follower      the modes of rules 1 to 5
+//!           ── PROPOSAL ... ──────────────────────────►   Put ...     what it lacks, in windows
+//!           ── NEWLEADER(epoch) ──────────────────────►   Established(epoch), then, once all that is durable:
+//!           ◄──────────────────────── ACK(NEWLEADER) ──
+//!           ── UPTODATE ──────────────────────────────►   it serves
+//! ```
+//!
+//! The order of records is the lesson of many lost writes (§5.12): first the history, then the epoch that vouches for it, then
+//! the acknowledgement. It is the order of emission here, so no crash can come between in another one.
+//!
+//! The place to cut back to is exact and needs no guessing: an entry of epoch e exists only where a quorum has taken the history
+//! with which e began, so every later leader has it, and two logs agree up to the leader's last entry that is not above the
+//! follower's end.
+
+use crate::laboratory::Defect;
+use crate::learner::Stage;
+use crate::message::Message;
+use crate::zab::{Part, Phase, Timer, Zab};
+use hustings_core::quorum::Verdict;
+use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, Record, RestsOn};
+
+impl Zab {
+    // --- The leader. ---------------------------------------------------------------------------------------------
+
+    /// A quorum has promised the epoch: no earlier leader commits anything any more, and this node's history is the one.
+    pub(crate) fn become_synchronizing(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let (epoch, me, last) = (self.promise.term, self.me, self.log.last().index);
+        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader counts promises") };
+        leading.phase = Phase::Synchronization;
+        leading.epoch_start = last;
+        let promised: Vec<NodeId> = leading
+            .learners
+            .iter()
+            .filter(|(id, learner)| **id != me && learner.stage == Stage::Promised)
+            .map(|(id, _)| *id)
+            .collect();
+        if let Some(own) = leading.learners.get_mut(&me) {
+            own.stage = Stage::Told;
+        }
+        out.cancel_timer(Timer::InitLimit);
+        out.set_timer(Timer::Ping, self.timing.heartbeat..=self.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
+        self.announce(from, Reason::Promised(by), out);
+        self.establish(epoch, out);
+        out.send(me, Message::AckNewLeader { connection: 0, epoch, index: last });
+        for learner in promised {
+            self.synchronize(learner, out);
+        }
+        if self.has_defect(Defect::ServesBeforeNewLeaderQuorum) {
+            self.become_leader(vec![me], out);
+        }
+    }
+
+    /// Rules 1 to 5: what this follower needs.
+    pub(crate) fn synchronize(&mut self, to: NodeId, out: &mut Effects<Zab>) {
+        let (epoch, end) = (self.promise.term, self.log.last().index);
+        let Part::Leading(leading) = &mut self.part else { return };
+        let Some(learner) = leading.learners.get_mut(&to) else { return };
+        let (connection, last) = (learner.connection, learner.last);
+        learner.stage = Stage::Syncing { end };
+        learner.stored = 0;
+        if self.log.has(last) {
+            learner.next = last.index + 1;
+            out.send_resting_on(RestsOn::Nothing, to, Message::Diff { connection, epoch });
+        } else if let (index, Some(term)) = self.log.last_at_most(last.index, last.term) {
+            learner.next = index + 1;
+            let truncate = Message::Truncate { connection, epoch, to: Lsn { term, index } };
+            out.send_resting_on(RestsOn::Nothing, to, truncate);
+        } else {
+            // The common place is compacted away.
+            return self.send_snapshot_to(to, out);
+        }
+        self.serve(to, out);
+    }
+
+    /// Sends a follower what it lacks, as far as its window allows; behind the history of the epoch comes NEWLEADER (rule 7).
+    pub(crate) fn serve(&mut self, to: NodeId, out: &mut Effects<Zab>) {
+        let (epoch, commit, limits, me) = (self.promise.term, self.commit, self.limits, self.me);
+        loop {
+            let Part::Leading(leading) = &mut self.part else { return };
+            let Some(learner) = leading.learners.get_mut(&to) else { return };
+            if to == me || !learner.is_forwarded() || learner.fetching.is_some() {
+                return;
+            }
+            let connection = learner.connection;
+            if matches!(learner.stage, Stage::Syncing { end } if learner.next > end) {
+                learner.stage = Stage::Told;
+                out.send_resting_on(RestsOn::Nothing, to, Message::NewLeader { connection, epoch });
+            }
+            let is_served = learner.next > self.log.last().index;
+            if is_served || learner.is_full(limits.inflight_messages_max, limits.inflight_bytes_max) {
+                return;
+            }
+            let before = learner.next - 1;
+            let Some(term) = self.log.term_at(before) else { return self.send_snapshot_to(to, out) };
+            let previous = Lsn { term, index: before };
+            let entries = self.log.slice(learner.next, usize::MAX, limits.message_bytes_max);
+            let end = before + entries.len() as u64;
+            learner.on_sent(end, entries.iter().map(Entry::cost).sum());
+            learner.told_commit = learner.told_commit.max(commit.min(end));
+            // Proposals rest on nothing: the followers' disks need not wait for this one's. What they do rest on, the epoch,
+            // is durable: nobody synchronises before its own promise is.
+            let proposal = Message::Proposal { connection, epoch, previous, entries, commit };
+            out.send_resting_on(RestsOn::Nothing, to, proposal);
+        }
+    }
+
+    /// Rule 10.
+    pub(crate) fn on_ack_new_leader(&mut self, from: NodeId, index: u64, out: &mut Effects<Zab>) {
+        let last = self.log.last().index;
+        let Part::Leading(leading) = &mut self.part else { return };
+        let Some(learner) = leading.learners.get_mut(&from) else { return };
+        if learner.stage != Stage::Told || index > last {
+            return;
+        }
+        learner.stage = Stage::Synced;
+        learner.on_stored(index);
+        match leading.phase {
+            Phase::Discovery => unreachable!("nobody is told before a quorum has promised"),
+            Phase::Synchronization => self.count_synced(out),
+            Phase::Broadcast => {
+                self.tell_up_to_date(from, out);
+                self.on_progress(from, out);
+            }
+        }
+    }
+
+    fn count_synced(&mut self, out: &mut Effects<Zab>) {
+        let Part::Leading(leading) = &self.part else { return };
+        let learners = &leading.learners;
+        let is_synced = |id: NodeId| learners.get(&id).is_some_and(|learner| learner.is_synced());
+        if self.membership.verdict(|id| Some(is_synced(id))) == Verdict::Won && is_synced(self.me) {
+            let by = self.membership.all_voters().filter(|id| is_synced(*id)).collect();
+            self.become_leader(by, out);
+        }
+    }
+
+    /// The history is on a quorum, and so is the epoch that vouches for it: all of it is committed, and this node serves.
+    fn become_leader(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let (me, epoch, last) = (self.me, self.promise.term, self.log.last().index);
+        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader is acknowledged") };
+        leading.phase = Phase::Broadcast;
+        leading.vote.epoch = epoch;
+        let synced: Vec<NodeId> =
+            leading.learners.iter().filter(|(id, l)| **id != me && l.is_synced()).map(|(id, _)| *id).collect();
+        self.leader = Some(me);
+        self.announce(from, Reason::Synchronized(by), out);
+        self.end_transfer(out);
+        self.apply_through(last, out);
+        for learner in synced {
+            self.tell_up_to_date(learner, out);
+        }
+        self.invite(out);
+        self.step_down_if_removed(out);
+    }
+
+    fn tell_up_to_date(&mut self, to: NodeId, out: &mut Effects<Zab>) {
+        let (epoch, commit, me) = (self.promise.term, self.commit, self.me);
+        let Part::Leading(leading) = &mut self.part else { return };
+        let Some(learner) = leading.learners.get_mut(&to).filter(|_| to != me) else { return };
+        let commit = commit.min(learner.next - 1);
+        learner.told_commit = learner.told_commit.max(commit);
+        let connection = learner.connection;
+        out.send_resting_on(RestsOn::Nothing, to, Message::UpToDate { connection, epoch, commit });
+    }
+
+    // --- The follower. -------------------------------------------------------------------------------------------
+
+    fn is_synchronizing(&self) -> bool {
+        matches!(&self.part, Part::Following(following) if following.phase == Phase::Synchronization)
+    }
+
+    /// The own log is a beginning of the leader's.
+    pub(crate) fn on_diff(&mut self, _: &mut Effects<Zab>) {}
+
+    /// Rule 8: what the leader never had is cut off.
+    pub(crate) fn on_truncate(&mut self, from: NodeId, to: Lsn, out: &mut Effects<Zab>) {
+        if !self.is_synchronizing() || self.has_defect(Defect::KeepsTail) {
+            return;
+        }
+        assert!(self.log.has(to), "{from} cuts this log back to {to}, where it holds something else");
+        assert!(to.index >= self.commit, "{from} would cut off what is committed");
+        if to.index < self.log.last().index {
+            self.log.truncate_from(to.index + 1);
+            out.persist(Record::TruncateFrom(to.index + 1));
+        }
+    }
+
+    /// Rule 9: the history is here; then the epoch, then the acknowledgement that rests on both.
+    pub(crate) fn on_new_leader(&mut self, from: NodeId, out: &mut Effects<Zab>) {
+        let (epoch, connection, index) = (self.promise.term, self.connection, self.log.last().index);
+        if !self.is_synchronizing() || self.fetching.is_some() {
+            return;
+        }
+        self.establish(epoch, out);
+        if let Part::Following(following) = &mut self.part {
+            following.vote.epoch = epoch;
+        }
+        let ack = Message::AckNewLeader { connection, epoch, index };
+        let is_hasty = self.has_defect(Defect::UnsyncedNewLeaderAck);
+        out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::LastRecord }, from, ack);
+    }
+
+    /// Rule 11.
+    pub(crate) fn on_up_to_date(&mut self, from: NodeId, commit: u64, out: &mut Effects<Zab>) {
+        let role = self.role();
+        let Part::Following(following) = &mut self.part else { return };
+        following.phase = Phase::Broadcast;
+        self.leader = Some(from);
+        self.announce(role, Reason::LeaderHeard(from), out);
+        self.end_transfer(out);
+        self.on_commit(commit, out);
+    }
+}

@@ -1,0 +1,99 @@
+//! Votes and their order: [`Vote`].
+//!
+//! Source: §5.3 of the protocol notes. "Newer wins": the epoch of the candidate's history, then its last zxid, then its id; a
+//! candidate of weight 0 never wins.
+
+use hustings_core::{Lsn, NodeId, Priority, Term};
+
+/// What a server is, as its notifications say (§5.1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ServerState {
+    /// It looks for a leader.
+    Looking,
+    /// It follows one.
+    Following,
+    /// It leads, or is about to.
+    Leading,
+}
+
+/// How much a candidate should lead. `[OURS]`, between the zxid and the id: it never outweighs a longer history.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Standing {
+    /// Weight 0: it never wins. Of a learner, of one told never to lead, of one that cannot lead now.
+    Never,
+    /// An ordinary voter.
+    Normal,
+    /// Preferred by its operator.
+    Preferred,
+    /// The last leader handed over to it.
+    Successor,
+}
+
+impl From<Priority> for Standing {
+    fn from(priority: Priority) -> Standing {
+        match priority {
+            Priority::Never => Standing::Never,
+            Priority::Normal => Standing::Normal,
+            Priority::Preferred => Standing::Preferred,
+        }
+    }
+}
+
+/// A proposed leader, and why it should be the one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Vote {
+    /// Who.
+    pub leader: NodeId,
+    /// Its currentEpoch: the newest leader whose history it holds.
+    pub epoch: Term,
+    /// Its last zxid.
+    pub last: Lsn,
+    /// How much it should lead.
+    pub standing: Standing,
+}
+
+impl Vote {
+    /// Whether this vote supersedes the other.
+    pub fn is_better_than(&self, other: &Vote) -> bool {
+        let rank = |vote: &Vote| (vote.is_eligible(), vote.epoch, vote.last, vote.standing, vote.leader);
+        rank(self) > rank(other)
+    }
+
+    /// Whether its candidate may win at all.
+    pub fn is_eligible(&self) -> bool {
+        self.standing != Standing::Never
+    }
+
+    /// Whether two votes of servers that have settled name the same leader in the same epoch. What they say of the zxid grew
+    /// old meanwhile (§5.3; ZOOKEEPER-1732, 1805, 1818).
+    pub fn is_same_reign(&self, other: &Vote) -> bool {
+        (self.leader, self.epoch) == (other.leader, other.epoch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn vote(leader: u64, epoch: u64, last: (u64, u64)) -> Vote {
+        let last = Lsn::new(last.0, last.1);
+        Vote { leader: NodeId(leader), epoch: Term(epoch), last, standing: Standing::Normal }
+    }
+
+    #[test]
+    fn the_epoch_comes_first_then_the_zxid_then_the_id() {
+        assert!(vote(1, 4, (3, 1)).is_better_than(&vote(2, 3, (3, 9))));
+        assert!(vote(1, 4, (4, 9)).is_better_than(&vote(2, 4, (4, 5))));
+        assert!(vote(2, 4, (4, 5)).is_better_than(&vote(1, 4, (4, 5))));
+        assert!(!vote(2, 4, (4, 5)).is_better_than(&vote(2, 4, (4, 5))));
+    }
+
+    #[test]
+    fn weight_0_never_wins_and_a_preference_never_outweighs_a_history() {
+        let never = Vote { standing: Standing::Never, ..vote(3, 9, (9, 9)) };
+        assert!(vote(1, 0, (0, 0)).is_better_than(&never));
+        let preferred = Vote { standing: Standing::Preferred, ..vote(1, 4, (4, 5)) };
+        assert!(preferred.is_better_than(&vote(2, 4, (4, 5))));
+        assert!(vote(2, 4, (4, 6)).is_better_than(&preferred));
+    }
+}

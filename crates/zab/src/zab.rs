@@ -1,0 +1,640 @@
+//! The value: [`Zab`], its state, its one dispatcher, and the moves between its phases.
+//!
+//! ```text
+//!                     a quorum votes for another
+//!      ┌─ Looking ─────────────────────────────────► Following: Discovery ─► Synchronization ─► Broadcast
+//!      │     ▲  │ a quorum votes for me                    │ LEADERINFO          NEWLEADER        UPTODATE
+//!      │     │  └────────► Leading: Discovery ─► Synchronization ─► Broadcast
+//!      │     │                      promises by a quorum     its history on a quorum
+//!    born    └──────── any error, timeout or lost quorum ◄───────────────────────────────────────────────┘
+//! ```
+//!
+//! In the house's words: looking, and leading before the epoch is promised, is `Candidate`; then `Synchronizing`; then `Leader`.
+//! What to read next: [`crate::vote`], [`crate::election`].
+
+use crate::election::Looking;
+use crate::laboratory::Defect;
+use crate::learner::Learner;
+use crate::message::Message;
+use crate::read::Reads;
+use crate::transfer::Transfer;
+use crate::vote::Vote;
+use hustings_core::protocol::{DiskHealth, LinkState};
+use hustings_core::{
+    Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId, Outcome,
+    Priority, Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Term, Ticket,
+    Timing, Transition,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// ZAB's switches.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Options {
+    /// Acknowledge NEWLEADER as ZooKeeper did before its data-loss fixes: currentEpoch first (ZOOKEEPER-4643), the
+    /// acknowledgement before the disk (ZOOKEEPER-4646). For the laboratory only.
+    pub as_published: bool,
+    /// A mistake made on purpose. For the laboratory only.
+    pub defect: Option<Defect>,
+    /// Proposals in one epoch; then the leader resigns (§5.10 rule 5). A zxid has 32 bits for the counter.
+    pub counter_max: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { as_published: false, defect: None, counter_max: u32::MAX }
+    }
+}
+
+impl Options {
+    /// The published form.
+    pub const PUBLISHED: Options = Options { as_published: true, defect: None, counter_max: u32::MAX };
+
+    /// Whether a value with these options is for the laboratory only: no server may run it.
+    pub fn is_laboratory(&self) -> bool {
+        self.as_published || self.defect.is_some()
+    }
+}
+
+/// The alarms that ZAB sets.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timer {
+    /// Looking, and no quorum agrees: say the own vote again.
+    Resend,
+    /// The vote has changed, and there are many to tell.
+    Speak,
+    /// finalizeWait: a quorum agrees, and somebody better may still speak.
+    Finalize,
+    /// Leading, and not enough followers came or promised: initLimit.
+    InitLimit,
+    /// The leader was silent: syncLimit.
+    Silence,
+    /// The leader speaks: half a tick.
+    Ping,
+    /// The leader counts whom it heard: a tick.
+    QuorumCheck,
+    /// A hand-over took too long.
+    Transfer,
+}
+
+/// The phase of a server that has found its leader (§5.1).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Phase {
+    /// The epoch is being agreed upon.
+    Discovery,
+    /// History is being brought in line.
+    Synchronization,
+    /// Proposals flow.
+    Broadcast,
+}
+
+/// What only a follower knows.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Following {
+    pub(crate) leader: NodeId,
+    pub(crate) phase: Phase,
+    /// The final vote, with which those who look are answered.
+    pub(crate) vote: Vote,
+}
+
+/// What only a leader knows, elected or established.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Leading {
+    pub(crate) phase: Phase,
+    /// Whether the epoch is fixed, and its number with it.
+    pub(crate) is_epoch_fixed: bool,
+    pub(crate) vote: Vote,
+    /// Those who follow, and this node itself.
+    pub(crate) learners: BTreeMap<NodeId, Learner>,
+    pub(crate) reads: Reads,
+    pub(crate) transfer: Option<Transfer>,
+    /// The last index that may hold a change of membership: no other starts before it is applied.
+    pub(crate) pending_change: u64,
+    /// Where the history ended with which the epoch began: zxid counters count from here.
+    pub(crate) epoch_start: u64,
+    /// The bytes of proposals beyond the commit.
+    pub(crate) uncommitted_bytes: usize,
+}
+
+/// What a node is at, with the state that only that has.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Part {
+    Looking(Box<Looking>),
+    Following(Following),
+    Leading(Box<Leading>),
+}
+
+/// A ZAB node as a plain value.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Zab {
+    pub(crate) me: NodeId,
+    pub(crate) timing: Timing,
+    pub(crate) priority: Priority,
+    pub(crate) limits: Limits,
+    pub(crate) options: Options,
+    /// acceptedEpoch: the highest epoch promised by accepting a LEADERINFO.
+    pub(crate) promise: Promise,
+    /// currentEpoch as it is on disk: the epoch of the last leader whose NEWLEADER was accepted.
+    pub(crate) established: Term,
+    pub(crate) log: Log,
+    pub(crate) commit: u64,
+    pub(crate) snapshot: Option<SnapshotReference>,
+    pub(crate) membership: Arc<Membership>,
+    pub(crate) part: Part,
+    /// The leader that serves: known from UPTODATE on.
+    pub(crate) leader: Option<NodeId>,
+    /// The logical clock of elections, from 0 in each life.
+    pub(crate) round: u64,
+    /// The number of the last connection to a leader in this life.
+    pub(crate) connection: u64,
+    /// Peers whose connection is known to be gone.
+    pub(crate) links_down: BTreeSet<NodeId>,
+    /// The last leader handed over to this node.
+    pub(crate) is_successor: bool,
+    /// The snapshot that is being fetched.
+    pub(crate) fetching: Option<SnapshotReference>,
+    /// The snapshot from which the state machine is being rebuilt.
+    pub(crate) restoring: Option<Lsn>,
+    /// Who waits to hear how a hand-over ended.
+    pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
+    pub(crate) is_disk_stalled: bool,
+}
+
+impl Protocol for Zab {
+    type Message = Message;
+    type Timer = Timer;
+    type Options = Options;
+
+    const NAME: &'static str = "zab";
+    const LINKS: Links = Links::Session;
+    /// Ties go to the largest id.
+    const SYMMETRIC: bool = false;
+
+    fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<Zab>) -> Zab {
+        let Cluster { me, membership, timing, priority, limits } = cluster;
+        let Durable { promise, established, snapshot, entries, committed } = recovered;
+        let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
+        let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
+        let mut log = Log::after(base);
+        for entry in entries.into_values() {
+            let last = log.last();
+            if entry.lsn.index != last.index + 1 || entry.lsn.term < last.term {
+                // What a crash in the middle of a step's records left unconnected was never acknowledged.
+                out.persist(Record::TruncateFrom(entry.lsn.index));
+                break;
+            }
+            log.append(entry);
+        }
+        assert!(promise.term >= log.last().term, "acceptedEpoch is at least the epoch of the last zxid (Z8)");
+        assert!(promise.term >= established, "acceptedEpoch is at least currentEpoch (Z8)");
+        let mut node = Zab {
+            me,
+            timing,
+            priority,
+            limits,
+            options,
+            promise,
+            established,
+            log,
+            commit: base.index,
+            snapshot,
+            membership,
+            part: Part::Looking(Box::new(Looking::unborn(me))),
+            leader: None,
+            round: 0,
+            connection: 0,
+            links_down: BTreeSet::new(),
+            is_successor: false,
+            fetching: None,
+            restoring: None,
+            transfer_ticket: None,
+            is_disk_stalled: false,
+        };
+        // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.
+        let recorded = committed.index.min(node.log.last().index);
+        node.apply_through(recorded, out);
+        // The article: "every server looks for a leader at start".
+        node.become_looking(Reason::Started, out);
+        node
+    }
+
+    fn step(&mut self, input: Input<Zab>, out: &mut Effects<Zab>) {
+        match input {
+            Input::Message { from, message } if from == self.me => self.on_own_message(message, out),
+            Input::Message { from, message } => self.on_message(from, message, out),
+            Input::Alarm(Timer::Resend) => self.on_resend_alarm(out),
+            Input::Alarm(Timer::Speak) => self.on_speak_alarm(out),
+            Input::Alarm(Timer::Finalize) => self.on_finalize_alarm(out),
+            Input::Alarm(Timer::InitLimit) => self.on_init_limit(out),
+            Input::Alarm(Timer::Silence) => self.on_silence(out),
+            Input::Alarm(Timer::Ping) => self.on_ping_alarm(out),
+            Input::Alarm(Timer::QuorumCheck) => self.on_quorum_check(out),
+            Input::Alarm(Timer::Transfer) => self.on_transfer_alarm(out),
+            Input::Link { peer, state: LinkState::Up } => self.on_link_up(peer, out),
+            Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
+            Input::Propose(proposals) => self.on_propose(proposals, out),
+            Input::Read { ticket } => self.on_read(ticket, out),
+            Input::Compact(reference) => self.on_compact(reference, out),
+            Input::SnapshotReady(reference) => self.on_snapshot_ready(reference, out),
+            Input::SnapshotFailed(reference) => self.on_snapshot_failed(&reference),
+            Input::SnapshotInstalled(lsn) => self.on_snapshot_installed(lsn, out),
+            Input::Admin { ticket, request: Admin::Campaign } => self.on_asked_to_campaign(ticket, out),
+            Input::Admin { ticket, request: Admin::Resign } => self.on_asked_to_resign(ticket, out),
+            Input::Admin { ticket, request: Admin::Transfer(to) } => self.on_asked_to_transfer(ticket, to, out),
+            Input::Admin { ticket, request: Admin::ForgetLeader } => self.on_asked_to_forget(ticket, out),
+            Input::Retime(timing) => self.timing = timing,
+            Input::Health(DiskHealth::Stalled) => self.on_disk_stalled(out),
+            Input::Health(DiskHealth::Recovered) => self.on_disk_recovered(out),
+        }
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            role: self.role(),
+            term: self.promise.term,
+            leader: self.leader,
+            last: self.log.last(),
+            commit: self.commit,
+            first_index: self.log.first_index(),
+            membership: self.membership.clone(),
+        }
+    }
+
+    fn assert_invariants(&self) {
+        assert!(self.log.base().index <= self.commit, "only what is committed is compacted");
+        assert!(self.commit <= self.log.last().index, "what is committed is in the log");
+        assert!(
+            self.promise.term >= self.current_epoch(),
+            "acceptedEpoch >= currentEpoch >= epoch of the last zxid (Z8)"
+        );
+        match &self.part {
+            Part::Leading(leading) => {
+                assert!(leading.learners.contains_key(&self.me), "a leader counts itself");
+                leading.learners.values().for_each(Learner::assert_invariants);
+                let last = self.log.last().index;
+                assert!(
+                    leading.learners.values().all(|learner| learner.stored <= last),
+                    "nobody stores what the leader never wrote"
+                );
+                let serves = leading.phase == Phase::Broadcast;
+                assert_eq!(self.leader == Some(self.me), serves, "a leader is known from NEWLEADER's quorum on");
+                assert!(!serves || self.established == self.promise.term, "a leader serves in its own epoch");
+            }
+            Part::Following(following) => {
+                assert!(following.leader != self.me, "nobody follows itself");
+                assert!(self.leader != Some(self.me), "only a leader leads");
+            }
+            Part::Looking(_) => assert_eq!(self.leader, None, "who looks has no leader"),
+        }
+    }
+}
+
+impl Zab {
+    // --- Questions. ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn role(&self) -> Role {
+        match &self.part {
+            Part::Looking(_) if self.membership.is_voter(self.me) => Role::Candidate,
+            Part::Looking(_) | Part::Following(_) => Role::Follower,
+            Part::Leading(leading) => match leading.phase {
+                Phase::Discovery => Role::Candidate,
+                Phase::Synchronization => Role::Synchronizing,
+                Phase::Broadcast => Role::Leader,
+            },
+        }
+    }
+
+    /// The log, for inspection.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// acceptedEpoch, for inspection.
+    pub fn accepted_epoch(&self) -> Term {
+        self.promise.term
+    }
+
+    /// The logical clock of elections, for inspection.
+    pub fn round(&self) -> u64 {
+        self.round
+    }
+
+    /// The phase, unless this node looks for a leader.
+    pub fn phase(&self) -> Option<Phase> {
+        match &self.part {
+            Part::Looking(_) => None,
+            Part::Following(following) => Some(following.phase),
+            Part::Leading(leading) => Some(leading.phase),
+        }
+    }
+
+    /// Whom this node has settled to follow, whether or not that one serves already.
+    pub fn chosen(&self) -> Option<NodeId> {
+        match &self.part {
+            Part::Looking(_) => None,
+            Part::Following(following) => Some(following.leader),
+            Part::Leading(_) => Some(self.me),
+        }
+    }
+
+    /// What this node, as leader, knows of `peer`.
+    pub fn learner(&self, peer: NodeId) -> Option<&Learner> {
+        match &self.part {
+            Part::Leading(leading) => leading.learners.get(&peer),
+            _ => None,
+        }
+    }
+
+    /// currentEpoch: the newest leader whose history this node holds.
+    ///
+    /// `[OURS]` An entry of epoch e stands behind all of the history with which e began, so a log that ends in e is as good
+    /// as an acknowledged NEWLEADER of e. ZooKeeper refuses to start on such a disk (ZOOKEEPER-2307); the crash that leaves it
+    /// is an ordinary one, between the entries and the epoch.
+    pub fn current_epoch(&self) -> Term {
+        self.established.max(self.log.last().term)
+    }
+
+    pub(crate) fn has_defect(&self, defect: Defect) -> bool {
+        let is_published = matches!(defect, Defect::EpochBeforeEntries | Defect::UnsyncedNewLeaderAck);
+        self.options.defect == Some(defect) || (is_published && self.options.as_published)
+    }
+
+    pub(crate) fn is_leading(&self) -> bool {
+        matches!(self.part, Part::Leading(_))
+    }
+
+    /// Whether this node is an established leader.
+    pub(crate) fn is_serving(&self) -> bool {
+        matches!(&self.part, Part::Leading(leading) if leading.phase == Phase::Broadcast)
+    }
+
+    /// The place of the commit.
+    pub(crate) fn committed(&self) -> Lsn {
+        let term = self.log.term_at(self.commit).expect("the commit is at or above the compaction point");
+        Lsn { term, index: self.commit }
+    }
+
+    /// Whether this node may lead: a voter, willing, able to write, with a complete state machine.
+    pub(crate) fn may_lead(&self) -> bool {
+        self.membership.is_voter(self.me)
+            && self.priority != Priority::Never
+            && self.fetching.is_none()
+            && self.restoring.is_none()
+            && !self.is_disk_stalled
+    }
+
+    /// Whether this node was a member and is none any more: it looks for nobody.
+    pub(crate) fn is_retired(&self) -> bool {
+        !self.membership.has(self.me) && self.me.0 < self.membership.next_id
+    }
+
+    // --- Messages. -----------------------------------------------------------------------------------------------
+
+    /// What the node says to itself once a record is durable; from an earlier epoch it means nothing.
+    fn on_own_message(&mut self, message: Message, out: &mut Effects<Zab>) {
+        match message {
+            _ if message.epoch() != Some(self.promise.term) || !self.is_leading() => {}
+            Message::AckEpoch { .. } => self.on_own_promise(out),
+            Message::AckNewLeader { index, .. } => self.on_ack_new_leader(self.me, index, out),
+            Message::Ack { index, .. } => self.on_ack(self.me, index, out),
+            other => unreachable!("a node never says {other:?} to itself"),
+        }
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
+        if message.epoch().is_some_and(|epoch| !self.promise.term.may_follow(epoch)) {
+            return;
+        }
+        match message {
+            Message::Notification(notification) => self.on_notification(from, notification, out),
+            Message::FollowerInfo { connection, accepted } => self.on_follower_info(from, connection, accepted, out),
+            Message::Goodbye { connection } => self.on_goodbye(from, connection, out),
+            message if message.is_from_leader() => self.on_leader_message(from, message, out),
+            message => self.on_learner_message(from, message, out),
+        }
+    }
+
+    /// Counts only on the connection that it belongs to.
+    fn on_leader_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
+        let Part::Following(following) = &self.part else { return };
+        if following.leader != from || message.connection() != Some(self.connection) {
+            return;
+        }
+        let phase = following.phase;
+        out.set_timer(Timer::Silence, self.timing.election());
+        if let Message::LeaderInfo { epoch, .. } = message {
+            return self.on_leader_info(from, epoch, out);
+        }
+        if phase == Phase::Discovery || message.epoch() != Some(self.promise.term) {
+            return;
+        }
+        match message {
+            Message::Diff { .. } => self.on_diff(out),
+            Message::Truncate { to, .. } => self.on_truncate(from, to, out),
+            Message::Snapshot { reference, .. } => self.on_snapshot(from, reference, out),
+            Message::Proposal { previous, entries, commit, .. } => {
+                self.on_proposal(from, previous, entries, commit, out)
+            }
+            Message::NewLeader { .. } => self.on_new_leader(from, out),
+            Message::UpToDate { commit, .. } => self.on_up_to_date(from, commit, out),
+            Message::Commit { commit, .. } => self.on_commit(commit, out),
+            Message::Ping { round, .. } => self.on_ping(from, round, out),
+            Message::Handover { .. } => self.on_handover(out),
+            other => unreachable!("{other:?} does not come from a leader"),
+        }
+    }
+
+    fn on_learner_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
+        let epoch = self.promise.term;
+        let Part::Leading(leading) = &mut self.part else { return };
+        let Some(learner) = leading.learners.get_mut(&from) else { return };
+        if Some(learner.connection) != message.connection() || message.epoch() != Some(epoch) {
+            return;
+        }
+        learner.is_active = true;
+        match message {
+            Message::AckEpoch { current, is_promise, last, priority, .. } => {
+                self.on_ack_epoch(from, current, is_promise, last, priority, out)
+            }
+            Message::AckNewLeader { index, .. } => self.on_ack_new_leader(from, index, out),
+            Message::Ack { index, .. } => self.on_ack(from, index, out),
+            Message::Pong { round, priority, is_installing, .. } => {
+                self.on_pong(from, round, priority, is_installing, out)
+            }
+            other => unreachable!("{other:?} does not come from a learner"),
+        }
+    }
+
+    // --- Moves. --------------------------------------------------------------------------------------------------
+
+    /// The only way into a later epoch: recorded at once (§5.2).
+    pub(crate) fn accept_epoch(&mut self, epoch: Term, out: &mut Effects<Zab>) {
+        assert!(epoch > self.promise.term, "acceptedEpoch only grows (Z8)");
+        self.promise = Promise::without_vote(epoch);
+        out.persist(Record::Promise(self.promise));
+    }
+
+    /// currentEpoch: this node holds the history of that epoch's leader.
+    pub(crate) fn establish(&mut self, epoch: Term, out: &mut Effects<Zab>) {
+        assert!(epoch == self.promise.term, "only the accepted epoch is established");
+        if epoch > self.established {
+            self.established = epoch;
+            out.persist(Record::Established(epoch));
+        }
+    }
+
+    /// Drops what only the present part has, and tells those who depend on it: a connection that ends is ended on both sides.
+    pub(crate) fn leave_part(&mut self, out: &mut Effects<Zab>) {
+        self.leader = None;
+        self.fetching = None;
+        let next = Part::Looking(Box::new(Looking::unborn(self.me)));
+        match std::mem::replace(&mut self.part, next) {
+            Part::Looking(looking) => {
+                out.cancel_timer(Timer::Resend);
+                if looking.is_finalizing {
+                    out.cancel_timer(Timer::Finalize);
+                }
+                if looking.is_about_to_speak {
+                    out.cancel_timer(Timer::Speak);
+                }
+                for (caller, (connection, _)) in looking.callers {
+                    self.say_goodbye(caller, connection, out);
+                }
+            }
+            Part::Following(following) => {
+                out.cancel_timer(Timer::Silence);
+                self.say_goodbye(following.leader, self.connection, out);
+            }
+            Part::Leading(leading) => {
+                out.cancel_timer(Timer::InitLimit);
+                out.cancel_timer(Timer::Ping);
+                out.cancel_timer(Timer::QuorumCheck);
+                for (learner, Learner { connection, .. }) in &leading.learners {
+                    self.say_goodbye(*learner, *connection, out);
+                }
+                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
+                for ticket in leading.reads.into_tickets() {
+                    out.refuse(ticket, Refusal::NotLeader(None));
+                }
+            }
+        }
+    }
+
+    pub(crate) fn say_goodbye(&self, to: NodeId, connection: u64, out: &mut Effects<Zab>) {
+        if to != self.me && !self.links_down.contains(&to) {
+            out.send_resting_on(RestsOn::Nothing, to, Message::Goodbye { connection });
+        }
+    }
+
+    /// The other side ended the connection.
+    fn on_goodbye(&mut self, from: NodeId, number: u64, out: &mut Effects<Zab>) {
+        match &mut self.part {
+            Part::Looking(looking) => {
+                looking.callers.remove(&from);
+            }
+            Part::Following(following) if following.leader == from && self.connection == number => {
+                self.become_looking(Reason::LeaderResigned(from), out)
+            }
+            Part::Following(_) => {}
+            Part::Leading(leading) => {
+                if leading.learners.get(&from).is_some_and(|learner| learner.connection == number) {
+                    leading.learners.remove(&from);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn announce(&self, from: Role, because: Reason, out: &mut Effects<Zab>) {
+        out.announce(Transition {
+            node: self.me,
+            from,
+            to: self.role(),
+            term: self.promise.term,
+            leader: self.leader,
+            lsn: self.log.last(),
+            because,
+        });
+    }
+
+    // --- Commit, the same for leaders and followers. -------------------------------------------------------------
+
+    /// Everything through `index` is committed: it is applied, in order; a membership among it takes effect.
+    pub(crate) fn apply_through(&mut self, index: u64, out: &mut Effects<Zab>) {
+        if index <= self.commit {
+            return;
+        }
+        assert!(index <= self.log.last().index, "a commit beyond the log: a quorum holds what this node lost");
+        let first = self.commit + 1;
+        self.commit = index;
+        // Before any later entry, so that whoever holds a second change of membership knows that the first is in force.
+        out.persist(Record::Committed(self.committed()));
+        for index in first..=index {
+            let entry = self.log.entry(index).expect("entries above the compaction point are held").clone();
+            if entry.kind == EntryKind::Membership {
+                self.apply_membership(&entry, out);
+            }
+            out.apply(entry);
+        }
+    }
+
+    // --- Links, disk, administrators. ----------------------------------------------------------------------------
+
+    fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        self.links_down.remove(&peer);
+        // §5.3: the last message is said again on a new link.
+        self.notify(peer, out);
+    }
+
+    fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        self.links_down.insert(peer);
+        match &mut self.part {
+            Part::Looking(_) => self.on_link_down_while_looking(peer, out),
+            Part::Following(following) if following.leader == peer => self.become_looking(Reason::LinkDown(peer), out),
+            Part::Following(_) => {}
+            Part::Leading(leading) => {
+                leading.learners.remove(&peer);
+            }
+        }
+    }
+
+    /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
+    fn on_disk_stalled(&mut self, out: &mut Effects<Zab>) {
+        self.is_disk_stalled = true;
+        if self.is_leading() {
+            self.hand_over(Reason::DiskStalled, out);
+        } else {
+            self.look_again(out);
+        }
+    }
+
+    fn on_disk_recovered(&mut self, out: &mut Effects<Zab>) {
+        self.is_disk_stalled = false;
+        self.look_again(out);
+    }
+
+    fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Zab>) {
+        if self.is_serving() {
+            return out.reply(ticket, Outcome::Done);
+        }
+        if !self.may_lead() {
+            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+        }
+        if matches!(self.part, Part::Following(_)) {
+            self.become_looking(Reason::Asked, out);
+        }
+        out.reply(ticket, Outcome::Done);
+    }
+
+    fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Zab>) {
+        // On leaders and on those who look it changes nothing.
+        if matches!(self.part, Part::Following(_)) && self.leader.is_some() {
+            self.become_looking(Reason::LeaderForgotten, out);
+        }
+        out.reply(ticket, Outcome::Done);
+    }
+
+    pub(crate) fn reconfigure(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Zab>) {
+        self.membership = membership.clone();
+        out.push(Effect::Reconfigure { membership, index });
+    }
+}

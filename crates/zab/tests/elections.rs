@@ -1,0 +1,242 @@
+//! Elections and discovery, by the names of the scenarios in the protocol notes (ZB-1 to ZB-5, ZB-8, ZB-9) and by what is ours.
+
+mod support;
+
+use hustings_core::{Admin, Cluster, Durable, Lsn, NodeId, Outcome, Priority, Role, Term};
+use hustings_zab::{Message, Notification, Options, ServerState, Standing, Timer, Vote};
+use support::{Theatre, cast, history};
+
+fn vote(leader: u64, epoch: u64) -> Vote {
+    Vote { leader: NodeId(leader), epoch: Term(epoch), last: Lsn::ZERO, standing: Standing::Normal }
+}
+
+fn says(state: ServerState, vote: Vote, round: u64) -> Message {
+    Message::Notification(Notification { state, vote, round, commit: Lsn::ZERO, is_answer: true })
+}
+
+/// These nodes start from these disks; the others are down.
+fn started(voters: u64, disks: &[(u64, Durable)]) -> Theatre {
+    let mut theatre = cast(voters);
+    theatre.actors.clear();
+    theatre.table.clear();
+    for (id, durable) in disks {
+        theatre.enter(*id, durable.clone());
+    }
+    theatre
+}
+
+#[test]
+fn zb_1_a_fresh_cluster_elects_as_soon_as_two_agree_and_the_third_joins() {
+    // Goal: ZB-1. Method: n1 and n2 start; n3 is not there, and they know that only after finalizeWait.
+    let mut theatre = started(3, &[(1, Durable::default()), (2, Durable::default())]);
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [], "n3 might still speak");
+    theatre.ring(1, Timer::Finalize);
+    theatre.ring(2, Timer::Finalize);
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.term(2), theatre.leader_of(1)), (vec![2], 1, Some(2)));
+    theatre.enter(3, Durable::default());
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.leader_of(3), theatre.term(3)), (vec![2], Some(2), 1));
+    assert_eq!(theatre.actor(2).transitions.len(), 4, "nobody disturbed the leader");
+}
+
+#[test]
+fn a_quorum_whose_other_voters_are_gone_does_not_wait() {
+    // Goal: ours; finalizeWait is for those who might speak. Method: the link to n3 is known to be down.
+    let mut theatre = cast(3);
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [3]);
+    theatre.kill(3);
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 2), "no alarm had to ring");
+}
+
+#[test]
+fn zb_2_the_freshest_history_wins_whatever_its_id() {
+    // Goal: ZB-2. Method: n1 holds more of epoch 4 than n2, and n3 a longer log of epoch 3.
+    let disks = [
+        (1, history(4, 4, &[3, 3, 4, 4, 4, 4])),
+        (2, history(4, 4, &[3, 3, 4])),
+        (3, history(3, 3, &[3, 3, 3, 3, 3, 3, 3, 3])),
+    ];
+    let mut theatre = started(3, &disks);
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.term(1)), (vec![1], 5));
+    assert!((1..=3).all(|id| theatre.last(id) == Lsn::new(4, 6) && theatre.commit(id) == 6));
+    assert!(theatre.count(1, |message| matches!(message, Message::Diff { .. })) == 1, "n2 gets a DIFF");
+    let cut = Lsn::new(3, 2);
+    assert_eq!(theatre.count(1, |m| matches!(m, Message::Truncate { to, .. } if *to == cut)), 1, "n3 a TRUNC");
+}
+
+#[test]
+fn zb_3_a_late_joiner_takes_the_round_of_those_who_have_settled() {
+    // Goal: ZB-3. Method: n3 leads in a late round after several elections; n1 restarts with round 1.
+    let mut theatre = cast(3);
+    theatre.settle();
+    for _ in 0..3 {
+        theatre.ring(3, Timer::QuorumCheck);
+        theatre.ring(3, Timer::QuorumCheck);
+        theatre.settle();
+    }
+    let (leaders, term, round) = (theatre.leaders(), theatre.term(3), theatre.value(3).round());
+    assert!(round > 3, "several elections: {round}");
+    theatre.restart(1);
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.term(3)), (leaders, term), "no new election");
+    assert_eq!((theatre.leader_of(1), theatre.value(1).round()), (Some(3), round));
+}
+
+#[test]
+fn zb_4_a_dead_leader_is_not_followed_on_hearsay() {
+    // Goal: ZB-4. Method: n3 looks; n1 says that it follows n2, and n2 says nothing, however often n1 repeats itself.
+    let mut theatre = started(3, &[(3, Durable::default())]);
+    for _ in 0..3 {
+        theatre.deliver(1, 3, says(ServerState::Following, vote(2, 0), 7));
+        theatre.ring(3, Timer::Resend);
+    }
+    assert_eq!(theatre.value(3).chosen(), None);
+    theatre.deliver(2, 3, says(ServerState::Leading, vote(2, 0), 7));
+    assert_eq!(theatre.value(3).chosen(), Some(NodeId(2)), "its own word counts");
+}
+
+#[test]
+fn zb_5_nobody_leads_because_others_remember_an_earlier_round() {
+    // Goal: ZB-5 (ZOOKEEPER-1514). Method: n3 is in round 2 and hears twice that it leads in round 1.
+    let mut theatre = started(3, &[(3, Durable::default())]);
+    theatre.deliver(1, 3, says(ServerState::Looking, vote(1, 0), 2));
+    assert_eq!(theatre.value(3).round(), 2);
+    theatre.deliver(1, 3, says(ServerState::Following, vote(3, 0), 1));
+    theatre.deliver(2, 3, says(ServerState::Following, vote(3, 0), 1));
+    assert_eq!((theatre.value(3).chosen(), theatre.value(3).round()), (None, 2));
+}
+
+#[test]
+fn zb_8_an_old_leader_without_followers_resigns_and_commits_nothing() {
+    // Goal: ZB-8. Method: n5 loses three of its four followers; they elect n4.
+    let mut theatre = cast(5);
+    theatre.settle();
+    theatre.propose(5, "before");
+    for id in [2, 3, 4] {
+        theatre.cut(5, id);
+        theatre.cut(1, id);
+        theatre.link_down(id, 5);
+        theatre.link_down(id, 1);
+    }
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.term(4)), (vec![4, 5], 2));
+    theatre.propose(5, "in vain");
+    assert_eq!(theatre.commit(5), 1, "two of five hold it");
+    for id in [1, 2, 3, 4] {
+        theatre.ring_if_armed(5, Timer::Ping);
+        let _ = id;
+    }
+    theatre.ring(5, Timer::QuorumCheck);
+    theatre.ring(5, Timer::QuorumCheck);
+    assert_eq!(theatre.leaders(), [4], "it resigned by itself");
+    theatre.heal();
+    for id in [2, 3, 4] {
+        for other in [1, 5] {
+            theatre.link_down(other, id);
+            theatre.link_up(id, other);
+            theatre.link_up(other, id);
+        }
+    }
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [4]);
+    theatre.propose(4, "after");
+    assert!((1..=5).all(|id| theatre.lines(id) == ["before", "after"]), "what was in vain is gone everywhere");
+}
+
+#[test]
+fn a_follower_that_promised_a_later_epoch_refuses_an_earlier_leader() {
+    // Goal: ZB-8's second half, §5.8 rule 5. Method: n1 accepted epoch 4 and is told to follow a leader of epoch 3.
+    let mut theatre = started(3, &[(1, history(4, 2, &[2]))]);
+    theatre.deliver(3, 1, says(ServerState::Leading, vote(3, 3), 1));
+    theatre.deliver(2, 1, says(ServerState::Following, vote(3, 3), 1));
+    assert_eq!(theatre.value(1).chosen(), Some(NodeId(3)));
+    theatre.deliver(3, 1, Message::LeaderInfo { connection: 1, epoch: Term(3) });
+    assert_eq!((theatre.value(1).chosen(), theatre.term(1)), (None, 4));
+    assert_eq!(theatre.count(1, |message| matches!(message, Message::AckEpoch { .. })), 0, "it promised nothing");
+}
+
+#[test]
+fn zb_9_an_epoch_is_promised_once() {
+    // Goal: ZB-9. Method: n1 accepted epoch 4 from somebody who died; n3 proposes 4 too, having not known of n1.
+    let mut theatre = started(3, &[(1, history(4, 3, &[3]))]);
+    theatre.deliver(3, 1, says(ServerState::Leading, vote(3, 3), 1));
+    theatre.deliver(2, 1, says(ServerState::Following, vote(3, 3), 1));
+    theatre.deliver(3, 1, Message::LeaderInfo { connection: 1, epoch: Term(4) });
+    let is_no_promise = |message: &Message| matches!(message, Message::AckEpoch { is_promise: false, .. });
+    assert_eq!(theatre.count(1, is_no_promise), 1, "ZooKeeper's -1: it follows and does not count");
+}
+
+#[test]
+fn a_promise_leaves_only_once_it_is_durable() {
+    // Goal: §5.2, "durable before use". Method: n1's disk is held while it is told of an epoch.
+    let mut theatre = cast(3);
+    theatre.hold_disk(1);
+    theatre.settle();
+    assert_eq!(theatre.count(1, |message| matches!(message, Message::AckEpoch { .. })), 0);
+    theatre.sync_now(1);
+    assert!(theatre.count(1, |message| matches!(message, Message::AckEpoch { .. })) > 0);
+    assert_eq!(theatre.leader_of(1), Some(3));
+}
+
+#[test]
+fn two_strangers_that_look_do_not_answer_each_other_for_ever() {
+    // Goal: found by seeds: two nodes, each no voter in the other's eyes, never stopped. Method: n9 asks n1, which looks too.
+    let mut theatre = started(3, &[(1, Durable::default())]);
+    let question =
+        Notification { state: ServerState::Looking, vote: vote(9, 0), round: 1, commit: Lsn::ZERO, is_answer: false };
+    theatre.said.clear();
+    theatre.deliver(9, 1, Message::Notification(question));
+    assert_eq!(theatre.said.len(), 1, "a question is answered");
+    theatre.deliver(9, 1, Message::Notification(Notification { is_answer: true, ..question }));
+    assert_eq!(theatre.said.len(), 1, "an answer is not");
+}
+
+#[test]
+fn leadership_is_handed_over_to_whom_the_operator_names() {
+    // Goal: graceful transfer. Method: n3 leads by its id, and n1 has the smallest.
+    let mut theatre = cast(3);
+    theatre.settle();
+    theatre.propose(3, "x");
+    let ticket = theatre.admin(3, Admin::Transfer(NodeId(1)));
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.outcome(3, ticket)), (vec![1], Some(&Outcome::Done)));
+    assert_eq!(theatre.term(1), 2, "one election");
+    theatre.propose(1, "y");
+    assert!((1..=3).all(|id| theatre.lines(id) == ["x", "y"]));
+}
+
+#[test]
+fn who_must_never_lead_does_not_and_who_is_preferred_does_among_equals() {
+    // Goal: priorities. Method: n3 may never lead, n1 is preferred.
+    let mut theatre = cast(3);
+    theatre.actors.clear();
+    theatre.table.clear();
+    for (id, priority) in [(1, Priority::Preferred), (2, Priority::Normal), (3, Priority::Never)] {
+        theatre.enter_as(Cluster { priority, ..Cluster::of(3, id) }, Durable::default());
+    }
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [1]);
+    theatre.kill(1);
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [2], "and never n3, whose id is larger");
+}
+
+#[test]
+fn zb_11_a_spent_counter_ends_the_epoch_and_no_zxid_is_used_twice() {
+    // Goal: ZB-11 (ZOOKEEPER-1277). Method: an epoch has three zxids.
+    let mut theatre = Theatre::new(Cluster::of(3, 1), Options { counter_max: 3, ..Options::default() });
+    theatre.settle();
+    for text in ["a", "b", "c"] {
+        theatre.propose(3, text);
+    }
+    assert_eq!((theatre.leaders(), theatre.term(3)), (vec![3], 2), "it resigned, and was elected again");
+    theatre.propose(3, "d");
+    assert_eq!(theatre.last(3), Lsn::new(2, 4));
+    assert!((1..=3).all(|id| theatre.lines(id) == ["a", "b", "c", "d"]));
+    assert_eq!(theatre.role(3), Role::Leader);
+}

@@ -1,0 +1,280 @@
+//! Synchronisation and broadcast: ZB-6, ZB-7, ZB-10, and what is ours.
+
+mod support;
+
+use hustings_core::{
+    Change, Cluster, Input, Limits, Lsn, MembershipChange, NodeId, Outcome, Protocol, Refusal, Role, SnapshotReference,
+    Ticket,
+};
+use hustings_zab::{Message, Options, Timer};
+use support::{End, Theatre, cast};
+
+/// n3 leads n1 and n2.
+fn ruled() -> Theatre {
+    let mut theatre = cast(3);
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [3]);
+    theatre
+}
+
+/// Everybody's link to this one is there again.
+fn reconnect(theatre: &mut Theatre, id: u64) {
+    for other in theatre.ids().into_iter().filter(|other| *other != id) {
+        theatre.link_up(other, id);
+        theatre.link_up(id, other);
+    }
+    theatre.settle();
+}
+
+#[test]
+fn zb_6_what_only_a_dead_leader_logged_is_cut_off_when_it_returns() {
+    // Goal: ZB-6. Method: n3 logs a proposal that nobody gets, and dies; n2 leads without it.
+    let mut theatre = ruled();
+    theatre.propose(3, "kept");
+    theatre.isolate(3);
+    theatre.propose_quietly(3, "gone");
+    let durable = theatre.actor(3).durable.clone();
+    theatre.kill(3);
+    theatre.heal();
+    theatre.settle();
+    theatre.propose(2, "new");
+    theatre.enter(3, durable);
+    reconnect(&mut theatre, 3);
+    assert!((1..=3).all(|id| theatre.lines(id) == ["kept", "new"]));
+    assert_eq!(theatre.count(2, |message| matches!(message, Message::Truncate { .. })), 1);
+    assert_eq!(theatre.last(3), Lsn::new(2, 2));
+}
+
+#[test]
+fn zb_7_an_uncommitted_tail_on_the_freshest_log_is_delivered_by_all() {
+    // Goal: ZB-7. Method: a proposal reaches n2's disk and no acknowledgement reaches n3, which dies.
+    let mut theatre = ruled();
+    theatre.cut(3, 1);
+    theatre.cut_one_way(2, 3);
+    theatre.propose(3, "tail");
+    assert_eq!((theatre.commit(3), theatre.last(2).index), (0, 1));
+    theatre.kill(3);
+    theatre.heal();
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 2), "the freshest leads");
+    assert!([1, 2].into_iter().all(|id| theatre.lines(id) == ["tail"]));
+}
+
+#[test]
+fn zb_10_a_crash_at_any_record_of_synchronisation_breaks_nothing() {
+    // Goal: ZB-10. Method: n1 lacks everything; it joins, and its disk ends after any number of records: a promise, entries, the
+    // epoch. It comes back, and every two of the three govern in turn.
+    let prepared = || {
+        let mut theatre = cast(3);
+        theatre.kill(1);
+        theatre.settle();
+        for text in ["a", "b", "c"] {
+            theatre.propose(3, text);
+        }
+        theatre
+    };
+    let mut rehearsal = prepared();
+    rehearsal.enter(1, Default::default());
+    reconnect(&mut rehearsal, 1);
+    let written = rehearsal.actor(1).written;
+    assert!(written >= 6, "a promise, three entries, a commit, an epoch: {written}");
+    let mut tried = 0;
+    for records in 0..=written {
+        for end in [End::AtOnce, End::Lingering] {
+            for absent in [2, 3] {
+                let mut theatre = prepared();
+                theatre.enter(1, Default::default());
+                theatre.end_disk_after(1, records, end);
+                reconnect(&mut theatre, 1);
+                let (current, last) = (theatre.actor(1).durable.established, theatre.actor(1).durable.entries.len());
+                assert!(current.0 == 0 || last == 3, "the epoch vouches for the whole history");
+                theatre.restart(1);
+                theatre.kill(absent);
+                theatre.settle();
+                for id in [1, 2, 3].into_iter().filter(|id| *id != absent) {
+                    theatre.link_up(id, 4 - id);
+                    theatre.ring_if_armed(id, Timer::Resend);
+                    theatre.settle();
+                    theatre.ring_if_armed(id, Timer::Finalize);
+                    theatre.settle();
+                }
+                let leader = theatre.leaders();
+                assert_eq!(leader.len(), 1, "records {records}, {end:?}, without n{absent}");
+                theatre.propose(leader[0], "d");
+                assert_eq!(theatre.lines(1), ["a", "b", "c", "d"], "records {records}, {end:?}, without n{absent}");
+                tried += 1;
+            }
+        }
+    }
+    println!("{tried} crashes");
+}
+
+#[test]
+fn an_acknowledgement_waits_for_the_disk_and_a_commit_for_a_quorum_of_them() {
+    // Goal: §5.10 rules 1 to 3. Method: both followers' disks are held, then the leader's.
+    let mut theatre = ruled();
+    theatre.hold_disk(1);
+    theatre.hold_disk(2);
+    theatre.propose(3, "x");
+    assert_eq!(theatre.commit(3), 0);
+    theatre.sync_now(1);
+    assert_eq!((theatre.commit(3), theatre.commit(1)), (1, 1));
+    theatre.sync_now(2);
+    theatre.hold_disk(3);
+    theatre.propose(3, "y");
+    assert_eq!(theatre.commit(3), 2, "the two others are a quorum; the leader's own copy is not counted yet");
+    assert_eq!(theatre.lines(3), ["x"], "nor applied");
+    theatre.sync_now(3);
+    assert_eq!(theatre.lines(3), ["x", "y"]);
+}
+
+#[test]
+fn a_lost_window_ends_the_connection_and_the_follower_gets_it_all_again() {
+    // Goal: a whole window lost is survived. Method: small messages, a small window, and the link breaks under them.
+    let limits = Limits { message_bytes_max: 1, inflight_messages_max: 4, ..Limits::default() };
+    let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    theatre.settle();
+    let texts: Vec<String> = (0..20).map(|at| at.to_string()).collect();
+    texts.iter().for_each(|text| drop(theatre.propose_quietly(3, text)));
+    let under_way = theatre.table.iter().filter(|(_, to, what)| *to == 1 && matches!(what, Message::Proposal { .. }));
+    assert_eq!(under_way.count(), 4, "the window bounds what is on its way");
+    theatre.table.retain(|(from, to, _)| (*from, *to) != (3, 1));
+    theatre.link_down(1, 3);
+    theatre.link_down(3, 1);
+    theatre.link_up(1, 3);
+    theatre.link_up(3, 1);
+    theatre.settle();
+    theatre.ring_if_armed(1, Timer::Resend);
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [3]);
+    assert!((1..=3).all(|id| theatre.lines(id) == texts));
+}
+
+#[test]
+fn who_is_behind_the_log_fetches_a_snapshot_and_goes_on_from_there() {
+    // Goal: SNAP by reference. Method: n1 is away while the others compact.
+    let limits = Limits { trailing_entries: 0, ..Limits::default() };
+    let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    theatre.settle();
+    theatre.kill(1);
+    ["a", "b", "c"].into_iter().for_each(|text| drop(theatre.propose(3, text)));
+    theatre.compact(3);
+    theatre.enter(1, Default::default());
+    reconnect(&mut theatre, 1);
+    assert_eq!(theatre.leader_of(1), None, "it serves nothing before it has the state");
+    theatre.finish_fetch(1);
+    assert_eq!(theatre.leader_of(1), Some(3));
+    let restored: Option<&SnapshotReference> = theatre.actor(1).restored.as_ref();
+    assert_eq!(restored.map(|reference| reference.lsn), Some(Lsn::new(1, 3)));
+    theatre.propose(3, "d");
+    assert_eq!(theatre.lines(1), ["d"]);
+}
+
+#[test]
+fn a_snapshot_that_could_not_be_had_is_offered_again() {
+    // Goal: no loop and no end. Method: the fetch fails once; a PONG says that nothing is being installed.
+    let limits = Limits { trailing_entries: 0, ..Limits::default() };
+    let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    theatre.settle();
+    theatre.kill(1);
+    theatre.propose(3, "a");
+    theatre.compact(3);
+    theatre.enter(1, Default::default());
+    reconnect(&mut theatre, 1);
+    let reference = theatre.actor(1).fetching.clone().expect("a fetch is under way");
+    theatre.input(1, Input::SnapshotFailed(reference));
+    theatre.settle();
+    assert_eq!(theatre.count(3, |message| matches!(message, Message::Snapshot { .. })), 1);
+    theatre.heartbeat(3);
+    assert_eq!(theatre.count(3, |message| matches!(message, Message::Snapshot { .. })), 2);
+    theatre.finish_fetch(1);
+    assert_eq!((theatre.leader_of(1), theatre.commit(1)), (Some(3), 1));
+}
+
+#[test]
+fn a_read_is_answered_once_a_quorum_has_confirmed_the_leader() {
+    // Goal: linearizable reads. Method: nobody answers; then one does.
+    let mut theatre = ruled();
+    theatre.propose(3, "x");
+    theatre.cut(3, 1);
+    theatre.cut_one_way(2, 3);
+    let ticket = theatre.read(3, 1);
+    theatre.settle();
+    assert_eq!(theatre.read_index(3, ticket), None);
+    theatre.heal();
+    theatre.heartbeat(3);
+    assert_eq!(theatre.read_index(3, ticket), Some(1));
+    let refused = theatre.read(1, 2);
+    let not_leader = Outcome::Refused(Refusal::NotLeader(Some(NodeId(3))));
+    assert_eq!(theatre.outcome(1, refused), Some(&not_leader));
+}
+
+#[test]
+fn a_leader_without_a_quorum_of_pings_resigns_and_refuses_its_readers() {
+    // Goal: §5.7. Method: nobody answers for two checks while a read waits.
+    let mut theatre = ruled();
+    theatre.isolate(3);
+    let ticket: Ticket = theatre.read(3, 1);
+    theatre.ring(3, Timer::QuorumCheck);
+    theatre.ring(3, Timer::QuorumCheck);
+    assert_eq!(theatre.role(3), Role::Candidate);
+    assert_eq!(theatre.outcome(3, ticket), Some(&Outcome::Refused(Refusal::NotLeader(None))));
+}
+
+#[test]
+fn an_observer_is_sent_everything_and_decides_nothing() {
+    // Goal: observers. Method: n4 joins as a learner; then both voters besides the leader are gone.
+    let mut theatre = ruled();
+    let change = MembershipChange::of([Change::AddLearner(NodeId(4))]);
+    theatre.change(3, &change);
+    theatre.enter(4, Default::default());
+    reconnect(&mut theatre, 4);
+    theatre.propose(3, "x");
+    assert_eq!((theatre.lines(4), theatre.leader_of(4)), (vec!["x".to_string()], Some(3)));
+    assert_eq!(theatre.role(4), Role::Follower);
+    theatre.isolate(1);
+    theatre.isolate(2);
+    theatre.propose(3, "y");
+    assert_eq!((theatre.commit(3), theatre.last(4).index), (2, 3), "it holds it, and that is not counted");
+}
+
+#[test]
+fn a_removed_follower_hears_so_and_looks_for_nobody() {
+    // Goal: MB-05. Method: n1 is removed.
+    let mut theatre = ruled();
+    theatre.change(3, &MembershipChange::of([Change::Remove(NodeId(1))]));
+    theatre.settle();
+    assert!(!theatre.value(1).status().membership.has(NodeId(1)));
+    assert_eq!(theatre.value(1).chosen(), None);
+    let said = theatre.said.len();
+    theatre.input(1, Input::Alarm(Timer::Transfer));
+    assert!(!theatre.is_armed(1, Timer::Resend) && theatre.said.len() == said, "it asks nobody");
+    theatre.propose(3, "x");
+    assert_eq!(theatre.commit(2), 2);
+}
+
+#[test]
+fn a_removed_leader_commits_its_removal_and_hands_over() {
+    // Goal: MB-04. Method: n3 removes itself.
+    let mut theatre = ruled();
+    theatre.change(3, &MembershipChange::of([Change::Remove(NodeId(3))]));
+    theatre.settle();
+    let leaders = theatre.leaders();
+    assert!(leaders == [1] || leaders == [2], "one of the two others: {leaders:?}");
+    theatre.propose(leaders[0], "x");
+    assert_eq!((theatre.lines(1), theatre.lines(2)), (vec!["x".to_string()], vec!["x".to_string()]));
+}
+
+#[test]
+fn one_change_of_membership_at_a_time() {
+    // Goal: RM-2, RM-3. Method: a second change while the first waits for its quorum; and two voters in one change.
+    let mut theatre = ruled();
+    theatre.isolate(3);
+    theatre.change(3, &MembershipChange::of([Change::AddLearner(NodeId(4))]));
+    let second = theatre.change(3, &MembershipChange::of([Change::AddLearner(NodeId(5))]));
+    assert_eq!(theatre.refusal(3, second), Some(Refusal::MembershipPending));
+    theatre.heal();
+    let both = MembershipChange::of([Change::Remove(NodeId(1)), Change::Remove(NodeId(2))]);
+    let refused = theatre.change(3, &both);
+    assert!(theatre.refusal(3, refused).is_some());
+}
