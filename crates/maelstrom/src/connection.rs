@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub const TICK: u64 = 100_000;
 /// A packet that is unacknowledged for so long is sent again.
 const REPEAT_AFTER: u64 = 400_000;
-/// A connection on which a packet is unacknowledged for so long has ended.
+/// A connection on which something is unacknowledged and nothing was acknowledged for so long has ended.
 const GIVE_UP_AFTER: u64 = 3_000_000;
 /// Packets that are repeated at once.
 const REPEATED_MAX: usize = 32;
@@ -72,6 +72,8 @@ struct Connection {
     arrived: u64,
     early: BTreeMap<u64, String>,
     owes_acknowledgement: bool,
+    /// When an acknowledgement last was news.
+    progressed_at: u64,
 }
 
 /// A node's connections to all its peers.
@@ -93,6 +95,7 @@ impl Connections {
             arrived: 0,
             early: BTreeMap::new(),
             owes_acknowledgement: false,
+            progressed_at: 0,
         };
         Connections { peers: peers.into_iter().map(|peer| (peer, fresh())).collect(), next_tick: 0 }
     }
@@ -114,7 +117,7 @@ impl Connections {
     }
 
     /// Takes a packet; gives what came of it, and perhaps an answer for the peer. Packets of strangers come to nothing.
-    pub fn on_packet(&mut self, peer: NodeId, packet: Packet) -> (Vec<News>, Option<Packet>) {
+    pub fn on_packet(&mut self, now: u64, peer: NodeId, packet: Packet) -> (Vec<News>, Option<Packet>) {
         let mut news = Vec::new();
         let Some(connection) = self.peers.get_mut(&peer) else { return (news, None) };
         if packet.from < connection.theirs {
@@ -134,6 +137,7 @@ impl Connections {
         }
         while connection.unacknowledged.front().is_some_and(|(number, ..)| *number <= packet.acknowledged) {
             connection.unacknowledged.pop_front();
+            connection.progressed_at = now;
         }
         if let Some((number, message)) = packet.message {
             connection.owes_acknowledgement = true;
@@ -156,7 +160,10 @@ impl Connections {
         self.next_tick = now + TICK;
         for (peer, connection) in &mut self.peers {
             let is_hopeless = connection.unacknowledged.len() > UNACKNOWLEDGED_MAX
-                || connection.unacknowledged.front().is_some_and(|(.., first)| first + GIVE_UP_AFTER <= now);
+                || connection
+                    .unacknowledged
+                    .front()
+                    .is_some_and(|(.., first)| connection.progressed_at.max(*first) + GIVE_UP_AFTER <= now);
             if is_hopeless && connection.end() {
                 down.push(*peer);
             }

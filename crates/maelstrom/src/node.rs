@@ -351,7 +351,7 @@ impl<P: Protocol> Running<P> {
             let data = envelope.body.get("data").and_then(Value::as_str).unwrap_or_default();
             return self.on_message(now, peer, data, out);
         };
-        let (news, answer) = connections.on_packet(peer, packet_of(&envelope.body));
+        let (news, answer) = connections.on_packet(now, peer, packet_of(&envelope.body));
         if let Some(packet) = answer {
             self.post(peer, packet, out);
         }

@@ -73,7 +73,7 @@ impl Pair {
     }
 
     fn arrive(&mut self, at: usize, packet: Packet) {
-        let (news, answer) = self.ends[at].on_packet(ENDS[1 - at], packet);
+        let (news, answer) = self.ends[at].on_packet(self.now, ENDS[1 - at], packet);
         self.bag.extend(answer.map(|answer| (at, answer)));
         for piece in news {
             match piece {
@@ -139,5 +139,5 @@ fn a_message_without_a_connection_is_lost_and_strangers_come_to_nothing() {
     assert_eq!(alone.send(0, ENDS[1], "early".into()), None);
     assert_eq!(alone.send(0, NodeId(9), "to nobody".into()), None);
     let stranger = Packet { from: 1, to: 1, is_up: false, acknowledged: 0, message: None };
-    assert_eq!(alone.on_packet(NodeId(9), stranger), (Vec::new(), None));
+    assert_eq!(alone.on_packet(0, NodeId(9), stranger), (Vec::new(), None));
 }
