@@ -110,3 +110,35 @@ fn bounds_that_were_not_completed_have_a_code_of_their_own() {
     let output = hustings(&["check", "--nodes", "50"]);
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
 }
+
+#[test]
+fn compare_lays_all_protocols_side_by_side() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("compare.html");
+    let arguments = ["compare", "--storm", "leader-crash", "--seeds", "3"];
+    let output = hustings(&[&arguments[..], &["-o", "json"]].concat());
+    assert!(output.status.success(), "{}", said(&output));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).expect("one object");
+    let protocols = answer.as_object().expect("an object");
+    assert!(protocols.len() >= 4, "{:?}", protocols.keys());
+    for (name, figures) in protocols {
+        let all = &figures["all"];
+        assert_eq!(all["runs"], 3, "{name}");
+        assert_eq!(all["violations"], serde_json::json!({}), "{name}");
+        assert!(all["leader_changes"].as_u64().is_some_and(|changes| changes >= 3), "{name}: {all}");
+        assert!(all["new_leader_micros"][0].as_f64().is_some_and(|median| median > 0.0), "{name}: {all}");
+    }
+    let again = hustings(&[&arguments[..], &["-o", "json"]].concat());
+    assert_eq!(output.stdout, again.stdout, "equal seeds give equal tables");
+    let output = hustings(&[&arguments[..], &["--report", page.to_str().expect("a path")]].concat());
+    assert!(said(&output).contains("leader changes"), "{}", said(&output));
+    let page = std::fs::read_to_string(page).expect("a page");
+    assert!(page.contains("<svg") && page.contains("leader-crash") && page.contains("raft"));
+}
+
+#[test]
+fn compare_names_the_nearest_storm() {
+    let output = hustings(&["compare", "--storm", "leader-crush"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(said(&output).contains("did you mean `leader-crash`?"), "{}", said(&output));
+}

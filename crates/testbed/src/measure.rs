@@ -36,7 +36,13 @@ fn main() -> Result<()> {
                     .help("The hustings to measure; by default the one beside this program"),
             )
             .arg(Arg::new("etcd").long("etcd").help("Measure this etcd too, in the same run"))
-            .arg(Arg::new("protocol").long("protocol").default_value("raft"))
+            .arg(
+                Arg::new("protocol")
+                    .long("protocol")
+                    .value_delimiter(',')
+                    .default_value("raft")
+                    .help("One, or several to lay beside each other"),
+            )
     };
     let number = |name: &'static str, default: &'static str| {
         Arg::new(name).long(name).default_value(default).value_parser(value_parser!(u32))
@@ -58,10 +64,16 @@ fn main() -> Result<()> {
     let (verb, matches) = matches.subcommand().expect("clap requires one");
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let number = |name: &str| *matches.get_one::<u32>(name).expect("it has a default");
-    let protocol = text("protocol").expect("it has a default");
+    let protocols: Vec<String> = matches.get_many("protocol").into_iter().flatten().cloned().collect();
     let beside = std::env::current_exe()?.with_file_name("hustings");
     let binary = text("binary").unwrap_or_else(|| beside.display().to_string());
-    let mut programs = vec![("hustings", Program::hustings(&binary).with(&["--protocol", &protocol]))];
+    let title = |name: &'_ String| if protocols.len() > 1 { name.clone() } else { "hustings".into() };
+    let titles: Vec<String> = protocols.iter().map(title).collect();
+    let mut programs: Vec<(&str, Program)> = titles
+        .iter()
+        .zip(&protocols)
+        .map(|(title, name)| (title.as_str(), Program::hustings(&binary).with(&["--protocol", name.as_str()])))
+        .collect();
     programs.extend(text("etcd").map(|path| ("etcd", Program::etcd(path))));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {

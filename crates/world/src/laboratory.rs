@@ -51,8 +51,6 @@ pub struct Figures {
     pub committed: u64,
     /// Operations of clients that ended well.
     pub completed: u64,
-    /// The longest time in which a client waited and none was served, in microseconds.
-    pub outage_max: u64,
     /// The property that was violated, if one was.
     pub violation: Option<Violation>,
 }
@@ -138,7 +136,6 @@ pub fn measure<P: Protocol, S: Service>(script: &Script, options: &P::Options) -
     figures.bytes = world.counts.bytes;
     figures.syncs = world.counts.syncs;
     figures.completed = world.counts.completed;
-    figures.outage_max = world.counts.outage_max;
     figures.committed = world.highest_applied();
     figures
 }

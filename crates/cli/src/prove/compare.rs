@@ -67,7 +67,8 @@ pub(crate) struct Row {
     bytes: u64,
     syncs: u64,
     committed: u64,
-    outage_max: u64,
+    /// The longest gap, ended or not, after the first reign.
+    longest: u64,
     never: u64,
     pub(crate) violations: BTreeMap<String, u64>,
 }
@@ -93,7 +94,8 @@ impl Row {
         self.bytes += figures.bytes;
         self.syncs += figures.syncs;
         self.committed += figures.committed;
-        self.outage_max = self.outage_max.max(figures.outage_max);
+        let ended = figures.gaps.iter().skip(1).map(|gap| gap.micros).max().unwrap_or_default();
+        self.longest = self.longest.max(ended).max(figures.unended);
         self.never += u64::from(figures.unended > 0);
         if let Some(violation) = &figures.violation {
             *self.violations.entry(violation.property.to_string()).or_default() += 1;
@@ -115,7 +117,7 @@ impl Row {
         self.bytes += other.bytes;
         self.syncs += other.syncs;
         self.committed += other.committed;
-        self.outage_max = self.outage_max.max(other.outage_max);
+        self.longest = self.longest.max(other.longest);
         self.never += other.never;
         for (property, count) in &other.violations {
             *self.violations.entry(property.clone()).or_default() += count;
@@ -144,7 +146,7 @@ impl Row {
             ("in round trips", two(&self.round_trips, 1.0, 1)),
             ("in timeouts", two(&self.timeouts, 1.0, 2)),
             ("no leader %", format!("{:.2}", 100.0 * per(self.leaderless, self.simulated))),
-            ("worst wait s", format!("{:.2}", self.outage_max as f64 / 1e6)),
+            ("longest without s", format!("{:.2}", self.longest as f64 / 1e6)),
             ("messages/election", two(&floats(&self.election_messages), 1.0, 0)),
             ("KiB/election", two(&floats(&self.election_bytes), 1024.0, 1)),
             ("messages/commit", format!("{:.1}", per(self.messages, self.committed))),
@@ -167,7 +169,7 @@ impl Row {
             "leaderless_micros": self.leaderless,
             "simulated_micros": self.simulated,
             "ended_without_leader": self.never,
-            "longest_wait_micros": self.outage_max,
+            "longest_without_leader_micros": self.longest,
             "messages_per_election": median_and_high(&floats(&self.election_messages)),
             "bytes_per_election": median_and_high(&floats(&self.election_bytes)),
             "messages": self.messages,
