@@ -3,6 +3,7 @@
 //! Method: all graphs of three and four nodes up to isomorphism, with seeded labels, from a cold start and under a leader that
 //! stood before. `HUSTINGS_GRAPHS=5` tries the 9,608 of five nodes too.
 
+use hustings_blazingmq::BlazingMq;
 use hustings_core::{Links, Protocol};
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
@@ -10,6 +11,7 @@ use hustings_raft::Raft;
 use hustings_world::command::{Command, Expectation};
 use hustings_world::graphs::{Graph, Oracle, Strays};
 use hustings_world::{LoadSettings, Settings, World};
+use hustings_zab::Zab;
 use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000;
@@ -93,4 +95,17 @@ fn raft_serves_in_every_graph_in_which_it_must() {
 #[test]
 fn gmt_2000_serves_in_every_graph_in_which_it_must() {
     every_size::<Gmt2000>(Strays::Disturb);
+}
+
+#[test]
+fn blazingmq_serves_in_every_graph_in_which_it_must() {
+    every_size::<BlazingMq>(Strays::AskFirst);
+}
+
+/// No term rises while ZAB's servers look for a leader, and yet four of them can stand in each other's way: whoever is heard by the
+/// centre and has the larger id gets the centre's vote, and no quorum's (`scenarios/chain`). Among three that cannot be.
+#[test]
+fn zab_serves_in_every_graph_in_which_it_must() {
+    every_graph::<Zab>(Strays::AskFirst, 3, 16);
+    every_size::<Zab>(Strays::Disturb);
 }

@@ -87,7 +87,7 @@ fn blazingmq_survives_what_seeds_draw() {
 
 #[test]
 fn zab_survives_what_seeds_draw() {
-    storm::<Zab>(300, 1);
+    storm::<Zab>(400, 5);
 }
 
 #[test]

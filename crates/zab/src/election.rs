@@ -152,9 +152,14 @@ impl Zab {
         }
     }
 
+    /// To all voters. `[OURS]` And to the one proposed: it may be a voter by a membership that this node has not heard of, and
+    /// then it needs this vote.
     fn broadcast_vote(&self, out: &mut Effects<Zab>) {
-        for voter in self.membership.all_voters().filter(|id| *id != self.me) {
-            self.notify(voter, out);
+        let Part::Looking(looking) = &self.part else { return };
+        let proposed = looking.proposal.leader;
+        let stranger = (!self.membership.is_voter(proposed)).then_some(proposed);
+        for id in self.membership.all_voters().chain(stranger).filter(|id| *id != self.me) {
+            self.notify(id, out);
         }
     }
 
@@ -196,7 +201,13 @@ impl Zab {
         self.learn_commit(commit, out);
         let is_looking = matches!(self.part, Part::Looking(_));
         match (is_looking, state) {
-            _ if self.is_retired() => {}
+            // `[OURS]` It votes for nobody. But the only one left may have lost with its disk's last writes that this node's
+            // removal is committed, and then it waits for this node's word.
+            _ if self.is_retired() => {
+                if state == ServerState::Looking && wants_answer {
+                    self.answer(from, out);
+                }
+            }
             (true, ServerState::Looking) => {
                 if self.on_vote(from, vote, round, out) == Reply::Owed && wants_answer {
                     self.answer(from, out);
@@ -261,12 +272,14 @@ impl Zab {
             true => heard.round == round,
             false => map.get(&candidate).is_some_and(|heard| heard.state == ServerState::Leading),
         };
-        let agrees = |map: &BTreeMap<NodeId, Heard>| {
+        let agrees = |map: &BTreeMap<NodeId, Heard>, with_own: bool| {
+            let is_own = |id: NodeId| with_own && id == me && looking.proposal.is_same_reign(&heard.vote);
             let says = |id: NodeId| map.get(&id).is_some_and(|other| other.vote.is_same_reign(&heard.vote));
-            self.membership.verdict(|id| Some(says(id))) == Verdict::Won
+            self.membership.verdict(|id| Some(is_own(id) || says(id))) == Verdict::Won
         };
-        let is_elected = (heard.round == round && leads(&looking.received) && agrees(&looking.received))
-            || (leads(&looking.settled) && agrees(&looking.settled));
+        // The own vote is one of this round's: ZooKeeper loops what a server says back to it (§5.3).
+        let is_elected = (heard.round == round && leads(&looking.received) && agrees(&looking.received, true))
+            || (leads(&looking.settled) && agrees(&looking.settled, false));
         // `[OURS]` After a vain wait a leader's own word is enough: the quorum that could confirm it may be one of members
         // that this node has not heard of yet. It costs nothing if the leader has no quorum: then it resigns.
         let is_invited = from == candidate

@@ -2,7 +2,9 @@
 
 mod support;
 
-use hustings_core::{Admin, Cluster, Durable, Lsn, NodeId, Outcome, Priority, Role, Term};
+use hustings_core::{
+    Admin, Change, Cluster, Durable, Lsn, MembershipChange, NodeId, Outcome, Priority, Protocol, Role, Term,
+};
 use hustings_zab::{Message, Notification, Options, ServerState, Standing, Timer, Vote};
 use support::{Theatre, cast, history};
 
@@ -194,6 +196,58 @@ fn two_strangers_that_look_do_not_answer_each_other_for_ever() {
     assert_eq!(theatre.said.len(), 1, "a question is answered");
     theatre.deliver(9, 1, Message::Notification(Notification { is_answer: true, ..question }));
     assert_eq!(theatre.said.len(), 1, "an answer is not");
+}
+
+#[test]
+fn a_voter_that_others_have_not_heard_of_is_told_that_they_vote_for_it() {
+    // Goal: found by seed 213 of three members: n4 had become a voter while n3 was away, and needed n3's vote, which n3 told only
+    // those whom it knew to be voters. Method: n4 is added without n3; n1 dies; n2, n3 and n4 are three of four.
+    let mut theatre = cast(3);
+    theatre.settle();
+    theatre.kill(3);
+    theatre.settle();
+    theatre.change(2, &MembershipChange::of([Change::AddVoter(NodeId(4))]));
+    let born = Cluster { me: NodeId(4), ..Cluster::of(3, 1) };
+    theatre.enter_as(born, Durable::default());
+    for id in [1, 2] {
+        theatre.link_up(id, 4);
+        theatre.link_up(4, id);
+    }
+    theatre.settle();
+    let voters = theatre.value(4).status().membership.voters.len();
+    assert_eq!((theatre.leader_of(4), voters), (Some(2), 4));
+    theatre.kill(1);
+    theatre.ring(2, Timer::QuorumCheck);
+    assert_eq!(theatre.leaders(), [], "two of four");
+    theatre.enter(3, Durable::default());
+    for (one, other) in [(3, 2), (3, 4), (2, 3), (4, 3)] {
+        theatre.link_up(one, other);
+    }
+    theatre.settle();
+    for id in [3, 2, 4] {
+        theatre.ring_if_armed(id, Timer::Finalize);
+    }
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [4], "the largest id of equal histories");
+    assert_eq!(theatre.leader_of(3), Some(4));
+}
+
+#[test]
+fn a_removed_member_tells_those_who_wait_for_it_that_it_is_removed() {
+    // Goal: found by seed 44 of five members: n1 lost with a crash that n2's removal was committed, and waited for n2's vote for
+    // ever. Method: two members, of which the leader leaves; n1's disk knows no commit.
+    let mut theatre = cast(2);
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [2]);
+    theatre.change(2, &MembershipChange::of([Change::Remove(NodeId(2))]));
+    assert_eq!(theatre.leaders(), [1]);
+    let durable = Durable { committed: Lsn::ZERO, ..theatre.actor(1).durable.clone() };
+    theatre.table.clear();
+    theatre.enter(1, durable);
+    assert_eq!(theatre.leaders(), [], "it believes that it needs n2");
+    theatre.settle();
+    assert_eq!(theatre.leaders(), [1]);
+    assert_eq!(theatre.value(2).chosen(), None);
 }
 
 #[test]

@@ -135,7 +135,9 @@ fn a_lost_window_ends_the_connection_and_the_follower_gets_it_all_again() {
     let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
     theatre.settle();
     let texts: Vec<String> = (0..20).map(|at| at.to_string()).collect();
-    texts.iter().for_each(|text| drop(theatre.propose_quietly(3, text)));
+    for text in &texts {
+        theatre.propose_quietly(3, text);
+    }
     let under_way = theatre.table.iter().filter(|(_, to, what)| *to == 1 && matches!(what, Message::Proposal { .. }));
     assert_eq!(under_way.count(), 4, "the window bounds what is on its way");
     theatre.table.retain(|(from, to, _)| (*from, *to) != (3, 1));
@@ -157,7 +159,9 @@ fn who_is_behind_the_log_fetches_a_snapshot_and_goes_on_from_there() {
     let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
     theatre.settle();
     theatre.kill(1);
-    ["a", "b", "c"].into_iter().for_each(|text| drop(theatre.propose(3, text)));
+    for text in ["a", "b", "c"] {
+        theatre.propose(3, text);
+    }
     theatre.compact(3);
     theatre.enter(1, Default::default());
     reconnect(&mut theatre, 1);
