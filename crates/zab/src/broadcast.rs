@@ -321,4 +321,25 @@ impl Zab {
         out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
         self.hand_over_to_preferred(out);
     }
+
+    // --- Commit, the same for leaders and followers. -------------------------------------------------------------
+
+    /// Everything through `index` is committed: it is applied, in order; a membership among it takes effect.
+    pub(crate) fn apply_through(&mut self, index: u64, out: &mut Effects<Zab>) {
+        if index <= self.commit {
+            return;
+        }
+        assert!(index <= self.log.last().index, "a commit beyond the log: a quorum holds what this node lost");
+        let first = self.commit + 1;
+        self.commit = index;
+        // Before any later entry, so that whoever holds a second change of membership knows that the first is in force.
+        out.persist(Record::Committed(self.committed()));
+        for index in first..=index {
+            let entry = self.log.entry(index).expect("entries above the compaction point are held").clone();
+            if entry.kind == EntryKind::Membership {
+                self.apply_membership(&entry, out);
+            }
+            out.apply(entry);
+        }
+    }
 }

@@ -21,9 +21,9 @@ use crate::transfer::Transfer;
 use crate::vote::Vote;
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId, Outcome,
-    Priority, Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Term, Ticket,
-    Timing, Transition,
+    Admin, Cluster, Durable, Effect, Effects, Input, Limits, Links, Log, Lsn, Membership, NodeId, Outcome, Priority,
+    Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Term, Ticket, Timing,
+    Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -554,27 +554,6 @@ impl Zab {
             lsn: self.log.last(),
             because,
         });
-    }
-
-    // --- Commit, the same for leaders and followers. -------------------------------------------------------------
-
-    /// Everything through `index` is committed: it is applied, in order; a membership among it takes effect.
-    pub(crate) fn apply_through(&mut self, index: u64, out: &mut Effects<Zab>) {
-        if index <= self.commit {
-            return;
-        }
-        assert!(index <= self.log.last().index, "a commit beyond the log: a quorum holds what this node lost");
-        let first = self.commit + 1;
-        self.commit = index;
-        // Before any later entry, so that whoever holds a second change of membership knows that the first is in force.
-        out.persist(Record::Committed(self.committed()));
-        for index in first..=index {
-            let entry = self.log.entry(index).expect("entries above the compaction point are held").clone();
-            if entry.kind == EntryKind::Membership {
-                self.apply_membership(&entry, out);
-            }
-            out.apply(entry);
-        }
     }
 
     // --- Links, disk, administrators. ----------------------------------------------------------------------------
