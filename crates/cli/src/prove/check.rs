@@ -30,6 +30,7 @@ pub(crate) fn command() -> Command {
     .arg(number("memory", "16384", "MiB that the search may take"))
     .arg(number("states", "0", "Worlds at most; 0 is no limit"))
     .arg(number("jobs", "2", "Threads"))
+    .arg(number("fair", "5000", "One world in so many is continued without faults, until somebody serves; 0 asks none"))
     .arg(Arg::new("notices").long("notices").action(ArgAction::SetTrue).help("Peers may hear of a crash"))
     .arg(
         Arg::new("duplicates").long("duplicates").action(ArgAction::SetTrue).help("Messages may arrive more than once"),
@@ -65,6 +66,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         notices: matches.get_flag("notices"),
         link: usize::try_from(number("link"))?,
         duplicates: matches.get_flag("duplicates"),
+        // What is published, or planted, may well lead nowhere: there the shortest way to harm is wanted.
+        fair_every: if subject.is_published || subject.plant.is_some() { 0 } else { number("fair") },
         states_max: number("states"),
         bytes_max: number("memory") << 20,
     };
@@ -129,7 +132,7 @@ impl Checking<'_> {
                 "link": self.bounds.link, "states": found.states, "transitions": found.transitions, "depth": found.depth,
                 "complete": found.incomplete.is_none() && found.violation.is_none(), "seconds": micros / 1e6,
                 "micros_per_state": per_state, "bytes_per_state": bytes_per_state, "members": found.stored.0,
-                "letters": found.stored.1, "sometimes": sometimes, "violation": violation,
+                "letters": found.stored.1, "sometimes": sometimes, "eventually": found.eventually, "violation": violation,
             });
             println!("{object}");
             return;
@@ -146,6 +149,9 @@ impl Checking<'_> {
         );
         for (name, count) in &found.sometimes {
             println!("  {name}: in {} worlds", HumanCount(*count));
+        }
+        if self.bounds.fair_every > 0 {
+            println!("  eventually somebody serves: from {} worlds that were asked", HumanCount(found.eventually));
         }
         if let Some((violation, trace)) = &found.violation {
             println!(

@@ -57,6 +57,8 @@ pub struct Found {
     pub incomplete: Option<String>,
     /// Names of things that should happen somewhere, and in how many worlds they do.
     pub sometimes: Vec<(&'static str, u64)>,
+    /// Worlds that were continued fairly, and served in the end.
+    pub eventually: u64,
     /// How long it took.
     pub took: Duration,
     /// Member states, letters.
@@ -74,6 +76,7 @@ struct Search<'a, P: Protocol> {
     transitions: AtomicU64,
     is_over: AtomicBool,
     violation: Mutex<Option<(Violation, u128, String)>>,
+    eventually: AtomicU64,
     counts: [AtomicU64; 5],
 }
 
@@ -142,8 +145,29 @@ impl<P: Protocol> Search<'_, P> {
         }
         for row in &fresh {
             self.see(explorer, row);
+            self.go_on_fairly(row);
         }
         fresh
+    }
+
+    /// One world in so many is asked what comes of it when nothing more goes wrong.
+    fn go_on_fairly(&self, row: &Row) {
+        let (fingerprint, every) = (row.fingerprint(), self.space.bounds.fair_every);
+        if every == 0 || (fingerprint >> 64) as u64 % every != 0 {
+            return;
+        }
+        let space = self.space;
+        let members = row.members.iter().map(|member| (*space.members.value(*member)).clone()).collect();
+        let letters = row.letters.iter().map(|letter| (*space.letters.value(*letter)).clone()).collect();
+        match super::fair::serves(members, letters, &space.bounds, &space.options) {
+            Ok(()) => drop(self.eventually.fetch_add(1, Ordering::Relaxed)),
+            Err(violation) => {
+                let last = "# from here on nothing goes wrong".to_string();
+                let mut found = self.violation.lock().unwrap_or_else(PoisonError::into_inner);
+                found.get_or_insert((violation, fingerprint, last));
+                self.is_over.store(true, Ordering::Relaxed);
+            }
+        }
     }
 
     /// The way to a world, by its fingerprint.
@@ -207,6 +231,7 @@ where
         transitions: AtomicU64::new(0),
         is_over: AtomicBool::new(false),
         violation: Mutex::new(None),
+        eventually: AtomicU64::new(0),
         counts: Default::default(),
     };
     let mut found = Found {
@@ -216,6 +241,7 @@ where
         violation: None,
         incomplete: None,
         sometimes: Vec::new(),
+        eventually: 0,
         took: Duration::ZERO,
         stored: (0, 0),
         bytes_max: 0,
@@ -276,6 +302,7 @@ where
     found.transitions = search.transitions.load(Ordering::Relaxed);
     found.sometimes =
         SIGHTS.iter().zip(&search.counts).map(|(name, count)| (*name, count.load(Ordering::Relaxed))).collect();
+    found.eventually = search.eventually.load(Ordering::Relaxed);
     found.stored = space.stored();
     let violation = search.violation.lock().unwrap_or_else(PoisonError::into_inner).take();
     found.violation = violation.map(|(violation, at, last)| {

@@ -15,12 +15,14 @@
 //! - [`table`]: members and messages by number, shared by all threads;
 //! - [`state`]: a world as a row of numbers, its successors, and what is judged;
 //! - [`replay`]: a trace as a script;
+//! - [`fair`]: what comes of a world when nothing more goes wrong;
 //! - [`explore`]: breadth first, so that the first trace found is a shortest one.
 //!
-//! What it deliberately does not do: judge liveness (seeds do), cut snapshots, or rename nodes (no protocol here is symmetric:
+//! What it deliberately does not do: judge every fair continuation (one is tried), cut snapshots, or rename nodes (no protocol here is symmetric:
 //! link-down elections and ties go by id).
 
 pub mod explore;
+pub mod fair;
 pub mod local;
 pub mod replay;
 pub mod state;
@@ -52,6 +54,8 @@ pub struct Bounds {
     pub link: usize,
     /// Whether a message may arrive more than once.
     pub duplicates: bool,
+    /// Of how many worlds one is continued fairly, to see that somebody serves in the end; 0 asks none.
+    pub fair_every: u64,
     /// Worlds at most; 0 is no limit.
     pub states_max: u64,
     /// Bytes of memory at most that visited worlds and those to be expanded may take.
@@ -70,6 +74,7 @@ impl Default for Bounds {
             notices: false,
             link: 1,
             duplicates: false,
+            fair_every: 0,
             states_max: 0,
             bytes_max: 16 << 30,
         }

@@ -19,13 +19,13 @@ use std::sync::Arc;
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Row {
     /// Numbers of members, by position.
-    members: Box<[u32]>,
+    pub(super) members: Box<[u32]>,
     /// The number of the history.
     history: u32,
     crashes: u8,
     proposals: u8,
     /// Numbers of letters: sorted where the network is a set, in order of sending where links are sessions.
-    letters: Box<[u32]>,
+    pub(super) letters: Box<[u32]>,
 }
 
 impl Row {

@@ -1,0 +1,123 @@
+//! What comes of a world when nothing more goes wrong: [`serves`]. The *eventually* property of the search.
+//!
+//! Bounds end a world long before anything must have happened in it. So liveness is asked in another way: from here on nobody
+//! crashes, nothing is lost, alarms ring in a fair order, and no bound counts; must a leader then have committed all of its log?
+//! It must from everywhere, or somewhere the protocol has painted itself into a corner. One continuation is one witness: this
+//! proves that a way out exists, not that every way leads out. Each costs thousands of steps, so a sample of worlds is asked.
+//!
+//! ```text
+//!    any world ── who is down starts ── all letters arrive ── alarms: the leader's, or else one member's after the other's ──►
+//!    a leader, in the last term, has committed all that it holds
+//! ```
+
+use super::Bounds;
+use super::local::{Content, Input, Letter, Member};
+use hustings_core::replica::Alarm;
+use hustings_core::{NodeId, Protocol};
+use hustings_properties::Violation;
+use std::collections::VecDeque;
+
+/// Times that somebody's alarms ring before the search gives up.
+const ROUNDS: usize = 200;
+/// Times in a row that only a leader's alarms ring; then everybody's do, for it may be one that nobody follows.
+const PATIENCE: usize = 6;
+/// Letters that one round may bring.
+const LETTERS_MAX: usize = 20_000;
+
+/// A world that is only continued, and never compared.
+struct Continuation<'a, P: Protocol> {
+    members: Vec<Member<P>>,
+    letters: VecDeque<Letter<P>>,
+    bounds: Bounds,
+    options: &'a P::Options,
+}
+
+/// Continues fairly.
+///
+/// # Errors
+/// `eventually-serves` when nobody ever does, or the property that fell on the way.
+pub fn serves<P: Protocol>(
+    members: Vec<Member<P>>,
+    letters: Vec<Letter<P>>,
+    bounds: &Bounds,
+    options: &P::Options,
+) -> Result<(), Violation> {
+    let bounds = Bounds { terms: u64::MAX, rings: u8::MAX, alarms: 0, link: 0, ..bounds.clone() };
+    let mut world = Continuation { members, letters: letters.into(), bounds, options };
+    for at in 0..world.members.len() {
+        if world.members[at].replica.is_none() {
+            world.step(at, &Input::Restart)?;
+            let from = world.members[at].id;
+            let others = (1..=world.members.len() as u64).map(NodeId).filter(|to| *to != from);
+            world.letters.extend(others.map(|to| Letter { from, to, content: Content::Up }));
+        }
+    }
+    world.deliver()?;
+    for round in 0..ROUNDS {
+        if world.is_served() {
+            return Ok(());
+        }
+        let leader = world.leader().filter(|_| round % (PATIENCE + 1) < PATIENCE);
+        let at = leader.unwrap_or(round / 2 % world.members.len());
+        let armed: Vec<Alarm<P::Timer>> = world.members[at].armed.iter().copied().collect();
+        for alarm in armed {
+            if world.members[at].armed.contains(&alarm) {
+                world.step(at, &Input::Ring(alarm))?;
+                world.deliver()?;
+            }
+        }
+    }
+    let roles: Vec<String> = world.members.iter().map(describe).collect();
+    Err(Violation::of(
+        "eventually-serves",
+        format!("nothing goes wrong any more, and nobody serves: {}", roles.join(", ")),
+    ))
+}
+
+impl<P: Protocol> Continuation<'_, P> {
+    fn step(&mut self, at: usize, input: &Input<P>) -> Result<(), Violation> {
+        let outcomes = self.members[at].after(input, &self.bounds, self.options)?;
+        if let Some(outcome) = outcomes.into_iter().find(|outcome| !outcome.has_crashed) {
+            self.members[at] = outcome.member;
+            self.letters.extend(outcome.letters);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self) -> Result<(), Violation> {
+        for _ in 0..LETTERS_MAX {
+            let Some(letter) = self.letters.pop_front() else { return Ok(()) };
+            let at = self.members.iter().position(|member| member.id == letter.to);
+            if let Some(at) = at {
+                self.step(at, &Input::Hear(letter))?;
+            }
+        }
+        Err(Violation::of("eventually-serves", "messages never end although no alarm rings"))
+    }
+
+    /// Who leads in the last term.
+    fn leader(&self) -> Option<usize> {
+        let last = self.members.iter().filter_map(|member| Some(member.replica.as_ref()?.status().term)).max()?;
+        self.members.iter().position(|member| {
+            member.leads() && member.replica.as_ref().is_some_and(|replica| replica.status().term == last)
+        })
+    }
+
+    fn is_served(&self) -> bool {
+        let leader = self.leader().and_then(|at| self.members[at].replica.as_ref());
+        leader.is_some_and(|replica| {
+            let status = replica.status();
+            status.commit == status.last.index
+        })
+    }
+}
+
+fn describe<P: Protocol>(member: &Member<P>) -> String {
+    match &member.replica {
+        Some(replica) => {
+            let status = replica.status();
+            format!("{} {:?} in term {} with {} of {}", member.id, status.role, status.term, status.commit, status.last)
+        }
+        None => format!("{} is down", member.id),
+    }
+}

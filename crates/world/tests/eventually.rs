@@ -1,0 +1,60 @@
+//! Goal: no world within small bounds is a dead end: when nothing more goes wrong, a leader commits all of its log. Method: one
+//! explored world in a few hundred is continued fairly, under every protocol; and a protocol that is made to lead nowhere is seen.
+
+use hustings_blazingmq::{BlazingMq, Options, Quorums};
+use hustings_core::Protocol;
+use hustings_gmt2000::Gmt2000;
+use hustings_raft::Raft;
+use hustings_world::every::{Bounds, Found, explore};
+use hustings_zab::Zab;
+
+fn explored<P: Protocol + Sync>(options: &P::Options) -> Found
+where
+    P::Options: Sync,
+    P::Message: Sync,
+    P::Timer: Sync,
+{
+    let bounds =
+        Bounds { crashes: 1, proposals: 1, alarms: 2, fair_every: 499, states_max: 300_000, ..Bounds::default() };
+    explore::<P>(&bounds, options, 2, |_| {})
+}
+
+fn is_no_dead_end<P: Protocol + Sync>()
+where
+    P::Options: Sync,
+    P::Message: Sync,
+    P::Timer: Sync,
+{
+    let found = explored::<P>(&P::Options::default());
+    assert!(found.violation.is_none(), "{:#?}", found.violation);
+    assert!(found.eventually > 100, "{} worlds were asked", found.eventually);
+}
+
+#[test]
+fn raft_serves_in_the_end() {
+    is_no_dead_end::<Raft>();
+}
+
+#[test]
+fn gmt_2000_serves_in_the_end() {
+    is_no_dead_end::<Gmt2000>();
+}
+
+#[test]
+fn blazingmq_serves_in_the_end() {
+    is_no_dead_end::<BlazingMq>();
+}
+
+#[test]
+fn zab_serves_in_the_end() {
+    is_no_dead_end::<Zab>();
+}
+
+#[test]
+fn a_cluster_that_can_never_elect_is_convicted() {
+    let quorums = Quorums { vote: 4, ..Quorums::default() };
+    let found = explored::<BlazingMq>(&Options { quorums, ..Options::default() });
+    let (violation, _) = found.violation.expect("three members never give four votes");
+    assert_eq!(violation.property, "eventually-serves");
+    assert!(violation.what.contains("nobody serves"), "{violation}");
+}
