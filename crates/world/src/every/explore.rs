@@ -153,7 +153,7 @@ impl<P: Protocol> Search<'_, P> {
     /// One world in so many is asked what comes of it when nothing more goes wrong.
     fn go_on_fairly(&self, row: &Row) {
         let (fingerprint, every) = (row.fingerprint(), self.space.bounds.fair_every);
-        if every == 0 || (fingerprint >> 64) as u64 % every != 0 {
+        if every == 0 || !((fingerprint >> 64) as u64).is_multiple_of(every) {
             return;
         }
         let space = self.space;
