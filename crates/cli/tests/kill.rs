@@ -61,6 +61,16 @@ async fn no_acknowledged_write_is_lost_under_gmt2000() {
     kill_and_check("gmt2000", 4).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_write_is_lost_under_blazingmq() {
+    kill_and_check("blazingmq", 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_write_is_lost_under_zab() {
+    kill_and_check("zab", 4).await;
+}
+
 /// As many kills as `HUSTINGS_KILLS` says, else `kills`.
 async fn kill_and_check(protocol: &str, kills: usize) {
     let kills: usize = std::env::var("HUSTINGS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(kills);

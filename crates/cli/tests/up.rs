@@ -31,7 +31,7 @@ fn up_with(directory: &Path, base: u16, protocol: &str) -> Up {
         endpoints.push(words[1].trim_start_matches("http://").to_string());
         pids.push(words[3].parse().expect("a process id"));
     }
-    running.line_with("Candidate → Leader");
+    running.line_with("→ Leader");
     Up { running, endpoints: endpoints.join(","), pids }
 }
 
@@ -87,13 +87,26 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
 }
 
 #[test]
-fn a_cluster_of_another_protocol_serves_without_its_leader_and_keeps_its_data_to_itself() {
+fn a_cluster_of_gmt2000_serves_without_its_leader_and_keeps_its_data_to_itself() {
+    serves_without_its_leader("gmt2000");
+}
+
+#[test]
+fn a_cluster_of_blazingmq_serves_without_its_leader_and_keeps_its_data_to_itself() {
+    serves_without_its_leader("blazingmq");
+}
+
+#[test]
+fn a_cluster_of_zab_serves_without_its_leader_and_keeps_its_data_to_itself() {
+    serves_without_its_leader("zab");
+}
+
+fn serves_without_its_leader(protocol: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let base = base_port();
-    let mut first = up_with(directory.path(), base, "gmt2000");
+    let mut first = up_with(directory.path(), base, protocol);
     hustings(&["put", "--endpoints", &first.endpoints, "greeting", "hello"]).ok();
-    let elected =
-        first.running.seen.iter().find(|line| line.contains("Candidate → Leader")).expect("it was waited for");
+    let elected = first.running.seen.iter().find(|line| line.contains("→ Leader")).expect("it was waited for");
     let name = elected.split_whitespace().find(|word| word.starts_with('n')).expect("who leads").to_string();
     let leader: usize = name[1..].parse::<usize>().expect("a number") - 1;
     support::signal_pid(first.pids[leader], Signal::KILL);
@@ -108,8 +121,11 @@ fn a_cluster_of_another_protocol_serves_without_its_leader_and_keeps_its_data_to
     let of_one = directory.path().join("n1");
     let of_one = of_one.to_str().expect("paths here are text");
     let said = hustings(&["serve", "--name", "n1", "--protocol", "raft", "--data-dir", of_one]).failed();
-    assert!(said.contains("belongs to protocol gmt2000") && said.contains("configured for protocol raft"), "{said}");
-    let second = up_with(directory.path(), base, "gmt2000");
+    assert!(
+        said.contains(&format!("belongs to protocol {protocol}")) && said.contains("configured for protocol raft"),
+        "{said}"
+    );
+    let second = up_with(directory.path(), base, protocol);
     assert_eq!(hustings(&["get", "--endpoints", &second.endpoints, "after"]).ok(), "death\n");
     second.stop(Signal::TERM);
 }

@@ -2,6 +2,8 @@
 
 mod support;
 
+use hustings_blazingmq::BlazingMq;
+use hustings_core::Protocol;
 use hustings_gmt2000::Gmt2000;
 use hustings_maelstrom::Setup;
 use hustings_maelstrom::bench::history::{End, History, Operation};
@@ -9,6 +11,7 @@ use hustings_maelstrom::bench::report::{Report, Verdict};
 use hustings_maelstrom::bench::settings::{Distribution, Nemesis, SECOND, Settings, Targets, Workload};
 use hustings_maelstrom::bench::virtual_time;
 use hustings_raft::Raft;
+use hustings_zab::Zab;
 use support::{run, tutorial};
 
 fn is_valid_and_not_vacuous(report: &Report) {
@@ -163,6 +166,29 @@ fn the_second_protocol_passes_the_same_bench() {
     }
     let nemeses = [Partition, Kill, Power, Loss, Duplicate].into();
     is_valid_and_not_vacuous(&run::<Gmt2000>(Settings { nemeses, nemesis_interval: 4 * SECOND, ..tutorial(4) }));
+}
+
+/// Protocols whose links are sessions have a transport of their own here ([`hustings_maelstrom::connection`]).
+fn passes_with_sessions<P: Protocol>() {
+    use Nemesis::{Duplicate, Kill, Loss, OneWay, Partition, Pause, Power};
+    for (seed, nodes) in [(1, 3), (2, 5), (3, 3), (4, 5)] {
+        let settings = Settings { nodes, concurrency: 4 * nodes, ..tutorial(seed) };
+        is_valid_and_not_vacuous(&run::<P>(settings.clone()));
+        let nemeses = [Partition, OneWay, Kill, Power, Pause, Loss, Duplicate].into();
+        let report = run::<P>(Settings { nemeses, nemesis_interval: 5 * SECOND, ..settings });
+        is_valid_and_not_vacuous(&report);
+        assert_eq!(report.faults.len(), 7, "{report}");
+    }
+}
+
+#[test]
+fn blazingmq_passes_the_same_bench_over_connections_of_its_own() {
+    passes_with_sessions::<BlazingMq>();
+}
+
+#[test]
+fn zab_passes_the_same_bench_over_connections_of_its_own() {
+    passes_with_sessions::<Zab>();
 }
 
 #[test]
