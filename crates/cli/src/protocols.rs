@@ -12,10 +12,11 @@ use hustings_maelstrom::bench::{settings, virtual_time};
 use hustings_maelstrom::storage::Place;
 use hustings_maelstrom::{Setup, stdio};
 use hustings_node::{Node, NodeConfig};
+use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 
 /// The names that `--protocol` takes.
-pub(crate) const NAMES: [&str; 3] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME];
+pub(crate) const NAMES: [&str; 4] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME, Paxos::NAME];
 
 /// Checks a name.
 pub(crate) fn check(name: &str) -> Result<()> {
@@ -31,6 +32,7 @@ pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
         Raft::NAME => run_maelstrom_node::<Raft>(settings),
         Gmt2000::NAME => run_maelstrom_node::<Gmt2000>(settings),
         BlazingMq::NAME => run_maelstrom_node::<BlazingMq>(settings),
+        Paxos::NAME => run_maelstrom_node::<Paxos>(settings),
         other => check(other),
     }
 }
@@ -57,6 +59,7 @@ pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settin
         Raft::NAME => simulate::<Raft>(node, settings),
         Gmt2000::NAME => simulate::<Gmt2000>(node, settings),
         BlazingMq::NAME => simulate::<BlazingMq>(node, settings),
+        Paxos::NAME => simulate::<Paxos>(node, settings),
         _ => unreachable!("clap takes only the names above"),
     }
 }
@@ -82,6 +85,15 @@ pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
                 );
             }
             hustings_node::start::<BlazingMq, KvStore>(config, options, KvStore::new())?
+        }
+        Paxos::NAME => {
+            let options = hustings_paxos::Options::default();
+            if options.is_laboratory() {
+                bail!(
+                    "protocol `{name}` as published is for the laboratory: it raises ballots without asking, and loses writes"
+                );
+            }
+            hustings_node::start::<Paxos, KvStore>(config, options, KvStore::new())?
         }
         _ => unreachable!("checked above"),
     })
@@ -132,6 +144,12 @@ pub(crate) fn visit_with<V: Visit>(
             defect: plant.and_then(hustings_blazingmq::Defect::named),
             ..Default::default()
         }),
+        Paxos::NAME => visitor.visit::<Paxos>(hustings_paxos::Options {
+            low_ball: pre_vote,
+            as_published: is_published,
+            defect: plant.and_then(hustings_paxos::Defect::named),
+            ..Default::default()
+        }),
         _ => unreachable!("checked above"),
     })
 }
@@ -141,6 +159,7 @@ pub(crate) fn defects_of(name: &str) -> Vec<&'static str> {
     match name {
         Raft::NAME => hustings_raft::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         BlazingMq::NAME => hustings_blazingmq::Defect::ALL.iter().map(|defect| defect.name()).collect(),
+        Paxos::NAME => hustings_paxos::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         _ => Vec::new(),
     }
 }

@@ -25,11 +25,12 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 15] = [
+const ARROWS: [(&str, &[&str]); 16] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
     ("hustings-blazingmq", &["hustings-core"]),
+    ("hustings-paxos", &["hustings-core"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
@@ -48,6 +49,7 @@ const ARROWS: [(&str, &[&str]); 15] = [
             "hustings-kv",
             "hustings-maelstrom",
             "hustings-node",
+            "hustings-paxos",
             "hustings-properties",
             "hustings-raft",
             "hustings-server",

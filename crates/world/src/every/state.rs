@@ -5,10 +5,10 @@
 //! [`hustings_properties::chronicle`]. What lies in the past (who led which term, what was committed) is part of the world.
 
 use super::Bounds;
-use super::local::{Content, Input, Letter, Member};
+use super::local::{Content, Input, Letter, Member, reign};
 use super::table::{FastMap, Mixing, Table};
 use hustings_core::quorum::Verdict;
-use hustings_core::{Links, Lsn, Membership, NodeId, Protocol, Role};
+use hustings_core::{Entry, Links, Lsn, Membership, NodeId, Protocol, Role, Slots, Term};
 use hustings_properties::Violation;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -55,7 +55,7 @@ impl Row {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct History {
     leaders: BTreeMap<u64, NodeId>,
-    committed: Vec<(Lsn, u64)>,
+    committed: Vec<((Lsn, u64), u64)>,
     states: BTreeMap<u64, u64>,
 }
 
@@ -76,8 +76,9 @@ impl Facts {
     fn of<P: Protocol>(member: &Member<P>) -> Facts {
         let log = member.durable.entries.values().map(|entry| {
             let mut hasher = DefaultHasher::new();
-            entry.hash(&mut hasher);
-            (entry.lsn, hasher.finish())
+            let Entry { lsn, kind, origin, elapsed_micros, payload } = entry;
+            (lsn.index, kind, origin, elapsed_micros, payload).hash(&mut hasher);
+            (*lsn, hasher.finish())
         });
         let log: Vec<_> = log.collect();
         match &member.replica {
@@ -114,6 +115,14 @@ impl Facts {
 
     fn at(&self, index: u64) -> Option<(Lsn, u64)> {
         self.log.iter().find(|(lsn, _)| lsn.index == index).copied()
+    }
+
+    /// Whether it holds what was chosen: the place, or its value in a later term where slots are filled by themselves.
+    fn holds<P: Protocol>(&self, (lsn, value): (Lsn, u64)) -> bool {
+        self.at(lsn.index).is_some_and(|(held, its)| match P::SLOTS {
+            Slots::InOrder => held == lsn,
+            Slots::Independent => held.term >= lsn.term && its == value,
+        })
     }
 }
 
@@ -472,8 +481,8 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             }
         }
         if facts.leads {
-            for (lsn, reign) in &history.committed {
-                if *reign < facts.term && facts.at(lsn.index).map(|(held, _)| held) != Some(*lsn) {
+            for (chosen @ (lsn, _), reign) in &history.committed {
+                if *reign < facts.term && !facts.holds::<P>(*chosen) {
                     let what = format!("{id} leads term {} and lacks {lsn}, which is committed", facts.term);
                     return Err(Violation::of("leader-completeness", what));
                 }
@@ -482,14 +491,19 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         let known = history.committed.len() as u64;
         for index in 1..=facts.commit {
             // What a member commits before its own copy is durable is judged when others hold it.
-            let Some((lsn, _)) = facts.at(index) else { continue };
+            let Some((lsn, value)) = facts.at(index) else { continue };
+            let is_other = |(chosen, its): (Lsn, u64)| match P::SLOTS {
+                Slots::InOrder => chosen != lsn,
+                Slots::Independent => its != value,
+            };
             match history.committed.get(index as usize - 1) {
-                Some((chosen, _)) if *chosen != lsn => {
+                Some((chosen, _)) if is_other(*chosen) => {
+                    let chosen = chosen.0;
                     let what = format!("{id} commits {lsn} at index {index}, where {chosen} was committed");
                     return Err(Violation::of("state-machine-safety", what));
                 }
                 Some(_) => {}
-                None => history.committed.push((lsn, facts.term)),
+                None => history.committed.push(((lsn, value), facts.term)),
             }
         }
         if facts.commit > known {
@@ -508,12 +522,9 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     }
 
     fn check_quorum(&mut self, row: &Row, history: &History, facts: &Facts, id: NodeId) -> Result<(), Violation> {
-        let Some((lsn, _)) = history.committed.last().copied() else { return Ok(()) };
-        let holders: Vec<bool> = row
-            .members
-            .iter()
-            .map(|member| self.facts(*member).at(lsn.index).is_some_and(|(held, _)| held == lsn))
-            .collect();
+        let Some((chosen @ (lsn, _), _)) = history.committed.last().copied() else { return Ok(()) };
+        let holders: Vec<bool> =
+            row.members.iter().map(|member| self.facts(*member).holds::<P>(chosen)).collect();
         let holds = |node: NodeId| Some(holders.get(node.0 as usize - 1).copied().unwrap_or(false));
         if facts.membership.verdict(holds) == Verdict::Won {
             return Ok(());
@@ -525,6 +536,17 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         for peer in (0..row.members.len()).filter(|peer| *peer != at) {
             let other = self.facts(row.members[peer]);
             let mut is_same_before = true;
+            if P::SLOTS == Slots::Independent {
+                // A place names one value (TI-4), and nothing before it.
+                let differs = |mine: &&(Lsn, u64)| {
+                    other.at(mine.0.index).is_some_and(|(lsn, value)| lsn == mine.0 && value != mine.1)
+                };
+                if let Some((lsn, _)) = facts.log.iter().find(differs) {
+                    let what = format!("n{} and n{} hold different entries at {lsn}", at + 1, peer + 1);
+                    return Err(Violation::of("log-matching", what));
+                }
+                continue;
+            }
             for (mine, theirs) in facts.log.iter().zip(&other.log) {
                 if mine.0 == theirs.0 && (mine.1 != theirs.1 || !is_same_before) {
                     let what = format!("n{} and n{} hold different entries up to {}", at + 1, peer + 1, mine.0);
@@ -590,7 +612,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         for number in row.members.iter() {
             let facts = self.facts(*number);
             sights.leads |= facts.leads;
-            sights.leads_last_term |= facts.leads && facts.term == self.space.bounds.terms;
+            sights.leads_last_term |= facts.leads && reign::<P>(Term(facts.term)) == self.space.bounds.terms;
             sights.is_down |= !facts.is_up;
         }
         let history = self.space.histories.value(row.history);
