@@ -189,7 +189,7 @@ impl Paxos {
         };
         let witnesses: Vec<NodeId> = self.membership.all_voters().filter(|id| is_evidence(*id)).collect();
         // The one more stands for the leader itself, hidden behind the broken link.
-        let must_stay = witnesses.len() + 1 >= needed;
+        let must_stay = !witnesses.is_empty() && witnesses.len() + 1 >= needed;
         if poll.is_early {
             let lost = self.count_voters(|id| id == me || (answer(id).is_some() && !is_evidence(id)));
             if lost >= needed && !must_stay {

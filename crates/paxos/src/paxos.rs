@@ -22,7 +22,7 @@ use crate::{Accept, ballot};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
     Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Lsn, Membership, NodeId, Priority,
-    Promise, Protocol, Reason, Record, Refusal, Role, SnapshotReference, Status, Term, Timing, Transition,
+    Promise, Protocol, Reason, Record, Refusal, Role, Slots, SnapshotReference, Status, Term, Timing, Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -172,6 +172,7 @@ impl Protocol for Paxos {
     const LINKS: Links = Links::Any;
     /// Ballots are ordered by node.
     const SYMMETRIC: bool = false;
+    const SLOTS: Slots = Slots::Independent;
 
     fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<Paxos>) -> Paxos {
         let Cluster { me, membership, timing, priority, limits } = cluster;
