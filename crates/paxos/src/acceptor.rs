@@ -55,8 +55,7 @@ impl Paxos {
         }
         if let (Some(from_slot), Some(through)) = (first, last) {
             if from_slot <= through {
-                let rests_on =
-                    if self.has(Defect::UnsyncedAccept) { RestsOn::Nothing } else { RestsOn::LastRecord };
+                let rests_on = if self.has(Defect::UnsyncedAccept) { RestsOn::Nothing } else { RestsOn::LastRecord };
                 out.send_resting_on(rests_on, from, Message::AcceptAck { ballot, from: from_slot, through });
             } else {
                 let nack = Message::AcceptNack { ballot, promised: self.promise.term, committed: self.commit };

@@ -147,8 +147,7 @@ impl Paxos {
         out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
         // Whoever has not promised yet and must, after a change of membership (TR-6).
         let needed = self.promises_needed();
-        let is_covered =
-            self.reign().is_none_or(|reign| reign.promises.frontier(&self.membership, needed) == u64::MAX);
+        let is_covered = self.reign().is_none_or(|reign| reign.promises.frontier(&self.membership, needed) == u64::MAX);
         if !is_covered {
             for voter in self.other_voters() {
                 self.send_prepare_to(voter, out);

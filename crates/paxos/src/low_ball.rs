@@ -198,8 +198,7 @@ impl Paxos {
             // Otherwise whoever still hears the leader may be the next to lose it, and says so.
             return;
         }
-        let has_everybody =
-            self.count_voters(|id| id == me || answer(id).is_some() || self.links_down.contains(&id));
+        let has_everybody = self.count_voters(|id| id == me || answer(id).is_some() || self.links_down.contains(&id));
         if !is_grace_over && has_everybody < self.membership.all_voters().count() {
             let grace = self.timing.heartbeat / 4;
             return out.set_timer(Timer::Grace, grace..=grace);

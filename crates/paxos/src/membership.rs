@@ -4,9 +4,9 @@
 //! because a change fences its slots ([`crate::recover`]): nothing behind it is proposed before it is in force at the leader, and then
 //! only under promises of a quorum of the new membership.
 
-use crate::paxos::{Part, Paxos, Reign, Stage};
 use crate::laboratory::Defect;
 use crate::message::Message;
+use crate::paxos::{Part, Paxos, Reign, Stage};
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,

@@ -272,9 +272,7 @@ impl Wire for Message {
                 },
                 ..Shape::default()
             },
-            Message::Prepare { ballot, from } => {
-                Shape { kind: 3, ballot: ballot.0, from: *from, ..Shape::default() }
-            }
+            Message::Prepare { ballot, from } => Shape { kind: 3, ballot: ballot.0, from: *from, ..Shape::default() },
             Message::PrepareAck { ballot, from, through, accepted } => Shape {
                 kind: 4,
                 ballot: ballot.0,
@@ -283,13 +281,9 @@ impl Wire for Message {
                 entries: accepted.iter().map(EntryShape::from).collect(),
                 ..Shape::default()
             },
-            Message::PrepareNack { ballot, promised, committed } => Shape {
-                kind: 5,
-                ballot: ballot.0,
-                promised: promised.0,
-                committed: *committed,
-                ..Shape::default()
-            },
+            Message::PrepareNack { ballot, promised, committed } => {
+                Shape { kind: 5, ballot: ballot.0, promised: promised.0, committed: *committed, ..Shape::default() }
+            }
             Message::Accept { ballot, accepts, commit } => Shape {
                 kind: 6,
                 ballot: ballot.0,
@@ -300,13 +294,9 @@ impl Wire for Message {
             Message::AcceptAck { ballot, from, through } => {
                 Shape { kind: 7, ballot: ballot.0, from: *from, through: *through, ..Shape::default() }
             }
-            Message::AcceptNack { ballot, promised, committed } => Shape {
-                kind: 8,
-                ballot: ballot.0,
-                promised: promised.0,
-                committed: *committed,
-                ..Shape::default()
-            },
+            Message::AcceptNack { ballot, promised, committed } => {
+                Shape { kind: 8, ballot: ballot.0, promised: promised.0, committed: *committed, ..Shape::default() }
+            }
             Message::Commit { heartbeat, slot, stored } => Shape {
                 kind: 9,
                 ballot: heartbeat.ballot.0,
@@ -333,9 +323,7 @@ impl Wire for Message {
                 entries: entries.iter().map(EntryShape::from).collect(),
                 ..Shape::default()
             },
-            Message::Snapshot { reference } => {
-                Shape { kind: 13, snapshot: Some(reference.into()), ..Shape::default() }
-            }
+            Message::Snapshot { reference } => Shape { kind: 13, snapshot: Some(reference.into()), ..Shape::default() },
             Message::Handover { ballot } => Shape { kind: 14, ballot: ballot.0, ..Shape::default() },
         };
         encode_shape(&shape, out);
@@ -373,7 +361,11 @@ impl Wire for Message {
                 if let Some(entry) = entries.iter().find(|entry| entry.lsn.term != ballot) {
                     return Err(WireError(format!("{} is not of ballot {ballot}", entry.lsn)));
                 }
-                Message::Accept { ballot, accepts: entries.into_iter().map(Accept::received).collect(), commit: committed }
+                Message::Accept {
+                    ballot,
+                    accepts: entries.into_iter().map(Accept::received).collect(),
+                    commit: committed,
+                }
             }
             7 => {
                 let (from, through) = range(shape.from, shape.through)?;

@@ -86,10 +86,8 @@ impl Paxos {
 
     fn give_up(&mut self, out: &mut Effects<Paxos>) {
         let Some(reign) = self.reign() else { return };
-        let because = Reason::VoteLost {
-            granted: reign.promises.nodes(),
-            refused: reign.refusers.iter().copied().collect(),
-        };
+        let because =
+            Reason::VoteLost { granted: reign.promises.nodes(), refused: reign.refusers.iter().copied().collect() };
         self.back_down(because, out);
     }
 

@@ -306,8 +306,10 @@ impl Chronicle {
             return Ok(());
         }
         let end = log.map_or(Lsn::ZERO, |log| log.last());
-        let what =
-            format!("{leader} leads term {term} with a log that ends at {end} and lacks {}, which is committed", last.lsn);
+        let what = format!(
+            "{leader} leads term {term} with a log that ends at {end} and lacks {}, which is committed",
+            last.lsn
+        );
         Err(Violation::of("leader-completeness", what))
     }
 

@@ -523,8 +523,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
 
     fn check_quorum(&mut self, row: &Row, history: &History, facts: &Facts, id: NodeId) -> Result<(), Violation> {
         let Some((chosen @ (lsn, _), _)) = history.committed.last().copied() else { return Ok(()) };
-        let holders: Vec<bool> =
-            row.members.iter().map(|member| self.facts(*member).holds::<P>(chosen)).collect();
+        let holders: Vec<bool> = row.members.iter().map(|member| self.facts(*member).holds::<P>(chosen)).collect();
         let holds = |node: NodeId| Some(holders.get(node.0 as usize - 1).copied().unwrap_or(false));
         if facts.membership.verdict(holds) == Verdict::Won {
             return Ok(());
