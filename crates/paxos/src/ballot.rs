@@ -21,7 +21,8 @@ pub fn ballot_above(highest: Term, node: NodeId) -> Term {
 /// How many must promise, and how many must accept. Every choice makes the two meet (§1.6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Quorums {
-    /// A majority promises; half of an even cluster accepts (the even-nodes optimisation).
+    /// A majority promises; half of an even cluster accepts (the even-nodes optimisation). `[OURS]` From four voters on: half of two is
+    /// one disk.
     #[default]
     EvenNodes,
     /// A majority for both.
@@ -47,7 +48,7 @@ impl Quorums {
     /// Accepts needed of this many voters.
     pub fn accepts(self, voters: usize) -> usize {
         match self {
-            Quorums::EvenNodes => voters.div_ceil(2),
+            Quorums::EvenNodes if voters >= 4 => voters.div_ceil(2),
             Quorums::Flexible { promise, accept } if Flexible::new(voters, promise, accept).is_some() => accept,
             _ => majority(voters),
         }

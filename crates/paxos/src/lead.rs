@@ -259,7 +259,9 @@ impl Paxos {
             }
         }
         self.confirm_reads(out);
-        self.serve_peer(from, out);
+        if !self.advance_commit(out) {
+            self.serve_peer(from, out);
+        }
     }
 
     /// TL-5: the longest run of chosen slots behind the commit. Says whether there was any.
@@ -293,7 +295,8 @@ impl Paxos {
     fn is_chosen(&self, slot: u64) -> bool {
         let Some(votes) = self.reign().and_then(|reign| reign.votes.get(&slot)) else { return false };
         let is_enough = self.has(Defect::CommitsAlone) && votes.contains(&self.me);
-        is_enough || self.count_voters(|id| votes.contains(&id)) >= self.accepts_needed()
+        let is_accepted = self.count_voters(|id| votes.contains(&id)) >= self.accepts_needed();
+        is_enough || (is_accepted && self.is_secured(slot))
     }
 
     /// What is committed is in flight no more.

@@ -75,6 +75,23 @@ impl Paxos {
         reign.peers.get(&id).is_some_and(|peer| peer.stored.saturating_mul(10) >= self.commit.saturating_mul(9))
     }
 
+    /// Whether a slot may be committed as far as its successors' voters are concerned: a change must be held, with everything before it, by
+    /// somebody of each promise quorum of the membership that it makes, or that membership would not know what it decided.
+    pub(crate) fn is_secured(&self, slot: u64) -> bool {
+        let change = self.journal.slot(slot).filter(|entry| entry.kind == EntryKind::Membership);
+        let Some(entry) = change else { return true };
+        let Ok(change) = MembershipChange::decode(entry.payload.clone()) else { return true };
+        let (Ok(next), Some(reign)) = (self.after_change(&change), self.reign()) else { return true };
+        let voters = next.all_voters().count();
+        let needed = voters + 1 - self.options.quorums.promises(voters);
+        let has_voted = reign.votes.get(&slot).is_some_and(|votes| votes.contains(&self.me));
+        let holds = |id: NodeId| match id == self.me {
+            true => has_voted,
+            false => reign.peers.get(&id).is_some_and(|peer| peer.stored >= slot),
+        };
+        next.all_voters().filter(|id| holds(*id)).count() >= needed
+    }
+
     /// A committed change takes effect. One that cannot be made any more changes nothing, on every node alike.
     pub(crate) fn apply_membership(&mut self, entry: &Entry, out: &mut Effects<Paxos>) {
         let Ok(change) = MembershipChange::decode(entry.payload.clone()) else { return };

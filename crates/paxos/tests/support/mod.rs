@@ -6,13 +6,13 @@
 #![allow(dead_code, reason = "each test file uses its own part of the support")]
 
 use bytes::Bytes;
-use hustings_paxos::{Paxos, Message, Options, Timer};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::gate::{Gate, Gated};
 use hustings_core::{
     Admin, Change, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, MembershipChange, NodeId, Origin,
     Outcome, Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Term, Ticket, Transition, Wire,
 };
+use hustings_paxos::{Message, Options, Paxos, Timer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What must hold over all lives of all nodes.
@@ -522,7 +522,10 @@ impl Theatre {
                 match &message {
                     // TI-1.
                     Message::PrepareAck { ballot, .. } if !self.options.is_laboratory() => {
-                        assert!(durable.promise.term >= *ballot, "n{id} promises {ballot} before that is durable (TI-1)");
+                        assert!(
+                            durable.promise.term >= *ballot,
+                            "n{id} promises {ballot} before that is durable (TI-1)"
+                        );
                     }
                     // TI-2.
                     Message::AcceptAck { ballot, from, through } if !self.options.is_laboratory() => {
@@ -542,7 +545,10 @@ impl Theatre {
                         let others = self.actors.keys().filter(|who| **who != id && promised(who)).count();
                         let dead = self.graveyard.iter().filter(|who| promised(who)).count();
                         let needed = self.options.quorums.promises(self.cluster.membership.voters.len());
-                        assert!(others + dead + 1 >= needed, "n{id} proposes in {ballot} without a promise quorum (TI-5)");
+                        assert!(
+                            others + dead + 1 >= needed,
+                            "n{id} proposes in {ballot} without a promise quorum (TI-5)"
+                        );
                     }
                     _ => {}
                 }
