@@ -70,7 +70,7 @@ impl Paxos {
         if slot <= self.commit || self.installing.is_some() {
             return;
         }
-        let end = self.journal.run_at(self.commit, ballot).min(slot);
+        let end = self.journal.run_at(self.commit, slot, ballot);
         self.apply_through(end, out);
         if end < slot {
             self.ask_for_committed(from, out);
@@ -106,7 +106,7 @@ impl Paxos {
         }
         self.learn_commit(from, ballot, slot, out);
         let floor = slot.max(self.commit);
-        let held = self.journal.run_at(floor, ballot);
+        let held = self.journal.run_at(floor, u64::MAX, ballot);
         let priority = if self.may_lead() { self.priority } else { Priority::Never };
         let ack = Message::CommitAck { ballot, counter, committed: self.commit, held, priority };
         out.send_resting_on(RestsOn::Nothing, from, ack);

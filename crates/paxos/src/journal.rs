@@ -62,10 +62,13 @@ impl Journal {
         self.base = base;
     }
 
-    /// The highest slot such that all after `index` through it are held at this ballot.
-    pub fn run_at(&self, index: u64, ballot: Term) -> u64 {
+    /// The highest slot, `through` at most, such that all after `index` through it are held at this ballot.
+    pub fn run_at(&self, index: u64, through: u64, ballot: Term) -> u64 {
         let mut end = index;
-        for (slot, entry) in self.slots.range(index + 1..) {
+        if through <= index {
+            return index;
+        }
+        for (slot, entry) in self.slots.range(index + 1..=through) {
             if *slot != end + 1 || entry.lsn.term != ballot {
                 break;
             }
@@ -123,6 +126,10 @@ mod tests {
     #[test]
     fn a_run_ends_at_the_first_hole_or_other_ballot() {
         let journal = journal(&[(2, 1), (2, 2), (1, 3), (2, 4), (2, 6)]);
-        assert_eq!((journal.run_at(0, Term(2)), journal.run_at(3, Term(2)), journal.run_at(9, Term(2))), (2, 4, 9));
+        assert_eq!(
+            (journal.run_at(0, 9, Term(2)), journal.run_at(3, 9, Term(2)), journal.run_at(9, 9, Term(2))),
+            (2, 4, 9)
+        );
+        assert_eq!(journal.run_at(0, 1, Term(2)), 1);
     }
 }

@@ -86,7 +86,7 @@ impl Defect {
 
 impl Paxos {
     /// TH-1: as published (Scala, `ResendHandler`), a leader whose accepts were refused for a higher promise proposes the same values
-    /// above it, and asks nobody first. Says whether it did.
+    /// above it, and asks nobody first. (There it waits for a timeout before.) Says whether it did.
     pub(crate) fn reissue_as_published(&mut self, seen: Term, out: &mut Effects<Paxos>) -> bool {
         let Some(published) = self.options.published() else { return false };
         self.raise_as_published(published, seen, out)

@@ -174,16 +174,17 @@ impl Paxos {
         let left = self.count_voters(|id| !reign.refusers.contains(&id));
         let is_preparing = reign.stage == Stage::Preparing;
         let needed = if is_preparing { self.promises_needed() } else { self.accepts_needed() };
+        if !is_preparing && self.reissue_as_published(promised, out) {
+            return;
+        }
         if left >= needed {
             return;
         }
         if is_preparing {
             return self.give_up(out);
         }
-        if !self.reissue_as_published(promised, out) {
-            // TL-4, TL-7: never a higher ballot without a prepare round.
-            self.back_down(Reason::HigherTerm(from), out);
-        }
+        // TL-4, TL-7: never a higher ballot without a prepare round.
+        self.back_down(Reason::HigherTerm(from), out);
     }
 
     /// Proposes what the promises allow: recovered values, no-ops in holes, and a no-op behind them.

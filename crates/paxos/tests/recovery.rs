@@ -187,6 +187,16 @@ fn a_refused_accept_raises_no_ballot() {
     assert!((1..=3).all(|id| theatre.lines(id).first().is_some_and(|line| line == "W")), "slot 2 is W everywhere");
 }
 
+/// The same schedule as published: what n2 committed in slot 2 is overwritten by V at n3, and n1 commits it.
+#[test]
+fn as_published_a_refused_accept_overwrites_what_was_chosen() {
+    let mut theatre = after_th1(true);
+    theatre.heartbeat_if_armed(1);
+    let second = |id: u64| theatre.actor(id).applied[1].clone();
+    assert_eq!((second(1).payload.as_ref(), second(1).lsn.index), (&b"V"[..], 2), "TH-1");
+    assert!(second(2).lsn.index == 2 && !support::same_value(&second(1), &second(2)));
+}
+
 /// trex_catchup_does_not_raise_epoch; TH-2.
 #[test]
 fn a_request_from_a_higher_promise_raises_no_ballot() {
@@ -280,4 +290,40 @@ fn reads_wait_for_answers_to_a_later_heartbeat() {
     theatre.settle();
     assert_eq!(theatre.read_index(1, ticket), Some(2));
     assert_eq!(theatre.role(1), Role::Leader);
+}
+
+/// TI-6, found by a seed: the old leader's accepts were chosen as well, and it learns so after its successor committed the same value in a
+/// higher ballot. It keeps its own ballot; both hold one value.
+#[test]
+fn a_slot_may_be_committed_in_two_ballots_with_one_value() {
+    let mut theatre = led(3);
+    theatre.propose_quietly(1, "one value");
+    theatre.lose(|_, to, said| to == 2 && is_accept(said));
+    theatre.settle_until(3, |said| matches!(said, Message::AcceptAck { .. }));
+    let late: Vec<_> = theatre.table.drain(..).filter(|(from, to, _)| (*from, *to) == (3, 1)).collect();
+    theatre.isolate(1);
+    theatre.elect(2);
+    assert_eq!((theatre.lines(2), theatre.last(2).term), (vec!["one value".to_string()], ballot(2, 2)));
+    for (from, to, message) in late {
+        theatre.deliver(from, to, message);
+    }
+    assert_eq!((theatre.lines(1), theatre.last(1).term), (vec!["one value".to_string()], ballot(1, 1)));
+}
+
+/// Found by a seed: half of four may commit, so the removal of a voter could be known to one of the three that stay, and be lost with it.
+/// It is in force only when somebody of each of their promise quorums holds it.
+#[test]
+fn a_removal_is_in_force_when_those_who_stay_hold_it() {
+    let mut theatre = led(4);
+    for peer in [2, 3] {
+        theatre.cut(1, peer);
+    }
+    theatre.change(1, &one(hustings_core::Change::Remove(NodeId(4))));
+    let before = theatre.commit(1);
+    assert_eq!(before, 1, "n1 and n4 are half of four, and n4 goes");
+    theatre.heal();
+    theatre.heartbeat(1);
+    theatre.heartbeat(1);
+    assert_eq!(theatre.commit(1), 2);
+    assert_eq!(hustings_core::Protocol::status(theatre.value(1)).membership.voters.len(), 3);
 }

@@ -302,7 +302,12 @@ impl Chronicle {
         let earlier = self.committed.partition_point(|committed| committed.reign < term);
         let Some(last) = earlier.checked_sub(1).map(|position| self.committed[position]) else { return Ok(()) };
         let log = self.members.get(&leader).map(|seen| seen.shadow.emitted());
-        if log.is_some_and(|log| self.is_held(log, last)) {
+        // A slot may have been chosen in several terms, always with the same value: whoever knows an earlier one lacks nothing.
+        let knows = |log: &Fold| {
+            let value = log.slots.get(&last.lsn.index).and_then(|held| self.value_at(*held));
+            !self.rules.terms_are_places && value == Some(last.digest)
+        };
+        if log.is_some_and(|log| self.is_held(log, last) || knows(log)) {
             return Ok(());
         }
         let end = log.map_or(Lsn::ZERO, |log| log.last());

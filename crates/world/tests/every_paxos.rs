@@ -25,3 +25,12 @@ fn one_counter_with_a_crash_and_a_proposal_is_safe() {
     assert_eq!(found.incomplete, None);
     happens(&found, "an entry is committed");
 }
+
+/// TH-1: n1's old accept is refused with a higher promise, and it proposes the same value above it.
+#[test]
+fn as_published_a_chosen_value_is_overwritten() {
+    let bounds = Bounds { terms: 3, proposals: 1, alarms: 1, ..Bounds::default() };
+    let found = explored(&bounds, true);
+    let (violation, trace) = found.violation.expect("a ballot raised without a prepare round overwrites");
+    assert_eq!(violation.property, "state-machine-safety", "{:#?}", trace.steps);
+}

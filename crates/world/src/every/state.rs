@@ -117,6 +117,12 @@ impl Facts {
         self.log.iter().find(|(lsn, _)| lsn.index == index).copied()
     }
 
+    /// Whether it knows what was chosen, in whichever term.
+    fn knows<P: Protocol>(&self, chosen: (Lsn, u64)) -> bool {
+        let is_same = self.at(chosen.0.index).is_some_and(|(_, its)| its == chosen.1);
+        self.holds::<P>(chosen) || (P::SLOTS == Slots::Independent && is_same)
+    }
+
     /// Whether it holds what was chosen: the place, or its value in a later term where slots are filled by themselves.
     fn holds<P: Protocol>(&self, (lsn, value): (Lsn, u64)) -> bool {
         self.at(lsn.index).is_some_and(|(held, its)| match P::SLOTS {
@@ -482,7 +488,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         }
         if facts.leads {
             for (chosen @ (lsn, _), reign) in &history.committed {
-                if *reign < facts.term && !facts.holds::<P>(*chosen) {
+                if *reign < facts.term && !facts.knows::<P>(*chosen) {
                     let what = format!("{id} leads term {} and lacks {lsn}, which is committed", facts.term);
                     return Err(Violation::of("leader-completeness", what));
                 }
