@@ -12,11 +12,12 @@ use hustings_maelstrom::bench::{settings, virtual_time};
 use hustings_maelstrom::storage::Place;
 use hustings_maelstrom::{Setup, stdio};
 use hustings_node::{Node, NodeConfig};
+use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_zab::Zab;
 
 /// The names that `--protocol` takes.
-pub(crate) const NAMES: [&str; 4] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME, Zab::NAME];
+pub(crate) const NAMES: [&str; 5] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME, Zab::NAME, Paxos::NAME];
 
 /// Checks a name.
 pub(crate) fn check(name: &str) -> Result<()> {
@@ -33,6 +34,7 @@ pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
         Gmt2000::NAME => run_maelstrom_node::<Gmt2000>(settings),
         BlazingMq::NAME => run_maelstrom_node::<BlazingMq>(settings),
         Zab::NAME => run_maelstrom_node::<Zab>(settings),
+        Paxos::NAME => run_maelstrom_node::<Paxos>(settings),
         other => check(other),
     }
 }
@@ -60,6 +62,7 @@ pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settin
         Gmt2000::NAME => simulate::<Gmt2000>(node, settings),
         BlazingMq::NAME => simulate::<BlazingMq>(node, settings),
         Zab::NAME => simulate::<Zab>(node, settings),
+        Paxos::NAME => simulate::<Paxos>(node, settings),
         _ => unreachable!("clap takes only the names above"),
     }
 }
@@ -92,6 +95,15 @@ pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
                 bail!("protocol `{name}` as published is for the laboratory: it can lose acknowledged writes");
             }
             hustings_node::start::<Zab, KvStore>(config, options, KvStore::new())?
+        }
+        Paxos::NAME => {
+            let options = hustings_paxos::Options::default();
+            if options.is_laboratory() {
+                bail!(
+                    "protocol `{name}` as published is for the laboratory: it raises ballots without asking, and loses writes"
+                );
+            }
+            hustings_node::start::<Paxos, KvStore>(config, options, KvStore::new())?
         }
         _ => unreachable!("checked above"),
     })
@@ -147,6 +159,12 @@ pub(crate) fn visit_with<V: Visit>(
             defect: plant.and_then(hustings_zab::Defect::named),
             ..hustings_zab::Options::default()
         }),
+        Paxos::NAME => visitor.visit::<Paxos>(hustings_paxos::Options {
+            low_ball: pre_vote,
+            as_published: is_published,
+            defect: plant.and_then(hustings_paxos::Defect::named),
+            ..Default::default()
+        }),
         _ => unreachable!("checked above"),
     })
 }
@@ -157,6 +175,7 @@ pub(crate) fn defects_of(name: &str) -> Vec<&'static str> {
         Raft::NAME => hustings_raft::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         BlazingMq::NAME => hustings_blazingmq::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         Zab::NAME => hustings_zab::Defect::ALL.iter().map(|defect| defect.name()).collect(),
+        Paxos::NAME => hustings_paxos::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         _ => Vec::new(),
     }
 }

@@ -25,12 +25,13 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 16] = [
+const ARROWS: [(&str, &[&str]); 17] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
     ("hustings-blazingmq", &["hustings-core"]),
     ("hustings-zab", &["hustings-core"]),
+    ("hustings-paxos", &["hustings-core"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
@@ -50,6 +51,7 @@ const ARROWS: [(&str, &[&str]); 16] = [
             "hustings-kv",
             "hustings-maelstrom",
             "hustings-node",
+            "hustings-paxos",
             "hustings-properties",
             "hustings-raft",
             "hustings-server",

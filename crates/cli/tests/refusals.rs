@@ -41,10 +41,10 @@ fn a_wrong_setting_is_named_with_its_remedy() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = directory.path().join("data");
     let rows: [(&[&str], &[&str]); 7] = [
-        (&["--protocol", "craft"], &["no protocol `craft`", "choose one of: raft, gmt2000, blazingmq, zab"]),
+        (&["--protocol", "craft"], &["no protocol `craft`", "choose one of: raft, gmt2000, blazingmq, zab, paxos"]),
         (
             &["--protocol", "gmt2000-as-published"],
-            &["no protocol `gmt2000-as-published`", "choose one of: raft, gmt2000, blazingmq, zab"],
+            &["no protocol `gmt2000-as-published`", "choose one of: raft, gmt2000, blazingmq, zab, paxos"],
         ),
         (&["--name", "a", "--initial-cluster", "b=http://h:1"], &["\"a\", is not among them"]),
         (&["--name", "a", "--initial-cluster", "a=http://h:1,b=http://h:1"], &["have the same peer URL"]),

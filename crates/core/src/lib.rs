@@ -36,7 +36,8 @@ pub use lsn::Lsn;
 pub use membership::{Change, Membership, MembershipChange, MembershipError, MembershipRefusal, Passage};
 pub use promise::Promise;
 pub use protocol::{
-    Admin, DiskHealth, Effect, Effects, Input, LinkState, Links, Outcome, Proposal, Protocol, Refusal, RestsOn, Ticket,
+    Admin, DiskHealth, Effect, Effects, Input, LinkState, Links, Outcome, Proposal, Protocol, Refusal, RestsOn, Slots,
+    Ticket,
 };
 pub use replica::Replica;
 pub use state_machine::{SnapshotError, StateMachine};

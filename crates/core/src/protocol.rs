@@ -32,6 +32,16 @@ pub enum Links {
     Session,
 }
 
+/// How slots of the log are filled.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Slots {
+    /// One after the other: a place names an entry and everything before it.
+    InOrder,
+    /// Each by itself, perhaps with holes, and again under a later term with the same value once it is chosen (Paxos). A slot is
+    /// chosen by the smallest group that meets every majority: half of an even number of voters.
+    Independent,
+}
+
 /// A leader election with replication, as a plain value. See the module documentation and `docs/adr/0001`.
 pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
     /// What peers say to each other.
@@ -47,6 +57,8 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
     const LINKS: Links;
     /// Whether no rule orders node ids, so that a checker may rename them.
     const SYMMETRIC: bool;
+    /// How it fills slots: judges compare entries by that.
+    const SLOTS: Slots = Slots::InOrder;
 
     /// The value at birth or rebirth, from what was durable.
     fn start(cluster: Cluster, options: Self::Options, recovered: Durable, out: &mut Effects<Self>) -> Self;

@@ -10,14 +10,13 @@ use crate::disk::{Batch, DiskNews, DiskThread};
 use crate::handle::{Applied, Call, Happening, NodeStatus, Readable, RequestError};
 use crate::link::{Arrival, Gatekeeper, Links, Outbox};
 use crate::node::or_fatal;
-use crate::pace::{Finding, Pace};
+use crate::pace::Pace;
 use crate::snapshots::{SnapshotJob, SnapshotNews};
 use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, ReplicaMessage, Request, RequestId};
 use hustings_core::{
-    Change, EntryKind, Membership, MembershipChange, NodeId, Outcome, Protocol, Record, Role, SnapshotReference,
-    StateMachine, Transition, Wire,
+    EntryKind, Membership, NodeId, Outcome, Protocol, Record, Role, SnapshotReference, StateMachine, Transition, Wire,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -26,6 +25,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
+
+#[path = "upkeep.rs"]
+mod upkeep;
 
 /// Inputs taken in one turn before what they led to is sent out.
 const TURN_MAX: usize = 512;
@@ -564,84 +566,6 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             let health = if is_stalled { DiskHealth::Stalled } else { DiskHealth::Recovered };
             tracing::warn!(node = %self.replica.me(), "the disk {health:?}");
             self.step(Event::Health(health));
-        }
-    }
-
-    // --- Housekeeping. -------------------------------------------------------------------------------------------
-
-    /// Requests whose clients gave up are forgotten.
-    fn sweep(&mut self) {
-        let gone: Vec<RequestId> =
-            self.proposers.iter().filter(|(_, proposer)| proposer.has_given_up()).map(|(id, _)| *id).collect();
-        for request in gone {
-            self.proposers.remove(&request);
-            self.step(Event::Abandon(request));
-        }
-        self.readers.retain(|_, answer| !answer.is_closed());
-        // A commit index that nothing came after need not ride for ever.
-        self.hand_over_batch();
-        self.reconcile();
-        let applied = self.replica.applied().index;
-        let requests = std::mem::take(&mut self.requests_since_sweep) + (applied - self.applied_at_sweep);
-        self.applied_at_sweep = applied;
-        self.eagerness.set(requests < REQUESTS_MANY);
-        self.watch_pace();
-    }
-
-    /// Asks peers for round trips, and follows what was measured or warns of it.
-    fn watch_pace(&mut self) {
-        if self.wiring.pace.on_sweep() {
-            let ping: ReplicaMessage<P::Message> = ReplicaMessage::Ping { sent_micros: boot_micros() };
-            self.links.values().for_each(|link| link.outbox.put(&ping));
-        }
-        let Some(Finding { warnings, timing }) = self.wiring.pace.look(&self.wiring.counters) else { return };
-        for warning in warnings {
-            tracing::warn!(
-                "the timing does not fit what is measured: {warning}; raise --election-timeout, or let --timing auto do it"
-            );
-        }
-        if let Some(timing) = timing {
-            tracing::info!(heartbeat = ?timing.heartbeat, election = ?timing.election(), "the timing follows what is measured");
-            self.step(Event::Retime(timing));
-        }
-    }
-
-    /// The leader keeps names, client addresses and storage incarnations in the membership true: a member says them when
-    /// its link comes up; they are committed like any change, so that every node knows a wiped disk when it sees one.
-    fn reconcile(&mut self) {
-        if self.replica.role() != Role::Leader || self.is_reconciling {
-            return;
-        }
-        let membership = self.replica.membership().clone();
-        let own = self.wiring.gatekeeper.borrow().hello.clone();
-        let own = (own.from, own.member, !self.is_own_introduced);
-        let peers = self.links.iter().map(|(id, link)| (*id, link.hello.member.clone(), !link.is_introduced));
-        for (id, said, is_new) in std::iter::once(own).chain(peers).collect::<Vec<_>>() {
-            let Some(known) = membership.members.get(&id) else { continue };
-            let mut described = known.clone();
-            if !said.name.is_empty() {
-                described.name = said.name;
-            }
-            if !said.client_urls.is_empty() {
-                described.client_urls = said.client_urls;
-            }
-            if is_new && !said.peer_urls.is_empty() {
-                described.peer_urls = said.peer_urls;
-            }
-            if described.incarnation.is_none() {
-                described.incarnation = said.incarnation;
-            }
-            match self.links.get_mut(&id) {
-                Some(link) => link.is_introduced = true,
-                None => self.is_own_introduced = true,
-            }
-            if described != *known {
-                self.is_reconciling = true;
-                let change = MembershipChange::of([Change::Describe(id, described)]);
-                self.propose(EntryKind::Membership, change.to_bytes(), Proposer::Reconciliation);
-                self.hand_over_requests();
-                return;
-            }
         }
     }
 }

@@ -20,9 +20,11 @@
 //! | `one-outcome` | what was refused is never committed |
 
 use crate::Violation;
-use crate::shadow::Shadow;
+use crate::shadow::{Fold, Shadow};
 use hustings_core::quorum::Verdict;
-use hustings_core::{Durable, Lsn, Membership, NodeId, Origin, Reason, Record, Role, Status, Term, Transition};
+use hustings_core::{
+    Durable, Entry, Lsn, Membership, NodeId, Origin, Reason, Record, Role, Slots, Status, Term, Transition,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -34,19 +36,40 @@ pub struct Rules {
     pub log_matching: bool,
     /// A leader's log only grows.
     pub leader_appends_only: bool,
-    /// A vote is the `vote` of a durable [`hustings_core::Promise`].
+    /// A vote is the `vote` of a durable [`hustings_core::Promise`]; otherwise its term alone is the vote.
     pub votes_are_promises: bool,
+    /// A slot is committed in one term, and terms grow along the log. Otherwise a slot may be committed again in a later term, or
+    /// by another node in an earlier one, with the same value; and half of an even number of voters is a quorum for a commit.
+    pub terms_are_places: bool,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { log_matching: true, leader_appends_only: true, votes_are_promises: true }
+        Rules { log_matching: true, leader_appends_only: true, votes_are_promises: true, terms_are_places: true }
+    }
+}
+
+impl Rules {
+    /// What of these rules holds for logs that are filled like this. (Paxos chooses slot by slot: agreement is by value, a promise
+    /// names nobody, and a place still names one value, TI-4.)
+    #[must_use]
+    pub fn of_slots(self, slots: Slots) -> Rules {
+        match slots {
+            Slots::InOrder => self,
+            Slots::Independent => Rules {
+                log_matching: false,
+                leader_appends_only: false,
+                votes_are_promises: false,
+                terms_are_places: false,
+            },
+        }
     }
 }
 
 /// What is known of one entry wherever it stands.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Facts {
+    /// Of all but the term.
     digest: u64,
     origin: Origin,
     /// The term of the entry before, where it was first seen; unknown after a hole.
@@ -73,6 +96,7 @@ impl Default for Seen {
 struct Committed {
     lsn: Lsn,
     reign: Term,
+    digest: u64,
 }
 
 /// The history of one cluster.
@@ -95,6 +119,12 @@ fn digest_of(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
+}
+
+/// What an entry says, whatever term it stands in.
+fn value_of(entry: &Entry) -> u64 {
+    let Entry { lsn, kind, origin, elapsed_micros, payload } = entry;
+    digest_of(&(lsn.index, kind, origin, elapsed_micros, payload))
 }
 
 impl Chronicle {
@@ -170,10 +200,10 @@ impl Chronicle {
                 1 => Some(Term::ZERO),
                 index => log.slot(index - 1).map(|lsn| lsn.term),
             };
-            let facts = Facts { digest: digest_of(entry), origin: entry.origin, before };
+            let facts = Facts { digest: value_of(entry), origin: entry.origin, before };
             let known = self.entries.entry(entry.lsn).or_insert(facts);
             let is_same_before = known.before.is_none() || before.is_none() || known.before == before;
-            if rules.log_matching && (known.digest != facts.digest || !is_same_before) {
+            if known.digest != facts.digest || (rules.log_matching && !is_same_before) {
                 let what = format!(
                     "{node} holds another entry at {}, or the same after another one, than somebody else did",
                     entry.lsn
@@ -238,14 +268,29 @@ impl Chronicle {
         if *to == Role::Leader { self.check_complete(*node, *term) } else { Ok(()) }
     }
 
+    /// Whether a log holds what was committed: the place, or its value in a later term where a slot may have several.
+    fn is_held(&self, log: &Fold, committed: Committed) -> bool {
+        let Committed { lsn, digest, .. } = committed;
+        if self.rules.terms_are_places || lsn.index <= log.snapshot.index {
+            return log.holds(lsn);
+        }
+        let held = log.slots.get(&lsn.index);
+        held.is_some_and(|held| held.term >= lsn.term && self.value_at(*held) == Some(digest))
+    }
+
+    fn value_at(&self, lsn: Lsn) -> Option<u64> {
+        self.entries.get(&lsn).map(|facts| facts.digest)
+    }
+
     fn check_votes(&self, leader: NodeId, term: Term, voters: &[NodeId]) -> Result<(), Violation> {
-        if !self.rules.votes_are_promises {
+        let is_by_name = self.rules.votes_are_promises;
+        if !is_by_name && self.rules.terms_are_places {
             return Ok(());
         }
         for voter in voters {
             let Some(seen) = self.members.get(voter).filter(|seen| !seen.is_excused) else { continue };
             let promise = seen.shadow.durable().promise;
-            if promise.term < term || (promise.term == term && promise.vote != Some(leader)) {
+            if promise.term < term || (is_by_name && promise.term == term && promise.vote != Some(leader)) {
                 let what = format!("{leader} leads term {term} by the vote of {voter}, whose disk says {promise:?}");
                 return Err(Violation::of("votes-are-durable", what));
             }
@@ -255,14 +300,21 @@ impl Chronicle {
 
     fn check_complete(&self, leader: NodeId, term: Term) -> Result<(), Violation> {
         let earlier = self.committed.partition_point(|committed| committed.reign < term);
-        let Some(last) = earlier.checked_sub(1).map(|position| self.committed[position].lsn) else { return Ok(()) };
+        let Some(last) = earlier.checked_sub(1).map(|position| self.committed[position]) else { return Ok(()) };
         let log = self.members.get(&leader).map(|seen| seen.shadow.emitted());
-        if log.is_some_and(|log| log.holds(last)) {
+        // A slot may have been chosen in several terms, always with the same value: whoever knows an earlier one lacks nothing.
+        let knows = |log: &Fold| {
+            let value = log.slots.get(&last.lsn.index).and_then(|held| self.value_at(*held));
+            !self.rules.terms_are_places && value == Some(last.digest)
+        };
+        if log.is_some_and(|log| self.is_held(log, last) || knows(log)) {
             return Ok(());
         }
         let end = log.map_or(Lsn::ZERO, |log| log.last());
-        let what =
-            format!("{leader} leads term {term} with a log that ends at {end} and lacks {last}, which is committed");
+        let what = format!(
+            "{leader} leads term {term} with a log that ends at {end} and lacks {}, which is committed",
+            last.lsn
+        );
         Err(Violation::of("leader-completeness", what))
     }
 
@@ -315,8 +367,13 @@ impl Chronicle {
         let log = seen.shadow.emitted();
         let commit = status.commit;
         for index in (before.max(log.snapshot.index) + 1)..=commit.min(known) {
-            let (mine, chosen) = (log.slot(index), self.committed[index as usize - 1].lsn);
-            if mine.is_some_and(|mine| mine != chosen) {
+            let Committed { lsn: chosen, digest, .. } = self.committed[index as usize - 1];
+            let is_other = |mine: Lsn| match self.rules.terms_are_places {
+                true => mine != chosen,
+                false => self.value_at(mine).is_some_and(|value| value != digest),
+            };
+            let mine = log.slot(index);
+            if mine.is_some_and(is_other) {
                 let what = format!("{node} commits {mine:?} at index {index}, where {chosen} was committed");
                 return Err(Violation::of("state-machine-safety", what));
             }
@@ -332,11 +389,12 @@ impl Chronicle {
         }
         for lsn in &fresh {
             let last = self.committed.last().map_or(Term::ZERO, |committed| committed.lsn.term);
-            if lsn.term < last {
+            if lsn.term < last && self.rules.terms_are_places {
                 let what = format!("{lsn} is committed after an entry of term {last}");
                 return Err(Violation::of("tokens-grow", what));
             }
-            self.committed.push(Committed { lsn: *lsn, reign: status.term });
+            let digest = self.value_at(*lsn).unwrap_or_default();
+            self.committed.push(Committed { lsn: *lsn, reign: status.term, digest });
             let origin = self.entries.get(lsn).map_or(Origin::NOBODY, |facts| facts.origin);
             if origin != Origin::NOBODY {
                 self.chosen.insert(origin);
@@ -360,21 +418,28 @@ impl Chronicle {
     }
 
     fn is_on_quorum(&self, index: u64, membership: &Membership) -> bool {
-        let Some(lsn) = self.committed_at(index) else { return true };
-        let holds = |node: NodeId| {
-            Some(self.members.get(&node).is_some_and(|seen| seen.is_excused || seen.shadow.durable().holds(lsn)))
+        let Some(committed) = index.checked_sub(1).and_then(|position| self.committed.get(position as usize)) else {
+            return true;
         };
-        membership.verdict(holds) == Verdict::Won
+        let holds = |node: NodeId| {
+            let seen = self.members.get(&node);
+            Some(seen.is_some_and(|seen| seen.is_excused || self.is_held(seen.shadow.durable(), *committed)))
+        };
+        if self.rules.terms_are_places {
+            return membership.verdict(holds) == Verdict::Won;
+        }
+        let holders = membership.voters.iter().filter(|id| holds(**id) == Some(true)).count();
+        holders >= membership.voters.len().div_ceil(2)
     }
 
     fn check_quorum_holds_the_end(&self) -> Result<(), Violation> {
         let Some(membership) = &self.membership else { return Ok(()) };
         let end = self.committed();
-        let Some(lsn) = self.committed_at(end) else { return Ok(()) };
+        let Some(committed) = self.committed.last() else { return Ok(()) };
         // Enough that no quorum can be had without a holder: the membership may have changed since.
         let lacks = |node: NodeId| {
             let seen = self.members.get(&node);
-            Some(!seen.is_some_and(|seen| seen.is_excused || seen.shadow.durable().holds(lsn)))
+            Some(!seen.is_some_and(|seen| seen.is_excused || self.is_held(seen.shadow.durable(), *committed)))
         };
         if membership.verdict(lacks) != Verdict::Won {
             return Ok(());

@@ -75,7 +75,8 @@ impl<S: StateMachine> StateMachine for Witness<S> {
     }
 
     fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> S::Response {
-        self.note((lsn, payload));
+        // Not the term: a slot may be committed in several, with the same entry.
+        self.note((lsn.index, payload));
         self.inner.apply(lsn, payload)
     }
 

@@ -109,7 +109,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let network = Network::new(nodes, P::LINKS, settings.quality, Dice::new(seed, 3, 0));
         let mut world = World {
             load: Load::new(&settings),
-            judge: Chronicle::new(settings.rules),
+            judge: Chronicle::new(settings.rules.of_slots(P::SLOTS)),
             journal: Journal::default(),
             weighs_messages: false,
             counts: Counts::default(),

@@ -5,6 +5,7 @@ use hustings_blazingmq::BlazingMq;
 use hustings_core::Protocol;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
+use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_world::seed::{Plan, Report, run};
 use hustings_world::{Counts, Plants};
@@ -88,6 +89,11 @@ fn blazingmq_survives_what_seeds_draw() {
 #[test]
 fn zab_survives_what_seeds_draw() {
     storm::<Zab>(400, 5);
+}
+
+#[test]
+fn paxos_survives_what_seeds_draw() {
+    storm::<Paxos>(300, 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use hustings_core::protocol::LinkState;
 use hustings_core::replica::sessions::Sessions;
 use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, ReplicaMessage, Request};
 use hustings_core::{
-    Cluster, Durable, EntryKind, Lsn, NodeId, Protocol, Record, Replica, Role, SnapshotError, StateMachine,
+    Cluster, Durable, EntryKind, Lsn, NodeId, Protocol, Record, Replica, Role, Slots, SnapshotError, StateMachine, Term,
 };
 use hustings_properties::Violation;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +17,14 @@ use std::time::Duration;
 /// The smallest state machine with a memory: what was applied, as one number.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ledger(u64);
+
+/// How many reigns came before this one at least, itself included: of packed terms the counter.
+pub fn reign<P: Protocol>(term: Term) -> u64 {
+    match P::SLOTS {
+        Slots::InOrder => term.0,
+        Slots::Independent => term.counter(),
+    }
+}
 
 impl StateMachine for Ledger {
     type Response = u64;
@@ -218,7 +226,7 @@ impl<P: Protocol> Member<P> {
             step.replica.step(Event::Durable(last), &mut actions);
         }
         let Step { mut member, mut replica, letters } = step;
-        if replica.status().term.0 > bounds.terms {
+        if reign::<P>(replica.status().term) > bounds.terms {
             return Vec::new();
         }
         replica.forget_numbers();

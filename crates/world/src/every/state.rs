@@ -5,15 +5,18 @@
 //! [`hustings_properties::chronicle`]. What lies in the past (who led which term, what was committed) is part of the world.
 
 use super::Bounds;
-use super::local::{Content, Input, Letter, Member};
+use super::local::{Content, Input, Letter, Member, reign};
 use super::table::{FastMap, Mixing, Table};
 use hustings_core::quorum::Verdict;
-use hustings_core::{Links, Lsn, Membership, NodeId, Protocol, Role};
+use hustings_core::{Entry, Links, Lsn, Membership, NodeId, Protocol, Role, Slots, Term};
 use hustings_properties::Violation;
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::rc::Rc;
 use std::sync::Arc;
+
+#[path = "letters.rs"]
+mod letters;
 
 /// A world: members, history, what is spent of the bounds, letters on their way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -55,7 +58,7 @@ impl Row {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct History {
     leaders: BTreeMap<u64, NodeId>,
-    committed: Vec<(Lsn, u64)>,
+    committed: Vec<((Lsn, u64), u64)>,
     states: BTreeMap<u64, u64>,
 }
 
@@ -76,8 +79,9 @@ impl Facts {
     fn of<P: Protocol>(member: &Member<P>) -> Facts {
         let log = member.durable.entries.values().map(|entry| {
             let mut hasher = DefaultHasher::new();
-            entry.hash(&mut hasher);
-            (entry.lsn, hasher.finish())
+            let Entry { lsn, kind, origin, elapsed_micros, payload } = entry;
+            (lsn.index, kind, origin, elapsed_micros, payload).hash(&mut hasher);
+            (*lsn, hasher.finish())
         });
         let log: Vec<_> = log.collect();
         match &member.replica {
@@ -114,6 +118,20 @@ impl Facts {
 
     fn at(&self, index: u64) -> Option<(Lsn, u64)> {
         self.log.iter().find(|(lsn, _)| lsn.index == index).copied()
+    }
+
+    /// Whether it knows what was chosen, in whichever term.
+    fn knows<P: Protocol>(&self, chosen: (Lsn, u64)) -> bool {
+        let is_same = self.at(chosen.0.index).is_some_and(|(_, its)| its == chosen.1);
+        self.holds::<P>(chosen) || (P::SLOTS == Slots::Independent && is_same)
+    }
+
+    /// Whether it holds what was chosen: the place, or its value in a later term where slots are filled by themselves.
+    fn holds<P: Protocol>(&self, (lsn, value): (Lsn, u64)) -> bool {
+        self.at(lsn.index).is_some_and(|(held, its)| match P::SLOTS {
+            Slots::InOrder => held == lsn,
+            Slots::Independent => held.term >= lsn.term && its == value,
+        })
     }
 }
 
@@ -377,83 +395,6 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         Ok(())
     }
 
-    fn letters_after(
-        &mut self,
-        row: &Row,
-        at: usize,
-        delivered: Option<usize>,
-        known: &Known,
-        is_start: bool,
-    ) -> Box<[u32]> {
-        let is_session = P::LINKS == Links::Session;
-        let keeps = self.space.bounds.duplicates && !is_session;
-        let mut letters: Vec<u32> = Vec::with_capacity(row.letters.len() + known.letters.len());
-        for (position, letter) in row.letters.iter().enumerate() {
-            let is_gone = Some(position) == delivered && !keeps;
-            // A crash ends the sessions of its member: what was under way to it is lost.
-            let is_cut = is_session && known.has_crashed && usize::from(self.ends(*letter).1) == at;
-            if !is_gone && !is_cut {
-                letters.push(*letter);
-            }
-        }
-        for letter in known.letters.iter() {
-            // No session leads to a member that is down.
-            let to = usize::from(self.ends(*letter).1);
-            let is_lost = is_session && to < row.members.len() && to != at && !self.facts(row.members[to]).is_up;
-            if !is_lost {
-                self.post(&mut letters, *letter);
-            }
-        }
-        let notices = self.space.bounds.notices || is_session;
-        if notices && (known.has_crashed || is_start) {
-            let id = NodeId(at as u64 + 1);
-            for peer in (0..row.members.len()).filter(|peer| *peer != at) {
-                let content = if known.has_crashed { Content::Down } else { Content::Up };
-                let letter = Letter { from: id, to: NodeId(peer as u64 + 1), content };
-                let letter = self.space.letters.number(letter);
-                self.post(&mut letters, letter);
-            }
-        }
-        // The order between links means nothing.
-        letters.sort_by_key(|letter| self.recipients.get(letter).copied());
-        letters.into()
-    }
-
-    /// Whether a step puts a message on a session that holds as many as it may: the bound is back-pressure there, for nothing
-    /// may be dropped. An answer has one place more, or two members that write to each other would wait for ever.
-    fn would_overfill(&mut self, row: &Row, delivered: Option<usize>, letters: &[u32]) -> bool {
-        let limit = self.space.bounds.link;
-        if limit == 0 {
-            return false;
-        }
-        let limit = limit + usize::from(delivered.is_some());
-        letters.iter().any(|letter| {
-            let ends = self.ends(*letter);
-            let others = (0..row.letters.len()).filter(|position| Some(*position) != delivered);
-            let same = others.map(|position| row.letters[position]).filter(|other| self.ends(*other) == ends);
-            let same: Vec<u32> = same.collect();
-            same.iter().filter(|other| matches!(self.space.letters.value(**other).content, Content::Message(_))).count()
-                >= limit
-        })
-    }
-
-    /// Puts a letter behind those of the same link. In a set it stands once; a full link loses its oldest.
-    fn post(&mut self, letters: &mut Vec<u32>, letter: u32) {
-        let ends = self.ends(letter);
-        let is_session = P::LINKS == Links::Session;
-        if !is_session && letters.contains(&letter) {
-            return;
-        }
-        let limit = self.space.bounds.link;
-        if limit > 0 && !is_session {
-            let same: Vec<usize> = (0..letters.len()).filter(|at| self.ends(letters[*at]) == ends).collect();
-            if same.len() >= limit {
-                letters.remove(same[0]);
-            }
-        }
-        letters.push(letter);
-    }
-
     /// Judges a world in which the member at this position has just taken a step; gives back the history with what is new.
     fn judge(&mut self, row: &Row, at: usize) -> Result<u32, Violation> {
         let key = (row.history, row.members[at]);
@@ -472,8 +413,8 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             }
         }
         if facts.leads {
-            for (lsn, reign) in &history.committed {
-                if *reign < facts.term && facts.at(lsn.index).map(|(held, _)| held) != Some(*lsn) {
+            for (chosen @ (lsn, _), reign) in &history.committed {
+                if *reign < facts.term && !facts.knows::<P>(*chosen) {
                     let what = format!("{id} leads term {} and lacks {lsn}, which is committed", facts.term);
                     return Err(Violation::of("leader-completeness", what));
                 }
@@ -482,14 +423,19 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         let known = history.committed.len() as u64;
         for index in 1..=facts.commit {
             // What a member commits before its own copy is durable is judged when others hold it.
-            let Some((lsn, _)) = facts.at(index) else { continue };
+            let Some((lsn, value)) = facts.at(index) else { continue };
+            let is_other = |(chosen, its): (Lsn, u64)| match P::SLOTS {
+                Slots::InOrder => chosen != lsn,
+                Slots::Independent => its != value,
+            };
             match history.committed.get(index as usize - 1) {
-                Some((chosen, _)) if *chosen != lsn => {
+                Some((chosen, _)) if is_other(*chosen) => {
+                    let chosen = chosen.0;
                     let what = format!("{id} commits {lsn} at index {index}, where {chosen} was committed");
                     return Err(Violation::of("state-machine-safety", what));
                 }
                 Some(_) => {}
-                None => history.committed.push((lsn, facts.term)),
+                None => history.committed.push(((lsn, value), facts.term)),
             }
         }
         if facts.commit > known {
@@ -508,12 +454,8 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     }
 
     fn check_quorum(&mut self, row: &Row, history: &History, facts: &Facts, id: NodeId) -> Result<(), Violation> {
-        let Some((lsn, _)) = history.committed.last().copied() else { return Ok(()) };
-        let holders: Vec<bool> = row
-            .members
-            .iter()
-            .map(|member| self.facts(*member).at(lsn.index).is_some_and(|(held, _)| held == lsn))
-            .collect();
+        let Some((chosen @ (lsn, _), _)) = history.committed.last().copied() else { return Ok(()) };
+        let holders: Vec<bool> = row.members.iter().map(|member| self.facts(*member).holds::<P>(chosen)).collect();
         let holds = |node: NodeId| Some(holders.get(node.0 as usize - 1).copied().unwrap_or(false));
         if facts.membership.verdict(holds) == Verdict::Won {
             return Ok(());
@@ -525,6 +467,17 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         for peer in (0..row.members.len()).filter(|peer| *peer != at) {
             let other = self.facts(row.members[peer]);
             let mut is_same_before = true;
+            if P::SLOTS == Slots::Independent {
+                // A place names one value (TI-4), and nothing before it.
+                let differs = |mine: &&(Lsn, u64)| {
+                    other.at(mine.0.index).is_some_and(|(lsn, value)| lsn == mine.0 && value != mine.1)
+                };
+                if let Some((lsn, _)) = facts.log.iter().find(differs) {
+                    let what = format!("n{} and n{} hold different entries at {lsn}", at + 1, peer + 1);
+                    return Err(Violation::of("log-matching", what));
+                }
+                continue;
+            }
             for (mine, theirs) in facts.log.iter().zip(&other.log) {
                 if mine.0 == theirs.0 && (mine.1 != theirs.1 || !is_same_before) {
                     let what = format!("n{} and n{} hold different entries up to {}", at + 1, peer + 1, mine.0);
@@ -590,7 +543,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         for number in row.members.iter() {
             let facts = self.facts(*number);
             sights.leads |= facts.leads;
-            sights.leads_last_term |= facts.leads && facts.term == self.space.bounds.terms;
+            sights.leads_last_term |= facts.leads && reign::<P>(Term(facts.term)) == self.space.bounds.terms;
             sights.is_down |= !facts.is_up;
         }
         let history = self.space.histories.value(row.history);

@@ -1,0 +1,128 @@
+//! The acceptor: accepts, and what a leader says is committed. TA-5 to TA-8, TF-1, TF-2, TL-6.
+//!
+//! Slots come in any order and may leave holes. An accept of a ballot not below the promise is written together with the promise that
+//! it implies, in one batch (TA-7, TH-9), and answered when both are durable (TI-2). What is committed here is never written again
+//! (TA-6). A leader below the promise is heard by nobody (TF-1 `[NORM]`, TH-16): its commits commit nothing, and do not keep quiet.
+
+use crate::Accept;
+use crate::laboratory::Defect;
+use crate::message::{Heartbeat, Message};
+use crate::paxos::{Paxos, Timer};
+use hustings_core::{Effects, NodeId, Priority, Reason, Record, RestsOn, Term};
+
+impl Paxos {
+    pub(crate) fn on_accept(
+        &mut self,
+        from: NodeId,
+        ballot: Term,
+        accepts: Vec<Accept>,
+        commit: u64,
+        out: &mut Effects<Paxos>,
+    ) {
+        if ballot.node() != from.0 {
+            return;
+        }
+        let is_lax = self.has(Defect::AcceptsOldBallots);
+        if ballot < self.promise.term && !is_lax {
+            // TA-5.
+            let nack = Message::AcceptNack { ballot, promised: self.promise.term, committed: self.commit };
+            return out.send_resting_on(RestsOn::Nothing, from, nack);
+        }
+        if ballot > self.promise.term && !accepts.is_empty() {
+            // TA-7: the promise in the batch of the values.
+            let role = self.role();
+            self.leave_part(out);
+            self.promise_to(ballot, out);
+            if role != self.role() {
+                self.announce(role, Reason::HigherTerm(from), out);
+            }
+        }
+        if ballot < self.promise.term {
+            // Only with the defect: not even that leader is followed.
+        } else {
+            self.hear_leader(from, out);
+        }
+        let first = accepts.first().map(|accept| accept.entry().lsn.index.max(self.commit + 1));
+        let last = accepts.last().map(|accept| accept.entry().lsn.index);
+        for accept in accepts {
+            let entry = accept.into_entry();
+            let held = self.journal.ballot_at(entry.lsn.index);
+            // TA-6, and what came twice.
+            if entry.lsn.index > self.commit && held.is_none_or(|held| held < entry.lsn.term) {
+                self.journal.put(entry.clone());
+                out.persist(Record::Put(entry));
+            }
+        }
+        if let (Some(from_slot), Some(through)) = (first, last) {
+            if from_slot <= through {
+                let rests_on = if self.has(Defect::UnsyncedAccept) { RestsOn::Nothing } else { RestsOn::LastRecord };
+                out.send_resting_on(rests_on, from, Message::AcceptAck { ballot, from: from_slot, through });
+            } else {
+                let nack = Message::AcceptNack { ballot, promised: self.promise.term, committed: self.commit };
+                out.send_resting_on(RestsOn::Nothing, from, nack);
+            }
+        }
+        self.learn_commit(from, ballot, commit, out);
+    }
+
+    /// TF-2: slots that were accepted in this leader's ballot are chosen through here. What is missing is asked for.
+    fn learn_commit(&mut self, from: NodeId, ballot: Term, slot: u64, out: &mut Effects<Paxos>) {
+        if slot <= self.commit || self.installing.is_some() {
+            return;
+        }
+        let end = self.journal.run_at(self.commit, slot, ballot);
+        self.apply_through(end, out);
+        if end < slot {
+            self.ask_for_committed(from, out);
+        }
+    }
+
+    /// A leader's heartbeat. TF-1, TL-6.
+    pub(crate) fn on_commit(
+        &mut self,
+        from: NodeId,
+        heartbeat: Heartbeat,
+        slot: u64,
+        stored: u64,
+        out: &mut Effects<Paxos>,
+    ) {
+        let Heartbeat { ballot, counter } = heartbeat;
+        if ballot.node() != from.0 {
+            return;
+        }
+        if ballot < self.promise.term {
+            let nack = Message::AcceptNack { ballot, promised: self.promise.term, committed: self.commit };
+            return out.send_resting_on(RestsOn::Nothing, from, nack);
+        }
+        if heartbeat > self.heartbeat || self.leader == Some(from) {
+            let is_fresh = heartbeat > self.heartbeat;
+            self.heartbeat = self.heartbeat.max(heartbeat);
+            if is_fresh {
+                self.hear_leader(from, out);
+            }
+        } else if self.leader.is_none() && heartbeat == self.heartbeat {
+            // A poll's answer told of it first: the leader is heard again all the same.
+            self.hear_leader(from, out);
+        }
+        self.learn_commit(from, ballot, slot, out);
+        let floor = slot.max(self.commit);
+        let held = self.journal.run_at(floor, u64::MAX, ballot);
+        let priority = if self.may_lead() { self.priority } else { Priority::Never };
+        let ack = Message::CommitAck { ballot, counter, committed: self.commit, held, priority };
+        out.send_resting_on(RestsOn::Nothing, from, ack);
+        let unknown = floor.max(stored) + 1;
+        if held >= unknown && ballot == self.promise.term {
+            // The leader does not know yet; the answer may have been lost.
+            out.send(from, Message::AcceptAck { ballot, from: unknown, through: held });
+        }
+    }
+
+    /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
+    pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<Paxos>) {
+        self.is_disk_stalled = true;
+        if self.reign().is_some() {
+            self.hand_over_and_follow(Reason::DiskStalled, out);
+        }
+        out.cancel_timer(Timer::Grace);
+    }
+}

@@ -1,0 +1,105 @@
+//! Catching up: what is committed is asked for, and given by whoever has it. TX-1, TX-2.
+//!
+//! `[NORM]` An answer holds committed slots alone; what is in flight the leader sends again itself. A request below what is retained is
+//! answered with a snapshot's name (`docs/adr/0002`), never with silence. Learning raises no promise, and answers raise no ballot (TH-2).
+
+use crate::message::Message;
+use crate::paxos::{Paxos, Stage};
+use hustings_core::{Effects, Entry, NodeId, Record, RestsOn, Term};
+
+impl Paxos {
+    /// Once per heartbeat and source: a lost request is repeated, and no loop is tight.
+    pub(crate) fn ask_for_committed(&mut self, from: NodeId, out: &mut Effects<Paxos>) {
+        if self.installing.is_some() || self.asked == Some((from, self.heartbeat)) {
+            return;
+        }
+        self.asked = Some((from, self.heartbeat));
+        let request = Message::RetransmitRequest { committed: self.commit, promised: self.promise.term };
+        out.send_resting_on(RestsOn::Nothing, from, request);
+    }
+
+    /// TX-1: any role answers. What is committed is durable with a quorum, whether it is here or not.
+    pub(crate) fn on_retransmit_request(
+        &mut self,
+        from: NodeId,
+        committed: u64,
+        promised: Term,
+        out: &mut Effects<Paxos>,
+    ) {
+        if let Some(ballot) = self.leading().map(|reign| reign.ballot)
+            && promised > ballot
+        {
+            if self.options.as_published {
+                self.raise_for_catch_up_as_published(promised, out);
+            } else {
+                // It is lost to this ballot, as if it had refused an accept.
+                self.on_refused(from, ballot, promised, out);
+            }
+        }
+        if committed < self.journal.base().index {
+            let Some(reference) = self.snapshot.clone() else {
+                unreachable!("slots are compacted only below a snapshot");
+            };
+            return out.send_resting_on(RestsOn::Nothing, from, Message::Snapshot { reference });
+        }
+        if committed < self.commit {
+            let (entries, _) = self.journal.slice(committed + 1, self.commit, self.limits.message_bytes_max);
+            let response = Message::RetransmitResponse { entries, committed: self.commit };
+            out.send_resting_on(RestsOn::Nothing, from, response);
+        }
+    }
+
+    /// TX-2: values before the commit, the commit before its application is visible.
+    pub(crate) fn on_retransmit_response(
+        &mut self,
+        from: NodeId,
+        entries: Vec<Entry>,
+        committed: u64,
+        out: &mut Effects<Paxos>,
+    ) {
+        self.asked = None;
+        if self.installing.is_some() {
+            return;
+        }
+        let mut end = self.commit;
+        for entry in entries {
+            let index = entry.lsn.index;
+            if index <= end {
+                continue;
+            }
+            if index != end + 1 {
+                break;
+            }
+            end = index;
+            // A value accepted in a higher ballot than the one in which the slot was chosen is the same value: it keeps its ballot
+            // (TI-3).
+            if self.journal.ballot_at(index).is_none_or(|held| held < entry.lsn.term) {
+                self.journal.put(entry.clone());
+                out.persist(Record::Put(entry));
+            }
+        }
+        let is_news = end > self.commit;
+        self.apply_through(end, out);
+        if is_news {
+            self.on_learnt(out);
+            if committed > self.commit {
+                self.ask_for_committed(from, out);
+            }
+        }
+    }
+
+    /// What was learnt while this node recovers is not in flight any more.
+    pub(crate) fn on_learnt(&mut self, out: &mut Effects<Paxos>) {
+        if self.reign().is_none() {
+            return;
+        }
+        self.forget_committed();
+        self.become_leading_if_recovered(out);
+        self.resume_recovery(out);
+        if self.reign().is_some_and(|reign| reign.stage != Stage::Preparing) {
+            self.advance_commit(out);
+        }
+        self.release_early_reads(out);
+        self.step_down_if_removed(out);
+    }
+}

@@ -1,0 +1,369 @@
+//! The stable leader: proposals, accepts, commits, heartbeats. TL-1 to TL-10.
+//!
+//! ```text
+//!    leader    ──Put──┬─ Accept ──► acceptor ──Promise, Put── fsync ── AcceptAck ──┐
+//!                     └─ fsync ── AcceptAck (to itself) ───────────────────────────┴──► a quorum of a slot: chosen
+//! ```
+//!
+//! Pipelined: slots are proposed without waiting, and chosen in any order; they are committed in theirs (TL-5). Accepts carry the
+//! commit; one without slots is nothing but that. Lost accepts are sent again, identically, when a heartbeat's answer shows the gap.
+
+use crate::laboratory::Defect;
+use crate::message::{Heartbeat, Message};
+use crate::paxos::{Paxos, Stage, Timer};
+use crate::peer::Peer;
+use crate::{Accept, ballot};
+use hustings_core::{
+    Effects, Entry, EntryKind, Lsn, NodeId, Priority, Proposal, Reason, Refusal, RestsOn, Role, Term, Ticket,
+};
+
+impl Paxos {
+    // --- Proposals. ----------------------------------------------------------------------------------------------
+
+    /// TL-1.
+    pub(crate) fn on_propose(&mut self, proposals: Vec<Proposal>, out: &mut Effects<Paxos>) {
+        let Some(first) = self.reign().map(|reign| reign.end + 1) else {
+            for proposal in proposals {
+                out.refuse(Ticket::Proposal(proposal.origin), Refusal::NotLeader(self.leader));
+            }
+            return;
+        };
+        for proposal in proposals {
+            if let Some(refusal) = self.refusal_of(&proposal) {
+                out.refuse(Ticket::Proposal(proposal.origin), refusal);
+                continue;
+            }
+            let origin = proposal.origin;
+            if !self.propose_own(proposal.into_entry(Lsn::ZERO), out) {
+                out.refuse(Ticket::Proposal(origin), Refusal::NotReady);
+            }
+        }
+        self.count_own_accepts(first, out);
+        self.send_to_all(out);
+    }
+
+    /// Why a proposal cannot be made now: definite, no accept of it was ever created (TI-11).
+    fn refusal_of(&self, proposal: &Proposal) -> Option<Refusal> {
+        let Some(reign) = self.leading() else { return Some(Refusal::NotLeader(self.leader)) };
+        if reign.transfer.is_some() {
+            return Some(Refusal::Transferring);
+        }
+        let size = proposal.payload.len();
+        let would_be = reign.uncommitted_bytes.saturating_add(size);
+        if size > 0 && reign.uncommitted_bytes > 0 && would_be > self.limits.uncommitted_bytes_max {
+            return Some(Refusal::Overloaded);
+        }
+        match proposal.kind {
+            EntryKind::Membership => self.membership_refusal(reign, &proposal.payload),
+            _ => None,
+        }
+    }
+
+    /// A value of this leader's own in the next slot; says whether that slot is prepared and no change of membership is under way.
+    pub(crate) fn propose_own(&mut self, value: Entry, out: &mut Effects<Paxos>) -> bool {
+        let (needed, commit) = (self.promises_needed(), self.commit);
+        let is_hasty = self.has(Defect::ProposesBehindChanges);
+        let is_change = value.kind == EntryKind::Membership;
+        let Some(reign) = self.leading() else { return false };
+        let slot = reign.end + 1;
+        if reign.first_own == u64::MAX || (reign.fence > commit && !is_hasty) {
+            return false;
+        }
+        let Some(prepared) = reign.promises.prepared(slot, &self.membership, needed) else { return false };
+        if let Some(reign) = self.reign_mut()
+            && is_change
+        {
+            reign.fence = slot;
+        }
+        self.propose(Accept::of(prepared, value), out);
+        true
+    }
+
+    // --- Accepts on their way. -----------------------------------------------------------------------------------
+
+    pub(crate) fn others(&self) -> Vec<NodeId> {
+        self.leading().map_or(Vec::new(), |reign| reign.peers.keys().copied().filter(|id| *id != self.me).collect())
+    }
+
+    pub(crate) fn send_to_all(&mut self, out: &mut Effects<Paxos>) {
+        for peer in self.others() {
+            self.send_accepts_to(peer, out);
+        }
+    }
+
+    /// As many accepts as the window takes.
+    pub(crate) fn send_accepts_to(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
+        let (commit, limits) = (self.commit, self.limits);
+        let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
+        let ballot = reign.ballot;
+        let Some(peer) = reign.peers.get_mut(&to) else { return };
+        loop {
+            peer.next = peer.next.max(commit + 1);
+            if peer.is_full(limits.inflight_messages_max, limits.inflight_bytes_max) {
+                return;
+            }
+            let (mut accepts, mut bytes) = (Vec::new(), 0);
+            for accept in reign.proposed.range(peer.next..).map(|(_, accept)| accept) {
+                let cost = accept.entry().cost();
+                if !accepts.is_empty() && bytes + cost > limits.message_bytes_max {
+                    break;
+                }
+                bytes += cost;
+                accepts.push(accept.clone());
+            }
+            let Some(last) = accepts.last().map(|accept: &Accept| accept.entry().lsn.index) else { return };
+            peer.on_sent(last, bytes);
+            // New accepts rest on nothing: what they do rest on, the own promise, is durable, or this ballot would have no quorum.
+            out.send_resting_on(RestsOn::Nothing, to, Message::Accept { ballot, accepts, commit });
+        }
+    }
+
+    /// TL-2. `[NORM]` The leader's own heartbeat is the newest that it knows (TH-4).
+    pub(crate) fn send_heartbeats(&mut self, out: &mut Effects<Paxos>) {
+        let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
+        reign.counter += 1;
+        self.heartbeat = Heartbeat { ballot: reign.ballot, counter: reign.counter };
+        for peer in self.others() {
+            self.send_heartbeat_to(peer, out);
+        }
+    }
+
+    /// Rests on nothing: no heartbeat ever waits for a disk.
+    pub(crate) fn send_heartbeat_to(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
+        let commit = self.commit;
+        let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
+        let heartbeat = Heartbeat { ballot: reign.ballot, counter: reign.counter };
+        let stored = reign.peers.get_mut(&to).map_or(0, |peer| {
+            if peer.mark.is_none() {
+                peer.mark = Some((heartbeat.counter, peer.next - 1));
+            }
+            peer.stored
+        });
+        out.send_resting_on(RestsOn::Nothing, to, Message::Commit { heartbeat, slot: commit, stored });
+    }
+
+    pub(crate) fn on_heartbeat_alarm(&mut self, out: &mut Effects<Paxos>) {
+        self.send_heartbeats(out);
+        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
+        // Whoever has not promised yet and must, after a change of membership (TR-6).
+        let needed = self.promises_needed();
+        let is_covered = self.reign().is_none_or(|reign| reign.promises.frontier(&self.membership, needed) == u64::MAX);
+        if !is_covered {
+            for voter in self.other_voters() {
+                self.send_prepare_to(voter, out);
+            }
+        }
+    }
+
+    // --- Answers. ------------------------------------------------------------------------------------------------
+
+    /// TL-4: a vote counts once, and only in its ballot.
+    pub(crate) fn on_accept_ack(
+        &mut self,
+        from: NodeId,
+        ballot: Term,
+        slot: u64,
+        through: u64,
+        out: &mut Effects<Paxos>,
+    ) {
+        let commit = self.commit;
+        let Some(reign) = self.reign_mut().filter(|reign| reign.ballot == ballot) else { return };
+        let through = through.min(reign.end);
+        for (_, votes) in reign.votes.range_mut(slot..=through.max(slot)) {
+            votes.insert(from);
+        }
+        if let Some(peer) = reign.peers.get_mut(&from) {
+            peer.is_active = true;
+            if slot <= commit + 1 {
+                peer.stored = peer.stored.max(commit);
+            }
+            peer.on_stored(slot, through);
+        }
+        if !self.advance_commit(out) && from != self.me {
+            self.serve_peer(from, out);
+        }
+    }
+
+    fn serve_peer(&mut self, peer: NodeId, out: &mut Effects<Paxos>) {
+        self.send_accepts_to(peer, out);
+        self.on_peer_progressed(peer, out);
+    }
+
+    /// TL-3: somebody with a higher promise, or who has committed what this leader has not.
+    pub(crate) fn on_accept_nack(
+        &mut self,
+        from: NodeId,
+        ballot: Term,
+        promised: Term,
+        committed: u64,
+        out: &mut Effects<Paxos>,
+    ) {
+        if self.reign().is_none_or(|reign| reign.ballot != ballot) {
+            return;
+        }
+        if promised > ballot {
+            return self.on_refused(from, ballot, promised, out);
+        }
+        self.hear_committed(from, committed, out);
+    }
+
+    /// A follower's commit. Says whether this node still leads.
+    fn hear_committed(&mut self, from: NodeId, committed: u64, out: &mut Effects<Paxos>) -> bool {
+        if committed > self.commit {
+            let is_settled = self.reign().is_some_and(|reign| reign.stage == Stage::Leading);
+            self.ask_for_committed(from, out);
+            if is_settled && !self.options.as_published {
+                // Issue 16: there was another leader since.
+                self.back_down(Reason::HigherTerm(from), out);
+                return false;
+            }
+        }
+        if let Some(peer) = self.reign_mut().and_then(|reign| reign.peers.get_mut(&from)) {
+            peer.is_active = true;
+            peer.on_committed(committed);
+        }
+        true
+    }
+
+    /// HeartbeatAck (TL-10).
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
+    pub(crate) fn on_commit_ack(
+        &mut self,
+        from: NodeId,
+        ballot: Term,
+        counter: u64,
+        committed: u64,
+        held: u64,
+        priority: Priority,
+        out: &mut Effects<Paxos>,
+    ) {
+        if self.leading().is_none_or(|reign| reign.ballot != ballot) || !self.hear_committed(from, committed, out) {
+            return;
+        }
+        let commit = self.commit;
+        let Some(reign) = self.reign_mut() else { return };
+        let newest = reign.counter;
+        let Some(peer) = reign.peers.get_mut(&from) else { return };
+        peer.priority = priority;
+        peer.round = peer.round.max(counter.min(newest));
+        if let Some((asked, sent)) = peer.mark
+            && counter >= asked
+        {
+            peer.mark = None;
+            if held < sent && sent > commit {
+                // TL-7 `[NORM]`: the identical accepts, again.
+                peer.rewind(held.max(commit) + 1);
+            } else {
+                // It has them; whatever is still counted as under way was only not acknowledged.
+                peer.inflight.retain(|(last, _)| *last > sent);
+            }
+        }
+        self.confirm_reads(out);
+        if !self.advance_commit(out) {
+            self.serve_peer(from, out);
+        }
+    }
+
+    /// TL-5: the longest run of chosen slots behind the commit. Says whether there was any.
+    pub(crate) fn advance_commit(&mut self, out: &mut Effects<Paxos>) -> bool {
+        let before = self.commit;
+        while self.is_chosen(self.commit + 1) {
+            // One after the other: a change of membership among them changes who is counted.
+            let mut end = self.commit + 1;
+            while self.journal.slot(end).is_some_and(|entry| entry.kind != EntryKind::Membership)
+                && self.is_chosen(end + 1)
+            {
+                end += 1;
+            }
+            self.apply_through(end, out);
+            self.forget_committed();
+        }
+        if self.commit == before {
+            return false;
+        }
+        self.become_leading_if_recovered(out);
+        self.advance_recovery(out);
+        for peer in self.others() {
+            self.tell_commit(peer, out);
+            self.serve_peer(peer, out);
+        }
+        self.release_early_reads(out);
+        self.step_down_if_removed(out);
+        true
+    }
+
+    fn is_chosen(&self, slot: u64) -> bool {
+        let Some(votes) = self.reign().and_then(|reign| reign.votes.get(&slot)) else { return false };
+        let is_enough = self.has(Defect::CommitsAlone) && votes.contains(&self.me);
+        let is_accepted = self.count_voters(|id| votes.contains(&id)) >= self.accepts_needed();
+        is_enough || (is_accepted && self.is_secured(slot))
+    }
+
+    /// What is committed is in flight no more.
+    pub(crate) fn forget_committed(&mut self) {
+        let commit = self.commit;
+        let Some(reign) = self.reign_mut() else { return };
+        let rest = reign.proposed.split_off(&(commit + 1));
+        let bytes: usize = reign.proposed.values().map(|accept| accept.entry().payload.len()).sum();
+        reign.proposed = rest;
+        reign.votes = reign.votes.split_off(&(commit + 1));
+        reign.uncommitted_bytes = reign.uncommitted_bytes.saturating_sub(bytes);
+        reign.promises.forget_through(commit);
+        reign.end = reign.end.max(commit);
+    }
+
+    /// TR-4: the in-flight range is committed, and a slot behind it.
+    pub(crate) fn become_leading_if_recovered(&mut self, out: &mut Effects<Paxos>) {
+        let commit = self.commit;
+        let Some(reign) = self.reign_mut() else { return };
+        if reign.stage == Stage::Recovering && commit >= reign.first_own {
+            reign.stage = Stage::Leading;
+            self.announce(Role::Synchronizing, Reason::LeaderHeard(self.me), out);
+        }
+    }
+
+    /// TL-5: broadcast at once, unless the window to the peer is not empty and accepts carry the news.
+    fn tell_commit(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
+        let commit = self.commit;
+        let Some(reign) = self.reign() else { return };
+        let ballot = reign.ballot;
+        let has_more = reign.peers.get(&to).is_some_and(|peer| peer.next <= reign.end);
+        if !has_more {
+            out.send_resting_on(RestsOn::Nothing, to, Message::Accept { ballot, accepts: Vec::new(), commit });
+        }
+    }
+
+    /// TL-10: a leader that no accept quorum answers stands down, so that nobody waits for it. (The notes say promise quorum; for an
+    /// even number of nodes the smaller one still commits, `trex_even_nodes_split`.) TL-9: then promises are repaired.
+    pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Paxos>) {
+        let (me, commit) = (self.me, self.commit);
+        let Some(reign) = self.leading() else { return };
+        let is_heard = |id: NodeId| id == me || reign.peers.get(&id).is_some_and(|peer| peer.is_active);
+        if self.count_voters(is_heard) < self.accepts_needed() {
+            let heard = self.membership.all_voters().filter(|id| is_heard(*id)).collect();
+            return self.back_down(Reason::QuorumLost(heard), out);
+        }
+        let is_quiet = reign.end == commit && reign.stage == Stage::Leading && reign.transfer.is_none();
+        let lost = reign.refusers.iter().copied().find(|id| self.membership.is_voter(*id));
+        if let Some(lost) = lost.filter(|_| is_quiet && self.may_lead() && !self.options.as_published) {
+            return self.take_over(Reason::HigherTerm(lost), out);
+        }
+        let Some(reign) = self.reign_mut() else { return };
+        let end = reign.end;
+        for peer in reign.peers.values_mut() {
+            let is_ready = peer.is_active && peer.stored >= end;
+            peer.ready_checks = if is_ready { peer.ready_checks.saturating_add(1) } else { 0 };
+            peer.is_active = false;
+        }
+        out.set_timer(Timer::QuorumCheck, self.timing.election_max..=self.timing.election_max);
+        self.hand_over_to_preferred(out);
+    }
+
+    /// The highest heartbeat that so many voters have answered; the own counts as answered.
+    pub(crate) fn round_reached(&self, own: u64) -> u64 {
+        let me = self.me;
+        let Some(reign) = self.reign() else { return 0 };
+        let round = |id: NodeId| if id == me { own } else { reign.peers.get(&id).map_or(0, |peer: &Peer| peer.round) };
+        ballot::reached(&self.membership, self.accepts_needed(), round)
+    }
+}

@@ -1,0 +1,307 @@
+//! The low-ball poll: whether there is a leader that only this node does not hear. TF-1, TF-3 to TF-7.
+//!
+//! Source: the article, "low-ball prepares": a node that hears no leader first sends a prepare with a ballot that nobody can promise,
+//! and reads the refusals. *Strong evidence*: somebody has committed more. *Weak evidence*: somebody saw a newer heartbeat. The
+//! *reachability check*: without answers of a promise quorum nothing happens at all (TI-9). The poll changes nobody's promise (TI-8).
+//!
+//! `[NORM]` Polls are numbered (TH-5); heartbeats are (ballot, counter), no clocks (TH-6); the leader answers that it leads (TH-4); a
+//! decision waits for everybody reachable, or for a grace. `[OURS]` When the leader's link drops, its followers poll at once, in the
+//! order of ranks: not heartbeats count then, which nobody has missed yet, but who else has lost the leader; whoever has not is asked
+//! to say so as soon as it has.
+
+use crate::message::{Heartbeat, Message, Says};
+use crate::paxos::{Part, Paxos, Stage, Timer};
+use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, RestsOn, Term, Ticket};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Between two ranks' polls after a link-down: longer than a take-over, so that the first usually ends it.
+const RANK_STEP: Duration = Duration::from_millis(4);
+
+/// Polls after a link-down that follow each other quickly; then the usual pace.
+const EAGER_ROUNDS: u8 = 5;
+
+/// A poll under way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Poll {
+    /// Its number.
+    pub id: u64,
+    /// Whether the leader's link dropped, and that is why.
+    pub is_early: bool,
+    /// What was answered: the newest heartbeat, and what the responder says of its leader.
+    pub answers: BTreeMap<NodeId, (Heartbeat, Says)>,
+}
+
+impl Paxos {
+    // --- The deadline. -------------------------------------------------------------------------------------------
+
+    /// Drawn afresh each time (§1.5). Preferred nodes wait less.
+    pub(crate) fn set_deadline(&self, out: &mut Effects<Paxos>) {
+        let (shortest, longest) = (self.timing.election_min, self.timing.election_max);
+        let spread = longest.saturating_sub(shortest);
+        let longest = if self.priority == Priority::Preferred { shortest + spread / 4 } else { longest };
+        out.set_timer(Timer::Deadline, shortest..=longest);
+    }
+
+    pub(crate) fn on_deadline(&mut self, out: &mut Effects<Paxos>) {
+        match &self.part {
+            // TF-3, TF-4.
+            Part::Follower | Part::Polling(_) if self.may_lead() => self.seek_leadership(out),
+            Part::Follower | Part::Polling(_) => {
+                self.lose_leader(Reason::ElectionTimeout, out);
+                self.set_deadline(out);
+            }
+            Part::Reign(reign) if reign.stage == Stage::Preparing => self.on_prepare_deadline(out),
+            Part::Reign(_) => {}
+        }
+    }
+
+    fn seek_leadership(&mut self, out: &mut Effects<Paxos>) {
+        let because = self.lost_leader.map_or(Reason::ElectionTimeout, Reason::LinkDown);
+        self.asked = None;
+        self.lose_leader(because.clone(), out);
+        if self.options.low_ball { self.start_poll(because, out) } else { self.take_over(because, out) }
+    }
+
+    /// Forgets whom this node follows, and tells those whose polls were answered otherwise.
+    pub(crate) fn lose_leader(&mut self, because: Reason, out: &mut Effects<Paxos>) {
+        if self.leader.take().is_none() {
+            return;
+        }
+        self.announce(self.role(), because, out);
+        for (peer, poll) in std::mem::take(&mut self.told_polls) {
+            self.answer_poll(peer, poll, out);
+        }
+    }
+
+    /// The leader spoke: whatever this node was asking itself is answered (TF-1).
+    pub(crate) fn hear_leader(&mut self, leader: NodeId, out: &mut Effects<Paxos>) {
+        self.lost_leader = None;
+        if self.leader != Some(leader) {
+            let from = self.role();
+            self.leave_part(out);
+            self.leader = Some(leader);
+            self.announce(from, Reason::LeaderHeard(leader), out);
+            self.end_transfer(out);
+        }
+        self.set_deadline(out);
+    }
+
+    // --- The poll. -----------------------------------------------------------------------------------------------
+
+    fn start_poll(&mut self, because: Reason, out: &mut Effects<Paxos>) {
+        let from = self.role();
+        self.leave_part(out);
+        self.poll += 1;
+        let is_early = self.lost_leader.is_some() && self.eager_rounds > 0;
+        if is_early {
+            self.eager_rounds -= 1;
+            // Longer than a heartbeat's period: what is still alive will have shown it by then.
+            out.set_timer(Timer::Deadline, self.timing.heartbeat * 3 / 2..=self.timing.heartbeat * 5 / 2);
+        } else {
+            self.lost_leader = None;
+            self.set_deadline(out);
+        }
+        self.part = Part::Polling(Poll { id: self.poll, is_early, answers: BTreeMap::new() });
+        if from != self.role() {
+            self.announce(from, because, out);
+        }
+        for voter in self.other_voters() {
+            out.send_resting_on(RestsOn::Nothing, voter, Message::LowBall { poll: self.poll });
+        }
+        self.settle_poll(false, out);
+    }
+
+    /// TA-1: every low-ball prepare ends in a refusal, and changes nothing (TI-8).
+    pub(crate) fn on_low_ball(&mut self, from: NodeId, poll: u64, out: &mut Effects<Paxos>) {
+        self.answer_poll(from, poll, out);
+    }
+
+    fn answer_poll(&mut self, to: NodeId, poll: u64, out: &mut Effects<Paxos>) {
+        let says = match &self.part {
+            // TH-4: live, for a leader without a quorum stands down (TL-10).
+            Part::Reign(reign) if reign.stage != Stage::Preparing => Says::Leads,
+            _ if self.leader.is_some() => Says::Hears,
+            _ => Says::Silent,
+        };
+        if says == Says::Hears {
+            self.told_polls.insert(to, poll);
+        }
+        let (promised, committed, heartbeat) = (self.promise.term, self.commit, self.heartbeat);
+        let nack = Message::LowBallNack { poll, promised, committed, heartbeat, says };
+        out.send_resting_on(RestsOn::Nothing, to, nack);
+        if says == Says::Leads {
+            self.send_heartbeat_to(to, out);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
+    pub(crate) fn on_low_ball_nack(
+        &mut self,
+        from: NodeId,
+        poll: u64,
+        promised: Term,
+        committed: u64,
+        heartbeat: Heartbeat,
+        says: Says,
+        out: &mut Effects<Paxos>,
+    ) {
+        self.ballot_seen = self.ballot_seen.max(promised);
+        let Part::Polling(mine) = &mut self.part else { return };
+        if mine.id != poll {
+            // TH-5: of an earlier poll.
+            return;
+        }
+        let is_early = mine.is_early;
+        mine.answers.insert(from, (heartbeat, says));
+        if committed > self.commit {
+            // TF-5: strong evidence; one answer is enough, whoever sent it.
+            self.stay(vec![from], out);
+            if is_early && says != Says::Leads {
+                self.poll_again_soon(out);
+            }
+            return self.ask_for_committed(from, out);
+        }
+        if says == Says::Leads && !self.links_down.contains(&from) {
+            self.heartbeat = self.heartbeat.max(heartbeat);
+            return self.stay(vec![from], out);
+        }
+        self.settle_poll(false, out);
+    }
+
+    pub(crate) fn on_grace(&mut self, out: &mut Effects<Paxos>) {
+        self.settle_poll(true, out);
+    }
+
+    /// TF-6, TF-7.
+    fn settle_poll(&mut self, is_grace_over: bool, out: &mut Effects<Paxos>) {
+        let Part::Polling(poll) = &self.part else { return };
+        let (me, needed) = (self.me, self.promises_needed());
+        let answer = |id: NodeId| poll.answers.get(&id);
+        if self.count_voters(|id| id == me || answer(id).is_some()) < needed {
+            return;
+        }
+        let is_evidence = |id: NodeId| {
+            answer(id).is_some_and(|(heartbeat, says)| {
+                let is_newer = poll.is_early || *heartbeat > self.heartbeat;
+                *says == Says::Leads || (*says == Says::Hears && is_newer)
+            })
+        };
+        let witnesses: Vec<NodeId> = self.membership.all_voters().filter(|id| is_evidence(*id)).collect();
+        // The one more stands for the leader itself, hidden behind the broken link.
+        let must_stay = !witnesses.is_empty() && witnesses.len() + 1 >= needed;
+        if poll.is_early {
+            let lost = self.count_voters(|id| id == me || (answer(id).is_some() && !is_evidence(id)));
+            if lost >= needed && !must_stay {
+                self.win_poll(out);
+            }
+            // Otherwise whoever still hears the leader may be the next to lose it, and says so.
+            return;
+        }
+        let has_everybody = self.count_voters(|id| id == me || answer(id).is_some() || self.links_down.contains(&id));
+        if !is_grace_over && has_everybody < self.membership.all_voters().count() {
+            let grace = self.timing.heartbeat / 4;
+            return out.set_timer(Timer::Grace, grace..=grace);
+        }
+        if must_stay {
+            let newest = poll.answers.values().map(|(heartbeat, _)| *heartbeat).max().unwrap_or_default();
+            self.heartbeat = self.heartbeat.max(newest);
+            return self.stay(witnesses, out);
+        }
+        self.win_poll(out);
+    }
+
+    fn win_poll(&mut self, out: &mut Effects<Paxos>) {
+        let Part::Polling(poll) = &self.part else { return };
+        let mut voters: Vec<NodeId> = poll.answers.keys().copied().collect();
+        voters.push(self.me);
+        voters.sort_unstable();
+        self.take_over(Reason::PollWon(voters), out);
+    }
+
+    /// There is a leader: this node follows, and waits for another deadline.
+    fn stay(&mut self, refused: Vec<NodeId>, out: &mut Effects<Paxos>) {
+        let Part::Polling(poll) = &self.part else { return };
+        let granted = poll.answers.keys().copied().filter(|id| !refused.contains(id)).collect();
+        self.lost_leader = None;
+        self.back_down(Reason::PollLost { granted, refused }, out);
+    }
+
+    /// The leader is gone, and only what it committed last was missing here.
+    fn poll_again_soon(&mut self, out: &mut Effects<Paxos>) {
+        self.lost_leader = Some(self.me);
+        out.set_timer(Timer::Deadline, RANK_STEP..=RANK_STEP * 2);
+    }
+
+    // --- Links. --------------------------------------------------------------------------------------------------
+
+    pub(crate) fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Paxos>) {
+        self.links_down.remove(&peer);
+        let commit = self.commit;
+        match &mut self.part {
+            Part::Reign(reign) if reign.stage != Stage::Preparing => {
+                // What was under way may be lost.
+                if let Some(peer) = reign.peers.get_mut(&peer) {
+                    peer.rewind(commit + 1);
+                }
+                self.send_heartbeat_to(peer, out);
+                self.send_accepts_to(peer, out);
+            }
+            Part::Reign(_) => self.send_prepare_to(peer, out),
+            Part::Polling(poll) => {
+                let poll = poll.id;
+                out.send_resting_on(RestsOn::Nothing, peer, Message::LowBall { poll });
+            }
+            Part::Follower => {}
+        }
+    }
+
+    pub(crate) fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Paxos>) {
+        self.links_down.insert(peer);
+        self.told_polls.remove(&peer);
+        if self.asked.is_some_and(|(from, _)| from == peer) {
+            self.asked = None;
+        }
+        match &self.part {
+            Part::Reign(reign) if reign.stage != Stage::Preparing => {
+                // TL-10, as soon as it is certain.
+                if self.count_voters(|id| !self.links_down.contains(&id)) < self.accepts_needed() {
+                    let heard = self.membership.all_voters().filter(|id| !self.links_down.contains(id)).collect();
+                    self.back_down(Reason::QuorumLost(heard), out);
+                }
+            }
+            Part::Follower if self.leader == Some(peer) => {
+                self.eager_rounds = EAGER_ROUNDS;
+                self.lost_leader = Some(peer);
+                self.lose_leader(Reason::LinkDown(peer), out);
+                let start = RANK_STEP * self.rank_without(peer);
+                out.set_timer(Timer::Deadline, start..=start);
+            }
+            Part::Polling(_) => self.settle_poll(false, out),
+            Part::Reign(_) | Part::Follower => {}
+        }
+    }
+
+    fn rank_without(&self, dead: NodeId) -> u32 {
+        if self.priority == Priority::Preferred {
+            return 0;
+        }
+        let before = self.membership.all_voters().filter(|voter| *voter != dead && *voter < self.me).count();
+        u32::try_from(before).expect("clusters are small")
+    }
+
+    pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Paxos>) {
+        if matches!(self.part, Part::Follower) {
+            self.lose_leader(Reason::LeaderForgotten, out);
+            self.set_deadline(out);
+        }
+        out.reply(ticket, Outcome::Done);
+    }
+
+    pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Paxos>) {
+        if self.reign().is_none() && self.may_lead() {
+            self.seek_leadership(out);
+        }
+        out.reply(ticket, Outcome::Done);
+    }
+}

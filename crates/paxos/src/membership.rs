@@ -1,0 +1,168 @@
+//! Changes of membership: one voter at a time, in force once committed and applied.
+//!
+//! `[OURS]`: the sources are configured (the JVM rewrite sketches eras). Source of the rules: RM-1 to RM-9, house §3, `docs/adr/0001`. Safe
+//! because a change fences its slots ([`crate::recover`]): nothing behind it is proposed before it is in force at the leader, and then
+//! only under promises of a quorum of the new membership.
+
+use crate::laboratory::Defect;
+use crate::message::Message;
+use crate::paxos::{Part, Paxos, Reign, Stage};
+use bytes::Bytes;
+use hustings_core::{
+    Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
+    Passage, Reason, Refusal, RestsOn, Wire,
+};
+use std::sync::Arc;
+
+impl Paxos {
+    /// Why a change cannot be written now; definite.
+    pub(crate) fn membership_refusal(&self, reign: &Reign, payload: &Bytes) -> Option<Refusal> {
+        let change = match MembershipChange::decode(payload.clone()) {
+            Ok(change) => change,
+            Err(error) => return Some(Refusal::Membership(MembershipRefusal::NotFound, error.to_string())),
+        };
+        if self.commit < reign.first_own {
+            return Some(Refusal::NotReady);
+        }
+        if reign.fence > self.commit && !self.has(Defect::ProposesBehindChanges) {
+            return Some(Refusal::MembershipPending);
+        }
+        let refused = change.steps.iter().find_map(|step| self.step_refusal(reign, step, &change));
+        let refused = refused.or_else(|| self.after_change(&change).err());
+        refused.map(|(rule, what)| Refusal::Membership(rule, what))
+    }
+
+    /// The membership after a change, if this protocol can make it.
+    fn after_change(&self, change: &MembershipChange) -> Result<Membership, (MembershipRefusal, String)> {
+        let concerning_quorums = change.steps.iter().filter(|step| !matches!(step, Change::Describe(..))).count();
+        if change.passage != Passage::Auto || concerning_quorums > 1 {
+            let what = "this protocol changes one member at a time: ask for the steps one after the other";
+            return Err((MembershipRefusal::NotSimple, what.into()));
+        }
+        self.membership.after(change).map_err(|error| (error.kind, error.what))
+    }
+
+    /// Ids are given out in order and never twice; a learner is promoted only when it has caught up.
+    fn step_refusal(
+        &self,
+        reign: &Reign,
+        step: &Change,
+        change: &MembershipChange,
+    ) -> Option<(MembershipRefusal, String)> {
+        let membership = &self.membership;
+        match step {
+            Change::AddVoter(id) | Change::AddLearner(id) if !membership.has(*id) => {
+                if id.0 < membership.next_id {
+                    return Some((MembershipRefusal::Taken, format!("{id} was a member once: ids are not reused")));
+                }
+                let urls = peer_urls(change, *id);
+                let shares = |member: &Member| member.peer_urls.iter().any(|known| urls.contains(known));
+                let owner = membership.members.iter().find(|(_, member)| shares(member));
+                owner.map(|(owner, _)| (MembershipRefusal::Taken, format!("its peer URL is {owner}'s already")))
+            }
+            Change::AddVoter(id) if membership.is_learner(*id) && !self.is_caught_up(reign, *id) => {
+                Some((MembershipRefusal::NotReady, format!("{id} is not in sync with the leader yet")))
+            }
+            Change::Remove(id) | Change::Describe(id, _) if !membership.has(*id) && !adds(change, *id) => {
+                Some((MembershipRefusal::NotFound, format!("{id} is not a member")))
+            }
+            _ => None,
+        }
+    }
+
+    /// Nine tenths of what is committed, as etcd asks of a learner.
+    fn is_caught_up(&self, reign: &Reign, id: NodeId) -> bool {
+        reign.peers.get(&id).is_some_and(|peer| peer.stored.saturating_mul(10) >= self.commit.saturating_mul(9))
+    }
+
+    /// Whether a slot may be committed as far as its successors' voters are concerned: a change must be held, with everything before it, by
+    /// somebody of each promise quorum of the membership that it makes, or that membership would not know what it decided.
+    pub(crate) fn is_secured(&self, slot: u64) -> bool {
+        let change = self.journal.slot(slot).filter(|entry| entry.kind == EntryKind::Membership);
+        let Some(entry) = change else { return true };
+        let Ok(change) = MembershipChange::decode(entry.payload.clone()) else { return true };
+        let (Ok(next), Some(reign)) = (self.after_change(&change), self.reign()) else { return true };
+        let voters = next.all_voters().count();
+        let needed = voters + 1 - self.options.quorums.promises(voters);
+        let has_voted = reign.votes.get(&slot).is_some_and(|votes| votes.contains(&self.me));
+        let holds = |id: NodeId| match id == self.me {
+            true => has_voted,
+            false => reign.peers.get(&id).is_some_and(|peer| peer.stored >= slot),
+        };
+        next.all_voters().filter(|id| holds(*id)).count() >= needed
+    }
+
+    /// A committed change takes effect. One that cannot be made any more changes nothing, on every node alike.
+    pub(crate) fn apply_membership(&mut self, entry: &Entry, out: &mut Effects<Paxos>) {
+        let Ok(change) = MembershipChange::decode(entry.payload.clone()) else { return };
+        if let Ok(next) = self.after_change(&change) {
+            self.adopt(Arc::new(next), entry.lsn.index, out);
+        }
+    }
+
+    /// The membership from here on; a leader adjusts whom it sends to, and asks new voters for their promises.
+    pub(crate) fn adopt(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Paxos>) {
+        self.reconfigure(membership, index, out);
+        let (commit, me) = (self.commit, self.me);
+        let Part::Reign(reign) = &mut self.part else { return };
+        for peer in self.membership.everyone() {
+            reign.peers.entry(peer).or_default();
+        }
+        let gone: Vec<NodeId> =
+            reign.peers.keys().copied().filter(|peer| !self.membership.has(*peer) && *peer != me).collect();
+        let ballot = reign.ballot;
+        for peer in gone {
+            reign.peers.remove(&peer);
+            // Whoever is removed should hear so: what is committed here tells it.
+            let news = Message::Accept { ballot, accepts: Vec::new(), commit };
+            out.send_resting_on(RestsOn::Nothing, peer, news);
+        }
+        for voter in self.other_voters() {
+            self.send_prepare_to(voter, out);
+        }
+        self.abort_transfer_to_strangers(out);
+        // A smaller quorum may have confirmed already what a larger one had not.
+        self.confirm_reads(out);
+    }
+
+    /// A learner that asked for a vote gets it once it has caught up (MB-06).
+    pub(crate) fn promote_if_ready(&mut self, peer: NodeId, out: &mut Effects<Paxos>) {
+        let Some(reign) = self.reign().filter(|reign| reign.stage == Stage::Leading) else { return };
+        let Some(member) = self.membership.members.get(&peer) else { return };
+        let waits = member.wants_vote && self.membership.is_learner(peer) && reign.transfer.is_none();
+        let is_ready = reign.peers.get(&peer).is_some_and(|peer| peer.stored >= self.commit);
+        if !waits || !is_ready || reign.fence > self.commit {
+            return;
+        }
+        let described = Member { wants_vote: false, ..member.clone() };
+        let change = MembershipChange::of([Change::AddVoter(peer), Change::Describe(peer, described)]);
+        let (kind, payload) = (EntryKind::Membership, change.to_bytes());
+        let first = reign.end + 1;
+        let value = Entry { lsn: Lsn::ZERO, kind, origin: Origin::NOBODY, elapsed_micros: 0, payload };
+        if self.propose_own(value, out) {
+            self.count_own_accepts(first, out);
+            self.send_to_all(out);
+        }
+    }
+
+    /// A leader that is no voter any more leaves, and hands over so that nobody waits for a timeout.
+    pub(crate) fn step_down_if_removed(&mut self, out: &mut Effects<Paxos>) {
+        if self.leading().is_some() && !self.membership.is_voter(self.me) {
+            self.hand_over_and_follow(Reason::Removed, out);
+        }
+    }
+}
+
+fn adds(change: &MembershipChange, id: NodeId) -> bool {
+    let is_it = |step: &Change| matches!(step, Change::AddVoter(added) | Change::AddLearner(added) if *added == id);
+    change.steps.iter().any(is_it)
+}
+
+/// The peer URLs that a change gives to a member.
+fn peer_urls(change: &MembershipChange, id: NodeId) -> Vec<String> {
+    let urls = change.steps.iter().find_map(|step| match step {
+        Change::Describe(described, member) if *described == id => Some(member.peer_urls.clone()),
+        _ => None,
+    });
+    urls.unwrap_or_default()
+}

@@ -1,0 +1,394 @@
+//! What TRex nodes say to each other: [`Message`]. §1.4 of the protocol notes, with its `[NORM]` additions.
+
+use crate::Accept;
+use bytes::{Bytes, BytesMut};
+use hustings_core::wire::{EntryShape, SnapshotReferenceShape, encode_shape, present};
+use hustings_core::{Entry, Priority, SnapshotReference, Term, Wire, WireError};
+use prost::Message as _;
+
+/// A leader's sign of life: the weak evidence. No clock is in it (TH-6).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Heartbeat {
+    /// Whose.
+    pub ballot: Term,
+    /// Which.
+    pub counter: u64,
+}
+
+/// What somebody who is polled says of leaders (TH-4).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Says {
+    /// I hear none.
+    Silent,
+    /// I hear one.
+    Hears,
+    /// I am one.
+    Leads,
+}
+
+/// A message between TRex nodes, or from a node to itself.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Message {
+    /// The low-ball prepare: ballot (0,0), which nobody can promise. Asks for evidence of a leader.
+    LowBall {
+        /// Of the asker's polls this one (TH-5).
+        poll: u64,
+    },
+    /// Its refusal.
+    LowBallNack {
+        /// The poll.
+        poll: u64,
+        /// What the responder has promised.
+        promised: Term,
+        /// What it has committed: the strong evidence.
+        committed: u64,
+        /// The last heartbeat that it saw: the weak evidence.
+        heartbeat: Heartbeat,
+        /// What it says of leaders.
+        says: Says,
+    },
+    /// Promise this ballot, and say what you accepted from this slot on.
+    Prepare {
+        /// The asker's new ballot.
+        ballot: Term,
+        /// The first slot asked about; all behind it are.
+        from: u64,
+    },
+    /// Promised. To itself: the own promise is durable.
+    PrepareAck {
+        /// The asker's ballot.
+        ballot: Term,
+        /// The first slot that was asked about.
+        from: u64,
+        /// Through which slot the answer goes; `u64::MAX` is without end.
+        through: u64,
+        /// What was accepted there, ascending.
+        accepted: Vec<Entry>,
+    },
+    /// Not promised: a higher ballot is, or the slot is committed.
+    PrepareNack {
+        /// The asker's ballot.
+        ballot: Term,
+        /// What the responder has promised.
+        promised: Term,
+        /// What it has committed.
+        committed: u64,
+    },
+    /// Accept these values. Without any: only the commit is news.
+    Accept {
+        /// The leader's ballot.
+        ballot: Term,
+        /// Consecutive slots.
+        accepts: Vec<Accept>,
+        /// What the leader has committed.
+        commit: u64,
+    },
+    /// Accepted, durably. To itself: the leader's own accepts are.
+    AcceptAck {
+        /// The leader's ballot.
+        ballot: Term,
+        /// The first slot.
+        from: u64,
+        /// The last.
+        through: u64,
+    },
+    /// Not accepted, or not heard: a higher ballot is promised, or the slots are committed.
+    AcceptNack {
+        /// The leader's ballot.
+        ballot: Term,
+        /// What the responder has promised.
+        promised: Term,
+        /// What it has committed.
+        committed: u64,
+    },
+    /// The heartbeat: I lead, and this is committed.
+    Commit {
+        /// Which.
+        heartbeat: Heartbeat,
+        /// What the leader has committed.
+        slot: u64,
+        /// What it knows the receiver to have accepted.
+        stored: u64,
+    },
+    /// HeartbeatAck: I hear you (TL-10).
+    CommitAck {
+        /// The leader's ballot.
+        ballot: Term,
+        /// The heartbeat.
+        counter: u64,
+        /// What the responder has committed.
+        committed: u64,
+        /// Behind the leader's commit, everything through here has arrived; it may not be durable yet.
+        held: u64,
+        /// How much the sender should lead.
+        priority: Priority,
+    },
+    /// What was committed after this slot?
+    RetransmitRequest {
+        /// What the sender has committed.
+        committed: u64,
+        /// What it has promised.
+        promised: Term,
+    },
+    /// This was.
+    RetransmitResponse {
+        /// Consecutive slots, all committed.
+        entries: Vec<Entry>,
+        /// What the responder has committed.
+        committed: u64,
+    },
+    /// That is trimmed: fetch this.
+    Snapshot {
+        /// Which.
+        reference: SnapshotReference,
+    },
+    /// `[OURS]` Take over at once.
+    Handover {
+        /// The leader's ballot.
+        ballot: Term,
+    },
+}
+
+impl Message {
+    /// The highest ballot that the message speaks of.
+    pub fn ballot(&self) -> Term {
+        match self {
+            Message::LowBall { .. } | Message::RetransmitResponse { .. } => Term::ZERO,
+            Message::LowBallNack { promised, heartbeat, .. } => heartbeat.ballot.max(*promised),
+            Message::PrepareNack { ballot, promised, .. } | Message::AcceptNack { ballot, promised, .. } => {
+                *ballot.max(promised)
+            }
+            Message::Commit { heartbeat, .. } => heartbeat.ballot,
+            Message::RetransmitRequest { promised, .. } => *promised,
+            Message::Snapshot { reference } => reference.lsn.term,
+            Message::Prepare { ballot, .. }
+            | Message::PrepareAck { ballot, .. }
+            | Message::Accept { ballot, .. }
+            | Message::AcceptAck { ballot, .. }
+            | Message::CommitAck { ballot, .. }
+            | Message::Handover { ballot } => *ballot,
+        }
+    }
+}
+
+/// One flat shape for all kinds: fields that a kind does not use cost nothing on the wire.
+#[derive(Clone, PartialEq, prost::Message)]
+struct Shape {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(uint64, tag = "2")]
+    ballot: u64,
+    #[prost(uint64, tag = "3")]
+    promised: u64,
+    #[prost(uint64, tag = "4")]
+    committed: u64,
+    #[prost(uint64, tag = "5")]
+    from: u64,
+    #[prost(uint64, tag = "6")]
+    through: u64,
+    #[prost(uint64, tag = "7")]
+    counter: u64,
+    #[prost(uint32, tag = "8")]
+    choice: u32,
+    #[prost(message, repeated, tag = "9")]
+    entries: Vec<EntryShape>,
+    #[prost(message, optional, tag = "10")]
+    snapshot: Option<SnapshotReferenceShape>,
+}
+
+fn number_of(priority: Priority) -> u32 {
+    match priority {
+        Priority::Never => 0,
+        Priority::Normal => 1,
+        Priority::Preferred => 2,
+    }
+}
+
+fn priority_of(number: u32) -> Result<Priority, WireError> {
+    match number {
+        0 => Ok(Priority::Never),
+        1 => Ok(Priority::Normal),
+        2 => Ok(Priority::Preferred),
+        other => Err(WireError(format!("a priority of unknown kind {other}"))),
+    }
+}
+
+/// Slots in ascending order between two others.
+fn ascending(shapes: Vec<EntryShape>, from: u64, through: u64) -> Result<Vec<Entry>, WireError> {
+    let mut next = Some(from);
+    let mut entries = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        let entry = Entry::try_from(shape)?;
+        let index = entry.lsn.index;
+        if next.is_none_or(|next| index < next) || index > through || index == 0 {
+            return Err(WireError(format!("slot {index} is out of order")));
+        }
+        next = index.checked_add(1);
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// Slots that follow each other.
+fn consecutive(shapes: Vec<EntryShape>) -> Result<Vec<Entry>, WireError> {
+    let entries = ascending(shapes, 1, u64::MAX - 1)?;
+    if entries.windows(2).any(|pair| pair[1].lsn.index != pair[0].lsn.index + 1) {
+        return Err(WireError("slots with a hole between them".into()));
+    }
+    Ok(entries)
+}
+
+/// Ballots of a promise's answer are below the one that was promised.
+fn older_than(ballot: Term, entries: Vec<Entry>) -> Result<Vec<Entry>, WireError> {
+    match entries.iter().find(|entry| entry.lsn.term > ballot) {
+        Some(entry) => Err(WireError(format!("{} cannot have been accepted before ballot {ballot}", entry.lsn))),
+        None => Ok(entries),
+    }
+}
+
+/// A range of slots that is not empty.
+fn range(from: u64, through: u64) -> Result<(u64, u64), WireError> {
+    if from == 0 || through < from {
+        return Err(WireError(format!("slots {from} through {through} are none")));
+    }
+    Ok((from, through))
+}
+
+impl Wire for Message {
+    fn encode(&self, out: &mut BytesMut) {
+        let shape = match self {
+            Message::LowBall { poll } => Shape { kind: 1, counter: *poll, ..Shape::default() },
+            Message::LowBallNack { poll, promised, committed, heartbeat, says } => Shape {
+                kind: 2,
+                from: *poll,
+                promised: promised.0,
+                committed: *committed,
+                ballot: heartbeat.ballot.0,
+                counter: heartbeat.counter,
+                choice: match says {
+                    Says::Silent => 0,
+                    Says::Hears => 1,
+                    Says::Leads => 2,
+                },
+                ..Shape::default()
+            },
+            Message::Prepare { ballot, from } => Shape { kind: 3, ballot: ballot.0, from: *from, ..Shape::default() },
+            Message::PrepareAck { ballot, from, through, accepted } => Shape {
+                kind: 4,
+                ballot: ballot.0,
+                from: *from,
+                through: *through,
+                entries: accepted.iter().map(EntryShape::from).collect(),
+                ..Shape::default()
+            },
+            Message::PrepareNack { ballot, promised, committed } => {
+                Shape { kind: 5, ballot: ballot.0, promised: promised.0, committed: *committed, ..Shape::default() }
+            }
+            Message::Accept { ballot, accepts, commit } => Shape {
+                kind: 6,
+                ballot: ballot.0,
+                committed: *commit,
+                entries: accepts.iter().map(|accept| EntryShape::from(accept.entry())).collect(),
+                ..Shape::default()
+            },
+            Message::AcceptAck { ballot, from, through } => {
+                Shape { kind: 7, ballot: ballot.0, from: *from, through: *through, ..Shape::default() }
+            }
+            Message::AcceptNack { ballot, promised, committed } => {
+                Shape { kind: 8, ballot: ballot.0, promised: promised.0, committed: *committed, ..Shape::default() }
+            }
+            Message::Commit { heartbeat, slot, stored } => Shape {
+                kind: 9,
+                ballot: heartbeat.ballot.0,
+                counter: heartbeat.counter,
+                committed: *slot,
+                through: *stored,
+                ..Shape::default()
+            },
+            Message::CommitAck { ballot, counter, committed, held, priority } => Shape {
+                kind: 10,
+                ballot: ballot.0,
+                counter: *counter,
+                committed: *committed,
+                through: *held,
+                choice: number_of(*priority),
+                ..Shape::default()
+            },
+            Message::RetransmitRequest { committed, promised } => {
+                Shape { kind: 11, committed: *committed, promised: promised.0, ..Shape::default() }
+            }
+            Message::RetransmitResponse { entries, committed } => Shape {
+                kind: 12,
+                committed: *committed,
+                entries: entries.iter().map(EntryShape::from).collect(),
+                ..Shape::default()
+            },
+            Message::Snapshot { reference } => Shape { kind: 13, snapshot: Some(reference.into()), ..Shape::default() },
+            Message::Handover { ballot } => Shape { kind: 14, ballot: ballot.0, ..Shape::default() },
+        };
+        encode_shape(&shape, out);
+    }
+
+    fn decode(bytes: Bytes) -> Result<Message, WireError> {
+        let shape = Shape::decode(bytes)?;
+        let (ballot, promised, committed) = (Term(shape.ballot), Term(shape.promised), shape.committed);
+        Ok(match shape.kind {
+            1 => Message::LowBall { poll: shape.counter },
+            2 => Message::LowBallNack {
+                poll: shape.from,
+                promised,
+                committed,
+                heartbeat: Heartbeat { ballot, counter: shape.counter },
+                says: match shape.choice {
+                    0 => Says::Silent,
+                    1 => Says::Hears,
+                    2 => Says::Leads,
+                    other => return Err(WireError(format!("what is said of leaders is of unknown kind {other}"))),
+                },
+            },
+            3 => {
+                let (from, _) = range(shape.from, u64::MAX)?;
+                Message::Prepare { ballot, from }
+            }
+            4 => {
+                let (from, through) = range(shape.from, shape.through)?;
+                let accepted = older_than(ballot, ascending(shape.entries, from, through)?)?;
+                Message::PrepareAck { ballot, from, through, accepted }
+            }
+            5 => Message::PrepareNack { ballot, promised, committed },
+            6 => {
+                let entries = consecutive(shape.entries)?;
+                if let Some(entry) = entries.iter().find(|entry| entry.lsn.term != ballot) {
+                    return Err(WireError(format!("{} is not of ballot {ballot}", entry.lsn)));
+                }
+                Message::Accept {
+                    ballot,
+                    accepts: entries.into_iter().map(Accept::received).collect(),
+                    commit: committed,
+                }
+            }
+            7 => {
+                let (from, through) = range(shape.from, shape.through)?;
+                Message::AcceptAck { ballot, from, through }
+            }
+            8 => Message::AcceptNack { ballot, promised, committed },
+            9 => Message::Commit {
+                heartbeat: Heartbeat { ballot, counter: shape.counter },
+                slot: committed,
+                stored: shape.through,
+            },
+            10 => Message::CommitAck {
+                ballot,
+                counter: shape.counter,
+                committed,
+                held: shape.through,
+                priority: priority_of(shape.choice)?,
+            },
+            11 => Message::RetransmitRequest { committed, promised },
+            12 => Message::RetransmitResponse { entries: consecutive(shape.entries)?, committed },
+            13 => Message::Snapshot { reference: present(shape.snapshot, "snapshot")?.try_into()? },
+            14 => Message::Handover { ballot },
+            other => return Err(WireError(format!("a TRex message of unknown kind {other}"))),
+        })
+    }
+}

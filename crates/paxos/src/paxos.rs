@@ -1,0 +1,508 @@
+//! The value: [`Paxos`], its state, its one dispatcher, and the moves between roles.
+//!
+//! ```text
+//!              deadline            a quorum answers, and        a promise quorum           all that is
+//!    Follower ─────────► Polling ──nobody hears a leader──► Preparing ──covers a slot──► Recovering ──recovered──► Leading
+//!       ▲              (low ball:   (ballot durable)                                              and committed
+//!       │            nothing promised)                                                                      │
+//!       └───────── a higher ballot; evidence of a leader; no quorum of acknowledgements (TB-1) ─────────────┘
+//! ```
+//!
+//! The acceptor (TA-1 to TA-8) is the same in every role. What to read next: [`crate::ballot`].
+
+use crate::ballot::{Promises, Quorums};
+use crate::journal::Journal;
+use crate::laboratory::Defect;
+use crate::low_ball::Poll;
+use crate::message::{Heartbeat, Message};
+use crate::peer::Peer;
+use crate::read::Reads;
+use crate::transfer::Transfer;
+use crate::{Accept, ballot};
+use hustings_core::protocol::{DiskHealth, LinkState};
+use hustings_core::{
+    Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Lsn, Membership, NodeId, Priority,
+    Promise, Protocol, Reason, Record, Refusal, Role, Slots, SnapshotReference, Status, Term, Timing, Transition,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// TRex' switches.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Options {
+    /// Poll before raising a ballot (TF-3). Without it, as in the JVM rewrite, a node that was cut off deposes a healthy leader.
+    pub low_ball: bool,
+    /// How many must promise and accept.
+    pub quorums: Quorums,
+    /// Ballots are raised without a prepare round, as in both published versions (TH-1, TH-2). For the laboratory only.
+    pub as_published: bool,
+    /// A planted defect. For the laboratory only.
+    pub defect: Option<Defect>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { low_ball: true, quorums: Quorums::default(), as_published: false, defect: None }
+    }
+}
+
+/// The alarms that TRex sets.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timer {
+    /// Nobody was heard for too long, or a poll or a prepare round got no answers (TF-3, TF-4, TR-6).
+    Deadline,
+    /// A quorum has answered a poll; the others had their round trip (TF-7).
+    Grace,
+    /// The leader speaks (TL-2).
+    Heartbeat,
+    /// The leader counts whom it heard (TL-10).
+    QuorumCheck,
+    /// A hand-over took too long.
+    Transfer,
+}
+
+/// How far a reign is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Stage {
+    /// Promises are awaited.
+    Preparing,
+    /// Values of the in-flight range are proposed again.
+    Recovering,
+    /// All of them are committed, and a value of its own behind them.
+    Leading,
+}
+
+/// What only a node with a ballot of its own knows.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Reign {
+    pub(crate) ballot: Term,
+    pub(crate) stage: Stage,
+    pub(crate) promises: Promises,
+    /// Who promised somebody higher.
+    pub(crate) refusers: BTreeSet<NodeId>,
+    /// Prepare rounds without a quorum.
+    pub(crate) rounds: u8,
+    /// In flight: proposed in this ballot and not committed.
+    pub(crate) proposed: BTreeMap<u64, Accept>,
+    /// Who accepted what is in flight, durably.
+    pub(crate) votes: BTreeMap<u64, BTreeSet<NodeId>>,
+    /// The last slot proposed in this ballot, or committed before.
+    pub(crate) end: u64,
+    /// The slot of the last change of membership: nothing behind it is proposed before it is committed.
+    pub(crate) fence: u64,
+    /// The first slot that nobody had used: everything before it was recovered. Beyond everything until it is proposed.
+    pub(crate) first_own: u64,
+    /// The number of the last heartbeat.
+    pub(crate) counter: u64,
+    pub(crate) peers: BTreeMap<NodeId, Peer>,
+    pub(crate) reads: Reads,
+    pub(crate) transfer: Option<Transfer>,
+    /// Bytes of proposals beyond the commit.
+    pub(crate) uncommitted_bytes: usize,
+}
+
+impl Reign {
+    /// As published: a ballot that nobody was asked about, with the promises of the last one.
+    pub(crate) fn forge_promises(&mut self, ballot: Term, from: u64, everybody: Vec<NodeId>) {
+        self.ballot = ballot;
+        self.promises = Promises::new(ballot, from);
+        for node in everybody {
+            self.promises.take(node, from, u64::MAX, Vec::new());
+        }
+        self.refusers.clear();
+        self.proposed.clear();
+        self.votes.clear();
+        self.peers.values_mut().for_each(|peer| peer.rewind(from));
+    }
+}
+
+/// What a node is at, with the state that only that has.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) enum Part {
+    Follower,
+    Polling(Poll),
+    Reign(Box<Reign>),
+}
+
+/// A TRex Paxos node as a plain value.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Paxos {
+    pub(crate) me: NodeId,
+    pub(crate) timing: Timing,
+    pub(crate) priority: Priority,
+    pub(crate) limits: Limits,
+    pub(crate) options: Options,
+    /// The highest ballot promised, by a prepare or by an accept (TI-1).
+    pub(crate) promise: Promise,
+    pub(crate) journal: Journal,
+    pub(crate) commit: u64,
+    pub(crate) snapshot: Option<SnapshotReference>,
+    pub(crate) membership: Arc<Membership>,
+    pub(crate) part: Part,
+    pub(crate) leader: Option<NodeId>,
+    /// The last heartbeat seen, or sent: the weak evidence (TH-6, TH-4).
+    pub(crate) heartbeat: Heartbeat,
+    /// The number of the last poll (TH-5).
+    pub(crate) poll: u64,
+    /// The highest ballot that somebody else said to have promised.
+    pub(crate) ballot_seen: Term,
+    /// Peers whose connection is known to be gone.
+    pub(crate) links_down: BTreeSet<NodeId>,
+    /// Polls that were told of a leader: told again when this node loses it.
+    pub(crate) told_polls: BTreeMap<NodeId, u64>,
+    /// The leader whose link dropped, while that is why this node polls.
+    pub(crate) lost_leader: Option<NodeId>,
+    /// Polls left that follow each other quickly after a link-down.
+    pub(crate) eager_rounds: u8,
+    /// Whom this node asked for what is committed, and the last heartbeat then.
+    pub(crate) asked: Option<(NodeId, Heartbeat)>,
+    /// The snapshot that is being fetched or installed: no candidacy, no new one.
+    pub(crate) installing: Option<SnapshotReference>,
+    /// Who waits to hear how a hand-over ended.
+    pub(crate) transfer_ticket: Option<(NodeId, hustings_core::Ticket)>,
+    pub(crate) is_disk_stalled: bool,
+}
+
+impl Protocol for Paxos {
+    type Message = Message;
+    type Timer = Timer;
+    type Options = Options;
+
+    const NAME: &'static str = "paxos";
+    const LINKS: Links = Links::Any;
+    /// Ballots are ordered by node.
+    const SYMMETRIC: bool = false;
+    const SLOTS: Slots = Slots::Independent;
+
+    fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<Paxos>) -> Paxos {
+        let Cluster { me, membership, timing, priority, limits } = cluster;
+        let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
+        let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
+        let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
+        let mut journal = Journal::after(base);
+        // What was learnt as committed may be of a ballot above the promise; if the record of the commit was lost, only this keeps
+        // an older accept out of the slot (TI-3).
+        let highest = entries.values().map(|entry| entry.lsn.term).max().unwrap_or_default();
+        entries.into_values().for_each(|entry| journal.put(entry));
+        let promise = if promise.term < highest { Promise::without_vote(highest) } else { promise };
+        let mut node = Paxos {
+            me,
+            timing,
+            priority,
+            limits,
+            options,
+            promise,
+            journal,
+            commit: base.index,
+            snapshot,
+            membership,
+            part: Part::Follower,
+            leader: None,
+            heartbeat: Heartbeat::default(),
+            poll: 0,
+            ballot_seen: Term::ZERO,
+            links_down: BTreeSet::new(),
+            told_polls: BTreeMap::new(),
+            lost_leader: None,
+            eager_rounds: 0,
+            asked: None,
+            installing: None,
+            transfer_ticket: None,
+            is_disk_stalled: false,
+        };
+        node.announce(Role::Follower, Reason::Started, out);
+        // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.
+        let mut held = node.commit;
+        while held < committed.index && node.journal.slot(held + 1).is_some() {
+            held += 1;
+        }
+        node.apply_through(held, out);
+        node.set_deadline(out);
+        if node.is_alone() && node.may_lead() {
+            node.take_over(Reason::Alone, out);
+        }
+        node
+    }
+
+    fn step(&mut self, input: Input<Paxos>, out: &mut Effects<Paxos>) {
+        match input {
+            Input::Message { from, message } if from == self.me => self.on_own_message(message, out),
+            Input::Message { from, message } => self.on_message(from, message, out),
+            Input::Alarm(Timer::Deadline) => self.on_deadline(out),
+            Input::Alarm(Timer::Grace) => self.on_grace(out),
+            Input::Alarm(Timer::Heartbeat) => self.on_heartbeat_alarm(out),
+            Input::Alarm(Timer::QuorumCheck) => self.on_quorum_check(out),
+            Input::Alarm(Timer::Transfer) => self.on_transfer_alarm(out),
+            Input::Link { peer, state: LinkState::Up } => self.on_link_up(peer, out),
+            Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
+            Input::Propose(proposals) => self.on_propose(proposals, out),
+            Input::Read { ticket } => self.on_read(ticket, out),
+            Input::Compact(reference) => self.on_compact(reference, out),
+            Input::SnapshotReady(reference) => self.on_snapshot_ready(reference, out),
+            Input::SnapshotFailed(reference) => self.on_snapshot_failed(reference),
+            Input::SnapshotInstalled(lsn) => self.on_snapshot_installed(lsn, out),
+            Input::Admin { ticket, request: Admin::Campaign } => self.on_asked_to_campaign(ticket, out),
+            Input::Admin { ticket, request: Admin::Resign } => self.on_asked_to_resign(ticket, out),
+            Input::Admin { ticket, request: Admin::Transfer(to) } => self.on_asked_to_transfer(ticket, to, out),
+            Input::Admin { ticket, request: Admin::ForgetLeader } => self.on_asked_to_forget(ticket, out),
+            Input::Retime(timing) => self.timing = timing,
+            Input::Health(DiskHealth::Stalled) => self.on_disk_stalled(out),
+            Input::Health(DiskHealth::Recovered) => self.is_disk_stalled = false,
+        }
+    }
+
+    fn status(&self) -> Status {
+        Status {
+            role: self.role(),
+            term: self.promise.term,
+            leader: self.leader,
+            last: self.journal.last(),
+            commit: self.commit,
+            first_index: self.journal.first_index(),
+            membership: self.membership.clone(),
+        }
+    }
+
+    fn assert_invariants(&self) {
+        assert!(self.journal.base().index <= self.commit, "only what is committed is compacted");
+        assert!(self.journal.ballot_at(self.commit).is_some(), "what is committed is in the journal (TI-7)");
+        match &self.part {
+            Part::Reign(reign) => {
+                assert_eq!(reign.ballot, self.promise.term, "whoever has promised more leads no more (TH-15)");
+                assert_eq!(reign.promises.ballot(), reign.ballot, "the promises are for this ballot (TI-5)");
+                assert_eq!(reign.proposed.len(), reign.votes.len(), "votes are on what is in flight");
+                assert!(reign.stage == Stage::Preparing || self.leader == Some(self.me), "a leader follows itself");
+                assert!(reign.stage != Stage::Leading || self.commit >= reign.first_own, "a leader has recovered");
+                let first = reign.proposed.keys().next();
+                assert!(first.is_none_or(|first| *first > self.commit), "what is committed is not in flight");
+            }
+            Part::Polling(_) => assert_eq!(self.leader, None, "who asks follows nobody"),
+            Part::Follower => assert_ne!(self.leader, Some(self.me), "only a leader leads"),
+        }
+    }
+}
+
+impl Paxos {
+    // --- Questions. ----------------------------------------------------------------------------------------------
+
+    pub(crate) fn role(&self) -> Role {
+        match &self.part {
+            Part::Follower => Role::Follower,
+            Part::Polling(_) => Role::PreCandidate,
+            Part::Reign(reign) => match reign.stage {
+                Stage::Preparing => Role::Candidate,
+                Stage::Recovering => Role::Synchronizing,
+                Stage::Leading => Role::Leader,
+            },
+        }
+    }
+
+    pub(crate) fn reign(&self) -> Option<&Reign> {
+        match &self.part {
+            Part::Reign(reign) => Some(reign),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn reign_mut(&mut self) -> Option<&mut Reign> {
+        match &mut self.part {
+            Part::Reign(reign) => Some(reign),
+            _ => None,
+        }
+    }
+
+    /// The reign, if it is past its prepare round.
+    pub(crate) fn leading(&self) -> Option<&Reign> {
+        self.reign().filter(|reign| reign.stage != Stage::Preparing)
+    }
+
+    /// Whether this defect is planted.
+    pub(crate) fn has(&self, defect: Defect) -> bool {
+        self.options.defect == Some(defect)
+    }
+
+    /// The journal, for inspection.
+    pub fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The highest ballot promised, for inspection.
+    pub fn promised(&self) -> Term {
+        self.promise.term
+    }
+
+    /// The last heartbeat seen, for inspection.
+    pub fn heartbeat_seen(&self) -> Heartbeat {
+        self.heartbeat
+    }
+
+    /// What this node, as leader, knows of `peer`.
+    pub fn peer(&self, peer: NodeId) -> Option<&Peer> {
+        self.reign().and_then(|reign| reign.peers.get(&peer))
+    }
+
+    /// Promises needed of the voters in force.
+    pub(crate) fn promises_needed(&self) -> usize {
+        self.options.quorums.promises(self.membership.all_voters().count())
+    }
+
+    /// Accepts needed of the voters in force.
+    pub(crate) fn accepts_needed(&self) -> usize {
+        self.options.quorums.accepts(self.membership.all_voters().count())
+    }
+
+    /// How many voters are like this.
+    pub(crate) fn count_voters(&self, is_it: impl Fn(NodeId) -> bool) -> usize {
+        self.membership.all_voters().filter(|id| is_it(*id)).count()
+    }
+
+    pub(crate) fn other_voters(&self) -> Vec<NodeId> {
+        self.membership.all_voters().filter(|id| *id != self.me).collect()
+    }
+
+    /// The place of the commit.
+    pub(crate) fn committed(&self) -> Lsn {
+        let term = self.journal.ballot_at(self.commit).expect("the commit is at or above the compaction point");
+        Lsn { term, index: self.commit }
+    }
+
+    /// Whether this node is the only one to ask.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.membership.is_voter(self.me) && self.membership.all_voters().count() == 1
+    }
+
+    /// Whether this node may lead: a voter, willing, able to write, with a complete state machine.
+    pub(crate) fn may_lead(&self) -> bool {
+        self.membership.is_voter(self.me)
+            && self.priority != Priority::Never
+            && self.installing.is_none()
+            && !self.is_disk_stalled
+    }
+
+    /// The highest ballot that this node knows of (TF-8).
+    pub(crate) fn next_ballot(&self) -> Term {
+        ballot::ballot_above(self.promise.term.max(self.committed().term).max(self.ballot_seen), self.me)
+    }
+
+    // --- Messages. -----------------------------------------------------------------------------------------------
+
+    /// What the node says to itself once a record is durable; from an earlier ballot it means nothing.
+    fn on_own_message(&mut self, message: Message, out: &mut Effects<Paxos>) {
+        match message {
+            Message::PrepareAck { ballot, from, .. } => {
+                let (accepted, _) = self.journal.slice(from, u64::MAX, usize::MAX);
+                self.on_prepare_ack(self.me, ballot, from, u64::MAX, accepted, out);
+            }
+            Message::AcceptAck { ballot, from, through } => self.on_accept_ack(self.me, ballot, from, through, out),
+            other => unreachable!("a node never says {other:?} to itself"),
+        }
+    }
+
+    fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Paxos>) {
+        let sane = |ballot: Term| self.promise.term.may_follow(ballot);
+        if !sane(message.ballot()) {
+            return;
+        }
+        match message {
+            Message::LowBall { poll } => self.on_low_ball(from, poll, out),
+            Message::LowBallNack { poll, promised, committed, heartbeat, says } => {
+                self.on_low_ball_nack(from, poll, promised, committed, heartbeat, says, out)
+            }
+            Message::Prepare { ballot, from: slot } => self.on_prepare(from, ballot, slot, out),
+            Message::PrepareAck { ballot, from: slot, through, accepted } => {
+                self.on_prepare_ack(from, ballot, slot, through, accepted, out)
+            }
+            Message::PrepareNack { ballot, promised, committed } => {
+                self.on_prepare_nack(from, ballot, promised, committed, out)
+            }
+            Message::Accept { ballot, accepts, commit } => self.on_accept(from, ballot, accepts, commit, out),
+            Message::AcceptAck { ballot, from: slot, through } => self.on_accept_ack(from, ballot, slot, through, out),
+            Message::AcceptNack { ballot, promised, committed } => {
+                self.on_accept_nack(from, ballot, promised, committed, out)
+            }
+            Message::Commit { heartbeat, slot, stored } => self.on_commit(from, heartbeat, slot, stored, out),
+            Message::CommitAck { ballot, counter, committed, held, priority } => {
+                self.on_commit_ack(from, ballot, counter, committed, held, priority, out)
+            }
+            Message::RetransmitRequest { committed, promised } => {
+                self.on_retransmit_request(from, committed, promised, out)
+            }
+            Message::RetransmitResponse { entries, committed } => {
+                self.on_retransmit_response(from, entries, committed, out)
+            }
+            Message::Snapshot { reference } => self.on_snapshot(from, reference, out),
+            Message::Handover { ballot } => self.on_handover(from, ballot, out),
+        }
+    }
+
+    // --- Moves. --------------------------------------------------------------------------------------------------
+
+    /// The only way to a higher promise: durable before anything that rests on it leaves (TI-1).
+    pub(crate) fn promise_to(&mut self, ballot: Term, out: &mut Effects<Paxos>) {
+        assert!(ballot > self.promise.term, "promises only grow (TI-1)");
+        self.promise = Promise::without_vote(ballot);
+        out.persist(Record::Promise(self.promise));
+    }
+
+    /// Drops what only the present part has, and tells those who wait for it.
+    pub(crate) fn leave_part(&mut self, out: &mut Effects<Paxos>) {
+        match std::mem::replace(&mut self.part, Part::Follower) {
+            Part::Follower => {}
+            Part::Polling(_) => out.cancel_timer(Timer::Grace),
+            Part::Reign(reign) => {
+                self.leader = self.leader.filter(|leader| *leader != self.me);
+                for timer in [Timer::Heartbeat, Timer::QuorumCheck] {
+                    out.cancel_timer(timer);
+                }
+                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
+                for ticket in reign.reads.into_tickets() {
+                    out.refuse(ticket, Refusal::NotLeader(None));
+                }
+            }
+        }
+    }
+
+    /// TB-1: clears polls, prepares, accepts and the ballot's reign, whatever there is of them.
+    pub(crate) fn back_down(&mut self, because: Reason, out: &mut Effects<Paxos>) {
+        let from = self.role();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.set_deadline(out);
+    }
+
+    pub(crate) fn announce(&self, from: Role, because: Reason, out: &mut Effects<Paxos>) {
+        out.announce(Transition {
+            node: self.me,
+            from,
+            to: self.role(),
+            term: self.promise.term,
+            leader: self.leader,
+            lsn: self.journal.last(),
+            because,
+        });
+    }
+
+    // --- Commit, the same for leaders and followers. -------------------------------------------------------------
+
+    /// Everything through `index` is chosen: it is applied, in order; a membership among it takes effect.
+    pub(crate) fn apply_through(&mut self, index: u64, out: &mut Effects<Paxos>) {
+        while self.commit < index {
+            let next = self.commit + 1;
+            let entry = self.journal.slot(next).expect("what is committed has no holes (TI-7)").clone();
+            self.commit = next;
+            // One record for a run, but before a change of membership takes effect.
+            if next == index || entry.kind == EntryKind::Membership {
+                out.persist(Record::Committed(entry.lsn));
+            }
+            if entry.kind == EntryKind::Membership {
+                self.apply_membership(&entry, out);
+            }
+            out.apply(entry);
+        }
+    }
+
+    pub(crate) fn reconfigure(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Paxos>) {
+        self.membership = membership.clone();
+        out.push(Effect::Reconfigure { membership, index });
+    }
+}

@@ -1,0 +1,329 @@
+//! Values, recovery, retransmission as stories. Goal: the named scenarios of the protocol notes (§1.10) that are about what is chosen, and
+//! the two published violations (TH-1, TH-2). Method: values in memory, journals as they were found.
+
+mod support;
+
+use hustings_core::{Cluster, Limits, Membership, NodeId, Role, Term};
+use hustings_paxos::{Message, Options, Timer};
+use std::sync::Arc;
+use support::{End, Theatre, ballot, cast, journal, one};
+
+fn is_accept(message: &Message) -> bool {
+    matches!(message, Message::Accept { accepts, .. } if !accepts.is_empty())
+}
+
+fn led(voters: u64) -> Theatre {
+    let mut theatre = cast(voters);
+    theatre.elect(1);
+    theatre.heartbeat(1);
+    theatre
+}
+
+/// n1 accepted 5, 6 and 7 in its ballot, n2 has 5 and 7, n3 has 5; four slots are committed everywhere; n1 is gone.
+fn in_flight() -> Theatre {
+    let (three, one) = (ballot(3, 1), ballot(1, 1));
+    let common = [(1, one, "v1"), (2, one, "v2"), (3, one, "v3"), (4, one, "v4"), (5, three, "v5")];
+    let mut theatre = cast(3);
+    let with = |more: &[(u64, Term, &'static str)]| {
+        let slots: Vec<(u64, Term, &str)> = common.iter().chain(more).copied().collect();
+        journal(three, &slots, 4)
+    };
+    theatre.enter(1, with(&[(6, three, "v6"), (7, three, "v7")]));
+    theatre.enter(2, with(&[(7, three, "v7")]));
+    theatre.enter(3, with(&[]));
+    theatre.isolate(1);
+    theatre
+}
+
+/// trex_recover_in_flight_range; TR-3.
+#[test]
+fn the_whole_in_flight_range_is_recovered_with_no_ops_in_the_holes() {
+    let mut theatre = in_flight();
+    theatre.elect(2);
+    assert_eq!(theatre.leaders(), [2]);
+    assert_eq!(theatre.promised(2), ballot(4, 2));
+    theatre.heartbeat(2);
+    for id in [2, 3] {
+        assert_eq!(theatre.commit(id), 8);
+        assert_eq!(theatre.lines(id)[4..], ["v5", "v7"], "6 is a no-op, and so is 8");
+    }
+    // n1 had accepted v6, and nobody else; it takes the no-op like everybody.
+    theatre.heal();
+    theatre.heartbeat(2);
+    theatre.heartbeat(2);
+    assert_eq!(theatre.lines(1), theatre.lines(2));
+}
+
+/// trex_expand_range_from_majority; TR-3 a.
+#[test]
+fn the_range_grows_to_what_the_quorum_accepted() {
+    let mut theatre = in_flight();
+    theatre.elect(3);
+    assert_eq!((theatre.leaders(), theatre.promised(3)), (vec![3], ballot(4, 3)));
+    assert_eq!(theatre.lines(3)[4..], ["v5", "v7"]);
+}
+
+/// The answer to a prepare comes in pages; nothing is proposed beyond what they cover.
+#[test]
+fn a_range_that_fills_many_messages_is_recovered_page_by_page() {
+    let cluster = Cluster { limits: Limits { message_bytes_max: 1, ..Limits::default() }, ..Cluster::of(3, 1) };
+    let mut theatre = Theatre::new(cluster, Options::default());
+    let slots: Vec<(u64, Term, &str)> = (1..=6).map(|index| (index, ballot(2, 3), "x")).collect();
+    theatre.enter(2, journal(ballot(2, 3), &slots, 0));
+    theatre.isolate(3);
+    theatre.elect(1);
+    assert_eq!((theatre.leaders(), theatre.commit(1), theatre.lines(1).len()), (vec![1], 7, 6));
+    assert!(theatre.count(2, |said| matches!(said, Message::PrepareAck { .. })) >= 6);
+}
+
+/// trex_out_of_order_acks; TL-5.
+#[test]
+fn slots_are_chosen_in_any_order_and_committed_in_theirs() {
+    let mut theatre = led(3);
+    theatre.isolate(3);
+    for text in ["ten", "eleven", "twelve"] {
+        theatre.propose_quietly(1, text);
+    }
+    let before = theatre.commit(1);
+    // Its accepts come last first: slots may stand in the journal before those below them.
+    for slot in [4, 3] {
+        let is_it = |said: &Message| matches!(said, Message::Accept { accepts, .. } if accepts.first().is_some_and(|a| a.entry().lsn.index == slot));
+        theatre.pick(1, 2, is_it);
+        assert!(theatre.last(2).index == 4, "a hole at 2");
+        theatre.pick(2, 1, |said| matches!(said, Message::AcceptAck { from, .. } if *from == slot));
+        assert_eq!(theatre.commit(1), before, "not before the first");
+    }
+    theatre.settle();
+    assert_eq!((theatre.commit(1), theatre.lines(1)), (4, vec!["ten".into(), "eleven".into(), "twelve".into()]));
+}
+
+/// trex_crash_between_value_and_promise; TA-7, TH-9, TI-2, TI-3.
+#[test]
+fn a_crash_between_the_promise_and_the_value_of_an_accept_forgets_no_answer() {
+    for records in 0..=2 {
+        let mut theatre = Theatre::new(Cluster::of(3, 1), Options { low_ball: false, ..Options::default() });
+        theatre.elect(1);
+        theatre.heartbeat(1);
+        theatre.propose_quietly(1, "old");
+        let old: Vec<_> = theatre.table.drain(..).filter(|(_, to, _)| *to == 3).collect();
+        theatre.isolate(3);
+        // n3 did not promise to n1's successor; it learns of the ballot from an accept.
+        theatre.elect(2);
+        theatre.heal();
+        theatre.end_disk_after(3, records, End::AtOnce);
+        theatre.propose(2, "new");
+        theatre.restart(3);
+        assert_eq!(theatre.promised(3), if records == 0 { ballot(1, 1) } else { ballot(2, 2) }, "{records} records");
+        // The old leader's accept comes again, too late for whoever promised.
+        let before = theatre.last(3);
+        for (from, to, message) in old {
+            theatre.deliver(from, to, message);
+        }
+        assert!(records == 0 || theatre.last(3) == before, "{records} records");
+        theatre.heartbeat(2);
+        theatre.heartbeat(2);
+        let lines = theatre.lines(2);
+        assert!(lines.contains(&"new".to_string()));
+        assert!(theatre.ids().into_iter().all(|id| theatre.lines(id) == lines), "{records} records");
+    }
+}
+
+/// TL-7: a lost window is sent again, identically, in the same ballot.
+#[test]
+fn a_whole_window_that_is_lost_is_sent_again_in_the_same_ballot() {
+    let mut theatre = led(3);
+    for number in 0..10 {
+        theatre.propose_quietly(1, &format!("value {number}"));
+    }
+    theatre.lose(|_, _, said| is_accept(said));
+    theatre.heartbeat(1);
+    theatre.heartbeat(1);
+    theatre.heartbeat(1);
+    assert!((1..=3).all(|id| theatre.lines(id).len() == 10));
+    assert_eq!(theatre.promised(1), ballot(1, 1));
+}
+
+/// The schedule of TH-1: n1's accept is refused with a higher promise, and a value is chosen that n1 does not know.
+fn after_th1(is_published: bool) -> Theatre {
+    let options = Options { as_published: is_published, ..Options::default() };
+    let mut theatre = Theatre::new(Cluster::of(3, 1), options);
+    theatre.elect(1);
+    theatre.heartbeat(1);
+    // Proposed, accepted by n1 alone; the accepts are on their way.
+    theatre.propose_quietly(1, "V");
+    let accepts: Vec<_> = theatre.table.drain(..).collect();
+    theatre.isolate(1);
+    theatre.elect(2);
+    theatre.propose_quietly(2, "W");
+    theatre.settle();
+    assert_eq!(theatre.lines(2), ["W"], "chosen by n2 and n3");
+    // n3 learns of no commit behind n2's first one; then n2 is gone, and n1's old accept arrives.
+    theatre.lose(|_, _, _| true);
+    theatre.isolate(2);
+    theatre.heal();
+    theatre.isolate(2);
+    for (from, to, message) in accepts.into_iter().filter(|(_, to, _)| *to == 3) {
+        theatre.deliver(from, to, message);
+    }
+    theatre.settle();
+    theatre
+}
+
+/// trex_no_ballot_bump_without_prepare.
+#[test]
+fn a_refused_accept_raises_no_ballot() {
+    let mut theatre = after_th1(false);
+    for _ in 0..4 {
+        theatre.ring_if_armed(1, Timer::Heartbeat);
+        theatre.settle();
+    }
+    let highest = |said: &Message| matches!(said, Message::Accept { ballot: b, .. } if *b > ballot(1, 1));
+    let is_prepared = theatre.count(3, |said| matches!(said, Message::PrepareAck { ballot: b, .. } if b.node() == 1));
+    assert!(theatre.count(1, highest) == 0 || is_prepared > 0);
+    theatre.heal();
+    let leader = theatre.leaders().into_iter().max().unwrap_or(2);
+    theatre.heartbeat(leader);
+    theatre.heartbeat(leader);
+    assert!((1..=3).all(|id| theatre.lines(id).first().is_some_and(|line| line == "W")), "slot 2 is W everywhere");
+}
+
+/// The same schedule as published: what n2 committed in slot 2 is overwritten by V at n3, and n1 commits it.
+#[test]
+fn as_published_a_refused_accept_overwrites_what_was_chosen() {
+    let mut theatre = after_th1(true);
+    theatre.heartbeat_if_armed(1);
+    let second = |id: u64| theatre.actor(id).applied[1].clone();
+    assert_eq!((second(1).payload.as_ref(), second(1).lsn.index), (&b"V"[..], 2), "TH-1");
+    assert!(second(2).lsn.index == 2 && !support::same_value(&second(1), &second(2)));
+}
+
+/// trex_catchup_does_not_raise_epoch; TH-2.
+#[test]
+fn a_request_from_a_higher_promise_raises_no_ballot() {
+    let mut theatre = led(3);
+    theatre.propose(1, "fixed");
+    theatre.cut(1, 2);
+    theatre.cut(1, 3);
+    theatre.elect(2);
+    theatre.propose(2, "W");
+    theatre.isolate(2);
+    theatre.join(1, 3);
+    theatre.heartbeat(1);
+    theatre.propose(1, "X");
+    theatre.heartbeat_if_armed(1);
+    theatre.heal();
+    for id in theatre.leaders() {
+        theatre.heartbeat(id);
+    }
+    theatre.heartbeat_if_armed(2);
+    let at = |id: u64, line: &str| theatre.lines(id).iter().position(|found| found == line);
+    assert!((1..=3).all(|id| at(id, "fixed") == Some(0) && at(id, "W") == Some(1)), "W stays");
+}
+
+/// TX-1, TI-10: what is trimmed is fetched as a snapshot, and never reported as nothing.
+#[test]
+fn who_needs_trimmed_slots_is_told_of_a_snapshot() {
+    let cluster = Cluster { limits: Limits { trailing_entries: 0, ..Limits::default() }, ..Cluster::of(3, 1) };
+    let mut theatre = Theatre::new(cluster, Options::default());
+    theatre.elect(1);
+    theatre.isolate(3);
+    for text in ["one", "two", "three"] {
+        theatre.propose(1, text);
+    }
+    theatre.heartbeat(1);
+    theatre.compact(1);
+    theatre.compact(2);
+    theatre.heal();
+    theatre.heartbeat(1);
+    theatre.finish_fetch(3);
+    theatre.propose(1, "four");
+    theatre.heartbeat(1);
+    assert_eq!((theatre.commit(3), theatre.commit(1)), (5, 5));
+    // TA-4: asked about what is committed, it promises nothing and says how far it is.
+    theatre.deliver(3, 2, Message::Prepare { ballot: ballot(7, 3), from: 2 });
+    assert_eq!(theatre.promised(2), ballot(1, 1));
+    assert_eq!(theatre.count(2, |said| matches!(said, Message::PrepareNack { committed: 5, .. })), 1);
+}
+
+/// A change of membership fences: what is behind it waits until it is in force.
+#[test]
+fn nothing_is_proposed_behind_a_change_before_it_is_in_force() {
+    let mut theatre = led(3);
+    let add = one(hustings_core::Change::AddLearner(NodeId(4)));
+    theatre.change_quietly(1, &add);
+    let origin = theatre.propose_quietly(1, "behind");
+    assert_eq!(theatre.refusal(1, origin), Some(hustings_core::Refusal::NotReady));
+    theatre.settle();
+    assert!(theatre.value(1).promised() == ballot(1, 1) && theatre.commit(1) == 2);
+    theatre.propose(1, "after");
+    assert_eq!(theatre.lines(1), ["after"]);
+}
+
+/// A new voter must promise, where the old ones are no quorum of the new membership.
+#[test]
+fn promises_are_of_the_membership_in_which_a_slot_is_counted() {
+    let mut theatre = cast(2);
+    theatre.elect(1);
+    theatre.heartbeat(1);
+    let cluster = Cluster { membership: Arc::new(Membership::of_voters([1, 2].map(NodeId))), ..Cluster::of(2, 3) };
+    theatre.enter_as(cluster, Default::default());
+    theatre.change(1, &one(hustings_core::Change::AddVoter(NodeId(3))));
+    theatre.heartbeat(1);
+    theatre.heartbeat(1);
+    assert_eq!(theatre.promised(3), ballot(1, 1), "it was asked, though two of three had promised");
+    theatre.isolate(2);
+    theatre.propose(1, "with the new one");
+    assert_eq!(theatre.lines(1), ["with the new one"]);
+}
+
+/// TL-10 and reads: a leader that nobody answers confirms none.
+#[test]
+fn reads_wait_for_answers_to_a_later_heartbeat() {
+    let mut theatre = led(3);
+    theatre.propose(1, "seen");
+    theatre.isolate(1);
+    let ticket = theatre.read(1, 1);
+    theatre.settle();
+    assert_eq!(theatre.read_index(1, ticket), None);
+    theatre.heal();
+    let ticket = theatre.read(1, 2);
+    theatre.settle();
+    assert_eq!(theatre.read_index(1, ticket), Some(2));
+    assert_eq!(theatre.role(1), Role::Leader);
+}
+
+/// TI-6, found by a seed: the old leader's accepts were chosen as well, and it learns so after its successor committed the same value in a
+/// higher ballot. It keeps its own ballot; both hold one value.
+#[test]
+fn a_slot_may_be_committed_in_two_ballots_with_one_value() {
+    let mut theatre = led(3);
+    theatre.propose_quietly(1, "one value");
+    theatre.lose(|_, to, said| to == 2 && is_accept(said));
+    theatre.settle_until(3, |said| matches!(said, Message::AcceptAck { .. }));
+    let late: Vec<_> = theatre.table.drain(..).filter(|(from, to, _)| (*from, *to) == (3, 1)).collect();
+    theatre.isolate(1);
+    theatre.elect(2);
+    assert_eq!((theatre.lines(2), theatre.last(2).term), (vec!["one value".to_string()], ballot(2, 2)));
+    for (from, to, message) in late {
+        theatre.deliver(from, to, message);
+    }
+    assert_eq!((theatre.lines(1), theatre.last(1).term), (vec!["one value".to_string()], ballot(1, 1)));
+}
+
+/// Found by a seed: half of four may commit, so the removal of a voter could be known to one of the three that stay, and be lost with it.
+/// It is in force only when somebody of each of their promise quorums holds it.
+#[test]
+fn a_removal_is_in_force_when_those_who_stay_hold_it() {
+    let mut theatre = led(4);
+    for peer in [2, 3] {
+        theatre.cut(1, peer);
+    }
+    theatre.change(1, &one(hustings_core::Change::Remove(NodeId(4))));
+    let before = theatre.commit(1);
+    assert_eq!(before, 1, "n1 and n4 are half of four, and n4 goes");
+    theatre.heal();
+    theatre.heartbeat(1);
+    theatre.heartbeat(1);
+    assert_eq!(theatre.commit(1), 2);
+    assert_eq!(hustings_core::Protocol::status(theatre.value(1)).membership.voters.len(), 3);
+}

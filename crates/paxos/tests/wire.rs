@@ -1,0 +1,167 @@
+//! TRex' messages on the wire: arbitrary bytes never panic, messages come back, absurd fields are refused.
+
+#[path = "../../core/tests/support/mod.rs"]
+mod words;
+
+use bytes::Bytes;
+use hustings_core::{Entry, Lsn, Priority, Term, Wire};
+use hustings_paxos::Message;
+use hustings_paxos::message::{Heartbeat, Says};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use words::{entry, nested, number, reference};
+
+fn term() -> impl Strategy<Value = Term> {
+    any::<u64>().prop_map(Term)
+}
+
+fn heartbeat() -> impl Strategy<Value = Heartbeat> {
+    (term(), any::<u64>()).prop_map(|(ballot, counter)| Heartbeat { ballot, counter })
+}
+
+/// Slots in order from a first one on, each with a ballot not above the last.
+fn slots(is_dense: bool) -> impl Strategy<Value = (Term, u64, Vec<Entry>)> {
+    (1..u64::MAX / 2, 1..u64::MAX / 2, vec((entry(), 0..3_u64, 0..9_u64), 0..5)).prop_map(
+        move |(ballot, first, entries)| {
+            let mut next = first;
+            let mut place = |(entry, leap, age): (Entry, u64, u64)| {
+                let index = if is_dense { next } else { next + leap };
+                next = index + 1;
+                Entry { lsn: Lsn::new(if is_dense { ballot } else { ballot.saturating_sub(age) }, index), ..entry }
+            };
+            let entries = entries.into_iter().map(&mut place).collect();
+            (Term(ballot), first, entries)
+        },
+    )
+}
+
+/// As a leader says it: only bytes can make one up here, for an accept is built from promises alone.
+fn accept_bytes(ballot: Term, entries: &[Entry], commit: u64) -> Bytes {
+    let shape = entries.iter().flat_map(|entry| {
+        let fields = [number(1, entry.lsn.term.0), number(2, entry.lsn.index), number(3, 0)];
+        nested(9, &fields.concat())
+    });
+    let head = [number(1, 6), number(2, ballot.0), number(4, commit)].concat();
+    Bytes::from(head.into_iter().chain(shape).collect::<Vec<u8>>())
+}
+
+fn message() -> impl Strategy<Value = Message> {
+    let some = any::<u64>;
+    let says = prop::sample::select(vec![Says::Silent, Says::Hears, Says::Leads]);
+    let priority = prop::sample::select(vec![Priority::Never, Priority::Normal, Priority::Preferred]);
+    prop_oneof![
+        some().prop_map(|poll| Message::LowBall { poll }),
+        (some(), term(), some(), heartbeat(), says).prop_map(|(poll, promised, committed, heartbeat, says)| {
+            Message::LowBallNack { poll, promised, committed, heartbeat, says }
+        }),
+        (term(), 1..u64::MAX).prop_map(|(ballot, from)| Message::Prepare { ballot, from }),
+        slots(false).prop_map(|(ballot, from, accepted)| Message::PrepareAck {
+            ballot,
+            from,
+            through: u64::MAX,
+            accepted
+        }),
+        (term(), term(), some()).prop_map(|(ballot, promised, committed)| Message::PrepareNack {
+            ballot,
+            promised,
+            committed
+        }),
+        (slots(true), some()).prop_map(|((ballot, _, entries), commit)| {
+            Message::decode(accept_bytes(ballot, &entries, commit)).expect("a sound accept")
+        }),
+        (term(), 1..u64::MAX / 2, some()).prop_map(|(ballot, from, more)| Message::AcceptAck {
+            ballot,
+            from,
+            through: from.saturating_add(more)
+        }),
+        (term(), term(), some()).prop_map(|(ballot, promised, committed)| Message::AcceptNack {
+            ballot,
+            promised,
+            committed
+        }),
+        (heartbeat(), some(), some()).prop_map(|(heartbeat, slot, stored)| Message::Commit { heartbeat, slot, stored }),
+        (term(), some(), some(), some(), priority).prop_map(|(ballot, counter, committed, held, priority)| {
+            Message::CommitAck { ballot, counter, committed, held, priority }
+        }),
+        (some(), term()).prop_map(|(committed, promised)| Message::RetransmitRequest { committed, promised }),
+        (slots(true), some())
+            .prop_map(|((_, _, entries), committed)| Message::RetransmitResponse { entries, committed }),
+        reference().prop_map(|reference| Message::Snapshot { reference }),
+        term().prop_map(|ballot| Message::Handover { ballot }),
+    ]
+}
+
+/// Decoding does not panic; what it accepts is stable.
+fn is_stable(bytes: Vec<u8>) -> Result<(), TestCaseError> {
+    if let Ok(message) = Message::decode(Bytes::from(bytes)) {
+        prop_assert_eq!(Message::decode(message.to_bytes()), Ok(message));
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..300)) {
+        is_stable(bytes)?;
+    }
+
+    #[test]
+    fn a_damaged_message_never_panics(
+        message in message(),
+        at: prop::sample::Index,
+        flip: u8,
+        keep: prop::sample::Index,
+    ) {
+        let mut bytes = message.to_bytes().to_vec();
+        prop_assume!(!bytes.is_empty());
+        let at = at.index(bytes.len());
+        bytes[at] ^= flip;
+        bytes.truncate(keep.index(bytes.len() + 1).max(at + 1));
+        is_stable(bytes)?;
+    }
+
+    #[test]
+    fn messages_come_back(message in message()) {
+        prop_assert_eq!(Message::decode(message.to_bytes()), Ok(message));
+    }
+
+    /// A hole between slots, or a slot of another ballot.
+    #[test]
+    fn accepts_that_do_not_belong_together_are_refused(
+        (ballot, _, mut entries) in slots(true),
+        at: prop::sample::Index,
+        is_hole: bool,
+    ) {
+        if entries.len() < 2 {
+            return Ok(());
+        }
+        let at = at.index(entries.len() - 1);
+        match is_hole {
+            true => entries[at].lsn.index += 1,
+            false => entries[at].lsn.term = Term(ballot.0 + 1),
+        }
+        prop_assert!(Message::decode(accept_bytes(ballot, &entries, 0)).is_err());
+    }
+}
+
+#[test]
+fn absurd_fields_are_refused() {
+    let refused = |fields: &[Vec<u8>], why: &str| {
+        let error = Message::decode(Bytes::from(fields.concat())).expect_err(why).to_string();
+        assert!(error.contains(why), "`{error}` does not say `{why}`");
+    };
+    let entry = |term, index| nested(9, &[number(1, term), number(2, index), number(3, 0)].concat());
+    refused(&[], "unknown kind 0");
+    refused(&[number(1, 15)], "unknown kind 15");
+    refused(&[number(1, 2), number(8, 3)], "of leaders is of unknown kind 3");
+    refused(&[number(1, 3)], "are none");
+    refused(&[number(1, 4), number(2, 5), number(5, 3), number(6, 2)], "are none");
+    refused(&[number(1, 4), number(2, 5), number(5, 3), number(6, 9), entry(5, 2)], "out of order");
+    refused(&[number(1, 4), number(2, 5), number(5, 3), number(6, 9), entry(6, 4)], "cannot have been accepted");
+    refused(&[number(1, 6), number(2, 5), entry(4, 1)], "not of ballot");
+    refused(&[number(1, 10), number(8, 3)], "priority of unknown kind 3");
+    refused(&[number(1, 12), entry(1, 1), entry(1, 3)], "hole between");
+    refused(&[number(1, 13)], "`snapshot` is missing");
+}

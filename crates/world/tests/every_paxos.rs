@@ -1,0 +1,36 @@
+//! Goal: TRex Paxos holds in every world within small bounds, and its published form does not. Method: exhaustive exploration,
+//! complete, and not vacuous.
+
+use hustings_paxos::{Options, Paxos};
+use hustings_world::every::{Bounds, Found, explore};
+
+/// Without polls, which promise nothing and multiply the worlds; with few alarms.
+fn explored(bounds: &Bounds, is_published: bool) -> Found {
+    let options = Options { low_ball: false, as_published: is_published, ..Options::default() };
+    let found = explore::<Paxos>(bounds, &options, 2, |_| {});
+    println!("{bounds:?}\n{found:?}");
+    found
+}
+
+fn happens(found: &Found, what: &str) {
+    let count = found.sometimes.iter().find(|(name, _)| *name == what).map(|(_, count)| *count);
+    assert!(count.is_some_and(|count| count > 0), "{what}: nowhere in {} worlds", found.states);
+}
+
+#[test]
+fn one_counter_with_a_crash_and_a_proposal_is_safe() {
+    let bounds = Bounds { terms: 1, proposals: 1, crashes: 1, alarms: 1, rings: 2, ..Bounds::default() };
+    let found = explored(&bounds, false);
+    assert!(found.violation.is_none(), "{:#?}", found.violation);
+    assert_eq!(found.incomplete, None);
+    happens(&found, "an entry is committed");
+}
+
+/// TH-1: n1's old accept is refused with a higher promise, and it proposes the same value above it.
+#[test]
+fn as_published_a_chosen_value_is_overwritten() {
+    let bounds = Bounds { terms: 3, proposals: 1, alarms: 1, ..Bounds::default() };
+    let found = explored(&bounds, true);
+    let (violation, trace) = found.violation.expect("a ballot raised without a prepare round overwrites");
+    assert_eq!(violation.property, "state-machine-safety", "{:#?}", trace.steps);
+}
