@@ -97,11 +97,13 @@ impl Graph {
 
     /// Nodes that reach a majority, themselves included, both ways.
     pub fn central(&self) -> BTreeSet<usize> {
-        let is_central = |node: &usize| {
-            let peers = (0..self.size).filter(|peer| self.has(*node, *peer) && self.has(*peer, *node));
-            peers.count() > self.size / 2
-        };
-        (0..self.size).filter(is_central).collect()
+        self.reaching(self.size / 2 + 1)
+    }
+
+    /// Nodes that reach so many, themselves included, both ways.
+    pub fn reaching(&self, count: usize) -> BTreeSet<usize> {
+        let peers = |node: usize| (0..self.size).filter(move |peer| self.has(node, *peer) && self.has(*peer, node));
+        (0..self.size).filter(|node| peers(*node).count() >= count).collect()
     }
 
     /// What must follow, given what nodes can do that hear no leader themselves.

@@ -6,6 +6,7 @@ use hustings_blazingmq::BlazingMq;
 use hustings_core::Protocol;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
+use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_world::command::Command;
 use hustings_world::{Script, World};
@@ -56,4 +57,9 @@ fn gmt_2000_waits_for_the_network() {
 #[test]
 fn blazingmq_leads_first_and_learns_afterwards() {
     assert!(committed_meanwhile::<BlazingMq>() > 50);
+}
+
+#[test]
+fn paxos_learns_from_its_promises_what_it_missed() {
+    assert!(committed_meanwhile::<Paxos>() > 50);
 }

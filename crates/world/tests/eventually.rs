@@ -4,6 +4,7 @@
 use hustings_blazingmq::{BlazingMq, Options, Quorums};
 use hustings_core::Protocol;
 use hustings_gmt2000::Gmt2000;
+use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_world::every::{Bounds, Found, explore};
 use hustings_zab::Zab;
@@ -48,6 +49,11 @@ fn blazingmq_serves_in_the_end() {
 #[test]
 fn zab_serves_in_the_end() {
     is_no_dead_end::<Zab>();
+}
+
+#[test]
+fn paxos_serves_in_the_end() {
+    is_no_dead_end::<Paxos>();
 }
 
 #[test]
