@@ -1,5 +1,5 @@
 //! Goal: ZAB holds in every world within small bounds. Method: exhaustive exploration, complete, and not vacuous. Its published
-//! form needs more terms than can be explored: `zab_defects.rs` convicts it by a story.
+//! form needs more crashes than can be explored: `zab_defects.rs` convicts it by a story.
 
 use hustings_world::every::{Bounds, Found, explore};
 use hustings_zab::{Options, Zab};
