@@ -21,6 +21,7 @@
 //! link-down elections and ties go by id).
 
 pub mod explore;
+mod facts;
 pub mod local;
 pub mod replay;
 pub mod state;
