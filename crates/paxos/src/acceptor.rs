@@ -70,7 +70,10 @@ impl Paxos {
         if slot <= self.commit || self.installing.is_some() {
             return;
         }
-        let end = self.journal.run_at(self.commit, slot, ballot);
+        let mut end = self.journal.run_at(self.commit, slot, ballot);
+        while self.has(Defect::CommitsOldBallots) && end < slot && self.journal.slot(end + 1).is_some() {
+            end += 1;
+        }
         self.apply_through(end, out);
         if end < slot {
             self.ask_for_committed(from, out);

@@ -33,8 +33,8 @@ pub enum Defect {
     AcceptsOldBallots,
     /// A new leader fills recovered slots with no-ops instead of what its promise quorum accepted (TR-3 b).
     IgnoresAccepted,
-    /// Of what was reported the lowest ballot is chosen instead of the highest (TR-3 b).
-    TrustsOwnJournal,
+    /// What a follower accepted in whatever ballot counts as chosen once its leader has committed that slot (TF-2).
+    CommitsOldBallots,
     /// One promise less than a quorum is enough (TI-5).
     RecoversWithoutQuorum,
     /// The leader's own accept commits (TL-5).
@@ -54,7 +54,7 @@ impl Defect {
         Defect::UnsyncedAccept,
         Defect::AcceptsOldBallots,
         Defect::IgnoresAccepted,
-        Defect::TrustsOwnJournal,
+        Defect::CommitsOldBallots,
         Defect::RecoversWithoutQuorum,
         Defect::CommitsAlone,
         Defect::ForgetsCommitted,
@@ -69,7 +69,7 @@ impl Defect {
             Defect::UnsyncedAccept => "unsynced-accept",
             Defect::AcceptsOldBallots => "accepts-old-ballots",
             Defect::IgnoresAccepted => "ignores-accepted",
-            Defect::TrustsOwnJournal => "trusts-own-journal",
+            Defect::CommitsOldBallots => "commits-old-ballots",
             Defect::RecoversWithoutQuorum => "recovers-without-quorum",
             Defect::CommitsAlone => "commits-alone",
             Defect::ForgetsCommitted => "forgets-committed",

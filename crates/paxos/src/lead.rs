@@ -308,7 +308,8 @@ impl Paxos {
         reign.proposed = rest;
         reign.votes = reign.votes.split_off(&(commit + 1));
         reign.uncommitted_bytes = reign.uncommitted_bytes.saturating_sub(bytes);
-        reign.promises.forget_through(commit);
+        // Whoever is asked from now on is asked about what is behind it.
+        reign.promises.start_at(commit + 1);
         reign.end = reign.end.max(commit);
     }
 

@@ -214,9 +214,8 @@ impl Paxos {
     fn next_recovered(&mut self) -> Option<Accept> {
         let is_own_enough = self.has(Defect::RecoversWithoutQuorum);
         let needed = self.promises_needed() - usize::from(is_own_enough);
-        let (is_forgetful, is_old) = (self.has(Defect::IgnoresAccepted), self.has(Defect::TrustsOwnJournal));
+        let is_forgetful = self.has(Defect::IgnoresAccepted);
         let (me, commit, membership) = (self.me, self.commit, self.membership.clone());
-        let own = |slot: u64| self.journal.slot(slot).cloned();
         let reign = self.reign()?;
         let slot = reign.end.max(commit) + 1;
         // Nothing is said in a ballot before the own promise of it is durable.
@@ -225,11 +224,7 @@ impl Paxos {
             return None;
         }
         let prepared = reign.promises.prepared(slot, &membership, needed)?;
-        let value = match reign.promises.value_at(slot) {
-            _ if is_forgetful => None,
-            Some(_) if is_old && own(slot).is_some() => own(slot),
-            value => value,
-        };
+        let value = reign.promises.value_at(slot).filter(|_| !is_forgetful);
         let is_behind_all = slot > reign.promises.highest_accepted();
         let is_last = is_behind_all && reign.promises.frontier(&membership, needed) == u64::MAX;
         if let Some(reign) = self.reign_mut()

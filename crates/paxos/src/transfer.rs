@@ -132,7 +132,7 @@ impl Paxos {
 
     /// The reachable voter that is furthest and most wanted.
     fn best_successor(&self) -> Option<NodeId> {
-        let Some(reign) = self.reign() else { return None };
+        let reign = self.reign()?;
         let ranked = self.membership.voters.iter().filter_map(|id| {
             let peer = reign.peers.get(id).filter(|peer| peer.priority != Priority::Never && peer.stored > 0)?;
             let is_able = *id != self.me && !self.links_down.contains(id);

@@ -276,6 +276,20 @@ fn promises_are_of_the_membership_in_which_a_slot_is_counted() {
     assert_eq!(theatre.lines(1), ["with the new one"]);
 }
 
+/// The same with a voter down, found by a crash at every operation: the new one is asked about what is behind its own admission, and its
+/// answer counts though it was never asked about what is before.
+#[test]
+fn a_new_voter_promises_for_one_that_is_down() {
+    let mut theatre = led(3);
+    theatre.isolate(2);
+    theatre.enter_as(Cluster { me: NodeId(4), ..Cluster::of(3, 4) }, Default::default());
+    theatre.change(1, &one(hustings_core::Change::AddVoter(NodeId(4))));
+    theatre.heartbeat(1);
+    theatre.heartbeat(1);
+    theatre.propose(1, "three of four");
+    assert_eq!(theatre.lines(1), ["three of four"]);
+}
+
 /// TL-10 and reads: a leader that nobody answers confirms none.
 #[test]
 fn reads_wait_for_answers_to_a_later_heartbeat() {

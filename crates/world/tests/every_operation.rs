@@ -7,6 +7,7 @@ use hustings_blazingmq::BlazingMq;
 use hustings_core::{NodeId, Protocol};
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
+use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_world::{Command, DiskFault, Line, Script, Who, World};
 
@@ -76,4 +77,9 @@ fn gmt2000_bears_a_crash_at_every_operation() {
 #[test]
 fn blazingmq_bears_a_crash_at_every_operation() {
     every_operation::<BlazingMq>();
+}
+
+#[test]
+fn paxos_bears_a_crash_at_every_operation() {
+    every_operation::<Paxos>();
 }

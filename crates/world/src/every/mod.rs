@@ -22,6 +22,7 @@
 //! link-down elections and ties go by id).
 
 pub mod explore;
+mod facts;
 pub mod fair;
 pub mod local;
 pub mod replay;

@@ -5,15 +5,15 @@
 //! [`hustings_properties::chronicle`]. What lies in the past (who led which term, what was committed) is part of the world.
 
 use super::Bounds;
+use super::facts::Facts;
 use super::local::{Content, Input, Letter, Member, reign};
 use super::table::{FastMap, Mixing, Table};
 use hustings_core::quorum::Verdict;
-use hustings_core::{Entry, Links, Lsn, Membership, NodeId, Protocol, Role, Slots, Term};
+use hustings_core::{Links, Lsn, NodeId, Protocol, Slots, Term};
 use hustings_properties::Violation;
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::{Hash, Hasher};
 use std::rc::Rc;
-use std::sync::Arc;
 
 #[path = "letters.rs"]
 mod letters;
@@ -60,79 +60,6 @@ pub struct History {
     leaders: BTreeMap<u64, NodeId>,
     committed: Vec<((Lsn, u64), u64)>,
     states: BTreeMap<u64, u64>,
-}
-
-/// What the judge needs to know of a member, computed once.
-struct Facts {
-    term: u64,
-    is_elected: bool,
-    leads: bool,
-    commit: u64,
-    applied: (u64, u64),
-    /// Entries on disk, with digests, by index from 1 (nothing is compacted here).
-    log: Vec<(Lsn, u64)>,
-    membership: Arc<Membership>,
-    is_up: bool,
-}
-
-impl Facts {
-    fn of<P: Protocol>(member: &Member<P>) -> Facts {
-        let log = member.durable.entries.values().map(|entry| {
-            let mut hasher = DefaultHasher::new();
-            let Entry { lsn, kind, origin, elapsed_micros, payload } = entry;
-            (lsn.index, kind, origin, elapsed_micros, payload).hash(&mut hasher);
-            (*lsn, hasher.finish())
-        });
-        let log: Vec<_> = log.collect();
-        match &member.replica {
-            Some(replica) => {
-                let status = replica.status();
-                let state = {
-                    let mut hasher = DefaultHasher::new();
-                    replica.machine().hash(&mut hasher);
-                    hasher.finish()
-                };
-                Facts {
-                    term: status.term.0,
-                    is_elected: matches!(status.role, Role::Leader | Role::Synchronizing),
-                    leads: status.role == Role::Leader,
-                    commit: status.commit,
-                    applied: (replica.applied().index, state),
-                    log,
-                    membership: status.membership,
-                    is_up: true,
-                }
-            }
-            None => Facts {
-                term: member.durable.promise.term.0,
-                is_elected: false,
-                leads: false,
-                commit: 0,
-                applied: (0, 0),
-                log,
-                membership: Arc::default(),
-                is_up: false,
-            },
-        }
-    }
-
-    fn at(&self, index: u64) -> Option<(Lsn, u64)> {
-        self.log.iter().find(|(lsn, _)| lsn.index == index).copied()
-    }
-
-    /// Whether it knows what was chosen, in whichever term.
-    fn knows<P: Protocol>(&self, chosen: (Lsn, u64)) -> bool {
-        let is_same = self.at(chosen.0.index).is_some_and(|(_, its)| its == chosen.1);
-        self.holds::<P>(chosen) || (P::SLOTS == Slots::Independent && is_same)
-    }
-
-    /// Whether it holds what was chosen: the place, or its value in a later term where slots are filled by themselves.
-    fn holds<P: Protocol>(&self, (lsn, value): (Lsn, u64)) -> bool {
-        self.at(lsn.index).is_some_and(|(held, its)| match P::SLOTS {
-            Slots::InOrder => held == lsn,
-            Slots::Independent => held.term >= lsn.term && its == value,
-        })
-    }
 }
 
 /// Where a step led.
