@@ -93,7 +93,7 @@ fn zab_survives_what_seeds_draw() {
 
 #[test]
 fn paxos_survives_what_seeds_draw() {
-    storm::<Paxos>(300, 1);
+    storm::<Paxos>(400, 5);
 }
 
 #[test]
