@@ -43,13 +43,11 @@ pub enum Defect {
     ForgetsCommitted,
     /// Reads are answered without asking anybody (TL-10).
     ReadsWithoutQuorum,
-    /// Slots behind a change of membership are proposed before it is in force.
-    ProposesBehindChanges,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 10] = [
+    pub const ALL: [Defect; 9] = [
         Defect::UnsyncedPromise,
         Defect::UnsyncedAccept,
         Defect::AcceptsOldBallots,
@@ -59,7 +57,6 @@ impl Defect {
         Defect::CommitsAlone,
         Defect::ForgetsCommitted,
         Defect::ReadsWithoutQuorum,
-        Defect::ProposesBehindChanges,
     ];
 
     /// Its name on a command line.
@@ -74,7 +71,6 @@ impl Defect {
             Defect::CommitsAlone => "commits-alone",
             Defect::ForgetsCommitted => "forgets-committed",
             Defect::ReadsWithoutQuorum => "reads-without-quorum",
-            Defect::ProposesBehindChanges => "proposes-behind-changes",
         }
     }
 

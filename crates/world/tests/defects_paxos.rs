@@ -29,8 +29,7 @@ fn convict(defect: Defect) -> Option<Conviction> {
     match defect {
         // Far seeds were looked for once; what finds a defect again is what keeps this short.
         Defect::AcceptsOldBallots => by_seeds(5, 540, &options),
-        Defect::ProposesBehindChanges => by_seeds(5, 320, &options),
-        Defect::ReadsWithoutQuorum => by_seeds(5, 40, &options),
+        Defect::ReadsWithoutQuorum => by_seeds(3, 60, &options),
         Defect::CommitsOldBallots => by_seeds(5, 1, &options),
         _ => by_seeds(3, 1, &options),
     }
