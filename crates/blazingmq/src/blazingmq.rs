@@ -14,6 +14,7 @@
 use crate::healing::Stage;
 use crate::laboratory::Defect;
 use crate::message::Message;
+use crate::options::Options;
 use crate::peer::Peer;
 use crate::read::Reads;
 use crate::transfer::Transfer;
@@ -25,47 +26,6 @@ use hustings_core::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// How many must agree, besides a majority. `[OURS]` One knob each, and none leads below a majority (§2.9, §1.10/5).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Quorums {
-    /// For scouting and election; 0 is a majority. More than there are voters forbids leadership.
-    pub vote: usize,
-    /// For the collection of LSNs.
-    pub sync: usize,
-    /// For a commit.
-    pub commit: usize,
-}
-
-/// BlazingMQ's switches.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Options {
-    /// Ask before proposing (the article's second part). Without it a node that was cut off deposes a healthy leader.
-    pub scouting: bool,
-    /// Quorums above a majority.
-    pub quorums: Quorums,
-    /// The article's literal rule: a scouting is answered with yes only if the responder's id is below the asker's (§1.7).
-    /// For the laboratory only.
-    pub seed_literal: bool,
-    /// The term lives in the ledger alone, as published: a crash forgets whom a node supported (§1.9). For the laboratory
-    /// only.
-    pub as_published: bool,
-    /// A planted defect. For the laboratory only.
-    pub defect: Option<Defect>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { scouting: true, quorums: Quorums::default(), seed_literal: false, as_published: false, defect: None }
-    }
-}
-
-impl Options {
-    /// Whether a value with these options is for the laboratory only: no server may run it.
-    pub fn is_laboratory(&self) -> bool {
-        self.as_published || self.seed_literal || self.defect.is_some()
-    }
-}
 
 /// The alarms that BlazingMQ sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -102,6 +62,8 @@ pub(crate) struct Leader {
     pub(crate) transfer: Option<Transfer>,
     /// The last index that may hold a change of membership: no other starts before it is applied.
     pub(crate) pending_change: u64,
+    /// The last index that may name primaries: they are not named again before it is applied.
+    pub(crate) pending_primaries: u64,
     /// The index of the start of this leader's term; beyond everything until it is written.
     pub(crate) first_own: u64,
     /// The bytes of proposals beyond the commit.
@@ -175,10 +137,15 @@ impl Protocol for BlazingMq {
         let Cluster { me, membership, timing, priority, limits } = cluster;
         let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
         let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
+        // Who joins is told the members of today and replays the ledger from its beginning: primaries come from there alone.
+        let membership = match membership.assignments.is_empty() {
+            true => membership,
+            false => Arc::new(Membership { assignments: BTreeMap::new(), ..(*membership).clone() }),
+        };
         let founding = membership.clone();
         let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
         // Below a snapshot nobody knows where the last change stood: if there was one, it may be the end.
-        let membership_index = if membership == founding { 0 } else { base.index };
+        let membership_index = if membership.decides_as(&founding) { 0 } else { base.index };
         let mut log = Log::after(base);
         for entry in entries.into_values() {
             let last = log.last();
@@ -564,8 +531,10 @@ impl BlazingMq {
         out.persist(Record::Committed(self.committed()));
         for index in first..=index {
             let entry = self.log.entry(index).expect("entries above the compaction point are held").clone();
-            if entry.kind == EntryKind::Membership {
-                self.apply_membership(&entry, out);
+            match entry.kind {
+                EntryKind::Membership => self.apply_membership(&entry, out),
+                EntryKind::Protocol => self.apply_primaries(&entry, out),
+                EntryKind::Blank | EntryKind::Command => {}
             }
             out.apply(entry);
         }

@@ -173,6 +173,7 @@ impl BlazingMq {
             reads: Reads::default(),
             transfer: None,
             pending_change: 0,
+            pending_primaries: 0,
             first_own: u64::MAX,
             uncommitted_bytes: 0,
         }));

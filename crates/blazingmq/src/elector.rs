@@ -288,6 +288,7 @@ impl BlazingMq {
             return self.step_down(Reason::QuorumLost(heard), out);
         }
         self.on_source_lost(peer, out);
+        self.tend_partitions(out);
     }
 
     /// ElectorNodeStatus: as a link that drops or comes back, but for the messages on it (rule 25).
@@ -301,6 +302,7 @@ impl BlazingMq {
             self.lose_leader(Reason::DiskStalled, out);
             self.wait(out);
         }
+        self.tend_partitions(out);
     }
 
     /// The disk does not answer: a leader gives way while its messages still do (house §7.3), and everybody hears of it.

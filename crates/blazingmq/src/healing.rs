@@ -299,7 +299,8 @@ impl BlazingMq {
         leader.first_own = last.index + 1;
         leader.pending_change = last.index;
         let registered: Vec<(NodeId, Lsn)> = leader.lsns.iter().map(|(id, last)| (*id, *last)).collect();
-        self.append_own(Entry::blank(Lsn { term, index: last.index + 1 }), out);
+        let start = self.start_of_term(Lsn { term, index: last.index + 1 });
+        self.append_own(start, out);
         self.count_own_log(out);
         let me = self.me;
         for (peer, last) in registered.into_iter().filter(|(peer, _)| *peer != me) {
@@ -317,5 +318,6 @@ impl BlazingMq {
         leader.stage = Stage::Active;
         out.cancel_timer(Timer::Healing);
         self.announce(Role::Synchronizing, Reason::LeaderHeard(self.me), out);
+        self.tend_partitions(out);
     }
 }

@@ -26,11 +26,13 @@ pub enum Defect {
     ChangesTogether,
     /// Whoever is behind in memberships is supported all the same.
     SupportsStaleMemberships,
+    /// A partition goes to another primary under the lease of the one before (§3.6, P1).
+    KeepsLeases,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 10] = [
+    pub const ALL: [Defect; 11] = [
         Defect::UnsyncedSupport,
         Defect::UnsyncedAcknowledgement,
         Defect::SupportsTwice,
@@ -41,6 +43,7 @@ impl Defect {
         Defect::ReadsWithoutQuorum,
         Defect::ChangesTogether,
         Defect::SupportsStaleMemberships,
+        Defect::KeepsLeases,
     ];
 
     /// Its name on a command line.
@@ -56,6 +59,7 @@ impl Defect {
             Defect::ReadsWithoutQuorum => "reads-without-quorum",
             Defect::ChangesTogether => "changes-together",
             Defect::SupportsStaleMemberships => "supports-stale-memberships",
+            Defect::KeepsLeases => "keeps-leases",
         }
     }
 

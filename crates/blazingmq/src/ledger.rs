@@ -17,6 +17,7 @@ use hustings_core::quorum::Verdict;
 use hustings_core::{
     Effects, Entry, EntryKind, Lsn, NodeId, Priority, Proposal, Reason, Record, Refusal, RestsOn, Ticket,
 };
+use std::sync::Arc;
 
 impl BlazingMq {
     // --- The leader writes. --------------------------------------------------------------------------------------
@@ -60,8 +61,10 @@ impl BlazingMq {
     pub(crate) fn append_own(&mut self, entry: Entry, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &mut self.part else { unreachable!("only a leader writes records of its own") };
         leader.uncommitted_bytes += entry.payload.len();
-        if entry.kind == EntryKind::Membership {
-            leader.pending_change = entry.lsn.index;
+        match entry.kind {
+            EntryKind::Membership => leader.pending_change = entry.lsn.index,
+            EntryKind::Protocol => leader.pending_primaries = entry.lsn.index,
+            EntryKind::Blank | EntryKind::Command => {}
         }
         self.append(entry, out);
     }
@@ -339,8 +342,12 @@ impl BlazingMq {
         if let Part::Leader(leader) = &mut self.part {
             leader.uncommitted_bytes = leader.uncommitted_bytes.saturating_sub(bytes);
         }
+        let before = self.membership.clone();
         self.apply_through(reached, out);
         self.become_active_if_started(out);
+        if !Arc::ptr_eq(&before, &self.membership) {
+            self.tend_partitions(out);
+        }
         for peer in self.others() {
             self.serve_peer(peer, out);
         }
@@ -391,9 +398,10 @@ impl BlazingMq {
         for peer in leader.peers.values_mut() {
             let is_ready = peer.is_active && peer.stored == last;
             peer.ready_checks = if is_ready { peer.ready_checks.saturating_add(1) } else { 0 };
-            peer.is_active = false;
+            peer.end_check();
         }
         out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
+        self.tend_partitions(out);
         self.hand_over_to_preferred(out);
     }
 }

@@ -10,7 +10,7 @@
 //! and the storage of partitions (§3): only who leads what is replicated here.
 //!
 //! What to read next, in the order of the article: [`blazingmq`] (the value and its dispatcher), [`elector`], [`scouting`],
-//! [`candidate`], [`healing`], [`ledger`], [`peer`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; and
+//! [`candidate`], [`healing`], [`ledger`], [`peer`], [`read`], [`transfer`], [`membership`], [`partitions`], [`snapshot`], [`message`]; and
 //! [`laboratory`], for comparison.
 
 pub mod blazingmq;
@@ -24,15 +24,19 @@ pub mod ledger;
 pub mod peer;
 
 pub mod membership;
+pub mod partitions;
 pub mod read;
 pub mod snapshot;
 pub mod transfer;
 
 pub mod message;
+pub mod options;
 
 pub mod laboratory;
 
-pub use blazingmq::{BlazingMq, Options, Quorums, Timer};
+pub use blazingmq::{BlazingMq, Timer};
 pub use healing::Healing;
 pub use laboratory::Defect;
 pub use message::Message;
+pub use options::{Options, Quorums};
+pub use partitions::{NodeHealth, Partition, Placement};

@@ -87,7 +87,7 @@ impl BlazingMq {
 
     /// The membership from here on; a leader adjusts whom it sends to.
     pub(crate) fn adopt(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<BlazingMq>) {
-        if *membership != *self.membership {
+        if !membership.decides_as(&self.membership) {
             self.membership_index = index;
         }
         self.reconfigure(membership, index, out);

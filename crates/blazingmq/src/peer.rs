@@ -43,6 +43,8 @@ pub struct Peer {
     pub pace: Pace,
     /// Whether it was heard since the last quorum check.
     pub is_active: bool,
+    /// Whether it was not heard between the last two.
+    pub was_silent: bool,
     /// The highest commit that it was told.
     pub told_commit: u64,
     /// The highest round of reads that it confirmed.
@@ -61,6 +63,7 @@ impl Peer {
             next: 1,
             pace: Pace::Absent,
             is_active: true,
+            was_silent: false,
             told_commit: 0,
             round: 0,
             priority: Priority::Normal,
@@ -79,6 +82,17 @@ impl Peer {
             }
         }
         is_news
+    }
+
+    /// A quorum check ends, and the next begins.
+    pub fn end_check(&mut self) {
+        self.was_silent = !self.is_active;
+        self.is_active = false;
+    }
+
+    /// Whether it was silent for an election timeout, and still is.
+    pub fn is_silent(&self) -> bool {
+        self.was_silent && !self.is_active
     }
 
     /// The link is down. What it stores it keeps; whether it still knows its leader is to be heard.

@@ -4,6 +4,7 @@ use crate::maelstrom::NodeSettings;
 use anyhow::{Result, bail};
 use hustings_blazingmq::BlazingMq;
 use hustings_core::Protocol;
+use hustings_core::options::Options as _;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
 use hustings_maelstrom::bench::history::History;
@@ -24,7 +25,11 @@ pub(crate) fn check(name: &str) -> Result<()> {
     if NAMES.contains(&name) {
         return Ok(());
     }
-    bail!("there is no protocol `{name}`; choose one of: {}", NAMES.join(", "))
+    bail!(no_protocol(name))
+}
+
+fn no_protocol(name: &str) -> String {
+    format!("there is no protocol `{name}`; choose one of: {}", NAMES.join(", "))
 }
 
 /// Runs a Maelstrom node on standard input and output.
@@ -67,46 +72,40 @@ pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settin
     }
 }
 
-/// Starts a node that runs the protocol with this name.
-pub(crate) fn start(name: &str, config: NodeConfig) -> Result<Node<KvStore>> {
-    check(name)?;
-    Ok(match name {
-        Raft::NAME => hustings_node::start::<Raft, KvStore>(config, Default::default(), KvStore::new())?,
-        Gmt2000::NAME => {
-            let options = hustings_gmt2000::Options::default();
-            // No flag leads there; if one ever does, a server still refuses what is known to lose writes.
-            if options.is_laboratory() {
-                bail!("protocol `{name}` as published is for the laboratory: it can have two leaders in one term");
-            }
-            hustings_node::start::<Gmt2000, KvStore>(config, options, KvStore::new())?
-        }
-        BlazingMq::NAME => {
-            let options = hustings_blazingmq::Options::default();
-            if options.is_laboratory() {
-                bail!(
-                    "protocol `{name}` as published is for the laboratory: a crash makes it forget whom it supported"
-                );
-            }
-            hustings_node::start::<BlazingMq, KvStore>(config, options, KvStore::new())?
-        }
-        Zab::NAME => {
-            let options = hustings_zab::Options::default();
-            if options.is_laboratory() {
-                bail!("protocol `{name}` as published is for the laboratory: it can lose acknowledged writes");
-            }
-            hustings_node::start::<Zab, KvStore>(config, options, KvStore::new())?
-        }
-        Paxos::NAME => {
-            let options = hustings_paxos::Options::default();
-            if options.is_laboratory() {
-                bail!(
-                    "protocol `{name}` as published is for the laboratory: it raises ballots without asking, and loses writes"
-                );
-            }
-            hustings_node::start::<Paxos, KvStore>(config, options, KvStore::new())?
-        }
-        _ => unreachable!("checked above"),
-    })
+/// Starts a node that runs the protocol with this name and these options.
+pub(crate) fn start(name: &str, options: &str, config: NodeConfig) -> Result<Node<KvStore>> {
+    match name {
+        Raft::NAME => start_node::<Raft>(options, config),
+        Gmt2000::NAME => start_node::<Gmt2000>(options, config),
+        BlazingMq::NAME => start_node::<BlazingMq>(options, config),
+        Zab::NAME => start_node::<Zab>(options, config),
+        Paxos::NAME => start_node::<Paxos>(options, config),
+        other => bail!(no_protocol(other)),
+    }
+}
+
+fn start_node<P: Protocol>(options: &str, config: NodeConfig) -> Result<Node<KvStore>> {
+    let options = P::Options::parse(P::NAME, options)?;
+    // No option leads there; if one ever does, a server still refuses what is known to lose writes.
+    if options.is_laboratory() {
+        bail!("protocol `{}` in this form is for the laboratory: it is known to lose acknowledged writes", P::NAME);
+    }
+    Ok(hustings_node::start::<P, KvStore>(config, options, KvStore::new())?)
+}
+
+/// Checks the options of a protocol, as `a=1,b=2`.
+pub(crate) fn check_options(name: &str, options: &str) -> Result<()> {
+    fn parse<P: Protocol>(options: &str) -> Result<()> {
+        Ok(P::Options::parse(P::NAME, options).map(drop)?)
+    }
+    match name {
+        Raft::NAME => parse::<Raft>(options),
+        Gmt2000::NAME => parse::<Gmt2000>(options),
+        BlazingMq::NAME => parse::<BlazingMq>(options),
+        Zab::NAME => parse::<Zab>(options),
+        Paxos::NAME => parse::<Paxos>(options),
+        other => bail!(no_protocol(other)),
+    }
 }
 
 /// Work that is the same for every protocol.
@@ -123,49 +122,78 @@ pub(crate) trait Visit {
         P::Timer: Sync;
 }
 
-/// Does something with the protocol of this name, in the laboratory: perhaps as published, perhaps with a planted defect.
-pub(crate) fn visit<V: Visit>(name: &str, is_published: bool, plant: Option<&str>, visitor: V) -> Result<V::Out> {
-    visit_with(name, is_published, plant, true, visitor)
+/// What is proved about: a protocol, in which form.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Subject {
+    /// Its name.
+    pub(crate) protocol: String,
+    /// As it was published, with its defects.
+    pub(crate) is_published: bool,
+    /// With this planted defect.
+    pub(crate) plant: Option<String>,
+    /// Without the question that it asks before disturbing a leader, if it has one.
+    pub(crate) lacks_pre_vote: bool,
+    /// Its own options, as `a=1,b=2`.
+    pub(crate) options: String,
 }
 
-/// As [`visit`], perhaps without the pre-vote of protocols that have one.
-pub(crate) fn visit_with<V: Visit>(
-    name: &str,
-    is_published: bool,
-    plant: Option<&str>,
-    pre_vote: bool,
-    visitor: V,
-) -> Result<V::Out> {
-    check(name)?;
-    Ok(match name {
+impl Subject {
+    /// The safe form of the protocol with this name.
+    pub(crate) fn named(protocol: &str) -> Subject {
+        Subject { protocol: protocol.into(), ..Subject::default() }
+    }
+
+    /// The flags that lead here again.
+    pub(crate) fn flags(&self) -> String {
+        let published = if self.is_published { " --as-published" } else { "" };
+        let plant = self.plant.as_ref().map_or(String::new(), |plant| format!(" --plant {plant}"));
+        let options = if self.options.is_empty() { "" } else { &format!(" --protocol-options {}", self.options) };
+        let pre_vote = if self.lacks_pre_vote { " --no-pre-vote" } else { "" };
+        format!("--protocol {}{published}{plant}{options}{pre_vote}", self.protocol)
+    }
+}
+
+/// Does something with a protocol in the laboratory.
+///
+/// # Errors
+/// There is no such protocol, or it has no such options.
+pub(crate) fn visit<V: Visit>(subject: &Subject, visitor: V) -> Result<V::Out> {
+    let Subject { protocol, is_published, plant, lacks_pre_vote, options } = subject;
+    let (is_published, pre_vote, plant) = (*is_published, !*lacks_pre_vote, plant.as_deref());
+    Ok(match protocol.as_str() {
         Raft::NAME => {
-            let mut options = hustings_raft::Options::default();
-            if is_published {
-                options = hustings_raft::Options { pre_vote: false, check_quorum: false, ..options };
-            }
-            options.pre_vote &= pre_vote;
+            let mut options = hustings_raft::Options::parse(Raft::NAME, options)?;
+            options.pre_vote &= pre_vote && !is_published;
+            options.check_quorum &= !is_published;
             options.defect = plant.and_then(hustings_raft::Defect::named);
             visitor.visit::<Raft>(options)
         }
-        Gmt2000::NAME => visitor.visit::<Gmt2000>(hustings_gmt2000::Options { as_published: is_published }),
-        BlazingMq::NAME => visitor.visit::<BlazingMq>(hustings_blazingmq::Options {
-            scouting: pre_vote,
-            as_published: is_published,
-            defect: plant.and_then(hustings_blazingmq::Defect::named),
-            ..Default::default()
-        }),
-        Zab::NAME => visitor.visit::<Zab>(hustings_zab::Options {
-            as_published: is_published,
-            defect: plant.and_then(hustings_zab::Defect::named),
-            ..hustings_zab::Options::default()
-        }),
-        Paxos::NAME => visitor.visit::<Paxos>(hustings_paxos::Options {
-            low_ball: pre_vote,
-            as_published: is_published,
-            defect: plant.and_then(hustings_paxos::Defect::named),
-            ..Default::default()
-        }),
-        _ => unreachable!("checked above"),
+        Gmt2000::NAME => {
+            let mut options = hustings_gmt2000::Options::parse(Gmt2000::NAME, options)?;
+            options.as_published = is_published;
+            visitor.visit::<Gmt2000>(options)
+        }
+        BlazingMq::NAME => {
+            let mut options = hustings_blazingmq::Options::parse(BlazingMq::NAME, options)?;
+            options.scouting &= pre_vote;
+            options.as_published = is_published;
+            options.defect = plant.and_then(hustings_blazingmq::Defect::named);
+            visitor.visit::<BlazingMq>(options)
+        }
+        Zab::NAME => {
+            let mut options = hustings_zab::Options::parse(Zab::NAME, options)?;
+            options.as_published = is_published;
+            options.defect = plant.and_then(hustings_zab::Defect::named);
+            visitor.visit::<Zab>(options)
+        }
+        Paxos::NAME => {
+            let mut options = hustings_paxos::Options::parse(Paxos::NAME, options)?;
+            options.low_ball &= pre_vote;
+            options.as_published = is_published;
+            options.defect = plant.and_then(hustings_paxos::Defect::named);
+            visitor.visit::<Paxos>(options)
+        }
+        other => bail!(no_protocol(other)),
     })
 }
 

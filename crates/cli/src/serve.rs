@@ -57,8 +57,8 @@ async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
             metrics.on_fsync(took);
         }
     });
-    let protocol = plan.protocol.clone();
-    let node = tokio::task::spawn_blocking(move || protocols::start(&protocol, config)).await??;
+    let (protocol, protocol_options) = (plan.protocol.clone(), plan.protocol_options.clone());
+    let node = tokio::task::spawn_blocking(move || protocols::start(&protocol, &protocol_options, config)).await??;
     let handle = node.handle.clone();
     tracing::info!(
         node = %node.me,

@@ -59,6 +59,7 @@ const SETTINGS: &[Setting] = &[
     ),
     setting("max-request-bytes", "1572864", "Bytes of the largest client request"),
     setting("protocol", "raft", "Election and replication protocol; the same on all members"),
+    setting("protocol-options", "", "Options of the protocol alone, as name=value,name=value; the same on all members"),
     setting("priority", "normal", "How much this member should lead: normal, preferred or never"),
     setting("shutdown-grace", "10s", "Time to hand leadership over and drain after SIGTERM"),
     setting("log-level", "info", "error, warn, info, debug or trace, or a tracing filter"),
@@ -232,6 +233,9 @@ impl Settings {
         let timing_mode = self.timing_mode()?;
         let protocol = self.text("protocol").to_string();
         crate::protocols::check(&protocol).or_else(|error| self.bad("protocol", error))?;
+        let protocol_options = self.text("protocol-options").to_string();
+        crate::protocols::check_options(&protocol, &protocol_options)
+            .or_else(|error| self.bad("protocol-options", error))?;
         let priority = match self.text("priority") {
             "normal" => Priority::Normal,
             "preferred" => Priority::Preferred,
@@ -265,6 +269,7 @@ impl Settings {
             quota_bytes: quota,
             request_bytes_max: request_bytes,
             protocol,
+            protocol_options,
             priority,
             grace: grace.or_else(|error| self.bad("shutdown-grace", error))?,
         })
@@ -340,6 +345,7 @@ pub(crate) struct Plan {
     pub(crate) quota_bytes: u64,
     pub(crate) request_bytes_max: usize,
     pub(crate) protocol: String,
+    pub(crate) protocol_options: String,
     pub(crate) priority: Priority,
     pub(crate) grace: Duration,
 }

@@ -37,6 +37,13 @@ pub(crate) fn command() -> Command {
                 .help("The first client port; node i takes base + 2(i-1) for clients and the next for peers"),
         )
         .arg(Arg::new("protocol").long("protocol").default_value("raft").help("Election and replication protocol"))
+        .arg(
+            Arg::new("protocol-options")
+                .long("protocol-options")
+                .value_name("NAME=VALUE,...")
+                .default_value("")
+                .help("Options of the protocol alone"),
+        )
         .arg(Arg::new("no-restart").long("no-restart").action(ArgAction::SetTrue).help("Leave a node that died dead"))
 }
 
@@ -61,14 +68,16 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let base = *matches.get_one::<u16>("base-port").expect("it has a default");
     let dir = PathBuf::from(matches.get_one::<String>("data-dir").expect("it has a default"));
     let protocol = matches.get_one::<String>("protocol").expect("it has a default").clone();
-    crate::protocols::check(&protocol)?;
+    let options = matches.get_one::<String>("protocol-options").expect("it has a default").clone();
+    crate::protocols::check_options(&protocol, &options)?;
+    let form = Form { protocol, options };
     if u32::from(base) + 2 * u32::from(count) > 65_536 {
         bail!("--base-port {base} leaves no room for {count} nodes: choose a smaller one");
     }
     let seats: Vec<Seat> = (1..=count).map(|number| seat(number, count, base, &dir)).collect();
     check_count(&dir, &seats)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(run_seats(&seats, &protocol, !matches.get_flag("no-restart")))
+    runtime.block_on(run_seats(&seats, &form, !matches.get_flag("no-restart")))
 }
 
 fn seat(number: u16, count: u16, base: u16, dir: &Path) -> Seat {
@@ -94,7 +103,13 @@ fn check_count(dir: &Path, seats: &[Seat]) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))
 }
 
-async fn run_seats(seats: &[Seat], protocol: &str, restarts: bool) -> Result<()> {
+/// What all members run.
+struct Form {
+    protocol: String,
+    options: String,
+}
+
+async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
     for seat in seats {
         for url in [&seat.client, &seat.peer] {
             let address = url.trim_start_matches("http://");
@@ -106,13 +121,12 @@ async fn run_seats(seats: &[Seat], protocol: &str, restarts: bool) -> Result<()>
     let (news, mut queue) = mpsc::channel(1_024);
     let mut pids = Vec::new();
     for (position, seat) in seats.iter().enumerate() {
-        pids.push(
-            spawn(seats, position, protocol, news.clone()).with_context(|| format!("cannot start {}", seat.name))?,
-        );
+        pids.push(spawn(seats, position, form, news.clone()).with_context(|| format!("cannot start {}", seat.name))?);
     }
     println!(
-        "cluster of {} ({protocol}), data in {}",
+        "cluster of {} ({}), data in {}",
         seats.len(),
+        form.protocol,
         seats[0].data_dir.parent().unwrap_or(Path::new(".")).display()
     );
     for (seat, pid) in seats.iter().zip(&pids) {
@@ -133,7 +147,7 @@ async fn run_seats(seats: &[Seat], protocol: &str, restarts: bool) -> Result<()>
                     pids[position] = 0;
                     if restarts {
                         tokio::time::sleep(RESTART_AFTER).await;
-                        pids[position] = spawn(seats, position, protocol, news.clone())?;
+                        pids[position] = spawn(seats, position, form, news.clone())?;
                         println!("{}  {} started again, pid {}", clock(), seats[position].name, pids[position]);
                     }
                 }
@@ -153,13 +167,13 @@ async fn run_seats(seats: &[Seat], protocol: &str, restarts: bool) -> Result<()>
 }
 
 /// Starts a node; its lines and its end arrive as news.
-fn spawn(seats: &[Seat], position: usize, protocol: &str, news: mpsc::Sender<News>) -> Result<u32> {
+fn spawn(seats: &[Seat], position: usize, form: &Form, news: mpsc::Sender<News>) -> Result<u32> {
     let seat = &seats[position];
     let cluster: Vec<String> = seats.iter().map(|seat| format!("{}={}", seat.name, seat.peer)).collect();
     let mut command = tokio::process::Command::new(std::env::current_exe()?);
     command
         .args(["serve", "--exit-with-parent", "--log-format", "json"])
-        .args(["--name", &seat.name, "--protocol", protocol])
+        .args(["--name", &seat.name, "--protocol", &form.protocol, "--protocol-options", &form.options])
         .arg("--data-dir")
         .arg(&seat.data_dir)
         .args(["--listen-client-urls", &seat.client, "--advertise-client-urls", &seat.client])

@@ -40,7 +40,22 @@ fn assert_says(ended: Ended, words: &[&str]) {
 fn a_wrong_setting_is_named_with_its_remedy() {
     let directory = tempfile::tempdir().expect("a directory");
     let data = directory.path().join("data");
-    let rows: [(&[&str], &[&str]); 7] = [
+    let rows: [(&[&str], &[&str]); 13] = [
+        (
+            &["--protocol-options", "speed=9"],
+            &["`raft` has no option `speed`", "pre-vote=<true|false>", "check-quorum="],
+        ),
+        (
+            &["--protocol", "blazingmq", "--protocol-options", "partitions=8,speed=9"],
+            &["`blazingmq` has no option `speed`", "partitions=<0 to 4096>", "placement=<leader|least-assigned>"],
+        ),
+        (&["--protocol", "gmt2000", "--protocol-options", "speed=9"], &["`gmt2000` has no options"]),
+        (&["--protocol", "zab", "--protocol-options", "speed=9"], &["`zab` has no option `speed`", "counter-max="]),
+        (&["--protocol", "paxos", "--protocol-options", "speed=9"], &["`paxos` has no option `speed`", "quorums="]),
+        (
+            &["--protocol", "paxos", "--protocol-options", "quorums=some"],
+            &["option `quorums` of protocol `paxos` takes even-nodes|majority|PROMISES/ACCEPTS, not `some`"],
+        ),
         (&["--protocol", "craft"], &["no protocol `craft`", "choose one of: raft, gmt2000, blazingmq, zab, paxos"]),
         (
             &["--protocol", "gmt2000-as-published"],

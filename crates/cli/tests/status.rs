@@ -58,3 +58,33 @@ async fn status_shows_every_node_as_it_is() {
     let last = &rows[(leader + 2) % 3];
     assert!(last["leader"].is_null() && last["role"] != "leader", "{last}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn status_shows_who_is_primary_of_which_partition() {
+    // Goal: PT-1 with processes. Method: three partitions over three nodes; the primary of one dies, and another gets it under a
+    // higher lease.
+    let options = ["--protocol", "blazingmq", "--protocol-options", "partitions=3,placement=least-assigned"];
+    let mut cluster = Cluster::start(program().with(&options), 3).await.expect("three nodes start");
+    let partitions = |at: usize, cluster: &Cluster| {
+        let (_, rows) = status(&cluster.endpoints().join(","));
+        rows[at]["partitions"].as_array().cloned().unwrap_or_default()
+    };
+    let before = wait_for("every partition to have a primary", async || {
+        let rows = partitions(0, &cluster);
+        (rows.len() == 3).then_some(rows)
+    })
+    .await
+    .expect("all are assigned");
+    let names: std::collections::BTreeSet<String> = before.iter().map(|row| row["primary"].to_string()).collect();
+    assert_eq!(names.len(), 3, "one each: {before:?}");
+    let victim = (0..3).find(|at| before[1]["primary"] == cluster.nodes[*at].name).expect("a member is primary");
+    let lease = before[1]["lease"].as_u64().expect("a lease is a number");
+    cluster.kill(victim);
+    let after = wait_for("another primary", async || {
+        let rows = partitions((victim + 1) % 3, &cluster);
+        rows.get(1).filter(|row| row["primary"] != before[1]["primary"]).cloned()
+    })
+    .await
+    .expect("it is replaced");
+    assert_eq!(after["lease"].as_u64(), Some(lease + 1), "{after}");
+}

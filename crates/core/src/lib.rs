@@ -8,8 +8,10 @@
 
 pub mod protocol;
 
+pub mod assignment;
 pub mod cluster;
 pub mod membership;
+pub mod options;
 
 pub mod lsn;
 pub mod promise;
@@ -29,11 +31,13 @@ pub mod wire;
 pub mod replica;
 pub mod state_machine;
 
+pub use assignment::{Assignment, Fenced};
 pub use cluster::{Cluster, ClusterId, Limits, Member, NodeId, Priority};
 pub use durable::{Durable, Record, SnapshotReference};
 pub use log::{Entry, EntryKind, Log, Origin};
 pub use lsn::Lsn;
 pub use membership::{Change, Membership, MembershipChange, MembershipError, MembershipRefusal, Passage};
+pub use options::{OptionError, Switch};
 pub use promise::Promise;
 pub use protocol::{
     Admin, DiskHealth, Effect, Effects, Input, LinkState, Links, Outcome, Proposal, Protocol, Refusal, RestsOn, Slots,

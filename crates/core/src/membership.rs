@@ -5,7 +5,7 @@
 //! move one voter at a time. Sources: RM-1 to RM-9 in the protocol notes; etcd/raft `confchange`.
 
 use crate::quorum::{self, Verdict};
-use crate::{Member, NodeId};
+use crate::{Assignment, Member, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
@@ -29,6 +29,8 @@ pub struct Membership {
     pub members: BTreeMap<NodeId, Member>,
     /// The id that the next member will get.
     pub next_id: u64,
+    /// Primaries of the application's partitions, where the protocol assigns them.
+    pub assignments: BTreeMap<u32, Assignment>,
 }
 
 /// One step of a change.
@@ -330,6 +332,9 @@ impl fmt::Display for Membership {
         }
         if !self.learners_next.is_empty() {
             write!(f, " next {{{}}}", names(&self.learners_next))?;
+        }
+        for (partition, assignment) in &self.assignments {
+            write!(f, " p{partition}={assignment}")?;
         }
         Ok(())
     }

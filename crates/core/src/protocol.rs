@@ -12,6 +12,7 @@
 //!
 //! What to read next: [`crate::replica`], which runs a protocol beside a state machine for every host.
 
+use crate::options;
 use crate::{
     Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, SnapshotReference, Status, Timing,
     Transition, Wire,
@@ -49,7 +50,7 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
     /// The alarms it sets; each variant's documentation says why it exists.
     type Timer: Copy + Ord + Hash + Debug + Send + 'static;
     /// Switches of this protocol alone.
-    type Options: Clone + Default + Debug + Send + 'static;
+    type Options: options::Options;
 
     /// The name by which users choose it.
     const NAME: &'static str;

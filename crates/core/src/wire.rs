@@ -4,8 +4,8 @@
 //! panic. Protocol messages are built the same way in each protocol's `message.rs`, from [`EntryShape`] and its siblings.
 
 use crate::{
-    Change, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Passage, Promise, Record,
-    SnapshotReference, Term,
+    Assignment, Change, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Passage, Promise,
+    Record, SnapshotReference, Term,
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
@@ -171,6 +171,19 @@ pub struct MembershipShape {
     members: Vec<MemberShape>,
     #[prost(uint64, tag = "7")]
     next_id: u64,
+    #[prost(message, repeated, tag = "8")]
+    assignments: Vec<AssignmentShape>,
+}
+
+/// The wire shape of an [`Assignment`], with its partition.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct AssignmentShape {
+    #[prost(uint32, tag = "1")]
+    partition: u32,
+    #[prost(uint64, tag = "2")]
+    primary: u64,
+    #[prost(uint64, tag = "3")]
+    lease: u64,
 }
 
 impl From<&Membership> for MembershipShape {
@@ -184,7 +197,18 @@ impl From<&Membership> for MembershipShape {
             auto_leave: membership.auto_leave,
             members: membership.members.iter().map(|(id, member)| MemberShape::of(*id, member)).collect(),
             next_id: membership.next_id,
+            assignments: membership.assignments.iter().map(AssignmentShape::of).collect(),
         }
+    }
+}
+
+impl AssignmentShape {
+    fn of((partition, assignment): (&u32, &Assignment)) -> AssignmentShape {
+        AssignmentShape { partition: *partition, primary: assignment.primary.0, lease: assignment.lease }
+    }
+
+    fn into_assignment(self) -> (u32, Assignment) {
+        (self.partition, Assignment { primary: NodeId(self.primary), lease: self.lease })
     }
 }
 
@@ -201,6 +225,7 @@ impl TryFrom<MembershipShape> for Membership {
             auto_leave: shape.auto_leave,
             members: shape.members.into_iter().map(MemberShape::into_member).collect::<BTreeMap<_, _>>(),
             next_id: shape.next_id,
+            assignments: shape.assignments.into_iter().map(AssignmentShape::into_assignment).collect(),
         };
         let sane = membership.voters.is_disjoint(&membership.learners)
             && membership.outgoing.is_disjoint(&membership.learners)
@@ -210,6 +235,10 @@ impl TryFrom<MembershipShape> for Membership {
             && membership.everyone().chain(membership.members.keys().copied()).all(|id| {
                 // Ids are counted up from 1, so one that was not given out yet is nobody's.
                 id.0 > 0 && id.0 < membership.next_id
+            })
+            // A primary was a member once, and leases are counted up from 1.
+            && membership.assignments.values().all(|assignment| {
+                (1..membership.next_id).contains(&assignment.primary.0) && (1..u64::MAX).contains(&assignment.lease)
             });
         if sane { Ok(membership) } else { Err(WireError("a membership that contradicts itself".into())) }
     }

@@ -18,6 +18,7 @@ use crate::peer::Peer;
 use crate::published::Published;
 use crate::read::Reads;
 use crate::transfer::Transfer;
+use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
     Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId, Outcome,
@@ -38,9 +39,16 @@ pub struct Options {
 impl Options {
     /// The published form.
     pub const PUBLISHED: Options = Options { as_published: true };
+}
 
-    /// Whether a value with these options is for the laboratory only: no server may run it.
-    pub fn is_laboratory(&self) -> bool {
+impl options::Options for Options {
+    const SWITCHES: &'static [Switch] = &[];
+
+    fn set(&mut self, _: &str, _: &str) -> Option<()> {
+        None
+    }
+
+    fn is_laboratory(&self) -> bool {
         self.as_published
     }
 }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use hustings_core::options::Options as _;
 use hustings_core::{Admin, Cluster, Input, Lsn, NodeId, Outcome, Priority, Role, Term};
 use hustings_gmt2000::{Claim, Message, Options, Timer};
 use support::{Theatre, cast, history, is_elect, is_lead, is_vote, seen};

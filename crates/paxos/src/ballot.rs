@@ -12,6 +12,7 @@ use crate::laboratory::Published;
 use hustings_core::quorum::{Flexible, majority};
 use hustings_core::{Entry, Lsn, Membership, NodeId, Term};
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 /// The ballot of `node` after all of these.
 pub fn ballot_above(highest: Term, node: NodeId) -> Term {
@@ -51,6 +52,23 @@ impl Quorums {
             Quorums::EvenNodes if voters >= 4 => voters.div_ceil(2),
             Quorums::Flexible { promise, accept } if Flexible::new(voters, promise, accept).is_some() => accept,
             _ => majority(voters),
+        }
+    }
+}
+
+impl FromStr for Quorums {
+    type Err = ();
+
+    /// `even-nodes`, `majority`, or `4/2`: four promises, two accepts.
+    fn from_str(text: &str) -> Result<Quorums, ()> {
+        match (text, text.split_once('/')) {
+            ("even-nodes", _) => Ok(Quorums::EvenNodes),
+            ("majority", _) => Ok(Quorums::Majority),
+            (_, Some((promise, accept))) => match (promise.parse(), accept.parse()) {
+                (Ok(promise @ 1..), Ok(accept @ 1..)) => Ok(Quorums::Flexible { promise, accept }),
+                _ => Err(()),
+            },
+            _ => Err(()),
         }
     }
 }

@@ -12,11 +12,6 @@ use hustings_core::{Effects, Entry, Lsn, NodeId, Promise, Reason, Record, Term};
 pub struct Published(());
 
 impl Options {
-    /// Whether a value with these options is for the laboratory only: no server may run it.
-    pub fn is_laboratory(&self) -> bool {
-        self.as_published || self.defect.is_some()
-    }
-
     fn published(&self) -> Option<Published> {
         self.as_published.then_some(Published(()))
     }

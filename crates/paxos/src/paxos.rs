@@ -19,6 +19,7 @@ use crate::peer::Peer;
 use crate::read::Reads;
 use crate::transfer::Transfer;
 use crate::{Accept, ballot};
+use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
     Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Lsn, Membership, NodeId, Priority,
@@ -43,6 +44,29 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Options {
         Options { low_ball: true, quorums: Quorums::default(), as_published: false, defect: None }
+    }
+}
+
+impl options::Options for Options {
+    const SWITCHES: &'static [Switch] = &[
+        Switch { name: "low-ball", values: "true|false", help: "Ask before raising a ballot" },
+        Switch {
+            name: "quorums",
+            values: "even-nodes|majority|PROMISES/ACCEPTS",
+            help: "How many must promise and accept; the same on all members",
+        },
+    ];
+
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        match name {
+            "low-ball" => options::put(&mut self.low_ball, value),
+            "quorums" => options::put(&mut self.quorums, value),
+            _ => None,
+        }
+    }
+
+    fn is_laboratory(&self) -> bool {
+        self.as_published || self.defect.is_some()
     }
 }
 

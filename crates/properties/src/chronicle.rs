@@ -17,6 +17,7 @@
 //! | `durable-survives` | a restart brings back all that was reported durable, and nothing that was never written |
 //! | `never-backwards` | term and commit do not fall within a life |
 //! | `tokens-grow` | terms grow along what is committed: a later fencing token is a larger one |
+//! | `one-primary-per-lease` | over the whole history, a lease of a partition names one primary, and leases do not fall (P1, P2) |
 //! | `one-outcome` | what was refused is never committed |
 
 use crate::Violation;
@@ -113,6 +114,8 @@ pub struct Chronicle {
     states: BTreeMap<u64, u64>,
     refused: BTreeSet<Origin>,
     chosen: BTreeSet<Origin>,
+    /// Who was named primary of a partition under a lease.
+    primaries: BTreeMap<(u32, u64), NodeId>,
 }
 
 fn digest_of(value: &impl Hash) -> u64 {
@@ -125,6 +128,26 @@ fn digest_of(value: &impl Hash) -> u64 {
 fn value_of(entry: &Entry) -> u64 {
     let Entry { lsn, kind, origin, elapsed_micros, payload } = entry;
     digest_of(&(lsn.index, kind, origin, elapsed_micros, payload))
+}
+
+/// P1 and P2 of `protocols/blazingmq.md` §3.6; within a life, a node's view of a lease only moves on.
+fn judge_primaries(
+    primaries: &mut BTreeMap<(u32, u64), NodeId>,
+    node: NodeId,
+    before: Option<&Membership>,
+    membership: &Membership,
+) -> Result<(), Violation> {
+    for (partition, assignment) in &membership.assignments {
+        let holder = *primaries.entry((*partition, assignment.lease)).or_insert(assignment.primary);
+        let earlier = before.and_then(|before| before.assignments.get(partition));
+        if holder != assignment.primary || earlier.is_some_and(|earlier| earlier.lease > assignment.lease) {
+            let what = format!(
+                "{node} sees partition {partition} with {assignment}, where that lease was {holder}'s, and it saw {earlier:?} before"
+            );
+            return Err(Violation::of("one-primary-per-lease", what));
+        }
+    }
+    Ok(())
 }
 
 impl Chronicle {
@@ -140,6 +163,7 @@ impl Chronicle {
             states: BTreeMap::new(),
             refused: BTreeSet::new(),
             chosen: BTreeSet::new(),
+            primaries: BTreeMap::new(),
         }
     }
 
@@ -321,7 +345,7 @@ impl Chronicle {
     /// A member took a step and is now this, with the state of its machine as a digest after what it applied.
     ///
     /// # Errors
-    /// `never-backwards`, `state-machine-safety`, `commit-on-quorum`, `tokens-grow`, `one-outcome`.
+    /// `never-backwards`, `state-machine-safety`, `commit-on-quorum`, `tokens-grow`, `one-primary-per-lease`, `one-outcome`.
     pub fn on_status(&mut self, node: NodeId, status: &Status, state: Option<(u64, u64)>) -> Result<(), Violation> {
         if let Some((applied, digest)) = state
             && *self.states.entry(applied).or_insert(digest) != digest
@@ -332,6 +356,9 @@ impl Chronicle {
         let seen = self.members.entry(node).or_default();
         // What it decided by: a change among what it commits now may have taken effect since.
         let decided = seen.status.as_ref().map(|before| before.membership.clone());
+        if decided.as_ref().is_none_or(|before| !Arc::ptr_eq(before, &status.membership)) {
+            judge_primaries(&mut self.primaries, node, decided.as_deref(), &status.membership)?;
+        }
         let before = match &mut seen.status {
             Some(before) => {
                 if status.term < before.term || status.commit < before.commit {

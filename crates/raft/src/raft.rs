@@ -17,6 +17,7 @@ use crate::message::{Message, VoteReply};
 use crate::progress::Progress;
 use crate::read::Reads;
 use crate::transfer::Transfer;
+use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
     Admin, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId,
@@ -44,9 +45,21 @@ impl Default for Options {
     }
 }
 
-impl Options {
-    /// Whether a value with these options is for the laboratory only: no server may run it.
-    pub fn is_laboratory(&self) -> bool {
+impl options::Options for Options {
+    const SWITCHES: &'static [Switch] = &[
+        Switch { name: "pre-vote", values: "true|false", help: "Ask before disturbing a leader" },
+        Switch { name: "check-quorum", values: "true|false", help: "A leader that hears no quorum stands down" },
+    ];
+
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        match name {
+            "pre-vote" => options::put(&mut self.pre_vote, value),
+            "check-quorum" => options::put(&mut self.check_quorum, value),
+            _ => None,
+        }
+    }
+
+    fn is_laboratory(&self) -> bool {
         self.defect.is_some()
     }
 }

@@ -196,6 +196,11 @@ impl<B: Backend> Services<B> {
             "applied": status.applied.index,
             "protocol": status.protocol,
             "healthy": status.leader.is_some() && status.is_disk_healthy,
+            "partitions": status.membership.assignments.iter().map(|(partition, assignment)| json!({
+                "partition": partition,
+                "primary": status.membership.name_of(assignment.primary),
+                "lease": assignment.lease,
+            })).collect::<Vec<_>>(),
         })
     }
 

@@ -42,6 +42,7 @@ fn convict(defect: Defect) -> Option<Conviction> {
         Defect::ChangesTogether => by_seeds(3, 665, &options),
         Defect::SupportsStaleMemberships => by_seeds(3, 700, &options),
         Defect::SynchronizesWithoutQuorum => by_seeds(5, 1, &options),
+        Defect::KeepsLeases => by_seeds(3, 1, &Options { partitions: 3, ..options }),
         _ => by_seeds(3, 1, &options),
     }
 }

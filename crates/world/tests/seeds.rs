@@ -3,6 +3,7 @@
 
 use hustings_blazingmq::BlazingMq;
 use hustings_core::Protocol;
+use hustings_core::options::Options as _;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
 use hustings_paxos::Paxos;
@@ -19,18 +20,19 @@ fn from_environment(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
 }
 
-fn survived<P: Protocol>(seed: u64, nodes: u64, seconds: u64) -> Report
+fn survived<P: Protocol>(seed: u64, nodes: u64, seconds: u64, options: &str) -> Report
 where
     P::Options: Sync,
 {
     let plan = Plan::draw(seed, nodes, seconds * SECOND);
-    let report = run::<P, KvStore>(&plan, &P::Options::default(), Plants::default(), 0);
+    let parsed = P::Options::parse(P::NAME, options).expect("options of this protocol");
+    let report = run::<P, KvStore>(&plan, &parsed, Plants::default(), 0);
     if let Some((at, violation)) = &report.violation {
         let lines = report.journal.lines.iter().rev().take(40).rev();
         let story: Vec<String> = lines.map(|(at, line)| format!("{at:>12} {line}")).collect();
         panic!(
-            "{violation}\nafter {} ms; `hustings simulate --protocol {} --nodes {nodes} --seed {seed} --minutes {}` tells \
-             more\n{}",
+            "{violation}\nafter {} ms; `hustings simulate --protocol {} --protocol-options \"{options}\" --nodes {nodes} \
+             --seed {seed} --minutes {}` tells more\n{}",
             at / 1_000,
             P::NAME,
             seconds / 60,
@@ -41,7 +43,7 @@ where
 }
 
 /// So many seeds of so many minutes each, by two threads; prints what they consisted of.
-fn storm<P: Protocol>(seeds: u64, minutes: u64)
+fn storm<P: Protocol>(seeds: u64, minutes: u64, options: &str)
 where
     P::Options: Sync,
 {
@@ -56,7 +58,7 @@ where
                     if seed > seeds {
                         return;
                     }
-                    let report = survived::<P>(seed, [3, 5][seed as usize % 2], minutes * 60);
+                    let report = survived::<P>(seed, [3, 5][seed as usize % 2], minutes * 60, options);
                     let mut counts = counts.lock().expect("nobody panics while counting");
                     counts.0.add(&report.counts);
                     counts.1 += report.simulated;
@@ -73,34 +75,34 @@ where
 
 #[test]
 fn raft_survives_what_seeds_draw() {
-    storm::<Raft>(1_000, 5);
+    storm::<Raft>(1_000, 5, "");
 }
 
 #[test]
 fn gmt2000_survives_what_seeds_draw() {
-    storm::<Gmt2000>(400, 5);
+    storm::<Gmt2000>(400, 5, "");
 }
 
 #[test]
 fn blazingmq_survives_what_seeds_draw() {
-    storm::<BlazingMq>(400, 5);
+    storm::<BlazingMq>(400, 5, "partitions=3,placement=least-assigned");
 }
 
 #[test]
 fn zab_survives_what_seeds_draw() {
-    storm::<Zab>(400, 5);
+    storm::<Zab>(400, 5, "");
 }
 
 #[test]
 fn paxos_survives_what_seeds_draw() {
-    storm::<Paxos>(400, 5);
+    storm::<Paxos>(400, 5, "");
 }
 
 #[test]
 fn equal_seeds_give_equal_runs() {
     let prints = |seed| {
         let nodes = [3, 5][seed as usize % 2];
-        (survived::<Raft>(seed, nodes, 20).fingerprint, survived::<Gmt2000>(seed, nodes, 20).fingerprint)
+        (survived::<Raft>(seed, nodes, 20, "").fingerprint, survived::<Gmt2000>(seed, nodes, 20, "").fingerprint)
     };
     let mut seen = std::collections::BTreeSet::new();
     for seed in 1..=50 {

@@ -19,6 +19,7 @@ use crate::message::Message;
 use crate::read::Reads;
 use crate::transfer::Transfer;
 use crate::vote::Vote;
+use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
     Admin, Cluster, Durable, Effect, Effects, Input, Limits, Links, Log, Lsn, Membership, NodeId, Outcome, Priority,
@@ -49,9 +50,23 @@ impl Default for Options {
 impl Options {
     /// The published form.
     pub const PUBLISHED: Options = Options { as_published: true, defect: None, counter_max: u32::MAX };
+}
 
-    /// Whether a value with these options is for the laboratory only: no server may run it.
-    pub fn is_laboratory(&self) -> bool {
+impl options::Options for Options {
+    const SWITCHES: &'static [Switch] = &[Switch {
+        name: "counter-max",
+        values: "1 to 4294967295",
+        help: "Proposals in one epoch before the leader resigns",
+    }];
+
+    fn set(&mut self, name: &str, value: &str) -> Option<()> {
+        match name {
+            "counter-max" if value.parse() != Ok(0) => options::put(&mut self.counter_max, value),
+            _ => None,
+        }
+    }
+
+    fn is_laboratory(&self) -> bool {
         self.as_published || self.defect.is_some()
     }
 }

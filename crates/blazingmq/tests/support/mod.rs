@@ -7,6 +7,7 @@
 
 use bytes::Bytes;
 use hustings_blazingmq::{BlazingMq, Message, Options, Timer};
+use hustings_core::options::Options as _;
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::gate::{Gate, Gated};
 use hustings_core::{

@@ -1,7 +1,7 @@
 //! `hustings check`: every possibility within bounds.
 
-use super::{Subject, common, exit, is_json};
-use crate::protocols::{self, Visit};
+use super::{common, exit, is_json, subject_of};
+use crate::protocols::{self, Subject, Visit};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::Protocol;
@@ -49,7 +49,7 @@ struct Checking<'a> {
 /// Runs `hustings check`.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
-    let subject = Subject::of(matches);
+    let subject = subject_of(matches)?;
     if super::lists_plants(&subject) {
         return Ok(());
     }
@@ -74,11 +74,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if !(1..=9).contains(&bounds.nodes) {
         return Err(exit(2, "--nodes is 1 to 9: beyond, nothing can be explored"));
     }
-    let has_pre_vote = !matches.get_flag("no-pre-vote");
-    let flags = format!("{}{}", subject.flags(), if has_pre_vote { "" } else { " --no-pre-vote" });
+    let flags = subject.flags();
     let jobs = usize::try_from(number("jobs"))?;
     let checking = Checking { subject: &subject, bounds, flags, jobs, is_json: is_json(matches) };
-    protocols::visit_with(&subject.protocol, subject.is_published, subject.plant.as_deref(), has_pre_vote, checking)?
+    protocols::visit(&subject, checking)?
 }
 
 impl Visit for Checking<'_> {

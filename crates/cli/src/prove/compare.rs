@@ -4,7 +4,7 @@
 //! a gap between two reigns is, [`hustings_world::laboratory`] says. Virtual time: the figures are exactly repeatable.
 
 use super::{charts, exit, is_json};
-use crate::protocols::{self, Visit};
+use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::Protocol;
@@ -262,7 +262,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
                     script.settings.seed = *seed;
                     // A published form may write down no votes at all; what follows from that is more telling.
                     script.settings.rules.votes_are_promises = !is_published;
-                    match protocols::visit(&names[*name], is_published, None, Measuring { script: &script }) {
+                    let subject = Subject { is_published, ..Subject::named(&names[*name]) };
+                    match protocols::visit(&subject, Measuring { script: &script }) {
                         Ok(figures) => {
                             let mut rows = rows.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                             rows.entry((*name, *storm)).or_default().take(&script, &figures);

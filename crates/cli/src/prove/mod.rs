@@ -11,7 +11,7 @@ pub(crate) mod report;
 pub(crate) mod simulate;
 
 use crate::output::Exit;
-use crate::protocols;
+use crate::protocols::{self, Subject};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
 /// Arguments that all three take.
@@ -23,6 +23,12 @@ fn common(command: Command) -> Command {
                 .default_value("raft")
                 .value_parser(protocols::NAMES)
                 .help("Which protocol"),
+        )
+        .arg(
+            Arg::new("protocol-options")
+                .long("protocol-options")
+                .value_name("NAME=VALUE,...")
+                .help("Options of this protocol alone"),
         )
         .arg(
             Arg::new("as-published")
@@ -57,28 +63,18 @@ fn is_json(matches: &ArgMatches) -> bool {
     matches.get_one::<String>("output").is_some_and(|format| format == "json")
 }
 
-/// What is proved about: a protocol, in which form, with which planted defect.
-pub(crate) struct Subject {
-    pub(crate) protocol: String,
-    pub(crate) is_published: bool,
-    pub(crate) plant: Option<String>,
-}
-
-impl Subject {
-    fn of(matches: &ArgMatches) -> Subject {
-        Subject {
-            protocol: matches.get_one::<String>("protocol").cloned().unwrap_or_default(),
-            is_published: matches.get_flag("as-published"),
-            plant: matches.get_one::<String>("plant").cloned(),
-        }
-    }
-
-    /// The flags that lead here again.
-    fn flags(&self) -> String {
-        let published = if self.is_published { " --as-published" } else { "" };
-        let plant = self.plant.as_ref().map_or(String::new(), |plant| format!(" --plant {plant}"));
-        format!("--protocol {}{published}{plant}", self.protocol)
-    }
+fn subject_of(matches: &ArgMatches) -> anyhow::Result<Subject> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let subject = Subject {
+        protocol: text("protocol").unwrap_or_default(),
+        is_published: matches.get_flag("as-published"),
+        plant: text("plant"),
+        // Not every one of these commands has the flag.
+        lacks_pre_vote: matches.try_get_one::<bool>("no-pre-vote").is_ok_and(|flag| flag == Some(&true)),
+        options: text("protocol-options").unwrap_or_default(),
+    };
+    protocols::check_options(&subject.protocol, &subject.options).map_err(|error| exit(2, error.to_string()))?;
+    Ok(subject)
 }
 
 /// Ends with one of these commands' own codes.

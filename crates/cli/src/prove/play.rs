@@ -4,8 +4,8 @@
 //! transcript must be the one on disk, and with `--update` it becomes it. `play --storms scenarios` plays every storm for every
 //! protocol.
 
-use super::{Subject, common, exit, is_json};
-use crate::protocols::{self, Visit};
+use super::{common, exit, is_json, subject_of};
+use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::Protocol;
@@ -35,7 +35,7 @@ pub(crate) fn command() -> Command {
 /// Runs `hustings play`.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
-    let subject = Subject::of(matches);
+    let subject = subject_of(matches)?;
     if super::lists_plants(&subject) {
         return Ok(());
     }
@@ -50,9 +50,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(first) = lines.next().filter(|first| first.starts_with("every")) {
         let bounds = every::bounds_of(first).map_err(|what| exit(2, format!("{}: {what}", path.display())))?;
         let trace = Trace { bounds, lines: lines.collect() };
-        let has_pre_vote = !matches.get_flag("no-pre-vote");
-        let plant = subject.plant.as_deref();
-        return protocols::visit_with(&subject.protocol, subject.is_published, plant, has_pre_vote, trace)?;
+        return protocols::visit(&subject, trace)?;
     }
     let script = read(path)?;
     let version = script.headline.iter().find_map(|line| line.strip_prefix("hustings ")?.split(' ').next());
@@ -120,7 +118,7 @@ struct Playing<'a> {
 
 fn play(subject: &Subject, script: &Script, shows_messages: bool) -> Result<Played> {
     let playing = Playing { subject, script, shows_messages };
-    protocols::visit(&subject.protocol, subject.is_published, subject.plant.as_deref(), playing)
+    protocols::visit(subject, playing)
 }
 
 impl Visit for Playing<'_> {
@@ -209,7 +207,7 @@ fn storms(directory: &Path, is_update: bool) -> Result<()> {
     for folder in folders {
         let script = read(&folder.join("storm.txt"))?;
         for protocol in protocols::NAMES {
-            let subject = Subject { protocol: protocol.into(), is_published: false, plant: None };
+            let subject = Subject::named(protocol);
             let result = play(&subject, &script, false)?;
             played += 1;
             let golden = folder.join(format!("{protocol}.txt"));

@@ -1,7 +1,7 @@
 //! `hustings simulate`: what seeds draw, judged at every step.
 
-use super::{Subject, common, exit, is_json, report};
-use crate::protocols::{self, Visit};
+use super::{common, exit, is_json, report, subject_of};
+use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use hustings_core::Protocol;
@@ -78,7 +78,7 @@ struct Simulation<'a> {
 /// Runs `hustings simulate`.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
-    let subject = Subject::of(matches);
+    let subject = subject_of(matches)?;
     if super::lists_plants(&subject) {
         return Ok(());
     }
@@ -105,7 +105,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if !(1..=99).contains(&simulation.nodes) {
         return Err(exit(2, "a cluster has 1 to 99 members"));
     }
-    protocols::visit(&subject.protocol, subject.is_published, subject.plant.as_deref(), simulation)?
+    protocols::visit(&subject, simulation)?
 }
 
 impl Visit for Simulation<'_> {

@@ -36,17 +36,23 @@ pub fn steps_text(ids: RangeInclusive<u64>, count: Range<usize>) -> impl Strateg
 /// Any membership that can be reached by changes, half of them joint.
 pub fn membership() -> impl Strategy<Value = Membership> {
     let changes = (steps_text(2..=10, 0..20), steps_text(2..=10, 0..8), any::<bool>(), any::<bool>());
-    (changes, vec(member(), 0..4)).prop_map(|((before, joint, is_joint, auto_leave), described)| {
-        let start = Membership::of_voters([NodeId(1)]);
-        let mut now = steps(&before)
-            .into_iter()
-            .fold(start, |now, step| now.after_simple(&[step]).expect("n1 stays a voter, one changes at most"));
-        if is_joint {
-            now = now.after_entering(&steps(&joint), auto_leave).expect("n1 stays a voter");
-        }
-        now.members.values_mut().zip(described).for_each(|(member, described)| *member = described);
-        now
-    })
+    let primaries = vec((0..9_u32, 1..=2_u64), 0..6);
+    (changes, vec(member(), 0..4), primaries).prop_map(
+        |((before, joint, is_joint, auto_leave), described, primaries)| {
+            let start = Membership::of_voters([NodeId(1)]);
+            let mut now = steps(&before)
+                .into_iter()
+                .fold(start, |now, step| now.after_simple(&[step]).expect("n1 stays a voter, one changes at most"));
+            if is_joint {
+                now = now.after_entering(&steps(&joint), auto_leave).expect("n1 stays a voter");
+            }
+            now.members.values_mut().zip(described).for_each(|(member, described)| *member = described);
+            primaries.into_iter().fold(now, |now, (partition, primary)| {
+                let primary = NodeId(primary.min(now.next_id - 1));
+                now.with_primaries(&[(partition, primary)].into())
+            })
+        },
+    )
 }
 
 pub fn member() -> impl Strategy<Value = Member> {

@@ -6,6 +6,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of the support")]
 
 use bytes::Bytes;
+use hustings_core::options::Options as _;
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::gate::{Gate, Gated};
 use hustings_core::{
