@@ -414,6 +414,37 @@ fn a_hand_over_is_one_election_and_refuses_what_comes_meanwhile() {
 }
 
 #[test]
+fn a_hand_over_right_after_an_election_waits_for_the_round_trip_to_pass() {
+    // Goal: found by the transfer storm, four seeds of ten: the successor may not call another election yet (GM-7), and forgot at
+    // the next LEAD that it was asked to. Method: the round trip of n1's election is not over when n1 hands over.
+    let mut theatre = cast(3);
+    theatre.silence(&[1, 2, 3]);
+    theatre.ring(1, Timer::Watch);
+    theatre.settle();
+    assert!(theatre.leaders() == [1] && theatre.is_armed(3, Timer::Round));
+    let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
+    theatre.settle();
+    theatre.heartbeat(1);
+    assert_eq!(theatre.leaders(), [1]);
+    theatre.pass_round();
+    assert_eq!((theatre.leaders(), theatre.outcome(1, ticket)), (vec![3], Some(&Outcome::Done)));
+}
+
+#[test]
+fn a_lead_that_crosses_a_hand_over_does_not_end_it() {
+    // Goal: the same, for the LEAD that the leader sent behind its word to the successor. Method: five nodes, so that the
+    // followers' part counts too; n1's alarm rings before anybody has answered.
+    let mut theatre = cast(5);
+    theatre.elect(1);
+    theatre.pass_round();
+    let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
+    theatre.ring(1, Timer::Heartbeat);
+    theatre.settle();
+    theatre.pass_round();
+    assert_eq!((theatre.leaders(), theatre.outcome(1, ticket)), (vec![3], Some(&Outcome::Done)));
+}
+
+#[test]
 fn a_hand_over_to_the_dead_ends_and_the_old_leader_serves_on() {
     let mut theatre = cast(3);
     theatre.elect(1);
