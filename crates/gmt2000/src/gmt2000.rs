@@ -439,7 +439,9 @@ impl Gmt2000 {
         self.hear_leader_as_published();
         self.is_leader_fresh = true;
         out.set_timer(Timer::Freshness, self.timing.election_min..=self.timing.election_min);
-        self.watch(out);
+        if !self.is_voting_as_published() {
+            self.watch(out);
+        }
     }
 
     /// Drops what only the present part has, and tells those who wait for it.

@@ -164,6 +164,25 @@ fn as_published_equal_leaders_that_hear_each_other_both_resign() {
 }
 
 #[test]
+fn as_published_a_server_says_one_elect_in_a_round_trip_whatever_it_hears() {
+    // Goal: the note's own bound (GM-7); found by seed 47, whose members never stopped: each LEAD ended the VOTING that the next
+    // ELECT began again. Method: n1 leads, and n3 hears its LEADs and n2's ELECTs in turn.
+    let mut theatre = Theatre::new(Cluster::of(3, 1), Options::PUBLISHED);
+    theatre.ring(1, Timer::Watch);
+    theatre.pass_round();
+    theatre.said.clear();
+    let elect = Message::Elect { ballot: Term::ZERO, claim: claim(1, 1), commit: Lsn::ZERO };
+    let lead =
+        Message::Lead { term: Term(1), previous: Lsn::new(1, 1), entries: Vec::new(), commit: 1, round: Some(1) };
+    for _ in 0..10 {
+        theatre.deliver(2, 3, elect.clone());
+        theatre.deliver(1, 3, lead.clone());
+    }
+    assert_eq!(theatre.count(3, is_elect), 2, "one, to each of the others");
+    assert!(theatre.is_armed(3, Timer::Round) && !theatre.is_armed(3, Timer::Watch));
+}
+
+#[test]
 fn only_the_published_form_is_for_the_laboratory() {
     assert!(!Options::default().is_laboratory());
     assert!(Options::PUBLISHED.is_laboratory());
