@@ -167,6 +167,13 @@ impl Gmt2000 {
         }
     }
 
+    /// Whether the leader's successor called the election under way, within this round trip: then it is the leader's own wish,
+    /// and a LEAD that it sent before it heard of it does not end it.
+    pub(crate) fn is_ballot_pressing(&self) -> bool {
+        let is_called = self.ballot.number > self.promise.term;
+        self.is_round_on && is_called && self.ballot.slate.values().any(|claim| claim.is_successor)
+    }
+
     /// Rule 5. The slate keeps what was noted of this election, and the leader, if there was one, is no more.
     fn become_voting(
         &mut self,

@@ -393,6 +393,10 @@ impl Gmt2000 {
 
     /// A leader spoke in this ballot or a later one.
     fn follow(&mut self, leader: NodeId, term: Term, out: &mut Effects<Gmt2000>) {
+        if matches!(self.part, Part::Voting) && term == self.promise.term && self.is_ballot_pressing() {
+            // It said this before it heard of the election that it has asked for.
+            return;
+        }
         let because = if term > self.promise.term { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
         let is_news = term > self.promise.term || self.leader != Some(leader) || !matches!(self.part, Part::Watching);
         if is_news {
@@ -417,6 +421,7 @@ impl Gmt2000 {
         self.leave_part(out);
         self.leader = leader;
         if leader.is_some() {
+            self.wanted = None;
             self.ballot = Ballot::numbered(self.promise.term);
         }
         self.announce(from, because, out);
@@ -432,15 +437,19 @@ impl Gmt2000 {
     fn hear_leader(&mut self, out: &mut Effects<Gmt2000>) {
         self.eager_rounds = 0;
         self.lost_leader = None;
-        self.wanted = None;
-        if self.ballot.number > self.promise.term {
+        // A hand-over that waits for the round trip to pass is this leader's own wish, whatever it says meanwhile.
+        let is_passing = |(_, standing): &(Reason, Standing)| *standing != Standing::Successor;
+        self.wanted.take_if(|wanted| is_passing(wanted));
+        if self.ballot.number > self.promise.term && !self.is_ballot_pressing() {
             // Whoever called that election hears this leader as well, or will call again.
             self.ballot = Ballot::numbered(self.promise.term);
         }
         self.hear_leader_as_published();
         self.is_leader_fresh = true;
         out.set_timer(Timer::Freshness, self.timing.election_min..=self.timing.election_min);
-        self.watch(out);
+        if !self.is_voting_as_published() {
+            self.watch(out);
+        }
     }
 
     /// Drops what only the present part has, and tells those who wait for it.

@@ -118,10 +118,13 @@ impl Gmt2000 {
         self.watch(out);
     }
 
-    /// Rules 2, 8 and 9, and §4.4 d: a LEAD that is not obsolete ends the election and clears the board.
+    /// Rules 8 and 9: a LEAD that is not obsolete clears the board. The note's VOTING does not hear it (§4.4 d): ended by a LEAD,
+    /// it would begin again with the next ELECT, and answer every ELECT with its own as fast as the leader speaks (seed 47).
+    /// The bound of one ELECT and one VOTE per round trip is what the note says of itself.
     pub(crate) fn hear_leader_as_published(&mut self) {
         if let Some(published) = &mut self.published {
-            **published = Published { old_leader: self.leader, ..Published::default() };
+            published.board.clear();
+            published.old_leader = self.leader;
         }
     }
 

@@ -9,7 +9,7 @@ use hustings_zab::{Defect, Options, Zab};
 use std::panic::AssertUnwindSafe;
 
 const SECOND: u64 = 1_000_000;
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 200;
 
 /// Who found a defect, and what fell.
 type Conviction = (String, String);

@@ -187,7 +187,8 @@ impl Zab {
 
     /// Rule 2: the vote is said again, and the next wait is longer.
     pub(crate) fn on_resend_alarm(&mut self, out: &mut Effects<Zab>) {
-        let Part::Looking(looking) = &mut self.part else { unreachable!("leaving cancels the alarm") };
+        self.give_up_the_unmet(out);
+        let Part::Looking(looking) = &mut self.part else { return };
         looking.doublings = (looking.doublings + 1).min(DOUBLINGS_MAX);
         self.broadcast_vote(out);
         self.arm_resend(out);
@@ -215,10 +216,21 @@ impl Zab {
                 self.settle_votes(out);
             }
             (true, _) => self.on_settled_vote(from, Heard { state, vote, round }, out),
+            (false, ServerState::Looking) if self.is_declined_by(from, vote, round) => {
+                self.become_looking(Reason::LeaderResigned(from), out);
+            }
             // Rule 12: who has settled tells whom it has settled for, in its own round.
             (false, ServerState::Looking) if wants_answer => self.answer(from, out),
             (false, _) => {}
         }
+    }
+
+    /// `[OURS]` Whether the one chosen says in a later round that another should lead: it never led, so no connection ends to
+    /// say so. ZooKeeper's follower finds nobody listening and gives up after five tries.
+    fn is_declined_by(&self, from: NodeId, vote: Vote, round: u64) -> bool {
+        let Part::Following(Following { leader, phase: Phase::Discovery, .. }) = &self.part else { return false };
+        let wants_to_lead = vote.leader == from && vote.is_eligible();
+        *leader == from && round > self.round && !wants_to_lead
     }
 
     /// Rules 3 to 8: a vote of another one that looks.
@@ -361,14 +373,29 @@ impl Zab {
 
     // --- Events. -------------------------------------------------------------------------------------------------
 
+    /// Who reaches a quorum again may propose itself, which needs no new round: its vote is a better one (rule 7).
+    pub(crate) fn on_link_up_while_looking(&mut self, out: &mut Effects<Zab>) {
+        let own = self.own_vote();
+        let Part::Looking(looking) = &mut self.part else { return };
+        if own.is_better_than(&looking.proposal) {
+            looking.proposal = own;
+            self.say_changed_vote(out);
+            self.settle_votes(out);
+        }
+    }
+
     /// Who cannot be heard is not waited for; and one that cannot be followed is not voted for. The round stays: links come and
-    /// go one by one, and a new round makes everybody speak.
-    pub(crate) fn on_link_down_while_looking(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+    /// go one by one, and a new round makes everybody speak. It begins only where what this server proposed has become untrue,
+    /// itself: without this link it reaches no quorum.
+    pub(crate) fn on_link_down_while_looking(&mut self, peer: NodeId, could_lead: bool, out: &mut Effects<Zab>) {
         let own = self.own_vote();
         let Part::Looking(looking) = &mut self.part else { return };
         looking.received.remove(&peer);
         looking.settled.remove(&peer);
         looking.callers.remove(&peer);
+        if could_lead && !own.is_eligible() {
+            return self.look_again(out);
+        }
         if looking.proposal.leader == peer {
             let votes = looking.received.values().filter(|heard| heard.state == ServerState::Looking);
             let reachable = votes.map(|heard| heard.vote).filter(|vote| !self.links_down.contains(&vote.leader));

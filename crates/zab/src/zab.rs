@@ -21,6 +21,7 @@ use crate::transfer::Transfer;
 use crate::vote::Vote;
 use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
+use hustings_core::quorum::Verdict;
 use hustings_core::{
     Admin, Cluster, Durable, Effect, Effects, Input, Limits, Links, Log, Lsn, Membership, NodeId, Outcome, Priority,
     Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Term, Ticket, Timing,
@@ -162,8 +163,10 @@ pub struct Zab {
     pub(crate) round: u64,
     /// The number of the last connection to a leader in this life.
     pub(crate) connection: u64,
-    /// Peers whose connection is known to be gone.
+    /// Peers whose connection is known to be gone, or never came.
     pub(crate) links_down: BTreeSet<NodeId>,
+    /// Members that may be connected, but nothing was heard of them in this life.
+    pub(crate) unmet: BTreeSet<NodeId>,
     /// The last leader handed over to this node.
     pub(crate) is_successor: bool,
     /// The snapshot that is being fetched.
@@ -219,6 +222,7 @@ impl Protocol for Zab {
             round: 0,
             connection: 0,
             links_down: BTreeSet::new(),
+            unmet: BTreeSet::new(),
             is_successor: false,
             fetching: None,
             restoring: None,
@@ -228,6 +232,7 @@ impl Protocol for Zab {
         // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.
         let recorded = committed.index.min(node.log.last().index);
         node.apply_through(recorded, out);
+        node.unmet = node.membership.everyone().filter(|id| *id != me).collect();
         // The article: "every server looks for a leader at start".
         node.become_looking(Reason::Started, out);
         node
@@ -389,13 +394,23 @@ impl Zab {
         Lsn { term, index: self.commit }
     }
 
-    /// Whether this node may lead: a voter, willing, able to write, with a complete state machine.
+    /// Whether this node may lead: a voter, willing, connected to a quorum, able to write, with a complete state machine.
     pub(crate) fn may_lead(&self) -> bool {
         self.membership.is_voter(self.me)
+            && self.is_connected_to_quorum()
             && self.priority != Priority::Never
             && self.fetching.is_none()
             && self.restoring.is_none()
             && !self.is_disk_stalled
+    }
+
+    /// Whether a quorum could follow this node, by what it knows of its connections.
+    ///
+    /// `[OURS]` ZooKeeper's server wants to lead whomever it reaches, and who hears it and a better connected one votes for the
+    /// larger id, in vain, again and again (`scenarios/chain`). Here it has weight 0 until it reaches a quorum. Freshness orders
+    /// those who remain, and nothing rests on who is elected: discovery refuses a leader whose quorum knows more.
+    fn is_connected_to_quorum(&self) -> bool {
+        self.membership.verdict(|id| Some(!self.links_down.contains(&id))) == Verdict::Won
     }
 
     /// Whether this node was a member and is none any more: it looks for nobody.
@@ -417,6 +432,7 @@ impl Zab {
     }
 
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
+        self.on_sign_of_life(from, out);
         if message.epoch().is_some_and(|epoch| !self.promise.term.may_follow(epoch)) {
             return;
         }
@@ -574,15 +590,32 @@ impl Zab {
     // --- Links, disk, administrators. ----------------------------------------------------------------------------
 
     fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
-        self.links_down.remove(&peer);
+        self.on_sign_of_life(peer, out);
         // §5.3: the last message is said again on a new link.
         self.notify(peer, out);
     }
 
+    /// Whoever speaks is connected, whatever was presumed.
+    fn on_sign_of_life(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        self.unmet.remove(&peer);
+        if self.links_down.remove(&peer) {
+            self.on_link_up_while_looking(out);
+        }
+    }
+
+    /// A connection that never came is as good as one that went down.
+    pub(crate) fn give_up_the_unmet(&mut self, out: &mut Effects<Zab>) {
+        for peer in std::mem::take(&mut self.unmet) {
+            self.on_link_down(peer, out);
+        }
+    }
+
     fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        let could_lead = self.may_lead();
+        self.unmet.remove(&peer);
         self.links_down.insert(peer);
         match &mut self.part {
-            Part::Looking(_) => self.on_link_down_while_looking(peer, out),
+            Part::Looking(_) => self.on_link_down_while_looking(peer, could_lead, out),
             Part::Following(following) if following.leader == peer => self.become_looking(Reason::LinkDown(peer), out),
             Part::Following(_) => {}
             Part::Leading(leading) => {
