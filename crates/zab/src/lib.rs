@@ -9,7 +9,7 @@
 //! Deliberately absent: joint changes of membership (one voter at a time), local reads by followers, the oracle of two nodes.
 //!
 //! What to read next, in the order of the phases: [`zab`] (the value and its dispatcher), [`vote`], [`election`], [`discovery`],
-//! [`synchronization`], [`broadcast`]; then [`learner`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; and
+//! [`synchronization`], [`broadcast`]; then [`learner`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`surroundings`], [`message`]; and
 //! [`laboratory`], what can be broken on purpose.
 
 pub mod zab;
@@ -28,12 +28,15 @@ pub mod transfer;
 
 pub mod membership;
 pub mod snapshot;
+pub mod surroundings;
 
 pub mod message;
+pub mod options;
 
 pub mod laboratory;
 
 pub use laboratory::Defect;
 pub use message::{Message, Notification};
+pub use options::Options;
 pub use vote::{ServerState, Standing, Vote};
-pub use zab::{Options, Timer, Zab};
+pub use zab::{Timer, Zab};

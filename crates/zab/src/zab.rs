@@ -16,61 +16,18 @@ use crate::election::Looking;
 use crate::laboratory::Defect;
 use crate::learner::Learner;
 use crate::message::Message;
+use crate::options::Options;
 use crate::read::Reads;
 use crate::transfer::Transfer;
 use crate::vote::Vote;
-use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, Input, Limits, Links, Log, Lsn, Membership, NodeId, Outcome, Priority,
-    Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Term, Ticket, Timing,
-    Transition,
+    Admin, Cluster, Durable, Effect, Effects, Input, Limits, Links, Log, Lsn, Membership, NodeId, Priority, Promise,
+    Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Term, Ticket, Timing, Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-
-/// ZAB's switches.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Options {
-    /// Acknowledge NEWLEADER as ZooKeeper did before its data-loss fixes: currentEpoch first (ZOOKEEPER-4643), the
-    /// acknowledgement before the disk (ZOOKEEPER-4646). For the laboratory only.
-    pub as_published: bool,
-    /// A mistake made on purpose. For the laboratory only.
-    pub defect: Option<Defect>,
-    /// Proposals in one epoch; then the leader resigns (§5.10 rule 5). A zxid has 32 bits for the counter.
-    pub counter_max: u32,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { as_published: false, defect: None, counter_max: u32::MAX }
-    }
-}
-
-impl Options {
-    /// The published form.
-    pub const PUBLISHED: Options = Options { as_published: true, defect: None, counter_max: u32::MAX };
-}
-
-impl options::Options for Options {
-    const SWITCHES: &'static [Switch] = &[Switch {
-        name: "counter-max",
-        values: "1 to 4294967295",
-        help: "Proposals in one epoch before the leader resigns",
-    }];
-
-    fn set(&mut self, name: &str, value: &str) -> Option<()> {
-        match name {
-            "counter-max" if value.parse() != Ok(0) => options::put(&mut self.counter_max, value),
-            _ => None,
-        }
-    }
-
-    fn is_laboratory(&self) -> bool {
-        self.as_published || self.defect.is_some()
-    }
-}
 
 /// The alarms that ZAB sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -585,79 +542,6 @@ impl Zab {
             lsn: self.log.last(),
             because,
         });
-    }
-
-    // --- Links, disk, administrators. ----------------------------------------------------------------------------
-
-    fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
-        self.on_sign_of_life(peer, out);
-        // §5.3: the last message is said again on a new link.
-        self.notify(peer, out);
-    }
-
-    /// Whoever speaks is connected, whatever was presumed.
-    fn on_sign_of_life(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
-        self.unmet.remove(&peer);
-        if self.links_down.remove(&peer) {
-            self.on_link_up_while_looking(out);
-        }
-    }
-
-    /// A connection that never came is as good as one that went down.
-    pub(crate) fn give_up_the_unmet(&mut self, out: &mut Effects<Zab>) {
-        for peer in std::mem::take(&mut self.unmet) {
-            self.on_link_down(peer, out);
-        }
-    }
-
-    fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
-        let could_lead = self.may_lead();
-        self.unmet.remove(&peer);
-        self.links_down.insert(peer);
-        match &mut self.part {
-            Part::Looking(_) => self.on_link_down_while_looking(peer, could_lead, out),
-            Part::Following(following) if following.leader == peer => self.become_looking(Reason::LinkDown(peer), out),
-            Part::Following(_) => {}
-            Part::Leading(leading) => {
-                leading.learners.remove(&peer);
-            }
-        }
-    }
-
-    /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
-    fn on_disk_stalled(&mut self, out: &mut Effects<Zab>) {
-        self.is_disk_stalled = true;
-        if self.is_leading() {
-            self.hand_over(Reason::DiskStalled, out);
-        } else {
-            self.look_again(out);
-        }
-    }
-
-    fn on_disk_recovered(&mut self, out: &mut Effects<Zab>) {
-        self.is_disk_stalled = false;
-        self.look_again(out);
-    }
-
-    fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Zab>) {
-        if self.is_serving() {
-            return out.reply(ticket, Outcome::Done);
-        }
-        if !self.may_lead() {
-            return out.refuse(ticket, Refusal::BadTransferee(self.me));
-        }
-        if matches!(self.part, Part::Following(_)) {
-            self.become_looking(Reason::Asked, out);
-        }
-        out.reply(ticket, Outcome::Done);
-    }
-
-    fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Zab>) {
-        // On leaders and on those who look it changes nothing.
-        if matches!(self.part, Part::Following(_)) && self.leader.is_some() {
-            self.become_looking(Reason::LeaderForgotten, out);
-        }
-        out.reply(ticket, Outcome::Done);
     }
 
     pub(crate) fn reconfigure(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Zab>) {

@@ -1,0 +1,77 @@
+//! What comes from outside the ensemble: links that come and go, the disk, administrators.
+
+use crate::zab::{Part, Zab};
+use hustings_core::{Effects, NodeId, Outcome, Reason, Refusal, Ticket};
+
+impl Zab {
+    pub(crate) fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        self.on_sign_of_life(peer, out);
+        // §5.3: the last message is said again on a new link.
+        self.notify(peer, out);
+    }
+
+    /// Whoever speaks is connected, whatever was presumed.
+    pub(crate) fn on_sign_of_life(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        self.unmet.remove(&peer);
+        if self.links_down.remove(&peer) {
+            self.on_link_up_while_looking(out);
+        }
+    }
+
+    /// A connection that never came is as good as one that went down.
+    pub(crate) fn give_up_the_unmet(&mut self, out: &mut Effects<Zab>) {
+        for peer in std::mem::take(&mut self.unmet) {
+            self.on_link_down(peer, out);
+        }
+    }
+
+    pub(crate) fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        let could_lead = self.may_lead();
+        self.unmet.remove(&peer);
+        self.links_down.insert(peer);
+        match &mut self.part {
+            Part::Looking(_) => self.on_link_down_while_looking(peer, could_lead, out),
+            Part::Following(following) if following.leader == peer => self.become_looking(Reason::LinkDown(peer), out),
+            Part::Following(_) => {}
+            Part::Leading(leading) => {
+                leading.learners.remove(&peer);
+            }
+        }
+    }
+
+    /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
+    pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<Zab>) {
+        self.is_disk_stalled = true;
+        if self.is_leading() {
+            self.hand_over(Reason::DiskStalled, out);
+        } else {
+            self.look_again(out);
+        }
+    }
+
+    pub(crate) fn on_disk_recovered(&mut self, out: &mut Effects<Zab>) {
+        self.is_disk_stalled = false;
+        self.look_again(out);
+    }
+
+    pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Zab>) {
+        if self.is_serving() {
+            return out.reply(ticket, Outcome::Done);
+        }
+        if !self.may_lead() {
+            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+        }
+        if matches!(self.part, Part::Following(_)) {
+            self.become_looking(Reason::Asked, out);
+        }
+        out.reply(ticket, Outcome::Done);
+    }
+
+    pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Zab>) {
+        // On leaders and on those who look it changes nothing.
+        if matches!(self.part, Part::Following(_)) && self.leader.is_some() {
+            self.become_looking(Reason::LeaderForgotten, out);
+        }
+        out.reply(ticket, Outcome::Done);
+    }
+}
