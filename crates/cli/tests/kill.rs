@@ -15,6 +15,9 @@ struct Acknowledged {
     revision: i64,
 }
 
+/// After so many writes a writer goes on to the next node: else all would gather, in time, at one that is never killed.
+const STAY: u64 = 40;
+
 /// Writes its own keys, one after the other, at whichever node answers; remembers what was acknowledged.
 async fn writer(
     number: usize,
@@ -39,6 +42,9 @@ async fn writer(
             Ok(Ok(revision)) => {
                 progress.fetch_add(1, Ordering::Relaxed);
                 acknowledged.insert(key, Acknowledged { value, revision });
+                if value % STAY == 0 {
+                    client = None;
+                }
             }
             _ => {
                 // Perhaps done: what is read later may be this value or the one before.
@@ -69,6 +75,11 @@ async fn no_acknowledged_write_is_lost_under_blazingmq() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_write_is_lost_under_zab() {
     kill_and_check("zab", 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_acknowledged_write_is_lost_under_paxos() {
+    kill_and_check("paxos", 4).await;
 }
 
 /// As many kills as `HUSTINGS_KILLS` says, else `kills`.

@@ -6,7 +6,7 @@ mod support;
 use hustings_api::Client;
 use hustings_testbed::{Cluster, put, wait_for};
 use serde_json::Value;
-use support::{hustings, program};
+use support::{PROTOCOLS, hustings, program};
 
 fn status(endpoints: &str) -> (Option<i32>, Vec<Value>) {
     let ended = hustings(&["status", "-o", "json", "--endpoints", endpoints]);
@@ -16,7 +16,14 @@ fn status(endpoints: &str) -> (Option<i32>, Vec<Value>) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn status_shows_every_node_as_it_is() {
-    let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    for protocol in PROTOCOLS {
+        is_shown_as_it_is(protocol).await;
+    }
+}
+
+async fn is_shown_as_it_is(protocol: &str) {
+    let program = program().with(&["--protocol", protocol]);
+    let mut cluster = Cluster::start(program, 3).await.expect("three nodes start");
     let client = Client::connect(&cluster.endpoints()).await.expect("a node answers");
     put(&client, "a", "b").await.expect("it is written");
     cluster.hashes().await.expect("all have applied the same");
@@ -35,7 +42,7 @@ async fn status_shows_every_node_as_it_is() {
         assert_eq!(row["pid"].as_u64(), node.pid().map(u64::from), "{row}");
         assert_eq!(
             (&row["role"], &row["healthy"], &row["protocol"]),
-            (&role.into(), &true.into(), &"raft".into()),
+            (&role.into(), &true.into(), &protocol.into()),
             "{row}"
         );
         assert_eq!(row["leader"], cluster.nodes[leader].name, "{row}");

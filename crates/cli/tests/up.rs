@@ -101,6 +101,11 @@ fn a_cluster_of_zab_serves_without_its_leader_and_keeps_its_data_to_itself() {
     serves_without_its_leader("zab");
 }
 
+#[test]
+fn a_cluster_of_paxos_serves_without_its_leader_and_keeps_its_data_to_itself() {
+    serves_without_its_leader("paxos");
+}
+
 fn serves_without_its_leader(protocol: &str) {
     let directory = tempfile::tempdir().expect("a directory");
     let base = base_port();

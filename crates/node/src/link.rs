@@ -224,12 +224,9 @@ impl Gatekeeper {
 
     /// Why a peer is refused, in words that name the thing and the remedy.
     fn refusal(&mut self, hello: &Hello) -> Option<Refusal> {
-        let Hello { cluster_id, from, to, protocol, boots, member } = hello;
-        if protocol != self.protocol {
-            return Some(Refusal::because(format!(
-                "this cluster runs `{}` and {from} was started with `{protocol}`: start all members with the same --protocol",
-                self.protocol
-            )));
+        let Hello { cluster_id, from, to, boots, member, .. } = hello;
+        if let Some(refusal) = self.refusal_of_protocol(hello) {
+            return Some(refusal);
         }
         if *cluster_id != self.cluster_id {
             return Some(Refusal::because(format!(
@@ -272,6 +269,18 @@ impl Gatekeeper {
         None
     }
 
+    /// Why a peer that runs another protocol is refused, whether it knows its id already or asks for it.
+    fn refusal_of_protocol(&self, hello: &Hello) -> Option<Refusal> {
+        let Hello { from, protocol, member, .. } = hello;
+        let who = if from.0 == 0 { &member.name } else { &from.to_string() };
+        (protocol != self.protocol).then(|| {
+            Refusal::because(format!(
+                "this cluster runs `{}` and {who} was started with `{protocol}`: start all members with the same --protocol",
+                self.protocol
+            ))
+        })
+    }
+
     /// What is said to whoever says hello.
     fn answer(&mut self, hello: &Hello) -> Greeting {
         if hello.from.0 == 0 {
@@ -289,6 +298,10 @@ impl Gatekeeper {
 
     /// Answers a node that was added and asks who it is.
     fn welcome(&self, hello: &Hello) -> Greeting {
+        // Before it makes itself a data directory, which would be of the wrong protocol for good.
+        if let Some(refusal) = self.refusal_of_protocol(hello) {
+            return Greeting::Refusal(refusal);
+        }
         let is_asking = |urls: &[String]| urls.iter().any(|url| hello.member.peer_urls.contains(url));
         match self.membership.members.iter().find(|(_, member)| is_asking(&member.peer_urls)) {
             Some((you, _)) => Greeting::Welcome(Welcome {

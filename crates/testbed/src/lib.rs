@@ -221,11 +221,16 @@ impl Cluster {
 
     /// Starts a node, on whatever its data directory holds.
     pub fn start_node(&mut self, position: usize) -> Result<()> {
-        let cluster = self.initial_cluster();
-        self.start_node_as(position, &cluster, "new")
+        self.start_node_with(position, &[])
     }
 
-    fn start_node_as(&mut self, position: usize, cluster: &str, state: &str) -> Result<()> {
+    /// Starts a node with further arguments of its own.
+    pub fn start_node_with(&mut self, position: usize, arguments: &[&str]) -> Result<()> {
+        let cluster = self.initial_cluster();
+        self.start_node_as(position, &cluster, "new", arguments)
+    }
+
+    fn start_node_as(&mut self, position: usize, cluster: &str, state: &str, arguments: &[&str]) -> Result<()> {
         let program = self.program.clone();
         let node = &mut self.nodes[position];
         let log = std::fs::OpenOptions::new().create(true).append(true).open(&node.log)?;
@@ -240,6 +245,7 @@ impl Cluster {
             .args(["--listen-peer-urls", &node.peer, "--initial-advertise-peer-urls", &node.advertised])
             .args(["--initial-cluster", cluster, "--initial-cluster-state", state])
             .args(&program.arguments)
+            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log);
@@ -258,8 +264,13 @@ impl Cluster {
 
     /// Starts a node that the cluster has added.
     pub fn join(&mut self, position: usize) -> Result<()> {
+        self.join_with(position, &[])
+    }
+
+    /// Starts a node that the cluster has added, with further arguments of its own.
+    pub fn join_with(&mut self, position: usize, arguments: &[&str]) -> Result<()> {
         let cluster = self.initial_cluster();
-        self.start_node_as(position, &cluster, "existing")
+        self.start_node_as(position, &cluster, "existing", arguments)
     }
 
     /// `kill -9`, and the process is gone when this returns.

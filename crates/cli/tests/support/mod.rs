@@ -15,6 +15,9 @@ pub const PATIENCE: Duration = Duration::from_secs(30);
 /// The binary under test.
 pub const HUSTINGS: &str = env!("CARGO_BIN_EXE_hustings");
 
+/// All names that `--protocol` takes.
+pub const PROTOCOLS: [&str; 5] = ["raft", "gmt2000", "blazingmq", "zab", "paxos"];
+
 pub fn program() -> Program {
     Program::hustings(HUSTINGS)
 }
