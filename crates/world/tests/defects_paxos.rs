@@ -97,3 +97,12 @@ fn as_published_what_was_committed_is_overwritten() {
     println!("as published: {found:?}");
     assert!(found.is_some(), "both published versions break agreement");
 }
+
+/// TH-2 alone: the story plays its schedule (`docs/protocols/paxos.md`), and holds in the safe form.
+#[test]
+fn as_published_who_asks_to_catch_up_makes_a_leader_overwrite_what_was_decided() {
+    let options = Options { as_published: true, ..Options::default() };
+    let story = include_str!("defects/paxos-catch-up-raises-ballot.txt");
+    let found = by_story("paxos-catch-up-raises-ballot", story, &options);
+    assert_eq!(found.map(|(_, property)| property).as_deref(), Some("state-machine-safety"));
+}
