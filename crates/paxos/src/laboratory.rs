@@ -38,11 +38,13 @@ pub enum Defect {
     ForgetsCommitted,
     /// Reads are answered without asking anybody (TL-10).
     ReadsWithoutQuorum,
+    /// Slots behind a change of membership are proposed before it is in force.
+    ProposesBehindChanges,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 9] = [
+    pub const ALL: [Defect; 10] = [
         Defect::UnsyncedPromise,
         Defect::UnsyncedAccept,
         Defect::AcceptsOldBallots,
@@ -52,6 +54,7 @@ impl Defect {
         Defect::CommitsAlone,
         Defect::ForgetsCommitted,
         Defect::ReadsWithoutQuorum,
+        Defect::ProposesBehindChanges,
     ];
 
     /// Its name on a command line.
@@ -66,6 +69,7 @@ impl Defect {
             Defect::CommitsAlone => "commits-alone",
             Defect::ForgetsCommitted => "forgets-committed",
             Defect::ReadsWithoutQuorum => "reads-without-quorum",
+            Defect::ProposesBehindChanges => "proposes-behind-changes",
         }
     }
 

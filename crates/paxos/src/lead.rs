@@ -62,10 +62,11 @@ impl Paxos {
     /// A value of this leader's own in the next slot; says whether that slot is prepared and no change of membership is under way.
     pub(crate) fn propose_own(&mut self, value: Entry, out: &mut Effects<Paxos>) -> bool {
         let (needed, commit) = (self.promises_needed(), self.commit);
+        let is_hasty = self.has(Defect::ProposesBehindChanges);
         let is_change = value.kind == EntryKind::Membership;
         let Some(reign) = self.leading() else { return false };
         let slot = reign.end + 1;
-        if reign.first_own == u64::MAX || reign.fence > commit {
+        if reign.first_own == u64::MAX || (reign.fence > commit && !is_hasty) {
             return false;
         }
         let Some(prepared) = reign.promises.prepared(slot, &self.membership, needed) else { return false };

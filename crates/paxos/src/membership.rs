@@ -4,6 +4,7 @@
 //! because a change fences its slots ([`crate::recover`]): nothing behind it is proposed before it is in force at the leader, and then
 //! only under promises of a quorum of the new membership.
 
+use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::paxos::{Part, Paxos, Reign, Stage};
 use bytes::Bytes;
@@ -23,7 +24,7 @@ impl Paxos {
         if self.commit < reign.first_own {
             return Some(Refusal::NotReady);
         }
-        if reign.fence > self.commit {
+        if reign.fence > self.commit && !self.has(Defect::ProposesBehindChanges) {
             return Some(Refusal::MembershipPending);
         }
         let refused = change.steps.iter().find_map(|step| self.step_refusal(reign, step, &change));

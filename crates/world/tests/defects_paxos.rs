@@ -1,10 +1,11 @@
-//! Goal: the judge can convict TRex Paxos too. Method: every defect that there is a name for is planted, one at a time, and seeds find it
-//! within a small budget; so does the published form. Prints who found what; `docs/planted-defects.md` keeps the table.
+//! Goal: the judge can convict TRex Paxos too. Method: every defect that there is a name for is planted, one at a time. Where somebody
+//! wrote a story for it that is played, also without the defect, and then holds; otherwise seeds find it within a small budget, as they
+//! do the published form. Prints who found what; `docs/planted-defects.md` keeps the table.
 
 use hustings_kv::KvStore;
 use hustings_paxos::{Defect, Options, Paxos};
-use hustings_world::Plants;
 use hustings_world::seed::{Plan, run};
+use hustings_world::{Plants, Script, World};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -24,9 +25,28 @@ fn by_seeds(nodes: u64, from: u64, options: &Options) -> Option<Conviction> {
     })
 }
 
+/// Plays a story; the property that fell.
+fn played(text: &str, options: &Options) -> Option<String> {
+    let script = Script::parse(text).expect("the story is readable");
+    let play = || {
+        let mut world: World<Paxos, KvStore> = World::new(script.settings.clone(), options.clone())?;
+        script.play(&mut world, |_, _| {})
+    };
+    play().err().map(|violation| violation.property.to_string())
+}
+
+fn by_story(title: &str, text: &str, options: &Options) -> Option<Conviction> {
+    let property = played(text, options)?;
+    assert_eq!(played(text, &Options::default()), None, "{title} convicts a cluster without a defect");
+    Some((format!("script {title}"), property))
+}
+
 fn convict(defect: Defect) -> Option<Conviction> {
     let options = Options { defect: Some(defect), ..Options::default() };
     match defect {
+        Defect::ProposesBehindChanges => {
+            by_story("paxos-hasty-slot", include_str!("defects/paxos-hasty-slot.txt"), &options)
+        }
         // Far seeds were looked for once; what finds a defect again is what keeps this short.
         Defect::AcceptsOldBallots => by_seeds(5, 540, &options),
         Defect::ReadsWithoutQuorum => by_seeds(3, 60, &options),
@@ -76,4 +96,13 @@ fn as_published_what_was_committed_is_overwritten() {
     let found = by_seeds(3, 1, &options).or_else(|| by_seeds(5, 1, &options));
     println!("as published: {found:?}");
     assert!(found.is_some(), "both published versions break agreement");
+}
+
+/// TH-2 alone: the story plays its schedule (`docs/protocols/paxos.md`), and holds in the safe form.
+#[test]
+fn as_published_who_asks_to_catch_up_makes_a_leader_overwrite_what_was_decided() {
+    let options = Options { as_published: true, ..Options::default() };
+    let story = include_str!("defects/paxos-catch-up-raises-ballot.txt");
+    let found = by_story("paxos-catch-up-raises-ballot", story, &options);
+    assert_eq!(found.map(|(_, property)| property).as_deref(), Some("state-machine-safety"));
 }
