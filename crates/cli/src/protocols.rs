@@ -93,10 +93,13 @@ fn start_node<P: Protocol>(options: &str, config: NodeConfig) -> Result<Node<KvS
     Ok(hustings_node::start::<P, KvStore>(config, options, KvStore::new())?)
 }
 
-/// Checks the options of a protocol, as `a=1,b=2`.
-pub(crate) fn check_options(name: &str, options: &str) -> Result<()> {
-    fn parse<P: Protocol>(options: &str) -> Result<()> {
-        Ok(P::Options::parse(P::NAME, options).map(drop)?)
+/// The name of a protocol with these options, as directories and handshakes know it.
+///
+/// # Errors
+/// There is no such protocol, or it has no such options.
+pub(crate) fn identity(name: &str, options: &str) -> Result<String> {
+    fn parse<P: Protocol>(options: &str) -> Result<String> {
+        Ok(P::Options::parse(P::NAME, options)?.identity(P::NAME))
     }
     match name {
         Raft::NAME => parse::<Raft>(options),

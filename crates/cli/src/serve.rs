@@ -177,7 +177,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         NodeConfig::joining(cluster_id, me, plan.member.clone(), known.founding, hints, &plan.data_dir)
     } else if plan.is_joining {
         let urls: Vec<String> = plan.founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
-        let welcome = hustings_node::discover(&urls, &plan.member, &plan.protocol)
+        let welcome = hustings_node::discover(&urls, &plan.member, &plan.identity)
             .await
             .context("cannot join: add this member first, and name the others in --initial-cluster")?;
         tracing::info!(node = %welcome.you, cluster = %welcome.cluster_id, "joining");

@@ -234,7 +234,7 @@ impl Settings {
         let protocol = self.text("protocol").to_string();
         crate::protocols::check(&protocol).or_else(|error| self.bad("protocol", error))?;
         let protocol_options = self.text("protocol-options").to_string();
-        crate::protocols::check_options(&protocol, &protocol_options)
+        let identity = crate::protocols::identity(&protocol, &protocol_options)
             .or_else(|error| self.bad("protocol-options", error))?;
         let priority = match self.text("priority") {
             "normal" => Priority::Normal,
@@ -270,6 +270,7 @@ impl Settings {
             request_bytes_max: request_bytes,
             protocol,
             protocol_options,
+            identity,
             priority,
             grace: grace.or_else(|error| self.bad("shutdown-grace", error))?,
         })
@@ -346,6 +347,8 @@ pub(crate) struct Plan {
     pub(crate) request_bytes_max: usize,
     pub(crate) protocol: String,
     pub(crate) protocol_options: String,
+    /// The protocol with its options, as directories and handshakes know it.
+    pub(crate) identity: String,
     pub(crate) priority: Priority,
     pub(crate) grace: Duration,
 }

@@ -118,7 +118,7 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     check_vacant(&plan.data_dir)?;
     let digest_text: String = snapshot.digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let cluster_id = cluster_id_of(&format!("{} restored from {digest_text}", plan.token), &founding);
-    let identity = Identity { cluster_id, node: me, protocol: plan.protocol.clone() };
+    let identity = Identity { cluster_id, node: me, protocol: plan.identity.clone() };
     // Complete or absent: a restoration that was cut short must not be served.
     let mut unfinished = plan.data_dir.clone().into_os_string();
     unfinished.push(".restoring");

@@ -69,7 +69,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let dir = PathBuf::from(matches.get_one::<String>("data-dir").expect("it has a default"));
     let protocol = matches.get_one::<String>("protocol").expect("it has a default").clone();
     let options = matches.get_one::<String>("protocol-options").expect("it has a default").clone();
-    crate::protocols::check_options(&protocol, &options)?;
+    crate::protocols::identity(&protocol, &options)?;
     let form = Form { protocol, options };
     if u32::from(base) + 2 * u32::from(count) > 65_536 {
         bail!("--base-port {base} leaves no room for {count} nodes: choose a smaller one");

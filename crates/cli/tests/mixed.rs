@@ -102,3 +102,20 @@ async fn one_node_of_another_protocol_is_told_so_and_the_others_serve() {
         assert!(!cluster.nodes[joiner].data_dir.join("meta").exists(), "it made itself a directory");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn quorums_of_ones_own_are_for_the_life_of_a_cluster() {
+    // Goal: two accepts of five meet four promises and not three, also those that were given before a restart. Method: a directory
+    // written with quorums 4/2 is opened without, and a cluster in which one of two runs with them.
+    let own = ["--protocol", "paxos", "--protocol-options", "quorums=4/2"];
+    let mut cluster = Cluster::start(program().with(&own), 1).await.expect("a node starts");
+    cluster.terminate(0).expect("it ends");
+    let refused = serve(&cluster.nodes[0].data_dir, "paxos");
+    for words in ["belongs to protocol paxos quorums=4/2", "configured for protocol paxos"] {
+        assert!(refused.stderr.contains(words), "no {words:?} in {refused:?}");
+    }
+    let mut pair = Cluster::prepare(program(), 2).expect("ports are free");
+    pair.start_node_with(0, &own).expect("it starts");
+    pair.start_node_with(1, &["--protocol", "paxos", "--protocol-options", "quorums=majority"]).expect("it starts");
+    wait_for_line(&pair.nodes[1].log, "this cluster runs `paxos quorums=4/2` and n2 was started with `paxos`").await;
+}

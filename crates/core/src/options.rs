@@ -28,6 +28,17 @@ pub trait Options: Clone + Default + Debug + Send + 'static {
     /// Whether a value with these options is for the laboratory only: no server may run it.
     fn is_laboratory(&self) -> bool;
 
+    /// What makes nodes with these options strangers to nodes of the same protocol without them: the same on all members, from the
+    /// founding on. Directories and handshakes compare it with the protocol's name.
+    fn variant(&self) -> Option<String> {
+        None
+    }
+
+    /// The name of `protocol` in this form, as directories and handshakes know it.
+    fn identity(&self, protocol: &str) -> String {
+        self.variant().map_or(protocol.to_string(), |variant| format!("{protocol} {variant}"))
+    }
+
     /// The defaults, changed by a list like `partitions=8,scouting=true`; an empty list changes nothing.
     ///
     /// # Errors

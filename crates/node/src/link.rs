@@ -195,7 +195,6 @@ impl Handshakes {
 pub(crate) struct Gatekeeper {
     pub(crate) cluster_id: ClusterId,
     pub(crate) me: NodeId,
-    pub(crate) protocol: &'static str,
     pub(crate) hello: Hello,
     pub(crate) founding: Membership,
     pub(crate) membership: Arc<Membership>,
@@ -208,11 +207,10 @@ pub(crate) struct Gatekeeper {
 }
 
 impl Gatekeeper {
-    pub(crate) fn new(hello: Hello, protocol: &'static str, founding: Membership, hints: Membership) -> Gatekeeper {
+    pub(crate) fn new(hello: Hello, founding: Membership, hints: Membership) -> Gatekeeper {
         Gatekeeper {
             cluster_id: hello.cluster_id,
             me: hello.from,
-            protocol,
             hello,
             membership: Arc::new(founding.clone()),
             founding,
@@ -273,10 +271,10 @@ impl Gatekeeper {
     fn refusal_of_protocol(&self, hello: &Hello) -> Option<Refusal> {
         let Hello { from, protocol, member, .. } = hello;
         let who = if from.0 == 0 { &member.name } else { &from.to_string() };
-        (protocol != self.protocol).then(|| {
+        (*protocol != self.hello.protocol).then(|| {
             Refusal::because(format!(
                 "this cluster runs `{}` and {who} was started with `{protocol}`: start all members with the same --protocol",
-                self.protocol
+                self.hello.protocol
             ))
         })
     }

@@ -16,6 +16,7 @@ use crate::host::{Host, Wiring};
 use crate::link::{Gatekeeper, Links};
 use crate::pace::Pace;
 use crate::snapshots;
+use hustings_core::options::Options as _;
 use hustings_core::replica::sessions::Sessions;
 use hustings_core::replica::{Birth, Replica};
 use hustings_core::{Cluster, Lsn, NodeId, Protocol, Role, StateMachine, Term};
@@ -64,7 +65,8 @@ pub fn start<P: Protocol, S: StateMachine>(
     let peer_addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
 
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data_dir)?);
-    let identity = Identity { cluster_id: config.cluster_id, node: config.me, protocol: P::NAME.into() };
+    let protocol = options.identity(P::NAME);
+    let identity = Identity { cluster_id: config.cluster_id, node: config.me, protocol: protocol.clone() };
     let (wal, recovered) = Wal::open(disk.clone(), &identity, &config.founding, Options::default())?;
     let store = SnapshotStore::open(disk)?;
     let (machine, sessions) = match &recovered.durable.snapshot {
@@ -100,14 +102,8 @@ pub fn start<P: Protocol, S: StateMachine>(
 
     let handle = Handle { calls, status: status_watch, applied: applied_watch, happenings: happenings.clone() };
     let me = config.me;
-    let hello = Hello {
-        cluster_id: config.cluster_id,
-        from: me,
-        to: NodeId(0),
-        protocol: P::NAME.into(),
-        boots: recovered.boots,
-        member,
-    };
+    let hello =
+        Hello { cluster_id: config.cluster_id, from: me, to: NodeId(0), protocol, boots: recovered.boots, member };
     let loop_counters = counters.clone();
     let run = move || {
         let birth = Birth {
@@ -129,7 +125,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         let runtime = runtime.expect("a runtime without worker threads needs only an epoll descriptor");
         let tasks = tokio::task::LocalSet::new();
         let stopping = tasks.block_on(&runtime, async move {
-            let gatekeeper = Gatekeeper::new(hello, P::NAME, recovered.founding, config.hints.clone());
+            let gatekeeper = Gatekeeper::new(hello, recovered.founding, config.hints.clone());
             let gatekeeper = Rc::new(RefCell::new(gatekeeper));
             let (arrivals, arrival_queue) = mpsc::channel(ARRIVALS_MAX);
             let links = Links::new(gatekeeper.clone(), arrivals, loop_counters.clone(), config.frame_bytes_max);

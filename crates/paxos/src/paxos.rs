@@ -53,7 +53,7 @@ impl options::Options for Options {
         Switch {
             name: "quorums",
             values: "even-nodes|majority|PROMISES/ACCEPTS",
-            help: "How many must promise and accept; the same on all members",
+            help: "How many must promise and accept; sizes are the same on all members for ever",
         },
     ];
 
@@ -67,6 +67,15 @@ impl options::Options for Options {
 
     fn is_laboratory(&self) -> bool {
         self.as_published || self.defect.is_some()
+    }
+
+    /// Even nodes and majorities meet each other in any mix, for a majority promises in both; sizes of one's own meet only
+    /// themselves, also in what was accepted before a restart.
+    fn variant(&self) -> Option<String> {
+        match self.quorums {
+            Quorums::EvenNodes | Quorums::Majority => None,
+            Quorums::Flexible { promise, accept } => Some(format!("quorums={promise}/{accept}")),
+        }
     }
 }
 

@@ -73,7 +73,7 @@ fn subject_of(matches: &ArgMatches) -> anyhow::Result<Subject> {
         lacks_pre_vote: matches.try_get_one::<bool>("no-pre-vote").is_ok_and(|flag| flag == Some(&true)),
         options: text("protocol-options").unwrap_or_default(),
     };
-    protocols::check_options(&subject.protocol, &subject.options).map_err(|error| exit(2, error.to_string()))?;
+    protocols::identity(&subject.protocol, &subject.options).map_err(|error| exit(2, error.to_string()))?;
     Ok(subject)
 }
 
