@@ -54,8 +54,8 @@ fn real_processes_survive_kills_pauses_and_partitions() {
 }
 
 #[test]
-fn the_same_bench_runs_in_virtual_time_under_both_protocols() {
-    for protocol in ["raft", "gmt2000"] {
+fn the_same_bench_runs_in_virtual_time_under_every_protocol() {
+    for protocol in support::PROTOCOLS {
         let arguments = ["--virtual", "--protocol", protocol, "--nemesis=partition,power,loss", "--seed=3"];
         let (code, out, errors) = workload(&[&arguments[..], &["-w", "txn-list-append", "--rate=30"]].concat());
         assert_eq!(code, 0, "{out}{errors}");

@@ -16,15 +16,22 @@
 //!      │── from 8, to 5 ─────────────────────────►│   link up at n2
 //! ```
 //!
-//! It deliberately measures no round trips: a packet is repeated after a fixed time, as suits a network whose delays are known.
+//! What comes behind a lost packet waits for it, so a repetition must not be late: a peer that speaks without acknowledging what
+//! it must have had by now did not get it, and gets it again at once. Where nobody speaks, a packet is repeated after a time
+//! that grows with the round trips measured (mean and four deviations, as in TCP; those of repeated packets count for nothing,
+//! as nobody knows which of the two was acknowledged). Sources: RFC 6298; Karn and Partridge 1987.
 
 use hustings_core::NodeId;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Microseconds between two looks at what is overdue.
-pub const TICK: u64 = 100_000;
-/// A packet that is unacknowledged for so long is sent again.
+/// Microseconds between two looks at what is overdue; an acknowledgement that no message carries waits at most so long.
+pub const TICK: u64 = 25_000;
+/// Microseconds between two requests for a connection that is missing.
+const ASK_AFTER: u64 = 100_000;
+/// A packet that is unacknowledged for so long is sent again: at first, at least and at most.
 const REPEAT_AFTER: u64 = 400_000;
+const REPEAT_AFTER_MIN: u64 = 2 * TICK;
+const REPEAT_AFTER_MAX: u64 = 1_000_000;
 /// A connection on which something is unacknowledged and nothing was acknowledged for so long has ended.
 const GIVE_UP_AFTER: u64 = 3_000_000;
 /// Packets that are repeated at once.
@@ -74,6 +81,10 @@ struct Connection {
     owes_acknowledgement: bool,
     /// When an acknowledgement last was news.
     progressed_at: u64,
+    /// While there is no connection: when to ask for one.
+    ask_at: u64,
+    /// Mean and deviation of the round trips; outlives a connection, as the network does.
+    round_trip: Option<(u64, u64)>,
 }
 
 /// A node's connections to all its peers.
@@ -96,6 +107,8 @@ impl Connections {
             early: BTreeMap::new(),
             owes_acknowledgement: false,
             progressed_at: 0,
+            ask_at: 0,
+            round_trip: None,
         };
         Connections { peers: peers.into_iter().map(|peer| (peer, fresh())).collect(), next_tick: 0 }
     }
@@ -135,11 +148,10 @@ impl Connections {
         if !std::mem::replace(&mut connection.is_up, true) {
             news.push(News::Up);
         }
-        while connection.unacknowledged.front().is_some_and(|(number, ..)| *number <= packet.acknowledged) {
-            connection.unacknowledged.pop_front();
-            connection.progressed_at = now;
-        }
+        connection.on_acknowledged(now, packet.acknowledged);
+        let mut has_gap = false;
         if let Some((number, message)) = packet.message {
+            has_gap = number != connection.arrived + 1;
             connection.owes_acknowledgement = true;
             let is_wanted = number > connection.arrived && connection.early.len() < EARLY_MAX;
             if is_wanted || number == connection.arrived + 1 {
@@ -150,7 +162,8 @@ impl Connections {
                 news.push(News::Message(message));
             }
         }
-        (news, (!packet.is_up).then(|| connection.packet(None)))
+        let answer = connection.repeat_what_was_missed(now);
+        (news, answer.or_else(|| (!packet.is_up || has_gap).then(|| connection.packet(None))))
     }
 
     /// Repeats what is overdue, acknowledges what is owed, asks for connections that are missing, and ends those on which
@@ -167,12 +180,17 @@ impl Connections {
             if is_hopeless && connection.end() {
                 down.push(*peer);
             }
-            if !connection.is_up || std::mem::take(&mut connection.owes_acknowledgement) {
+            let asks = !connection.is_up && connection.ask_at <= now;
+            if asks {
+                connection.ask_at = now + ASK_AFTER;
+            }
+            if asks || std::mem::take(&mut connection.owes_acknowledgement) {
                 packets.push((*peer, connection.packet(None)));
             }
+            let repeat_after = connection.repeat_after();
             let head = Packet { message: None, ..connection.packet(None) };
             for (number, message, last, _) in connection.unacknowledged.iter_mut().take(REPEATED_MAX) {
-                if *last + REPEAT_AFTER <= now {
+                if *last + repeat_after <= now {
                     *last = now;
                     packets.push((*peer, Packet { message: Some((*number, message.clone())), ..head.clone() }));
                 }
@@ -185,6 +203,42 @@ impl Connections {
 impl Connection {
     fn packet(&self, message: Option<(u64, String)>) -> Packet {
         Packet { from: self.mine, to: self.theirs, is_up: self.is_up, acknowledged: self.arrived, message }
+    }
+
+    /// Everything up to this number has arrived at the peer.
+    fn on_acknowledged(&mut self, now: u64, through: u64) {
+        let (mut measured, mut is_doubtful) = (None, false);
+        while let Some((_, _, last, first)) = self.unacknowledged.front().filter(|(number, ..)| *number <= through) {
+            is_doubtful |= last != first;
+            measured = Some(now - first);
+            self.progressed_at = now;
+            self.unacknowledged.pop_front();
+        }
+        // What stood behind a repeated packet waited for it, and says nothing about the network either.
+        if let Some(sample) = measured.filter(|_| !is_doubtful) {
+            self.round_trip = Some(match self.round_trip {
+                None => (sample, sample / 2),
+                Some((mean, deviation)) => ((7 * mean + sample) / 8, (3 * deviation + mean.abs_diff(sample)) / 4),
+            });
+        }
+    }
+
+    fn repeat_after(&self) -> u64 {
+        let Some((mean, deviation)) = self.round_trip else { return REPEAT_AFTER };
+        (mean + (4 * deviation).max(TICK)).clamp(REPEAT_AFTER_MIN, REPEAT_AFTER_MAX)
+    }
+
+    /// The peer has just spoken: the oldest packet, if the peer had the time to acknowledge it and did not.
+    fn repeat_what_was_missed(&mut self, now: u64) -> Option<Packet> {
+        let patience = self.round_trip.map_or(REPEAT_AFTER, |(mean, deviation)| mean + deviation);
+        let (number, message, last, _) = self.unacknowledged.front_mut()?;
+        if *last + patience > now {
+            return None;
+        }
+        *last = now;
+        let message = (*number, message.clone());
+        self.owes_acknowledgement = false;
+        Some(self.packet(Some(message)))
     }
 
     /// Ends the connection, if it stands; says whether it did. What comes next is another one.

@@ -46,9 +46,9 @@ impl Pair {
         self.bag.extend(packet.map(|packet| (at, packet)));
     }
 
-    /// So many ticks, with whatever travels meanwhile; a fifth is lost, a fifth is repeated, order is chance.
-    fn live(&mut self, ticks: u64) {
-        for _ in 0..ticks {
+    /// So many tenths of a second, with whatever travels meanwhile; a fifth is lost, a fifth is repeated, order is chance.
+    fn live(&mut self, tenths: u64) {
+        for _ in 0..tenths * 100_000 / TICK {
             self.now += TICK;
             for at in 0..2 {
                 let (down, packets) = self.ends[at].on_tick(self.now);
@@ -140,4 +140,62 @@ fn a_message_without_a_connection_is_lost_and_strangers_come_to_nothing() {
     assert_eq!(alone.send(0, NodeId(9), "to nobody".into()), None);
     let stranger = Packet { from: 1, to: 1, is_up: false, acknowledged: 0, message: None };
     assert_eq!(alone.on_packet(0, NodeId(9), stranger), (Vec::new(), None));
+}
+
+/// Two ends that know that a round trip takes 20 ms; gives the time.
+fn acquainted(one: &mut Connections, other: &mut Connections) -> u64 {
+    let mut now = 0;
+    let mut trip = |message: &str| {
+        let there = one.send(now, ENDS[1], message.into());
+        now += 10_000;
+        let back = match there {
+            Some(packet) => {
+                other.on_packet(now, ENDS[0], packet);
+                other.send(now, ENDS[0], "heard".into())
+            }
+            // No connection stands yet: both introduce themselves, and then it does.
+            None => {
+                let (_, mut asks) = one.on_tick(now);
+                let answer = asks.pop().and_then(|(_, packet)| other.on_packet(now, ENDS[0], packet).1);
+                answer
+                    .and_then(|packet| one.on_packet(now, ENDS[1], packet).1)
+                    .and_then(|packet| other.on_packet(now, ENDS[0], packet).1)
+            }
+        };
+        now += 10_000;
+        back.map(|packet| one.on_packet(now, ENDS[1], packet));
+    };
+    (0..50).for_each(|number| trip(&number.to_string()));
+    now
+}
+
+fn two_ends() -> (Connections, Connections) {
+    (Connections::new(1, [ENDS[1]]), Connections::new(1, [ENDS[0]]))
+}
+
+#[test]
+fn what_stands_behind_a_lost_message_waits_for_little_more_than_a_round_trip() {
+    let (mut one, mut other) = two_ends();
+    let now = acquainted(&mut one, &mut other);
+    one.send(now, ENDS[1], "lost".into()).expect("a connection stands");
+    let behind = one.send(now + 20_000, ENDS[1], "behind it".into()).expect("a connection stands");
+    let (news, gap) = other.on_packet(now + 30_000, ENDS[0], behind);
+    assert_eq!(news, [], "nothing is delivered out of order");
+    let (_, again) = one.on_packet(now + 40_000, ENDS[1], gap.expect("a gap is told at once"));
+    let (news, _) = other.on_packet(now + 50_000, ENDS[0], again.expect("and filled at once"));
+    assert_eq!(news, ["lost", "behind it"].map(|text| News::Message(text.into())));
+}
+
+#[test]
+fn what_a_cut_swallowed_is_repeated_as_soon_as_the_peer_is_heard_again() {
+    let (mut one, mut other) = two_ends();
+    let now = acquainted(&mut one, &mut other);
+    one.send(now, ENDS[1], "swallowed".into()).expect("a connection stands");
+    // Repeated in vain a moment ago: by the clock alone it is not due.
+    let healed = now + 900_000;
+    assert_eq!(one.on_tick(healed - 30_000).1.len(), 1);
+    let heard = other.send(healed - 10_000, ENDS[0], "hello".into()).expect("a connection stands");
+    let (_, again) = one.on_packet(healed, ENDS[1], heard);
+    let (news, _) = other.on_packet(healed + 10_000, ENDS[0], again.expect("who speaks is told what it missed"));
+    assert_eq!(news, [News::Message("swallowed".into())]);
 }
