@@ -48,7 +48,7 @@ pub trait Options: Clone + Default + Debug + Send + 'static {
         for item in list.split(',').map(str::trim).filter(|item| !item.is_empty()) {
             let (name, value) = item.split_once('=').map_or((item, ""), |(name, value)| (name.trim(), value.trim()));
             if options.set(name, value).is_none() {
-                let switch = Self::SWITCHES.iter().find(|switch| switch.name == name).copied();
+                let switch = Self::SWITCHES.iter().find(|switch| switch.name == name);
                 let (name, value) = (name.to_string(), value.to_string());
                 return Err(OptionError { protocol, name, value, switch, valid: Self::SWITCHES });
             }
@@ -67,7 +67,7 @@ pub struct OptionError {
     /// The value that was given.
     pub value: String,
     /// The switch of that name, if there is one: then the value is wrong.
-    pub switch: Option<Switch>,
+    pub switch: Option<&'static Switch>,
     /// All that there are.
     pub valid: &'static [Switch],
 }
