@@ -19,7 +19,7 @@
 //! What comes behind a lost packet waits for it, so a repetition must not be late: a peer that speaks without acknowledging what
 //! it must have had by now did not get it, and gets it again at once. Where nobody speaks, a packet is repeated after a time
 //! that grows with the round trips measured (mean and four deviations, as in TCP; those of repeated packets count for nothing,
-//! as nobody knows which of the two was acknowledged). Sources: RFC 6298; Karn and Partridge 1987.
+//! as nobody knows which of the two was acknowledged), and doubles each time. Sources: RFC 6298; Karn and Partridge 1987.
 
 use hustings_core::NodeId;
 use std::collections::{BTreeMap, VecDeque};
@@ -85,6 +85,8 @@ struct Connection {
     ask_at: u64,
     /// Mean and deviation of the round trips; outlives a connection, as the network does.
     round_trip: Option<(u64, u64)>,
+    /// How often what is unacknowledged was repeated because of silence, since something was acknowledged.
+    repetitions: u32,
 }
 
 /// A node's connections to all its peers.
@@ -109,6 +111,7 @@ impl Connections {
             progressed_at: 0,
             ask_at: 0,
             round_trip: None,
+            repetitions: 0,
         };
         Connections { peers: peers.into_iter().map(|peer| (peer, fresh())).collect(), next_tick: 0 }
     }
@@ -188,6 +191,8 @@ impl Connections {
                 packets.push((*peer, connection.packet(None)));
             }
             let repeat_after = connection.repeat_after();
+            let is_silent = connection.unacknowledged.front().is_some_and(|(.., last, _)| last + repeat_after <= now);
+            connection.repetitions += u32::from(is_silent);
             let head = Packet { message: None, ..connection.packet(None) };
             for (number, message, last, _) in connection.unacknowledged.iter_mut().take(REPEATED_MAX) {
                 if *last + repeat_after <= now {
@@ -211,7 +216,7 @@ impl Connection {
         while let Some((_, _, last, first)) = self.unacknowledged.front().filter(|(number, ..)| *number <= through) {
             is_doubtful |= last != first;
             measured = Some(now - first);
-            self.progressed_at = now;
+            (self.progressed_at, self.repetitions) = (now, 0);
             self.unacknowledged.pop_front();
         }
         // What stood behind a repeated packet waited for it, and says nothing about the network either.
@@ -225,7 +230,9 @@ impl Connection {
 
     fn repeat_after(&self) -> u64 {
         let Some((mean, deviation)) = self.round_trip else { return REPEAT_AFTER };
-        (mean + (4 * deviation).max(TICK)).clamp(REPEAT_AFTER_MIN, REPEAT_AFTER_MAX)
+        let once = (mean + (4 * deviation).max(TICK)).max(REPEAT_AFTER_MIN);
+        // Twice as long each time: through a cut nothing arrives, however often it is said.
+        (once << self.repetitions.min(10)).min(REPEAT_AFTER_MAX)
     }
 
     /// The peer has just spoken: the oldest packet, if the peer had the time to acknowledge it and did not.
@@ -249,6 +256,7 @@ impl Connection {
         self.mine += 1;
         self.unacknowledged.clear();
         self.early.clear();
+        self.repetitions = 0;
         (self.next, self.arrived, self.owes_acknowledgement) = (1, 0, false);
         true
     }
