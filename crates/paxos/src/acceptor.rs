@@ -7,7 +7,7 @@
 use crate::Accept;
 use crate::laboratory::Defect;
 use crate::message::{Heartbeat, Message};
-use crate::paxos::{Paxos, Timer};
+use crate::paxos::{Part, Paxos};
 use hustings_core::{Effects, NodeId, Priority, Reason, Record, RestsOn, Term};
 
 impl Paxos {
@@ -56,7 +56,9 @@ impl Paxos {
         if let (Some(from_slot), Some(through)) = (first, last) {
             if from_slot <= through {
                 let rests_on = if self.has(Defect::UnsyncedAccept) { RestsOn::Nothing } else { RestsOn::LastRecord };
-                out.send_resting_on(rests_on, from, Message::AcceptAck { ballot, from: from_slot, through });
+                let committed = self.commit;
+                let ack = Message::AcceptAck { ballot, from: from_slot, through, committed };
+                out.send_resting_on(rests_on, from, ack);
             } else {
                 let nack = Message::AcceptNack { ballot, promised: self.promise.term, committed: self.commit };
                 out.send_resting_on(RestsOn::Nothing, from, nack);
@@ -114,9 +116,10 @@ impl Paxos {
         let ack = Message::CommitAck { ballot, counter, committed: self.commit, held, priority };
         out.send_resting_on(RestsOn::Nothing, from, ack);
         let unknown = floor.max(stored) + 1;
-        if held >= unknown && ballot == self.promise.term {
+        let through = if ballot == self.promise.term { held.max(unknown - 1) } else { unknown - 1 };
+        if through >= unknown || self.commit > stored {
             // The leader does not know yet; the answer may have been lost.
-            out.send(from, Message::AcceptAck { ballot, from: unknown, through: held });
+            out.send(from, Message::AcceptAck { ballot, from: unknown, through, committed: self.commit });
         }
     }
 
@@ -126,6 +129,9 @@ impl Paxos {
         if self.reign().is_some() {
             self.hand_over_and_follow(Reason::DiskStalled, out);
         }
-        out.cancel_timer(Timer::Grace);
+        if matches!(self.part, Part::Polling(_)) {
+            // Its own promise would come when the disk does, and then against somebody who leads.
+            self.back_down(Reason::DiskStalled, out);
+        }
     }
 }

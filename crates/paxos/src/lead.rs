@@ -48,6 +48,9 @@ impl Paxos {
         if reign.transfer.is_some() {
             return Some(Refusal::Transferring);
         }
+        if reign.is_pausing {
+            return Some(Refusal::NotReady);
+        }
         let size = proposal.payload.len();
         let would_be = reign.uncommitted_bytes.saturating_add(size);
         if size > 0 && reign.uncommitted_bytes > 0 && would_be > self.limits.uncommitted_bytes_max {
@@ -164,19 +167,20 @@ impl Paxos {
         ballot: Term,
         slot: u64,
         through: u64,
+        committed: u64,
         out: &mut Effects<Paxos>,
     ) {
-        let commit = self.commit;
         let Some(reign) = self.reign_mut().filter(|reign| reign.ballot == ballot) else { return };
         let through = through.min(reign.end);
-        for (_, votes) in reign.votes.range_mut(slot..=through.max(slot)) {
-            votes.insert(from);
+        if slot <= through {
+            for (_, votes) in reign.votes.range_mut(slot..=through) {
+                votes.insert(from);
+            }
         }
         if let Some(peer) = reign.peers.get_mut(&from) {
             peer.is_active = true;
-            if slot <= commit + 1 {
-                peer.stored = peer.stored.max(commit);
-            }
+            // Of what lies between its commit and these slots it says nothing.
+            peer.on_committed_durably(committed);
             peer.on_stored(slot, through);
         }
         if !self.advance_commit(out) && from != self.me {
@@ -289,6 +293,9 @@ impl Paxos {
         }
         self.release_early_reads(out);
         self.step_down_if_removed(out);
+        if self.reign().is_some_and(|reign| reign.is_pausing) {
+            self.repair_promises_if_quiet(out);
+        }
         true
     }
 
@@ -337,19 +344,20 @@ impl Paxos {
     /// TL-10: a leader that no accept quorum answers stands down, so that nobody waits for it. (The notes say promise quorum; for an
     /// even number of nodes the smaller one still commits, `trex_even_nodes_split`.) TL-9: then promises are repaired.
     pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Paxos>) {
-        let (me, commit) = (self.me, self.commit);
+        let me = self.me;
         let Some(reign) = self.leading() else { return };
         let is_heard = |id: NodeId| id == me || reign.peers.get(&id).is_some_and(|peer| peer.is_active);
         if self.count_voters(is_heard) < self.accepts_needed() {
             let heard = self.membership.all_voters().filter(|id| is_heard(*id)).collect();
             return self.back_down(Reason::QuorumLost(heard), out);
         }
-        let is_quiet = reign.end == commit && reign.stage == Stage::Leading && reign.transfer.is_none();
-        let lost = reign.refusers.iter().copied().find(|id| self.membership.is_voter(*id));
-        if let Some(lost) = lost.filter(|_| is_quiet && self.may_lead() && !self.options.as_published) {
-            return self.take_over(Reason::HigherTerm(lost), out);
+        let is_due = self.lost_acceptor().is_some() && !reign.is_pausing;
+        if self.repair_promises_if_quiet(out) {
+            return;
         }
         let Some(reign) = self.reign_mut() else { return };
+        // Under a load that never ends nothing is quiet by itself. What does not end within one check is not waited for twice.
+        reign.is_pausing = is_due;
         let end = reign.end;
         for peer in reign.peers.values_mut() {
             let is_ready = peer.is_active && peer.stored >= end;
@@ -358,6 +366,23 @@ impl Paxos {
         }
         out.set_timer(Timer::QuorumCheck, self.timing.election_max..=self.timing.election_max);
         self.hand_over_to_preferred(out);
+    }
+
+    /// TL-9: a voter that has promised a higher ballot than this one, and counts for nothing until this leader has one above it.
+    fn lost_acceptor(&self) -> Option<NodeId> {
+        let reign = self.reign().filter(|reign| reign.stage == Stage::Leading && reign.transfer.is_none())?;
+        let may_repair = self.may_lead() && !self.options.as_published;
+        reign.refusers.iter().copied().find(|id| may_repair && self.membership.is_voter(*id))
+    }
+
+    /// A prepare round in a higher ballot, while nothing is under way. Says whether it began.
+    fn repair_promises_if_quiet(&mut self, out: &mut Effects<Paxos>) -> bool {
+        let is_quiet = self.reign().is_some_and(|reign| reign.end == self.commit);
+        let lost = self.lost_acceptor().filter(|_| is_quiet);
+        if let Some(lost) = lost {
+            self.take_over(Reason::HigherTerm(lost), out);
+        }
+        lost.is_some()
     }
 
     /// The highest heartbeat that so many voters have answered; the own counts as answered.

@@ -11,7 +11,7 @@
 
 use crate::message::{Heartbeat, Message, Says};
 use crate::paxos::{Part, Paxos, Stage, Timer};
-use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, RestsOn, Term, Ticket};
+use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Term, Ticket};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -57,7 +57,9 @@ impl Paxos {
     }
 
     fn seek_leadership(&mut self, out: &mut Effects<Paxos>) {
-        let because = self.lost_leader.map_or(Reason::ElectionTimeout, Reason::LinkDown);
+        // Itself stands for a leader of whom only others said that it is gone.
+        let gone = self.lost_leader.filter(|leader| *leader != self.me);
+        let because = gone.map_or(Reason::ElectionTimeout, Reason::LinkDown);
         self.asked = None;
         self.lose_leader(because.clone(), out);
         if self.options.low_ball { self.start_poll(because, out) } else { self.take_over(because, out) }
@@ -214,6 +216,10 @@ impl Paxos {
     fn win_poll(&mut self, out: &mut Effects<Paxos>) {
         let Part::Polling(poll) = &self.part else { return };
         let mut voters: Vec<NodeId> = poll.answers.keys().copied().collect();
+        if !self.may_lead() {
+            // Since it asked it was demoted, or has a snapshot to install.
+            return self.back_down(Reason::PollLost { granted: voters, refused: vec![self.me] }, out);
+        }
         voters.push(self.me);
         voters.sort_unstable();
         self.take_over(Reason::PollWon(voters), out);
@@ -299,7 +305,10 @@ impl Paxos {
     }
 
     pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Paxos>) {
-        if self.reign().is_none() && self.may_lead() {
+        if !self.may_lead() {
+            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+        }
+        if self.reign().is_none() {
             self.seek_leadership(out);
         }
         out.reply(ticket, Outcome::Done);

@@ -83,14 +83,16 @@ pub enum Message {
         /// What the leader has committed.
         commit: u64,
     },
-    /// Accepted, durably. To itself: the leader's own accepts are.
+    /// Accepted, durably. To itself: the leader's own accepts are. Without any slot, only what is committed is news.
     AcceptAck {
         /// The leader's ballot.
         ballot: Term,
         /// The first slot.
         from: u64,
-        /// The last.
+        /// The last; the one before the first when there is none.
         through: u64,
+        /// What the sender has committed, and holds durably. Between it and `from` there may be holes.
+        committed: u64,
     },
     /// Not accepted, or not heard: a higher ballot is promised, or the slots are committed.
     AcceptNack {
@@ -291,9 +293,14 @@ impl Wire for Message {
                 entries: accepts.iter().map(|accept| EntryShape::from(accept.entry())).collect(),
                 ..Shape::default()
             },
-            Message::AcceptAck { ballot, from, through } => {
-                Shape { kind: 7, ballot: ballot.0, from: *from, through: *through, ..Shape::default() }
-            }
+            Message::AcceptAck { ballot, from, through, committed } => Shape {
+                kind: 7,
+                ballot: ballot.0,
+                from: *from,
+                through: *through,
+                committed: *committed,
+                ..Shape::default()
+            },
             Message::AcceptNack { ballot, promised, committed } => {
                 Shape { kind: 8, ballot: ballot.0, promised: promised.0, committed: *committed, ..Shape::default() }
             }
@@ -368,8 +375,9 @@ impl Wire for Message {
                 }
             }
             7 => {
-                let (from, through) = range(shape.from, shape.through)?;
-                Message::AcceptAck { ballot, from, through }
+                // The range may be empty, and begins somewhere all the same.
+                let (from, _) = range(shape.from, shape.through.saturating_add(1))?;
+                Message::AcceptAck { ballot, from, through: shape.through, committed }
             }
             8 => Message::AcceptNack { ballot, promised, committed },
             9 => Message::Commit {

@@ -132,6 +132,8 @@ pub(crate) struct Reign {
     pub(crate) transfer: Option<Transfer>,
     /// Bytes of proposals beyond the commit.
     pub(crate) uncommitted_bytes: usize,
+    /// Proposals pause until nothing is under way: promises are to be repaired (TL-9).
+    pub(crate) is_pausing: bool,
 }
 
 impl Reign {
@@ -217,7 +219,14 @@ impl Protocol for Paxos {
         // an older accept out of the slot (TI-3).
         let highest = entries.values().map(|entry| entry.lsn.term).max().unwrap_or_default();
         entries.into_values().for_each(|entry| journal.put(entry));
-        let promise = if promise.term < highest { Promise::without_vote(highest) } else { promise };
+        let promise = if promise.term < highest {
+            // TI-1: on disk before anything that is said in this ballot rests on it.
+            let raised = Promise::without_vote(highest);
+            out.persist(Record::Promise(raised));
+            raised
+        } else {
+            promise
+        };
         let mut node = Paxos {
             me,
             timing,
@@ -426,7 +435,9 @@ impl Paxos {
                 let (accepted, _) = self.journal.slice(from, u64::MAX, usize::MAX);
                 self.on_prepare_ack(self.me, ballot, from, u64::MAX, accepted, out);
             }
-            Message::AcceptAck { ballot, from, through } => self.on_accept_ack(self.me, ballot, from, through, out),
+            Message::AcceptAck { ballot, from, through, committed } => {
+                self.on_accept_ack(self.me, ballot, from, through, committed, out)
+            }
             other => unreachable!("a node never says {other:?} to itself"),
         }
     }
@@ -449,7 +460,9 @@ impl Paxos {
                 self.on_prepare_nack(from, ballot, promised, committed, out)
             }
             Message::Accept { ballot, accepts, commit } => self.on_accept(from, ballot, accepts, commit, out),
-            Message::AcceptAck { ballot, from: slot, through } => self.on_accept_ack(from, ballot, slot, through, out),
+            Message::AcceptAck { ballot, from: slot, through, committed } => {
+                self.on_accept_ack(from, ballot, slot, through, committed, out)
+            }
             Message::AcceptNack { ballot, promised, committed } => {
                 self.on_accept_nack(from, ballot, promised, committed, out)
             }

@@ -60,10 +60,15 @@ impl Peer {
         self.inflight.retain(|(last, _)| *last < from || *last > through);
     }
 
+    /// It committed through here, and all of it is on its disk.
+    pub fn on_committed_durably(&mut self, index: u64) {
+        self.stored = self.stored.max(index);
+        self.on_committed(index);
+    }
+
     /// It committed through here.
     pub fn on_committed(&mut self, index: u64) {
         self.committed = self.committed.max(index);
-        self.stored = self.stored.max(index);
         self.inflight.retain(|(last, _)| *last > index);
     }
 

@@ -48,6 +48,7 @@ impl Paxos {
             reads: Reads::default(),
             transfer: None,
             uncommitted_bytes: 0,
+            is_pausing: false,
         }));
         self.announce(from, because, out);
         self.set_deadline(out);
@@ -266,7 +267,8 @@ impl Paxos {
     pub(crate) fn count_own_accepts(&self, first: u64, out: &mut Effects<Paxos>) {
         let Some(reign) = self.reign() else { return };
         if first <= reign.end {
-            let own = message::Message::AcceptAck { ballot: reign.ballot, from: first, through: reign.end };
+            let (ballot, through) = (reign.ballot, reign.end);
+            let own = message::Message::AcceptAck { ballot, from: first, through, committed: self.commit };
             out.send(self.me, own);
         }
     }

@@ -3,7 +3,8 @@
 
 mod support;
 
-use hustings_core::{Admin, Cluster, NodeId, Outcome, Priority, Role, Term};
+use hustings_core::protocol::DiskHealth;
+use hustings_core::{Admin, Cluster, Input, NodeId, Outcome, Priority, Refusal, Role, Term};
 use hustings_paxos::{Message, Options, Timer};
 use support::{Theatre, ballot, cast, journal};
 
@@ -317,4 +318,37 @@ fn who_must_never_lead_never_asks() {
     assert_eq!((theatre.role(2), theatre.promised(2)), (Role::Follower, Term::ZERO));
     theatre.elect(1);
     assert_eq!(theatre.leaders(), [1]);
+}
+
+#[test]
+fn who_cannot_write_any_more_wins_no_poll() {
+    // Goal: house §7.3. Method: n2 polls, its disk stalls, and the answers come.
+    let mut theatre = led(3);
+    theatre.kill(1);
+    theatre.ring(2, Timer::Deadline);
+    theatre.input(2, Input::Health(DiskHealth::Stalled));
+    let promised = theatre.promised(2);
+    theatre.settle();
+    assert_eq!((theatre.role(2), theatre.promised(2)), (Role::Follower, promised), "it promises itself nothing");
+    let ticket = theatre.admin(2, Admin::Campaign);
+    assert_eq!(theatre.outcome(2, ticket), Some(&Outcome::Refused(Refusal::BadTransferee(NodeId(2)))));
+    theatre.elect(3);
+    assert_eq!(theatre.leaders(), [3]);
+}
+
+#[test]
+fn a_stray_promise_is_won_back_under_a_load_that_never_ends() {
+    // Goal: TL-9 does not wait for a pause that never comes. Method: n3 has promised a ballot of its own that leads nowhere; proposals
+    // are always under way when the quorum is checked.
+    let mut theatre = led(3);
+    theatre.deliver(3, 1, Message::AcceptNack { ballot: theatre.promised(1), promised: ballot(9, 3), committed: 0 });
+    let before = theatre.promised(1);
+    theatre.propose_quietly(1, "under way");
+    theatre.ring(1, Timer::QuorumCheck);
+    let origin = theatre.propose_quietly(1, "asked for a moment's patience");
+    assert_eq!(theatre.refusal(1, origin), Some(Refusal::NotReady));
+    theatre.settle();
+    theatre.heartbeat(1);
+    assert!(theatre.promised(1) > before, "a ballot above the stray promise");
+    assert_eq!((theatre.leaders(), theatre.lines(1)), (vec![1], vec!["under way".to_string()]));
 }

@@ -341,3 +341,39 @@ fn a_removal_is_in_force_when_those_who_stay_hold_it() {
     assert_eq!(theatre.commit(1), 2);
     assert_eq!(hustings_core::Protocol::status(theatre.value(1)).membership.voters.len(), 3);
 }
+
+/// An acknowledgement says what it says, and nothing of the slots before it.
+#[test]
+fn a_removal_counts_nobody_as_a_holder_who_acknowledged_that_slot_alone() {
+    // Goal: `is_secured` asks who holds a change *with everything before it*. Method: four slots are chosen by n1 and n4; n3 gets the
+    // removal of n4 alone and acknowledges it, and what it then asks for is lost.
+    let mut theatre = led(4);
+    for peer in [2, 3] {
+        theatre.cut(1, peer);
+        theatre.cut(4, peer);
+    }
+    for text in ["a", "b", "c", "d"] {
+        theatre.propose(1, text);
+    }
+    let before = theatre.commit(1);
+    assert_eq!((before, theatre.commit(3)), (5, 1), "half of four");
+    theatre.heal();
+    theatre.change_quietly(1, &one(hustings_core::Change::Remove(NodeId(4))));
+    theatre.lose(|_, to, _| to == 2 || to == 4);
+    theatre.pick(1, 3, |said| matches!(said, Message::Accept { accepts, .. } if !accepts.is_empty()));
+    theatre.pick(3, 1, |said| matches!(said, Message::AcceptAck { .. }));
+    assert_eq!(theatre.commit(1), before, "n3 holds the change, and nothing of what it decides about");
+    theatre.lose(|_, _, _| true);
+    theatre.kill(1);
+    theatre.elect(4);
+    assert_eq!(theatre.lines(4), ["a", "b", "c", "d"], "nothing that was acknowledged is lost");
+}
+
+/// TI-1 over a restart: what the journal shows to be promised is promised on disk before anybody hears of it.
+#[test]
+fn who_restarts_with_a_ballot_in_its_journal_has_promised_it_on_disk() {
+    let mut theatre = Theatre::new(Cluster::of(3, 1), Options::default());
+    theatre.enter(3, journal(ballot(2, 3), &[(1, ballot(5, 2), "learnt")], 0));
+    assert_eq!(theatre.promised(3), ballot(5, 2));
+    assert_eq!(theatre.actor(3).durable.promise.term, ballot(5, 2));
+}

@@ -69,10 +69,11 @@ fn message() -> impl Strategy<Value = Message> {
         (slots(true), some()).prop_map(|((ballot, _, entries), commit)| {
             Message::decode(accept_bytes(ballot, &entries, commit)).expect("a sound accept")
         }),
-        (term(), 1..u64::MAX / 2, some()).prop_map(|(ballot, from, more)| Message::AcceptAck {
+        (term(), 1..u64::MAX / 2, some(), some()).prop_map(|(ballot, from, more, committed)| Message::AcceptAck {
             ballot,
             from,
-            through: from.saturating_add(more)
+            through: (from - 1).saturating_add(more),
+            committed
         }),
         (term(), term(), some()).prop_map(|(ballot, promised, committed)| Message::AcceptNack {
             ballot,

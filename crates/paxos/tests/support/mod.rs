@@ -529,7 +529,10 @@ impl Theatre {
                         );
                     }
                     // TI-2.
-                    Message::AcceptAck { ballot, from, through } if !self.options.is_laboratory() => {
+                    Message::AcceptAck { ballot, from, through, committed } if !self.options.is_laboratory() => {
+                        for slot in durable.snapshot_index() + 1..=*committed {
+                            assert!(durable.entries.contains_key(&slot), "n{id} has committed slot {slot} on no disk");
+                        }
                         for slot in *from..=*through {
                             let held = durable.entries.get(&slot).is_some_and(|entry| entry.lsn.term >= *ballot);
                             let is_chosen = slot <= durable.snapshot_index() || slot <= durable.committed.index;
