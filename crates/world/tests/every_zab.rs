@@ -1,5 +1,6 @@
 //! Goal: ZAB holds in every world within small bounds. Method: exhaustive exploration, complete, and not vacuous. Its published
-//! form needs more crashes than can be explored: `zab_defects.rs` convicts it by a story.
+//! form needs two crashes, which is more than a test should explore: `docs/protocols/zab.md` has the bound and the shortest trace, and
+//! `zab_defects.rs` convicts it by a story.
 
 use hustings_world::every::{Bounds, Found, explore};
 use hustings_zab::{Options, Zab};
