@@ -8,8 +8,8 @@
 //!       └────────────────── a heartbeat of this term or a later one; no quorum; handed over ─────────────┘
 //! ```
 //!
-//! A follower follows a *tentative* leader (it supported one that has not spoken yet) or a confirmed one, never both (E4).
-//! What to read next: [`crate::elector`].
+//! A follower follows a *tentative* leader (it supported one that has not spoken yet) or a confirmed one, never both
+//! (E4). What to read next: [`crate::elector`].
 
 use crate::healing::Stage;
 use crate::laboratory::Defect;
@@ -137,7 +137,8 @@ impl Protocol for BlazingMq {
         let Cluster { me, membership, timing, priority, limits } = cluster;
         let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
         let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
-        // Who joins is told the members of today and replays the ledger from its beginning: primaries come from there alone.
+        // Who joins is told the members of today and replays the ledger from its beginning: primaries come from there
+        // alone.
         let membership = match membership.assignments.is_empty() {
             true => membership,
             false => Arc::new(Membership { assignments: BTreeMap::new(), ..(*membership).clone() }),

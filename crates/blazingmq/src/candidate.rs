@@ -1,9 +1,9 @@
 //! Proposals and support: rules 6 and 8 to 15 of the protocol notes.
 //!
-//! Source: the article, "Updated Algorithm using Term". Support is given only for a term strictly above the own, and giving it
-//! raises the own: so the term alone says that this node has already voted, or proposed, in it (E5). `[OURS]` It is durable before
-//! a proposal or a support leaves, which alone makes terms unique across crashes (E1, EL-8); a refusal is answered and names the
-//! refuser's term; support counts only in its own term.
+//! Source: the article, "Updated Algorithm using Term". Support is given only for a term strictly above the own, and
+//! giving it raises the own: so the term alone says that this node has already voted, or proposed, in it (E5). `[OURS]`
+//! It is durable before a proposal or a support leaves, which alone makes terms unique across crashes (E1, EL-8); a
+//! refusal is answered and names the refuser's term; support counts only in its own term.
 
 use crate::blazingmq::{BlazingMq, Kind, Leader, Part, Timer};
 use crate::healing::Stage;

@@ -1,11 +1,12 @@
 //! The elector: who is followed, and until when. Rules 8 to 27 of the protocol notes, without the votes.
 //!
-//! Source: the article, "Elector State Machine" and the two walk-throughs; §1.5 of the notes. A confirmed leader is followed until
-//! it is silent, its link drops, it cedes, or a *heartbeat* of a later term comes: proposals and scoutings move nobody (E6).
+//! Source: the article, "Elector State Machine" and the two walk-throughs; §1.5 of the notes. A confirmed leader is
+//! followed until it is silent, its link drops, it cedes, or a *heartbeat* of a later term comes: proposals and
+//! scoutings move nobody (E6).
 //!
-//! `[OURS]` Every heartbeat is answered, so that a leader notices that it is alone (§1.10/7); a heartbeat of the own term ends the
-//! wait for another tentative leader at once (rule 16 d waits out its silence); leaders of one term stand down (§1.10/1); links that
-//! drop lead to scouting in the order of ids instead of a random wait.
+//! `[OURS]` Every heartbeat is answered, so that a leader notices that it is alone (§1.10/7); a heartbeat of the own
+//! term ends the wait for another tentative leader at once (rule 16 d waits out its silence); leaders of one term stand
+//! down (§1.10/1); links that drop lead to scouting in the order of ids instead of a random wait.
 
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::message::Message;
@@ -134,7 +135,8 @@ impl BlazingMq {
         out.send_resting_on(RestsOn::Promise, leader, heard);
     }
 
-    /// Rules 16 a and c, 17, 18, 19: follows a leader of this term or a later one, supports it unasked, and registers (§2.8/8).
+    /// Rules 16 a and c, 17, 18, 19: follows a leader of this term or a later one, supports it unasked, and registers
+    /// (§2.8/8).
     fn follow(&mut self, leader: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
         let from = self.role();
         let was_leading = self.is_leading();
@@ -177,7 +179,8 @@ impl BlazingMq {
         self.step_down(Reason::LeaderForgotten, out);
     }
 
-    /// Rule 21: a follower of a later term says that this leader is stale. Anybody else only learns that there is such a term.
+    /// Rule 21: a follower of a later term says that this leader is stale. Anybody else only learns that there is such
+    /// a term.
     pub(crate) fn on_stale_notice(&mut self, from: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
         self.term_seen = self.term_seen.max(term);
         if self.is_leading() {
@@ -305,7 +308,8 @@ impl BlazingMq {
         self.tend_partitions(out);
     }
 
-    /// The disk does not answer: a leader gives way while its messages still do (house §7.3), and everybody hears of it.
+    /// The disk does not answer: a leader gives way while its messages still do (house §7.3), and everybody hears of
+    /// it.
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<BlazingMq>) {
         self.is_disk_stalled = true;
         if self.is_leading() {

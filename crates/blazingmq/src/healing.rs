@@ -6,15 +6,16 @@
 //!                                 └── the own LSN is highest, it wins ties ──┘
 //! ```
 //!
-//! Any node may win an election, so its ledger may lack what is committed, and may hold what is not. Why the highest LSN of a
-//! quorum holds all that is committed: whoever answers is in the leader's term, durably, and takes no records of an earlier one any
-//! more; what a quorum acknowledged in term T meets the answers in a node that had it; its LSN, and thus the highest, is of term T
-//! and not before it, or of a later term whose leader collected the LSNs of a quorum in the same way; and ledgers with an equal
-//! place are equal before it, for every record follows a place that is compared (`[OURS]`, §2.9).
+//! Any node may win an election, so its ledger may lack what is committed, and may hold what is not. Why the highest
+//! LSN of a quorum holds all that is committed: whoever answers is in the leader's term, durably, and takes no records
+//! of an earlier one any more; what a quorum acknowledged in term T meets the answers in a node that had it; its LSN,
+//! and thus the highest, is of term T and not before it, or of a later term whose leader collected the LSNs of a quorum
+//! in the same way; and ledgers with an equal place are equal before it, for every record follows a place that is
+//! compared (`[OURS]`, §2.9).
 //!
-//! `[OURS]` What is pulled is the tail of the ledger behind the last common place, with its own LSNs, not a snapshot under a new
-//! LSN; only where the base is missing, a snapshot by reference. The term starts with a blank record; once a quorum holds it, and
-//! everything before it, the leader is active (C7).
+//! `[OURS]` What is pulled is the tail of the ledger behind the last common place, with its own LSNs, not a snapshot
+//! under a new LSN; only where the base is missing, a snapshot by reference. The term starts with a blank record; once
+//! a quorum holds it, and everything before it, the leader is active (C7).
 
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::laboratory::Defect;
@@ -308,7 +309,8 @@ impl BlazingMq {
         }
     }
 
-    /// §2.8, rule 6: the start is committed, and the leader serves (C7). Followers see it by that commit, or by a heartbeat.
+    /// §2.8, rule 6: the start is committed, and the leader serves (C7). Followers see it by that commit, or by a
+    /// heartbeat.
     pub(crate) fn become_active_if_started(&mut self, out: &mut Effects<BlazingMq>) {
         let commit = self.commit;
         let Part::Leader(leader) = &mut self.part else { return };

@@ -1,7 +1,8 @@
 //! Defects that can be planted in this protocol, one at a time: [`Defect`]. For proofs that the judge convicts.
 //!
-//! A defect is a value of [`crate::Options`] that only the laboratory sets: a server makes its options itself, and refuses any
-//! that are for the laboratory ([`crate::Options::is_laboratory`]). Each stands for a mistake that the notes warn of.
+//! A defect is a value of [`crate::Options`] that only the laboratory sets: a server makes its options itself, and
+//! refuses any that are for the laboratory ([`crate::Options::is_laboratory`]). Each stands for a mistake that the
+//! notes warn of.
 
 /// A planted defect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -5,9 +5,10 @@
 //!                     └─ fsync ── Ack (to itself) ───────────────────┴──► a quorum: commit, apply, tell
 //! ```
 //!
-//! `[OURS]` Acknowledgements are tied to nodes (CS-11) and to the term; each message of records names the place before it, so that a
-//! gap is seen (CS-10); a commit covers everything before it, and is told with the next records or heartbeat instead of a record of
-//! its own. A record commits by being counted only in the term in which it was written; older ones commit with the term's start.
+//! `[OURS]` Acknowledgements are tied to nodes (CS-11) and to the term; each message of records names the place before
+//! it, so that a gap is seen (CS-10); a commit covers everything before it, and is told with the next records or
+//! heartbeat instead of a record of its own. A record commits by being counted only in the term in which it was
+//! written; older ones commit with the term's start.
 
 use crate::blazingmq::{BlazingMq, Kind, Leader, Part, Timer};
 use crate::laboratory::Defect;
@@ -38,7 +39,8 @@ impl BlazingMq {
         }
     }
 
-    /// Why a proposal cannot be written now: definite, nothing was done. Only an active leader starts advisories (§2.8).
+    /// Why a proposal cannot be written now: definite, nothing was done. Only an active leader starts advisories
+    /// (§2.8).
     fn refusal_of(&self, proposal: &Proposal) -> Option<Refusal> {
         let Part::Leader(leader) = &self.part else { return Some(Refusal::NotLeader(self.active_leader())) };
         if !self.is_started() {
@@ -96,8 +98,8 @@ impl BlazingMq {
         }
     }
 
-    /// A peer has this place in its ledger, durably: records flow from there if this leader has it too; otherwise the last
-    /// common place is searched for below, or is compacted away.
+    /// A peer has this place in its ledger, durably: records flow from there if this leader has it too; otherwise the
+    /// last common place is searched for below, or is compacted away.
     pub(crate) fn place_peer(&mut self, to: NodeId, place: Lsn, out: &mut Effects<BlazingMq>) {
         if !self.is_started() {
             return;
@@ -151,8 +153,8 @@ impl BlazingMq {
             let Some(peer) = leader.peers.get_mut(&to) else { return };
             peer.on_sent(end, cost);
             peer.told_commit = peer.told_commit.max(commit.min(end));
-            // New records rest on nothing: the followers' disks need not wait for this one's. What they do rest on, the term,
-            // is durable: nobody leads before its own is.
+            // New records rest on nothing: the followers' disks need not wait for this one's. What they do rest on, the
+            // term, is durable: nobody leads before its own is.
             out.send_resting_on(RestsOn::Nothing, to, Message::Records { term, previous, entries, commit });
         }
     }
@@ -240,8 +242,8 @@ impl BlazingMq {
         }
     }
 
-    /// What is committed is recorded so before any later record is: whoever holds a second change of membership knows that the
-    /// first is in force.
+    /// What is committed is recorded so before any later record is: whoever holds a second change of membership knows
+    /// that the first is in force.
     pub(crate) fn take_committed_first(
         &mut self,
         from: NodeId,

@@ -1,17 +1,19 @@
-//! BlazingMQ's elector and cluster-state ledger as a value: any node may win an election, and learns afterwards what it missed.
+//! BlazingMQ's elector and cluster-state ledger as a value: any node may win an election, and learns afterwards what it
+//! missed.
 //!
 //! Implements "BlazingMQ: Leader Election and State Machine Replication" (Bloomberg) with the rules of the reference
-//! implementation, `protocols/blazingmq.md`: an elector that scouts before it proposes and sticks to a leader that it hears, and
-//! a ledger whose new leader collects the LSNs of a quorum, pulls what it lacks from the most up-to-date follower, and starts
-//! its term on top. What is not safe or not live there is repaired by default (`[OURS]` in `docs/protocols/blazingmq.md`);
-//! [`Options::as_published`] takes the repair that matters most away again, for the laboratory.
+//! implementation, `protocols/blazingmq.md`: an elector that scouts before it proposes and sticks to a leader that it
+//! hears, and a ledger whose new leader collects the LSNs of a quorum, pulls what it lacks from the most up-to-date
+//! follower, and starts its term on top. What is not safe or not live there is repaired by default (`[OURS]` in
+//! `docs/protocols/blazingmq.md`); [`Options::as_published`] takes the repair that matters most away again, for the
+//! laboratory.
 //!
-//! Deliberately absent: joint changes of membership (one voter at a time), lease reads, the legacy workflow (§2.10 of the notes),
-//! and the storage of partitions (§3): only who leads what is replicated here.
+//! Deliberately absent: joint changes of membership (one voter at a time), lease reads, the legacy workflow (§2.10 of
+//! the notes), and the storage of partitions (§3): only who leads what is replicated here.
 //!
-//! What to read next, in the order of the article: [`blazingmq`] (the value and its dispatcher), [`elector`], [`scouting`],
-//! [`candidate`], [`healing`], [`ledger`], [`peer`], [`read`], [`transfer`], [`membership`], [`partitions`], [`snapshot`], [`message`]; and
-//! [`laboratory`], for comparison.
+//! What to read next, in the order of the article: [`blazingmq`] (the value and its dispatcher), [`elector`],
+//! [`scouting`], [`candidate`], [`healing`], [`ledger`], [`peer`], [`read`], [`transfer`], [`membership`],
+//! [`partitions`], [`snapshot`], [`message`]; and [`laboratory`], for comparison.
 
 pub mod blazingmq;
 

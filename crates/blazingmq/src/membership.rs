@@ -1,10 +1,11 @@
 //! Changes of membership: one voter at a time, in force once committed and applied.
 //!
-//! `[OURS]`: BlazingMQ's nodes are configured. Source of the rules: RM-1 to RM-9, house §3, `docs/adr/0001`. Safe because
-//! memberships that follow each other share a member in any two majorities, because a leader starts one change at a time and
-//! only after the start of its own term is committed, and because the record of a commit precedes every later record: whoever
-//! holds a second change knows that the first is in force. Any node may lead, however old its ledger, so nothing else would keep
-//! one from leading by a membership two changes old: nobody supports a node that does not know of a change that is in force here.
+//! `[OURS]`: BlazingMQ's nodes are configured. Source of the rules: RM-1 to RM-9, house §3, `docs/adr/0001`. Safe
+//! because memberships that follow each other share a member in any two majorities, because a leader starts one change
+//! at a time and only after the start of its own term is committed, and because the record of a commit precedes every
+//! later record: whoever holds a second change knows that the first is in force. Any node may lead, however old its
+//! ledger, so nothing else would keep one from leading by a membership two changes old: nobody supports a node that
+//! does not know of a change that is in force here.
 
 use crate::blazingmq::{BlazingMq, Leader, Part};
 use crate::laboratory::Defect;

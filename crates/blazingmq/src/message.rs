@@ -1,7 +1,8 @@
 //! What BlazingMQ nodes say to each other: [`Message`].
 //!
 //! The elector's eight messages (§1.3 of the protocol notes), the ledger's (§2.5) and, marked `[OURS]`, a refusal and a
-//! hand-over. `[OURS]` Every request and answer of the ledger carries the term, so that none is matched to another reign.
+//! hand-over. `[OURS]` Every request and answer of the ledger carries the term, so that none is matched to another
+//! reign.
 
 use bytes::{Bytes, BytesMut};
 use hustings_core::wire::{EntryShape, SnapshotReferenceShape, encode_shape, present};
@@ -40,7 +41,8 @@ pub enum Message {
         /// What the candidate knows to be committed.
         commit: Lsn,
     },
-    /// ElectionResponse: I support you in this term. To itself: the own term is durable. Unsolicited, by a node that joins.
+    /// ElectionResponse: I support you in this term. To itself: the own term is durable. Unsolicited, by a node that
+    /// joins.
     Support {
         /// The supported term.
         term: Term,

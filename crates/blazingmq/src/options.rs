@@ -22,15 +22,16 @@ pub struct Options {
     pub scouting: bool,
     /// Quorums above a majority.
     pub quorums: Quorums,
-    /// How many partitions the leader assigns primaries to, at most [`PARTITIONS_MAX`]; what was assigned once stays so.
+    /// How many partitions the leader assigns primaries to, at most [`PARTITIONS_MAX`]; what was assigned once stays
+    /// so.
     pub partitions: u32,
     /// Who becomes primary of a partition that needs one.
     pub placement: Placement,
-    /// The article's literal rule: a scouting is answered with yes only if the responder's id is below the asker's (§1.7).
-    /// For the laboratory only.
+    /// The article's literal rule: a scouting is answered with yes only if the responder's id is below the asker's
+    /// (§1.7). For the laboratory only.
     pub seed_literal: bool,
-    /// The term lives in the ledger alone, as published: a crash forgets whom a node supported (§1.9). For the laboratory
-    /// only.
+    /// The term lives in the ledger alone, as published: a crash forgets whom a node supported (§1.9). For the
+    /// laboratory only.
     pub as_published: bool,
     /// A planted defect. For the laboratory only.
     pub defect: Option<Defect>,

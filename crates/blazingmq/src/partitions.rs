@@ -1,4 +1,5 @@
-//! The leader's duties: which nodes are healthy, and who is primary of which partition. §3.1, §3.3 and §3.5 of the protocol notes.
+//! The leader's duties: which nodes are healthy, and who is primary of which partition. §3.1, §3.3 and §3.5 of the
+//! protocol notes.
 //!
 //! ```text
 //!    a term starts ─┐                                               applied, on every node alike
@@ -8,12 +9,14 @@
 //!    silent                                                         └───────────────────────────────────┘
 //! ```
 //!
-//! Primaries are named by records of the ledger, so a lease id is as safe as any committed write: (partition, lease) names one node
-//! for ever (P1, C5) and leases only grow (P2). They live in the replicated membership, and so in every snapshot
-//! (`docs/adr/0007`). What an application does with its partitions, and how it heals their storage (PT-2 to PT-4), is its own.
+//! Primaries are named by records of the ledger, so a lease id is as safe as any committed write: (partition, lease)
+//! names one node for ever (P1, C5) and leases only grow (P2). They live in the replicated membership, and so in every
+//! snapshot (`docs/adr/0007`). What an application does with its partitions, and how it heals their storage (PT-2 to
+//! PT-4), is its own.
 //!
-//! `[OURS]` A node does not end itself when it is replaced (rule 6, PT-6): it learns it from the ledger like everybody else, and
-//! until then its old lease is what others refuse. `least-assigned` does what its name says (published, it falls back to the other).
+//! `[OURS]` A node does not end itself when it is replaced (rule 6, PT-6): it learns it from the ledger like everybody
+//! else, and until then its old lease is what others refuse. `least-assigned` does what its name says (published, it
+//! falls back to the other).
 
 use crate::blazingmq::{BlazingMq, Part};
 use crate::healing::Stage;
@@ -68,7 +71,8 @@ pub enum NodeHealth {
 /// A partition as this node sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Partition {
-    /// Who may write. None for an orphan: its primary is not available, or is this node, and no leader confirms it (§3.1, rule 5).
+    /// Who may write. None for an orphan: its primary is not available, or is this node, and no leader confirms it
+    /// (§3.1, rule 5).
     pub primary: Option<NodeId>,
     /// The lease of the last primary that was named.
     pub lease: u64,
@@ -142,6 +146,7 @@ impl BlazingMq {
     /// The partitions, with orphans as such (§3.1, rule 5): every node sees at once that a primary is gone.
     pub fn partitions(&self) -> BTreeMap<u32, Partition> {
         let is_lost = |id: NodeId| match id == self.me {
+            true if self.is_leading() => !self.is_active_leader(),
             true => self.active_leader().is_none(),
             false => self.health_of(id) == NodeHealth::Unavailable,
         };
@@ -213,8 +218,8 @@ impl BlazingMq {
         named
     }
 
-    /// §3.1, rules 1 and 2. `[OURS]` A primary of which nothing was heard yet keeps its partitions: who registers a moment after the
-    /// others has lost nothing. It is found silent by the next quorum check.
+    /// §3.1, rules 1 and 2. `[OURS]` A primary of which nothing was heard yet keeps its partitions: who registers a
+    /// moment after the others has lost nothing. It is found silent by the next quorum check.
     fn wanted_primaries(&self, known: &BTreeMap<u32, NodeId>) -> BTreeMap<u32, NodeId> {
         let voters: Vec<NodeId> = self.membership.all_voters().collect();
         let may_keep = |id: &NodeId| {

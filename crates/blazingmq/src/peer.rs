@@ -7,8 +7,8 @@
 //!      └── link down ────────┴───────────────────────────────────────────────────────────┘ acknowledged, failed
 //! ```
 //!
-//! Links are sessions: what is sent arrives in order until the link drops, so nothing is ever sent twice on suspicion. After a
-//! drop the peer registers again and says where its ledger ends.
+//! Links are sessions: what is sent arrives in order until the link drops, so nothing is ever sent twice on suspicion.
+//! After a drop the peer registers again and says where its ledger ends.
 
 use hustings_core::Priority;
 use std::collections::VecDeque;
@@ -51,7 +51,8 @@ pub struct Peer {
     pub round: u64,
     /// How much it should lead.
     pub priority: Priority,
-    /// Quorum checks in a row that found it caught up: leadership goes to a preferred peer that stays, not to one that blinks.
+    /// Quorum checks in a row that found it caught up: leadership goes to a preferred peer that stays, not to one that
+    /// blinks.
     pub ready_checks: u32,
 }
 

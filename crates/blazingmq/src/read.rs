@@ -1,8 +1,8 @@
 //! Linearizable reads: a round of answers by a majority, under the present term, after the read came.
 //!
-//! `[OURS]`: BlazingMQ has no linearizable reads. Whoever answers a heartbeat of a term has supported nobody in a later one, so when
-//! a majority answered, no later leader had been elected when the read came. Rounds are the leader's own numbers and never a caller's:
-//! one used twice would let answers to the first confirm the second on a deposed leader.
+//! `[OURS]`: BlazingMQ has no linearizable reads. Whoever answers a heartbeat of a term has supported nobody in a later
+//! one, so when a majority answered, no later leader had been elected when the read came. Rounds are the leader's own
+//! numbers and never a caller's: one used twice would let answers to the first confirm the second on a deposed leader.
 
 use crate::blazingmq::{BlazingMq, Kind, Leader, Part};
 use crate::laboratory::Defect;
@@ -49,8 +49,8 @@ impl BlazingMq {
         }
     }
 
-    /// Answers the reads whose round a majority has confirmed; says whether none is left. The leader confirms itself: its own
-    /// term is durable.
+    /// Answers the reads whose round a majority has confirmed; says whether none is left. The leader confirms itself:
+    /// its own term is durable.
     pub(crate) fn confirm_reads(&mut self, out: &mut Effects<BlazingMq>) -> bool {
         let me = self.me;
         let Part::Leader(leader) = &self.part else { return true };

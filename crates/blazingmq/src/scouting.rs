@@ -1,12 +1,12 @@
 //! Scouting: would a proposal succeed? Asked before anybody is disturbed.
 //!
-//! Source: the article, "Solution: The ElectionScouting Request"; rules 3 to 7 of the protocol notes. A scouting names the term
-//! that would be proposed and raises none (E7); whoever follows a leader says no, so a node that was cut off deposes nobody
-//! (EL-1, EL-2). The article's literal `selfNode < proposedNode` is an option for the laboratory (§1.7).
+//! Source: the article, "Solution: The ElectionScouting Request"; rules 3 to 7 of the protocol notes. A scouting names
+//! the term that would be proposed and raises none (E7); whoever follows a leader says no, so a node that was cut off
+//! deposes nobody (EL-1, EL-2). The article's literal `selfNode < proposedNode` is an option for the laboratory (§1.7).
 //!
-//! `[OURS]` A round is told from the one before (EL-10); a no names the responder's term, so that the next round asks for a term
-//! that can be had; who said no because of its leader answers again when it loses that leader; a voter says no to one that is
-//! behind in memberships.
+//! `[OURS]` A round is told from the one before (EL-10); a no names the responder's term, so that the next round asks
+//! for a term that can be had; who said no because of its leader answers again when it loses that leader; a voter says
+//! no to one that is behind in memberships.
 
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::laboratory::Defect;
@@ -116,8 +116,8 @@ impl BlazingMq {
         out.send_resting_on(RestsOn::Nothing, from, reply);
     }
 
-    /// `[OURS]` Any node may lead, however old its ledger; but not by a membership two changes behind, for its quorums need not
-    /// meet those of the present one (`docs/protocols/blazingmq.md`).
+    /// `[OURS]` Any node may lead, however old its ledger; but not by a membership two changes behind, for its quorums
+    /// need not meet those of the present one (`docs/protocols/blazingmq.md`).
     pub(crate) fn is_up_to_date_in_members(&self, commit: Lsn) -> bool {
         commit.index >= self.membership_index || self.has(Defect::SupportsStaleMemberships)
     }
@@ -165,7 +165,8 @@ impl BlazingMq {
         }
     }
 
-    /// All who can answer have answered, and that was not enough (rule 5 b): the next round comes after the random wait.
+    /// All who can answer have answered, and that was not enough (rule 5 b): the next round comes after the random
+    /// wait.
     pub(crate) fn hasten_if_all_answered(&mut self, out: &mut Effects<BlazingMq>) {
         let (Part::Scouting { tally, .. } | Part::Candidate { tally }) = &self.part else { return };
         let awaits = |voter: NodeId| voter != self.me && !self.links_down.contains(&voter) && !tally.has_answer(voter);

@@ -1,7 +1,8 @@
 //! Snapshots and compaction: the state transfer to whoever is behind the log.
 //!
-//! `[OURS]`: BlazingMQ sends its whole state, which is small, as a record. Here the protocol knows a snapshot by reference; its
-//! bytes are pulled between replicas (`docs/adr/0002`), and it replaces the state (§2.9: applying one is additive there).
+//! `[OURS]`: BlazingMQ sends its whole state, which is small, as a record. Here the protocol knows a snapshot by
+//! reference; its bytes are pulled between replicas (`docs/adr/0002`), and it replaces the state (§2.9: applying one is
+//! additive there).
 
 use crate::blazingmq::{BlazingMq, Part};
 use crate::message::Message;
@@ -23,8 +24,8 @@ impl BlazingMq {
         out.send_resting_on(RestsOn::Nothing, to, Message::Snapshot { term, reference });
     }
 
-    /// The peer could not have it: the next heartbeat's answer leads to another offer, so that no loop is tight. What was sent
-    /// while it fetched it has ignored.
+    /// The peer could not have it: the next heartbeat's answer leads to another offer, so that no loop is tight. What
+    /// was sent while it fetched it has ignored.
     pub(crate) fn on_snapshot_refused(&mut self, from: NodeId, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &mut self.part else { return };
         let Some(peer) = leader.peers.get_mut(&from) else { return };

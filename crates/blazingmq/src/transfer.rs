@@ -1,8 +1,9 @@
 //! Handing leadership over: on request, to a preferred member, or because this node should not lead any more.
 //!
-//! `[OURS]`: BlazingMQ's operators force a leader by tricks with quorums (§6). Here the successor, once it holds everything, proposes
-//! in the leader's name, and nobody sticks to that leader; the old leader supports it like everybody else. While a hand-over is
-//! under way no proposal of clients is accepted; after an election timeout it is given up and the old leader serves on.
+//! `[OURS]`: BlazingMQ's operators force a leader by tricks with quorums (§6). Here the successor, once it holds
+//! everything, proposes in the leader's name, and nobody sticks to that leader; the old leader supports it like
+//! everybody else. While a hand-over is under way no proposal of clients is accepted; after an election timeout it is
+//! given up and the old leader serves on.
 
 use crate::blazingmq::{BlazingMq, Part, Timer};
 use crate::healing::Stage;
@@ -139,7 +140,8 @@ impl BlazingMq {
         ranked.max().map(|(_, id)| id)
     }
 
-    /// Gives way without waiting: the best successor proposes, this node follows whoever wins. Without one everybody is told.
+    /// Gives way without waiting: the best successor proposes, this node follows whoever wins. Without one everybody is
+    /// told.
     pub(crate) fn hand_over_and_follow(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         let term = self.promise.term;
         let Some(successor) = self.best_successor() else { return self.step_down(because, out) };

@@ -69,7 +69,8 @@ fn el_1_a_node_that_was_cut_off_disturbs_nobody_when_it_is_back() {
 
 #[test]
 fn el_1_without_scouting_it_deposes_the_leader() {
-    // Goal: EL-1, the naive mode. Method: the same without scouting; n2's term grows, and its answer to the first heartbeat deposes n1.
+    // Goal: EL-1, the naive mode. Method: the same without scouting; n2's term grows, and its answer to the first
+    // heartbeat deposes n1.
     let mut theatre = Theatre::new(Cluster::of(4, 1), Options { scouting: false, ..Options::default() });
     theatre.elect(1);
     for other in [1, 3, 4] {
@@ -104,7 +105,8 @@ fn el_2_one_broken_link_does_not_make_leadership_alternate() {
 
 #[test]
 fn el_3_of_two_candidates_of_a_term_the_loser_follows_and_supports_the_winner() {
-    // Goal: EL-3. Method: n2 and n3 have both won their scouting before either proposal arrives; n1 and n4 hear n2 first.
+    // Goal: EL-3. Method: n2 and n3 have both won their scouting before either proposal arrives; n1 and n4 hear n2
+    // first.
     let mut theatre = cast(4);
     theatre.ring(2, Timer::Wait);
     theatre.ring(3, Timer::Wait);
@@ -147,7 +149,8 @@ fn el_3_a_split_vote_keeps_the_term_and_the_next_election_uses_the_next() {
 
 #[test]
 fn el_4_a_stale_leader_learns_the_later_term_and_follows() {
-    // Goal: EL-4. Method: n1 is cut off silently and goes on leading; n2 is elected; first n3 reaches n1 again, then all do.
+    // Goal: EL-4. Method: n1 is cut off silently and goes on leading; n2 is elected; first n3 reaches n1 again, then
+    // all do.
     let mut theatre = cast(4);
     theatre.elect(1);
     theatre.isolate(1);
@@ -218,7 +221,8 @@ fn el_7_a_leader_below_a_quorum_stands_down_and_cedes() {
 
 #[test]
 fn el_8_a_crash_does_not_make_a_node_support_twice() {
-    // Goal: EL-8 with a durable term. Method: n2 supports n1 in term 1 and crashes before anything is in its ledger; n3 tries.
+    // Goal: EL-8 with a durable term. Method: n2 supports n1 in term 1 and crashes before anything is in its ledger; n3
+    // tries.
     let mut theatre = cast(3);
     theatre.cut(1, 3);
     theatre.ring(1, Timer::Wait);

@@ -1,5 +1,5 @@
-//! The ledger, by the names of the scenarios in the protocol notes (CS-1 to CS-12): healing, records, commits, reads, members,
-//! snapshots.
+//! The ledger, by the names of the scenarios in the protocol notes (CS-1 to CS-12): healing, records, commits, reads,
+//! members, snapshots.
 
 mod support;
 
@@ -212,7 +212,8 @@ fn cs_9_a_commit_quorum_of_all_waits_for_all() {
 
 #[test]
 fn cs_10_a_gap_is_refused_so_the_highest_lsn_misses_nothing() {
-    // Goal: CS-10. Method: n2 misses (1, 2), which n3 acknowledges; then a record that follows it reaches n2 alone; n1 dies.
+    // Goal: CS-10. Method: n2 misses (1, 2), which n3 acknowledges; then a record that follows it reaches n2 alone; n1
+    // dies.
     let mut theatre = cast(3);
     theatre.elect(1);
     theatre.sever(1, 2);
@@ -365,7 +366,8 @@ fn who_is_behind_the_ledger_fetches_the_snapshot_and_goes_on() {
 
 #[test]
 fn a_new_leader_without_the_base_fetches_the_snapshot_of_the_best() {
-    // Goal: §2.8 rule 4, "the full state only where the base is missing". Method: n2 and n3 have compacted what n1 lacks.
+    // Goal: §2.8 rule 4, "the full state only where the base is missing". Method: n2 and n3 have compacted what n1
+    // lacks.
     let mut theatre = without_trail(3);
     theatre.elect(2);
     theatre.isolate(1);
@@ -405,8 +407,8 @@ fn a_snapshot_that_cannot_be_had_is_offered_again() {
 
 #[test]
 fn who_registers_before_it_is_a_member_is_asked_again() {
-    // Goal: found by a seed (33 of five nodes): the newcomer registered before its leader had applied its addition. Method: n4
-    // follows n1 first, and is added afterwards.
+    // Goal: found by a seed (33 of five nodes): the newcomer registered before its leader had applied its addition.
+    // Method: n4 follows n1 first, and is added afterwards.
     let mut theatre = cast(3);
     theatre.elect(1);
     let founding = Arc::new(Membership::of_voters((1..=4).map(NodeId)));

@@ -1,4 +1,5 @@
-//! The leader's duties, by the names of the scenarios in the protocol notes (PT-1, PT-5, PT-6): node health, primaries, leases.
+//! The leader's duties, by the names of the scenarios in the protocol notes (PT-1, PT-5, PT-6): node health, primaries,
+//! leases.
 
 mod support;
 
@@ -144,8 +145,8 @@ fn pt_5_an_old_lease_is_refused() {
 
 #[test]
 fn pt_6_a_primary_that_was_replaced_unseen_does_not_trust_itself() {
-    // Goal: PT-6 `[OURS]`: it does not end itself, and is nobody's primary. Method: n1 is cut from the others, who elect n2; n1 has
-    // not noticed, then loses its quorum, then returns.
+    // Goal: PT-6 `[OURS]`: it does not end itself, and is nobody's primary. Method: n1 is cut from the others, who
+    // elect n2; n1 has not noticed, then loses its quorum, then returns.
     let mut theatre = divided(3, Placement::Leader);
     theatre.elect(1);
     theatre.isolate(1);
@@ -199,8 +200,9 @@ fn a_removed_primary_is_replaced() {
 
 #[test]
 fn who_joins_counts_leases_from_the_beginning() {
-    // Goal: found by a seed (1 of three nodes, three partitions): a newcomer was told today's members with their leases, replayed the
-    // ledger on top, and counted every lease twice. Method: n4 joins after two primaries of each partition.
+    // Goal: found by a seed (1 of three nodes, three partitions): a newcomer was told today's members with their
+    // leases, replayed the ledger on top, and counted every lease twice. Method: n4 joins after two primaries of each
+    // partition.
     let mut theatre = divided(3, Placement::Leader);
     theatre.elect(1);
     theatre.kill(1);
@@ -215,6 +217,30 @@ fn who_joins_counts_leases_from_the_beginning() {
 }
 
 #[test]
+fn who_is_elected_and_not_healed_yet_is_nobodys_primary() {
+    // Goal: an old ledger gives nobody a partition. Method: n1, primary by its ledger, was replaced while it was away;
+    // it is elected, and learns.
+    let mut theatre = divided(3, Placement::Leader);
+    theatre.elect(1);
+    let durable = theatre.actor(1).durable.clone();
+    theatre.kill(1);
+    theatre.ring(2, Timer::Wait);
+    theatre.settle();
+    theatre.enter(1, durable);
+    theatre.kill(2);
+    theatre.join(1, 3);
+    theatre.table.clear();
+    theatre.ring_if_armed(3, Timer::Silence);
+    theatre.ring(1, Timer::Wait);
+    theatre.settle();
+    theatre.ring(1, Timer::Wait);
+    theatre.settle_until(3, |message| matches!(message, Message::Registration { .. }));
+    assert_eq!((theatre.role(1), primaries(&theatre, 1)), (Role::Synchronizing, vec![None; 3]));
+    theatre.settle();
+    assert_eq!((theatre.role(1), assigned(&theatre, 1)), (Role::Leader, vec![(1, 3); 3]));
+}
+
+#[test]
 fn who_never_leads_may_still_be_a_primary() {
     let options = Options { partitions: 3, placement: Placement::LeastAssigned, ..Options::default() };
     let mut theatre = Theatre::new(Cluster::of(3, 1), options);
@@ -226,8 +252,8 @@ fn who_never_leads_may_still_be_a_primary() {
 
 #[test]
 fn the_ledger_says_who_is_next_when_a_naming_was_not_committed() {
-    // Goal: (partition, lease) names one node for ever, also across a naming that was in doubt. Method: n1 names itself for n3's
-    // partition and dies before it knows it committed; n2 holds that record and leads.
+    // Goal: (partition, lease) names one node for ever, also across a naming that was in doubt. Method: n1 names itself
+    // for n3's partition and dies before it knows it committed; n2 holds that record and leads.
     let mut theatre = divided(3, Placement::LeastAssigned);
     theatre.elect(1);
     check_quorum(&mut theatre, 1);

@@ -20,6 +20,10 @@ use hustings_zab::Zab;
 /// The names that `--protocol` takes.
 pub(crate) const NAMES: [&str; 5] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME, Zab::NAME, Paxos::NAME];
 
+/// BlazingMQ's article to the letter: a scouting is answered with yes only by smaller ids (`protocols/blazingmq.md` §1.7). No safety
+/// falls with it; the smallest ids never lead.
+const SEED_LITERAL: &str = "seed-literal";
+
 /// Checks a name.
 pub(crate) fn check(name: &str) -> Result<()> {
     if NAMES.contains(&name) {
@@ -180,6 +184,7 @@ pub(crate) fn visit<V: Visit>(subject: &Subject, visitor: V) -> Result<V::Out> {
             let mut options = hustings_blazingmq::Options::parse(BlazingMq::NAME, options)?;
             options.scouting &= pre_vote;
             options.as_published = is_published;
+            options.seed_literal = plant == Some(SEED_LITERAL);
             options.defect = plant.and_then(hustings_blazingmq::Defect::named);
             visitor.visit::<BlazingMq>(options)
         }
@@ -204,7 +209,10 @@ pub(crate) fn visit<V: Visit>(subject: &Subject, visitor: V) -> Result<V::Out> {
 pub(crate) fn defects_of(name: &str) -> Vec<&'static str> {
     match name {
         Raft::NAME => hustings_raft::Defect::ALL.iter().map(|defect| defect.name()).collect(),
-        BlazingMq::NAME => hustings_blazingmq::Defect::ALL.iter().map(|defect| defect.name()).collect(),
+        BlazingMq::NAME => {
+            let defects = hustings_blazingmq::Defect::ALL.iter().map(|defect| defect.name());
+            defects.chain([SEED_LITERAL]).collect()
+        }
         Zab::NAME => hustings_zab::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         Paxos::NAME => hustings_paxos::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         _ => Vec::new(),

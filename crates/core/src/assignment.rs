@@ -1,12 +1,12 @@
 //! Who does which part of an application's work, and since when: [`Assignment`], [`Fenced`].
 //!
-//! An application cut into partitions needs one node per partition that may write, the *primary*, and a way for everybody else
-//! to tell a primary from one that was replaced and does not know it yet: the *lease id*, which grows whenever a partition goes
-//! to another node. Both stand in the replicated [`Membership`], so they are in every snapshot and every status; protocols
-//! that assign partitions (BlazingMQ) write them, all others leave them empty.
+//! An application cut into partitions needs one node per partition that may write, the *primary*, and a way for
+//! everybody else to tell a primary from one that was replaced and does not know it yet: the *lease id*, which grows
+//! whenever a partition goes to another node. Both stand in the replicated [`Membership`], so they are in every
+//! snapshot and every status; protocols that assign partitions (BlazingMQ) write them, all others leave them empty.
 //!
-//! A lease id is a fencing token: whoever receives work in the name of a partition asks [`Membership::admits`], and refuses
-//! what comes under an older lease. Source: `protocols/blazingmq.md` §3.1, §3.3, P1, P2; `docs/adr/0007`.
+//! A lease id is a fencing token: whoever receives work in the name of a partition asks [`Membership::admits`], and
+//! refuses what comes under an older lease. Source: `protocols/blazingmq.md` §3.1, §3.3, P1, P2; `docs/adr/0007`.
 
 use crate::{Membership, NodeId};
 use std::collections::BTreeMap;
@@ -52,8 +52,9 @@ impl fmt::Display for Fenced {
 impl std::error::Error for Fenced {}
 
 impl Membership {
-    /// The membership in which these nodes are primaries. Whoever is named again keeps its lease; another node gets the next
-    /// (§3.1, rule 1). Partitions that are not named stay as they are: a lease is never forgotten, so none is used twice.
+    /// The membership in which these nodes are primaries. Whoever is named again keeps its lease; another node gets the
+    /// next (§3.1, rule 1). Partitions that are not named stay as they are: a lease is never forgotten, so none is used
+    /// twice.
     #[must_use]
     pub fn with_primaries(&self, named: &BTreeMap<u32, NodeId>) -> Membership {
         let mut next = self.clone();
@@ -78,8 +79,9 @@ impl Membership {
             && (auto_leave, members, next_id) == (&other.auto_leave, &other.members, &other.next_id)
     }
 
-    /// Whether `claimed` may work for the partition, as far as this membership knows. A newer lease than is known is admitted:
-    /// its bearer has heard of it first.
+    /// Whether `claimed` may work for the partition, as far as this membership knows. A newer lease than is known is
+    /// admitted: its bearer has heard of it first. Of a partition that was never assigned here nothing is known, not
+    /// even that it exists: its bearer asks again later.
     ///
     /// # Errors
     /// The lease is over, or is another node's (§3.3: dropped and answered REFUSED).

@@ -4,7 +4,8 @@ use crate::{Membership, Timing};
 use std::fmt;
 use std::sync::Arc;
 
-/// The identity of a member: small, assigned once when the member is added, never reused, never derived from an address.
+/// The identity of a member: small, assigned once when the member is added, never reused, never derived from an
+/// address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
@@ -48,8 +49,8 @@ pub struct Member {
     /// The storage incarnation bound to this identity: a data directory with another one has lost its promises and may
     /// not vote in this member's name. `None` until the first start was committed.
     pub incarnation: Option<u64>,
-    /// Whether this learner becomes a voter by itself as soon as it has caught up, so that adding a member whose address
-    /// is mistyped never costs a quorum (MB-06).
+    /// Whether this learner becomes a voter by itself as soon as it has caught up, so that adding a member whose
+    /// address is mistyped never costs a quorum (MB-06).
     pub wants_vote: bool,
 }
 

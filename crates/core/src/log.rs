@@ -5,7 +5,8 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Who first proposed an entry, so that it can be answered and so that a second copy is recognised (house §3, `Replica`).
+/// Who first proposed an entry, so that it can be answered and so that a second copy is recognised (house §3,
+/// `Replica`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
     /// The node whose client proposed it.
@@ -168,7 +169,8 @@ impl Log {
     /// Appends the next entry.
     ///
     /// # Panics
-    /// When `entry` does not directly follow the last, or is of an older term: logs are contiguous and terms in them grow.
+    /// When `entry` does not directly follow the last, or is of an older term: logs are contiguous and terms in them
+    /// grow.
     pub fn append(&mut self, entry: Entry) {
         let last = self.last();
         assert!(entry.lsn.index == last.index + 1, "entry {:?} does not follow {last:?}", entry.lsn);

@@ -1,8 +1,8 @@
 //! Who counts, and how that changes: [`Membership`], [`MembershipChange`].
 //!
-//! One rule for all protocols (house §3): a change takes effect when committed and applied; a leader starts one at a time;
-//! no node campaigns while it knows of a committed change that it has not applied. Joint changes are Raft's (§6); the others
-//! move one voter at a time. Sources: RM-1 to RM-9 in the protocol notes; etcd/raft `confchange`.
+//! One rule for all protocols (house §3): a change takes effect when committed and applied; a leader starts one at a
+//! time; no node campaigns while it knows of a committed change that it has not applied. Joint changes are Raft's (§6);
+//! the others move one voter at a time. Sources: RM-1 to RM-9 in the protocol notes; etcd/raft `confchange`.
 
 use crate::quorum::{self, Verdict};
 use crate::{Assignment, Member, NodeId};
@@ -11,8 +11,9 @@ use std::fmt;
 
 /// The members and how they vote.
 ///
-/// Invariants: learners and voters never intersect; `learners_next` are outgoing voters; outside a joint change `outgoing`
-/// and `learners_next` are empty and `auto_leave` is false; ids are never reused, so `next_id` is above all ever given out.
+/// Invariants: learners and voters never intersect; `learners_next` are outgoing voters; outside a joint change
+/// `outgoing` and `learners_next` are empty and `auto_leave` is false; ids are never reused, so `next_id` is above all
+/// ever given out.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Membership {
     /// Who votes (the incoming half while joint).

@@ -1,7 +1,7 @@
 //! The switches that only one protocol has, by name: [`Options`], [`Switch`], [`OptionError`].
 //!
-//! A protocol's options are a struct of its own; this is how a command line sets them without knowing it. What is for the
-//! laboratory only (published forms, planted defects) has no name here, so no server can be told to run it.
+//! A protocol's options are a struct of its own; this is how a command line sets them without knowing it. What is for
+//! the laboratory only (published forms, planted defects) has no name here, so no server can be told to run it.
 
 use std::fmt::{self, Debug};
 use std::str::FromStr;
@@ -28,8 +28,8 @@ pub trait Options: Clone + Default + Debug + Send + 'static {
     /// Whether a value with these options is for the laboratory only: no server may run it.
     fn is_laboratory(&self) -> bool;
 
-    /// What makes nodes with these options strangers to nodes of the same protocol without them: the same on all members, from the
-    /// founding on. Directories and handshakes compare it with the protocol's name.
+    /// What makes nodes with these options strangers to nodes of the same protocol without them: the same on all
+    /// members, from the founding on. Directories and handshakes compare it with the protocol's name.
     fn variant(&self) -> Option<String> {
         None
     }

@@ -38,8 +38,8 @@ pub enum Links {
 pub enum Slots {
     /// One after the other: a place names an entry and everything before it.
     InOrder,
-    /// Each by itself, perhaps with holes, and again under a later term with the same value once it is chosen (Paxos). A slot is
-    /// chosen by the smallest group that meets every majority: half of an even number of voters.
+    /// Each by itself, perhaps with holes, and again under a later term with the same value once it is chosen (Paxos).
+    /// A slot is chosen by the smallest group that meets every majority: half of an even number of voters.
     Independent,
 }
 

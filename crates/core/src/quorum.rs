@@ -46,7 +46,8 @@ fn verdict_of<Id: Copy>(
     }
 }
 
-/// The highest value that `needed` members of a group have reached; `u64::MAX` for an empty group, which holds nothing back.
+/// The highest value that `needed` members of a group have reached; `u64::MAX` for an empty group, which holds nothing
+/// back.
 fn reached_in<Id: Copy>(group: impl ExactSizeIterator<Item = Id>, needed: usize, value: impl Fn(Id) -> u64) -> u64 {
     let members = group.len();
     if members == 0 {

@@ -1,9 +1,9 @@
 //! What every host runs: a protocol beside a state machine, [`Replica`].
 //!
-//! The replica owns what all protocols need and none should write again: the gate that holds effects back until what they
-//! rest on is durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second copies
-//! ([`sessions`]), read barriers ([`reads`]), and snapshots ([`snapshots`]). It is a plain value like the protocol inside:
-//! an [`Event`] goes in, [`Action`]s come out, and the host does them.
+//! The replica owns what all protocols need and none should write again: the gate that holds effects back until what
+//! they rest on is durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second
+//! copies ([`sessions`]), read barriers ([`reads`]), and snapshots ([`snapshots`]). It is a plain value like the
+//! protocol inside: an [`Event`] goes in, [`Action`]s come out, and the host does them.
 //!
 //! ```text
 //!    Event ──► Replica ──► P::step ──► Effects ──► gate ──► Action
@@ -42,8 +42,8 @@ use std::time::Duration;
 /// Numbers records in the order of their emission, from 1 in each life of a replica.
 pub type RecordNumber = u64;
 
-/// A host's name for one client request. Proposals are numbered consecutively from 1 in each life of a replica; reads and
-/// administrators' requests have counters of their own.
+/// A host's name for one client request. Proposals are numbered consecutively from 1 in each life of a replica; reads
+/// and administrators' requests have counters of their own.
 pub type RequestId = u64;
 
 /// The least time between two advances of the log's clock for nothing but a deadline.
@@ -181,7 +181,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.hear_own_messages(out);
     }
 
-    /// Numbers records from 1 again if all of them are durable: for checkers, to whom replicas that behave alike must be equal.
+    /// Numbers records from 1 again if all of them are durable: for checkers, to whom replicas that behave alike must
+    /// be equal.
     pub fn forget_numbers(&mut self) {
         self.gate.forget_numbers();
     }
@@ -333,7 +334,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 }
             }
             EntryKind::Command => {
-                // A second copy, or one so old that it cannot be told from one: its first outcome stands, if anybody saw it.
+                // A second copy, or one so old that it cannot be told from one: its first outcome stands, if anybody
+                // saw it.
                 if mine && self.proposals.take(origin.sequence) {
                     out.push(Action::Unknown { request: origin.sequence });
                 }

@@ -23,8 +23,8 @@ impl std::error::Error for SnapshotError {}
 
 /// A deterministic machine: equal commands in equal order give equal states on every member.
 ///
-/// It sees no clock. Time reaches it through [`StateMachine::advance`]: the log carries the leader's elapsed time, so that
-/// every member expires the same lease at the same entry (house §3, "the log is the clock of leases").
+/// It sees no clock. Time reaches it through [`StateMachine::advance`]: the log carries the leader's elapsed time, so
+/// that every member expires the same lease at the same entry (house §3, "the log is the clock of leases").
 pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'static {
     /// What a proposer gets back for its command.
     type Response: Clone + Eq + Debug + Send + 'static;

@@ -7,8 +7,8 @@ use std::fmt;
 
 /// The answers to one question, asked once: the first answer of each voter counts, duplicates and strangers do not.
 ///
-/// A tally belongs to one campaign of one term; a new campaign starts a new tally, so late answers of an old one must be
-/// recognised by their term before they get here (EL-03, EL-04).
+/// A tally belongs to one campaign of one term; a new campaign starts a new tally, so late answers of an old one must
+/// be recognised by their term before they get here (EL-03, EL-04).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Tally {
     answers: BTreeMap<NodeId, bool>,

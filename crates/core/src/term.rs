@@ -9,8 +9,8 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Term(pub u64);
 
-/// How far a single message may raise a term. A peer that asks for more is broken or hostile (EL-10): honouring it would
-/// spend the number space, and a term that cannot grow any more can never elect again.
+/// How far a single message may raise a term. A peer that asks for more is broken or hostile (EL-10): honouring it
+/// would spend the number space, and a term that cannot grow any more can never elect again.
 const LEAP_MAX: u64 = 1 << 40;
 
 /// Bits of a packed term that name the node.
@@ -29,7 +29,8 @@ impl Term {
         Term(self.0.checked_add(1).expect("terms are bounded by may_follow, far below 2^64"))
     }
 
-    /// Whether a message may bring a node from term `self` to `other`: lower terms always, higher ones within a sane leap.
+    /// Whether a message may bring a node from term `self` to `other`: lower terms always, higher ones within a sane
+    /// leap.
     pub fn may_follow(self, other: Term) -> bool {
         other.0.saturating_sub(self.0) <= LEAP_MAX && other.0 < u64::MAX - LEAP_MAX
     }

@@ -85,11 +85,11 @@ impl Timing {
         found
     }
 
-    /// Ranges for a network with this round trip and a disk with this flush time that keep the rule twice over, with the
-    /// shortest election timeout within `bounds`.
+    /// Ranges for a network with this round trip and a disk with this flush time that keep the rule twice over, with
+    /// the shortest election timeout within `bounds`.
     ///
-    /// The heartbeat is a fifth of the lower bound whatever was measured: members measure differently, and none may depose a
-    /// leader because the two disagree about the network.
+    /// The heartbeat is a fifth of the lower bound whatever was measured: members measure differently, and none may
+    /// depose a leader because the two disagree about the network.
     ///
     /// Source: TRex article, "Leader Failover Timeouts".
     pub fn fitting(round_trip: Duration, flush: Duration, bounds: &RangeInclusive<Duration>) -> Timing {

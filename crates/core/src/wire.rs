@@ -1,7 +1,8 @@
 //! How shared words are written down: protobuf, so that versions can add fields and old nodes skip them.
 //!
-//! The structs here are private shapes of the wire; every decoder checks what it reads and answers with an error, never a
-//! panic. Protocol messages are built the same way in each protocol's `message.rs`, from [`EntryShape`] and its siblings.
+//! The structs here are private shapes of the wire; every decoder checks what it reads and answers with an error, never
+//! a panic. Protocol messages are built the same way in each protocol's `message.rs`, from [`EntryShape`] and its
+//! siblings.
 
 use crate::{
     Assignment, Change, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Passage, Promise,

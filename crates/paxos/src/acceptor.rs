@@ -1,8 +1,9 @@
 //! The acceptor: accepts, and what a leader says is committed. TA-5 to TA-8, TF-1, TF-2, TL-6.
 //!
-//! Slots come in any order and may leave holes. An accept of a ballot not below the promise is written together with the promise that
-//! it implies, in one batch (TA-7, TH-9), and answered when both are durable (TI-2). What is committed here is never written again
-//! (TA-6). A leader below the promise is heard by nobody (TF-1 `[NORM]`, TH-16): its commits commit nothing, and do not keep quiet.
+//! Slots come in any order and may leave holes. An accept of a ballot not below the promise is written together with
+//! the promise that it implies, in one batch (TA-7, TH-9), and answered when both are durable (TI-2). What is committed
+//! here is never written again (TA-6). A leader below the promise is heard by nobody (TF-1 `[NORM]`, TH-16): its
+//! commits commit nothing, and do not keep quiet.
 
 use crate::Accept;
 use crate::laboratory::Defect;

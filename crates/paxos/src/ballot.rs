@@ -1,12 +1,14 @@
 //! Ballots, quorums, promises, and the one way to an [`Accept`].
 //!
-//! A ballot is a [`Term`] packed of counter and node (§1.2): one node never uses one twice, so (slot, ballot) names at most one value
-//! (TI-4). A leader proposes in a slot only what the promises for *exactly its ballot* allow (TI-5). The types say so: an [`Accept`]
-//! is made of a [`Prepared`] slot, and only [`Promises::prepared`] gives one out, once a promise quorum covers the slot. To raise a
-//! ballot is to begin with no promises, so to raise it without a prepare round (TH-1, TH-2) is to have nothing to say.
+//! A ballot is a [`Term`] packed of counter and node (§1.2): one node never uses one twice, so (slot, ballot) names at
+//! most one value (TI-4). A leader proposes in a slot only what the promises for *exactly its ballot* allow (TI-5). The
+//! types say so: an [`Accept`] is made of a [`Prepared`] slot, and only [`Promises::prepared`] gives one out, once a
+//! promise quorum covers the slot. To raise a ballot is to begin with no promises, so to raise it without a prepare
+//! round (TH-1, TH-2) is to have nothing to say.
 //!
-//! *Covers*: whoever answers a prepare from slot s on reports everything that it accepted there, through some slot; the last answer
-//! of a node covers all slots without end, for it had accepted nothing there and will not in a lower ballot.
+//! *Covers*: whoever answers a prepare from slot s on reports everything that it accepted there, through some slot; the
+//! last answer of a node covers all slots without end, for it had accepted nothing there and will not in a lower
+//! ballot.
 
 use crate::laboratory::Published;
 use hustings_core::quorum::{Flexible, majority};
@@ -22,13 +24,14 @@ pub fn ballot_above(highest: Term, node: NodeId) -> Term {
 /// How many must promise, and how many must accept. Every choice makes the two meet (§1.6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Quorums {
-    /// A majority promises; half of an even cluster accepts (the even-nodes optimisation). `[OURS]` From four voters on: half of two is
-    /// one disk.
+    /// A majority promises; half of an even cluster accepts (the even-nodes optimisation). `[OURS]` From four voters
+    /// on: half of two is one disk.
     #[default]
     EvenNodes,
     /// A majority for both.
     Majority,
-    /// So many promise and so many accept, wherever that is safe for the number of voters; elsewhere a majority for both.
+    /// So many promise and so many accept, wherever that is safe for the number of voters; elsewhere a majority for
+    /// both.
     Flexible {
         /// Promises needed.
         promise: usize,
@@ -112,7 +115,8 @@ impl Accept {
     }
 }
 
-/// A slot that a promise quorum has prepared for a ballot. Made by [`Promises::prepared`] alone; used up by [`Accept::of`].
+/// A slot that a promise quorum has prepared for a ballot. Made by [`Promises::prepared`] alone; used up by
+/// [`Accept::of`].
 #[derive(PartialEq, Eq, Debug)]
 pub struct Prepared {
     ballot: Term,

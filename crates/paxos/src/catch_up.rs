@@ -1,7 +1,8 @@
 //! Catching up: what is committed is asked for, and given by whoever has it. TX-1, TX-2.
 //!
-//! `[NORM]` An answer holds committed slots alone; what is in flight the leader sends again itself. A request below what is retained is
-//! answered with a snapshot's name (`docs/adr/0002`), never with silence. Learning raises no promise, and answers raise no ballot (TH-2).
+//! `[NORM]` An answer holds committed slots alone; what is in flight the leader sends again itself. A request below
+//! what is retained is answered with a snapshot's name (`docs/adr/0002`), never with silence. Learning raises no
+//! promise, and answers raise no ballot (TH-2).
 
 use crate::message::Message;
 use crate::paxos::{Paxos, Stage};
@@ -71,8 +72,8 @@ impl Paxos {
                 break;
             }
             end = index;
-            // A value accepted in a higher ballot than the one in which the slot was chosen is the same value: it keeps its ballot
-            // (TI-3).
+            // A value accepted in a higher ballot than the one in which the slot was chosen is the same value: it keeps
+            // its ballot (TI-3).
             if self.journal.ballot_at(index).is_none_or(|held| held < entry.lsn.term) {
                 self.journal.put(entry.clone());
                 out.persist(Record::Put(entry));

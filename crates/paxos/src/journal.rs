@@ -1,7 +1,7 @@
 //! What this node has accepted, slot by slot: [`Journal`].
 //!
-//! Unlike a log it may have holes, and a slot's ballot may be replaced by a higher one until the slot is committed (TI-3). Through the
-//! commit it has none, and nothing changes any more (TI-7).
+//! Unlike a log it may have holes, and a slot's ballot may be replaced by a higher one until the slot is committed
+//! (TI-3). Through the commit it has none, and nothing changes any more (TI-7).
 
 use hustings_core::{Entry, Lsn, Term};
 use std::collections::BTreeMap;
@@ -47,7 +47,8 @@ impl Journal {
     /// Fills or replaces a slot.
     ///
     /// # Panics
-    /// When the slot is compacted away, or held at a higher ballot: what was accepted is given up for nothing older (TI-3).
+    /// When the slot is compacted away, or held at a higher ballot: what was accepted is given up for nothing older
+    /// (TI-3).
     pub fn put(&mut self, entry: Entry) {
         let index = entry.lsn.index;
         assert!(index > self.base.index, "slot {index} is compacted away");

@@ -1,7 +1,8 @@
 //! The published form, and defects that can be planted, one at a time: [`Defect`]. For proofs that the judge convicts.
 //!
-//! Both are values of [`crate::Options`] that only the laboratory sets: a server makes its options itself, and refuses any that are
-//! for the laboratory ([`crate::Options::is_laboratory`]). Each defect stands for a mistake that the notes warn of.
+//! Both are values of [`crate::Options`] that only the laboratory sets: a server makes its options itself, and refuses
+//! any that are for the laboratory ([`crate::Options::is_laboratory`]). Each defect stands for a mistake that the notes
+//! warn of.
 
 use crate::paxos::{Options, Paxos, Stage};
 use crate::{Accept, ballot};
@@ -34,7 +35,8 @@ pub enum Defect {
     RecoversWithoutQuorum,
     /// The leader's own accept commits (TL-5).
     CommitsAlone,
-    /// Whoever has committed a slot promises it all the same, and says that it accepted nothing there (TA-4, TI-10, TH-8).
+    /// Whoever has committed a slot promises it all the same, and says that it accepted nothing there (TA-4, TI-10,
+    /// TH-8).
     ForgetsCommitted,
     /// Reads are answered without asking anybody (TL-10).
     ReadsWithoutQuorum,
@@ -80,15 +82,15 @@ impl Defect {
 }
 
 impl Paxos {
-    /// TH-1: as published (Scala, `ResendHandler`), a leader whose accepts were refused for a higher promise proposes the same values
-    /// above it, and asks nobody first. (There it waits for a timeout before.) Says whether it did.
+    /// TH-1: as published (Scala, `ResendHandler`), a leader whose accepts were refused for a higher promise proposes
+    /// the same values above it, and asks nobody first. (There it waits for a timeout before.) Says whether it did.
     pub(crate) fn reissue_as_published(&mut self, seen: Term, out: &mut Effects<Paxos>) -> bool {
         let Some(published) = self.options.published() else { return false };
         self.raise_as_published(published, seen, out)
     }
 
-    /// TH-2: as published (JVM, `Catchup`), a leader that is asked by a node with a higher promise raises its own above it, and uses it
-    /// for the next slots without a prepare.
+    /// TH-2: as published (JVM, `Catchup`), a leader that is asked by a node with a higher promise raises its own above
+    /// it, and uses it for the next slots without a prepare.
     pub(crate) fn raise_for_catch_up_as_published(&mut self, seen: Term, out: &mut Effects<Paxos>) {
         let Some(published) = self.options.published() else { return };
         self.raise_as_published(published, seen, out);

@@ -5,8 +5,9 @@
 //!                     └─ fsync ── AcceptAck (to itself) ───────────────────────────┴──► a quorum of a slot: chosen
 //! ```
 //!
-//! Pipelined: slots are proposed without waiting, and chosen in any order; they are committed in theirs (TL-5). Accepts carry the
-//! commit; one without slots is nothing but that. Lost accepts are sent again, identically, when a heartbeat's answer shows the gap.
+//! Pipelined: slots are proposed without waiting, and chosen in any order; they are committed in theirs (TL-5). Accepts
+//! carry the commit; one without slots is nothing but that. Lost accepts are sent again, identically, when a
+//! heartbeat's answer shows the gap.
 
 use crate::laboratory::Defect;
 use crate::message::{Heartbeat, Message};
@@ -62,7 +63,8 @@ impl Paxos {
         }
     }
 
-    /// A value of this leader's own in the next slot; says whether that slot is prepared and no change of membership is under way.
+    /// A value of this leader's own in the next slot; says whether that slot is prepared and no change of membership is
+    /// under way.
     pub(crate) fn propose_own(&mut self, value: Entry, out: &mut Effects<Paxos>) -> bool {
         let (needed, commit) = (self.promises_needed(), self.commit);
         let is_hasty = self.has(Defect::ProposesBehindChanges);
@@ -116,7 +118,8 @@ impl Paxos {
             }
             let Some(last) = accepts.last().map(|accept: &Accept| accept.entry().lsn.index) else { return };
             peer.on_sent(last, bytes);
-            // New accepts rest on nothing: what they do rest on, the own promise, is durable, or this ballot would have no quorum.
+            // New accepts rest on nothing: what they do rest on, the own promise, is durable, or this ballot would have
+            // no quorum.
             out.send_resting_on(RestsOn::Nothing, to, Message::Accept { ballot, accepts, commit });
         }
     }
@@ -341,8 +344,9 @@ impl Paxos {
         }
     }
 
-    /// TL-10: a leader that no accept quorum answers stands down, so that nobody waits for it. (The notes say promise quorum; for an
-    /// even number of nodes the smaller one still commits, `trex_even_nodes_split`.) TL-9: then promises are repaired.
+    /// TL-10: a leader that no accept quorum answers stands down, so that nobody waits for it. (The notes say promise
+    /// quorum; for an even number of nodes the smaller one still commits, `trex_even_nodes_split`.) TL-9: then promises
+    /// are repaired.
     pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Paxos>) {
         let me = self.me;
         let Some(reign) = self.leading() else { return };
@@ -356,7 +360,8 @@ impl Paxos {
             return;
         }
         let Some(reign) = self.reign_mut() else { return };
-        // Under a load that never ends nothing is quiet by itself. What does not end within one check is not waited for twice.
+        // Under a load that never ends nothing is quiet by itself. What does not end within one check is not waited for
+        // twice.
         reign.is_pausing = is_due;
         let end = reign.end;
         for peer in reign.peers.values_mut() {
@@ -368,7 +373,8 @@ impl Paxos {
         self.hand_over_to_preferred(out);
     }
 
-    /// TL-9: a voter that has promised a higher ballot than this one, and counts for nothing until this leader has one above it.
+    /// TL-9: a voter that has promised a higher ballot than this one, and counts for nothing until this leader has one
+    /// above it.
     fn lost_acceptor(&self) -> Option<NodeId> {
         let reign = self.reign().filter(|reign| reign.stage == Stage::Leading && reign.transfer.is_none())?;
         let may_repair = self.may_lead() && !self.options.as_published;

@@ -1,15 +1,17 @@
-//! TRex: Multi-Paxos with a stable leader as a value. A poll that promises nothing comes before every ballot, and values come from
-//! the promise quorum, so any node may lead, whatever its journal holds.
+//! TRex: Multi-Paxos with a stable leader as a value. A poll that promises nothing comes before every ballot, and
+//! values come from the promise quorum, so any node may lead, whatever its journal holds.
 //!
-//! Implements "The Trial of the Paxos: low-ball prepares" (the TRex articles of Simon Massey) with the rules of the reference
-//! implementations, `protocols/trex-paxos.md`: both published code bases contain a rule that breaks agreement (TH-1, TH-2), so every
-//! `[NORM]` repair is the default here, and [`Options::as_published`] takes back the two that matter most, for the laboratory.
+//! Implements "The Trial of the Paxos: low-ball prepares" (the TRex articles of Simon Massey) with the rules of the
+//! reference implementations, `protocols/trex-paxos.md`: both published code bases contain a rule that breaks agreement
+//! (TH-1, TH-2), so every `[NORM]` repair is the default here, and [`Options::as_published`] takes back the two that
+//! matter most, for the laboratory.
 //!
 //! Deliberately absent: joint changes of membership (one voter at a time), lease reads, weights, eras in ballots.
 //!
-//! What to read next, in the order of the texts: [`paxos`] (the value and its dispatcher), [`ballot`] (quorums, promises, and why an
-//! [`Accept`] cannot be made up), [`journal`], [`low_ball`], [`recover`], [`acceptor`], [`lead`], [`peer`], [`catch_up`], [`read`],
-//! [`transfer`], [`membership`], [`snapshot`], [`message`]; and [`laboratory`], for comparison.
+//! What to read next, in the order of the texts: [`paxos`] (the value and its dispatcher), [`ballot`] (quorums,
+//! promises, and why an [`Accept`] cannot be made up), [`journal`], [`low_ball`], [`recover`], [`acceptor`], [`lead`],
+//! [`peer`], [`catch_up`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; and [`laboratory`], for
+//! comparison.
 
 pub mod paxos;
 

@@ -1,13 +1,14 @@
 //! The low-ball poll: whether there is a leader that only this node does not hear. TF-1, TF-3 to TF-7.
 //!
-//! Source: the article, "low-ball prepares": a node that hears no leader first sends a prepare with a ballot that nobody can promise,
-//! and reads the refusals. *Strong evidence*: somebody has committed more. *Weak evidence*: somebody saw a newer heartbeat. The
-//! *reachability check*: without answers of a promise quorum nothing happens at all (TI-9). The poll changes nobody's promise (TI-8).
+//! Source: the article, "low-ball prepares": a node that hears no leader first sends a prepare with a ballot that
+//! nobody can promise, and reads the refusals. *Strong evidence*: somebody has committed more. *Weak evidence*:
+//! somebody saw a newer heartbeat. The *reachability check*: without answers of a promise quorum nothing happens at all
+//! (TI-9). The poll changes nobody's promise (TI-8).
 //!
-//! `[NORM]` Polls are numbered (TH-5); heartbeats are (ballot, counter), no clocks (TH-6); the leader answers that it leads (TH-4); a
-//! decision waits for everybody reachable, or for a grace. `[OURS]` When the leader's link drops, its followers poll at once, in the
-//! order of ranks: not heartbeats count then, which nobody has missed yet, but who else has lost the leader; whoever has not is asked
-//! to say so as soon as it has.
+//! `[NORM]` Polls are numbered (TH-5); heartbeats are (ballot, counter), no clocks (TH-6); the leader answers that it
+//! leads (TH-4); a decision waits for everybody reachable, or for a grace. `[OURS]` When the leader's link drops, its
+//! followers poll at once, in the order of ranks: not heartbeats count then, which nobody has missed yet, but who else
+//! has lost the leader; whoever has not is asked to say so as soon as it has.
 
 use crate::message::{Heartbeat, Message, Says};
 use crate::paxos::{Part, Paxos, Stage, Timer};

@@ -1,8 +1,8 @@
 //! Changes of membership: one voter at a time, in force once committed and applied.
 //!
-//! `[OURS]`: the sources are configured (the JVM rewrite sketches eras). Source of the rules: RM-1 to RM-9, house §3, `docs/adr/0001`. Safe
-//! because a change fences its slots ([`crate::recover`]): nothing behind it is proposed before it is in force at the leader, and then
-//! only under promises of a quorum of the new membership.
+//! `[OURS]`: the sources are configured (the JVM rewrite sketches eras). Source of the rules: RM-1 to RM-9, house §3,
+//! `docs/adr/0001`. Safe because a change fences its slots ([`crate::recover`]): nothing behind it is proposed before
+//! it is in force at the leader, and then only under promises of a quorum of the new membership.
 
 use crate::laboratory::Defect;
 use crate::message::Message;
@@ -75,8 +75,9 @@ impl Paxos {
         reign.peers.get(&id).is_some_and(|peer| peer.stored.saturating_mul(10) >= self.commit.saturating_mul(9))
     }
 
-    /// Whether a slot may be committed as far as its successors' voters are concerned: a change must be held, with everything before it, by
-    /// somebody of each promise quorum of the membership that it makes, or that membership would not know what it decided.
+    /// Whether a slot may be committed as far as its successors' voters are concerned: a change must be held, with
+    /// everything before it, by somebody of each promise quorum of the membership that it makes, or that membership
+    /// would not know what it decided.
     pub(crate) fn is_secured(&self, slot: u64) -> bool {
         let change = self.journal.slot(slot).filter(|entry| entry.kind == EntryKind::Membership);
         let Some(entry) = change else { return true };

@@ -31,7 +31,8 @@ use std::sync::Arc;
 /// TRex' switches.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
-    /// Poll before raising a ballot (TF-3). Without it, as in the JVM rewrite, a node that was cut off deposes a healthy leader.
+    /// Poll before raising a ballot (TF-3). Without it, as in the JVM rewrite, a node that was cut off deposes a
+    /// healthy leader.
     pub low_ball: bool,
     /// How many must promise and accept.
     pub quorums: Quorums,
@@ -69,8 +70,8 @@ impl options::Options for Options {
         self.as_published || self.defect.is_some()
     }
 
-    /// Even nodes and majorities meet each other in any mix, for a majority promises in both; sizes of one's own meet only
-    /// themselves, also in what was accepted before a restart.
+    /// Even nodes and majorities meet each other in any mix, for a majority promises in both; sizes of one's own meet
+    /// only themselves, also in what was accepted before a restart.
     fn variant(&self) -> Option<String> {
         match self.quorums {
             Quorums::EvenNodes | Quorums::Majority => None,
@@ -215,8 +216,8 @@ impl Protocol for Paxos {
         let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
         let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
         let mut journal = Journal::after(base);
-        // What was learnt as committed may be of a ballot above the promise; if the record of the commit was lost, only this keeps
-        // an older accept out of the slot (TI-3).
+        // What was learnt as committed may be of a ballot above the promise; if the record of the commit was lost, only
+        // this keeps an older accept out of the slot (TI-3).
         let highest = entries.values().map(|entry| entry.lsn.term).max().unwrap_or_default();
         entries.into_values().for_each(|entry| journal.put(entry));
         let promise = if promise.term < highest {

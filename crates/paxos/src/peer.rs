@@ -1,7 +1,8 @@
 //! What the leader knows of each peer: [`Peer`].
 //!
-//! Accepts flow ahead of their acknowledgements, in a window of messages and bytes. Links lose: each heartbeat asks how far what was
-//! sent before it has come, and whatever has not is sent again, identically (TL-7). What is committed is not sent but asked for.
+//! Accepts flow ahead of their acknowledgements, in a window of messages and bytes. Links lose: each heartbeat asks how
+//! far what was sent before it has come, and whatever has not is sent again, identically (TL-7). What is committed is
+//! not sent but asked for.
 
 use hustings_core::Priority;
 use std::collections::VecDeque;
@@ -25,7 +26,8 @@ pub struct Peer {
     pub round: u64,
     /// How much it should lead.
     pub priority: Priority,
-    /// Quorum checks in a row that found it caught up: leadership goes to a preferred peer that stays, not to one that blinks.
+    /// Quorum checks in a row that found it caught up: leadership goes to a preferred peer that stays, not to one that
+    /// blinks.
     pub ready_checks: u32,
 }
 

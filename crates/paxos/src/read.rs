@@ -1,8 +1,8 @@
 //! Linearizable reads: a heartbeat that was sent after the read came, answered by an accept quorum.
 //!
-//! `[OURS]`: the sources read through the log. Whoever answers a heartbeat of a ballot has promised nobody higher; an accept quorum of
-//! them meets every promise quorum, so no later leader had been elected when the read came. A leader that has not recovered does not
-//! know what is committed: reads wait for that.
+//! `[OURS]`: the sources read through the log. Whoever answers a heartbeat of a ballot has promised nobody higher; an
+//! accept quorum of them meets every promise quorum, so no later leader had been elected when the read came. A leader
+//! that has not recovered does not know what is committed: reads wait for that.
 
 use crate::laboratory::Defect;
 use crate::paxos::{Paxos, Stage};

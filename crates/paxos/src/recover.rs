@@ -1,12 +1,13 @@
 //! Taking over: prepares for the whole in-flight range, and what the promises allow to propose. TF-8, TR-1 to TR-7.
 //!
-//! `[OURS]` One prepare asks for everything from the first slot that is not committed here, without end, instead of slot by slot: an
-//! answer reports all that was accepted there, in pages, so the range grows to the highest slot that anybody in the quorum accepted
-//! (TR-3 a) by itself. Recovery ends with a no-op in the first slot that nobody used.
+//! `[OURS]` One prepare asks for everything from the first slot that is not committed here, without end, instead of
+//! slot by slot: an answer reports all that was accepted there, in pages, so the range grows to the highest slot that
+//! anybody in the quorum accepted (TR-3 a) by itself. Recovery ends with a no-op in the first slot that nobody used.
 //!
-//! `[OURS]` A change of membership fences: slots behind it are proposed only when it is in force, and only if a promise quorum *of that
-//! membership* covers them. So every slot is prepared, proposed and counted under one membership, the one that the slots before it
-//! say, and promise and accept quorums of it meet, however many changes a new leader has slept through.
+//! `[OURS]` A change of membership fences: slots behind it are proposed only when it is in force, and only if a promise
+//! quorum *of that membership* covers them. So every slot is prepared, proposed and counted under one membership, the
+//! one that the slots before it say, and promise and accept quorums of it meet, however many changes a new leader has
+//! slept through.
 
 use crate::ballot::Promises;
 use crate::laboratory::Defect;

@@ -1,7 +1,8 @@
 //! Snapshots and compaction, for trimmed slots (TI-10).
 //!
-//! Absent in both sources, which trim by count and then have nothing to say (TH-8). The protocol knows a snapshot by reference; its
-//! bytes are pulled between replicas (`docs/adr/0002`). What was accepted above it stays: an acceptor forgets nothing.
+//! Absent in both sources, which trim by count and then have nothing to say (TH-8). The protocol knows a snapshot by
+//! reference; its bytes are pulled between replicas (`docs/adr/0002`). What was accepted above it stays: an acceptor
+//! forgets nothing.
 
 use crate::journal::Journal;
 use crate::message::Message;

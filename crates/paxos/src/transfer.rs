@@ -1,8 +1,8 @@
 //! Handing leadership over: on request, to a preferred member, or because this node should not lead any more.
 //!
-//! `[OURS]`: absent in the sources. The successor, once it holds everything, takes over without a poll; the old leader promises its ballot
-//! like everybody else, and any node may lead, so nothing else is asked of it. While a hand-over is under way no proposal of clients is
-//! accepted; after an election timeout it is given up and the old leader serves on.
+//! `[OURS]`: absent in the sources. The successor, once it holds everything, takes over without a poll; the old leader
+//! promises its ballot like everybody else, and any node may lead, so nothing else is asked of it. While a hand-over is
+//! under way no proposal of clients is accepted; after an election timeout it is given up and the old leader serves on.
 
 use crate::message::Message;
 use crate::paxos::{Paxos, Stage, Timer};

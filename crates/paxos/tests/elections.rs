@@ -1,5 +1,5 @@
-//! Polls, take-overs and step-downs as stories. Goal: the named scenarios of the protocol notes (§1.10) that are about who leads.
-//! Method: values in memory, alarms rung by hand.
+//! Polls, take-overs and step-downs as stories. Goal: the named scenarios of the protocol notes (§1.10) that are about
+//! who leads. Method: values in memory, alarms rung by hand.
 
 mod support;
 
@@ -89,7 +89,8 @@ fn a_minority_polls_for_ever_and_promises_nothing() {
     assert_eq!(theatre.count(4, is_prepare) + theatre.count(5, is_prepare), 0);
 }
 
-/// trex_insufficient_weak_evidence: one newer heartbeat among five is a complicated partition; a duel is preferred to a halt.
+/// trex_insufficient_weak_evidence: one newer heartbeat among five is a complicated partition; a duel is preferred to a
+/// halt.
 #[test]
 fn of_five_one_witness_is_not_enough_to_keep_quiet() {
     let mut theatre = led(5);
@@ -338,8 +339,8 @@ fn who_cannot_write_any_more_wins_no_poll() {
 
 #[test]
 fn a_stray_promise_is_won_back_under_a_load_that_never_ends() {
-    // Goal: TL-9 does not wait for a pause that never comes. Method: n3 has promised a ballot of its own that leads nowhere; proposals
-    // are always under way when the quorum is checked.
+    // Goal: TL-9 does not wait for a pause that never comes. Method: n3 has promised a ballot of its own that leads
+    // nowhere; proposals are always under way when the quorum is checked.
     let mut theatre = led(3);
     theatre.deliver(3, 1, Message::AcceptNack { ballot: theatre.promised(1), promised: ballot(9, 3), committed: 0 });
     let before = theatre.promised(1);

@@ -1,5 +1,6 @@
-//! Values, recovery, retransmission as stories. Goal: the named scenarios of the protocol notes (§1.10) that are about what is chosen, and
-//! the two published violations (TH-1, TH-2). Method: values in memory, journals as they were found.
+//! Values, recovery, retransmission as stories. Goal: the named scenarios of the protocol notes (§1.10) that are about
+//! what is chosen, and the two published violations (TH-1, TH-2). Method: values in memory, journals as they were
+//! found.
 
 mod support;
 
@@ -276,8 +277,8 @@ fn promises_are_of_the_membership_in_which_a_slot_is_counted() {
     assert_eq!(theatre.lines(1), ["with the new one"]);
 }
 
-/// The same with a voter down, found by a crash at every operation: the new one is asked about what is behind its own admission, and its
-/// answer counts though it was never asked about what is before.
+/// The same with a voter down, found by a crash at every operation: the new one is asked about what is behind its own
+/// admission, and its answer counts though it was never asked about what is before.
 #[test]
 fn a_new_voter_promises_for_one_that_is_down() {
     let mut theatre = led(3);
@@ -306,8 +307,8 @@ fn reads_wait_for_answers_to_a_later_heartbeat() {
     assert_eq!(theatre.role(1), Role::Leader);
 }
 
-/// TI-6, found by a seed: the old leader's accepts were chosen as well, and it learns so after its successor committed the same value in a
-/// higher ballot. It keeps its own ballot; both hold one value.
+/// TI-6, found by a seed: the old leader's accepts were chosen as well, and it learns so after its successor committed
+/// the same value in a higher ballot. It keeps its own ballot; both hold one value.
 #[test]
 fn a_slot_may_be_committed_in_two_ballots_with_one_value() {
     let mut theatre = led(3);
@@ -324,8 +325,8 @@ fn a_slot_may_be_committed_in_two_ballots_with_one_value() {
     assert_eq!((theatre.lines(1), theatre.last(1).term), (vec!["one value".to_string()], ballot(1, 1)));
 }
 
-/// Found by a seed: half of four may commit, so the removal of a voter could be known to one of the three that stay, and be lost with it.
-/// It is in force only when somebody of each of their promise quorums holds it.
+/// Found by a seed: half of four may commit, so the removal of a voter could be known to one of the three that stay,
+/// and be lost with it. It is in force only when somebody of each of their promise quorums holds it.
 #[test]
 fn a_removal_is_in_force_when_those_who_stay_hold_it() {
     let mut theatre = led(4);
@@ -345,8 +346,8 @@ fn a_removal_is_in_force_when_those_who_stay_hold_it() {
 /// An acknowledgement says what it says, and nothing of the slots before it.
 #[test]
 fn a_removal_counts_nobody_as_a_holder_who_acknowledged_that_slot_alone() {
-    // Goal: `is_secured` asks who holds a change *with everything before it*. Method: four slots are chosen by n1 and n4; n3 gets the
-    // removal of n4 alone and acknowledges it, and what it then asks for is lost.
+    // Goal: `is_secured` asks who holds a change *with everything before it*. Method: four slots are chosen by n1 and
+    // n4; n3 gets the removal of n4 alone and acknowledges it, and what it then asks for is lost.
     let mut theatre = led(4);
     for peer in [2, 3] {
         theatre.cut(1, peer);

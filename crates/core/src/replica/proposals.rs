@@ -1,9 +1,9 @@
 //! From a client's request to its outcome: tickets, forwarding to the leader, sending again.
 //!
-//! A node answers its own clients when *it* applies their entries, whoever appended them; so a forwarded proposal needs no
-//! answer but a refusal. Commands may be sent again to the next leader, since second copies are recognised
-//! ([`super::sessions`]). Changes of membership cannot be told apart by the protocol that interprets them: they are never
-//! sent again and end unknown.
+//! A node answers its own clients when *it* applies their entries, whoever appended them; so a forwarded proposal needs
+//! no answer but a refusal. Commands may be sent again to the next leader, since second copies are recognised
+//! ([`super::sessions`]). Changes of membership cannot be told apart by the protocol that interprets them: they are
+//! never sent again and end unknown.
 
 use super::message::ForwardedRequest;
 use super::{Action, Alarm, Replica, ReplicaMessage, Request, RequestId};
@@ -201,7 +201,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
     }
 
-    /// What was forwarded a whole alarm ago and is still outstanding may be lost; what this node itself appended is not.
+    /// What was forwarded a whole alarm ago and is still outstanding may be lost; what this node itself appended is
+    /// not.
     pub(super) fn on_retry(&mut self, out: &mut Vec<Action<P, S>>) {
         self.proposals.retry_armed = false;
         let (me, below, role) = (self.me, self.proposals.overdue_below, self.role);

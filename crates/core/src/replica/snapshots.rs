@@ -1,7 +1,7 @@
 //! Snapshots: when to cut one, and how a node that is too far behind fetches one.
 //!
-//! A protocol knows a snapshot only by reference. Its bytes are pulled, chunk by chunk, by the node that needs them: the
-//! receiver sets the pace, so a slow one never floods, and the sender keeps no state.
+//! A protocol knows a snapshot only by reference. Its bytes are pulled, chunk by chunk, by the node that needs them:
+//! the receiver sets the pace, so a slow one never floods, and the sender keeps no state.
 //!
 //! ```text
 //!    leader: "here is my snapshot's reference" ──► follower: Effect::FetchSnapshot
