@@ -52,7 +52,7 @@ fn convict(defect: Defect) -> Option<Conviction> {
         return played(text, options).map(|property| (format!("script {title}"), property));
     }
     // A far seed was looked for once; it keeps this short.
-    let first = if defect == Defect::UnsyncedPromise { 160 } else { 1 };
+    let first = if defect == Defect::UnsyncedPromise { 1020 } else { 1 };
     (first..first + SEEDS).find_map(|seed| {
         let nodes = [3, 5][seed as usize % 2];
         let plan = Plan::draw(seed, nodes, 120 * SECOND);

@@ -216,8 +216,10 @@ impl Zab {
                 self.settle_votes(out);
             }
             (true, _) => self.on_settled_vote(from, Heard { state, vote, round }, out),
-            (false, ServerState::Looking) if self.is_declined_by(from, vote, round) => {
+            (false, ServerState::Looking) if self.is_unheard_by(from, round) => {
                 self.become_looking(Reason::LeaderResigned(from), out);
+                // To one that looks, the same word is a vote, and perhaps the one to agree with.
+                self.on_notification(from, notification, out);
             }
             // Rule 12: who has settled tells whom it has settled for, in its own round.
             (false, ServerState::Looking) if wants_answer => self.answer(from, out),
@@ -225,12 +227,12 @@ impl Zab {
         }
     }
 
-    /// `[OURS]` Whether the one chosen says in a later round that another should lead: it never led, so no connection ends to
-    /// say so. ZooKeeper's follower finds nobody listening and gives up after five tries.
-    fn is_declined_by(&self, from: NodeId, vote: Vote, round: u64) -> bool {
+    /// `[OURS]` Whether the one chosen says in a later round that it still looks: it never led, so no connection ends to say so.
+    /// Even if it wants to lead, the vote that this node gave it is void in that round (rule 5), and so is what this node says
+    /// as its follower (rule 10, ZB-5). ZooKeeper's follower finds nobody listening and gives up after five tries.
+    fn is_unheard_by(&self, from: NodeId, round: u64) -> bool {
         let Part::Following(Following { leader, phase: Phase::Discovery, .. }) = &self.part else { return false };
-        let wants_to_lead = vote.leader == from && vote.is_eligible();
-        *leader == from && round > self.round && !wants_to_lead
+        *leader == from && round > self.round
     }
 
     /// Rules 3 to 8: a vote of another one that looks.
