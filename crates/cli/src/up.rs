@@ -60,6 +60,8 @@ struct Seat {
 enum News {
     Line(String, String),
     Exited(usize, String),
+    /// The wait before its restart is over.
+    Due(usize),
 }
 
 /// Runs the cluster until Ctrl-C.
@@ -146,10 +148,18 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
                     println!("{}  {} ended: {how}", clock(), seats[position].name);
                     pids[position] = 0;
                     if restarts {
-                        tokio::time::sleep(RESTART_AFTER).await;
-                        pids[position] = spawn(seats, position, form, news.clone())?;
-                        println!("{}  {} started again, pid {}", clock(), seats[position].name, pids[position]);
+                        // What the others say meanwhile is shown at once, and not after this wait.
+                        let news = news.clone();
+                        tokio::spawn(async move {
+                            tokio::time::sleep(RESTART_AFTER).await;
+                            // Nobody hears it when the cluster is being stopped.
+                            let _ = news.send(News::Due(position)).await;
+                        });
                     }
+                }
+                News::Due(position) => {
+                    pids[position] = spawn(seats, position, form, news.clone())?;
+                    println!("{}  {} started again, pid {}", clock(), seats[position].name, pids[position]);
                 }
             },
         }

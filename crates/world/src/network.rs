@@ -187,6 +187,12 @@ impl<M: Clone> Network<M> {
         Fate::Arrives(arrival, again)
     }
 
+    /// A message of this session was lost on its way: nothing behind it arrives.
+    pub(crate) fn lose_in_session(&mut self, from: usize, to: usize) {
+        let session = self.session(from, to);
+        self.direction_mut(from, to).broken_in = session;
+    }
+
     pub(crate) fn take_off(&mut self, flight: Flight<M>) -> u32 {
         match self.free.pop() {
             Some(slot) => {

@@ -328,6 +328,11 @@ impl<P: Protocol, S: Service> World<P, S> {
         let is_current = self.network.session(from, to) == flight.session && self.network.is_connected(from, to);
         if !is_current || self.network.is_cut(from, to) || !self.machines[to].is_up() {
             self.counts.lost += 1;
+            if is_current && P::LINKS == Links::Session {
+                // On its way when the cut came. What is behind it must not arrive as if nothing were missing.
+                self.network.lose_in_session(from, to);
+                self.break_connection(from, to);
+            }
             return;
         }
         if self.machines[to].is_paused {

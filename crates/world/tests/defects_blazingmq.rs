@@ -38,7 +38,7 @@ fn convict(defect: Defect) -> Option<Conviction> {
     match defect {
         Defect::SupportsTwice => by_every(&Bounds { terms: 1, alarms: 2, ..Bounds::default() }, &options),
         // Far seeds were looked for once; what finds a defect again is what keeps this short.
-        Defect::ReadsWithoutQuorum => by_seeds(3, 350, &options),
+        Defect::ReadsWithoutQuorum => by_seeds(3, 640, &options),
         Defect::ChangesTogether => by_seeds(3, 665, &options),
         Defect::SupportsStaleMemberships => by_seeds(3, 700, &options),
         Defect::SynchronizesWithoutQuorum => by_seeds(5, 1, &options),
