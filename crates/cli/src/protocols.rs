@@ -178,6 +178,7 @@ pub(crate) fn visit<V: Visit>(subject: &Subject, visitor: V) -> Result<V::Out> {
         Gmt2000::NAME => {
             let mut options = hustings_gmt2000::Options::parse(Gmt2000::NAME, options)?;
             options.as_published = is_published;
+            options.defect = plant.and_then(hustings_gmt2000::Defect::named);
             visitor.visit::<Gmt2000>(options)
         }
         BlazingMq::NAME => {
@@ -209,6 +210,7 @@ pub(crate) fn visit<V: Visit>(subject: &Subject, visitor: V) -> Result<V::Out> {
 pub(crate) fn defects_of(name: &str) -> Vec<&'static str> {
     match name {
         Raft::NAME => hustings_raft::Defect::ALL.iter().map(|defect| defect.name()).collect(),
+        Gmt2000::NAME => hustings_gmt2000::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         BlazingMq::NAME => {
             let defects = hustings_blazingmq::Defect::ALL.iter().map(|defect| defect.name());
             defects.chain([SEED_LITERAL]).collect()

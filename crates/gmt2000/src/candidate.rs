@@ -14,6 +14,7 @@
 //!   vote again, so it cannot lead it a second time, perhaps without the messages that it sent in its first reign.
 
 use crate::gmt2000::{Gmt2000, Leader, Part, Timer};
+use crate::laboratory::Defect;
 use crate::peer::Peer;
 use crate::read::Reads;
 use hustings_core::quorum::Verdict;
@@ -23,7 +24,8 @@ use std::collections::BTreeMap;
 impl Gmt2000 {
     /// Rule 10: the vote goes to the board of its ballot, and of no other. It may come before this node's own.
     pub(crate) fn on_vote(&mut self, from: NodeId, ballot: Term, claim: Lsn, out: &mut Effects<Gmt2000>) {
-        if ballot == self.ballot.number && !self.is_leading() {
+        let is_present = ballot == self.ballot.number || self.has_defect(Defect::CountsStaleVotes);
+        if is_present && !self.is_leading() {
             self.ballot.board.entry(from).or_insert(claim);
             self.count_votes(out);
         }

@@ -16,6 +16,7 @@
 //! the same ballot again, so that a node on its own does not run away with the numbers.
 
 use crate::gmt2000::{Gmt2000, Part, Timer};
+use crate::laboratory::Defect;
 use crate::message::{Claim, Message};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Promise, Reason, Refusal, RestsOn, Term, Ticket};
@@ -235,6 +236,11 @@ impl Gmt2000 {
             // GM-3: the old leader is alive, and says so to whoever doubts it.
             return self.send_heartbeat_to(from, out);
         }
+        if self.has_defect(Defect::VotesTwice) && ballot == self.promise.term && claim.last >= self.log.last() {
+            // A second vote in a ballot in which this node may have voted for another.
+            let vote = Message::Vote { ballot, choice: from, claim: claim.last };
+            out.send_resting_on(RestsOn::Promise, from, vote);
+        }
         if ballot < self.ballot.number || ballot <= self.promise.term {
             return self.on_earlier_elect(from, ballot, out);
         }
@@ -316,10 +322,17 @@ impl Gmt2000 {
         self.ballot.slate.insert(self.me, own);
         let rank =
             |id: NodeId, claim: &Claim| (claim.last, claim.is_successor, claim.reign, claim.priority, Reverse(id));
+        let is_blind = self.has_defect(Defect::VotesBelowOwnLog);
+        let is_faithful = self.has_defect(Defect::PrefersOldLeader);
+        let rank = |id: NodeId, claim: &Claim| {
+            let favour = if is_faithful { claim.reign } else { Term::ZERO };
+            let last = if is_blind { Lsn::ZERO } else { claim.last };
+            (favour, rank(id, &Claim { last, ..*claim }))
+        };
         let able = self.ballot.slate.iter().filter(|(_, claim)| claim.priority != Priority::Never);
         let best = able.max_by_key(|(id, claim)| rank(**id, claim)).map(|(id, claim)| (*id, *claim));
         // G3: never for one who saw less than this node did.
-        let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last) else {
+        let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {
             if !self.is_round_on {
                 self.back_off(out);
             }
@@ -334,11 +347,13 @@ impl Gmt2000 {
         self.announce(from, Reason::PollWon(claimants), out);
         self.back_off(out);
         let vote = Message::Vote { ballot, choice, claim: claim.last };
+        let is_hasty = self.has_defect(Defect::UnsyncedVote);
         if choice != self.me {
-            out.send_resting_on(RestsOn::Promise, choice, vote.clone());
+            out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::Promise }, choice, vote.clone());
         }
         // To itself: before its own vote is durable no node may win, see `count_votes`.
-        out.send_resting_on(RestsOn::Promise, self.me, vote);
+        let is_hasty = self.has_defect(Defect::CountsOwnVoteAtOnce);
+        out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::Promise }, self.me, vote);
     }
 
     // --- Later ballots, and what comes with an election. ---------------------------------------------------------

@@ -13,6 +13,7 @@
 //! LEADER. What to read next: [`crate::elector`].
 
 use crate::elector::{Ballot, Standing};
+use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::published::Published;
@@ -34,11 +35,13 @@ pub struct Options {
     /// Elect exactly as the note of 2000 does: no ballots, votes that exclude nothing and survive nothing. Two leaders in one
     /// term are reachable without a crash or a loss (§4.6 of the protocol notes). For the laboratory only.
     pub as_published: bool,
+    /// A planted defect. For proofs that the judge convicts; no server takes one.
+    pub defect: Option<Defect>,
 }
 
 impl Options {
     /// The published form.
-    pub const PUBLISHED: Options = Options { as_published: true };
+    pub const PUBLISHED: Options = Options { as_published: true, defect: None };
 }
 
 impl options::Options for Options {
@@ -49,7 +52,7 @@ impl options::Options for Options {
     }
 
     fn is_laboratory(&self) -> bool {
-        self.as_published
+        self.as_published || self.defect.is_some()
     }
 }
 
@@ -130,6 +133,8 @@ pub struct Gmt2000 {
     pub(crate) is_disk_stalled: bool,
     /// The elector and the candidate of the published form, which then replace ours.
     pub(crate) published: Option<Box<Published>>,
+    /// What is wrong with it on purpose.
+    pub(crate) defect: Option<Defect>,
 }
 
 impl Protocol for Gmt2000 {
@@ -184,6 +189,7 @@ impl Protocol for Gmt2000 {
             transfer_ticket: None,
             is_disk_stalled: false,
             published,
+            defect: options.defect,
         };
         node.announce(Role::Follower, Reason::Started, out);
         // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.
@@ -309,6 +315,11 @@ impl Gmt2000 {
             && self.priority != Priority::Never
             && self.installing.is_none()
             && !self.is_disk_stalled
+    }
+
+    /// Whether this defect is planted.
+    pub(crate) fn has_defect(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
     }
 
     // --- Messages. -----------------------------------------------------------------------------------------------

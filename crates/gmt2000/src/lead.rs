@@ -13,6 +13,7 @@
 //! Otherwise a message could be committed by counting and yet be cut back by a leader that saw a later term (Raft, figure 8).
 
 use crate::gmt2000::{Gmt2000, Leader, Part, Timer};
+use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::peer::{Pace, Peer};
 use hustings_core::quorum::Verdict;
@@ -177,7 +178,8 @@ impl Gmt2000 {
             // What is committed here is in the leader's log; the rest of this message comes again, from there on.
             return self.acknowledge(from, self.commit, out);
         }
-        if !self.log.has(previous) {
+        let is_trusting = self.has_defect(Defect::SkipsLogCheck) && previous.index <= self.log.last().index;
+        if !self.log.has(previous) && !is_trusting {
             return self.refuse_gap(from, previous, out);
         }
         let is_bare = entries.is_empty() && round.is_none();
@@ -232,7 +234,9 @@ impl Gmt2000 {
     /// An acknowledgement rests on the messages that it names, and on the ballot of this leader.
     pub(crate) fn acknowledge(&mut self, leader: NodeId, index: u64, out: &mut Effects<Gmt2000>) {
         let term = self.promise.term;
-        out.send_resting_on(RestsOn::Entry(index), leader, Message::Stored { term, index });
+        let is_hasty = self.has_defect(Defect::UnsyncedAcknowledgement);
+        let rests_on = if is_hasty { RestsOn::Nothing } else { RestsOn::Entry(index) };
+        out.send_resting_on(rests_on, leader, Message::Stored { term, index });
     }
 
     // --- The leader counts. --------------------------------------------------------------------------------------
@@ -273,7 +277,8 @@ impl Gmt2000 {
         let Part::Leader(leader) = &self.part else { return false };
         let reached = self.membership.reached(|id| leader.peers.get(&id).map_or(0, |peer| peer.stored));
         let reached = reached.min(self.log.last().index);
-        if reached <= self.commit || self.log.term_at(reached) != Some(self.promise.term) {
+        let is_own = self.log.term_at(reached) == Some(self.promise.term) || self.has_defect(Defect::CommitsOldTerms);
+        if reached <= self.commit || !is_own {
             return false;
         }
         let committed = self.commit + 1..=reached;

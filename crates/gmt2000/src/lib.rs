@@ -10,7 +10,8 @@
 //! nothing and is its own pre-vote).
 //!
 //! What to read next, in the order of the text: [`gmt2000`] (the value and its dispatcher), [`elector`], [`candidate`],
-//! [`lead`], [`peer`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; and [`published`], for comparison.
+//! [`lead`], [`peer`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; [`published`], for comparison, and
+//! [`laboratory`], for proofs that the judge convicts.
 
 pub mod gmt2000;
 
@@ -27,7 +28,9 @@ pub mod snapshot;
 
 pub mod message;
 
+pub mod laboratory;
 pub mod published;
 
 pub use gmt2000::{Gmt2000, Options, Timer};
+pub use laboratory::Defect;
 pub use message::{Claim, Message};

@@ -6,6 +6,7 @@
 //! holds a second change knows that the first is in force, and whoever does not is voted for by nobody who does (G3).
 
 use crate::gmt2000::{Gmt2000, Leader, Part};
+use crate::laboratory::Defect;
 use crate::message::Message;
 use bytes::Bytes;
 use hustings_core::{
@@ -21,10 +22,12 @@ impl Gmt2000 {
             Ok(change) => change,
             Err(error) => return Some(Refusal::Membership(MembershipRefusal::NotFound, error.to_string())),
         };
-        if self.commit < leader.first_own {
+        let is_early = self.commit < leader.first_own;
+        let is_hasty = is_early && self.has_defect(Defect::ChangesBeforeOwnCommit);
+        if is_early && !is_hasty {
             return Some(Refusal::NotReady);
         }
-        if leader.pending_change > self.commit {
+        if leader.pending_change > self.commit && !is_hasty && !self.has_defect(Defect::ChangesTogether) {
             return Some(Refusal::MembershipPending);
         }
         let refused = change.steps.iter().find_map(|step| self.step_refusal(leader, step, &change));

@@ -5,6 +5,7 @@
 //! one used twice would let answers to the first confirm the second on a deposed leader.
 
 use crate::gmt2000::{Gmt2000, Leader, Part};
+use crate::laboratory::Defect;
 use hustings_core::{Effect, Effects, Refusal, Ticket};
 use std::collections::VecDeque;
 
@@ -34,12 +35,17 @@ impl Reads {
 impl Gmt2000 {
     pub(crate) fn on_read(&mut self, ticket: Ticket, out: &mut Effects<Gmt2000>) {
         let commit = self.commit;
+        let is_hasty = self.has_defect(Defect::ReadsBeforeOwnCommit);
+        let is_lonely = self.has_defect(Defect::ReadsWithoutQuorum);
         let Part::Leader(leader) = &mut self.part else {
             return out.refuse(ticket, Refusal::NotLeader(self.leader));
         };
-        if commit < leader.first_own {
+        if commit < leader.first_own && !is_hasty {
             leader.reads.early.push(ticket);
             return;
+        }
+        if is_lonely {
+            return out.push(Effect::ReadAt { ticket, index: commit });
         }
         leader.reads.round += 1;
         leader.reads.pending.push_back((leader.reads.round, ticket, commit));

@@ -10,6 +10,7 @@ use hustings_kv::KvStore;
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_world::{Command, DiskFault, Line, Script, Who, World};
+use hustings_zab::Zab;
 
 const HEAD: &str =
     "cluster 3 seed 5 snapshots 12 trailing 2\nload clients 0 watchers 1 rivals 0\nsettle 6s\nput before x\nwait 1s\n";
@@ -77,6 +78,11 @@ fn gmt2000_bears_a_crash_at_every_operation() {
 #[test]
 fn blazingmq_bears_a_crash_at_every_operation() {
     every_operation::<BlazingMq>();
+}
+
+#[test]
+fn zab_bears_a_crash_at_every_operation() {
+    every_operation::<Zab>();
 }
 
 #[test]
