@@ -319,11 +319,11 @@ fn print_tables(
     println!("{} storms, {seeds} seeds each\n", storms.len());
     let columns: Vec<&str> = totals.first().map(Row::cells).unwrap_or_default().iter().map(|(name, _)| *name).collect();
     print!("{:<24}", "");
-    names.iter().for_each(|name| print!("{name:>16}"));
+    names.iter().for_each(|name| print!("{name:>19}"));
     println!();
     for (place, column) in columns.iter().enumerate() {
         print!("{column:<24}");
-        totals.iter().for_each(|row| print!("{:>16}", row.cells()[place].1));
+        totals.iter().for_each(|row| print!("{:>19}", row.cells()[place].1));
         println!();
     }
     println!("\nno leader, seconds per run (and leader changes per run)");
@@ -334,9 +334,9 @@ fn print_tables(
                 Some(row) => {
                     let runs = row.runs.max(1) as f64;
                     let seconds = row.leaderless as f64 / 1e6 / runs;
-                    print!("{:>16}", format!("{seconds:.2} ({:.2})", row.changes as f64 / runs));
+                    print!("{:>19}", format!("{seconds:.2} ({:.2})", row.changes as f64 / runs));
                 }
-                None => print!("{:>16}", "-"),
+                None => print!("{:>19}", "-"),
             }
         }
         println!();
