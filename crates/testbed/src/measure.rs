@@ -2,7 +2,7 @@
 //! costs at rest. Beside a real etcd, in the same run.
 //!
 //! ```text
-//!   measure failover [--binary PATH] [--etcd PATH] [--times 50] [--signal kill|term|stop]
+//!   measure failover [--binary PATH] [--etcd PATH] [--times 50] [--rest 500] [--signal kill|term|stop]
 //!   measure compare  [--binary PATH] [--etcd PATH] [--rounds 5] [--seconds 5]
 //!   measure idle     [--binary PATH] [--etcd PATH]
 //! ```
@@ -52,6 +52,10 @@ fn main() -> Result<()> {
         .subcommand(
             common(Command::new("failover").about("Time without service when the leader goes"))
                 .arg(number("times", "50"))
+                .arg(
+                    number("rest", "500")
+                        .help("Milliseconds of peace before each signal: elections in a row wait for each other"),
+                )
                 .arg(Arg::new("signal").long("signal").default_value("kill").value_parser(["kill", "term", "stop"])),
         )
         .subcommand(
@@ -80,8 +84,9 @@ fn main() -> Result<()> {
         match verb {
             "failover" => {
                 let (times, signal) = (number("times"), text("signal").expect("it has a default"));
+                let rest = Duration::from_millis(number("rest").into());
                 for (name, program) in programs {
-                    failover(name, program, times, &signal).await?;
+                    failover(name, program, times, rest, &signal).await?;
                 }
             }
             "compare" => compare(&binary, programs, number("rounds"), number("seconds")).await?,
@@ -209,13 +214,14 @@ fn median_sync(directory: &std::path::Path) -> Result<Duration> {
     Ok(times[50])
 }
 
-async fn failover(name: &str, program: Program, times: u32, signal: &str) -> Result<()> {
+async fn failover(name: &str, program: Program, times: u32, rest: Duration, signal: &str) -> Result<()> {
     let mut cluster = Cluster::start(program, 3).await?;
     let mut gaps = Vec::new();
     let mut acknowledged = Vec::new();
     let mut syncs = Vec::new();
     let before = Usage::now();
     for round in 0..times {
+        tokio::time::sleep(rest).await;
         let leader = cluster.leader().await?;
         if round % 10 == 0 {
             syncs.push(median_sync(cluster.directory())?);
