@@ -271,8 +271,7 @@ impl BlazingMq {
         if self.priority == Priority::Preferred {
             return 0;
         }
-        let before = self.membership.all_voters().filter(|voter| *voter != dead && *voter < self.me).count();
-        u32::try_from(before).expect("clusters are small")
+        self.membership.rank_without(dead, self.me)
     }
 
     /// Rule 27: a supporter less; below a quorum the leader stands down at once.

@@ -8,6 +8,7 @@
 
 pub mod protocol;
 
+pub mod admission;
 pub mod assignment;
 pub mod cluster;
 pub mod membership;

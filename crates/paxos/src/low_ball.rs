@@ -293,8 +293,7 @@ impl Paxos {
         if self.priority == Priority::Preferred {
             return 0;
         }
-        let before = self.membership.all_voters().filter(|voter| *voter != dead && *voter < self.me).count();
-        u32::try_from(before).expect("clusters are small")
+        self.membership.rank_without(dead, self.me)
     }
 
     pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Paxos>) {

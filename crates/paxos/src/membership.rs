@@ -10,7 +10,7 @@ use crate::paxos::{Part, Paxos, Reign, Stage};
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
-    Passage, Reason, Refusal, RestsOn, Wire,
+    Reason, Refusal, RestsOn, Wire,
 };
 use std::sync::Arc;
 
@@ -27,47 +27,9 @@ impl Paxos {
         if reign.fence > self.commit && !self.has(Defect::ProposesBehindChanges) {
             return Some(Refusal::MembershipPending);
         }
-        let refused = change.steps.iter().find_map(|step| self.step_refusal(reign, step, &change));
-        let refused = refused.or_else(|| self.after_change(&change).err());
-        refused.map(|(rule, what)| Refusal::Membership(rule, what))
-    }
-
-    /// The membership after a change, if this protocol can make it.
-    fn after_change(&self, change: &MembershipChange) -> Result<Membership, (MembershipRefusal, String)> {
-        let concerning_quorums = change.steps.iter().filter(|step| !matches!(step, Change::Describe(..))).count();
-        if change.passage != Passage::Auto || concerning_quorums > 1 {
-            let what = "this protocol changes one member at a time: ask for the steps one after the other";
-            return Err((MembershipRefusal::NotSimple, what.into()));
-        }
-        self.membership.after(change).map_err(|error| (error.kind, error.what))
-    }
-
-    /// Ids are given out in order and never twice; a learner is promoted only when it has caught up.
-    fn step_refusal(
-        &self,
-        reign: &Reign,
-        step: &Change,
-        change: &MembershipChange,
-    ) -> Option<(MembershipRefusal, String)> {
-        let membership = &self.membership;
-        match step {
-            Change::AddVoter(id) | Change::AddLearner(id) if !membership.has(*id) => {
-                if id.0 < membership.next_id {
-                    return Some((MembershipRefusal::Taken, format!("{id} was a member once: ids are not reused")));
-                }
-                let urls = peer_urls(change, *id);
-                let shares = |member: &Member| member.peer_urls.iter().any(|known| urls.contains(known));
-                let owner = membership.members.iter().find(|(_, member)| shares(member));
-                owner.map(|(owner, _)| (MembershipRefusal::Taken, format!("its peer URL is {owner}'s already")))
-            }
-            Change::AddVoter(id) if membership.is_learner(*id) && !self.is_caught_up(reign, *id) => {
-                Some((MembershipRefusal::NotReady, format!("{id} is not in sync with the leader yet")))
-            }
-            Change::Remove(id) | Change::Describe(id, _) if !membership.has(*id) && !adds(change, *id) => {
-                Some((MembershipRefusal::NotFound, format!("{id} is not a member")))
-            }
-            _ => None,
-        }
+        let refused = self.membership.refusal_of(&change, |id| self.is_caught_up(reign, id));
+        let refused = refused.or_else(|| self.membership.after_one(&change).err());
+        refused.map(|error| Refusal::Membership(error.kind, error.what))
     }
 
     /// Nine tenths of what is committed, as etcd asks of a learner.
@@ -82,7 +44,7 @@ impl Paxos {
         let change = self.journal.slot(slot).filter(|entry| entry.kind == EntryKind::Membership);
         let Some(entry) = change else { return true };
         let Ok(change) = MembershipChange::decode(entry.payload.clone()) else { return true };
-        let (Ok(next), Some(reign)) = (self.after_change(&change), self.reign()) else { return true };
+        let (Ok(next), Some(reign)) = (self.membership.after_one(&change), self.reign()) else { return true };
         let voters = next.all_voters().count();
         let needed = voters + 1 - self.options.quorums.promises(voters);
         let has_voted = reign.votes.get(&slot).is_some_and(|votes| votes.contains(&self.me));
@@ -96,7 +58,7 @@ impl Paxos {
     /// A committed change takes effect. One that cannot be made any more changes nothing, on every node alike.
     pub(crate) fn apply_membership(&mut self, entry: &Entry, out: &mut Effects<Paxos>) {
         let Ok(change) = MembershipChange::decode(entry.payload.clone()) else { return };
-        if let Ok(next) = self.after_change(&change) {
+        if let Ok(next) = self.membership.after_one(&change) {
             self.adopt(Arc::new(next), entry.lsn.index, out);
         }
     }
@@ -152,18 +114,4 @@ impl Paxos {
             self.hand_over_and_follow(Reason::Removed, out);
         }
     }
-}
-
-fn adds(change: &MembershipChange, id: NodeId) -> bool {
-    let is_it = |step: &Change| matches!(step, Change::AddVoter(added) | Change::AddLearner(added) if *added == id);
-    change.steps.iter().any(is_it)
-}
-
-/// The peer URLs that a change gives to a member.
-fn peer_urls(change: &MembershipChange, id: NodeId) -> Vec<String> {
-    let urls = change.steps.iter().find_map(|step| match step {
-        Change::Describe(described, member) if *described == id => Some(member.peer_urls.clone()),
-        _ => None,
-    });
-    urls.unwrap_or_default()
 }

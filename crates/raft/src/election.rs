@@ -111,8 +111,7 @@ impl Raft {
         if self.priority == Priority::Preferred {
             return 0;
         }
-        let before = self.membership.all_voters().filter(|voter| *voter != dead && *voter < self.me).count();
-        u32::try_from(before).expect("clusters are small")
+        self.membership.rank_without(dead, self.me)
     }
 
     pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Raft>) {

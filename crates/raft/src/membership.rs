@@ -31,47 +31,8 @@ impl Raft {
         if leader.pending_change > self.commit && !is_hasty {
             return Some(Refusal::MembershipPending);
         }
-        for step in &change.steps {
-            if let Some((rule, what)) = self.step_refusal(leader, step, &change) {
-                return refuse(rule, what);
-            }
-        }
-        self.membership.after(&change).err().and_then(|error| refuse(error.kind, error.what))
-    }
-
-    /// Ids are given out in order and never twice; a learner is promoted only when it has caught up.
-    fn step_refusal(
-        &self,
-        leader: &Leader,
-        step: &Change,
-        change: &MembershipChange,
-    ) -> Option<(MembershipRefusal, String)> {
-        let membership = &self.membership;
-        match step {
-            Change::AddVoter(id) | Change::AddLearner(id) if !membership.has(*id) => {
-                if id.0 < membership.next_id {
-                    return Some((MembershipRefusal::Taken, format!("{id} was a member once: ids are not reused")));
-                }
-                let describes = |step: &Change| match step {
-                    Change::Describe(described, member) if described == id => Some(member.clone()),
-                    _ => None,
-                };
-                let urls = change.steps.iter().find_map(describes).unwrap_or_default().peer_urls;
-                let is_taken =
-                    |member: &hustings_core::Member| member.peer_urls.iter().any(|known| urls.contains(known));
-                let owner = membership.members.iter().find(|(_, member)| is_taken(member));
-                owner.map(|(owner, _)| (MembershipRefusal::Taken, format!("its peer URL is {owner}'s already")))
-            }
-            Change::AddVoter(id) if membership.is_learner(*id) && !self.is_caught_up(leader, *id) => {
-                Some((MembershipRefusal::NotReady, format!("{id} is not in sync with the leader yet")))
-            }
-            Change::Remove(id) | Change::Describe(id, _)
-                if !membership.has(*id) && !change.steps.iter().any(|other| adds(other, *id)) =>
-            {
-                Some((MembershipRefusal::NotFound, format!("{id} is not a member")))
-            }
-            _ => None,
-        }
+        let refused = self.membership.refusal_of(&change, |id| self.is_caught_up(leader, id));
+        refused.or_else(|| self.membership.after(&change).err()).and_then(|error| refuse(error.kind, error.what))
     }
 
     /// Nine tenths of what is committed, as etcd asks of a learner.
@@ -150,8 +111,4 @@ impl Raft {
             self.hand_over_and_follow(Reason::Removed, out);
         }
     }
-}
-
-fn adds(step: &Change, id: NodeId) -> bool {
-    matches!(step, Change::AddVoter(added) | Change::AddLearner(added) if *added == id)
 }
