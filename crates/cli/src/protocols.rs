@@ -38,63 +38,65 @@ fn no_protocol(name: &str) -> String {
 
 /// Runs a Maelstrom node on standard input and output.
 pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
-    match settings.protocol.as_str() {
-        Raft::NAME => run_maelstrom_node::<Raft>(settings),
-        Gmt2000::NAME => run_maelstrom_node::<Gmt2000>(settings),
-        BlazingMq::NAME => run_maelstrom_node::<BlazingMq>(settings),
-        Zab::NAME => run_maelstrom_node::<Zab>(settings),
-        Paxos::NAME => run_maelstrom_node::<Paxos>(settings),
-        other => check(other),
-    }
+    visit(&Subject::named(&settings.protocol), OnStandardStreams(&settings))?
 }
 
-fn run_maelstrom_node<P: Protocol>(settings: NodeSettings) -> Result<()> {
-    let mut setup = Setup::<P>::new(rand::random());
-    setup.timing = settings.timing;
-    setup.may_resume = settings.may_resume;
-    if let Some(directory) = settings.data_dir {
-        setup.place = Place::Below(directory);
+struct OnStandardStreams<'a>(&'a NodeSettings);
+
+impl Visit for OnStandardStreams<'_> {
+    type Out = Result<()>;
+
+    fn visit<P: Protocol>(self, _: P::Options) -> Result<()> {
+        let NodeSettings { timing, may_resume, data_dir, .. } = self.0;
+        let mut setup = Setup::<P>::new(rand::random());
+        setup.timing = *timing;
+        setup.may_resume = *may_resume;
+        if let Some(directory) = data_dir {
+            setup.place = Place::Below(directory.clone());
+        }
+        Ok(stdio::run(setup, std::io::BufReader::new(std::io::stdin()), std::io::stdout().lock())?)
     }
-    Ok(stdio::run(setup, std::io::BufReader::new(std::io::stdin()), std::io::stdout().lock())?)
 }
 
 /// Runs Maelstrom nodes inside this process.
 pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settings) -> (Report, History) {
-    fn simulate<P: Protocol>(node: &NodeSettings, settings: settings::Settings) -> (Report, History) {
+    visit(&Subject::named(&node.protocol), InVirtualTime { node, settings })
+        .expect("clap takes only the names that there are")
+}
+
+struct InVirtualTime<'a> {
+    node: &'a NodeSettings,
+    settings: settings::Settings,
+}
+
+impl Visit for InVirtualTime<'_> {
+    type Out = (Report, History);
+
+    fn visit<P: Protocol>(self, _: P::Options) -> (Report, History) {
         let mut setup = Setup::<P>::new(0);
-        setup.timing = node.timing;
-        let (report, history, _) = virtual_time::run(settings, &setup);
+        setup.timing = self.node.timing;
+        let (report, history, _) = virtual_time::run(self.settings, &setup);
         (report, history)
-    }
-    match node.protocol.as_str() {
-        Raft::NAME => simulate::<Raft>(node, settings),
-        Gmt2000::NAME => simulate::<Gmt2000>(node, settings),
-        BlazingMq::NAME => simulate::<BlazingMq>(node, settings),
-        Zab::NAME => simulate::<Zab>(node, settings),
-        Paxos::NAME => simulate::<Paxos>(node, settings),
-        _ => unreachable!("clap takes only the names above"),
     }
 }
 
 /// Starts a node that runs the protocol with this name and these options.
 pub(crate) fn start(name: &str, options: &str, config: NodeConfig) -> Result<Node<KvStore>> {
-    match name {
-        Raft::NAME => start_node::<Raft>(options, config),
-        Gmt2000::NAME => start_node::<Gmt2000>(options, config),
-        BlazingMq::NAME => start_node::<BlazingMq>(options, config),
-        Zab::NAME => start_node::<Zab>(options, config),
-        Paxos::NAME => start_node::<Paxos>(options, config),
-        other => bail!(no_protocol(other)),
-    }
+    visit(&Subject::with_options(name, options), Starting(config))?
 }
 
-fn start_node<P: Protocol>(options: &str, config: NodeConfig) -> Result<Node<KvStore>> {
-    let options = P::Options::parse(P::NAME, options)?;
-    // No option leads there; if one ever does, a server still refuses what is known to lose writes.
-    if options.is_laboratory() {
-        bail!("protocol `{}` in this form is for the laboratory: it is known to lose acknowledged writes", P::NAME);
+struct Starting(NodeConfig);
+
+impl Visit for Starting {
+    type Out = Result<Node<KvStore>>;
+
+    fn visit<P: Protocol>(self, options: P::Options) -> Result<Node<KvStore>> {
+        // No option leads there; if one ever does, a server still refuses what is known to lose writes.
+        if options.is_laboratory() {
+            bail!("protocol `{}` in this form is for the laboratory: it is known to lose acknowledged writes", P::NAME);
+        }
+        Ok(hustings_node::start::<P, KvStore>(self.0, options, KvStore::new())?)
     }
-    Ok(hustings_node::start::<P, KvStore>(config, options, KvStore::new())?)
 }
 
 /// The name of a protocol with these options, as directories and handshakes know it.
@@ -102,16 +104,16 @@ fn start_node<P: Protocol>(options: &str, config: NodeConfig) -> Result<Node<KvS
 /// # Errors
 /// There is no such protocol, or it has no such options.
 pub(crate) fn identity(name: &str, options: &str) -> Result<String> {
-    fn parse<P: Protocol>(options: &str) -> Result<String> {
-        Ok(P::Options::parse(P::NAME, options)?.identity(P::NAME))
-    }
-    match name {
-        Raft::NAME => parse::<Raft>(options),
-        Gmt2000::NAME => parse::<Gmt2000>(options),
-        BlazingMq::NAME => parse::<BlazingMq>(options),
-        Zab::NAME => parse::<Zab>(options),
-        Paxos::NAME => parse::<Paxos>(options),
-        other => bail!(no_protocol(other)),
+    visit(&Subject::with_options(name, options), Naming)
+}
+
+struct Naming;
+
+impl Visit for Naming {
+    type Out = String;
+
+    fn visit<P: Protocol>(self, options: P::Options) -> String {
+        options.identity(P::NAME)
     }
 }
 
@@ -150,6 +152,11 @@ impl Subject {
         Subject { protocol: protocol.into(), ..Subject::default() }
     }
 
+    /// The same with options of its own, as `a=1,b=2`.
+    fn with_options(protocol: &str, options: &str) -> Subject {
+        Subject { options: options.into(), ..Subject::named(protocol) }
+    }
+
     /// The flags that lead here again.
     pub(crate) fn flags(&self) -> String {
         let published = if self.is_published { " --as-published" } else { "" };
@@ -160,7 +167,7 @@ impl Subject {
     }
 }
 
-/// Does something with a protocol in the laboratory.
+/// Does something with a protocol, in the form that is asked for: the one place where names become types.
 ///
 /// # Errors
 /// There is no such protocol, or it has no such options.
