@@ -13,7 +13,7 @@ use crate::message::Message;
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
-    Reason, Refusal, RestsOn, Wire,
+    Reason, Refusal, RestsOn, Stamp, Wire,
 };
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ impl BlazingMq {
         let change = MembershipChange::of([Change::AddVoter(peer), Change::Describe(peer, described)]);
         let lsn = Lsn { term: self.promise.term, index: self.log.last().index + 1 };
         let (kind, payload) = (EntryKind::Membership, change.to_bytes());
-        self.append_own(Entry { lsn, kind, origin: Origin::NOBODY, elapsed_micros: 0, payload }, out);
+        self.append_own(Entry { lsn, kind, origin: Origin::NOBODY, stamp: Stamp::NONE, payload }, out);
         self.count_own_log(out);
         self.send_to_all(out);
     }

@@ -24,7 +24,7 @@ use crate::laboratory::Defect;
 use crate::peer::Pace;
 use bytes::{Bytes, BytesMut};
 use hustings_core::wire::encode_shape;
-use hustings_core::{Effects, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Wire, WireError};
+use hustings_core::{Effects, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Stamp, Wire, WireError};
 use prost::Message as _;
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -263,5 +263,5 @@ fn is_valid(membership: &Membership, primaries: &BTreeMap<u32, NodeId>) -> bool 
 
 fn advisory(lsn: Lsn, primaries: BTreeMap<u32, NodeId>) -> Entry {
     let payload = Advisory { primaries }.to_bytes();
-    Entry { lsn, kind: EntryKind::Protocol, origin: Origin::NOBODY, elapsed_micros: 0, payload }
+    Entry { lsn, kind: EntryKind::Protocol, origin: Origin::NOBODY, stamp: Stamp::NONE, payload }
 }

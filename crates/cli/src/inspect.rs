@@ -299,7 +299,7 @@ fn record_json(batch: u64, record: &Record) -> Value {
             "lsn": entry.lsn.to_string(),
             "kind": format!("{:?}", entry.kind).to_lowercase(),
             "origin": { "node": entry.origin.node.0, "incarnation": entry.origin.incarnation, "sequence": entry.origin.sequence },
-            "elapsed_micros": entry.elapsed_micros,
+            "stamp_micros": entry.stamp.micros,
             "payload": json_bytes(&entry.payload),
         }),
         Record::TruncateFrom(index) => json!({ "record": "truncate", "from": index }),

@@ -17,8 +17,8 @@ use crate::settings::{Settings, with_settings};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::{Arg, ArgMatches, Command, value_parser};
+use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
-use hustings_core::replica::sessions::Sessions;
 use hustings_core::{Lsn, Membership, NodeId, Promise, Record, StateMachine, Term};
 use hustings_kv::KvStore;
 use hustings_server::{SnapshotHead, read_snapshot};
@@ -175,7 +175,7 @@ fn write_member(directory: &Path, identity: &Identity, founding: Membership, sna
     let contents: SnapshotContents<KvStore> = SnapshotContents {
         lsn: Lsn::new(snapshot.head.term.max(1), snapshot.head.index.max(1)),
         membership: Arc::new(founding),
-        sessions: Sessions::new(),
+        state: ReplicaState::default(),
         view: snapshot.store.freeze(),
     };
     let mut writer = store.writer(contents.lsn, contents.membership.clone())?;

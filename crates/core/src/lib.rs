@@ -35,7 +35,7 @@ pub mod state_machine;
 pub use assignment::{Assignment, Fenced};
 pub use cluster::{Cluster, ClusterId, Limits, Member, NodeId, Priority};
 pub use durable::{Durable, Record, SnapshotReference};
-pub use log::{Entry, EntryKind, Log, Origin};
+pub use log::{Entry, EntryKind, Log, Origin, Stamp};
 pub use lsn::Lsn;
 pub use membership::{Change, Membership, MembershipChange, MembershipError, MembershipRefusal, Passage};
 pub use options::{OptionError, Switch};

@@ -35,6 +35,23 @@ pub enum EntryKind {
     Protocol,
 }
 
+/// A reading of the log's clock, and the reign in which a leader took it.
+///
+/// Absolute, so that entries which reach the log twice over, or by the hand of another leader, cannot count the same time
+/// twice. See [`crate::replica::clock`] for the rules.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Stamp {
+    /// The term of the leader that proposed the entry; an entry that a later leader proposes again keeps it.
+    pub term: Term,
+    /// Microseconds of log time; 0 where no reading was taken.
+    pub micros: u64,
+}
+
+impl Stamp {
+    /// No reading: what protocols append by themselves carries none.
+    pub const NONE: Stamp = Stamp { term: Term(0), micros: 0 };
+}
+
 /// One slot of the replicated log.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
@@ -44,8 +61,8 @@ pub struct Entry {
     pub kind: EntryKind,
     /// Who proposed it.
     pub origin: Origin,
-    /// Time that passed at the leader since the entry before, in microseconds; the log's clock.
-    pub elapsed_micros: u64,
+    /// What the log's clock showed when a leader proposed it.
+    pub stamp: Stamp,
     /// The command, cheaply cloned.
     pub payload: Bytes,
 }
@@ -56,7 +73,7 @@ const ENTRY_OVERHEAD: usize = 96;
 impl Entry {
     /// A blank of `term` at `index`, proposed by nobody.
     pub fn blank(lsn: Lsn) -> Entry {
-        Entry { lsn, kind: EntryKind::Blank, origin: Origin::NOBODY, elapsed_micros: 0, payload: Bytes::new() }
+        Entry { lsn, kind: EntryKind::Blank, origin: Origin::NOBODY, stamp: Stamp::NONE, payload: Bytes::new() }
     }
 
     /// What this entry costs in memory and messages, in bytes.

@@ -14,8 +14,8 @@
 
 use crate::options;
 use crate::{
-    Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, SnapshotReference, Status, Timing,
-    Transition, Wire,
+    Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, SnapshotReference, Stamp, Status,
+    Timing, Transition, Wire,
 };
 use bytes::Bytes;
 use std::fmt::{self, Debug};
@@ -105,8 +105,8 @@ pub struct Proposal {
     pub origin: Origin,
     /// What the payload is.
     pub kind: EntryKind,
-    /// Time that passed at the leader since the proposal before, in microseconds.
-    pub elapsed_micros: u64,
+    /// What the log's clock shows now.
+    pub stamp: Stamp,
     /// The command.
     pub payload: Bytes,
 }
@@ -114,8 +114,8 @@ pub struct Proposal {
 impl Proposal {
     /// The entry that this proposal becomes at `lsn`.
     pub fn into_entry(self, lsn: Lsn) -> Entry {
-        let Proposal { origin, kind, elapsed_micros, payload } = self;
-        Entry { lsn, kind, origin, elapsed_micros, payload }
+        let Proposal { origin, kind, stamp, payload } = self;
+        Entry { lsn, kind, origin, stamp, payload }
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The replica owns what all protocols need and none should write again: the gate that holds effects back until what
 //! they rest on is durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second
-//! copies ([`sessions`]), read barriers ([`reads`]), and snapshots ([`snapshots`]). It is a plain value like the
+//! copies ([`sessions`]), the clock of leases ([`clock`]), read barriers ([`reads`]), and snapshots ([`snapshots`]). It is a plain value like the
 //! protocol inside: an [`Event`] goes in, [`Action`]s come out, and the host does them.
 //!
 //! ```text
@@ -13,6 +13,7 @@
 //!
 //! What to read next: `crates/node`, the host that does the actions for real.
 
+pub mod clock;
 pub mod event;
 pub mod gate;
 pub mod message;
@@ -23,10 +24,11 @@ pub mod snapshots;
 
 use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Proposal, Protocol, Refusal, Ticket};
 use crate::{
-    Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Role, StateMachine, Status, Timing,
-    Transition, Wire,
+    Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
+    Timing, Transition, Wire,
 };
 use bytes::Bytes;
+use clock::Clock;
 pub use event::{Action, Alarm, Event, Request, View, ViewOf};
 use gate::{Gate, Gated};
 pub use message::ReplicaMessage;
@@ -34,7 +36,7 @@ use proposals::Proposals;
 use reads::Reads;
 use sessions::Sessions;
 use snapshots::Snapshots;
-pub use snapshots::{Policy, SnapshotContents};
+pub use snapshots::{Policy, ReplicaState, SnapshotContents};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,6 +50,10 @@ pub type RequestId = u64;
 
 /// The least time between two advances of the log's clock for nothing but a deadline.
 const DEADLINE_WAIT_MIN: Duration = Duration::from_millis(1);
+
+/// How long the log's clock may stand still while a lease lives: what nobody wrote down is lost when all members that
+/// counted it restart.
+const STAMP_EVERY: Duration = Duration::from_secs(5);
 
 /// A protocol and a state machine, and what stands between them and clients.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -63,12 +69,7 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     membership: Arc<Membership>,
     role: Role,
     leader: Option<NodeId>,
-    /// Time that passed here, as leader, and is not in the log yet.
-    unstamped_micros: u64,
-    /// The log's clock at the last applied entry.
-    log_micros: u64,
-    /// Whose proposal carries the time that was stamped in this step; a refusal gives the time back.
-    stamped: Option<(Origin, u64)>,
+    clock: Clock,
     deadline: DeadlineAlarm,
     proposals: Proposals,
     reads: Reads,
@@ -100,8 +101,8 @@ pub struct Birth<P: Protocol, S: StateMachine> {
     pub recovered: Durable,
     /// The state inside the recovered snapshot, or a new one.
     pub machine: S,
-    /// The sessions inside the recovered snapshot, or new ones.
-    pub sessions: Sessions,
+    /// The replica's own state inside the recovered snapshot, or a new one.
+    pub state: ReplicaState,
     /// The number of this life of the node: larger than that of every earlier life.
     pub incarnation: u64,
     /// When snapshots are cut.
@@ -111,13 +112,15 @@ pub struct Birth<P: Protocol, S: StateMachine> {
 impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// A replica at birth or rebirth; the first actions go to `out`.
     pub fn start(birth: Birth<P, S>, out: &mut Vec<Action<P, S>>) -> Replica<P, S> {
-        let Birth { cluster, options, recovered, machine, sessions, incarnation, policy } = birth;
+        let Birth { cluster, options, recovered, machine, state, incarnation, policy } = birth;
+        let ReplicaState { sessions, clock } = state;
         let reference = recovered.snapshot.clone();
         let (applied, membership) = match &reference {
             Some(reference) => (reference.lsn, reference.membership.clone()),
             None => (Lsn::ZERO, cluster.membership.clone()),
         };
         let (me, timing) = (cluster.me, cluster.timing);
+        let clock = Clock::new(clock, &recovered);
         let mut effects = Effects::new();
         let protocol = P::start(cluster, options, recovered, &mut effects);
         let mut replica = Replica {
@@ -132,9 +135,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             membership: membership.clone(),
             role: Role::Follower,
             leader: None,
-            unstamped_micros: 0,
-            log_micros: 0,
-            stamped: None,
+            clock,
             deadline: DeadlineAlarm::Disarmed,
             proposals: Proposals::new(),
             reads: Reads::new(incarnation),
@@ -161,7 +162,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             Event::Alarm(Alarm::Chunk) => self.on_chunk_overdue(out),
             Event::Link { peer, state } => self.on_link(peer, state, out),
             Event::Durable(number) => self.on_durable(number, out),
-            Event::Elapsed(micros) => self.on_elapsed(micros),
+            Event::Elapsed(micros) => self.clock.on_elapsed(micros),
             Event::Propose(requests) => self.on_propose(requests, out),
             Event::Read(requests) => self.on_read(requests, out),
             Event::Abandon(request) => self.proposals.forget(request),
@@ -170,7 +171,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             Event::SnapshotCut(reference) => self.on_snapshot_cut(reference, out),
             Event::SnapshotStored(stored) => self.on_snapshot_stored(stored, out),
-            Event::SnapshotLoaded { lsn, machine, sessions } => self.on_snapshot_loaded(lsn, *machine, sessions, out),
+            Event::SnapshotLoaded { lsn, machine, state } => self.on_snapshot_loaded(lsn, *machine, state, out),
             Event::ChunkRead { to, lsn, offset, bytes } => self.on_chunk_read(to, lsn, offset, bytes, out),
             Event::Retime(timing) => {
                 self.timing = timing;
@@ -245,6 +246,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         for effect in effects {
             match effect {
                 Effect::Persist(record) => {
+                    if let Record::Put(entry) = &record {
+                        self.clock.on_written(entry);
+                    }
                     let number = self.gate.number(&record);
                     out.push(Action::Persist(number, record));
                 }
@@ -314,16 +318,15 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     fn apply(&mut self, entry: Entry, out: &mut Vec<Action<P, S>>) {
-        let Entry { lsn, kind, origin, elapsed_micros, payload } = entry;
+        let Entry { lsn, kind, origin, stamp, payload } = entry;
         assert_eq!(lsn.index, self.applied.index + 1, "entries are applied in order, without gaps");
         self.applied = lsn;
         self.snapshots.on_applied(payload.len());
-        if elapsed_micros > 0 {
+        if stamp != Stamp::NONE {
             if self.deadline == DeadlineAlarm::Advancing {
                 self.deadline = DeadlineAlarm::Disarmed;
             }
-            self.log_micros = self.log_micros.saturating_add(elapsed_micros);
-            self.machine.advance(Duration::from_micros(elapsed_micros));
+            self.machine.advance(self.clock.on_applied(stamp));
         }
         let mine = origin.node == self.me && origin.incarnation == self.incarnation;
         match kind {
@@ -394,12 +397,14 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     fn on_transition(&mut self, transition: Transition, out: &mut Vec<Action<P, S>>) {
         let was_leading = self.role == Role::Leader;
-        let old_leader = self.leader;
+        let (old_leader, term) = (self.leader, transition.term);
         self.role = transition.to;
         self.leader = transition.leader;
         out.push(Action::Announce(transition));
-        if self.role == Role::Leader && !was_leading {
-            self.unstamped_micros = 0;
+        match self.role {
+            Role::Leader if !was_leading => self.clock.lead(term),
+            Role::Leader => {}
+            _ => self.clock.follow(),
         }
         if self.role != Role::Leader && self.deadline != DeadlineAlarm::Disarmed {
             self.deadline = DeadlineAlarm::Disarmed;
@@ -425,9 +430,6 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     fn refuse_origin(&mut self, origin: Origin, refusal: Refusal, out: &mut Vec<Action<P, S>>) {
-        if let Some((_, micros)) = self.stamped.take_if(|(stamped, _)| *stamped == origin) {
-            self.unstamped_micros = self.unstamped_micros.saturating_add(micros);
-        }
         if origin == Origin::NOBODY {
             // The next deadline is looked for in a moment, by the retry alarm of whoever waits or by the next entry.
             self.deadline = DeadlineAlarm::Disarmed;
@@ -443,24 +445,14 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     // --- The log is the clock of leases. -------------------------------------------------------------------------
 
-    fn on_elapsed(&mut self, micros: u64) {
-        if self.role == Role::Leader {
-            self.unstamped_micros = self.unstamped_micros.saturating_add(micros);
-        }
-    }
-
-    /// A proposal as the leader puts it into the log; the first of a batch carries the time that passed.
-    fn stamp(&mut self, origin: Origin, kind: EntryKind, payload: Bytes) -> Proposal {
-        let elapsed_micros = std::mem::take(&mut self.unstamped_micros);
-        if elapsed_micros > 0 {
-            self.stamped = Some((origin, elapsed_micros));
-        }
-        Proposal { origin, kind, elapsed_micros, payload }
+    /// A proposal as the leader puts it into the log. Each carries the clock's reading: a lease that it grants counts
+    /// from there.
+    fn stamp(&self, origin: Origin, kind: EntryKind, payload: Bytes) -> Proposal {
+        Proposal { origin, kind, stamp: self.clock.stamp(), payload }
     }
 
     fn propose(&mut self, proposals: Vec<Proposal>, out: &mut Vec<Action<P, S>>) {
         self.feed(Input::Propose(proposals), out);
-        self.stamped = None;
     }
 
     fn arm_deadline(&mut self, out: &mut Vec<Action<P, S>>) {
@@ -468,25 +460,27 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             return;
         }
         let Some(left) = self.machine.next_deadline() else { return };
-        let left_micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
-        let due = self.log_micros.saturating_add(left_micros);
+        let left_micros = u64::try_from(left.min(STAMP_EVERY).as_micros()).expect("seconds in microseconds fit");
+        let due = self.clock.applied().micros.saturating_add(left_micros);
         // A later deadline is found when the alarm rings early; only an earlier one needs arming again.
         if matches!(self.deadline, DeadlineAlarm::At(armed) if armed <= due) {
             return;
         }
         self.deadline = DeadlineAlarm::At(due);
         // Never zero: a leader that refuses for a moment (a hand-over) is not asked again in a tight loop.
-        let wait = Duration::from_micros(left_micros.saturating_sub(self.unstamped_micros)).max(DEADLINE_WAIT_MIN);
+        let wait =
+            Duration::from_micros(left_micros.saturating_sub(self.clock.unapplied_micros())).max(DEADLINE_WAIT_MIN);
         out.push(Action::SetTimer(Alarm::Deadline, wait..=wait));
     }
 
     fn on_deadline(&mut self, out: &mut Vec<Action<P, S>>) {
         self.deadline = DeadlineAlarm::Disarmed;
         let Some(left) = self.machine.next_deadline() else { return };
-        if self.role == Role::Leader && left <= Duration::from_micros(self.unstamped_micros) {
-            // Nothing else moves the log, so a blank carries the time; applying it arms the next deadline. It always
-            // carries some, or nobody could tell that it arrived.
-            self.unstamped_micros = self.unstamped_micros.max(1);
+        if self.role == Role::Leader
+            && left.min(STAMP_EVERY) <= Duration::from_micros(self.clock.unapplied_micros())
+            && self.clock.now_micros() > 0
+        {
+            // Nothing else moves the log, so a blank carries the time; applying it arms the next deadline.
             self.deadline = DeadlineAlarm::Advancing;
             let advance = self.stamp(Origin::NOBODY, EntryKind::Blank, Bytes::new());
             self.propose(vec![advance], out);

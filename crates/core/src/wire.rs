@@ -6,7 +6,7 @@
 
 use crate::{
     Assignment, Change, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Passage, Promise,
-    Record, SnapshotReference, Term,
+    Record, SnapshotReference, Stamp, Term,
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
@@ -67,10 +67,13 @@ pub struct EntryShape {
     incarnation: u64,
     #[prost(uint64, tag = "6")]
     sequence: u64,
-    #[prost(uint64, tag = "7")]
-    elapsed_micros: u64,
+    // Tag 7 held time differences in format 1.
     #[prost(bytes = "bytes", tag = "8")]
     payload: Bytes,
+    #[prost(uint64, tag = "9")]
+    stamp_term: u64,
+    #[prost(uint64, tag = "10")]
+    stamp_micros: u64,
 }
 
 /// The highest member id: ids are small and counted up, so a larger one is damage.
@@ -103,8 +106,9 @@ impl From<&Entry> for EntryShape {
             node: entry.origin.node.0,
             incarnation: entry.origin.incarnation,
             sequence: entry.origin.sequence,
-            elapsed_micros: entry.elapsed_micros,
             payload: entry.payload.clone(),
+            stamp_term: entry.stamp.term.0,
+            stamp_micros: entry.stamp.micros,
         }
     }
 }
@@ -120,7 +124,7 @@ impl TryFrom<EntryShape> for Entry {
             lsn: Lsn::new(shape.term, shape.index),
             kind: kind_numbered(shape.kind)?,
             origin: Origin { node: NodeId(shape.node), incarnation: shape.incarnation, sequence: shape.sequence },
-            elapsed_micros: shape.elapsed_micros,
+            stamp: Stamp { term: Term(shape.stamp_term), micros: shape.stamp_micros },
             payload: shape.payload,
         })
     }

@@ -20,7 +20,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use hustings_core::protocol::{LinkState, Links};
-use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::ReplicaState;
 use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, RecordNumber, Replica, ReplicaMessage};
 use hustings_core::{
     Cluster, ClusterId, EntryKind, Limits, Member, Membership, NodeId, Priority, Protocol, Refusal, Timing, Wire,
@@ -290,9 +290,9 @@ impl<P: Protocol> Running<P> {
         let cluster_id = ClusterId(names.join(" ").bytes().fold(0xcbf2_9ce4_8422_2325, hash));
         let (storage, recovered) =
             Storage::open(&setup.place, name, me, cluster_id, P::NAME, &founding, setup.may_resume)?;
-        let (machine, sessions) = match &recovered.durable.snapshot {
+        let (machine, state) = match &recovered.durable.snapshot {
             Some(reference) => storage.load(reference)?,
-            None => (Store::new(), Sessions::new()),
+            None => (Store::new(), ReplicaState::default()),
         };
         let birth = Birth {
             cluster: Cluster {
@@ -305,7 +305,7 @@ impl<P: Protocol> Running<P> {
             options: setup.options.clone(),
             recovered: recovered.durable,
             machine,
-            sessions,
+            state,
             incarnation: recovered.boots,
             policy: setup.policy,
         };
@@ -549,10 +549,10 @@ impl<P: Protocol> Running<P> {
                     self.news.push_back(Event::ChunkRead { to, lsn, offset, bytes });
                 }
                 Action::LoadSnapshot(reference) => {
-                    let (machine, sessions) = self.storage.load(&reference)?;
+                    let (machine, state) = self.storage.load(&reference)?;
                     let lsn = reference.lsn;
                     out.notes.push(format!("loaded a snapshot through {lsn}"));
-                    self.news.push_back(Event::SnapshotLoaded { lsn, machine: Box::new(machine), sessions });
+                    self.news.push_back(Event::SnapshotLoaded { lsn, machine: Box::new(machine), state });
                 }
             }
         }

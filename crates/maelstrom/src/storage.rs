@@ -2,8 +2,8 @@
 //!
 //! Memory is a [`SimulatedDisk`] without faults, so that a node runs the same code with and without a data directory.
 
+use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
-use hustings_core::replica::sessions::Sessions;
 use hustings_core::{ClusterId, Lsn, Membership, NodeId, Record, SnapshotReference, StateMachine};
 use hustings_wal::{Disk, Identity, Options, Preparation, RealDisk, Recovered, SimulatedDisk, SnapshotStore, Stored};
 use hustings_wal::{Wal, WalError};
@@ -145,7 +145,7 @@ impl Storage {
     }
 
     /// The state machine and the sessions inside a stored snapshot.
-    pub fn load<S: StateMachine>(&self, reference: &SnapshotReference) -> Result<(S, Sessions), StorageError> {
+    pub fn load<S: StateMachine>(&self, reference: &SnapshotReference) -> Result<(S, ReplicaState), StorageError> {
         let mut bytes = self.snapshots.load(reference)?;
         SnapshotContents::decode(&mut bytes).map_err(|error| StorageError::Snapshot(error.to_string()))
     }

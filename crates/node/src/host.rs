@@ -375,8 +375,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             SnapshotNews::ChunkRead { to, lsn, offset, bytes } => {
                 self.step(Event::ChunkRead { to, lsn, offset, bytes });
             }
-            SnapshotNews::Loaded { lsn, machine, sessions } => {
-                self.step(Event::SnapshotLoaded { lsn, machine, sessions });
+            SnapshotNews::Loaded { lsn, machine, state } => {
+                self.step(Event::SnapshotLoaded { lsn, machine, state });
             }
             SnapshotNews::Failed(why) => {
                 (self.wiring.on_fatal)(&format!("a snapshot could not be handled: {why}"));

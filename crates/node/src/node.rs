@@ -17,7 +17,7 @@ use crate::link::{Gatekeeper, Links};
 use crate::pace::Pace;
 use crate::snapshots;
 use hustings_core::options::Options as _;
-use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::ReplicaState;
 use hustings_core::replica::{Birth, Replica};
 use hustings_core::{Cluster, Lsn, NodeId, Protocol, Role, StateMachine, Term};
 use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal};
@@ -69,9 +69,9 @@ pub fn start<P: Protocol, S: StateMachine>(
     let identity = Identity { cluster_id: config.cluster_id, node: config.me, protocol: protocol.clone() };
     let (wal, recovered) = Wal::open(disk.clone(), &identity, &config.founding, Options::default())?;
     let store = SnapshotStore::open(disk)?;
-    let (machine, sessions) = match &recovered.durable.snapshot {
+    let (machine, state) = match &recovered.durable.snapshot {
         Some(reference) => snapshots::load::<S>(&store, reference).map_err(StartError::Snapshot)?,
-        None => (machine, Sessions::new()),
+        None => (machine, ReplicaState::default()),
     };
     let torn_bytes = recovered.torn_bytes;
     let mut member = config.member.clone();
@@ -117,7 +117,7 @@ pub fn start<P: Protocol, S: StateMachine>(
             options,
             recovered: recovered.durable,
             machine,
-            sessions,
+            state,
             incarnation: recovered.boots,
             policy: config.policy,
         };

@@ -2,8 +2,8 @@
 
 use crate::timers::prefer_this_thread;
 use bytes::Bytes;
+use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
-use hustings_core::replica::sessions::Sessions;
 use hustings_core::{Lsn, NodeId, SnapshotReference, StateMachine};
 use hustings_wal::{SnapshotStore, Stored, WalError};
 use std::sync::mpsc::{Receiver, Sender};
@@ -49,7 +49,7 @@ pub(crate) enum SnapshotNews<S: StateMachine> {
     Loaded {
         lsn: Lsn,
         machine: Box<S>,
-        sessions: Sessions,
+        state: ReplicaState,
     },
     Failed(String),
 }
@@ -95,8 +95,8 @@ fn run<S: StateMachine>(
                 .read_chunk(lsn, digest, offset, CHUNK_BYTES)
                 .map(|bytes| Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes })),
             SnapshotJob::Load(reference) => match load(store, &reference) {
-                Ok((machine, sessions)) => {
-                    Ok(Some(SnapshotNews::Loaded { lsn: reference.lsn, machine: Box::new(machine), sessions }))
+                Ok((machine, state)) => {
+                    Ok(Some(SnapshotNews::Loaded { lsn: reference.lsn, machine: Box::new(machine), state }))
                 }
                 Err(why) => Ok(Some(SnapshotNews::Failed(why))),
             },
@@ -127,7 +127,7 @@ fn cut<S: StateMachine>(store: &SnapshotStore, contents: &SnapshotContents<S>) -
 pub(crate) fn load<S: StateMachine>(
     store: &SnapshotStore,
     reference: &SnapshotReference,
-) -> Result<(S, Sessions), String> {
+) -> Result<(S, ReplicaState), String> {
     let mut bytes = store.load(reference).map_err(|error| error.to_string())?;
     SnapshotContents::decode(&mut bytes).map_err(|error| error.to_string())
 }

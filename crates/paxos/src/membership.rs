@@ -10,7 +10,7 @@ use crate::paxos::{Part, Paxos, Reign, Stage};
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
-    Reason, Refusal, RestsOn, Wire,
+    Reason, Refusal, RestsOn, Stamp, Wire,
 };
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ impl Paxos {
         let change = MembershipChange::of([Change::AddVoter(peer), Change::Describe(peer, described)]);
         let (kind, payload) = (EntryKind::Membership, change.to_bytes());
         let first = reign.end + 1;
-        let value = Entry { lsn: Lsn::ZERO, kind, origin: Origin::NOBODY, elapsed_micros: 0, payload };
+        let value = Entry { lsn: Lsn::ZERO, kind, origin: Origin::NOBODY, stamp: Stamp::NONE, payload };
         if self.propose_own(value, out) {
             self.count_own_accepts(first, out);
             self.send_to_all(out);

@@ -126,8 +126,8 @@ fn digest_of(value: &impl Hash) -> u64 {
 
 /// What an entry says, whatever term it stands in.
 fn value_of(entry: &Entry) -> u64 {
-    let Entry { lsn, kind, origin, elapsed_micros, payload } = entry;
-    digest_of(&(lsn.index, kind, origin, elapsed_micros, payload))
+    let Entry { lsn, kind, origin, stamp, payload } = entry;
+    digest_of(&(lsn.index, kind, origin, stamp, payload))
 }
 
 /// P1 and P2 of `protocols/blazingmq.md` §3.6; within a life, a node's view of a lease only moves on.

@@ -5,6 +5,7 @@
 //!
 //! - [`chronicle`]: elections, logs and commits, over the whole history of a cluster;
 //! - [`history`]: what clients did and saw, and [`linearizability`], which judges it;
+//! - [`lease_clock`]: no lease ends before its time;
 //! - [`by_configurations`]: the same judgement by another algorithm, slow and simple, against which the fast one is tested.
 //!
 //! What to read next: [`chronicle`].
@@ -12,11 +13,13 @@
 pub mod by_configurations;
 pub mod chronicle;
 pub mod history;
+pub mod lease_clock;
 pub mod linearizability;
 pub mod shadow;
 
 pub use chronicle::{Chronicle, Rules};
 pub use history::{Act, Operation, Value};
+pub use lease_clock::LeaseClock;
 pub use linearizability::{Nonlinearizable, check};
 
 /// A property that does not hold, and how one sees it.

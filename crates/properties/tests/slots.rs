@@ -1,6 +1,6 @@
 //! Goal: slots that are filled by themselves are judged by value (TI-4, TI-6). Method: histories of records, told by hand.
 
-use hustings_core::{Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Slots, Status, Term};
+use hustings_core::{Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Slots, Stamp, Status, Term};
 use hustings_properties::{Chronicle, Rules};
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ fn put(term: u64, index: u64, text: &'static str) -> Record {
         lsn,
         kind: EntryKind::Command,
         origin: Origin::NOBODY,
-        elapsed_micros: 0,
+        stamp: Stamp::NONE,
         payload: text.into(),
     })
 }

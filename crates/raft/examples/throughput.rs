@@ -7,7 +7,7 @@
 
 use bytes::Bytes;
 use hustings_core::protocol::{Effect, Effects, Input, Proposal, Protocol};
-use hustings_core::{Cluster, Durable, EntryKind, NodeId, Origin, Role};
+use hustings_core::{Cluster, Durable, EntryKind, NodeId, Origin, Role, Stamp};
 use hustings_raft::{Message, Raft, Timer};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ fn measure(run: Duration) -> f64 {
         let proposals = (0..free).map(|_| {
             sequence += 1;
             let origin = Origin { node: NodeId(1), incarnation: 1, sequence };
-            Proposal { origin, kind: EntryKind::Command, elapsed_micros: 0, payload: payload.clone() }
+            Proposal { origin, kind: EntryKind::Command, stamp: Stamp::NONE, payload: payload.clone() }
         });
         let proposals = proposals.collect();
         stage.step(0, Input::Propose(proposals));

@@ -10,7 +10,7 @@ use crate::raft::{Leader, Part, Raft};
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Membership, MembershipChange, MembershipRefusal, NodeId, Origin, Passage,
-    Reason, Refusal, RestsOn, Wire,
+    Reason, Refusal, RestsOn, Stamp, Wire,
 };
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Raft {
     fn append_change(&mut self, change: MembershipChange, out: &mut Effects<Raft>) {
         let lsn = Lsn { term: self.promise.term, index: self.log.last().index + 1 };
         let kind = EntryKind::Membership;
-        let entry = Entry { lsn, kind, origin: Origin::NOBODY, elapsed_micros: 0, payload: change.to_bytes() };
+        let entry = Entry { lsn, kind, origin: Origin::NOBODY, stamp: Stamp::NONE, payload: change.to_bytes() };
         self.append_own(entry, out);
         self.count_own_log(out);
         self.replicate(out);

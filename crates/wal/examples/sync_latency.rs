@@ -3,7 +3,7 @@
 //! `cargo run -p hustings-wal --example sync_latency [DIRECTORY]`; prints microseconds, asserts nothing.
 
 use bytes::Bytes;
-use hustings_core::{ClusterId, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record};
+use hustings_core::{ClusterId, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Stamp};
 use hustings_wal::{Identity, Options, RealDisk, Wal};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const SAMPLES: usize = 1000;
 fn put(index: u64) -> Record {
     let origin = Origin { node: NodeId(1), incarnation: 1, sequence: index };
     let payload = Bytes::from(vec![index as u8; 256]);
-    Record::Put(Entry { lsn: Lsn::new(1, index), kind: EntryKind::Command, origin, elapsed_micros: 0, payload })
+    Record::Put(Entry { lsn: Lsn::new(1, index), kind: EntryKind::Command, origin, stamp: Stamp::NONE, payload })
 }
 
 fn report(what: &str, mut samples: Vec<Duration>) {

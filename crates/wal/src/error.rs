@@ -64,6 +64,19 @@ pub enum WalError {
         /// The newest one known here.
         supported: u32,
     },
+    /// An older version wrote it, in a format that means something else.
+    #[error(
+        "{file} has format {found} and this version reads format {supported}; run the version that wrote it, save a snapshot \
+         (`hustings snapshot save`), and restore that with this version"
+    )]
+    OlderFormat {
+        /// Which file.
+        file: String,
+        /// Its format.
+        found: u32,
+        /// The one known here.
+        supported: u32,
+    },
     /// Bytes that were durable are not what they were.
     #[error(
         "{file} is damaged at byte {offset}: {what}; nothing was changed: restore the directory, or remove the member from the \

@@ -20,8 +20,10 @@ use std::path::Path;
 /// The name of the file.
 pub const META: &str = "meta";
 const META_TEMPORARY: &str = "meta.tmp";
-/// The newest format of data directories that this version reads and the one that it writes.
-pub const FORMAT: u32 = 1;
+/// The format of data directories that this version reads and writes.
+///
+/// 2: entries carry absolute readings of the log's clock. Format 1 carried differences, which could count twice.
+pub const FORMAT: u32 = 2;
 const MAGIC: &[u8; 8] = b"HUSTMETA";
 /// A membership of hundreds of members stays far below.
 const META_BYTES_MAX: u64 = 16 << 20;
@@ -105,9 +107,7 @@ impl Meta {
         if bytes.len() != prefix.length || !prefix.agrees_with(&bytes) {
             return Err(damaged(16, "its checksum does not agree"));
         }
-        if prefix.format > FORMAT {
-            return Err(WalError::NewerFormat { file: location(), found: prefix.format, supported: FORMAT });
-        }
+        check_format(location(), prefix.format)?;
         let shape = MetaShape::decode(bytes).map_err(|error| damaged(PREFIX as u64, &error.to_string()))?;
         let founding =
             Membership::decode(shape.founding).map_err(|error| damaged(PREFIX as u64, &error.to_string()))?;
@@ -160,6 +160,15 @@ impl Meta {
                 Err(WalError::Foreign { directory: disk.location(""), what, found, configured })
             }
         }
+    }
+}
+
+/// Refuses files that another version wrote in another format.
+pub(crate) fn check_format(file: String, found: u32) -> Result<(), WalError> {
+    match found {
+        FORMAT => Ok(()),
+        newer if newer > FORMAT => Err(WalError::NewerFormat { file, found, supported: FORMAT }),
+        _ => Err(WalError::OlderFormat { file, found, supported: FORMAT }),
     }
 }
 

@@ -11,7 +11,7 @@
 
 use crate::disk::{Disk, File};
 use crate::error::WalError;
-use crate::meta::{FORMAT, Identity};
+use crate::meta::{Identity, check_format};
 use crate::prefix::{self, PREFIX, Prefix};
 use crate::sector::SECTOR;
 use bytes::{Bytes, BytesMut};
@@ -118,9 +118,7 @@ impl Header {
         if !prefix.agrees_with(&body) {
             return Err(damaged("the checksum of its header does not agree"));
         }
-        if prefix.format > FORMAT {
-            return Err(WalError::NewerFormat { file: location(), found: prefix.format, supported: FORMAT });
-        }
+        check_format(location(), prefix.format)?;
         let shape = HeaderShape::decode(body).map_err(|error| damaged(&error.to_string()))?;
         Ok(Header {
             identity: Identity {

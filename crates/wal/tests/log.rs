@@ -2,9 +2,12 @@
 
 use bytes::{Buf as _, Bytes};
 use hustings_core::{
-    ClusterId, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Promise, Record, SnapshotReference, Term,
+    ClusterId, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Promise, Record, SnapshotReference, Stamp,
+    Term,
 };
-use hustings_wal::{Identity, Options, Preparation, RealDisk, Recovered, SnapshotStore, Stored, Wal, WalError, peek};
+use hustings_wal::{
+    Identity, Options, Preparation, RealDisk, Recovered, SnapshotStore, Stored, Wal, WalError, meta::FORMAT, peek,
+};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -27,7 +30,7 @@ fn open(directory: &Path) -> Result<(Wal, Recovered), WalError> {
 fn put(index: u64, payload: &[u8]) -> Record {
     let origin = Origin { node: NodeId(1), incarnation: 1, sequence: index };
     let payload = Bytes::copy_from_slice(payload);
-    Record::Put(Entry { lsn: Lsn::new(1, index), kind: EntryKind::Command, origin, elapsed_micros: 0, payload })
+    Record::Put(Entry { lsn: Lsn::new(1, index), kind: EntryKind::Command, origin, stamp: Stamp::NONE, payload })
 }
 
 #[test]
@@ -178,16 +181,22 @@ fn a_fetched_snapshot_that_is_not_what_was_promised_is_forgotten() {
 }
 
 #[test]
-fn a_newer_format_is_refused_by_name() {
-    // Goal: a directory of a later version. Method: a `meta` with a higher format and a checksum that agrees.
-    let directory = tempfile::tempdir().unwrap();
-    let body = b"fields of another time";
-    let checksum = crc32c::crc32c_append(crc32c::crc32c(&2u32.to_le_bytes()), body);
-    let length = body.len() as u32;
-    let meta = [&b"HUSTMETA"[..], &2u32.to_le_bytes(), &length.to_le_bytes(), &checksum.to_le_bytes(), body].concat();
-    std::fs::write(directory.path().join("meta"), meta).unwrap();
-    let error = open(directory.path()).unwrap_err();
-    assert!(matches!(error, WalError::NewerFormat { found: 2, supported: 1, .. }), "{error}");
+fn another_format_is_refused_by_name_with_the_way_over() {
+    // Goal: a directory of another version. Method: a `meta` with its format and a checksum that agrees.
+    let open_with_format = |format: u32| {
+        let directory = tempfile::tempdir().unwrap();
+        let body = b"fields of another time";
+        let checksum = crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), body);
+        let length = body.len() as u32;
+        let meta = [b"HUSTMETA", &format.to_le_bytes()[..], &length.to_le_bytes(), &checksum.to_le_bytes(), body];
+        std::fs::write(directory.path().join("meta"), meta.concat()).unwrap();
+        open(directory.path()).unwrap_err()
+    };
+    let error = open_with_format(FORMAT + 1);
+    assert!(matches!(error, WalError::NewerFormat { found, .. } if found == FORMAT + 1), "{error}");
+    let error = open_with_format(FORMAT - 1);
+    assert!(matches!(error, WalError::OlderFormat { found, .. } if found == FORMAT - 1), "{error}");
+    assert!(error.to_string().contains("snapshot save"), "{error}");
 }
 
 #[test]

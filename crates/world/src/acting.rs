@@ -3,12 +3,12 @@
 use crate::journal::{Arrow, Line};
 use crate::machine::{self, Job, Machine};
 use crate::network::{Fate, Flight};
-use crate::witness::{Service, Witness};
+use crate::witness::{self, Service, Witness};
 use crate::world::{What, World};
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::{Action, Event, ReplicaMessage, SnapshotContents};
-use hustings_core::{Lsn, Membership, NodeId, Origin, Protocol, SnapshotReference, Wire};
-use hustings_properties::Violation;
+use hustings_core::{EntryKind, Lsn, Membership, NodeId, Origin, Protocol, Record, SnapshotReference, Wire};
+use hustings_properties::{LeaseClock, Violation};
 use hustings_wal::{Stored, WalError};
 
 /// Every so many messages one is encoded and decoded, as a wire would.
@@ -42,6 +42,11 @@ impl<P: Protocol, S: Service> World<P, S> {
         let id = self.machines[at].id;
         match action {
             Action::Persist(number, record) => {
+                if let Record::Put(entry) = &record
+                    && entry.kind == EntryKind::Command
+                {
+                    self.lease_clock.on_written(entry.lsn.index, witness::digest_of(&entry.payload), self.now);
+                }
                 let verdict = self.judge.on_record(id, number, &record);
                 self.judged(verdict);
                 self.machines[at].unsynced.push((number, record));
@@ -95,6 +100,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         let state = (applied != machine.applied).then(|| (applied, replica.machine().digest()));
         let id = machine.id;
         let has_moved = applied != machine.applied;
+        let verdict = follow(&mut self.lease_clock, applied, replica.machine(), self.now);
+        self.judged(verdict);
         let verdict = self.judge.on_status(id, &status, state);
         self.judged(verdict);
         if has_moved {
@@ -321,9 +328,9 @@ fn done<P: Protocol, S: Service>(machine: &mut Machine<P, S>, job: Job<S>) -> Re
             Some(Event::ChunkRead { to, lsn, offset, bytes })
         }
         Job::Load(reference) => {
-            let (state, sessions) = machine::load::<S>(store, &reference)?;
+            let (state_machine, state) = machine::load::<S>(store, &reference)?;
             let lsn: Lsn = reference.lsn;
-            Some(Event::SnapshotLoaded { lsn, machine: Box::new(state), sessions })
+            Some(Event::SnapshotLoaded { lsn, machine: Box::new(state_machine), state })
         }
     })
 }
@@ -349,6 +356,17 @@ fn view_inside<S: Service>(
     view: &<Witness<S> as hustings_core::StateMachine>::View,
 ) -> &<S as hustings_core::StateMachine>::View {
     view.inside()
+}
+
+/// Shows the judge of leases what a member has applied.
+fn follow<S: Service>(judge: &mut LeaseClock, applied: u64, state: &Witness<S>, now: u64) -> Result<(), Violation> {
+    if applied <= judge.judged() {
+        return Ok(());
+    }
+    for (index, digest, clock) in state.latest_above(judge.judged()) {
+        judge.on_applied(index, digest, clock, now)?;
+    }
+    judge.on_clock(state.clock(), now)
 }
 
 /// The first word of a value's debug form: the name of its variant.

@@ -121,6 +121,8 @@ pub enum Command {
     Voters(Vec<Who>),
     /// A client writes, through this member.
     Put(String, String, Option<Who>),
+    /// A client is granted the lease with this number, for so many seconds, through the leader, and never renews it.
+    Lease(i64, u64),
     /// What must be true now.
     Expect(Expectation),
     /// The number of leader changes is counted from here on.
@@ -140,6 +142,10 @@ pub enum Expectation {
     Outage(u64),
     /// All that run hold and have applied the same.
     Same,
+    /// The lease with this number lives, as the leader has applied.
+    Lease(i64),
+    /// It does not.
+    NoLease(i64),
     /// The member is down, and refused to start.
     Refused(Who),
 }
@@ -202,10 +208,13 @@ impl fmt::Display for Command {
             Command::Voters(who) => write!(f, "voters {}", list(who)),
             Command::Put(key, value, None) => write!(f, "put {key} {value}"),
             Command::Put(key, value, Some(at)) => write!(f, "put {key} {value} at {at}"),
+            Command::Lease(id, seconds) => write!(f, "lease {id} {seconds}s"),
             Command::Expect(Expectation::Leader(who)) => write!(f, "expect leader {who}"),
             Command::Expect(Expectation::NoLeader) => f.write_str("expect no-leader"),
             Command::Expect(Expectation::Changes(least, most)) => write!(f, "expect changes {least} to {most}"),
             Command::Expect(Expectation::Outage(micros)) => write!(f, "expect outage {}", shown(*micros)),
+            Command::Expect(Expectation::Lease(id)) => write!(f, "expect lease {id}"),
+            Command::Expect(Expectation::NoLease(id)) => write!(f, "expect no-lease {id}"),
             Command::Expect(Expectation::Same) => f.write_str("expect same"),
             Command::Expect(Expectation::Refused(who)) => write!(f, "expect refused {who}"),
             Command::Mark => f.write_str("mark"),

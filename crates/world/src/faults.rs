@@ -12,7 +12,7 @@ use hustings_core::replica::Event;
 use hustings_core::{
     Admin, Change, EntryKind, Member, Membership, MembershipChange, NodeId, Passage, Protocol, Role, Wire,
 };
-use hustings_kv::Put;
+use hustings_kv::{LeaseGrant, Put};
 use hustings_properties::Violation;
 use hustings_wal::sim::{Faults, Loss};
 use std::collections::BTreeSet;
@@ -74,7 +74,10 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
             Command::Disk(who, fault) => self.each(*who, |world, at| world.fault_disk(at, *fault)),
             Command::Wipe(who) => self.each(*who, World::wipe),
-            Command::Clock(who, rate) => self.each(*who, |world, at| world.machines[at].rate = (*rate).max(1)),
+            Command::Clock(who, rate) => {
+                self.lease_clock.on_rate(*rate);
+                self.each(*who, |world, at| world.machines[at].rate = (*rate).max(1));
+            }
             Command::Suspend(who, micros) => self.each(*who, |world, at| {
                 world.machines[at].is_paused = true;
                 let life = world.machines[at].lives;
@@ -97,6 +100,13 @@ impl<P: Protocol, S: Service> World<P, S> {
                 if let Some(at) = at.filter(|at| self.machines[*at].is_up()) {
                     let put = Put { key: key.clone().into(), value: value.clone().into(), ..Put::default() };
                     self.propose(at, Asked::Operator, EntryKind::Command, hustings_kv::Command::Put(put).to_payload());
+                }
+            }
+            Command::Lease(id, seconds) => {
+                if let Some(at) = self.leader_position() {
+                    let ttl = i64::try_from(*seconds).unwrap_or(i64::MAX);
+                    let grant = hustings_kv::Command::LeaseGrant(LeaseGrant { id: *id, ttl });
+                    self.propose(at, Asked::Operator, EntryKind::Command, grant.to_payload());
                 }
             }
             Command::Expect(expectation) => return self.expect(expectation),
@@ -349,6 +359,13 @@ impl<P: Protocol, S: Service> World<P, S> {
                     return unmet(format!("clients were to wait at most {may} ms, and waited {is} ms"));
                 }
             }
+            Expectation::Lease(id) if self.has_lease(*id) != Some(true) => {
+                return unmet(format!("lease {id} was to live"));
+            }
+            Expectation::NoLease(id) if self.has_lease(*id) != Some(false) => {
+                return unmet(format!("lease {id} was to be gone, and a leader was to know it"));
+            }
+            Expectation::Lease(_) | Expectation::NoLease(_) => {}
             Expectation::Same => return self.expect_same(),
             Expectation::Refused(who) => {
                 for at in self.chosen(*who) {
@@ -359,6 +376,12 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a lease lives in the state of the leader; `None` when nobody leads.
+    fn has_lease(&self, id: i64) -> Option<bool> {
+        let leader = self.machines[self.leader_position()?].replica.as_ref()?;
+        Some(S::look(&leader.machine().inner().freeze()).has_lease(id))
     }
 
     /// Members in force that run hold and have applied the same.

@@ -6,6 +6,7 @@ use crate::load::Asked;
 use crate::settings::DiskPace;
 use crate::witness::{Service, Witness};
 use crate::world::What;
+use hustings_core::replica::ReplicaState;
 use hustings_core::replica::sessions::Sessions;
 use hustings_core::replica::{Alarm, Birth, RecordNumber, Replica, SnapshotContents};
 use hustings_core::{Cluster, ClusterId, Durable, Lsn, Membership, NodeId, Protocol, Record, SnapshotReference};
@@ -201,11 +202,13 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         let (wal, mut recovered) = Wal::open(disk.clone(), &identity, &self.founding, layout).map_err(words)?;
         self.plants.spoil(&mut recovered.durable);
         let store = SnapshotStore::open(disk).map_err(words)?;
-        let (machine, sessions) = match &recovered.durable.snapshot {
+        let (machine, mut state) = match &recovered.durable.snapshot {
             Some(reference) => load(&store, reference)?,
-            None => (Witness::default(), Sessions::new()),
+            None => (Witness::default(), ReplicaState::default()),
         };
-        let sessions = if self.plants.forgets_sessions { Sessions::new() } else { sessions };
+        if self.plants.forgets_sessions {
+            state.sessions = Sessions::new();
+        }
         self.wal = Some(wal);
         self.store = Some(store);
         self.incarnation = if self.plants.reuses_incarnation { 1 } else { recovered.boots };
@@ -215,7 +218,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             options,
             recovered: recovered.durable,
             machine,
-            sessions,
+            state,
             incarnation: self.incarnation,
             policy,
         };
@@ -279,7 +282,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
 pub(crate) fn load<S: Service>(
     store: &SnapshotStore,
     reference: &SnapshotReference,
-) -> Result<(Witness<S>, Sessions), String> {
+) -> Result<(Witness<S>, ReplicaState), String> {
     let mut bytes = store.load(reference).map_err(|error| error.to_string())?;
     SnapshotContents::decode(&mut bytes).map_err(|error| error.to_string())
 }

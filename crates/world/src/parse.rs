@@ -3,7 +3,7 @@
 use crate::command::{Command, DiskFault, Expectation, Who};
 
 /// The words that a line may begin with.
-pub const COMMANDS: [&str; 31] = [
+pub const COMMANDS: [&str; 32] = [
     "wait",
     "settle",
     "crash",
@@ -30,6 +30,7 @@ pub const COMMANDS: [&str; 31] = [
     "join",
     "voters",
     "put",
+    "lease",
     "expect",
     "mark",
     "cluster",
@@ -37,7 +38,7 @@ pub const COMMANDS: [&str; 31] = [
     "load",
 ];
 const DISK_FAULTS: [&str; 9] = ["stall", "recover", "slow", "full", "roomy", "fail", "crash-at", "misdirect", "rot"];
-const EXPECTATIONS: [&str; 6] = ["leader", "no-leader", "changes", "outage", "same", "refused"];
+const EXPECTATIONS: [&str; 8] = ["leader", "no-leader", "changes", "outage", "lease", "no-lease", "same", "refused"];
 const WHO: [&str; 6] = ["leader", "follower.1", "others", "wiped", "all", "n1"];
 
 /// How far two words are from each other: changes of one letter.
@@ -220,6 +221,10 @@ impl Command {
                 };
                 Command::Put(key, value, at)
             }
+            "lease" => {
+                let id = words.number("the number of a lease")?;
+                Command::Lease(id, words.time("a time to live")? / 1_000_000)
+            }
             "expect" => Command::Expect(match words.next("what is expected")? {
                 "leader" => Expectation::Leader(words.who()?),
                 "no-leader" => Expectation::NoLeader,
@@ -235,6 +240,8 @@ impl Command {
                     Expectation::Changes(least, most)
                 }
                 "outage" => Expectation::Outage(words.time("a time")?),
+                "lease" => Expectation::Lease(words.number("the number of a lease")?),
+                "no-lease" => Expectation::NoLease(words.number("the number of a lease")?),
                 "same" => Expectation::Same,
                 "refused" => Expectation::Refused(words.who()?),
                 other => return Err(unknown("expectation", other, &EXPECTATIONS)),

@@ -4,6 +4,7 @@
 use bytes::{Buf, Bytes};
 use hustings_core::{Lsn, SnapshotError, StateMachine};
 use hustings_kv::{KvStore, Outcome, View};
+use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
@@ -24,6 +25,36 @@ impl Service for KvStore {
 pub struct Witness<S> {
     inner: S,
     digest: u64,
+    /// Log time: all that it advanced by.
+    clock: Duration,
+    latest: Latest,
+}
+
+/// The latest commands: place, digest of the command, log time after it. No part of the state: a member that restored a
+/// snapshot knows fewer of them, and equals one that did not.
+#[derive(Clone, Debug, Default)]
+struct Latest(VecDeque<(u64, u64, Duration)>);
+
+impl PartialEq for Latest {
+    fn eq(&self, _: &Latest) -> bool {
+        true
+    }
+}
+
+impl Eq for Latest {}
+
+impl Hash for Latest {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// How many commands a witness can tell of: more than one step applies, mostly.
+const LATEST: usize = 64;
+
+/// What a command is known by.
+pub(crate) fn digest_of(payload: &Bytes) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    payload.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A view of both.
@@ -31,6 +62,7 @@ pub struct Witness<S> {
 pub struct WitnessView<V> {
     inner: V,
     digest: u64,
+    clock: Duration,
 }
 
 impl<V> WitnessView<V> {
@@ -44,6 +76,17 @@ impl<S> Witness<S> {
     /// The digest of all that was applied.
     pub fn digest(&self) -> u64 {
         self.digest
+    }
+
+    /// Log time.
+    pub fn clock(&self) -> Duration {
+        self.clock
+    }
+
+    /// The latest commands above `index`, in order: place, digest of the command, log time after it.
+    pub fn latest_above(&self, index: u64) -> impl Iterator<Item = (u64, u64, Duration)> + '_ {
+        let from = self.latest.0.partition_point(|(place, ..)| *place <= index);
+        self.latest.0.range(from..).copied()
     }
 
     /// The machine inside.
@@ -71,17 +114,22 @@ impl<S: StateMachine> StateMachine for Witness<S> {
 
     fn advance(&mut self, elapsed: Duration) {
         self.note(elapsed);
+        self.clock = self.clock.saturating_add(elapsed);
         self.inner.advance(elapsed);
     }
 
     fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> S::Response {
         // Not the term: a slot may be committed in several, with the same entry.
         self.note((lsn.index, payload));
+        if self.latest.0.len() == LATEST {
+            self.latest.0.pop_front();
+        }
+        self.latest.0.push_back((lsn.index, digest_of(payload), self.clock));
         self.inner.apply(lsn, payload)
     }
 
     fn freeze(&self) -> WitnessView<S::View> {
-        WitnessView { inner: self.inner.freeze(), digest: self.digest }
+        WitnessView { inner: self.inner.freeze(), digest: self.digest, clock: self.clock }
     }
 
     fn next_deadline(&self) -> Option<Duration> {
@@ -90,12 +138,15 @@ impl<S: StateMachine> StateMachine for Witness<S> {
 
     fn encode(view: &WitnessView<S::View>, sink: &mut dyn FnMut(Bytes)) {
         sink(Bytes::copy_from_slice(&view.digest.to_le_bytes()));
+        let micros = u64::try_from(view.clock.as_micros()).expect("the log's clock counts in 64 bits");
+        sink(Bytes::copy_from_slice(&micros.to_le_bytes()));
         S::encode(&view.inner, sink);
     }
 
     fn decode(snapshot: &mut dyn Buf) -> Result<Witness<S>, SnapshotError> {
         let short = |_| SnapshotError { what: "it ends before its digest does".into() };
         let digest = snapshot.try_get_u64_le().map_err(short)?;
-        Ok(Witness { inner: S::decode(snapshot)?, digest })
+        let clock = Duration::from_micros(snapshot.try_get_u64_le().map_err(short)?);
+        Ok(Witness { inner: S::decode(snapshot)?, digest, clock, latest: Latest::default() })
     }
 }

@@ -21,7 +21,7 @@ use crate::witness::{Service, Witness};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, ReplicaMessage};
 use hustings_core::{Cluster, Limits, Links, Membership, NodeId, Priority, Protocol, Role};
-use hustings_properties::{Chronicle, Violation};
+use hustings_properties::{Chronicle, LeaseClock, Violation};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -89,6 +89,7 @@ pub struct World<P: Protocol, S: Service> {
     pub(crate) machines: Vec<Machine<P, S>>,
     pub(crate) network: Network<ReplicaMessage<P::Message>>,
     pub(crate) judge: Chronicle,
+    pub(crate) lease_clock: LeaseClock,
     pub(crate) load: Load,
     pub(crate) dice: Dice,
     pub(crate) actions: Vec<Action<P, Witness<S>>>,
@@ -109,6 +110,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let network = Network::new(nodes, P::LINKS, settings.quality, Dice::new(seed, 3, 0));
         let mut world = World {
             load: Load::new(&settings),
+            lease_clock: LeaseClock::default(),
             judge: Chronicle::new(settings.rules.of_slots(P::SLOTS)),
             journal: Journal::default(),
             weighs_messages: false,

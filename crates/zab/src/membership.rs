@@ -11,7 +11,7 @@ use crate::zab::{Leading, Part, Zab};
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
-    Reason, Refusal, Wire,
+    Reason, Refusal, Stamp, Wire,
 };
 use std::sync::Arc;
 
@@ -69,7 +69,7 @@ impl Zab {
         let change = MembershipChange::of([Change::AddVoter(learner), Change::Describe(learner, described)]);
         let lsn = Lsn { term: self.promise.term, index: self.log.last().index + 1 };
         let (kind, payload) = (EntryKind::Membership, change.to_bytes());
-        self.append_own(Entry { lsn, kind, origin: Origin::NOBODY, elapsed_micros: 0, payload }, out);
+        self.append_own(Entry { lsn, kind, origin: Origin::NOBODY, stamp: Stamp::NONE, payload }, out);
         self.forward(out);
     }
 

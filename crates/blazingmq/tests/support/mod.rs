@@ -12,7 +12,8 @@ use hustings_core::protocol::LinkState;
 use hustings_core::replica::gate::{Gate, Gated};
 use hustings_core::{
     Admin, Change, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, MembershipChange, NodeId, Origin,
-    Outcome, Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Term, Ticket, Transition, Wire,
+    Outcome, Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Stamp, Term, Ticket, Transition,
+    Wire,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -275,7 +276,7 @@ impl Theatre {
     fn put(&mut self, id: u64, kind: EntryKind, payload: Bytes) -> Origin {
         self.sequence += 1;
         let origin = Origin { node: NodeId(id), incarnation: 1, sequence: self.sequence };
-        self.input(id, Input::Propose(vec![Proposal { origin, kind, elapsed_micros: 0, payload }]));
+        self.input(id, Input::Propose(vec![Proposal { origin, kind, stamp: Stamp::NONE, payload }]));
         origin
     }
 

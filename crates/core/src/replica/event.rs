@@ -2,7 +2,7 @@
 //!
 //! What to read next: [`super`], the replica itself.
 
-use super::{RecordNumber, ReplicaMessage, RequestId, Sessions, SnapshotContents};
+use super::{RecordNumber, ReplicaMessage, ReplicaState, RequestId, SnapshotContents};
 use crate::protocol::{Admin, DiskHealth, LinkState, Outcome, Protocol, Refusal};
 use crate::{EntryKind, Lsn, Membership, NodeId, Record, SnapshotReference, StateMachine, Timing, Transition};
 use bytes::Bytes;
@@ -74,14 +74,14 @@ pub enum Event<P: Protocol, S: StateMachine> {
     SnapshotCut(Option<SnapshotReference>),
     /// A fetched snapshot is complete, verified and durable; or its bytes are not what this reference says.
     SnapshotStored(Result<SnapshotReference, SnapshotReference>),
-    /// The state machine and the sessions inside a snapshot, decoded off the loop.
+    /// What is inside a snapshot, decoded off the loop.
     SnapshotLoaded {
         /// What it covers.
         lsn: Lsn,
         /// The state.
         machine: Box<S>,
-        /// Which proposals it contains.
-        sessions: Sessions,
+        /// The replica's own part of it.
+        state: ReplicaState,
     },
     /// A chunk of one of the own snapshots that a peer asked for; `None` when it is not held any more.
     ChunkRead {

@@ -13,11 +13,14 @@ use super::gate::Gated;
 use super::sessions::Sessions;
 use super::{Action, Alarm, Replica, ReplicaMessage};
 use crate::protocol::{Input, Protocol};
-use crate::{Lsn, Membership, NodeId, SnapshotReference, StateMachine};
+use crate::{Lsn, Membership, NodeId, SnapshotReference, Stamp, StateMachine, Term};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
+
+/// How a snapshot begins that has the log's clock; those of format 1 begin with the number of sessions, which is small.
+const WITH_CLOCK: u32 = u32::MAX;
 
 /// When snapshots are cut: whichever comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -35,6 +38,15 @@ impl Default for Policy {
     }
 }
 
+/// What a replica keeps in every snapshot beside the state machine.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ReplicaState {
+    /// Which proposals were applied.
+    pub sessions: Sessions,
+    /// The log's clock.
+    pub clock: Stamp,
+}
+
 /// What a snapshot consists of, ready to be encoded off the loop.
 #[derive(Clone)]
 pub struct SnapshotContents<S: StateMachine> {
@@ -42,9 +54,9 @@ pub struct SnapshotContents<S: StateMachine> {
     pub lsn: Lsn,
     /// The membership at that place.
     pub membership: Arc<Membership>,
-    /// Which proposals it contains.
-    pub sessions: Sessions,
-    /// The state.
+    /// The replica's own part.
+    pub state: ReplicaState,
+    /// The state machine's.
     pub view: S::View,
 }
 
@@ -56,17 +68,21 @@ impl<S: StateMachine> fmt::Debug for SnapshotContents<S> {
 
 impl<S: StateMachine> PartialEq for SnapshotContents<S> {
     fn eq(&self, other: &SnapshotContents<S>) -> bool {
-        self.lsn == other.lsn && self.membership == other.membership && self.sessions == other.sessions
+        self.lsn == other.lsn && self.membership == other.membership && self.state == other.state
     }
 }
 
 impl<S: StateMachine> Eq for SnapshotContents<S> {}
 
 impl<S: StateMachine> SnapshotContents<S> {
-    /// Hands the snapshot's bytes to `sink` in chunks: the sessions, then the state machine.
+    /// Hands the snapshot's bytes to `sink` in chunks: the replica's own state, then the state machine.
     pub fn encode(&self, sink: &mut dyn FnMut(Bytes)) {
         let mut head = BytesMut::new();
-        let parts: Vec<_> = self.sessions.to_parts().collect();
+        let ReplicaState { sessions, clock } = &self.state;
+        head.put_u32_le(WITH_CLOCK);
+        head.put_u64_le(clock.term.0);
+        head.put_u64_le(clock.micros);
+        let parts: Vec<_> = sessions.to_parts().collect();
         head.put_u32_le(u32::try_from(parts.len()).expect("clusters are small"));
         for (node, incarnation, through, above) in parts {
             head.put_u64_le(node);
@@ -80,9 +96,15 @@ impl<S: StateMachine> SnapshotContents<S> {
     }
 
     /// Reads the bytes of a snapshot back.
-    pub fn decode(bytes: &mut dyn Buf) -> Result<(S, Sessions), crate::SnapshotError> {
+    pub fn decode(bytes: &mut dyn Buf) -> Result<(S, ReplicaState), crate::SnapshotError> {
         let short = || crate::SnapshotError { what: "it ends inside the sessions".into() };
-        let count = bytes.try_get_u32_le().map_err(|_| short())?;
+        let mut clock = Stamp::NONE;
+        let mut count = bytes.try_get_u32_le().map_err(|_| short())?;
+        if count == WITH_CLOCK {
+            clock.term = Term(bytes.try_get_u64_le().map_err(|_| short())?);
+            clock.micros = bytes.try_get_u64_le().map_err(|_| short())?;
+            count = bytes.try_get_u32_le().map_err(|_| short())?;
+        }
         let mut parts = Vec::new();
         for _ in 0..count {
             let node = bytes.try_get_u64_le().map_err(|_| short())?;
@@ -95,7 +117,7 @@ impl<S: StateMachine> SnapshotContents<S> {
             }
             parts.push((node, incarnation, through, above));
         }
-        Ok((S::decode(bytes)?, Sessions::from_parts(parts)))
+        Ok((S::decode(bytes)?, ReplicaState { sessions: Sessions::from_parts(parts), clock }))
     }
 }
 
@@ -179,7 +201,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         out.push(Action::CutSnapshot(SnapshotContents {
             lsn: self.applied,
             membership: self.membership.clone(),
-            sessions: self.sessions.clone(),
+            state: ReplicaState { sessions: self.sessions.clone(), clock: self.clock.applied() },
             view: self.machine.freeze(),
         }));
     }
@@ -279,11 +301,18 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         out.push(Action::LoadSnapshot(reference));
     }
 
-    pub(super) fn on_snapshot_loaded(&mut self, lsn: Lsn, machine: S, sessions: Sessions, out: &mut Vec<Action<P, S>>) {
+    pub(super) fn on_snapshot_loaded(
+        &mut self,
+        lsn: Lsn,
+        machine: S,
+        state: ReplicaState,
+        out: &mut Vec<Action<P, S>>,
+    ) {
         let reference = self.snapshots.loading.take().expect("a snapshot is loaded only when one was asked for");
         assert_eq!(reference.lsn, lsn, "the snapshot that was asked for is the one that was loaded");
         self.machine = machine;
-        self.sessions = sessions;
+        self.sessions = state.sessions;
+        self.clock.on_restored(state.clock);
         self.applied = lsn;
         self.snapshots.last_bytes = reference.bytes;
         self.snapshots.entries = 0;

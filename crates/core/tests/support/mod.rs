@@ -5,7 +5,7 @@
 use bytes::Bytes;
 use hustings_core::{
     Change, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Passage, Promise, Record,
-    SnapshotReference, Term,
+    SnapshotReference, Stamp, Term,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -88,6 +88,10 @@ pub fn payload() -> impl Strategy<Value = Bytes> {
     vec(any::<u8>(), 0..40).prop_map(Bytes::from)
 }
 
+pub fn stamp() -> impl Strategy<Value = Stamp> {
+    (any::<u64>(), any::<u64>()).prop_map(|(term, micros)| Stamp { term: Term(term), micros })
+}
+
 pub fn entry() -> impl Strategy<Value = Entry> {
     let kinds = vec![EntryKind::Blank, EntryKind::Command, EntryKind::Membership, EntryKind::Protocol];
     let origin = (any::<u64>(), any::<u64>(), any::<u64>()).prop_map(|(node, incarnation, sequence)| Origin {
@@ -95,12 +99,12 @@ pub fn entry() -> impl Strategy<Value = Entry> {
         incarnation,
         sequence,
     });
-    (any::<u64>(), 1..=u64::MAX, prop::sample::select(kinds), origin, any::<u64>(), payload()).prop_map(
-        |(term, index, kind, origin, elapsed_micros, payload)| Entry {
+    (any::<u64>(), 1..=u64::MAX, prop::sample::select(kinds), origin, stamp(), payload()).prop_map(
+        |(term, index, kind, origin, stamp, payload)| Entry {
             lsn: Lsn::new(term, index),
             kind,
             origin,
-            elapsed_micros,
+            stamp,
             payload,
         },
     )

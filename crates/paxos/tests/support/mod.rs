@@ -11,7 +11,8 @@ use hustings_core::protocol::LinkState;
 use hustings_core::replica::gate::{Gate, Gated};
 use hustings_core::{
     Admin, Change, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, MembershipChange, NodeId, Origin,
-    Outcome, Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Term, Ticket, Transition, Wire,
+    Outcome, Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Stamp, Term, Ticket, Transition,
+    Wire,
 };
 use hustings_paxos::{Message, Options, Paxos, Timer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -273,7 +274,7 @@ impl Theatre {
     fn put(&mut self, id: u64, kind: EntryKind, payload: Bytes) -> Origin {
         self.sequence += 1;
         let origin = Origin { node: NodeId(id), incarnation: 1, sequence: self.sequence };
-        self.input(id, Input::Propose(vec![Proposal { origin, kind, elapsed_micros: 0, payload }]));
+        self.input(id, Input::Propose(vec![Proposal { origin, kind, stamp: Stamp::NONE, payload }]));
         origin
     }
 
@@ -592,7 +593,7 @@ pub fn journal(promise: Term, slots: &[(u64, Term, &str)], committed: u64) -> Du
         let payload = Bytes::copy_from_slice(text.as_bytes());
         let kind = if text.is_empty() { EntryKind::Blank } else { EntryKind::Command };
         let lsn = Lsn { term: *term, index: *index };
-        Record::Put(Entry { lsn, kind, origin: Origin::NOBODY, elapsed_micros: 0, payload })
+        Record::Put(Entry { lsn, kind, origin: Origin::NOBODY, stamp: Stamp::NONE, payload })
     };
     let at = slots.iter().find(|(index, _, _)| *index == committed);
     let commit = at.map(|(index, term, _)| Record::Committed(Lsn { term: *term, index: *index }));

@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of the support")]
 
 use bytes::{Buf, Bytes};
-use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::ReplicaState;
 use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, Replica, ReplicaMessage, Request, SnapshotContents};
 use hustings_core::{
     Cluster, Durable, EntryKind, LinkState, Lsn, MembershipChange, NodeId, Record, Refusal, Role, SnapshotError,
@@ -118,7 +118,7 @@ impl Hosts {
                 options: Options::default(),
                 recovered: Durable::default(),
                 machine: Book::default(),
-                sessions: Sessions::new(),
+                state: ReplicaState::default(),
                 incarnation: 1,
                 policy,
             };
@@ -353,9 +353,9 @@ impl Hosts {
         }
         if let Some(reference) = host.load.take_if(|_| !host.are_loads_held) {
             let mut bytes = host.files[&reference.lsn].clone();
-            let (machine, sessions) =
+            let (machine, state) =
                 SnapshotContents::<Book>::decode(&mut bytes).expect("what was encoded can be decoded");
-            events.push_back(Event::SnapshotLoaded { lsn: reference.lsn, machine: machine.into(), sessions });
+            events.push_back(Event::SnapshotLoaded { lsn: reference.lsn, machine: machine.into(), state });
         }
         for event in events {
             self.step(id, event);

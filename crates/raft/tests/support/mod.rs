@@ -9,8 +9,8 @@ use hustings_core::protocol::LinkState;
 use hustings_core::replica::gate::{Gate, Gated};
 use hustings_core::{
     Admin, Change, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, Membership, MembershipChange,
-    NodeId, Origin, Outcome, Passage, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Term, Ticket,
-    Transition, Wire,
+    NodeId, Origin, Outcome, Passage, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Stamp, Term,
+    Ticket, Transition, Wire,
 };
 use hustings_raft::{Message, Options, Raft, Timer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -239,7 +239,10 @@ impl Stage {
         self.sequence += 1;
         let origin = Origin { node: NodeId(id), incarnation: 1, sequence: self.sequence };
         let payload = Bytes::copy_from_slice(text.as_bytes());
-        self.input(id, Input::Propose(vec![Proposal { origin, kind: EntryKind::Command, elapsed_micros: 0, payload }]));
+        self.input(
+            id,
+            Input::Propose(vec![Proposal { origin, kind: EntryKind::Command, stamp: Stamp::NONE, payload }]),
+        );
         origin
     }
 
@@ -253,7 +256,7 @@ impl Stage {
         self.sequence += 1;
         let origin = Origin { node: NodeId(id), incarnation: 1, sequence: self.sequence };
         let (kind, payload) = (EntryKind::Membership, change.to_bytes());
-        self.input(id, Input::Propose(vec![Proposal { origin, kind, elapsed_micros: 0, payload }]));
+        self.input(id, Input::Propose(vec![Proposal { origin, kind, stamp: Stamp::NONE, payload }]));
         origin
     }
 

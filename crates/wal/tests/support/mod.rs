@@ -4,7 +4,8 @@
 
 use bytes::Bytes;
 use hustings_core::{
-    ClusterId, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Promise, Record, SnapshotReference, Term,
+    ClusterId, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Promise, Record, SnapshotReference, Stamp,
+    Term,
 };
 use hustings_wal::{Identity, Options, Preparation, Recovered, SimulatedDisk, Wal, WalError};
 use std::sync::Arc;
@@ -48,7 +49,13 @@ pub fn put(term: u64, index: u64, length: usize) -> Record {
     // Zeros too: a sector that is meant to be zero must not look unwritten.
     let payload = if index.is_multiple_of(3) { vec![0; length] } else { vec![(index * 31) as u8; length] };
     let payload = Bytes::from(payload);
-    Record::Put(Entry { lsn: Lsn::new(term, index), kind: EntryKind::Command, origin, elapsed_micros: 7, payload })
+    Record::Put(Entry {
+        lsn: Lsn::new(term, index),
+        kind: EntryKind::Command,
+        origin,
+        stamp: Stamp { term: Term(term), micros: 7 },
+        payload,
+    })
 }
 
 fn snapshot(term: u64, index: u64) -> Record {

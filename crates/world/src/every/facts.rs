@@ -22,8 +22,8 @@ impl Facts {
     pub fn of<P: Protocol>(member: &Member<P>) -> Facts {
         let log = member.durable.entries.values().map(|entry| {
             let mut hasher = DefaultHasher::new();
-            let Entry { lsn, kind, origin, elapsed_micros, payload } = entry;
-            (lsn.index, kind, origin, elapsed_micros, payload).hash(&mut hasher);
+            let Entry { lsn, kind, origin, stamp, payload } = entry;
+            (lsn.index, kind, origin, stamp, payload).hash(&mut hasher);
             (*lsn, hasher.finish())
         });
         let log: Vec<_> = log.collect();

@@ -3,7 +3,7 @@
 use super::Bounds;
 use bytes::{Buf, Bytes};
 use hustings_core::protocol::LinkState;
-use hustings_core::replica::sessions::Sessions;
+use hustings_core::replica::ReplicaState;
 use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, ReplicaMessage, Request};
 use hustings_core::{
     Cluster, Durable, EntryKind, Lsn, NodeId, Protocol, Record, Replica, Role, Slots, SnapshotError, StateMachine, Term,
@@ -186,7 +186,7 @@ impl<P: Protocol> Member<P> {
             options: options.clone(),
             recovered: self.durable.clone(),
             machine: Ledger::default(),
-            sessions: Sessions::new(),
+            state: ReplicaState::default(),
             incarnation: self.lives + 1,
             policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX },
         }

@@ -1,0 +1,191 @@
+//! The log is the clock of leases: [`Clock`] reads it, here and now.
+//!
+//! Entries carry absolute readings of log time ([`Stamp`]), and applying an entry moves the clock to the highest reading
+//! so far. So the clock is a function of the log, the same on all members, and no reading counts twice.
+//!
+//! ```text
+//!    leader: now = 40 s ──► entry (stamp 40 s) ──► every member: log time 40 s, and counts on from there by itself
+//!                                                   the next leader's first stamp goes on from what it has counted
+//! ```
+//!
+//! Two promises, both judged in `crates/world`:
+//!
+//! - **No lease ends early.** After an entry was proposed, log time moves on by no more than the time that passed. A
+//!   member therefore counts from the moment at which it *wrote down* the newest entry, which is later than that
+//!   entry's proposal, and forgets what it had counted before. Readings of earlier reigns than the newest are ignored:
+//!   an isolated Paxos leader may have stamped slots that come to stand behind those of its successor.
+//! - **Every lease ends.** A member goes on counting while it follows, so a hand-over loses no more than the delay of a
+//!   message, and a leader writes its reading down every few seconds while a lease lives, so that restarts lose no more
+//!   than that.
+//!
+//! What it deliberately does not do: read a clock. Hosts tell how much time has passed ([`super::Event::Elapsed`]).
+
+use crate::log::Stamp;
+use crate::{Durable, Entry, EntryKind, Term};
+use std::time::Duration;
+
+/// What one member knows about log time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Clock {
+    /// The newest reign whose reading was applied, and the highest reading: the log's clock itself, part of snapshots.
+    applied: Stamp,
+    /// The newest reading in the log here, applied or not.
+    written: Stamp,
+    /// Log time now: goes on from the newest entry that was written down here.
+    now_micros: u64,
+    /// The own reign, while this member leads.
+    reign: Option<Term>,
+}
+
+impl Clock {
+    /// The clock of a member that is born with a log and, in its snapshot, with the clock `applied`.
+    pub fn new(applied: Stamp, recovered: &Durable) -> Clock {
+        let mut clock = Clock { applied, ..Clock::default() };
+        recovered.entries.values().for_each(|entry| clock.on_written(entry));
+        clock.now_micros = applied.micros.max(clock.written.micros);
+        clock
+    }
+
+    /// The log's clock at the last applied entry.
+    pub fn applied(&self) -> Stamp {
+        self.applied
+    }
+
+    /// Log time now, in microseconds: never more than what has truly passed since any entry that is written down here.
+    pub fn now_micros(&self) -> u64 {
+        self.now_micros
+    }
+
+    /// Time since the last applied reading, in microseconds.
+    pub fn unapplied_micros(&self) -> u64 {
+        self.now_micros.saturating_sub(self.applied.micros)
+    }
+
+    /// Time passed here.
+    pub fn on_elapsed(&mut self, micros: u64) {
+        self.now_micros = self.now_micros.saturating_add(micros);
+    }
+
+    /// This member begins to lead.
+    pub fn lead(&mut self, term: Term) {
+        self.reign = Some(term);
+    }
+
+    /// This member leads no longer.
+    pub fn follow(&mut self) {
+        self.reign = None;
+    }
+
+    /// The reading that a proposal carries now.
+    ///
+    /// # Panics
+    /// When this member does not lead: nobody else may stamp.
+    pub fn stamp(&self) -> Stamp {
+        let term = self.reign.expect("only a leader stamps");
+        match self.now_micros {
+            0 => Stamp::NONE,
+            micros => Stamp { term, micros },
+        }
+    }
+
+    /// An entry is being written down here.
+    pub fn on_written(&mut self, entry: &Entry) {
+        let Entry { stamp, kind, .. } = entry;
+        if self.reign == Some(stamp.term) || (*stamp == Stamp::NONE && *kind != EntryKind::Command) {
+            // What this leader stamped itself it has counted on from already; what nobody proposed grants nothing.
+            return;
+        }
+        if stamp.term >= self.written.term {
+            self.written = *stamp;
+        }
+        // The entry was proposed before now, perhaps only just: nothing counted before may come behind it.
+        self.now_micros = self.applied.micros.max(self.written.micros);
+    }
+
+    /// An entry is applied: answers by how much log time moves on.
+    pub fn on_applied(&mut self, stamp: Stamp) -> Duration {
+        if stamp == Stamp::NONE || stamp.term < self.applied.term {
+            return Duration::ZERO;
+        }
+        let elapsed_micros = stamp.micros.saturating_sub(self.applied.micros);
+        self.applied = Stamp { term: stamp.term, micros: stamp.micros.max(self.applied.micros) };
+        self.now_micros = self.now_micros.max(self.applied.micros);
+        Duration::from_micros(elapsed_micros)
+    }
+
+    /// A snapshot replaces the state: its entries were proposed before now, perhaps only just.
+    pub fn on_restored(&mut self, applied: Stamp) {
+        self.applied = applied;
+        self.now_micros = applied.micros.max(self.written.micros);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Lsn, NodeId, Origin};
+    use bytes::Bytes;
+
+    const SECOND: u64 = 1_000_000;
+
+    fn command(index: u64, term: u64, seconds: u64) -> Entry {
+        let origin = Origin { node: NodeId(1), incarnation: 1, sequence: index };
+        let stamp = Stamp { term: Term(term), micros: seconds * SECOND };
+        Entry { lsn: Lsn::new(term, index), kind: EntryKind::Command, origin, stamp, payload: Bytes::new() }
+    }
+
+    /// Goal: a hand-over loses no time. Method: a follower counts, then stamps as the next leader.
+    #[test]
+    fn a_successor_goes_on_from_what_it_counted_as_a_follower() {
+        let mut clock = Clock::default();
+        clock.on_written(&command(1, 1, 40));
+        assert_eq!(clock.on_applied(command(1, 1, 40).stamp), Duration::from_secs(40));
+        clock.on_elapsed(5 * SECOND);
+        clock.lead(Term(2));
+        assert_eq!(clock.stamp(), Stamp { term: Term(2), micros: 45 * SECOND });
+    }
+
+    /// Goal: no lease that a slower clock granted ends early. Method: a member that counted much writes down a grant.
+    #[test]
+    fn what_was_counted_before_an_entry_never_comes_behind_it() {
+        let mut clock = Clock::default();
+        clock.on_written(&command(1, 1, 40));
+        clock.on_elapsed(60 * SECOND);
+        // The leader of term 2 had counted less: its grant stands at 50 s.
+        clock.on_written(&command(2, 2, 50));
+        clock.on_elapsed(SECOND);
+        assert_eq!(clock.now_micros(), 51 * SECOND);
+    }
+
+    /// Goal: L2. Method: slots of an isolated leader come to stand behind its successor's.
+    #[test]
+    fn readings_of_an_earlier_reign_do_not_move_the_clock() {
+        let mut clock = Clock::default();
+        assert_eq!(clock.on_applied(command(1, 2, 40).stamp), Duration::from_secs(40));
+        assert_eq!(clock.on_applied(command(2, 1, 90).stamp), Duration::ZERO);
+        assert_eq!(clock.on_applied(command(3, 2, 41).stamp), Duration::from_secs(1));
+    }
+
+    /// Goal: the same before it is applied. Method: a member writes the stale slot down after the newer one.
+    #[test]
+    fn a_stale_entry_that_is_written_down_again_sets_the_count_back_and_the_reading_not_forward() {
+        let mut clock = Clock::default();
+        clock.on_written(&command(1, 2, 40));
+        clock.on_elapsed(7 * SECOND);
+        clock.on_written(&command(2, 1, 90));
+        assert_eq!(clock.now_micros(), 40 * SECOND);
+    }
+
+    #[test]
+    fn a_leader_counts_on_through_its_own_entries() {
+        let mut clock = Clock::default();
+        clock.lead(Term(1));
+        clock.on_elapsed(3 * SECOND);
+        let stamp = clock.stamp();
+        clock.on_elapsed(2 * SECOND);
+        clock.on_written(&command(1, 1, 3));
+        assert_eq!(clock.on_applied(stamp), Duration::from_secs(3));
+        assert_eq!(clock.now_micros(), 5 * SECOND);
+        assert_eq!(clock.unapplied_micros(), 2 * SECOND);
+    }
+}
