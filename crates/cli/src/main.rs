@@ -6,6 +6,7 @@
 mod bench;
 mod client;
 mod inspect;
+mod logging;
 mod maelstrom;
 mod output;
 mod protocols;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
+        logging::finish();
         std::process::abort();
     }));
     let matches = command().try_get_matches().unwrap_or_else(|error| {
@@ -76,10 +78,11 @@ fn main() -> ExitCode {
         Some((verb, matches)) => on_runtime_of(1, client::run(verb, matches)),
         None => unreachable!("clap requires a subcommand"),
     };
+    logging::finish();
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("hustings: {error:#}");
+            logging::say(format_args!("{error:#}"));
             // 0 ok, 1 failure, 2 usage (clap's own), 3 not found, 4 no quorum or timeout, 5 not allowed.
             ExitCode::from(error.downcast_ref::<output::Exit>().map_or(1, |exit| exit.code))
         }

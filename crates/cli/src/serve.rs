@@ -1,16 +1,16 @@
 //! `hustings serve`: one node and its clients.
 
-use crate::protocols;
 use crate::settings::{Plan, Settings, with_settings};
+use crate::{logging, protocols};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::replica::Policy;
 use hustings_core::{Admin, ClusterId, Membership, NodeId, Role};
 use hustings_kv::KvStore;
-use hustings_node::{Handle, NodeConfig};
+use hustings_node::{ClusterSecret, Handle, NodeConfig};
 use hustings_server::{Server, ServerOptions};
 use sha2::{Digest, Sha256};
-use std::io::{IsTerminal, Read};
+use std::io::Read;
 use std::sync::{Arc, OnceLock};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -24,7 +24,7 @@ pub(crate) fn command() -> Command {
 /// Runs a node until it is told to stop.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let settings = Settings::resolve(matches, |name| std::env::var(name).ok())?;
-    start_logging(settings.text("log-level"), settings.text("log-format"))?;
+    logging::start(settings.text("log-level"), settings.text("log-format"))?;
     let plan = settings.to_plan()?;
     // One core is the loop's; more client threads than the others would only switch between each other.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -171,13 +171,20 @@ async fn wait_for_stop(with_parent: bool) -> Result<()> {
 /// Who this node is: its data directory knows, else the founding members, else those it joins.
 async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     let known = hustings_wal::peek(&plan.data_dir)?;
+    let secret = plan.secret_file.as_deref().map(ClusterSecret::read).transpose()?;
+    if secret.is_none() {
+        tracing::warn!(
+            "no cluster secret: whoever reaches {:?} may pretend to be a member and change what the cluster holds; give all members the same --cluster-secret-file",
+            plan.peer_listen
+        );
+    }
     let mut config = if let Some(known) = known {
         let (cluster_id, me) = (known.identity.cluster_id, known.identity.node);
         let hints = known.founding.clone();
         NodeConfig::joining(cluster_id, me, plan.member.clone(), known.founding, hints, &plan.data_dir)
     } else if plan.is_joining {
         let urls: Vec<String> = plan.founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
-        let welcome = hustings_node::discover(&urls, &plan.member, &plan.identity)
+        let welcome = hustings_node::discover(&urls, &plan.member, &plan.identity, secret.as_ref())
             .await
             .context("cannot join: add this member first, and name the others in --initial-cluster")?;
         tracing::info!(node = %welcome.you, cluster = %welcome.cluster_id, "joining");
@@ -190,6 +197,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         let cluster_id = cluster_id_of(&plan.token, &founding);
         NodeConfig { member: plan.member.clone(), ..NodeConfig::new(cluster_id, me, founding, &plan.data_dir) }
     };
+    config.secret = secret;
     config.peer_listen = plan.peer_listen.clone();
     config.timing = plan.timing;
     config.timing_mode = plan.timing_mode.clone();
@@ -198,7 +206,8 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     config.frame_bytes_max = config.frame_bytes_max.max(plan.request_bytes_max * 4);
     config.on_fatal = Arc::new(|why| {
         tracing::error!("fatal: {why}");
-        eprintln!("hustings: fatal: {why}");
+        logging::finish();
+        logging::say(format_args!("fatal: {why}"));
         std::process::exit(1);
     });
     Ok(config)
@@ -217,22 +226,4 @@ pub(crate) fn cluster_id_of(token: &str, founding: &Membership) -> ClusterId {
     first.copy_from_slice(&digest[..8]);
     // Never zero, which means "unknown" on the wire, and positive for clients that read it as signed.
     ClusterId(u64::from_be_bytes(first) >> 1 | 1)
-}
-
-fn start_logging(level: &str, format: &str) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(level)
-        .with_context(|| format!("log-level = {level:?}: give error, warn, info, debug or trace"))?;
-    let is_human = match format {
-        "human" => true,
-        "json" => false,
-        "auto" => std::io::stderr().is_terminal(),
-        _ => anyhow::bail!("log-format = {format:?}: give human, json or auto"),
-    };
-    let logging = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
-    if is_human {
-        logging.init();
-    } else {
-        logging.json().flatten_event(true).init();
-    }
-    Ok(())
 }

@@ -38,6 +38,11 @@ const SETTINGS: &[Setting] = &[
         "Founding members, name=url,...; read at the first start only [default: this member alone]",
     ),
     setting("initial-cluster-state", "new", "new: found a cluster; existing: join one that has added this member"),
+    setting(
+        "cluster-secret-file",
+        "",
+        "File with what all members know and strangers do not; without it whoever reaches the peer port may pretend to be a member",
+    ),
     setting("initial-cluster-token", "hustings-cluster", "Tells clusters with equal member names apart"),
     setting("heartbeat-interval", "50", "Milliseconds between a leader's heartbeats"),
     setting("election-timeout", "250", "Milliseconds of silence before an election; drawn from this to twice this"),
@@ -126,7 +131,7 @@ impl Settings {
     pub(crate) fn resolve(matches: &ArgMatches, variable: impl Fn(&str) -> Option<String>) -> Result<Settings> {
         for name in ACCEPTED {
             if matches.contains_id(name) && matches.value_source(name).is_some() {
-                eprintln!("hustings: --{name} is etcd's and means nothing here: ignored");
+                crate::logging::say(format_args!("--{name} is etcd's and means nothing here: ignored"));
             }
         }
         let path =
@@ -258,6 +263,7 @@ impl Settings {
         Ok(Plan {
             member,
             data_dir,
+            secret_file: Some(self.text("cluster-secret-file")).filter(|path| !path.is_empty()).map(PathBuf::from),
             client_listen: self.addresses("listen-client-urls")?,
             peer_listen: self.addresses("listen-peer-urls")?,
             founders,
@@ -335,6 +341,7 @@ impl Settings {
 pub(crate) struct Plan {
     pub(crate) member: Member,
     pub(crate) data_dir: PathBuf,
+    pub(crate) secret_file: Option<PathBuf>,
     pub(crate) client_listen: Vec<SocketAddr>,
     pub(crate) peer_listen: Vec<SocketAddr>,
     pub(crate) founders: Vec<Member>,

@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -72,12 +74,12 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let protocol = matches.get_one::<String>("protocol").expect("it has a default").clone();
     let options = matches.get_one::<String>("protocol-options").expect("it has a default").clone();
     crate::protocols::identity(&protocol, &options)?;
-    let form = Form { protocol, options };
     if u32::from(base) + 2 * u32::from(count) > 65_536 {
         bail!("--base-port {base} leaves no room for {count} nodes: choose a smaller one");
     }
     let seats: Vec<Seat> = (1..=count).map(|number| seat(number, count, base, &dir)).collect();
     check_count(&dir, &seats)?;
+    let form = Form { protocol, options, secret: secret_file(&dir)? };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run_seats(&seats, &form, !matches.get_flag("no-restart")))
 }
@@ -105,10 +107,27 @@ fn check_count(dir: &Path, seats: &[Seat]) -> Result<()> {
     std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))
 }
 
+/// The secret of the cluster in this directory, made when there is none.
+fn secret_file(dir: &Path) -> Result<PathBuf> {
+    let path = dir.join("cluster-secret");
+    let made = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+    match made {
+        Ok(mut file) => {
+            let secret: String = rand::random::<[u8; 32]>().iter().map(|byte| format!("{byte:02x}")).collect();
+            writeln!(file, "{secret}").and_then(|()| file.sync_all())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    }
+    .with_context(|| format!("cannot make the cluster secret {}", path.display()))?;
+    Ok(path)
+}
+
 /// What all members run.
 struct Form {
     protocol: String,
     options: String,
+    secret: PathBuf,
 }
 
 async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
@@ -186,6 +205,8 @@ fn spawn(seats: &[Seat], position: usize, form: &Form, news: mpsc::Sender<News>)
         .args(["--name", &seat.name, "--protocol", &form.protocol, "--protocol-options", &form.options])
         .arg("--data-dir")
         .arg(&seat.data_dir)
+        .arg("--cluster-secret-file")
+        .arg(&form.secret)
         .args(["--listen-client-urls", &seat.client, "--advertise-client-urls", &seat.client])
         .args(["--listen-peer-urls", &seat.peer, "--initial-advertise-peer-urls", &seat.peer])
         .args(["--initial-cluster", &cluster.join(",")])

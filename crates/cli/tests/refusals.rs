@@ -296,3 +296,28 @@ async fn a_node_whose_disk_is_full_says_so_and_the_others_go_on() {
     cluster.kill(0);
     cluster.kill(1);
 }
+
+#[tokio::test]
+async fn a_node_whose_log_cannot_be_written_serves() {
+    // Goal: H10b, a full log file system ends nobody. Method: standard error is a device that is always full; the first change
+    // of leadership is the first line that is lost.
+    let directory = tempfile::tempdir().expect("a directory");
+    let url = |port: u16| format!("http://127.0.0.1:{port}");
+    let (client, peer) = (url(free_port().expect("a port")), url(free_port().expect("a port")));
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let mut command = Command::new(HUSTINGS);
+    command.args(["serve", "--name", "n1", "--data-dir"]).arg(directory.path().join("data"));
+    command.args(["--listen-client-urls", &client, "--listen-peer-urls", &peer]);
+    command.args(["--initial-cluster", &format!("n1={peer}")]);
+    let mut child = command.stderr(full).spawn().expect("it starts");
+    let served = wait_for("a put", async || {
+        let client = Client::connect(std::slice::from_ref(&client)).await.ok()?;
+        put(&client, "key", "value").await.ok()
+    })
+    .await;
+    let ended = child.try_wait().expect("an own child can be looked at");
+    let _ = child.kill();
+    let _ = child.wait();
+    assert!(ended.is_none(), "it ended: {ended:?}");
+    served.expect("it serves");
+}

@@ -4,7 +4,17 @@
 //! order, that addresses are one member's, and that most protocols move one voter at a time, is not. Sources: RM-1 to RM-9 in
 //! the protocol notes, house §3.
 
-use crate::{Change, Membership, MembershipChange, MembershipError, MembershipRefusal, NodeId, Passage};
+use crate::{
+    Change, Member, Membership, MembershipChange, MembershipError, MembershipRefusal, NodeId, Passage, Wire as _,
+};
+use std::collections::BTreeMap;
+
+/// Bytes of a name or of one address.
+const TEXT_BYTES_MAX: usize = 512;
+/// Addresses of one kind that a member may have.
+const URLS_MAX: usize = 16;
+/// Bytes of a membership: every snapshot carries it, and a greeting carries two of them.
+pub const MEMBERSHIP_BYTES_MAX: usize = 24 << 10;
 
 impl Membership {
     /// Why a change cannot be proposed, whatever it would lead to: definite, nothing was done. A learner is promoted only when
@@ -14,7 +24,33 @@ impl Membership {
         change: &MembershipChange,
         is_caught_up: impl Fn(NodeId) -> bool,
     ) -> Option<MembershipError> {
-        change.steps.iter().find_map(|step| self.refusal_of_step(step, change, &is_caught_up))
+        let refusals = change.steps.iter().find_map(|step| self.refusal_of_step(step, change, &is_caught_up));
+        refusals.or_else(|| self.refusal_of_size(change))
+    }
+
+    fn refusal_of_size(&self, change: &MembershipChange) -> Option<MembershipError> {
+        let refuse = |what| Some(MembershipError { kind: MembershipRefusal::TooLarge, what });
+        for step in &change.steps {
+            let Change::Describe(id, Member { name, peer_urls, client_urls, .. }) = step else { continue };
+            if peer_urls.len().max(client_urls.len()) > URLS_MAX {
+                return refuse(format!("{id} would have more than {URLS_MAX} addresses of one kind"));
+            }
+            let longest = peer_urls.iter().chain(client_urls).chain([name]).map(String::len).max().unwrap_or(0);
+            if longest > TEXT_BYTES_MAX {
+                return refuse(format!(
+                    "{id} would have a name or an address of {longest} bytes; at most {TEXT_BYTES_MAX}"
+                ));
+            }
+        }
+        // Without a change of quorums in between, what this one adds is all that can make the membership grow.
+        let people = Membership { assignments: BTreeMap::new(), ..self.clone() };
+        let bytes = people.to_bytes().len() + change.to_bytes().len();
+        if bytes > MEMBERSHIP_BYTES_MAX && change.steps.iter().any(|step| !matches!(step, Change::Remove(_))) {
+            return refuse(format!(
+                "the membership would take {bytes} bytes with its names and addresses; at most {MEMBERSHIP_BYTES_MAX}"
+            ));
+        }
+        None
     }
 
     fn refusal_of_step(

@@ -109,6 +109,8 @@ pub enum MembershipRefusal {
     NotLearner,
     /// The one to be promoted is too far behind.
     NotReady,
+    /// Names and addresses would not fit where a membership must fit: snapshots, handshakes, a node's identity.
+    TooLarge,
 }
 
 impl fmt::Display for MembershipError {

@@ -270,3 +270,32 @@ fn four_memberships_of_note_survive_being_written_down() {
         assert_eq!(Membership::decode(membership.to_bytes()), Ok(membership.clone()), "{}", shape(&membership));
     }
 }
+
+#[test]
+fn names_and_addresses_that_no_header_could_hold_are_refused() {
+    // Goal: H4, every snapshot and every greeting carries the membership. Method: one huge address; many; very many members.
+    let refusal = |membership: &Membership, id: u64, peer_urls: Vec<String>| {
+        let member = Member { peer_urls, ..Member::default() };
+        let change = MembershipChange::of([Change::AddLearner(NodeId(id)), Change::Describe(NodeId(id), member)]);
+        membership.refusal_of(&change, |_| true).map(|error| error.kind)
+    };
+    let three = voters(&[1, 2, 3]);
+    let too_large = Some(MembershipRefusal::TooLarge);
+    assert_eq!(refusal(&three, 4, vec!["x".repeat(1_400_000)]), too_large);
+    assert_eq!(refusal(&three, 4, (0..17).map(|number| format!("http://h:{number}")).collect()), too_large);
+    assert_eq!(refusal(&three, 4, vec!["http://h:1".into()]), None);
+
+    let mut membership = three;
+    let urls =
+        |id: u64| (0..16).map(|number| format!("http://{id}.{number}.{}:1", "h".repeat(480))).collect::<Vec<_>>();
+    while refusal(&membership, membership.next_id, urls(membership.next_id)).is_none() {
+        let id = NodeId(membership.next_id);
+        let member = Member { peer_urls: urls(id.0), ..Member::default() };
+        let change = MembershipChange::of([Change::AddLearner(id), Change::Describe(id, member)]);
+        membership = membership.after(&change).expect("it is admitted");
+        assert!(membership.to_bytes().len() <= 24 << 10, "two of them fit in a greeting");
+    }
+    assert_eq!(refusal(&membership, membership.next_id, urls(membership.next_id)), too_large);
+    let smaller = MembershipChange::of([Change::Remove(NodeId(4))]);
+    assert_eq!(membership.refusal_of(&smaller, |_| true), None, "there is a way back");
+}

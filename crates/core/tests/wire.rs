@@ -46,7 +46,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 fn forwarded() -> impl Strategy<Value = ForwardedRequest> {
     let command = payload().prop_map(|payload| (EntryKind::Command, payload));
     let membership = change().prop_map(|change| (EntryKind::Membership, change.to_bytes()));
-    (any::<u64>(), prop_oneof![command, membership]).prop_map(|(sequence, (kind, payload))| ForwardedRequest {
+    (1..=1_u64 << 62, prop_oneof![command, membership]).prop_map(|(sequence, (kind, payload))| ForwardedRequest {
         sequence,
         kind,
         payload,
@@ -217,6 +217,9 @@ fn absurd_replica_messages_are_refused() {
     let bad_change = nested(1, &number(1, 1));
     refused::<Message>(forward(&[number(1, 1), number(2, 2), nested(3, &bad_change)]), "member's id");
     refused::<Message>(nested(3, &number(3, 50)), "unknown kind 50");
-    refused::<Message>(nested(3, &number(3, 108)), "unknown kind 108");
+    refused::<Message>(nested(3, &number(3, 109)), "unknown kind 109");
+    for sequence in [0, (1 << 62) + 1, u64::MAX] {
+        refused::<Message>(forward(&[number(1, sequence), number(2, 1)]), "counted up from 1");
+    }
     refused::<Message>(number(77, 1), "kind");
 }

@@ -1,5 +1,6 @@
 //! What a node is told by whoever embeds it: [`NodeConfig`].
 
+use crate::secret::ClusterSecret;
 use hustings_core::replica::Policy;
 use hustings_core::{ClusterId, Limits, Member, Membership, NodeId, Priority, Timing};
 use std::path::PathBuf;
@@ -27,6 +28,8 @@ pub struct NodeConfig {
     pub hints: Membership,
     /// Where the log and snapshots live.
     pub data_dir: PathBuf,
+    /// What all members know and strangers do not; without it, whoever reaches the peer port may pretend to be a member.
+    pub secret: Option<ClusterSecret>,
     /// Where peers connect to; port 0 picks a free one.
     pub peer_listen: Vec<std::net::SocketAddr>,
     /// Heartbeat and election ranges.
@@ -88,6 +91,7 @@ impl NodeConfig {
             founding,
             hints,
             data_dir: data_dir.into(),
+            secret: None,
             peer_listen: Vec::new(),
             timing: Timing::default(),
             timing_mode: TimingMode::Fixed,

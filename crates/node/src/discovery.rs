@@ -1,11 +1,11 @@
 //! How a node that was added to a running cluster learns who it is: [`discover`].
 
 use crate::frame::{Greeting, Hello, LinkError, Welcome};
-use crate::link::address_of;
+use crate::link::{address_of, greet};
+use crate::secret::{self, ClusterSecret};
 use bytes::BytesMut;
 use hustings_core::{ClusterId, Member, NodeId};
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
@@ -24,10 +24,15 @@ pub struct DiscoveryError {
 ///
 /// # Errors
 /// When nobody answers, or nobody knows those URLs: the member must be added first.
-pub async fn discover(peer_urls: &[String], member: &Member, protocol: &str) -> Result<Welcome, DiscoveryError> {
+pub async fn discover(
+    peer_urls: &[String],
+    member: &Member,
+    protocol: &str,
+    secret: Option<&ClusterSecret>,
+) -> Result<Welcome, DiscoveryError> {
     let mut tried = Vec::new();
     for url in peer_urls.iter().filter(|url| !member.peer_urls.contains(url)) {
-        match timeout(TIMEOUT, ask(address_of(url), member, protocol)).await {
+        match timeout(TIMEOUT, ask(address_of(url), member, protocol, secret)).await {
             Ok(Ok(welcome)) => return Ok(welcome),
             Ok(Err(error)) => tried.push((url.clone(), error.to_string())),
             Err(_) => tried.push((url.clone(), "no answer".into())),
@@ -36,7 +41,12 @@ pub async fn discover(peer_urls: &[String], member: &Member, protocol: &str) -> 
     Err(DiscoveryError { tried })
 }
 
-async fn ask(address: &str, member: &Member, protocol: &str) -> Result<Welcome, LinkError> {
+async fn ask(
+    address: &str,
+    member: &Member,
+    protocol: &str,
+    secret: Option<&ClusterSecret>,
+) -> Result<Welcome, LinkError> {
     let mut stream = TcpStream::connect(address).await?;
     let hello = Hello {
         cluster_id: ClusterId(0),
@@ -44,14 +54,13 @@ async fn ask(address: &str, member: &Member, protocol: &str) -> Result<Welcome, 
         to: NodeId(0),
         protocol: protocol.into(),
         boots: 0,
+        process: 0,
+        nonce: secret::nonce(),
         member: member.clone(),
     };
-    let mut out = BytesMut::new();
-    Greeting::Hello(hello).put(&mut out);
-    stream.write_all(&out).await?;
-    match Greeting::read(&mut stream, &mut BytesMut::new()).await? {
+    match greet(&mut stream, &mut BytesMut::new(), &Greeting::Hello(hello), secret).await? {
         Greeting::Welcome(welcome) => Ok(welcome),
         Greeting::Refusal(refusal) => Err(LinkError::Refused(refusal)),
-        Greeting::Hello(_) => Err(LinkError::Stranger("it answered a question with a greeting".into())),
+        _ => Err(LinkError::Stranger("it answered a question with a greeting".into())),
     }
 }

@@ -4,13 +4,14 @@
 //!    frame    length u32 LE │ CRC32C of the payload u32 LE │ payload
 //!    link     Hello ──►  ◄── Hello   then frames of replica messages, both ways
 //!                        ◄── Refusal instead, in words, and the end
+//!    with a cluster secret (see [`crate::secret`])
+//!             Hello ──►  ◄── Challenge   Proof ──►  ◄── Hello or Refusal
 //! ```
 //!
 //! A length is checked against a bound before anything is allocated for it; before the handshake that bound is small, so a
 //! stranger can make a node allocate a few kilobytes and no more (BI-01, BI-02).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use hustings_core::wire::encode_shape;
 use hustings_core::{ClusterId, Member, Membership, NodeId, Wire, WireError};
 use prost::Message as _;
 use std::io;
@@ -19,8 +20,11 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 /// Begins every link, so that a browser or a TLS client is recognised as a stranger at once.
 pub(crate) const MAGIC: &[u8; 8] = b"hustings";
 
-/// The version of frames and handshake.
-pub(crate) const VERSION: u32 = 1;
+/// The newest version of frames and messages that this node speaks, and the oldest. Two nodes speak if their ranges overlap.
+///
+/// 2: entries carry readings of the log's clock; a hello names the process and may be challenged.
+pub(crate) const VERSION: u32 = 2;
+pub(crate) const VERSION_MIN: u32 = 2;
 
 /// The longest handshake frame, in bytes.
 pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
@@ -128,7 +132,19 @@ pub(crate) struct Hello {
     pub(crate) protocol: String,
     /// This life of the node.
     pub(crate) boots: u64,
+    /// Drawn by the process at its start: two with one id and different numbers are two processes.
+    pub(crate) process: u64,
+    /// Drawn for this greeting: what a challenge proves, it proves of this one.
+    pub(crate) nonce: Bytes,
     pub(crate) member: Member,
+}
+
+/// What a node with a cluster secret says before it says anything of itself.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Challenge {
+    pub(crate) nonce: Bytes,
+    /// That it knows the secret, too.
+    pub(crate) proof: Bytes,
 }
 
 /// What a member tells a node that joins.
@@ -150,13 +166,15 @@ pub(crate) enum Greeting {
     Hello(Hello),
     Welcome(Welcome),
     Refusal(Refusal),
+    Challenge(Challenge),
+    Proof(Bytes),
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct GreetingShape {
     #[prost(uint32, tag = "1")]
     version: u32,
-    /// 1 hello, 2 welcome, 3 refusal.
+    /// 1 hello, 2 welcome, 3 refusal, 4 challenge, 5 proof.
     #[prost(uint32, tag = "2")]
     kind: u32,
     #[prost(uint64, tag = "3")]
@@ -183,20 +201,36 @@ struct GreetingShape {
     membership: Bytes,
     #[prost(bool, tag = "14")]
     is_removed: bool,
+    #[prost(uint32, tag = "15")]
+    version_min: u32,
+    #[prost(uint64, tag = "16")]
+    process: u64,
+    #[prost(bytes = "bytes", tag = "17")]
+    nonce: Bytes,
+    #[prost(bytes = "bytes", tag = "18")]
+    proof: Bytes,
 }
 
 impl Greeting {
     /// Appends magic and frame.
     pub(crate) fn put(&self, out: &mut BytesMut) {
-        let empty = GreetingShape { version: VERSION, ..GreetingShape::default() };
+        out.put_slice(MAGIC);
+        put_frame(out, |out| out.put_slice(&self.to_bytes()));
+    }
+
+    /// The frame's payload.
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        let empty = GreetingShape { version: VERSION, version_min: VERSION_MIN, ..GreetingShape::default() };
         let shape = match self.clone() {
-            Greeting::Hello(Hello { cluster_id, from, to, protocol, boots, member }) => GreetingShape {
+            Greeting::Hello(Hello { cluster_id, from, to, protocol, boots, process, nonce, member }) => GreetingShape {
                 kind: 1,
                 cluster_id: cluster_id.0,
                 from: from.0,
                 to: to.0,
                 protocol,
                 boots,
+                process,
+                nonce,
                 incarnation: member.incarnation,
                 text: member.name,
                 peer_urls: member.peer_urls,
@@ -212,16 +246,19 @@ impl Greeting {
                 ..empty
             },
             Greeting::Refusal(Refusal { why, is_removed }) => GreetingShape { kind: 3, text: why, is_removed, ..empty },
+            Greeting::Challenge(Challenge { nonce, proof }) => GreetingShape { kind: 4, nonce, proof, ..empty },
+            Greeting::Proof(proof) => GreetingShape { kind: 5, proof, ..empty },
         };
-        out.put_slice(MAGIC);
-        put_frame(out, |out| encode_shape(&shape, out));
+        shape.encode_to_vec().into()
     }
 
     fn decode(bytes: Bytes) -> Result<Greeting, LinkError> {
         let shape = GreetingShape::decode(bytes).map_err(WireError::from)?;
-        if shape.version != VERSION {
+        // Version 1 did not say how far back it goes.
+        let oldest = if shape.version_min == 0 { shape.version } else { shape.version_min };
+        if oldest > VERSION || shape.version < VERSION_MIN {
             return Err(LinkError::Stranger(format!(
-                "it speaks version {} of the peer protocol, this node speaks {VERSION}",
+                "it speaks versions {oldest} to {} of the peer protocol, this node {VERSION_MIN} to {VERSION}: upgrade the older one",
                 shape.version
             )));
         }
@@ -232,6 +269,8 @@ impl Greeting {
                 to: NodeId(shape.to),
                 protocol: shape.protocol,
                 boots: shape.boots,
+                process: shape.process,
+                nonce: shape.nonce,
                 member: Member {
                     name: shape.text,
                     peer_urls: shape.peer_urls,
@@ -247,15 +286,17 @@ impl Greeting {
                 membership: Membership::decode(shape.membership)?,
             }),
             3 => Greeting::Refusal(Refusal { why: shape.text, is_removed: shape.is_removed }),
+            4 => Greeting::Challenge(Challenge { nonce: shape.nonce, proof: shape.proof }),
+            5 => Greeting::Proof(shape.proof),
             other => return Err(LinkError::Stranger(format!("a greeting of unknown kind {other}"))),
         })
     }
 
-    /// Reads magic and frame; bytes beyond stay in `buffer`.
+    /// Reads magic and frame; bytes beyond stay in `buffer`. Gives the frame's payload, too, as it came.
     pub(crate) async fn read(
         stream: &mut (impl AsyncRead + Unpin),
         buffer: &mut BytesMut,
-    ) -> Result<Greeting, LinkError> {
+    ) -> Result<(Greeting, Bytes), LinkError> {
         loop {
             let seen = buffer.len().min(MAGIC.len());
             if buffer[..seen] != MAGIC[..seen] {
@@ -266,7 +307,7 @@ impl Greeting {
                 let mut rest = buffer.split_off(MAGIC.len());
                 if let Some(frame) = take_frame(&mut rest, HELLO_BYTES_MAX)? {
                     *buffer = rest;
-                    return Greeting::decode(frame);
+                    return Ok((Greeting::decode(frame.clone())?, frame));
                 }
                 buffer.unsplit(rest);
             }
@@ -289,6 +330,8 @@ mod tests {
             to: NodeId(2),
             protocol: "raft".into(),
             boots: 3,
+            process: 5,
+            nonce: Bytes::from_static(b"once"),
             member: Member {
                 name: "a".into(),
                 peer_urls: vec!["http://127.0.0.1:1".into()],
@@ -299,7 +342,7 @@ mod tests {
     }
 
     async fn read(bytes: &[u8]) -> Result<Greeting, LinkError> {
-        Greeting::read(&mut &bytes[..], &mut BytesMut::new()).await
+        Ok(Greeting::read(&mut &bytes[..], &mut BytesMut::new()).await?.0)
     }
 
     #[tokio::test]
@@ -308,7 +351,7 @@ mod tests {
         hello().put(&mut bytes);
         bytes.put_slice(b"tail");
         let (mut stream, mut buffer) = (&bytes[..], BytesMut::new());
-        assert_eq!(Greeting::read(&mut stream, &mut buffer).await.unwrap(), hello());
+        assert_eq!(Greeting::read(&mut stream, &mut buffer).await.unwrap().0, hello());
         assert_eq!([&buffer[..], stream].concat(), b"tail");
     }
 

@@ -11,11 +11,13 @@ pub mod counters;
 pub mod discovery;
 mod disk;
 mod frame;
+mod gatekeeper;
 pub mod handle;
 mod host;
 mod link;
 pub mod node;
 mod pace;
+pub mod secret;
 mod snapshots;
 mod timers;
 
@@ -25,3 +27,4 @@ pub use discovery::{DiscoveryError, discover};
 pub use frame::Welcome;
 pub use handle::{Applied, Handle, Happening, NodeStatus, Readable, RequestError};
 pub use node::{Node, start};
+pub use secret::{ClusterSecret, SecretError};

@@ -11,10 +11,14 @@
 //! (house §7.8). A link that breaks is announced the moment the kernel says so: a killed process is noticed in microseconds.
 
 use crate::counters::Counters;
-use crate::frame::{Greeting, Hello, LinkError, Refusal, Welcome, put_frame, take_frame};
+use crate::discovery::discover;
+use crate::frame::{Challenge, Greeting, Hello, LinkError, Refusal, put_frame, take_frame};
+use crate::gatekeeper::{Answer, Gatekeeper};
+use crate::secret::{self, ClusterSecret, Side};
+use crate::timers::boot_micros;
 use bytes::{Buf, BytesMut};
 use hustings_core::replica::ReplicaMessage;
-use hustings_core::{ClusterId, Membership, NodeId, Wire};
+use hustings_core::{NodeId, Wire};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -51,6 +55,8 @@ const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
 /// How long what was sent may stay unacknowledged before the kernel gives a link up: else a peer whose machine vanished would
 /// keep its dead link for a quarter of an hour, and its new one out.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
+/// The least time between two questions about members that this node has not heard of.
+const ASK_PAUSE: Duration = Duration::from_secs(1);
 
 /// What links tell the loop.
 pub(crate) enum Arrival<M> {
@@ -191,145 +197,37 @@ impl Handshakes {
     }
 }
 
-/// Who may be spoken to, as the replica's membership says.
-pub(crate) struct Gatekeeper {
-    pub(crate) cluster_id: ClusterId,
-    pub(crate) me: NodeId,
-    pub(crate) hello: Hello,
-    pub(crate) founding: Membership,
-    pub(crate) membership: Arc<Membership>,
-    /// Where to dial members that the membership does not know yet.
-    pub(crate) hints: Membership,
-    /// The latest life of each peer's storage that was seen: (incarnation, boots).
-    seen: BTreeMap<NodeId, (Option<u64>, u64)>,
-    /// The newest session of each peer that is connected.
-    connected: BTreeMap<NodeId, u64>,
+async fn say(stream: &mut TcpStream, greeting: &Greeting) -> Result<(), LinkError> {
+    let mut out = BytesMut::new();
+    greeting.put(&mut out);
+    Ok(stream.write_all(&out).await?)
 }
 
-impl Gatekeeper {
-    pub(crate) fn new(hello: Hello, founding: Membership, hints: Membership) -> Gatekeeper {
-        Gatekeeper {
-            cluster_id: hello.cluster_id,
-            me: hello.from,
-            hello,
-            membership: Arc::new(founding.clone()),
-            founding,
-            hints,
-            seen: BTreeMap::new(),
-            connected: BTreeMap::new(),
+/// Says hello, proves the cluster secret if asked for it, and gives back what is said then.
+pub(crate) async fn greet(
+    stream: &mut TcpStream,
+    buffer: &mut BytesMut,
+    hello: &Greeting,
+    secret: Option<&ClusterSecret>,
+) -> Result<Greeting, LinkError> {
+    say(stream, hello).await?;
+    let (answer, _) = Greeting::read(stream, buffer).await?;
+    match (answer, secret) {
+        (Greeting::Challenge(Challenge { nonce, proof }), Some(secret)) => {
+            let said = hello.to_bytes();
+            if !secret.is_proven(Side::Acceptor, &said, &nonce, &proof) {
+                return Err(LinkError::Stranger("it does not know the cluster secret".into()));
+            }
+            say(stream, &Greeting::Proof(secret.prove(Side::Dialler, &said, &nonce))).await?;
+            Ok(Greeting::read(stream, buffer).await?.0)
         }
-    }
-
-    /// Why a peer is refused, in words that name the thing and the remedy.
-    fn refusal(&mut self, hello: &Hello) -> Option<Refusal> {
-        let Hello { cluster_id, from, to, boots, member, .. } = hello;
-        if let Some(refusal) = self.refusal_of_protocol(hello) {
-            return Some(refusal);
-        }
-        if *cluster_id != self.cluster_id {
-            return Some(Refusal::because(format!(
-                "this is cluster {} and {from} belongs to {cluster_id}: check its --initial-cluster and --initial-cluster-token, or its data directory",
-                self.cluster_id
-            )));
-        }
-        if *to != self.me {
-            return Some(Refusal::because(format!("this is {} and not {to}: check the peer addresses", self.me)));
-        }
-        if *from == self.me {
-            return Some(Refusal::because(format!("two nodes run as {from}: stop one of them")));
-        }
-        if from.0 < self.membership.next_id && !self.membership.has(*from) {
-            return Some(Refusal::of_removed(*from));
-        }
-        let known = self.membership.members.get(from).and_then(|known| known.incarnation);
-        if let (Some(known), Some(theirs)) = (known, member.incarnation)
-            && known != theirs
-        {
-            return Some(Refusal::because(format!(
-                "the data directory of {from} is not the one that the cluster knows (storage {theirs:016x}, known {known:016x}): its promises are lost, so it may not vote; remove the member and add it again"
-            )));
-        }
-        if let Some((incarnation, _)) = self.seen.get(from)
-            && *incarnation != member.incarnation
-        {
-            return Some(Refusal::because(format!(
-                "{from} was seen here with another data directory: it lost its promises, so it may not vote; remove the member and add it again"
-            )));
-        }
-        if let Some((_, seen)) = self.seen.get(from)
-            && boots < seen
-        {
-            return Some(Refusal::because(format!(
-                "the data directory of {from} is an old copy (start {boots} after start {seen} was seen): remove the member and add it again"
-            )));
-        }
-        self.seen.insert(*from, (member.incarnation, *boots));
-        None
-    }
-
-    /// Why a peer that runs another protocol is refused, whether it knows its id already or asks for it.
-    fn refusal_of_protocol(&self, hello: &Hello) -> Option<Refusal> {
-        let Hello { from, protocol, member, .. } = hello;
-        let who = if from.0 == 0 { &member.name } else { &from.to_string() };
-        (*protocol != self.hello.protocol).then(|| {
-            Refusal::because(format!(
-                "this cluster runs `{}` and {who} was started with `{protocol}`: start all members with the same --protocol",
-                self.hello.protocol
-            ))
-        })
-    }
-
-    /// What is said to whoever says hello.
-    fn answer(&mut self, hello: &Hello) -> Greeting {
-        if hello.from.0 == 0 {
-            return self.welcome(hello);
-        }
-        match self.refusal(hello) {
-            Some(refusal) => Greeting::Refusal(refusal),
-            None => Greeting::Hello(self.hello_to(hello.from)),
-        }
-    }
-
-    fn hello_to(&self, peer: NodeId) -> Hello {
-        Hello { to: peer, ..self.hello.clone() }
-    }
-
-    /// Answers a node that was added and asks who it is.
-    fn welcome(&self, hello: &Hello) -> Greeting {
-        // Before it makes itself a data directory, which would be of the wrong protocol for good.
-        if let Some(refusal) = self.refusal_of_protocol(hello) {
-            return Greeting::Refusal(refusal);
-        }
-        let is_asking = |urls: &[String]| urls.iter().any(|url| hello.member.peer_urls.contains(url));
-        match self.membership.members.iter().find(|(_, member)| is_asking(&member.peer_urls)) {
-            Some((you, _)) => Greeting::Welcome(Welcome {
-                cluster_id: self.cluster_id,
-                you: *you,
-                founding: self.founding.clone(),
-                membership: (*self.membership).clone(),
-            }),
-            None => Greeting::Refusal(Refusal::because(format!(
-                "no member has the peer URL {}: add it first (`hustings member add`, or `etcdctl member add`)",
-                hello.member.peer_urls.join(", ")
-            ))),
-        }
-    }
-
-    /// A link ended; one that was replaced leaves its successor's mark alone.
-    fn forget_session(&mut self, peer: NodeId, session: u64) {
-        if self.connected.get(&peer) == Some(&session) {
-            self.connected.remove(&peer);
-        }
-    }
-
-    /// Whether the peer is a member, or may become one that this node has not heard of yet.
-    fn knows(&self, peer: NodeId) -> bool {
-        self.membership.has(peer) || peer.0 >= self.membership.next_id
-    }
-
-    fn addresses_of(&self, peer: NodeId) -> Vec<String> {
-        let known = self.membership.members.get(&peer).or_else(|| self.hints.members.get(&peer));
-        known.map(|member| member.peer_urls.clone()).unwrap_or_default()
+        (Greeting::Challenge(_), None) => Err(LinkError::Refused(Refusal::because(
+            "the cluster has a secret and this node was started without: give it the same --cluster-secret-file".into(),
+        ))),
+        (Greeting::Hello(_) | Greeting::Welcome(_), Some(_)) => Err(LinkError::Refused(Refusal::because(
+            "the peer was started without a cluster secret: give all members the same --cluster-secret-file".into(),
+        ))),
+        (answer, _) => Ok(answer),
     }
 }
 
@@ -348,6 +246,8 @@ pub(crate) struct Links<M> {
     sessions: Rc<Cell<u64>>,
     dialled: RefCell<BTreeMap<NodeId, tokio::task::AbortHandle>>,
     handshakes: RefCell<Handshakes>,
+    /// Whether somebody is being asked about a member that this node has not heard of.
+    is_asking: Cell<bool>,
 }
 
 impl<M: Wire + 'static> Links<M> {
@@ -365,6 +265,7 @@ impl<M: Wire + 'static> Links<M> {
             sessions: Rc::new(Cell::new(0)),
             dialled: RefCell::default(),
             handshakes: RefCell::default(),
+            is_asking: Cell::new(false),
         })
     }
 
@@ -419,20 +320,78 @@ impl<M: Wire + 'static> Links<M> {
 
     async fn accept(self: Rc<Self>, mut stream: TcpStream, handshake: u64) -> Result<(), LinkError> {
         let mut buffer = BytesMut::new();
-        let greeting = timeout(HANDSHAKE_TIMEOUT, Greeting::read(&mut stream, &mut buffer)).await;
+        let greeting = timeout(HANDSHAKE_TIMEOUT, self.hear(&mut stream, &mut buffer)).await;
         self.handshakes.borrow_mut().underway.remove(&handshake);
-        let greeting = greeting.map_err(|_| LinkError::Stranger("it said nothing".into()))??;
-        let Greeting::Hello(hello) = greeting else {
-            return Err(LinkError::Stranger("it did not begin with a hello".into()));
-        };
-        let answer = self.gatekeeper.borrow_mut().answer(&hello);
-        let mut out = BytesMut::new();
-        answer.put(&mut out);
-        stream.write_all(&out).await?;
+        let hello = greeting.map_err(|_| LinkError::Stranger("it said nothing".into()))??;
+        if hello.from.0 == 0 {
+            let answer = self.gatekeeper.borrow().welcome(&hello);
+            say(&mut stream, &answer).await?;
+            return match answer {
+                Greeting::Refusal(refusal) => Err(LinkError::Stranger(format!("refused: {refusal}"))),
+                _ => Ok(()),
+            };
+        }
+        let admission = self.gatekeeper.borrow().admit(&hello);
+        match &admission {
+            Answer::Unknown(_) => self.ask_about_members(),
+            Answer::Occupied(_) => self.probe(hello.from),
+            Answer::Admitted | Answer::Refused(_) => {}
+        }
+        let answer = self.gatekeeper.borrow().answer(&hello, admission);
+        say(&mut stream, &answer).await?;
         match answer {
             Greeting::Refusal(refusal) => Err(LinkError::Stranger(format!("refused: {refusal}"))),
-            Greeting::Welcome(_) => Ok(()),
-            Greeting::Hello(_) => self.run(stream, buffer, hello).await,
+            _ => self.run(stream, buffer, hello).await,
+        }
+    }
+
+    /// Hears who dials; with a cluster secret, proven.
+    async fn hear(&self, stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Hello, LinkError> {
+        let (Greeting::Hello(hello), said) = Greeting::read(stream, buffer).await? else {
+            return Err(LinkError::Stranger("it did not begin with a hello".into()));
+        };
+        let Some(secret) = self.gatekeeper.borrow().secret.clone() else { return Ok(hello) };
+        let nonce = secret::nonce();
+        let proof = secret.prove(Side::Acceptor, &said, &nonce);
+        say(stream, &Greeting::Challenge(Challenge { nonce: nonce.clone(), proof })).await?;
+        match Greeting::read(stream, buffer).await?.0 {
+            Greeting::Proof(proof) if secret.is_proven(Side::Dialler, &said, &nonce, &proof) => Ok(hello),
+            _ => {
+                let why = "it does not know the cluster secret: give all members the same --cluster-secret-file";
+                say(stream, &Greeting::Refusal(Refusal::because(why.into()))).await?;
+                Err(LinkError::Stranger(why.into()))
+            }
+        }
+    }
+
+    /// Asks the members that this node knows who the others are, one question at a time.
+    fn ask_about_members(self: &Rc<Self>) {
+        if self.is_asking.replace(true) {
+            return;
+        }
+        let links = self.clone();
+        spawn_local(async move {
+            let (urls, hello, secret) = {
+                let gatekeeper = links.gatekeeper.borrow();
+                (gatekeeper.known_urls(), gatekeeper.hello.clone(), gatekeeper.secret.clone())
+            };
+            match discover(&urls, &hello.member, &hello.protocol, secret.as_ref()).await {
+                Ok(welcome) => {
+                    links.gatekeeper.borrow_mut().learn(welcome);
+                    links.follow_membership();
+                }
+                Err(error) => tracing::debug!("nobody says who the members are: {error}"),
+            }
+            sleep(ASK_PAUSE).await;
+            links.is_asking.set(false);
+        });
+    }
+
+    /// Finds out whether a link lives: a machine that lost its power answers with a reset when it is back.
+    fn probe(&self, peer: NodeId) {
+        if let Some(outbox) = self.gatekeeper.borrow().outbox_of(peer) {
+            outbox.put(&ReplicaMessage::<M>::Ping { sent_micros: boot_micros() });
+            outbox.flush();
         }
     }
 
@@ -472,28 +431,32 @@ impl<M: Wire + 'static> Links<M> {
     }
 
     fn is_connected(&self, peer: NodeId) -> bool {
-        self.gatekeeper.borrow().connected.contains_key(&peer)
+        self.gatekeeper.borrow().is_connected(peer)
     }
 
     async fn dial_once(self: Rc<Self>, peer: NodeId, address: &str) -> Result<(), LinkError> {
         let late = |_| LinkError::Io(std::io::ErrorKind::TimedOut.into());
         let mut stream = timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await.map_err(late)??;
-        let mut out = BytesMut::new();
-        let hello = self.gatekeeper.borrow().hello_to(peer);
-        Greeting::Hello(hello).put(&mut out);
-        stream.write_all(&out).await?;
+        let (hello, secret) = {
+            let gatekeeper = self.gatekeeper.borrow();
+            (Greeting::Hello(gatekeeper.hello_to(peer)), gatekeeper.secret.clone())
+        };
         let mut buffer = BytesMut::new();
-        match timeout(HANDSHAKE_TIMEOUT, Greeting::read(&mut stream, &mut buffer)).await.map_err(late)?? {
+        let greeted = timeout(HANDSHAKE_TIMEOUT, greet(&mut stream, &mut buffer, &hello, secret.as_ref())).await;
+        match greeted.map_err(late)?? {
             Greeting::Hello(hello) if hello.from == peer => {
-                let refusal = self.gatekeeper.borrow_mut().refusal(&hello);
-                if let Some(refusal) = refusal {
-                    return Err(LinkError::Refused(refusal));
+                let admission = self.gatekeeper.borrow().admit(&hello);
+                if let Answer::Occupied(_) = admission {
+                    self.probe(peer);
                 }
-                self.run(stream, buffer, hello).await
+                match admission.refusal() {
+                    Some(refusal) => Err(LinkError::Refused(refusal)),
+                    None => self.run(stream, buffer, hello).await,
+                }
             }
             Greeting::Hello(hello) => Err(LinkError::Stranger(format!("{} answered in place of {peer}", hello.from))),
             Greeting::Refusal(refusal) => Err(LinkError::Refused(refusal)),
-            Greeting::Welcome(_) => Err(LinkError::Stranger("it welcomed a node that is a member".into())),
+            _ => Err(LinkError::Stranger("it did not answer a greeting with one".into())),
         }
     }
 
@@ -505,7 +468,7 @@ impl<M: Wire + 'static> Links<M> {
         self.sessions.set(session);
         let (reading, writing) = stream.into_split();
         let outbox = Outbox::new(writing, self.counters.clone());
-        self.gatekeeper.borrow_mut().connected.insert(peer, session);
+        self.gatekeeper.borrow_mut().connect(&hello, session, outbox.clone());
         let up = Arrival::Up { peer, session, hello, outbox: outbox.clone() };
         let result = if self.arrivals.send(up).await.is_ok() {
             tokio::select! {
@@ -516,7 +479,7 @@ impl<M: Wire + 'static> Links<M> {
             Ok(())
         };
         outbox.is_closed.set(true);
-        self.gatekeeper.borrow_mut().forget_session(peer, session);
+        self.gatekeeper.borrow_mut().disconnect(peer, session);
         // Nobody hears this when the loop has ended, and nobody needs to.
         let _ = self.arrivals.send(Arrival::Down { peer, session }).await;
         result

@@ -11,15 +11,20 @@ use crate::config::{NodeConfig, StartError};
 use crate::counters::Counters;
 use crate::disk::DiskThread;
 use crate::frame::Hello;
+use crate::gatekeeper::Gatekeeper;
 use crate::handle::{Handle, NodeStatus};
 use crate::host::{Host, Wiring};
-use crate::link::{Gatekeeper, Links};
+use crate::link::Links;
 use crate::pace::Pace;
 use crate::snapshots;
+use bytes::Bytes;
 use hustings_core::options::Options as _;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::{Birth, Replica};
-use hustings_core::{Cluster, Lsn, NodeId, Protocol, Role, StateMachine, Term};
+use hustings_core::{
+    Change, Cluster, Durable, EntryKind, Lsn, Membership, MembershipChange, NodeId, Protocol, Role, StateMachine, Term,
+    Wire as _,
+};
 use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal};
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
@@ -102,9 +107,18 @@ pub fn start<P: Protocol, S: StateMachine>(
 
     let handle = Handle { calls, status: status_watch, applied: applied_watch, happenings: happenings.clone() };
     let me = config.me;
-    let hello =
-        Hello { cluster_id: config.cluster_id, from: me, to: NodeId(0), protocol, boots: recovered.boots, member };
+    let hello = Hello {
+        cluster_id: config.cluster_id,
+        from: me,
+        to: NodeId(0),
+        protocol,
+        boots: recovered.boots,
+        process: rand::random(),
+        nonce: Bytes::new(),
+        member,
+    };
     let loop_counters = counters.clone();
+    let hints = with_members_of_log(config.hints.clone(), &recovered.durable);
     let run = move || {
         let birth = Birth {
             cluster: Cluster {
@@ -125,7 +139,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         let runtime = runtime.expect("a runtime without worker threads needs only an epoll descriptor");
         let tasks = tokio::task::LocalSet::new();
         let stopping = tasks.block_on(&runtime, async move {
-            let gatekeeper = Gatekeeper::new(hello, recovered.founding, config.hints.clone());
+            let gatekeeper = Gatekeeper::new(hello, recovered.founding, hints, config.secret);
             let gatekeeper = Rc::new(RefCell::new(gatekeeper));
             let (arrivals, arrival_queue) = mpsc::channel(ARRIVALS_MAX);
             let links = Links::new(gatekeeper.clone(), arrivals, loop_counters.clone(), config.frame_bytes_max);
@@ -171,6 +185,24 @@ pub fn start<P: Protocol, S: StateMachine>(
     };
     std::thread::Builder::new().name("hustings-loop".into()).spawn(run).map_err(StartError::Thread)?;
     Ok(Node { handle, counters, peer_addresses, me, torn_bytes })
+}
+
+/// Who may be a member besides those that the node was told of: its own log names them, committed or not.
+fn with_members_of_log(mut hints: Membership, durable: &Durable) -> Membership {
+    if let Some(snapshot) = &durable.snapshot {
+        hints.members.extend(snapshot.membership.members.clone());
+        hints.learners.extend(snapshot.membership.everyone());
+    }
+    let changes = durable.entries.values().filter(|entry| entry.kind == EntryKind::Membership);
+    for change in changes.filter_map(|entry| MembershipChange::decode(entry.payload.clone()).ok()) {
+        for step in change.steps {
+            if let Change::Describe(id, member) = step {
+                hints.members.insert(id, member);
+                hints.learners.insert(id);
+            }
+        }
+    }
+    hints
 }
 
 fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListener>, StartError> {

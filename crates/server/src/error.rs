@@ -21,6 +21,9 @@ pub(crate) fn of_request(error: RequestError) -> Status {
             Refusal::BadTransferee(_) => EtcdError::BadLeaderTransferee.into(),
             Refusal::TransferTimedOut => EtcdError::Timeout.into(),
             Refusal::MembershipPending => EtcdError::Unhealthy.into(),
+            Refusal::Membership(MembershipRefusal::TooLarge, what) => {
+                Status::invalid_argument(format!("etcdserver: {what}"))
+            }
             Refusal::Membership(kind, _) => of_membership(kind).into(),
             Refusal::Overloaded => EtcdError::TooManyRequests.into(),
         },
@@ -38,6 +41,8 @@ fn of_membership(kind: MembershipRefusal) -> EtcdError {
         MembershipRefusal::Taken => EtcdError::MemberExists,
         MembershipRefusal::NotLearner => EtcdError::MemberNotLearner,
         MembershipRefusal::NotReady => EtcdError::LearnerNotReady,
+        // Said in words above.
+        MembershipRefusal::TooLarge => EtcdError::RequestTooLarge,
     }
 }
 

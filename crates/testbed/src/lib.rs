@@ -17,6 +17,9 @@ use tempfile::TempDir;
 /// How long a condition may take to come true.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What the members of every cluster of tests know.
+pub const SECRET: &str = "known to the members of a test";
+
 /// What to run.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -234,6 +237,11 @@ impl Cluster {
         let program = self.program.clone();
         let node = &mut self.nodes[position];
         let log = std::fs::OpenOptions::new().create(true).append(true).open(&node.log)?;
+        // A variable, which builds that know no secret ignore.
+        let secret = self.directory.path().join("cluster-secret");
+        if !secret.exists() {
+            std::fs::write(&secret, SECRET)?;
+        }
         let mut command = Command::new(&program.path);
         if !program.is_etcd {
             command.args(["serve", "--exit-with-parent", "--log-format", "json"]);
@@ -246,6 +254,7 @@ impl Cluster {
             .args(["--initial-cluster", cluster, "--initial-cluster-state", state])
             .args(&program.arguments)
             .args(arguments)
+            .env("HUSTINGS_CLUSTER_SECRET_FILE", &secret)
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log);

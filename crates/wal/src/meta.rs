@@ -136,6 +136,10 @@ impl Meta {
             segment: self.segment,
         };
         let body = shape.encode_to_vec();
+        assert!(
+            (body.len() + PREFIX) as u64 <= META_BYTES_MAX,
+            "no membership is admitted that its reader would refuse"
+        );
         let mut bytes = BytesMut::with_capacity(PREFIX + body.len());
         prefix::put(MAGIC, &body, &mut bytes);
         let io = |action, name| move |source| WalError::io(action, disk.location(name), None, source);

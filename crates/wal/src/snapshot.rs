@@ -116,7 +116,10 @@ impl SnapshotStore {
     /// # Errors
     /// Damage to the file's frame, or whatever the disk refuses.
     pub fn read_chunk(&self, lsn: Lsn, digest: u32, offset: u64, bytes_max: usize) -> Result<Option<Bytes>, WalError> {
-        let Some(held) = self.held(lsn, digest)? else { return Ok(None) };
+        let Some(held) = self.held(lsn, digest)?.filter(|held| offset < held.reference.bytes) else {
+            // Not held any more, or a place that it does not have: whoever asks begins again.
+            return Ok(None);
+        };
         let count = held.reference.bytes.saturating_sub(offset).min(bytes_max as u64);
         let mut bytes = vec![0; count as usize];
         held.read(&*self.disk, offset, &mut bytes)?;

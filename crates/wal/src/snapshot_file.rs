@@ -252,6 +252,7 @@ impl SnapshotWriter {
         let file = file.map_err(|source| WalError::io("creating", disk.location(&temporary), None, source))?;
         let shape = HeaderShape { term: lsn.term.0, index: lsn.index, membership: membership.to_bytes() };
         let header = shape.encode_to_vec();
+        assert!(header.len() <= HEADER_BYTES_MAX, "no membership is admitted that its reader would refuse");
         let mut buffer = BytesMut::with_capacity(WRITE_BYTES);
         buffer.put_slice(MAGIC);
         buffer.put_u32_le(FORMAT);

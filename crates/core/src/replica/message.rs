@@ -180,7 +180,7 @@ struct ChunkShape {
 /// Codes from here on are refusals of a membership change, by rule.
 const MEMBERSHIP_CODES: u32 = 100;
 
-const MEMBERSHIP_RULES: [MembershipRefusal; 8] = [
+const MEMBERSHIP_RULES: [MembershipRefusal; 9] = [
     MembershipRefusal::NoVoters,
     MembershipRefusal::NotSimple,
     MembershipRefusal::AlreadyJoint,
@@ -189,6 +189,7 @@ const MEMBERSHIP_RULES: [MembershipRefusal; 8] = [
     MembershipRefusal::Taken,
     MembershipRefusal::NotLearner,
     MembershipRefusal::NotReady,
+    MembershipRefusal::TooLarge,
 ];
 
 fn refusal_numbers(refusal: &Refusal) -> (u32, u64, String) {
@@ -224,6 +225,12 @@ fn refusal_numbered(code: u32, node: u64, what: String) -> Result<Refusal, WireE
         }
     })
 }
+
+/// The most requests in one message of forwarded proposals: what a node keeps outstanding.
+const FORWARDED_MAX: usize = 1 << 17;
+
+/// No node numbers as many requests in one life.
+const SEQUENCE_MAX: u64 = 1 << 62;
 
 /// The key of the envelope's field 1, length-delimited.
 const PROTOCOL_FIELD: u8 = 0x0a;
@@ -287,7 +294,16 @@ impl<M: Wire> Wire for ReplicaMessage<M> {
         Ok(match present(Envelope::decode(bytes)?.kind, "kind")? {
             Kind::Protocol(bytes) => ReplicaMessage::Protocol(M::decode(bytes)?),
             Kind::Forward(ForwardShape { incarnation, requests }) => {
+                if requests.len() > FORWARDED_MAX {
+                    return Err(WireError(format!(
+                        "{} requests in one message, at most {FORWARDED_MAX}",
+                        requests.len()
+                    )));
+                }
                 let request = |shape: RequestShape| match kind_numbered(shape.kind)? {
+                    _ if !(1..=SEQUENCE_MAX).contains(&shape.sequence) => {
+                        Err(WireError(format!("a request numbered {}: they are counted up from 1", shape.sequence)))
+                    }
                     kind @ (EntryKind::Command | EntryKind::Membership) => {
                         if kind == EntryKind::Membership {
                             crate::MembershipChange::decode(shape.payload.clone())?;

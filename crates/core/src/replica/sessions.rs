@@ -80,7 +80,7 @@ impl Session {
         if self.contains(sequence) {
             return false;
         }
-        if sequence == self.through + 1 && self.above.is_empty() {
+        if self.is_next(sequence) && self.above.is_empty() {
             self.through = sequence;
             return true;
         }
@@ -88,11 +88,16 @@ impl Session {
         if self.above.len() > WINDOW {
             self.through = self.above.pop_first().expect("the window is not empty");
         }
-        while self.above.first() == Some(&(self.through + 1)) {
+        while let Some(sequence) = self.above.first().copied().filter(|sequence| self.is_next(*sequence)) {
             self.above.pop_first();
-            self.through += 1;
+            self.through = sequence;
         }
         true
+    }
+
+    /// Total, since what the log holds is applied again at every start: there is nothing behind the last number.
+    fn is_next(&self, sequence: u64) -> bool {
+        self.through.checked_add(1) == Some(sequence)
     }
 }
 
@@ -132,6 +137,17 @@ mod tests {
             assert!(sessions.admit(origin(1, sequence)));
         }
         assert!(!sessions.admit(origin(1, 1)));
+    }
+
+    #[test]
+    fn the_largest_numbers_are_numbers_like_others() {
+        // Goal: H1, a panic at apply cannot be restarted away. Method: a full window that ends at the last number.
+        let mut sessions = Sessions::new();
+        for sequence in u64::MAX - WINDOW as u64..=u64::MAX {
+            assert!(sessions.admit(origin(1, sequence)));
+        }
+        assert!(!sessions.admit(origin(1, u64::MAX)) && !sessions.admit(origin(1, 1)));
+        assert_eq!(sessions.to_parts().next(), Some((1, 1, u64::MAX, vec![])));
     }
 
     #[test]

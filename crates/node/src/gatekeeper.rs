@@ -1,0 +1,243 @@
+//! Who may be spoken to, as the membership says: [`Gatekeeper`].
+//!
+//! A greeting is answered with a refusal that names the thing and the remedy, or with this node's own. What a peer says of
+//! itself is remembered only once a link to it is up: with a cluster secret, once it is proven.
+
+use crate::frame::{Greeting, Hello, Refusal, Welcome};
+use crate::link::Outbox;
+use crate::secret::{self, ClusterSecret};
+use hustings_core::{ClusterId, Membership, NodeId};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Who may be spoken to, as the replica's membership says.
+pub(crate) struct Gatekeeper {
+    pub(crate) cluster_id: ClusterId,
+    pub(crate) me: NodeId,
+    pub(crate) hello: Hello,
+    pub(crate) founding: Membership,
+    pub(crate) membership: Arc<Membership>,
+    /// Where to dial members that the membership does not know yet.
+    pub(crate) hints: Membership,
+    /// The latest life of each peer's storage that was seen: (incarnation, boots).
+    seen: BTreeMap<NodeId, (Option<u64>, u64)>,
+    /// The newest session of each peer that is connected.
+    connected: BTreeMap<NodeId, Connected>,
+    /// What all members know, if there is such a thing.
+    pub(crate) secret: Option<ClusterSecret>,
+}
+
+/// A link that is up.
+struct Connected {
+    session: u64,
+    /// Which process is at its other end.
+    process: u64,
+    outbox: Rc<Outbox>,
+}
+
+/// How a greeting is answered.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    /// The link may come up.
+    Admitted,
+    /// It may not, and this is why.
+    Refused(Refusal),
+    /// Nobody here has heard of this member; peers that are known may have.
+    Unknown(Refusal),
+    /// Another process of this member is connected, or seems to be: its link is asked whether it lives.
+    Occupied(Refusal),
+}
+
+impl Answer {
+    /// The refusal, if it is one.
+    pub(crate) fn refusal(self) -> Option<Refusal> {
+        match self {
+            Answer::Admitted => None,
+            Answer::Refused(refusal) | Answer::Unknown(refusal) | Answer::Occupied(refusal) => Some(refusal),
+        }
+    }
+}
+
+impl Gatekeeper {
+    pub(crate) fn new(
+        hello: Hello,
+        founding: Membership,
+        hints: Membership,
+        secret: Option<ClusterSecret>,
+    ) -> Gatekeeper {
+        Gatekeeper {
+            cluster_id: hello.cluster_id,
+            me: hello.from,
+            hello,
+            membership: Arc::new(founding.clone()),
+            founding,
+            hints,
+            seen: BTreeMap::new(),
+            connected: BTreeMap::new(),
+            secret,
+        }
+    }
+
+    /// Whether a link to this peer may come up; a refusal names the thing and the remedy.
+    pub(crate) fn admit(&self, hello: &Hello) -> Answer {
+        if let Some(refusal) = self.refusal_of_protocol(hello).or_else(|| self.refusal_of_identity(hello)) {
+            return Answer::Refused(refusal);
+        }
+        let Hello { from, process, .. } = hello;
+        if !self.is_known(*from) {
+            return Answer::Unknown(Refusal::because(format!(
+                "{} has not heard of a member {from} yet and asks those that it knows; a cluster secret (--cluster-secret-file) would prove it",
+                self.me
+            )));
+        }
+        match self.connected.get(from) {
+            Some(connected) if connected.process != *process => Answer::Occupied(Refusal::because(format!(
+                "another process runs as {from} and is connected to {}: stop one of them, or wait until its link is down",
+                self.me
+            ))),
+            _ => Answer::Admitted,
+        }
+    }
+
+    /// Whether the membership names this peer, or members that this node trusts have; with a secret, whoever knows it may be
+    /// a member that this node has not heard of.
+    fn is_known(&self, peer: NodeId) -> bool {
+        self.membership.has(peer) || self.hints.members.contains_key(&peer) || self.secret.is_some()
+    }
+
+    fn refusal_of_identity(&self, hello: &Hello) -> Option<Refusal> {
+        let Hello { cluster_id, from, to, boots, member, .. } = hello;
+        if *cluster_id != self.cluster_id {
+            return Some(Refusal::because(format!(
+                "this is cluster {} and {from} belongs to {cluster_id}: check its --initial-cluster and --initial-cluster-token, or its data directory",
+                self.cluster_id
+            )));
+        }
+        if *to != self.me {
+            return Some(Refusal::because(format!("this is {} and not {to}: check the peer addresses", self.me)));
+        }
+        if *from == self.me {
+            return Some(Refusal::because(format!("two nodes run as {from}: stop one of them")));
+        }
+        if from.0 < self.membership.next_id && !self.membership.has(*from) {
+            return Some(Refusal::of_removed(*from));
+        }
+        let known = self.membership.members.get(from).and_then(|known| known.incarnation);
+        if let (Some(known), Some(theirs)) = (known, member.incarnation)
+            && known != theirs
+        {
+            return Some(Refusal::because(format!(
+                "the data directory of {from} is not the one that the cluster knows (storage {theirs:016x}, known {known:016x}): its promises are lost, so it may not vote; remove the member and add it again"
+            )));
+        }
+        if let Some((incarnation, _)) = self.seen.get(from)
+            && *incarnation != member.incarnation
+        {
+            return Some(Refusal::because(format!(
+                "{from} was seen here with another data directory: it lost its promises, so it may not vote; remove the member and add it again"
+            )));
+        }
+        if let Some((_, seen)) = self.seen.get(from)
+            && boots < seen
+        {
+            return Some(Refusal::because(format!(
+                "the data directory of {from} is an old copy (start {boots} after start {seen} was seen): remove the member and add it again"
+            )));
+        }
+        None
+    }
+
+    /// Why a peer that runs another protocol is refused, whether it knows its id already or asks for it.
+    fn refusal_of_protocol(&self, hello: &Hello) -> Option<Refusal> {
+        let Hello { from, protocol, member, .. } = hello;
+        let who = if from.0 == 0 { &member.name } else { &from.to_string() };
+        (*protocol != self.hello.protocol).then(|| {
+            Refusal::because(format!(
+                "this cluster runs `{}` and {who} was started with `{protocol}`: start all members with the same --protocol",
+                self.hello.protocol
+            ))
+        })
+    }
+
+    /// What is said to whoever says hello.
+    pub(crate) fn answer(&self, hello: &Hello, admission: Answer) -> Greeting {
+        match admission.refusal() {
+            Some(refusal) => Greeting::Refusal(refusal),
+            None => Greeting::Hello(self.hello_to(hello.from)),
+        }
+    }
+
+    pub(crate) fn hello_to(&self, peer: NodeId) -> Hello {
+        Hello { to: peer, nonce: secret::nonce(), ..self.hello.clone() }
+    }
+
+    /// Answers a node that was added and asks who it is.
+    pub(crate) fn welcome(&self, hello: &Hello) -> Greeting {
+        // Before it makes itself a data directory, which would be of the wrong protocol for good.
+        if let Some(refusal) = self.refusal_of_protocol(hello) {
+            return Greeting::Refusal(refusal);
+        }
+        let is_asking = |urls: &[String]| urls.iter().any(|url| hello.member.peer_urls.contains(url));
+        match self.membership.members.iter().find(|(_, member)| is_asking(&member.peer_urls)) {
+            Some((you, _)) => Greeting::Welcome(Welcome {
+                cluster_id: self.cluster_id,
+                you: *you,
+                founding: self.founding.clone(),
+                membership: (*self.membership).clone(),
+            }),
+            None => Greeting::Refusal(Refusal::because(format!(
+                "no member has the peer URL {}: add it first (`hustings member add`, or `etcdctl member add`)",
+                hello.member.peer_urls.join(", ")
+            ))),
+        }
+    }
+
+    /// A link is up: what its peer said of itself is remembered.
+    pub(crate) fn connect(&mut self, hello: &Hello, session: u64, outbox: Rc<Outbox>) {
+        let Hello { from, boots, process, member, .. } = hello;
+        self.seen.insert(*from, (member.incarnation, *boots));
+        self.connected.insert(*from, Connected { session, process: *process, outbox });
+    }
+
+    /// A link ended; one that was replaced leaves its successor's mark alone.
+    pub(crate) fn disconnect(&mut self, peer: NodeId, session: u64) {
+        if self.connected.get(&peer).is_some_and(|connected| connected.session == session) {
+            self.connected.remove(&peer);
+        }
+    }
+
+    pub(crate) fn is_connected(&self, peer: NodeId) -> bool {
+        self.connected.contains_key(&peer)
+    }
+
+    /// The way to a peer that is connected.
+    pub(crate) fn outbox_of(&self, peer: NodeId) -> Option<Rc<Outbox>> {
+        self.connected.get(&peer).map(|connected| connected.outbox.clone())
+    }
+
+    /// Whether the peer is a member, or may become one that this node has not heard of yet.
+    pub(crate) fn knows(&self, peer: NodeId) -> bool {
+        self.membership.has(peer) || peer.0 >= self.membership.next_id
+    }
+
+    /// Peer URLs of all members that this node has heard of, but its own.
+    pub(crate) fn known_urls(&self) -> Vec<String> {
+        let known = self.membership.members.iter().chain(&self.hints.members);
+        let others = known.filter(|(id, _)| **id != self.me);
+        let urls: std::collections::BTreeSet<&String> = others.flat_map(|(_, member)| &member.peer_urls).collect();
+        urls.into_iter().cloned().collect()
+    }
+
+    /// A member that this node knows has told it who the members are.
+    pub(crate) fn learn(&mut self, welcome: Welcome) {
+        if welcome.cluster_id == self.cluster_id && welcome.you == self.me {
+            self.hints = welcome.membership;
+        }
+    }
+
+    pub(crate) fn addresses_of(&self, peer: NodeId) -> Vec<String> {
+        let known = self.membership.members.get(&peer).or_else(|| self.hints.members.get(&peer));
+        known.map(|member| member.peer_urls.clone()).unwrap_or_default()
+    }
+}
