@@ -3,10 +3,16 @@
 //! `[NORM]` An answer holds committed slots alone; what is in flight the leader sends again itself. A request below
 //! what is retained is answered with a snapshot's name (`docs/adr/0002`), never with silence. Learning raises no
 //! promise, and answers raise no ballot (TH-2).
+//!
+//! `[OURS]` Whoever leads and learns what a *later* ballot chose leads no more. A follower commits what it accepted in
+//! its leader's ballot as far as that leader says (TF-2), which is right only while the leader's commits are of its own
+//! ballot or earlier ones: what a later ballot chose in a slot may differ from what this leader proposed there. The
+//! shortest story: n1 alone gives n2 a value for slot 2; a later leader chooses another one there; n1 learns that,
+//! announces "committed through 2" in its old ballot, and n2 commits what it has.
 
 use crate::message::Message;
 use crate::paxos::{Paxos, Stage};
-use hustings_core::{Effects, Entry, NodeId, Record, RestsOn, Term};
+use hustings_core::{Effects, Entry, NodeId, Reason, Record, RestsOn, Term};
 
 impl Paxos {
     /// Once per heartbeat and source: a lost request is repeated, and no loop is tight.
@@ -61,6 +67,12 @@ impl Paxos {
         self.asked = None;
         if self.installing.is_some() {
             return;
+        }
+        // Every entry counts: ballots do not grow from slot to slot.
+        let highest = entries.iter().map(|entry| entry.lsn.term).max().unwrap_or_default();
+        self.ballot_seen = self.ballot_seen.max(highest);
+        if self.reign().is_some_and(|reign| highest > reign.ballot) {
+            self.back_down(Reason::HigherTerm(from), out);
         }
         let mut end = self.commit;
         for entry in entries {

@@ -318,6 +318,7 @@ impl Protocol for Paxos {
                 assert!(reign.stage != Stage::Leading || self.commit >= reign.first_own, "a leader has recovered");
                 let first = reign.proposed.keys().next();
                 assert!(first.is_none_or(|first| *first > self.commit), "what is committed is not in flight");
+                assert!(self.installing.is_none(), "whoever needs a snapshot does not lead");
             }
             Part::Polling(_) => assert_eq!(self.leader, None, "who asks follows nobody"),
             Part::Follower => assert_ne!(self.leader, Some(self.me), "only a leader leads"),
@@ -536,6 +537,8 @@ impl Paxos {
         while self.commit < index {
             let next = self.commit + 1;
             let entry = self.journal.slot(next).expect("what is committed has no holes (TI-7)").clone();
+            let is_of_this_reign = self.reign().is_none_or(|reign| entry.lsn.term <= reign.ballot);
+            assert!(is_of_this_reign, "whoever learns what a later ballot chose leads no more (TF-2)");
             self.commit = next;
             // One record for a run, but before a change of membership takes effect.
             if next == index || entry.kind == EntryKind::Membership {

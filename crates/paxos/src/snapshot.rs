@@ -7,13 +7,18 @@
 use crate::journal::Journal;
 use crate::message::Message;
 use crate::paxos::Paxos;
-use hustings_core::{Effect, Effects, Lsn, NodeId, Record, RestsOn, SnapshotReference};
+use hustings_core::{Effect, Effects, Lsn, NodeId, Reason, Record, RestsOn, SnapshotReference};
 
 impl Paxos {
     pub(crate) fn on_snapshot(&mut self, from: NodeId, reference: SnapshotReference, out: &mut Effects<Paxos>) {
         self.asked = None;
         if reference.lsn.index <= self.commit || self.installing.is_some() {
             return;
+        }
+        if self.reign().is_some() {
+            // Nobody can tell any more in which ballots its slots were chosen, so this reign may be over (TF-2, and why:
+            // [`crate::catch_up`]).
+            self.back_down(Reason::HigherTerm(from), out);
         }
         self.installing = Some(reference.clone());
         out.push(Effect::FetchSnapshot { from, reference });
@@ -36,7 +41,6 @@ impl Paxos {
         self.snapshot = Some(reference.clone());
         out.push(Effect::Restore(reference.clone()));
         self.adopt(reference.membership, lsn.index, out);
-        self.on_learnt(out);
     }
 
     /// The next heartbeat leads to another request.

@@ -378,3 +378,78 @@ fn who_restarts_with_a_ballot_in_its_journal_has_promised_it_on_disk() {
     assert_eq!(theatre.promised(3), ballot(5, 2));
     assert_eq!(theatre.actor(3).durable.promise.term, ballot(5, 2));
 }
+
+/// n1 leads in its first ballot with the promises of n2 and n3, and has given X for slot 2 to n2 alone. Cut off with n2,
+/// it does not hear that n4 leads in a later ballot and chose a no-op in slot 2 and Y in slot 3. Gives back n1's first
+/// prepare to n5, still on its way.
+fn a_later_reign_chose_otherwise(limits: Limits) -> (Theatre, Message) {
+    let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(5, 1) }, Options::default());
+    theatre.ring(1, Timer::Deadline);
+    theatre.settle_until(1, |said| matches!(said, Message::Prepare { .. }));
+    let late = theatre.table.iter().find(|(_, to, said)| *to == 5 && matches!(said, Message::Prepare { .. }));
+    let (_, _, late) = late.expect("it asks everybody").clone();
+    theatre.lose(|_, to, said| to >= 4 && matches!(said, Message::Prepare { .. }));
+    theatre.cut(1, 4);
+    theatre.cut(1, 5);
+    theatre.settle();
+    theatre.heartbeat(1);
+    assert_eq!((theatre.leaders(), theatre.commit(1)), (vec![1], 1));
+    for (a, b) in [(1, 3), (2, 3), (2, 4), (2, 5)] {
+        theatre.cut(a, b);
+    }
+    theatre.propose(1, "X");
+    assert_eq!((theatre.last(2).index, theatre.commit(2)), (2, 1), "n2 alone holds X");
+    // Its first poll finds out what is committed, its second that nobody near leads.
+    theatre.elect(4);
+    theatre.elect(4);
+    theatre.propose(4, "Y");
+    theatre.heartbeat(4);
+    assert_eq!((theatre.commit(5), theatre.lines(5)), (3, vec!["Y".to_string()]));
+    (theatre, late)
+}
+
+/// TF-2, and why a leader that learns of a later reign is none any more: n2 would commit X.
+#[test]
+fn who_learns_what_a_later_ballot_chose_leads_no_more() {
+    let (mut theatre, late) = a_later_reign_chose_otherwise(Limits::default());
+    theatre.join(1, 5);
+    theatre.deliver(1, 5, late);
+    theatre.settle();
+    assert_eq!((theatre.role(1), theatre.commit(1)), (Role::Follower, 3), "it learnt from n5, and gave way");
+    theatre.heal();
+    theatre.heartbeat(4);
+    theatre.heartbeat(4);
+    assert!((1..=5).all(|id| theatre.lines(id) == ["Y"]), "and X is nowhere");
+}
+
+/// The same where what was chosen is trimmed: a snapshot does not say in which ballots.
+#[test]
+fn who_is_told_of_a_snapshot_leads_no_more() {
+    let (mut theatre, late) = a_later_reign_chose_otherwise(Limits { trailing_entries: 0, ..Limits::default() });
+    theatre.compact(5);
+    theatre.join(1, 5);
+    theatre.deliver(1, 5, late);
+    theatre.settle();
+    assert_eq!(theatre.role(1), Role::Follower);
+    theatre.finish_fetch(1);
+    theatre.ring_if_armed(1, Timer::Heartbeat);
+    theatre.settle();
+    assert_eq!((theatre.commit(1), theatre.commit(2)), (3, 1), "n2 hears no commit from it");
+    theatre.heal();
+    theatre.heartbeat(4);
+    theatre.heartbeat(4);
+    assert_eq!(theatre.lines(2), ["Y"]);
+}
+
+/// Ballots do not grow from slot to slot: the last of what is learnt may be old, and one before it of a later reign.
+#[test]
+fn every_slot_that_is_learnt_is_looked_at_for_a_later_ballot() {
+    let mut theatre = led(3);
+    theatre.isolate(1);
+    let (old, later) = (ballot(1, 1), ballot(7, 2));
+    let entries = journal(later, &[(2, later, "chosen later"), (3, old, "chosen before")], 0).entries;
+    let told = Message::RetransmitResponse { entries: entries.into_values().collect(), committed: 3 };
+    theatre.deliver(2, 1, told);
+    assert_eq!((theatre.role(1), theatre.commit(1)), (Role::Follower, 3));
+    assert!(theatre.value(1).promised() == old, "learning promises nothing");
+}
