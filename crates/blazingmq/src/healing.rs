@@ -186,7 +186,7 @@ impl BlazingMq {
             return;
         }
         let end = entries.last().map_or(previous, |entry| entry.lsn);
-        if last.term >= self.promise.term {
+        if last.term.max(end.term) >= self.promise.term {
             // Only a leader of this term writes such records, and that is this node: terms were forgotten (E1).
             return self.step_down(Reason::HigherTerm(from), out);
         }
@@ -236,8 +236,9 @@ impl BlazingMq {
             self.apply_through(reference.lsn.index, out);
             return self.pull(from, reference.lsn, out);
         }
-        if reference.lsn.index <= self.commit {
-            // Its base is above the commit that was asked about, and its snapshot is not: it cannot be so for long.
+        if reference.lsn.index <= self.commit || reference.lsn.term >= self.promise.term {
+            // Its base is above the commit that was asked about, and its snapshot is not: it cannot be so for long. And
+            // nobody has records of a term that this leader has not started.
             return self.drop_source(from, out);
         }
         self.fetch(from, reference, out);
@@ -265,6 +266,8 @@ impl BlazingMq {
         let term = self.promise.term;
         let Part::Leader(leader) = &mut self.part else { return };
         leader.lsns.remove(&source);
+        // What was pulled from it, and cut back for that, is where this node's own ledger ends now.
+        leader.lsns.insert(self.me, self.log.last());
         leader.stage = Stage::Collecting;
         out.send_resting_on(RestsOn::Promise, source, Message::LsnRequest { term });
         self.settle_collection(out);

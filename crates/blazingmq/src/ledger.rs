@@ -224,6 +224,10 @@ impl BlazingMq {
         }
         if previous.index < self.commit {
             // What is committed here is in the leader's ledger too: the rest follows the commit.
+            if entries.iter().any(|entry| entry.lsn.index == self.commit && entry.lsn != self.committed()) {
+                // It is not, so this is no leader's ledger.
+                return self.refuse_gap(from, previous, out);
+            }
             let rest = entries.into_iter().filter(|entry| entry.lsn.index > self.commit).collect();
             self.take_committed_first(from, rest, commit, end, out);
             return self.acknowledge(from, end, out);

@@ -5,7 +5,7 @@
 //! reign.
 
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, encode_shape, present};
+use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
 use hustings_core::{Entry, Lsn, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -344,6 +344,7 @@ impl Wire for Message {
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {
         let shape = Shape::decode(bytes)?;
+        check_numbers([shape.place_index, shape.last_index, shape.commit, shape.round])?;
         let (term, place) = (Term(shape.term), shape.place());
         Ok(match shape.kind {
             1 => Message::Scouting { term, round: shape.parity, commit: place },

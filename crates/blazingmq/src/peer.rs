@@ -119,8 +119,9 @@ impl Peer {
         self.pace = Pace::Probe;
     }
 
-    /// The peer fetches a snapshot through `pending`.
+    /// The peer fetches a snapshot through `pending`. It needs it, so it stores no more than that, whatever it once said.
     pub fn become_fetch(&mut self, pending: u64) {
+        self.stored = self.stored.min(pending);
         self.next = pending + 1;
         self.pace = Pace::Fetch { pending };
     }

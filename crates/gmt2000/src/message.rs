@@ -3,7 +3,7 @@
 //! ELECT, VOTE and LEAD are the text's; the others are ours and carry acknowledgements, refusals, snapshots and hand-overs.
 
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, encode_shape, present};
+use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
 use hustings_core::{Entry, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -255,6 +255,7 @@ impl Wire for Message {
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {
         let shape = Shape::decode(bytes)?;
+        check_numbers([shape.place_index, shape.commit_index, shape.hint_index, shape.round.unwrap_or(0)])?;
         let (term, place) = (Term(shape.term), shape.place());
         Ok(match shape.kind {
             1 => Message::Elect {

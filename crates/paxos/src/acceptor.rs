@@ -11,6 +11,10 @@ use crate::message::{Heartbeat, Message};
 use crate::paxos::{Part, Paxos};
 use hustings_core::{Effects, NodeId, Priority, Reason, Record, RestsOn, Term};
 
+/// So many slots beyond its commit a leader proposes at most, and an acceptor takes at most: whoever recovers fills every
+/// hole up to the highest slot that anybody accepted, so that one number must not be without bounds.
+pub(crate) const SLOTS_AHEAD_MAX: u64 = 1 << 16;
+
 impl Paxos {
     pub(crate) fn on_accept(
         &mut self,
@@ -42,6 +46,10 @@ impl Paxos {
             // Only with the defect: not even that leader is followed.
         } else {
             self.hear_leader(from, out);
+        }
+        if accepts.iter().any(|accept| accept.entry().lsn.index > self.commit + SLOTS_AHEAD_MAX) {
+            // Whoever is so far behind catches up first.
+            return self.learn_commit(from, ballot, commit, out);
         }
         let first = accepts.first().map(|accept| accept.entry().lsn.index.max(self.commit + 1));
         let last = accepts.last().map(|accept| accept.entry().lsn.index);
@@ -93,7 +101,7 @@ impl Paxos {
         out: &mut Effects<Paxos>,
     ) {
         let Heartbeat { ballot, counter } = heartbeat;
-        if ballot.node() != from.0 {
+        if ballot.node() != from.0 || !self.heartbeat.may_become(heartbeat) {
             return;
         }
         if ballot < self.promise.term {

@@ -9,6 +9,7 @@
 //! carry the commit; one without slots is nothing but that. Lost accepts are sent again, identically, when a
 //! heartbeat's answer shows the gap.
 
+use crate::acceptor::SLOTS_AHEAD_MAX;
 use crate::laboratory::Defect;
 use crate::message::{Heartbeat, Message};
 use crate::paxos::{Paxos, Stage, Timer};
@@ -55,6 +56,9 @@ impl Paxos {
         let size = proposal.payload.len();
         let would_be = reign.uncommitted_bytes.saturating_add(size);
         if size > 0 && reign.uncommitted_bytes > 0 && would_be > self.limits.uncommitted_bytes_max {
+            return Some(Refusal::Overloaded);
+        }
+        if reign.end >= self.commit + SLOTS_AHEAD_MAX {
             return Some(Refusal::Overloaded);
         }
         match proposal.kind {
@@ -173,6 +177,7 @@ impl Paxos {
         committed: u64,
         out: &mut Effects<Paxos>,
     ) {
+        let commit = self.commit;
         let Some(reign) = self.reign_mut().filter(|reign| reign.ballot == ballot) else { return };
         let through = through.min(reign.end);
         if slot <= through {
@@ -182,8 +187,9 @@ impl Paxos {
         }
         if let Some(peer) = reign.peers.get_mut(&from) {
             peer.is_active = true;
-            // Of what lies between its commit and these slots it says nothing.
-            peer.on_committed_durably(committed);
+            // Of what lies between its commit and these slots it says nothing; and what it committed beyond this leader's
+            // commit was another leader's.
+            peer.on_committed_durably(committed.min(commit));
             peer.on_stored(slot, through);
         }
         if !self.advance_commit(out) && from != self.me {
@@ -216,6 +222,7 @@ impl Paxos {
 
     /// A follower's commit. Says whether this node still leads.
     fn hear_committed(&mut self, from: NodeId, committed: u64, out: &mut Effects<Paxos>) -> bool {
+        let commit = self.commit;
         if committed > self.commit {
             let is_settled = self.reign().is_some_and(|reign| reign.stage == Stage::Leading);
             self.ask_for_committed(from, out);
@@ -227,7 +234,7 @@ impl Paxos {
         }
         if let Some(peer) = self.reign_mut().and_then(|reign| reign.peers.get_mut(&from)) {
             peer.is_active = true;
-            peer.on_committed(committed);
+            peer.on_committed(committed.min(commit));
         }
         true
     }

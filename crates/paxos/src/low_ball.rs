@@ -150,8 +150,9 @@ impl Paxos {
         out: &mut Effects<Paxos>,
     ) {
         self.ballot_seen = self.ballot_seen.max(promised);
+        let is_plausible = self.heartbeat.may_become(heartbeat);
         let Part::Polling(mine) = &mut self.part else { return };
-        if mine.id != poll {
+        if mine.id != poll || !is_plausible {
             // TH-5: of an earlier poll.
             return;
         }

@@ -2,7 +2,7 @@
 
 use crate::Accept;
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, encode_shape, present};
+use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
 use hustings_core::{Entry, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -13,6 +13,15 @@ pub struct Heartbeat {
     pub ballot: Term,
     /// Which.
     pub counter: u64,
+}
+
+impl Heartbeat {
+    /// Whether one node can have come from this heartbeat to the other: a leap of the counter is damage, and would hide all
+    /// that the leader says for ever.
+    pub(crate) fn may_become(self, other: Heartbeat) -> bool {
+        let before = if self.ballot == other.ballot { self.counter } else { 0 };
+        Term(before).may_follow(Term(other.counter))
+    }
 }
 
 /// What somebody who is polled says of leaders (TH-4).
@@ -155,7 +164,10 @@ impl Message {
     /// The highest ballot that the message speaks of.
     pub fn ballot(&self) -> Term {
         match self {
-            Message::LowBall { .. } | Message::RetransmitResponse { .. } => Term::ZERO,
+            Message::LowBall { .. } => Term::ZERO,
+            Message::RetransmitResponse { entries, .. } => {
+                entries.iter().map(|entry| entry.lsn.term).max().unwrap_or_default()
+            }
             Message::LowBallNack { promised, heartbeat, .. } => heartbeat.ballot.max(*promised),
             Message::PrepareNack { ballot, promised, .. } | Message::AcceptNack { ballot, promised, .. } => {
                 *ballot.max(promised)
@@ -338,6 +350,9 @@ impl Wire for Message {
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {
         let shape = Shape::decode(bytes)?;
+        // A promise's answer may go through without end; everything else is counted.
+        let through = if shape.kind == 4 { 0 } else { shape.through };
+        check_numbers([shape.from, through, shape.committed, shape.counter])?;
         let (ballot, promised, committed) = (Term(shape.ballot), Term(shape.promised), shape.committed);
         Ok(match shape.kind {
             1 => Message::LowBall { poll: shape.counter },
@@ -360,6 +375,10 @@ impl Wire for Message {
             4 => {
                 let (from, through) = range(shape.from, shape.through)?;
                 let accepted = older_than(ballot, ascending(shape.entries, from, through)?)?;
+                let is_page = accepted.last().is_some_and(|entry| entry.lsn.index == through);
+                if through != u64::MAX && !is_page {
+                    return Err(WireError(format!("an answer through {through} that says nothing of it")));
+                }
                 Message::PrepareAck { ballot, from, through, accepted }
             }
             5 => Message::PrepareNack { ballot, promised, committed },

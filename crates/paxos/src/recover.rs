@@ -9,6 +9,7 @@
 //! one that the slots before it say, and promise and accept quorums of it meet, however many changes a new leader has
 //! slept through.
 
+use crate::acceptor::SLOTS_AHEAD_MAX;
 use crate::ballot::Promises;
 use crate::laboratory::Defect;
 use crate::message::Message;
@@ -136,7 +137,12 @@ impl Paxos {
         accepted: Vec<Entry>,
         out: &mut Effects<Paxos>,
     ) {
+        let ahead_max = slot.saturating_add(SLOTS_AHEAD_MAX);
         let Some(reign) = self.reign_mut().filter(|reign| reign.ballot == ballot) else { return };
+        if accepted.last().is_some_and(|entry| entry.lsn.index > ahead_max) {
+            // No acceptor takes a slot so far beyond what it has committed, and this one has not committed what was asked.
+            return;
+        }
         if let Some(peer) = reign.peers.get_mut(&from) {
             peer.is_active = true;
         }

@@ -4,24 +4,25 @@
 mod words;
 
 use bytes::Bytes;
+use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, Priority, Term, Wire};
 use hustings_paxos::Message;
 use hustings_paxos::message::{Heartbeat, Says};
 use proptest::collection::vec;
 use proptest::prelude::*;
-use words::{entry, nested, number, reference};
+use words::{counted, entry, nested, number, reference};
 
 fn term() -> impl Strategy<Value = Term> {
-    any::<u64>().prop_map(Term)
+    counted().prop_map(Term)
 }
 
 fn heartbeat() -> impl Strategy<Value = Heartbeat> {
-    (term(), any::<u64>()).prop_map(|(ballot, counter)| Heartbeat { ballot, counter })
+    (term(), counted()).prop_map(|(ballot, counter)| Heartbeat { ballot, counter })
 }
 
 /// Slots in order from a first one on, each with a ballot not above the last.
 fn slots(is_dense: bool) -> impl Strategy<Value = (Term, u64, Vec<Entry>)> {
-    (1..u64::MAX / 2, 1..u64::MAX / 2, vec((entry(), 0..3_u64, 0..9_u64), 0..5)).prop_map(
+    (1..NUMBER_MAX / 2, 1..NUMBER_MAX / 2, vec((entry(), 0..3_u64, 0..9_u64), 0..5)).prop_map(
         move |(ballot, first, entries)| {
             let mut next = first;
             let mut place = |(entry, leap, age): (Entry, u64, u64)| {
@@ -46,7 +47,7 @@ fn accept_bytes(ballot: Term, entries: &[Entry], commit: u64) -> Bytes {
 }
 
 fn message() -> impl Strategy<Value = Message> {
-    let some = any::<u64>;
+    let some = counted;
     let says = prop::sample::select(vec![Says::Silent, Says::Hears, Says::Leads]);
     let priority = prop::sample::select(vec![Priority::Never, Priority::Normal, Priority::Preferred]);
     prop_oneof![
@@ -54,7 +55,7 @@ fn message() -> impl Strategy<Value = Message> {
         (some(), term(), some(), heartbeat(), says).prop_map(|(poll, promised, committed, heartbeat, says)| {
             Message::LowBallNack { poll, promised, committed, heartbeat, says }
         }),
-        (term(), 1..u64::MAX).prop_map(|(ballot, from)| Message::Prepare { ballot, from }),
+        (term(), 1..NUMBER_MAX).prop_map(|(ballot, from)| Message::Prepare { ballot, from }),
         slots(false).prop_map(|(ballot, from, accepted)| Message::PrepareAck {
             ballot,
             from,
@@ -69,10 +70,10 @@ fn message() -> impl Strategy<Value = Message> {
         (slots(true), some()).prop_map(|((ballot, _, entries), commit)| {
             Message::decode(accept_bytes(ballot, &entries, commit)).expect("a sound accept")
         }),
-        (term(), 1..u64::MAX / 2, some(), some()).prop_map(|(ballot, from, more, committed)| Message::AcceptAck {
+        (term(), 1..NUMBER_MAX / 2, some(), some()).prop_map(|(ballot, from, more, committed)| Message::AcceptAck {
             ballot,
             from,
-            through: (from - 1).saturating_add(more),
+            through: (from - 1).saturating_add(more).min(NUMBER_MAX),
             committed
         }),
         (term(), term(), some()).prop_map(|(ballot, promised, committed)| Message::AcceptNack {

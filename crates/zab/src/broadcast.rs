@@ -126,23 +126,27 @@ impl Zab {
         let later = entries.split_off(entries.iter().take_while(|entry| entry.lsn.index <= commit).count());
         // What is committed is recorded so before any later entry is: whoever holds a second change of membership knows that
         // the first is in force.
-        self.take_entries(from, entries, out);
+        if entries.iter().chain(&later).any(|entry| self.contradicts(entry)) {
+            // Two logs with one history, and an entry of which they disagree: this is no leader's.
+            return self.become_looking(Reason::LinkDown(from), out);
+        }
+        self.take_entries(entries, out);
         self.on_commit(commit.min(end - later.len() as u64), out);
-        self.take_entries(from, later, out);
+        self.take_entries(later, out);
         if matches!(self.part, Part::Following(_)) {
             self.acknowledge(from, end, out);
         }
     }
 
-    fn take_entries(&mut self, from: NodeId, entries: Vec<Entry>, out: &mut Effects<Zab>) {
-        for entry in entries {
-            let index = entry.lsn.index;
-            if index <= self.log.last().index {
-                let known = self.log.term_at(index);
-                let is_same = known.is_none() || known == Some(entry.lsn.term) || self.has_defect(Defect::KeepsTail);
-                assert!(is_same, "{from} proposes {} where this log holds something else", entry.lsn);
-                continue;
-            }
+    /// Whether this log holds something else in the entry's place.
+    fn contradicts(&self, entry: &Entry) -> bool {
+        let known = self.log.term_at(entry.lsn.index);
+        known.is_some_and(|known| known != entry.lsn.term) && !self.has_defect(Defect::KeepsTail)
+    }
+
+    fn take_entries(&mut self, entries: Vec<Entry>, out: &mut Effects<Zab>) {
+        let last = self.log.last().index;
+        for entry in entries.into_iter().filter(|entry| entry.lsn.index > last) {
             self.append(entry, out);
         }
     }

@@ -53,7 +53,8 @@ impl Zab {
             self.accept_epoch(epoch, out);
         }
         let priority = if self.may_lead() { self.priority } else { Priority::Never };
-        let ack = Message::AckEpoch { connection: self.connection, epoch, current, is_promise, last, priority };
+        let (connection, commit) = (self.connection, self.committed());
+        let ack = Message::AckEpoch { connection, epoch, current, is_promise, last, commit, priority };
         // It rests on all: it boasts of a log as well as promises.
         let rests_on = if self.has_defect(Defect::UnsyncedPromise) { RestsOn::Nothing } else { RestsOn::LastRecord };
         out.send_resting_on(rests_on, from, ack);
@@ -160,13 +161,13 @@ impl Zab {
     fn inform(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let (epoch, me) = (self.promise.term, self.me);
         let (current, last) = self.summary();
-        let priority = self.priority;
+        let (commit, priority) = (self.committed(), self.priority);
         let Part::Leading(leading) = &mut self.part else { return };
         let Some(learner) = leading.learners.get_mut(&to) else { return };
         learner.stage = Stage::Informed;
         let connection = learner.connection;
         if to == me {
-            let own = Message::AckEpoch { connection, epoch, current, is_promise: true, last, priority };
+            let own = Message::AckEpoch { connection, epoch, current, is_promise: true, last, commit, priority };
             out.send(me, own);
         } else {
             out.send_resting_on(RestsOn::Promise, to, Message::LeaderInfo { connection, epoch });
@@ -183,15 +184,21 @@ impl Zab {
     }
 
     /// Rule 6.
+    #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
     pub(crate) fn on_ack_epoch(
         &mut self,
         from: NodeId,
         current: Term,
         is_promise: bool,
         last: Lsn,
+        commit: Lsn,
         priority: Priority,
         out: &mut Effects<Zab>,
     ) {
+        if commit.index > self.commit && !self.log.has(commit) && !self.has_defect(Defect::IgnoresFresherFollowers) {
+            // `[OURS]` A later leader committed what this one lacks: nothing of what this one does can count any more.
+            return self.become_looking(Reason::Fresher(from), out);
+        }
         let own = self.summary();
         let ignores = self.has_defect(Defect::IgnoresFresherFollowers) || self.has_defect(Defect::ElectsLongestLog);
         let Part::Leading(leading) = &mut self.part else { return };

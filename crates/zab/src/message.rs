@@ -5,7 +5,7 @@
 
 use crate::vote::{ServerState, Standing, Vote};
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, encode_shape, present};
+use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
 use hustings_core::{Entry, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -57,6 +57,8 @@ pub enum Message {
         is_promise: bool,
         /// Its last zxid.
         last: Lsn,
+        /// `[OURS]` What it knows to be committed: a leader that lacks it has been left behind.
+        commit: Lsn,
         /// How much it should lead; [`Priority::Never`] also of one that cannot lead now.
         priority: Priority,
     },
@@ -330,9 +332,14 @@ impl Wire for Message {
             },
             Message::FollowerInfo { accepted, .. } => Shape { number: accepted.0, ..base(2) },
             Message::LeaderInfo { .. } => base(3),
-            Message::AckEpoch { current, is_promise, last, priority, .. } => {
-                Shape { number: current.0, flag: *is_promise, rank: *priority as u32, ..base(4).at(*last) }
-            }
+            Message::AckEpoch { current, is_promise, last, commit, priority, .. } => Shape {
+                number: current.0,
+                flag: *is_promise,
+                commit_term: commit.term.0,
+                commit_index: commit.index,
+                rank: *priority as u32,
+                ..base(4).at(*last)
+            },
             Message::Diff { .. } => base(5),
             Message::Truncate { to, .. } => base(6).at(*to),
             Message::Snapshot { reference, .. } => Shape { snapshot: Some(reference.into()), ..base(7) },
@@ -358,6 +365,7 @@ impl Wire for Message {
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {
         let shape = Shape::decode(bytes)?;
+        check_numbers([shape.connection, shape.place_index, shape.commit_index])?;
         let (connection, epoch, place) = (shape.connection, Term(shape.epoch), shape.place());
         let priority = || numbered(&PRIORITIES, shape.rank, "priority");
         Ok(match shape.kind {
@@ -381,6 +389,7 @@ impl Wire for Message {
                 current: Term(shape.number),
                 is_promise: shape.flag,
                 last: place,
+                commit: Lsn::new(shape.commit_term, shape.commit_index),
                 priority: priority()?,
             },
             5 => Message::Diff { connection, epoch },

@@ -181,12 +181,15 @@ impl Zab {
     pub(crate) fn on_diff(&mut self, _: &mut Effects<Zab>) {}
 
     /// Rule 8: what the leader never had is cut off.
-    pub(crate) fn on_truncate(&mut self, from: NodeId, to: Lsn, out: &mut Effects<Zab>) {
+    pub(crate) fn on_truncate(&mut self, to: Lsn, out: &mut Effects<Zab>) {
         if !self.is_synchronizing() || self.has_defect(Defect::KeepsTail) {
             return;
         }
-        assert!(self.log.has(to), "{from} cuts this log back to {to}, where it holds something else");
-        assert!(to.index >= self.commit, "{from} would cut off what is committed");
+        if !self.log.has(to) || to.index < self.commit {
+            // A leader that cuts off what is committed has been left behind by a later one, whose commit came here by
+            // another way. And no leader that knows this log cuts it back to what it lacks.
+            return self.become_looking(Reason::Fresher(self.me), out);
+        }
         if to.index < self.log.last().index {
             self.log.truncate_from(to.index + 1);
             out.persist(Record::TruncateFrom(to.index + 1));

@@ -15,7 +15,7 @@
 use crate::election::Looking;
 use crate::laboratory::Defect;
 use crate::learner::Learner;
-use crate::message::Message;
+use crate::message::{Message, Notification};
 use crate::options::Options;
 use crate::read::Reads;
 use crate::transfer::Transfer;
@@ -393,6 +393,12 @@ impl Zab {
         if message.epoch().is_some_and(|epoch| !self.promise.term.may_follow(epoch)) {
             return;
         }
+        if let Message::Notification(Notification { round, vote, .. }) = &message
+            && !(Term(self.round).may_follow(Term(*round)) && self.promise.term.may_follow(vote.epoch))
+        {
+            // Rounds count up like terms, and a leap is damage: adopted and said again, it would end the number space.
+            return;
+        }
         match message {
             Message::Notification(notification) => self.on_notification(from, notification, out),
             Message::FollowerInfo { connection, accepted } => self.on_follower_info(from, connection, accepted, out),
@@ -418,7 +424,7 @@ impl Zab {
         }
         match message {
             Message::Diff { .. } => self.on_diff(out),
-            Message::Truncate { to, .. } => self.on_truncate(from, to, out),
+            Message::Truncate { to, .. } => self.on_truncate(to, out),
             Message::Snapshot { reference, .. } => self.on_snapshot(from, reference, out),
             Message::Proposal { previous, entries, commit, .. } => {
                 self.on_proposal(from, previous, entries, commit, out)
@@ -441,8 +447,8 @@ impl Zab {
         }
         learner.is_active = true;
         match message {
-            Message::AckEpoch { current, is_promise, last, priority, .. } => {
-                self.on_ack_epoch(from, current, is_promise, last, priority, out)
+            Message::AckEpoch { current, is_promise, last, commit, priority, .. } => {
+                self.on_ack_epoch(from, current, is_promise, last, commit, priority, out)
             }
             Message::AckNewLeader { index, .. } => self.on_ack_new_leader(from, index, out),
             Message::Ack { index, .. } => self.on_ack(from, index, out),

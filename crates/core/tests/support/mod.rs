@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its own part of the support")]
 
 use bytes::Bytes;
+use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{
     Change, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Passage, Promise, Record,
     SnapshotReference, Stamp, Term,
@@ -80,8 +81,13 @@ pub fn change() -> impl Strategy<Value = MembershipChange> {
     (vec(step, 0..6), prop::sample::select(passages)).prop_map(|(steps, passage)| MembershipChange { steps, passage })
 }
 
+/// What is counted up from 1.
+pub fn counted() -> impl Strategy<Value = u64> {
+    prop_oneof![0..=NUMBER_MAX, 0..=9_u64, Just(NUMBER_MAX)]
+}
+
 pub fn lsn() -> impl Strategy<Value = Lsn> {
-    (any::<u64>(), any::<u64>()).prop_map(|(term, index)| Lsn::new(term, index))
+    (any::<u64>(), counted()).prop_map(|(term, index)| Lsn::new(term, index))
 }
 
 pub fn payload() -> impl Strategy<Value = Bytes> {
@@ -99,7 +105,7 @@ pub fn entry() -> impl Strategy<Value = Entry> {
         incarnation,
         sequence,
     });
-    (any::<u64>(), 1..=u64::MAX, prop::sample::select(kinds), origin, stamp(), payload()).prop_map(
+    (any::<u64>(), 1..=NUMBER_MAX, prop::sample::select(kinds), origin, stamp(), payload()).prop_map(
         |(term, index, kind, origin, stamp, payload)| Entry {
             lsn: Lsn::new(term, index),
             kind,
@@ -111,7 +117,7 @@ pub fn entry() -> impl Strategy<Value = Entry> {
 }
 
 pub fn reference() -> impl Strategy<Value = SnapshotReference> {
-    (lsn(), membership(), any::<u64>(), any::<u32>()).prop_map(|(lsn, membership, bytes, digest)| SnapshotReference {
+    (lsn(), membership(), counted(), any::<u32>()).prop_map(|(lsn, membership, bytes, digest)| SnapshotReference {
         lsn,
         membership: Arc::new(membership),
         bytes,
