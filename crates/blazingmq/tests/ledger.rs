@@ -476,3 +476,29 @@ fn answers_from_another_reign_count_for_nothing() {
     theatre.deliver(2, 1, Message::Ack { term: Term(1), index: last + 5 });
     assert_eq!(theatre.commit(1), commit, "of no reign, of a later one, of what was never written");
 }
+
+#[test]
+fn a_leader_whose_source_dies_in_mid_pull_goes_on_from_where_its_ledger_ends() {
+    // Goal: a new leader never pulls from itself. Method: messages hold one record; n1 cut its own tail back for n3's better
+    // ledger and has one of its two records when n3 dies. Its own LSN is the cut one now, and n2 has another.
+    let limits = Limits { message_bytes_max: 1, ..Limits::default() };
+    let mut theatre = Theatre::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    theatre.table.clear();
+    for (id, terms) in [(1, &[1, 1, 1, 1, 1, 2, 2][..]), (2, &[1, 1, 1, 1, 1]), (3, &[1, 1, 1, 1, 1, 1, 3])] {
+        theatre.enter(id, history(3, terms));
+    }
+    theatre.table.clear();
+    theatre.ring(1, Timer::Wait);
+    theatre.settle_until(3, is_registration);
+    theatre.pick(3, 1, is_registration);
+    while theatre.last(1) != Lsn::new(1, 6) {
+        let (from, to, message) = theatre.table.pop_front().expect("it pulls until it has the first of them");
+        theatre.deliver(from, to, message);
+    }
+    theatre.kill(3);
+    theatre.settle();
+    theatre.propose(1, "served");
+    assert_eq!((theatre.role(1), theatre.lines(1), theatre.lines(2)), {
+        (Role::Leader, vec!["served".to_string()], vec!["served".to_string()])
+    });
+}

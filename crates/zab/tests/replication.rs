@@ -7,7 +7,7 @@ use hustings_core::{
     Ticket,
 };
 use hustings_zab::{Message, Options, Timer};
-use support::{End, Theatre, cast};
+use support::{End, Theatre, cast, history};
 
 /// n3 leads n1 and n2.
 fn ruled() -> Theatre {
@@ -281,4 +281,106 @@ fn one_change_of_membership_at_a_time() {
     let both = MembershipChange::of([Change::Remove(NodeId(1)), Change::Remove(NodeId(2))]);
     let refused = theatre.change(3, &both);
     assert!(theatre.refusal(3, refused).is_some());
+}
+
+/// Delivers what is on the table over these links, but for what is held back; and gives that back.
+fn run(
+    theatre: &mut Theatre,
+    is_open: impl Fn(u64, u64) -> bool,
+    is_slow: impl Fn(u64, u64, &Message) -> bool,
+) -> Vec<(u64, u64, Message)> {
+    let mut slow = Vec::new();
+    while let Some((from, to, message)) = theatre.table.pop_front() {
+        if is_slow(from, to, &message) {
+            slow.push((from, to, message));
+        } else if is_open(from.min(to), from.max(to)) {
+            theatre.deliver(from, to, message);
+        }
+    }
+    slow
+}
+
+fn is_history(message: &Message) -> bool {
+    use Message::{NewLeader, Ping, Proposal, Truncate};
+    matches!(message, Truncate { .. } | Proposal { .. } | NewLeader { .. } | Ping { .. })
+}
+
+/// Of five, n1 and n2 hold one entry more than n3, n4 and n5, who cannot reach them: n5 is elected, promised, and about to
+/// synchronise its followers.
+fn about_to_be_left_behind() -> Theatre {
+    let mut theatre = cast(5);
+    for (ids, terms) in [(&[1, 2][..], &[1, 1, 1][..]), (&[3, 4, 5], &[1, 1])] {
+        ids.iter().for_each(|id| theatre.enter(*id, history(1, 1, terms)));
+    }
+    theatre.table.clear();
+    for (a, b) in [(3, 1), (3, 2), (4, 1), (4, 2), (5, 1), (5, 2), (1, 2)] {
+        theatre.link_down(a, b);
+        theatre.link_down(b, a);
+    }
+    theatre.table.clear();
+    for id in [3, 4, 5] {
+        theatre.ring_if_armed(id, Timer::Resend);
+    }
+    let is_slow = |from: u64, _: u64, message: &Message| from == 5 && is_history(message);
+    run(&mut theatre, |a, b| a >= 3 && b >= 3, is_slow);
+    assert_eq!((theatre.value(5).chosen(), theatre.role(5)), (Some(NodeId(5)), Role::Synchronizing));
+    theatre
+}
+
+/// n3 and n4 lose n5 and reach n1, which is fresher, leads, and commits all three entries.
+fn a_fresher_one_leads(theatre: &mut Theatre) {
+    for id in [3, 4] {
+        theatre.link_down(id, 5);
+        theatre.link_down(5, id);
+        theatre.link_up(id, 1);
+        theatre.link_up(1, id);
+    }
+    for _ in 0..5 {
+        for id in [1, 3, 4] {
+            theatre.ring_if_armed(id, Timer::Resend);
+            theatre.ring_if_armed(id, Timer::Finalize);
+        }
+        run(theatre, |a, b| [1, 3, 4].contains(&a) && [1, 3, 4].contains(&b), |_, _, _| false);
+    }
+    assert_eq!((theatre.role(1), theatre.commit(1)), (Role::Leader, 3));
+}
+
+#[test]
+fn a_leader_that_was_left_behind_cuts_off_nothing_that_is_committed() {
+    // Goal: `to < commit` proves the leader stale. Method: n2 follows n5, whose TRUNC is slow; meanwhile n1 commits, and n2
+    // hears of it before the TRUNC comes.
+    let mut theatre = about_to_be_left_behind();
+    theatre.link_up(5, 2);
+    theatre.link_up(2, 5);
+    theatre.ring_if_armed(2, Timer::Resend);
+    theatre.ring_if_armed(5, Timer::Ping);
+    let late = run(&mut theatre, |a, b| (a, b) == (2, 5), |from, _, message| from == 5 && is_history(message));
+    assert!(late.iter().any(|(_, _, message)| matches!(message, Message::Truncate { .. })));
+    a_fresher_one_leads(&mut theatre);
+    theatre.link_up(1, 2);
+    theatre.link_up(2, 1);
+    run(&mut theatre, |a, b| (a, b) == (1, 2), |_, _, _| false);
+    assert_eq!((theatre.commit(2), theatre.value(2).chosen()), (3, Some(NodeId(5))), "it knows, and follows n5 still");
+    for (from, to, message) in late {
+        theatre.deliver(from, to, message);
+    }
+    assert_eq!((theatre.value(2).chosen(), theatre.last(2).index), (None, 3), "it looks for another leader");
+}
+
+#[test]
+fn a_follower_that_knows_of_a_later_commit_ends_the_reign_that_lacks_it() {
+    // Goal: ACKEPOCH says the commit. Method: n2 hears of n1's commit first, and n5, which was promised before, invites it
+    // afterwards: nothing is slow.
+    let mut theatre = about_to_be_left_behind();
+    a_fresher_one_leads(&mut theatre);
+    theatre.link_up(1, 2);
+    run(&mut theatre, |a, b| (a, b) == (1, 2), |from, _, _| from == 2);
+    theatre.link_down(2, 1);
+    assert_eq!(theatre.commit(2), 3);
+    theatre.ring_if_armed(2, Timer::Resend);
+    theatre.link_up(5, 2);
+    theatre.link_up(2, 5);
+    theatre.ring_if_armed(5, Timer::Ping);
+    run(&mut theatre, |a, b| (a, b) == (2, 5), |_, _, _| false);
+    assert_eq!((theatre.value(5).chosen(), theatre.last(2).index), (None, 3), "n5 gave way, and n2 lost nothing");
 }
