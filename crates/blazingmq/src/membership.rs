@@ -10,10 +10,11 @@
 use crate::blazingmq::{BlazingMq, Leader, Part};
 use crate::laboratory::Defect;
 use crate::message::Message;
+use crate::options::Quorums;
 use bytes::Bytes;
 use hustings_core::{
-    Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
-    Reason, Refusal, RestsOn, Stamp, Wire,
+    Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipError, MembershipRefusal,
+    NodeId, Origin, Priority, Reason, Refusal, RestsOn, Stamp, Wire,
 };
 use std::sync::Arc;
 
@@ -31,8 +32,33 @@ impl BlazingMq {
             return Some(Refusal::MembershipPending);
         }
         let refused = self.membership.refusal_of(&change, |id| self.is_caught_up(leader, id));
-        let refused = refused.or_else(|| self.membership.after_one(&change).err());
+        let may_lead = |id: NodeId| self.may_ever_lead(leader, id);
+        let next = self
+            .membership
+            .after_one(&change)
+            .and_then(|next| next.with_somebody_to_lead(may_lead))
+            .and_then(|next| self.with_enough_voters(next));
+        let refused = refused.or_else(|| next.err());
         refused.map(|error| Refusal::Membership(error.kind, error.what))
+    }
+
+    /// Whether a member may lead, by what it said last; of one that was not heard yet, yes.
+    fn may_ever_lead(&self, leader: &Leader, id: NodeId) -> bool {
+        let priority =
+            if id == self.me { Some(self.priority) } else { leader.peers.get(&id).map(|peer| peer.priority) };
+        priority != Some(Priority::Never)
+    }
+
+    /// The membership, if it has as many voters as the operator's quorums ask for: below that nobody would be elected, or
+    /// nothing committed, ever again.
+    fn with_enough_voters(&self, next: Membership) -> Result<Membership, MembershipError> {
+        let Quorums { vote, sync, commit } = self.options.quorums;
+        let (voters, needed) = (next.voters.len(), vote.max(sync).max(commit));
+        if voters >= needed || voters >= self.membership.voters.len() {
+            return Ok(next);
+        }
+        let what = format!("{voters} voters would be left, and the quorums of this cluster ask for {needed}");
+        Err(MembershipError { kind: MembershipRefusal::NoVoters, what })
     }
 
     /// Nine tenths of what is committed, as etcd asks of a learner.

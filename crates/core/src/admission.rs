@@ -24,8 +24,38 @@ impl Membership {
         change: &MembershipChange,
         is_caught_up: impl Fn(NodeId) -> bool,
     ) -> Option<MembershipError> {
-        let refusals = change.steps.iter().find_map(|step| self.refusal_of_step(step, change, &is_caught_up));
-        refusals.or_else(|| self.refusal_of_size(change))
+        let refused = change.steps.iter().find_map(|step| self.refusal_of_step(step, change, &is_caught_up));
+        refused.or_else(|| self.refusal_of_ids(change)).or_else(|| self.refusal_of_size(change))
+    }
+
+    /// Ids are given out one after the other, and each once.
+    fn refusal_of_ids(&self, change: &MembershipChange) -> Option<MembershipError> {
+        let mut next = self.next_id;
+        for step in &change.steps {
+            match step {
+                Change::AddVoter(id) | Change::AddLearner(id) if id.0 == next => next += 1,
+                Change::AddVoter(id) | Change::AddLearner(id) if id.0 > next => {
+                    let what = format!("ids are given out in order: the next member is {}, not {id}", NodeId(next));
+                    return Some(MembershipError { kind: MembershipRefusal::Taken, what });
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// This membership, which a change leads to, if any of its voters may lead: where none may there is no leader ever again,
+    /// and so no change that could mend it.
+    ///
+    /// # Errors
+    /// None of them may.
+    pub fn with_somebody_to_lead(self, may_lead: impl Fn(NodeId) -> bool) -> Result<Membership, MembershipError> {
+        if self.voters.iter().any(|id| may_lead(*id)) {
+            return Ok(self);
+        }
+        let what =
+            "no voter would be left that may lead: the others have the priority `never`, or cannot lead now".into();
+        Err(MembershipError { kind: MembershipRefusal::NoVoters, what })
     }
 
     fn refusal_of_size(&self, change: &MembershipChange) -> Option<MembershipError> {

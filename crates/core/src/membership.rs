@@ -93,7 +93,7 @@ pub struct MembershipError {
 /// The rule that refuses a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum MembershipRefusal {
-    /// Nobody would be left to decide.
+    /// Nobody would be left to decide, or to lead.
     NoVoters,
     /// More than one voter would change without a joint phase.
     NotSimple,
@@ -258,6 +258,9 @@ impl Membership {
     fn take(&mut self, steps: &[Change]) -> Result<(), MembershipError> {
         for step in steps {
             match step {
+                Change::AddVoter(NodeId(u64::MAX)) | Change::AddLearner(NodeId(u64::MAX)) => {
+                    return refuse(MembershipRefusal::Taken, "ids are counted up, and none would come after this one");
+                }
                 Change::AddVoter(id) => self.make_voter(*id),
                 Change::AddLearner(id) => self.make_learner(*id),
                 Change::Remove(id) => self.remove(*id),

@@ -299,3 +299,20 @@ fn names_and_addresses_that_no_header_could_hold_are_refused() {
     let smaller = MembershipChange::of([Change::Remove(NodeId(4))]);
     assert_eq!(membership.refusal_of(&smaller, |_| true), None, "there is a way back");
 }
+
+#[test]
+fn ids_are_given_out_one_after_the_other() {
+    // Goal: no id is so high that none comes after it. Method: three members, so the next is 4.
+    let members = Membership::of_voters((1..=3).map(NodeId));
+    let refused = |ids: &[u64]| {
+        let change = MembershipChange::of(ids.iter().map(|id| Change::AddLearner(NodeId(*id))));
+        members.refusal_of(&change, |_| true).map(|error| error.kind)
+    };
+    assert_eq!((refused(&[4]), refused(&[4, 5])), (None, None));
+    for ids in [&[5][..], &[4, 6], &[5, 4], &[u64::from(u32::MAX)], &[u64::MAX]] {
+        assert_eq!(refused(ids), Some(MembershipRefusal::Taken), "{ids:?}");
+    }
+    // Whatever stands in a log is applied, and never ends a node.
+    let absurd = MembershipChange::of([Change::AddLearner(NodeId(u64::MAX))]);
+    assert_eq!(members.after(&absurd).map_err(|error| error.kind), Err(MembershipRefusal::Taken));
+}

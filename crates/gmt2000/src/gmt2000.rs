@@ -196,7 +196,7 @@ impl Protocol for Gmt2000 {
         let recorded = committed.index.min(node.log.last().index);
         node.apply_through(recorded, out);
         node.watch_initially(out);
-        if node.is_alone() && node.published.is_none() {
+        if node.is_alone() && node.may_lead() && node.published.is_none() {
             node.start_election(Reason::Alone, Standing::Ordinary, out);
         }
         node

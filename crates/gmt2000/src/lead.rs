@@ -272,27 +272,44 @@ impl Gmt2000 {
         self.on_peer_progressed(peer, out);
     }
 
-    /// The highest index that a majority stored, if it is of this leader's own term. Says whether it moved.
+    /// Commits what a majority stored; says whether there was anything. A change of membership among it changes who is
+    /// counted, so what comes behind is looked at again at once (RM-8): nobody else may ever acknowledge it.
     pub(crate) fn advance_commit(&mut self, out: &mut Effects<Gmt2000>) -> bool {
-        let Part::Leader(leader) = &self.part else { return false };
+        let before = self.commit;
+        while let Some(index) = self.index_reached() {
+            self.commit_through(index, out);
+        }
+        if self.commit == before {
+            return false;
+        }
+        self.on_commit_advanced(out);
+        true
+    }
+
+    /// The highest index beyond the commit that a majority stored, if it is of this leader's own term.
+    fn index_reached(&self) -> Option<u64> {
+        let Part::Leader(leader) = &self.part else { return None };
         let reached = self.membership.reached(|id| leader.peers.get(&id).map_or(0, |peer| peer.stored));
         let reached = reached.min(self.log.last().index);
         let is_own = self.log.term_at(reached) == Some(self.promise.term) || self.has_defect(Defect::CommitsOldTerms);
-        if reached <= self.commit || !is_own {
-            return false;
-        }
-        let committed = self.commit + 1..=reached;
+        (reached > self.commit && is_own).then_some(reached)
+    }
+
+    fn commit_through(&mut self, index: u64, out: &mut Effects<Gmt2000>) {
+        let committed = self.commit + 1..=index;
         let bytes: usize = committed.filter_map(|at| self.log.entry(at)).map(|entry| entry.payload.len()).sum();
         if let Part::Leader(leader) = &mut self.part {
             leader.uncommitted_bytes = leader.uncommitted_bytes.saturating_sub(bytes);
         }
-        self.apply_through(reached, out);
+        self.apply_through(index, out);
+    }
+
+    fn on_commit_advanced(&mut self, out: &mut Effects<Gmt2000>) {
         for peer in self.others() {
             self.serve_peer(peer, out);
         }
         self.release_early_reads(out);
         self.step_down_if_removed(out);
-        true
     }
 
     pub(crate) fn on_gap(

@@ -11,7 +11,7 @@ use crate::message::Message;
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
-    Reason, Refusal, RestsOn, Stamp, Wire,
+    Priority, Reason, Refusal, RestsOn, Stamp, Wire,
 };
 use std::sync::Arc;
 
@@ -31,8 +31,17 @@ impl Gmt2000 {
             return Some(Refusal::MembershipPending);
         }
         let refused = self.membership.refusal_of(&change, |id| self.is_caught_up(leader, id));
-        let refused = refused.or_else(|| self.membership.after_one(&change).err());
+        let may_lead = |id: NodeId| self.may_ever_lead(leader, id);
+        let next = self.membership.after_one(&change).and_then(|next| next.with_somebody_to_lead(may_lead));
+        let refused = refused.or_else(|| next.err());
         refused.map(|error| Refusal::Membership(error.kind, error.what))
+    }
+
+    /// Whether a member may lead, by what it said last; of one that was not heard yet, yes.
+    fn may_ever_lead(&self, leader: &Leader, id: NodeId) -> bool {
+        let priority =
+            if id == self.me { Some(self.priority) } else { leader.peers.get(&id).map(|peer| peer.priority) };
+        priority != Some(Priority::Never)
     }
 
     /// Nine tenths of what is committed, as etcd asks of a learner.

@@ -10,7 +10,7 @@ use crate::paxos::{Part, Paxos, Reign, Stage};
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
-    Reason, Refusal, RestsOn, Stamp, Wire,
+    Priority, Reason, Refusal, RestsOn, Stamp, Wire,
 };
 use std::sync::Arc;
 
@@ -28,8 +28,16 @@ impl Paxos {
             return Some(Refusal::MembershipPending);
         }
         let refused = self.membership.refusal_of(&change, |id| self.is_caught_up(reign, id));
-        let refused = refused.or_else(|| self.membership.after_one(&change).err());
+        let may_lead = |id: NodeId| self.may_ever_lead(reign, id);
+        let next = self.membership.after_one(&change).and_then(|next| next.with_somebody_to_lead(may_lead));
+        let refused = refused.or_else(|| next.err());
         refused.map(|error| Refusal::Membership(error.kind, error.what))
+    }
+
+    /// Whether a member may lead, by what it said last; of one that was not heard yet, yes.
+    fn may_ever_lead(&self, reign: &Reign, id: NodeId) -> bool {
+        let priority = if id == self.me { Some(self.priority) } else { reign.peers.get(&id).map(|peer| peer.priority) };
+        priority != Some(Priority::Never)
     }
 
     /// Nine tenths of what is committed, as etcd asks of a learner.

@@ -10,7 +10,7 @@ use crate::raft::{Leader, Part, Raft};
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Membership, MembershipChange, MembershipRefusal, NodeId, Origin, Passage,
-    Reason, Refusal, RestsOn, Stamp, Wire,
+    Priority, Reason, Refusal, RestsOn, Stamp, Wire,
 };
 use std::sync::Arc;
 
@@ -32,7 +32,16 @@ impl Raft {
             return Some(Refusal::MembershipPending);
         }
         let refused = self.membership.refusal_of(&change, |id| self.is_caught_up(leader, id));
-        refused.or_else(|| self.membership.after(&change).err()).and_then(|error| refuse(error.kind, error.what))
+        let may_lead = |id: NodeId| self.may_ever_lead(leader, id);
+        let next = self.membership.after(&change).and_then(|next| next.with_somebody_to_lead(may_lead));
+        refused.or_else(|| next.err()).and_then(|error| refuse(error.kind, error.what))
+    }
+
+    /// Whether a member may lead, by what it said last; of one that was not heard yet, yes.
+    fn may_ever_lead(&self, leader: &Leader, id: NodeId) -> bool {
+        let priority =
+            if id == self.me { Some(self.priority) } else { leader.progress.get(&id).map(|peer| peer.priority) };
+        priority != Some(Priority::Never)
     }
 
     /// Nine tenths of what is committed, as etcd asks of a learner.

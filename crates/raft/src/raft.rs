@@ -185,7 +185,7 @@ impl Protocol for Raft {
         let recorded = committed.index.min(raft.log.last().index);
         raft.apply_through(recorded, out);
         raft.arm_election(out);
-        if raft.is_alone() {
+        if raft.is_alone() && raft.may_campaign() {
             raft.campaign(Campaign::for_real(Reason::Alone), out);
         }
         raft

@@ -280,27 +280,39 @@ impl Raft {
         }
     }
 
-    /// RC-1: the highest index that a quorum holds, if it is of this leader's own term (figure 8). Says whether it moved.
+    /// Commits what a quorum holds; says whether there was anything. A change of membership among it changes who is counted, so
+    /// what comes behind is looked at again at once (RM-8): nobody else may ever acknowledge it.
     pub(crate) fn advance_commit(&mut self, out: &mut Effects<Raft>) -> bool {
-        let Part::Leader(leader) = &self.part else { return false };
-        let reached = self.deciding().reached(|id| leader.progress.get(&id).map_or(0, |peer| peer.matched));
-        let reached = reached.min(self.log.last().index);
-        let is_own = self.log.term_at(reached) == Some(self.promise.term) || self.has(Defect::CommitsOldTerms);
-        if reached <= self.commit || !is_own {
+        let before = self.commit;
+        while let Some(index) = self.index_reached() {
+            self.commit_through(index, out);
+        }
+        if self.commit == before {
             return false;
         }
-        self.on_quorum_reached(reached, out);
+        self.on_commit_advanced(out);
         true
     }
 
-    fn on_quorum_reached(&mut self, index: u64, out: &mut Effects<Raft>) {
-        let before = self.commit;
-        let bytes: usize =
-            (before + 1..=index).filter_map(|index| self.log.entry(index)).map(|e| e.payload.len()).sum();
+    /// RC-1: the highest index beyond the commit that a quorum holds, if it is of this leader's own term (figure 8).
+    fn index_reached(&self) -> Option<u64> {
+        let Part::Leader(leader) = &self.part else { return None };
+        let reached = self.deciding().reached(|id| leader.progress.get(&id).map_or(0, |peer| peer.matched));
+        let reached = reached.min(self.log.last().index);
+        let is_own = self.log.term_at(reached) == Some(self.promise.term) || self.has(Defect::CommitsOldTerms);
+        (reached > self.commit && is_own).then_some(reached)
+    }
+
+    fn commit_through(&mut self, index: u64, out: &mut Effects<Raft>) {
+        let committed = self.commit + 1..=index;
+        let bytes: usize = committed.filter_map(|at| self.log.entry(at)).map(|entry| entry.payload.len()).sum();
         if let Part::Leader(leader) = &mut self.part {
             leader.uncommitted_bytes = leader.uncommitted_bytes.saturating_sub(bytes);
         }
         self.apply_through(index, out);
+    }
+
+    fn on_commit_advanced(&mut self, out: &mut Effects<Raft>) {
         let Part::Leader(leader) = &self.part else { return };
         let peers: Vec<NodeId> = leader.progress.keys().copied().filter(|peer| *peer != self.me).collect();
         for peer in peers {

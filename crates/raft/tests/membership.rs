@@ -2,8 +2,10 @@
 
 mod support;
 
-use hustings_core::{Admin, Change, MembershipChange, MembershipRefusal, NodeId, Outcome, Passage, Refusal, Role};
-use hustings_raft::{Message, Timer};
+use hustings_core::{
+    Admin, Change, Cluster, MembershipChange, MembershipRefusal, NodeId, Outcome, Passage, Priority, Refusal, Role,
+};
+use hustings_raft::{Message, Options, Timer};
 use support::{Stage, add_learner, add_voter, explicitly, history, ids, membership_of, remove, stage};
 
 /// A node that was added: it starts empty, with the founding membership, and hears the leader.
@@ -447,4 +449,47 @@ fn one_simple_passage_is_enough_for_one_voter() {
     stage.change(1, change);
     assert!(!membership_of(&stage, 1).is_joint(), "an implicit joint change leaves by itself");
     assert_eq!(membership_of(&stage, 1).voters, ids(&[1, 2, 3, 4]));
+}
+
+#[test]
+fn what_stands_behind_a_removal_commits_with_it() {
+    // Goal: RM-8. Method: of two, n2 acknowledges its own removal and nothing behind it; n1 alone decides from then on.
+    let mut stage = stage(2);
+    stage.elect(1);
+    stage.change_quietly(1, remove(2));
+    stage.propose_quietly(1, "behind");
+    let first = stage
+        .take_messages()
+        .into_iter()
+        .find(|(_, to, message)| *to == 2 && matches!(message, Message::Append { entries, .. } if entries.len() == 1));
+    let (from, to, message) = first.expect("the removal is sent before what comes behind it");
+    stage.deliver(from, to, message);
+    stage.settle();
+    assert_eq!(membership_of(&stage, 1).voters, ids(&[1]));
+    assert_eq!(stage.commit(1), stage.last(1).index);
+}
+
+#[test]
+fn the_last_voter_that_may_lead_stays() {
+    // Goal: nothing is final that nobody could ever mend. Method: n2 and n3 must never lead, and say so.
+    let mut stage = stage(3);
+    for id in [2, 3] {
+        let never = Cluster { me: NodeId(id), priority: Priority::Never, ..Cluster::of(3, 1) };
+        stage.start_as(id, never, history(0, None, &[]));
+    }
+    stage.elect(1);
+    stage.heartbeat(1);
+    let refused = stage.change(1, remove(1));
+    assert!(matches!(stage.refusal(1, refused), Some(Refusal::Membership(MembershipRefusal::NoVoters, _))));
+    let fine = stage.change(1, remove(3));
+    assert_eq!(stage.refusal(1, fine), None);
+}
+
+#[test]
+fn a_single_voter_that_must_never_lead_starts_and_follows() {
+    let never = Cluster { priority: Priority::Never, ..Cluster::of(1, 1) };
+    let mut stage = Stage::new(never, Options::default());
+    stage.ring(1, Timer::Election);
+    stage.settle();
+    assert_eq!(stage.role(1), Role::Follower);
 }

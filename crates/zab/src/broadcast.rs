@@ -195,28 +195,44 @@ impl Zab {
         }
     }
 
-    /// The highest index that a quorum of synchronised servers holds. Says whether it moved.
+    /// Commits what a quorum holds; says whether there was anything. A change of membership among it changes who is counted, so
+    /// what comes behind is looked at again at once (RM-8): nobody else may ever acknowledge it.
     pub(crate) fn advance_commit(&mut self, out: &mut Effects<Zab>) -> bool {
-        let Part::Leading(leading) = &mut self.part else { return false };
-        if leading.phase != Phase::Broadcast {
+        let before = self.commit;
+        while let Some(index) = self.index_reached() {
+            self.commit_through(index, out);
+        }
+        if self.commit == before {
             return false;
         }
+        self.on_commit_advanced(out);
+        true
+    }
+
+    /// The highest index beyond the commit that a quorum of synchronised servers holds.
+    fn index_reached(&self) -> Option<u64> {
+        let Part::Leading(leading) = &self.part else { return None };
         let learners = &leading.learners;
         let reached = self.membership.reached(|id| learners.get(&id).map_or(0, |learner| learner.counted()));
         let reached = reached.min(self.log.last().index);
-        if reached <= self.commit {
-            return false;
-        }
-        let committed = self.commit + 1..=reached;
+        (leading.phase == Phase::Broadcast && reached > self.commit).then_some(reached)
+    }
+
+    fn commit_through(&mut self, index: u64, out: &mut Effects<Zab>) {
+        let committed = self.commit + 1..=index;
         let bytes: usize = committed.filter_map(|at| self.log.entry(at)).map(|entry| entry.payload.len()).sum();
-        leading.uncommitted_bytes = leading.uncommitted_bytes.saturating_sub(bytes);
-        self.apply_through(reached, out);
+        if let Part::Leading(leading) = &mut self.part {
+            leading.uncommitted_bytes = leading.uncommitted_bytes.saturating_sub(bytes);
+        }
+        self.apply_through(index, out);
+    }
+
+    fn on_commit_advanced(&mut self, out: &mut Effects<Zab>) {
         for learner in self.learners() {
             self.serve_and_tell(learner, out);
         }
         self.step_down_if_removed(out);
         self.resign_if_counter_is_spent(out);
-        true
     }
 
     /// Tells a follower what of its log is committed, if that is news to it and no entries carried the news.

@@ -11,7 +11,7 @@ use crate::zab::{Leading, Part, Zab};
 use bytes::Bytes;
 use hustings_core::{
     Change, Effects, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Origin,
-    Reason, Refusal, Stamp, Wire,
+    Priority, Reason, Refusal, Stamp, Wire,
 };
 use std::sync::Arc;
 
@@ -27,8 +27,17 @@ impl Zab {
             return Some(Refusal::MembershipPending);
         }
         let refused = self.membership.refusal_of(&change, |id| self.is_caught_up(leading, id));
-        let refused = refused.or_else(|| self.membership.after_one(&change).err());
+        let may_lead = |id: NodeId| self.may_ever_lead(leading, id);
+        let next = self.membership.after_one(&change).and_then(|next| next.with_somebody_to_lead(may_lead));
+        let refused = refused.or_else(|| next.err());
         refused.map(|error| Refusal::Membership(error.kind, error.what))
+    }
+
+    /// Whether a member may lead, by what it said last; of one that was not heard yet, yes.
+    fn may_ever_lead(&self, leading: &Leading, id: NodeId) -> bool {
+        let priority =
+            if id == self.me { Some(self.priority) } else { leading.learners.get(&id).map(|learner| learner.priority) };
+        priority != Some(Priority::Never)
     }
 
     /// Nine tenths of what is committed, as etcd asks of a learner.

@@ -9,8 +9,9 @@ use bytes::Bytes;
 use hustings_core::protocol::LinkState;
 use hustings_core::replica::gate::{Gate, Gated};
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, MembershipChange, NodeId, Origin, Outcome,
-    Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Stamp, Term, Ticket, Transition, Wire,
+    Admin, Change, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, MembershipChange, NodeId, Origin,
+    Outcome, Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Stamp, Term, Ticket, Transition,
+    Wire,
 };
 use hustings_zab::{Message, Options, Timer, Zab};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -490,4 +491,8 @@ pub fn history(accepted: u64, current: u64, epochs: &[u64]) -> Durable {
     let promise = Record::Promise(Promise::without_vote(Term(accepted)));
     let puts = (1..).zip(epochs).map(|(index, term)| Record::Put(Entry::blank(Lsn::new(*term, index))));
     [promise].into_iter().chain(puts).chain([Record::Established(Term(current))]).collect()
+}
+
+pub fn one(step: Change) -> MembershipChange {
+    MembershipChange::of([step])
 }

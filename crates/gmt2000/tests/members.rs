@@ -1,0 +1,46 @@
+//! Stories of members and who may lead them. Goal: no change of membership leads where nobody comes out again, and none
+//! makes anything wait. Method: values in memory, priorities as an operator sets them.
+
+mod support;
+
+use hustings_core::{Change, Cluster, MembershipRefusal, NodeId, Priority, Refusal, Role};
+use hustings_gmt2000::{Message, Options, Timer};
+use support::{Theatre, cast, one};
+
+#[test]
+fn what_stands_behind_a_removal_commits_with_it() {
+    // Goal: RM-8. Method: of two, n2 acknowledges its own removal and nothing behind it; n1 alone decides from then on.
+    let mut theatre = cast(2);
+    theatre.elect(1);
+    theatre.change_quietly(1, &one(Change::Remove(NodeId(2))));
+    theatre.propose_quietly(1, "behind");
+    theatre.pick(1, 2, |said| matches!(said, Message::Lead { entries, .. } if entries.len() == 1));
+    theatre.table.retain(|(from, _, _)| *from == 2);
+    theatre.settle();
+    assert_eq!((theatre.commit(1), theatre.lines(1)), (theatre.last(1).index, vec!["behind".to_string()]));
+}
+
+#[test]
+fn the_last_voter_that_may_lead_stays() {
+    // Goal: nothing is final that nobody could ever mend. Method: n1 and n2 must never lead, and say so.
+    let mut theatre = cast(3);
+    for id in [1, 2] {
+        let never = Cluster { me: NodeId(id), priority: Priority::Never, ..Cluster::of(3, id) };
+        theatre.enter_as(never, Default::default());
+    }
+    theatre.elect(3);
+    theatre.heartbeat(3);
+    let refused = theatre.change(3, &one(Change::Remove(NodeId(3))));
+    assert!(matches!(theatre.refusal(3, refused), Some(Refusal::Membership(MembershipRefusal::NoVoters, _))));
+    let fine = theatre.change(3, &one(Change::Remove(NodeId(1))));
+    assert_eq!(theatre.refusal(3, fine), None);
+}
+
+#[test]
+fn a_single_voter_that_must_never_lead_starts_and_does_not() {
+    let never = Cluster { priority: Priority::Never, ..Cluster::of(1, 1) };
+    let mut theatre = Theatre::new(never, Options::default());
+    theatre.ring(1, Timer::Watch);
+    theatre.settle();
+    assert_ne!(theatre.role(1), Role::Leader);
+}
