@@ -244,7 +244,7 @@ impl BlazingMq {
         self.fetch(from, reference, out);
     }
 
-    /// The snapshot that was pulled is installed, or cannot be had: go on.
+    /// The snapshot that was pulled is installed: go on.
     pub(crate) fn resume_pull(&mut self, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &mut self.part else { return };
         if !matches!(leader.stage, Stage::Pulling { .. }) {
@@ -253,6 +253,15 @@ impl BlazingMq {
         leader.lsns.insert(self.me, self.log.last());
         leader.stage = Stage::Collecting;
         self.settle_collection(out);
+    }
+
+    /// The snapshot that was pulled cannot be had: its source is one no more.
+    pub(crate) fn give_up_source(&mut self, out: &mut Effects<BlazingMq>) {
+        if let Part::Leader(leader) = &self.part
+            && let Stage::Pulling { from, .. } = leader.stage
+        {
+            self.drop_source(from, out);
+        }
     }
 
     /// §2.8, rule 4: the source is gone; another one is chosen, or the others are asked again (CS-7).

@@ -86,7 +86,7 @@ impl BlazingMq {
             let reply = Message::SnapshotFailed { term: self.promise.term, lsn: reference.lsn };
             out.send_resting_on(RestsOn::Nothing, leader, reply);
         }
-        self.resume_pull(out);
+        self.give_up_source(out);
     }
 
     pub(crate) fn on_snapshot_installed(&mut self, lsn: Lsn, out: &mut Effects<BlazingMq>) {

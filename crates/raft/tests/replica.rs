@@ -515,3 +515,64 @@ fn chunks_of_another_snapshot_or_from_another_place_are_ignored() {
     assert_eq!(hosts.lines(3), ["a"]);
     assert_eq!(hosts.host(3).replica.status().term, Term(1));
 }
+
+#[test]
+fn a_source_that_answers_nothing_is_given_up_for_another() {
+    // Goal: a fetch outlives neither its source's silence nor its reign. Method: n3 fetches n1's snapshot; n1's process stands
+    // still, though its links are up, and n2 leads, who can commit nothing without n3.
+    let mut hosts = cutting();
+    hosts.elect(1);
+    hosts.isolate(3);
+    hosts.propose(1, "a");
+    hosts.settle();
+    hosts.heartbeat(1);
+    hosts.finish_cut(1);
+    hosts.finish_cut(2);
+    hosts.heal();
+    hosts.ring(1, Alarm::Protocol(Timer::Heartbeat));
+    while !hosts.sent.iter().any(|(_, _, said)| matches!(said, ReplicaMessage::AskChunk { .. })) {
+        let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
+        hosts.deliver(from, to, said);
+    }
+    hosts.isolate(1);
+    hosts.elect(2);
+    for _ in 0..3 {
+        hosts.ring(3, Alarm::Chunk);
+        hosts.settle();
+    }
+    for _ in 0..3 {
+        hosts.heartbeat(2);
+    }
+    hosts.propose(2, "b");
+    hosts.settle();
+    hosts.heartbeat(2);
+    assert_eq!((hosts.lines(2), hosts.lines(3)), (&["a".to_string(), "b".to_string()][..], hosts.lines(2)));
+}
+
+#[test]
+fn a_fetch_goes_on_where_it_stood_when_the_same_snapshot_is_offered_again() {
+    // Goal: nothing is fetched twice. Method: after the first chunk n1's link drops; it is back, and offers the same again.
+    let mut hosts = cutting();
+    hosts.elect(1);
+    hosts.isolate(3);
+    hosts.propose(1, "a");
+    hosts.settle();
+    hosts.finish_cut(1);
+    hosts.heal();
+    hosts.ring(1, Alarm::Protocol(Timer::Heartbeat));
+    let is_second = |said: &Said| matches!(said, ReplicaMessage::AskChunk { offset, .. } if *offset > 0);
+    while !hosts.sent.iter().any(|(_, _, said)| is_second(said)) {
+        let (from, to, said) = hosts.bag.pop_front().expect("a second question comes");
+        hosts.deliver(from, to, said);
+    }
+    hosts.bag.clear();
+    hosts.link_down(3, 1);
+    hosts.link_down(1, 3);
+    let before = hosts.sent.len();
+    for _ in 0..4 {
+        hosts.heartbeat(1);
+    }
+    assert_eq!(hosts.lines(3), ["a"]);
+    let is_first = |said: &Said| matches!(said, ReplicaMessage::AskChunk { offset: 0, .. });
+    assert!(!hosts.sent[before..].iter().any(|(_, _, said)| is_first(said)), "it is asked for the rest alone");
+}

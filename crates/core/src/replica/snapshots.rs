@@ -127,7 +127,13 @@ struct Fetch {
     from: NodeId,
     reference: SnapshotReference,
     offset: u64,
+    /// How often the next chunk was asked for.
+    asked: u32,
 }
+
+/// So often a chunk is asked for before its source is given up: it may be connected and answer nothing, because its disk
+/// hangs or its process stands still, and others may have a snapshot.
+const ASKED_MAX: u32 = 3;
 
 /// The replica's dealings with snapshots.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -138,6 +144,8 @@ pub struct Snapshots {
     last_bytes: u64,
     cutting: bool,
     fetch: Option<Fetch>,
+    /// What a source that is gone or was given up had sent so far: if it is offered again, by whomever, the fetch goes on from there.
+    begun: Option<(SnapshotReference, u64)>,
     loading: Option<SnapshotReference>,
     /// Applications that wait until a snapshot is loaded.
     held: VecDeque<HeldApplication>,
@@ -160,6 +168,7 @@ impl Snapshots {
             last_bytes,
             cutting: false,
             fetch: None,
+            begun: None,
             loading: None,
             held: VecDeque::new(),
         }
@@ -215,19 +224,27 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     pub(super) fn fetch(&mut self, from: NodeId, reference: SnapshotReference, out: &mut Vec<Action<P, S>>) {
-        self.snapshots.fetch = Some(Fetch { from, reference, offset: 0 });
+        // Equal references are equal bytes, whoever has them.
+        let begun = self.snapshots.begun.take().filter(|(begun, _)| *begun == reference);
+        let offset = begun.map_or(0, |(_, offset)| offset);
+        self.snapshots.fetch = Some(Fetch { from, reference, offset, asked: 0 });
         self.ask_chunk(out);
     }
 
     fn ask_chunk(&mut self, out: &mut Vec<Action<P, S>>) {
-        let Some(Fetch { from, reference, offset }) = &self.snapshots.fetch else { return };
+        let Some(Fetch { from, reference, offset, asked }) = &mut self.snapshots.fetch else { return };
+        *asked += 1;
         let (lsn, digest, offset) = (reference.lsn, reference.digest, *offset);
         out.push(Action::Send(*from, ReplicaMessage::AskChunk { lsn, digest, offset }));
         out.push(Action::SetTimer(Alarm::Chunk, self.timing.election()));
     }
 
     pub(super) fn on_chunk_overdue(&mut self, out: &mut Vec<Action<P, S>>) {
-        self.ask_chunk(out);
+        if self.snapshots.fetch.as_ref().is_some_and(|fetch| fetch.asked >= ASKED_MAX) {
+            self.fail_fetch(out);
+        } else {
+            self.ask_chunk(out);
+        }
     }
 
     pub(super) fn on_chunk(&mut self, from: NodeId, lsn: Lsn, offset: u64, bytes: Bytes, out: &mut Vec<Action<P, S>>) {
@@ -239,6 +256,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             return;
         }
         fetch.offset = end;
+        fetch.asked = 0;
         let reference = fetch.reference.clone();
         let is_complete = end == reference.bytes;
         out.push(Action::StoreChunk { reference, offset, bytes });
@@ -263,9 +281,10 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     fn fail_fetch(&mut self, out: &mut Vec<Action<P, S>>) {
-        if let Some(fetch) = self.snapshots.fetch.take() {
+        if let Some(Fetch { reference, offset, .. }) = self.snapshots.fetch.take() {
             out.push(Action::CancelTimer(Alarm::Chunk));
-            self.feed(Input::SnapshotFailed(fetch.reference), out);
+            self.snapshots.begun = (offset > 0).then(|| (reference.clone(), offset));
+            self.feed(Input::SnapshotFailed(reference), out);
         }
     }
 
@@ -276,8 +295,14 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     ) {
         match stored {
             Ok(reference) => self.feed(Input::SnapshotReady(reference), out),
-            // All chunks have arrived by now, so no fetch is under way that could fail.
-            Err(reference) => self.feed(Input::SnapshotFailed(reference), out),
+            Err(reference) => {
+                // What was stored of it is lost: whoever offers it again is asked from the beginning.
+                if self.snapshots.fetch.take_if(|fetch| fetch.reference == reference).is_some() {
+                    out.push(Action::CancelTimer(Alarm::Chunk));
+                }
+                self.snapshots.begun.take_if(|(begun, _)| *begun == reference);
+                self.feed(Input::SnapshotFailed(reference), out);
+            }
         }
     }
 
