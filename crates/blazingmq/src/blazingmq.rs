@@ -21,8 +21,9 @@ use crate::transfer::Transfer;
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId, Priority,
-    Promise, Protocol, Reason, Record, Refusal, Role, SnapshotReference, Status, Tally, Term, Timing, Transition,
+    Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId, Patience,
+    Priority, Promise, Protocol, Reason, Record, Refusal, Role, SnapshotReference, Status, Tally, Term, Timing,
+    Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -118,6 +119,7 @@ pub struct BlazingMq {
     pub(crate) installing: Option<SnapshotReference>,
     /// Who waits to hear how a hand-over ended.
     pub(crate) transfer_ticket: Option<(NodeId, hustings_core::Ticket)>,
+    pub(crate) patience: Patience,
     pub(crate) is_disk_stalled: bool,
     /// Leaders of the own term that this node met while it led: a breach of E1 (§1.10/1).
     pub(crate) breaches: u32,
@@ -185,6 +187,7 @@ impl Protocol for BlazingMq {
             lost_leader: None,
             installing: None,
             transfer_ticket: None,
+            patience: Patience::new(),
             is_disk_stalled: false,
             breaches: 0,
         };

@@ -24,6 +24,8 @@ pub mod log;
 pub mod quorum;
 pub mod tally;
 
+pub mod preference;
+
 pub mod status;
 pub mod timing;
 
@@ -39,6 +41,7 @@ pub use log::{Entry, EntryKind, Log, Origin, Stamp};
 pub use lsn::Lsn;
 pub use membership::{Change, Membership, MembershipChange, MembershipError, MembershipRefusal, Passage};
 pub use options::{OptionError, Switch};
+pub use preference::Patience;
 pub use promise::Promise;
 pub use protocol::{
     Admin, DiskHealth, Effect, Effects, Input, LinkState, Links, Outcome, Proposal, Protocol, Refusal, RestsOn, Slots,

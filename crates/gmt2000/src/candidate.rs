@@ -85,6 +85,8 @@ impl Gmt2000 {
         }));
         self.leader = Some(self.me);
         self.reign = self.promise.term;
+        self.hears_majority = false;
+        self.losses = 0;
         self.is_leader_fresh = false;
         self.eager_rounds = 0;
         self.lost_leader = None;

@@ -183,6 +183,10 @@ impl Gmt2000 {
         standing: Standing,
         out: &mut Effects<Gmt2000>,
     ) {
+        if self.is_awaiting_votes() {
+            // It voted for itself, and nobody leads: others should have their turn.
+            self.losses = self.losses.saturating_add(1);
+        }
         let is_again = matches!(self.part, Part::Voting);
         if is_again && self.ballot.is_claimed {
             // Claims grow old: who made them may follow a leader by now, and a vote for nobody's sake is still a promise.
@@ -218,7 +222,8 @@ impl Gmt2000 {
     /// What this node reports of itself.
     fn claim(&self) -> Claim {
         let priority = if self.may_lead() { self.priority } else { Priority::Never };
-        Claim { last: self.log.last(), priority, is_successor: false, reign: self.reign }
+        let Gmt2000 { reign, hears_majority, losses, .. } = *self;
+        Claim { last: self.log.last(), priority, is_successor: false, reign, hears_majority, losses }
     }
 
     /// Rules 3 and 6.
@@ -298,6 +303,10 @@ impl Gmt2000 {
     }
 
     /// `[OURS]` Votes once a majority has claimed *and* nobody who could still claim is awaited, or the round trip is over.
+    ///
+    /// Who hears no majority votes all the same, if somebody on its slate does: of five with two dead, the one in the middle of
+    /// the other three needs both its neighbours, which hear each other as little as the dead. In a minority nobody hears a
+    /// majority, so nobody votes, and no ballot grows.
     pub(crate) fn settle_slate(&mut self, out: &mut Effects<Gmt2000>) {
         if !matches!(self.part, Part::Voting) || !self.ballot.is_claimed {
             return;
@@ -305,23 +314,41 @@ impl Gmt2000 {
         let slate = &self.ballot.slate;
         let is_awaited = |id: NodeId| !slate.contains_key(&id) && !self.links_down.contains(&id);
         let is_over = !self.is_round_on || !self.membership.all_voters().any(is_awaited);
-        let has_majority = self.membership.verdict(|id| slate.contains_key(&id).then_some(true)) == Verdict::Won;
-        if is_over && has_majority {
+        if !is_over {
+            return;
+        }
+        let is_heard_of = slate.iter().any(|(id, claim)| *id != self.me && claim.hears_majority);
+        self.hears_majority = self.has_majority();
+        if self.hears_majority || is_heard_of {
             self.vote(out);
         }
     }
 
+    /// Whether a majority has claimed.
+    fn has_majority(&self) -> bool {
+        self.membership.verdict(|id| self.ballot.slate.contains_key(&id).then_some(true)) == Verdict::Won
+    }
+
     /// Rule 7. The best claim: the latest; among equals the present leader's successor, then the old leader (§4.8: only if its
-    /// claim is not below), then the preferred, then the smallest id.
+    /// claim is not below), then the preferred, then the smallest id. `[OURS]` After an election that came to nothing first of all
+    /// who heard a majority in it, and who has lost less often: neither old honours nor a preference elect one who cannot win.
     ///
     /// All of this is read from the claims. Where each voter knows by itself who led last, two that heard different leaders
     /// vote for each other, and again in the next ballot, and never elect anybody.
     fn vote(&mut self, out: &mut Effects<Gmt2000>) {
-        let own =
-            Claim { is_successor: self.ballot.slate.get(&self.me).is_some_and(|own| own.is_successor), ..self.claim() };
+        let own = match self.ballot.slate.get(&self.me) {
+            // What this node heard meanwhile it says in its next election: all must rank the same claims.
+            Some(Claim { is_successor, hears_majority, losses, .. }) => {
+                Claim { is_successor: *is_successor, hears_majority: *hears_majority, losses: *losses, ..self.claim() }
+            }
+            None => self.claim(),
+        };
         self.ballot.slate.insert(self.me, own);
-        let rank =
-            |id: NodeId, claim: &Claim| (claim.last, claim.is_successor, claim.reign, claim.priority, Reverse(id));
+        let (me, has_majority) = (self.me, self.has_majority());
+        let rank = |id: NodeId, claim: &Claim| {
+            let fortune = (claim.hears_majority, Reverse(claim.losses));
+            (claim.last, claim.is_successor, fortune, claim.reign, claim.priority, Reverse(id))
+        };
         let is_blind = self.has_defect(Defect::VotesBelowOwnLog);
         let is_faithful = self.has_defect(Defect::PrefersOldLeader);
         let rank = |id: NodeId, claim: &Claim| {
@@ -329,7 +356,9 @@ impl Gmt2000 {
             let last = if is_blind { Lsn::ZERO } else { claim.last };
             (favour, rank(id, &Claim { last, ..*claim }))
         };
-        let able = self.ballot.slate.iter().filter(|(_, claim)| claim.priority != Priority::Never);
+        let may_win = |id: NodeId, claim: &Claim| has_majority || (id != me && claim.hears_majority);
+        let able = self.ballot.slate.iter();
+        let able = able.filter(|(id, claim)| claim.priority != Priority::Never && may_win(**id, claim));
         let best = able.max_by_key(|(id, claim)| rank(**id, claim)).map(|(id, claim)| (*id, *claim));
         // G3: never for one who saw less than this node did.
         let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {

@@ -23,8 +23,8 @@ use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
     Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId, Outcome,
-    Priority, Promise, Protocol, Reason, Record, RestsOn, Role, SnapshotReference, Status, Term, Ticket, Timing,
-    Transition,
+    Patience, Priority, Promise, Protocol, Reason, Record, RestsOn, Role, SnapshotReference, Status, Term, Ticket,
+    Timing, Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -114,6 +114,10 @@ pub struct Gmt2000 {
     pub(crate) leader: Option<NodeId>,
     /// The last term that this node led in this life.
     pub(crate) reign: Term,
+    /// Whether a majority had claimed when this node's last election was over; no more once there is a leader.
+    pub(crate) hears_majority: bool,
+    /// Ballots in a row in which it voted for itself, and lost.
+    pub(crate) losses: u8,
     /// Whether the leader was heard within the shortest election timeout.
     pub(crate) is_leader_fresh: bool,
     /// Whether less than a round trip has passed since the last own ELECT: the text allows no second one.
@@ -130,6 +134,7 @@ pub struct Gmt2000 {
     pub(crate) installing: Option<SnapshotReference>,
     /// Who waits to hear how a hand-over ended.
     pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
+    pub(crate) patience: Patience,
     pub(crate) is_disk_stalled: bool,
     /// The elector and the candidate of the published form, which then replace ours.
     pub(crate) published: Option<Box<Published>>,
@@ -179,6 +184,8 @@ impl Protocol for Gmt2000 {
             ballot: Ballot::numbered(promise.term),
             leader: None,
             reign: Term::ZERO,
+            hears_majority: false,
+            losses: 0,
             is_leader_fresh: false,
             is_round_on: false,
             wanted: None,
@@ -187,6 +194,7 @@ impl Protocol for Gmt2000 {
             lost_leader: None,
             installing: None,
             transfer_ticket: None,
+            patience: Patience::new(),
             is_disk_stalled: false,
             published,
             defect: options.defect,
@@ -447,6 +455,8 @@ impl Gmt2000 {
     fn hear_leader(&mut self, out: &mut Effects<Gmt2000>) {
         self.eager_rounds = 0;
         self.lost_leader = None;
+        self.hears_majority = false;
+        self.losses = 0;
         // A hand-over that waits for the round trip to pass is this leader's own wish, whatever it says meanwhile.
         let is_passing = |(_, standing): &(Reason, Standing)| *standing != Standing::Successor;
         self.wanted.take_if(|wanted| is_passing(wanted));

@@ -18,6 +18,10 @@ pub struct Claim {
     pub is_successor: bool,
     /// The last term that it led; zero if none. The highest on a slate is the text's "old leader".
     pub reign: Term,
+    /// Whether a majority had claimed in its last election: of one that nobody could win, who hears enough to win the next.
+    pub hears_majority: bool,
+    /// Ballots in a row in which it voted for itself, and lost.
+    pub losses: u8,
 }
 
 /// A message between GMT-2000 nodes, or from a node to itself.
@@ -164,6 +168,10 @@ struct Shape {
     snapshot: Option<SnapshotReferenceShape>,
     #[prost(uint64, tag = "15")]
     reign: u64,
+    #[prost(bool, tag = "16")]
+    hears_majority: bool,
+    #[prost(uint32, tag = "17")]
+    losses: u32,
 }
 
 fn number_of(priority: Priority) -> u32 {
@@ -223,6 +231,8 @@ impl Wire for Message {
                 priority: number_of(claim.priority),
                 flag: claim.is_successor,
                 reign: claim.reign.0,
+                hears_majority: claim.hears_majority,
+                losses: u32::from(claim.losses),
                 ..Shape::of(1, term).at(claim.last)
             },
             Message::Vote { choice, claim, .. } => Shape { node: choice.0, ..Shape::of(2, term).at(*claim) },
@@ -265,6 +275,8 @@ impl Wire for Message {
                     priority: priority_of(shape.priority)?,
                     is_successor: shape.flag,
                     reign: Term(shape.reign),
+                    hears_majority: shape.hears_majority,
+                    losses: u8::try_from(shape.losses).unwrap_or(u8::MAX),
                 },
                 commit: Lsn::new(shape.commit_term, shape.commit_index),
             },

@@ -58,7 +58,14 @@ impl Gmt2000 {
         }
         out.cancel_timer(Timer::Watch);
         out.set_timer(Timer::Round, self.timing.heartbeat..=self.timing.heartbeat);
-        let claim = Claim { last, priority: Priority::Normal, is_successor: false, reign: Term::ZERO };
+        let claim = Claim {
+            last,
+            priority: Priority::Normal,
+            is_successor: false,
+            reign: Term::ZERO,
+            hears_majority: false,
+            losses: 0,
+        };
         let elect = Message::Elect { ballot: Term::ZERO, claim, commit: Lsn::ZERO };
         for voter in self.membership.all_voters().filter(|voter| *voter != self.me) {
             out.send_resting_on(RestsOn::Nothing, voter, elect.clone());

@@ -10,9 +10,6 @@ use crate::message::Message;
 use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Ticket};
 use std::cmp::Reverse;
 
-/// Quorum checks in a row that a preferred member must be caught up before it gets leadership.
-const READY_CHECKS: u32 = 4;
-
 /// A hand-over under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Transfer {
@@ -127,6 +124,7 @@ impl Gmt2000 {
     /// A new leader is known: whoever asked for a hand-over hears whether it is the one.
     pub(crate) fn end_transfer(&mut self, out: &mut Effects<Gmt2000>) {
         let Some(leader) = self.leader else { return };
+        self.patience.on_leader(leader);
         if let Some((to, ticket)) = self.transfer_ticket.take() {
             let outcome = if leader == to { Outcome::Done } else { Outcome::Refused(Refusal::TransferTimedOut) };
             out.reply(ticket, outcome);
@@ -161,10 +159,13 @@ impl Gmt2000 {
         }
         let is_better = |id: &NodeId| {
             let peer = leader.peers.get(id);
-            peer.is_some_and(|peer| peer.priority == Priority::Preferred && peer.ready_checks >= READY_CHECKS)
+            peer.is_some_and(|peer| {
+                peer.priority == Priority::Preferred && peer.ready_checks >= self.patience.checks_wanted(*id)
+            })
         };
         let better = self.membership.voters.iter().copied().find(|id| *id != self.me && is_better(id));
         if let Some(to) = better {
+            self.patience.on_handed_over(to);
             self.start_transfer(to, out);
         }
     }

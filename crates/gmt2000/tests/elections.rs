@@ -18,7 +18,14 @@ fn bereaved(saw: [(u64, u64); 4]) -> Theatre {
 }
 
 fn claim(term: u64, index: u64) -> Claim {
-    Claim { last: Lsn::new(term, index), priority: Priority::Normal, is_successor: false, reign: Term::ZERO }
+    Claim {
+        last: Lsn::new(term, index),
+        priority: Priority::Normal,
+        is_successor: false,
+        reign: Term::ZERO,
+        hears_majority: false,
+        losses: 0,
+    }
 }
 
 #[test]

@@ -36,9 +36,10 @@ fn message() -> impl Strategy<Value = Message> {
     let term = || counted().prop_map(Term);
     let some = counted;
     prop_oneof![
-        (term(), lsn(), priority(), any::<bool>(), term(), lsn()).prop_map(
-            |(ballot, last, priority, is_successor, reign, commit)| {
-                Message::Elect { ballot, claim: Claim { last, priority, is_successor, reign }, commit }
+        (term(), lsn(), priority(), any::<bool>(), term(), any::<bool>(), any::<u8>(), lsn()).prop_map(
+            |(ballot, last, priority, is_successor, reign, hears_majority, losses, commit)| {
+                let claim = Claim { last, priority, is_successor, reign, hears_majority, losses };
+                Message::Elect { ballot, claim, commit }
             }
         ),
         (term(), some(), lsn()).prop_map(|(ballot, choice, claim)| Message::Vote {

@@ -22,8 +22,9 @@ use crate::{Accept, ballot};
 use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Lsn, Membership, NodeId, Priority,
-    Promise, Protocol, Reason, Record, Refusal, Role, Slots, SnapshotReference, Status, Term, Timing, Transition,
+    Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Lsn, Membership, NodeId, Patience,
+    Priority, Promise, Protocol, Reason, Record, Refusal, Role, Slots, SnapshotReference, Status, Term, Timing,
+    Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -196,6 +197,7 @@ pub struct Paxos {
     pub(crate) installing: Option<SnapshotReference>,
     /// Who waits to hear how a hand-over ended.
     pub(crate) transfer_ticket: Option<(NodeId, hustings_core::Ticket)>,
+    pub(crate) patience: Patience,
     pub(crate) is_disk_stalled: bool,
 }
 
@@ -251,6 +253,7 @@ impl Protocol for Paxos {
             asked: None,
             installing: None,
             transfer_ticket: None,
+            patience: Patience::new(),
             is_disk_stalled: false,
         };
         node.announce(Role::Follower, Reason::Started, out);

@@ -4,7 +4,7 @@
 
 mod support;
 
-use hustings_core::{Cluster, Limits, Membership, NodeId, Role, Term};
+use hustings_core::{Cluster, Entry, Limits, Lsn, Membership, NodeId, Record, Role, Term};
 use hustings_paxos::{Message, Options, Timer};
 use std::sync::Arc;
 use support::{End, Theatre, ballot, cast, journal, one};
@@ -452,4 +452,15 @@ fn every_slot_that_is_learnt_is_looked_at_for_a_later_ballot() {
     theatre.deliver(2, 1, told);
     assert_eq!((theatre.role(1), theatre.commit(1)), (Role::Follower, 3));
     assert!(theatre.value(1).promised() == old, "learning promises nothing");
+}
+
+/// The gate, where slots are filled out of order: what rests on a slot rests on the last record that filled it.
+#[test]
+fn a_slot_that_was_filled_twice_is_applied_when_it_is_durable_twice() {
+    let mut gate = hustings_core::replica::gate::Gate::<hustings_paxos::Paxos>::new();
+    let filled = |slot: u64| Record::Put(Entry::blank(Lsn::new(1, slot)));
+    let numbers: Vec<u64> = [5, 5, 7].map(|slot| gate.number(&filled(slot))).to_vec();
+    assert_eq!(gate.apply(Entry::blank(Lsn::new(1, 5))), None);
+    assert!(gate.on_durable(numbers[0]).is_empty(), "the second record of slot 5 is on no disk yet");
+    assert_eq!(gate.on_durable(numbers[1]).len(), 1);
 }

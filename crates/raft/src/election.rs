@@ -60,6 +60,7 @@ impl Raft {
 
     pub(crate) fn on_election_alarm(&mut self, out: &mut Effects<Raft>) {
         assert!(!matches!(self.part, Part::Leader(_)), "a leader's election alarm is cancelled");
+        self.has_lost |= !matches!(self.part, Part::Follower);
         if self.may_campaign() {
             let because = match self.lost_leader {
                 Some(leader) => Reason::LinkDown(leader),
@@ -236,9 +237,10 @@ impl Raft {
         is_up_to_date && is_wanted
     }
 
-    /// The priority by which others are measured: one who may not lead asks nobody to stand back.
+    /// The priority by which others are measured: one who may not lead asks nobody to stand back, nor does one who could not
+    /// win. A preferred member with one deaf link would keep its equals from leading for ever.
     fn standing(&self) -> Priority {
-        if self.may_campaign() { self.priority } else { Priority::Never }
+        if self.may_campaign() && !self.has_lost { self.priority } else { Priority::Never }
     }
 
     pub(crate) fn on_pre_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
@@ -352,6 +354,7 @@ impl Raft {
     /// A quorum of refusals: wait for someone else, or for another try (RV-6). The term stays.
     fn give_up(&mut self, because: Reason, out: &mut Effects<Raft>) {
         let from = self.role();
+        self.has_lost = true;
         let is_eager = self.eager_campaigns > 0;
         self.leave_part(out);
         self.part = Part::Follower;

@@ -21,8 +21,8 @@ use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
     Admin, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId,
-    Outcome, Priority, Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Tally,
-    Term, Ticket, Timing, Transition,
+    Outcome, Patience, Priority, Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status,
+    Tally, Term, Ticket, Timing, Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -131,6 +131,9 @@ pub struct Raft {
     pub(crate) installing: Option<SnapshotReference>,
     /// Who waits to hear how a hand-over ended.
     pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
+    /// Whether this node asked for leadership and did not get it, and nobody leads since: its preference yields (RV-10).
+    pub(crate) has_lost: bool,
+    pub(crate) patience: Patience,
     pub(crate) is_disk_stalled: bool,
 }
 
@@ -178,6 +181,8 @@ impl Protocol for Raft {
             lost_leader: None,
             installing: None,
             transfer_ticket: None,
+            has_lost: false,
+            patience: Patience::new(),
             is_disk_stalled: false,
         };
         raft.announce(Role::Follower, Reason::Started, out);
@@ -451,6 +456,7 @@ impl Raft {
     }
 
     fn hear_leader(&mut self, out: &mut Effects<Raft>) {
+        self.has_lost = false;
         self.eager_campaigns = 0;
         self.lost_leader = None;
         self.refused_while_fresh.clear();
@@ -490,6 +496,7 @@ impl Raft {
             uncommitted_bytes: 0,
         }));
         self.leader = Some(self.me);
+        self.has_lost = false;
         self.eager_campaigns = 0;
         self.lost_leader = None;
         self.announce(from, because, out);

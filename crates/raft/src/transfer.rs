@@ -7,9 +7,6 @@ use crate::message::Message;
 use crate::raft::{Part, Raft, Timer};
 use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Ticket};
 
-/// Quorum checks in a row that a preferred member must be caught up before it gets leadership.
-const READY_CHECKS: u32 = 4;
-
 /// A hand-over under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Transfer {
@@ -111,6 +108,7 @@ impl Raft {
     /// A new leader is known: whoever asked for a hand-over hears whether it is the one.
     pub(crate) fn end_transfer(&mut self, out: &mut Effects<Raft>) {
         let Some(leader) = self.leader else { return };
+        self.patience.on_leader(leader);
         if let Some((to, ticket)) = self.transfer_ticket.take() {
             let outcome = if leader == to { Outcome::Done } else { Outcome::Refused(Refusal::TransferTimedOut) };
             out.reply(ticket, outcome);
@@ -153,10 +151,11 @@ impl Raft {
             leader.progress.get(id).is_some_and(|peer| {
                 peer.priority > self.priority
                     && peer.priority == Priority::Preferred
-                    && peer.ready_checks >= READY_CHECKS
+                    && peer.ready_checks >= self.patience.checks_wanted(*id)
             })
         };
         if let Some(to) = self.membership.voters.iter().copied().find(|id| *id != self.me && is_better(id)) {
+            self.patience.on_handed_over(to);
             self.start_transfer(to, out);
         }
     }

@@ -8,9 +8,6 @@ use crate::message::Message;
 use crate::zab::{Part, Timer, Zab};
 use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Ticket};
 
-/// Quorum checks in a row that a preferred member must be caught up before it gets leadership.
-const READY_CHECKS: u32 = 4;
-
 /// A hand-over under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Transfer {
@@ -128,6 +125,7 @@ impl Zab {
     /// A new leader is known: whoever asked for a hand-over hears whether it is the one.
     pub(crate) fn end_transfer(&mut self, out: &mut Effects<Zab>) {
         let Some(leader) = self.leader else { return };
+        self.patience.on_leader(leader);
         if let Some((to, ticket)) = self.transfer_ticket.take() {
             let outcome = if leader == to { Outcome::Done } else { Outcome::Refused(Refusal::TransferTimedOut) };
             out.reply(ticket, outcome);
@@ -160,11 +158,13 @@ impl Zab {
         let Part::Leading(leading) = &self.part else { return };
         let is_better = |id: &NodeId| {
             let learner = leading.learners.get(id);
-            learner
-                .is_some_and(|learner| learner.priority == Priority::Preferred && learner.ready_checks >= READY_CHECKS)
+            learner.is_some_and(|learner| {
+                learner.priority == Priority::Preferred && learner.ready_checks >= self.patience.checks_wanted(*id)
+            })
         };
         let better = self.membership.voters.iter().copied().find(|id| *id != self.me && is_better(id));
         if let Some(to) = better.filter(|_| leading.transfer.is_none()) {
+            self.patience.on_handed_over(to);
             self.start_transfer(to, Reason::Preferred(to), out);
         }
     }

@@ -23,8 +23,9 @@ use crate::vote::Vote;
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, Input, Limits, Links, Log, Lsn, Membership, NodeId, Priority, Promise,
-    Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Term, Ticket, Timing, Transition,
+    Admin, Cluster, Durable, Effect, Effects, Input, Limits, Links, Log, Lsn, Membership, NodeId, Patience, Priority,
+    Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Term, Ticket, Timing,
+    Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -132,6 +133,7 @@ pub struct Zab {
     pub(crate) restoring: Option<Lsn>,
     /// Who waits to hear how a hand-over ended.
     pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
+    pub(crate) patience: Patience,
     pub(crate) is_disk_stalled: bool,
 }
 
@@ -184,6 +186,7 @@ impl Protocol for Zab {
             fetching: None,
             restoring: None,
             transfer_ticket: None,
+            patience: Patience::new(),
             is_disk_stalled: false,
         };
         // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.

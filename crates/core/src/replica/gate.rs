@@ -31,6 +31,8 @@ pub struct Gate<P: Protocol> {
     shape: RecordNumber,
     /// (index, record) of slots not durable yet, in order of emission.
     puts: VecDeque<(u64, RecordNumber)>,
+    /// Whether those slots follow each other, each once: then the place of a slot is known.
+    puts_are_in_order: bool,
     /// What the last application rests on: applications never overtake each other.
     applications: RecordNumber,
     /// For session links: what the last message to a peer rests on; messages never overtake each other there.
@@ -48,6 +50,7 @@ impl<P: Protocol> Gate<P> {
             promise: 0,
             shape: 0,
             puts: VecDeque::new(),
+            puts_are_in_order: true,
             applications: 0,
             sessions: BTreeMap::new(),
             waiting: VecDeque::new(),
@@ -62,7 +65,15 @@ impl<P: Protocol> Gate<P> {
         }
         match record {
             Record::Promise(_) | Record::Established(_) => self.promise = self.emitted,
-            Record::Put(entry) => self.puts.push_back((entry.lsn.index, self.emitted)),
+            Record::Put(entry) => {
+                let index = entry.lsn.index;
+                let follows = |(last, _): &(u64, RecordNumber)| last.checked_add(1) == Some(index);
+                self.puts_are_in_order = match self.puts.back() {
+                    Some(last) => self.puts_are_in_order && follows(last),
+                    None => true,
+                };
+                self.puts.push_back((index, self.emitted));
+            }
             Record::TruncateFrom(index) => {
                 self.shape = self.emitted;
                 self.puts.retain(|(slot, _)| slot < index);
@@ -85,13 +96,10 @@ impl<P: Protocol> Gate<P> {
     /// The last record that filled the slot, or 0 when it is durable.
     fn put_of(&self, index: u64) -> RecordNumber {
         // Slots are mostly filled in order, so the place is known; otherwise the latest wins.
-        if let Some((first, _)) = self.puts.front()
-            && let Some(offset) = index.checked_sub(*first)
-            && let Some((slot, number)) = usize::try_from(offset).ok().and_then(|offset| self.puts.get(offset))
-            && *slot == index
-            && self.puts.back().and_then(|(last, _)| last.checked_sub(*first)) == Some(self.puts.len() as u64 - 1)
-        {
-            return *number;
+        if self.puts_are_in_order {
+            let first = self.puts.front().map_or(index, |(first, _)| *first);
+            let place = index.checked_sub(first).and_then(|offset| usize::try_from(offset).ok());
+            return place.and_then(|place| self.puts.get(place)).map_or(0, |(_, number)| *number);
         }
         self.puts.iter().rev().find(|(slot, _)| *slot == index).map_or(0, |(_, number)| *number)
     }

@@ -1,0 +1,64 @@
+//! How patient a leader is with members that its operator prefers: [`Patience`].
+
+use crate::NodeId;
+use std::collections::BTreeMap;
+
+/// Quorum checks in a row that a preferred member must be caught up before leadership goes to it: to one that stays, not to
+/// one that blinks.
+const READY_CHECKS: u32 = 4;
+
+/// Each vain hand-over doubles that, so often: about a quarter of an hour between two in the end.
+const DOUBLINGS_MAX: u32 = 8;
+
+/// The hand-overs to preferred members that came to nothing, in this life.
+///
+/// A preferred member that reaches the leader alone looks ready and cannot win. Handed leadership again and again, it would
+/// cost the service an election each time, for ever.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Patience {
+    vain: BTreeMap<NodeId, u32>,
+}
+
+impl Patience {
+    /// Nobody was handed anything yet.
+    pub fn new() -> Patience {
+        Patience::default()
+    }
+
+    /// Quorum checks in a row that `member` must be caught up before leadership goes to it.
+    pub fn checks_wanted(&self, member: NodeId) -> u32 {
+        READY_CHECKS << self.vain.get(&member).copied().unwrap_or(0)
+    }
+
+    /// Leadership is handed to `member`: in vain, until it is seen to lead.
+    pub fn on_handed_over(&mut self, member: NodeId) {
+        let vain = self.vain.entry(member).or_default();
+        *vain = (*vain + 1).min(DOUBLINGS_MAX);
+    }
+
+    /// `leader` leads: whatever came to nothing before is forgotten.
+    pub fn on_leader(&mut self, leader: NodeId) {
+        self.vain.remove(&leader);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_vain_hand_over_doubles_the_wait_for_the_next_and_a_reign_ends_that() {
+        let mut patience = Patience::new();
+        let wanted: Vec<u32> = (0..10)
+            .map(|_| {
+                let wanted = patience.checks_wanted(NodeId(5));
+                patience.on_handed_over(NodeId(5));
+                wanted
+            })
+            .collect();
+        assert_eq!(wanted, [4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
+        assert_eq!(patience.checks_wanted(NodeId(4)), 4, "that is no other member's fault");
+        patience.on_leader(NodeId(5));
+        assert_eq!(patience.checks_wanted(NodeId(5)), 4);
+    }
+}
