@@ -126,12 +126,14 @@ async fn a_directory_of_someone_else_is_refused_and_left_alone() {
     let meta = data.join("meta");
     let whole = std::fs::read(&meta).expect("it is there");
     let mut newer = whole.clone();
-    // Format 2, with the checksum that goes with it.
-    newer[8..12].copy_from_slice(&2u32.to_le_bytes());
-    let checksum = crc32c_of(&[&2u32.to_le_bytes(), &whole[20..]]);
+    // The next format, with the checksum that goes with it.
+    let (format, next) = (hustings_wal::meta::FORMAT, hustings_wal::meta::FORMAT + 1);
+    newer[8..12].copy_from_slice(&next.to_le_bytes());
+    let checksum = crc32c_of(&[&next.to_le_bytes(), &whole[20..]]);
     newer[16..20].copy_from_slice(&checksum.to_le_bytes());
     std::fs::write(&meta, &newer).expect("it can be written");
-    assert_says(serve(&data, &["--name", "n1"]), &["format 2", "up to format 1"]);
+    let (found, supported) = (format!("format {next}"), format!("up to format {format}"));
+    assert_says(serve(&data, &["--name", "n1"]), &[&found, &supported]);
     let mut rotten = whole.clone();
     rotten[30] ^= 1;
     std::fs::write(&meta, &rotten).expect("it can be written");
