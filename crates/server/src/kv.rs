@@ -101,14 +101,19 @@ impl<B: Backend> Services<B> {
     }
 }
 
-/// Whether all reads of a transaction may be stale: then it may be answered here, as etcd does.
+/// Whether a transaction may be answered from this member's state: it reads, and all its reads say that they may be stale.
+///
+/// Deviation: etcd also answers a transaction without any operation from its own state. That is how its clients ask
+/// "am I still the owner?" before they act; no read in it has said that the answer may be old.
 fn is_serializable(txn: &pb::TxnRequest) -> bool {
     use pb::request_op::Request::{RequestRange, RequestTxn};
-    txn.success.iter().chain(&txn.failure).all(|operation| match &operation.request {
-        Some(RequestRange(range)) => range.serializable,
-        Some(RequestTxn(inner)) => is_serializable(inner),
-        _ => false,
-    })
+    let operations = || txn.success.iter().chain(&txn.failure);
+    operations().next().is_some()
+        && operations().all(|operation| match &operation.request {
+            Some(RequestRange(range)) => range.serializable,
+            Some(RequestTxn(inner)) => is_serializable(inner),
+            _ => false,
+        })
 }
 
 /// Whether some branch puts, so that a full store must refuse it.

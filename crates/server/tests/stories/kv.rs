@@ -121,6 +121,27 @@ async fn without_a_leader_only_who_insists_is_refused_at_once() {
     assert_eq!(EtcdError::of(&kv.range(request).await.unwrap_err()), Some(EtcdError::NoLeader));
 }
 
+/// Goal: "am I still the owner?", a comparison without operations, is asked of the cluster and not of what one member knows;
+/// so is a transaction with a transaction inside it that reads nothing.
+#[tokio::test]
+async fn a_comparison_alone_is_answered_by_the_cluster() {
+    let served = Served::start().await;
+    let mut kv = served.client().await.kv();
+    let compare = Compare { key: "a".into(), ..Compare::default() };
+    let compares = TxnRequest { compare: vec![compare], ..TxnRequest::default() };
+    let stale = op(request_op::Request::RequestRange(RangeRequest { serializable: true, ..range("a") }));
+    let inner = op(request_op::Request::RequestTxn(compares.clone()));
+    let reads = TxnRequest { success: vec![stale.clone()], ..compares.clone() };
+    let both = TxnRequest { success: vec![stale, inner], ..compares.clone() };
+    served.double.be(Mood::Refusing(Some(RequestError::QueueFull)));
+    for asked in [compares.clone(), both] {
+        assert_eq!(EtcdError::of(&kv.txn(asked).await.unwrap_err()), Some(EtcdError::TooManyRequests));
+    }
+    assert!(kv.txn(reads).await.is_ok(), "what says that it may be old is answered here");
+    served.double.be(Mood::Willing);
+    assert!(kv.txn(compares).await.unwrap().into_inner().succeeded);
+}
+
 /// Goal: a request whose outcome stays away ends within its bound, with the error that says so.
 #[tokio::test(start_paused = true)]
 async fn a_request_without_an_answer_times_out() {
