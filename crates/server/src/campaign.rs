@@ -5,7 +5,8 @@
 //!
 //! Where etcd falls short, this does not (complaint 1 of its users): after each wait the candidate's own key is read again, at
 //! the leader, so that nobody is told to lead whose lease ended meanwhile; a candidate that gives up leaves the queue by
-//! itself; and only keys that this call has made are removed by it.
+//! itself, also when it was told an error while its key was on the way; and a call removes a key only as it wrote it itself,
+//! so that a client may cancel and ask again with the same lease, anywhere. A lost leader ends no wait.
 //!
 //! Read next: [`crate::election`], [`crate::lock`].
 
@@ -50,6 +51,12 @@ pub(crate) fn created_at(key: &Bytes, revision: i64) -> kv::Compare {
     kv::Compare { comparison: Comparison::Equal as i32, key: key.clone(), range_end: Bytes::new(), target }
 }
 
+/// "This key is as it was written at this revision."
+fn modified_at(key: &Bytes, revision: i64) -> kv::Compare {
+    let target = Some(CompareTarget::Mod(revision));
+    kv::Compare { comparison: Comparison::Equal as i32, key: key.clone(), range_end: Bytes::new(), target }
+}
+
 /// The first in a queue, as it was at a revision; 0: as it is now.
 pub(crate) fn first(view: &View, prefix: &Bytes, revision: i64) -> Result<Option<KeyValue>, Status> {
     by_creation(view, prefix, SortOrder::Ascend, 0, revision)
@@ -85,94 +92,218 @@ pub(crate) fn read_key(view: &View, key: &Bytes) -> Result<Option<KeyValue>, Sta
     Ok(view.range(&range).map_err(error::of_store)?.kvs.pop())
 }
 
-/// A place in a queue. Dropped before [`Candidacy::keep`], it is given up.
-pub(crate) struct Candidacy<B: Backend> {
-    context: Arc<Context<B>>,
+/// Who stands in a queue, and for which lease.
+#[derive(Clone)]
+struct Standing {
     prefix: Bytes,
-    pub(crate) key: Bytes,
+    key: Bytes,
+    lease: i64,
+    /// What is written into the key; `None`: an empty value into a new key, and an old key keeps its own.
+    value: Option<Bytes>,
+}
+
+/// How a call came by its key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// It made it.
+    Made,
+    /// An earlier call of the same lease had made it.
+    Adopted,
+}
+
+/// A key in a queue, as one call wrote it. Dropped before [`Place::keep`], it is given up.
+///
+/// A client may cancel a call and ask again with the same lease, at another member: two calls then share one key, and the
+/// first, which is perhaps only now noticed to be dead, must not remove what the second stands on. So every call writes,
+/// also when it finds its key, and removes a key only at the modification revision that it wrote itself.
+struct Place<B: Backend> {
+    context: Arc<Context<B>>,
+    standing: Standing,
     /// The creation revision of the key: the place in the queue, and the fencing token.
-    pub(crate) revision: i64,
-    pub(crate) lease: i64,
-    /// The value that stands in the key.
-    pub(crate) value: Bytes,
-    /// This call has made the key, so it may remove it.
-    is_own: bool,
-    /// This call has granted the lease, so it may end it.
-    is_lease_own: bool,
+    revision: i64,
+    /// The modification revision of this call's own write.
+    written: i64,
+    origin: Origin,
+    is_kept: bool,
+}
+
+impl<B: Backend> Place<B> {
+    /// Makes the key, or takes it over.
+    ///
+    /// In a task of its own, which waits for the outcome however long that takes: when the client goes or is told that the
+    /// time is up while the write is on its way, the place that nobody takes gives itself up as soon as it is known.
+    async fn take(context: &Arc<Context<B>>, standing: Standing) -> Result<Place<B>, Status> {
+        let permit = context.lingering.clone().try_acquire_owned();
+        let permit = permit.map_err(|_| Status::from(EtcdError::TooManyRequests))?;
+        let owned = context.clone();
+        let taking = tokio::spawn(async move {
+            let taken = Place::take_to_the_end(owned, standing).await;
+            drop(permit);
+            taken
+        });
+        match tokio::time::timeout(context.options.request_timeout(), taking).await {
+            Ok(Ok(taken)) => taken,
+            Ok(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            Ok(Err(_)) => Err(EtcdError::Stopped.into()),
+            Err(_) => Err(context.timed_out()),
+        }
+    }
+
+    async fn take_to_the_end(context: Arc<Context<B>>, standing: Standing) -> Result<Place<B>, Status> {
+        let Standing { key, lease, value, .. } = standing.clone();
+        let put = |value: Option<Bytes>| kv::Put {
+            key: key.clone(),
+            ignore_value: value.is_none(),
+            value: value.unwrap_or_default(),
+            // Named again and not kept: a lease that is gone must refuse this, and a key without one gets one.
+            lease,
+            ..kv::Put::default()
+        };
+        let range = kv::Range { key: key.clone(), ..kv::Range::default() };
+        let txn = kv::Txn {
+            compare: vec![created_at(&key, 0)],
+            success: vec![kv::Request::Put(put(Some(value.clone().unwrap_or_default()))).into()],
+            failure: vec![kv::Request::Put(put(value)).into(), kv::Request::Range(range).into()],
+        };
+        let kv::Response::Txn(mut txn) = context.propose_growth_to_the_end(Command::Txn(txn)).await? else {
+            return Err(error::mismatch());
+        };
+        let written = txn.revision;
+        let (origin, revision) = match (txn.succeeded, txn.results.pop()) {
+            (true, _) => (Origin::Made, written),
+            (false, Some(kv::OperationResponse::Range(mut range))) => {
+                (Origin::Adopted, range.kvs.pop().ok_or_else(error::mismatch)?.create_revision)
+            }
+            (false, _) => return Err(error::mismatch()),
+        };
+        Ok(Place { context, standing, revision, written, origin, is_kept: false })
+    }
+
+    /// The place is not given up any more.
+    fn keep(&mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl<B: Backend> Drop for Place<B> {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        // Without a runtime everything ends; the lease will do the rest.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        // As it does when too many places wait to be given up.
+        let Ok(permit) = self.context.lingering.clone().try_acquire_owned() else { return };
+        let (context, standing, written, origin) =
+            (self.context.clone(), self.standing.clone(), self.written, self.origin);
+        let revision = self.revision;
+        runtime.spawn(async move {
+            // What cannot be removed goes with its lease.
+            let _ = give_up(&context, standing, revision, written, origin).await;
+            drop(permit);
+        });
+    }
+}
+
+/// Removes a key if it is as this call wrote it, as soon as there is a leader.
+async fn give_up<B: Backend>(
+    context: &Context<B>,
+    standing: Standing,
+    revision: i64,
+    written: i64,
+    origin: Origin,
+) -> Result<(), Status> {
+    let Standing { prefix, key, .. } = standing;
+    if origin == Origin::Adopted {
+        // The call that made the key may have told its client that it is in; while somebody stands before, it has not, and
+        // it will write before it does.
+        let view = context.read_to_the_end().await?;
+        let is_mine = read_key(&view, &key)?.is_some_and(|own| own.mod_revision == written);
+        if !is_mine || last_before(&view, &prefix, revision - 1)?.is_none() {
+            return Ok(());
+        }
+    }
+    let guard = modified_at(&key, written);
+    let delete = kv::Request::DeleteRange(kv::DeleteRange { key, ..kv::DeleteRange::default() });
+    let txn = kv::Txn { compare: vec![guard], success: vec![delete.into()], failure: Vec::new() };
+    context.propose_to_the_end(Command::Txn(txn)).await.map(drop)
+}
+
+/// A lease that the server granted because the candidate brought none. Dropped before it is kept, it is revoked.
+struct ImplicitLease<B: Backend> {
+    context: Arc<Context<B>>,
+    lease: i64,
+    is_kept: bool,
+}
+
+impl<B: Backend> Drop for ImplicitLease<B> {
+    fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        let (context, lease) = (self.context.clone(), self.lease);
+        runtime.spawn(async move {
+            // What cannot be revoked now ends by itself: nobody renews it.
+            let _ = context.propose(Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
+        });
+    }
+}
+
+/// A candidate on its way to the head of a queue. Dropped before [`Candidacy::keep`], its place is given up.
+pub(crate) struct Candidacy<B: Backend> {
+    place: Place<B>,
+    implicit_lease: Option<ImplicitLease<B>>,
 }
 
 impl<B: Backend> Candidacy<B> {
-    /// Enters the queue, or finds the place that the lease has in it already.
-    ///
-    /// In a task of its own: when the client goes while the entry is on its way, the task ends all the same, and the
-    /// candidacy that nobody takes gives itself up.
+    /// Enters the queue, or takes over the place that the lease has in it already, with a new value if one is given.
     pub(crate) async fn enter(
         context: &Arc<Context<B>>,
         name: Bytes,
         lease: i64,
-        value: Bytes,
+        value: Option<Bytes>,
     ) -> Result<Candidacy<B>, Status> {
-        let entering = tokio::spawn(Candidacy::enter_to_the_end(context.clone(), name, lease, value));
-        match entering.await {
-            Ok(entered) => entered,
-            Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-            Err(_) => Err(EtcdError::Stopped.into()),
-        }
-    }
-
-    async fn enter_to_the_end(
-        context: Arc<Context<B>>,
-        name: Bytes,
-        lease: i64,
-        value: Bytes,
-    ) -> Result<Candidacy<B>, Status> {
-        let is_lease_own = lease == 0;
-        let lease = match lease {
+        let implicit_lease = match lease {
             0 => {
                 let (_, lease, ttl) = context.grant(0, IMPLICIT_TTL).await?;
                 context.metrics.on_implicit_lease();
                 let name = name.escape_ascii();
                 tracing::info!(%name, lease, ttl, "a candidate brought no lease: nobody will renew the one it gets");
-                lease
+                Some(ImplicitLease { context: context.clone(), lease, is_kept: false })
             }
-            lease => lease,
+            _ => None,
         };
+        let lease = implicit_lease.as_ref().map_or(lease, |implicit| implicit.lease);
         let prefix = prefix(&name);
         let key = candidate_key(&prefix, lease);
-        let mut candidacy = Candidacy { context, prefix, key, revision: 0, lease, value, is_own: false, is_lease_own };
-        candidacy.stand().await?;
-        Ok(candidacy)
+        let place = Place::take(context, Standing { prefix, key, lease, value }).await?;
+        Ok(Candidacy { place, implicit_lease })
     }
 
-    /// Makes the key, or finds it.
-    async fn stand(&mut self) -> Result<(), Status> {
-        let (key, value) = (self.key.clone(), self.value.clone());
-        let put = kv::Put { key: key.clone(), value, lease: self.lease, ..kv::Put::default() };
-        let txn = kv::Txn {
-            compare: vec![created_at(&key, 0)],
-            success: vec![kv::Request::Put(put).into()],
-            failure: vec![kv::Request::Range(kv::Range { key, ..kv::Range::default() }).into()],
-        };
-        let kv::Response::Txn(mut txn) = self.context.propose_growth(Command::Txn(txn)).await? else {
-            return Err(error::mismatch());
-        };
-        self.is_own = txn.succeeded;
-        self.revision = match txn.results.pop() {
-            Some(kv::OperationResponse::Range(mut range)) => {
-                let found = range.kvs.pop().ok_or_else(error::mismatch)?;
-                self.value = found.value;
-                found.create_revision
-            }
-            _ => txn.revision,
-        };
-        Ok(())
+    /// The candidate's key.
+    pub(crate) fn key(&self) -> Bytes {
+        self.place.standing.key.clone()
+    }
+
+    /// The creation revision of the key: the fencing token.
+    pub(crate) fn revision(&self) -> i64 {
+        self.place.revision
+    }
+
+    /// The lease that the key lives on.
+    pub(crate) fn lease(&self) -> i64 {
+        self.place.standing.lease
     }
 
     /// Waits until nobody stands before, then makes sure that the own key still stands. Answers the store's revision.
     ///
-    /// The lease is renewed meanwhile, as etcd's sessions do; `None` when the key is gone, and with it the place.
-    pub(crate) async fn wait(&self) -> Result<Option<i64>, Status> {
-        let renewing = renew(self.context.clone(), self.lease);
+    /// The lease is renewed meanwhile, as etcd's sessions do.
+    ///
+    /// # Errors
+    /// [`EtcdError::LeaseNotFound`] when the lease is gone.
+    pub(crate) async fn wait(&mut self) -> Result<i64, Status> {
+        let renewing = renew(self.place.context.clone(), self.lease());
         let waiting = self.wait_for_turn();
         tokio::select! {
             outcome = waiting => outcome,
@@ -180,19 +311,37 @@ impl<B: Backend> Candidacy<B> {
         }
     }
 
-    async fn wait_for_turn(&self) -> Result<Option<i64>, Status> {
+    async fn wait_for_turn(&mut self) -> Result<i64, Status> {
         loop {
-            let view = self.context.read().await?;
-            let own = read_key(&view, &self.key)?;
-            if own.is_none_or(|own| own.create_revision != self.revision) {
-                return Ok(None);
+            let context = self.place.context.clone();
+            let Standing { prefix, key, lease, .. } = self.place.standing.clone();
+            let view = context.read_to_the_end().await?;
+            // A lease whose time is up counts as gone, although its keys may stand for some steps more.
+            if !view.has_lease(lease) {
+                return Err(EtcdError::LeaseNotFound.into());
             }
-            let Some(before) = last_before(&view, &self.prefix, self.revision - 1)? else {
-                return Ok(Some(view.revision()));
+            let own = read_key(&view, &key)?.filter(|own| own.create_revision == self.place.revision);
+            let Some(own) = own else {
+                // Somebody deleted the key; the candidate wants to lead all the same.
+                self.stand_again().await?;
+                continue;
+            };
+            let Some(before) = last_before(&view, &prefix, self.place.revision - 1)? else {
+                if own.mod_revision == self.place.written {
+                    return Ok(view.revision());
+                }
+                // Another call of this lease took the place over, and could give it up: not after this write. Where nobody
+                // stood before, nobody does now.
+                let revision = self.place.revision;
+                self.stand_again().await?;
+                if self.place.revision == revision {
+                    return Ok(self.place.written);
+                }
+                continue;
             };
             // Level-triggered: whatever happens to either key, look again.
-            let mut watching = Watching::new(self.context.clone(), self.context.omen(false));
-            for key in [before.key, self.key.clone()] {
+            let mut watching = Watching::new(context.clone(), context.omen(false));
+            for key in [before.key, key] {
                 watching.create(pb::WatchCreateRequest {
                     key,
                     start_revision: view.revision() + 1,
@@ -200,39 +349,26 @@ impl<B: Backend> Candidacy<B> {
                     ..pb::WatchCreateRequest::default()
                 });
             }
+            drop(view);
             watching.await_events().await?;
         }
     }
 
+    /// Makes the key again, or writes it again.
+    async fn stand_again(&mut self) -> Result<(), Status> {
+        let place = Place::take(&self.place.context, self.place.standing.clone()).await?;
+        // What the old write stood for is gone, or is the new one's.
+        self.place.keep();
+        self.place = place;
+        Ok(())
+    }
+
     /// The place is the client's from now on.
     pub(crate) fn keep(mut self) {
-        self.is_own = false;
-        self.is_lease_own = false;
-    }
-}
-
-impl<B: Backend> Drop for Candidacy<B> {
-    /// Gives up what this call made: the client has gone, or is told an error.
-    fn drop(&mut self) {
-        if !self.is_own && !self.is_lease_own {
-            return;
+        self.place.keep();
+        if let Some(lease) = &mut self.implicit_lease {
+            lease.is_kept = true;
         }
-        // Without a runtime everything ends; the lease will do the rest.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let (context, key, revision, lease) = (self.context.clone(), self.key.clone(), self.revision, self.lease);
-        let (is_own, is_lease_own) = (self.is_own, self.is_lease_own);
-        runtime.spawn(async move {
-            // What cannot be removed now goes with its lease.
-            if is_own {
-                let guard = created_at(&key, revision);
-                let delete = kv::Request::DeleteRange(kv::DeleteRange { key, ..kv::DeleteRange::default() });
-                let txn = kv::Txn { compare: vec![guard], success: vec![delete.into()], failure: Vec::new() };
-                let _ = context.propose(Command::Txn(txn)).await;
-            }
-            if is_lease_own {
-                let _ = context.propose(Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
-            }
-        });
     }
 }
 

@@ -14,7 +14,7 @@ use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::ResponseHeader;
 use hustings_kv::{Command, Response, View};
 use hustings_node::{NodeStatus, RequestError};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -26,6 +26,9 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::quota::Quota;
 use crate::renewals::{Renewals, Waiting};
+
+/// Places in queues that may be on their way, to a queue or out of it, at a time: without a leader they wait.
+const LINGERING_MAX: usize = 4_096;
 
 /// What a member may do while it only learns.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -47,6 +50,8 @@ pub(crate) struct Context<B> {
     pub(crate) renewals: Renewals,
     pub(crate) fate: watch::Sender<Fate>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Places in queues that are being written or given up, which goes on when the client has gone.
+    pub(crate) lingering: Arc<Semaphore>,
 }
 
 /// What the server's own tasks receive from.
@@ -63,8 +68,18 @@ impl<B: Backend> Context<B> {
         let (renewals, waiting) = Renewals::new();
         let fate = watch::channel(Fate::default()).0;
         let (cluster_id, member_id) = (status.cluster_id.0, status.me.0);
-        let context =
-            Context { backend, options, cluster_id, member_id, quota, hub, renewals, fate, metrics: Arc::default() };
+        let context = Context {
+            backend,
+            options,
+            cluster_id,
+            member_id,
+            quota,
+            hub,
+            renewals,
+            fate,
+            metrics: Arc::default(),
+            lingering: Arc::new(Semaphore::new(LINGERING_MAX)),
+        };
         (context, Inboxes { hub: inbox, renewals: waiting })
     }
 
@@ -118,6 +133,40 @@ impl<B: Backend> Context<B> {
         outcome?.response.map_err(error::of_store)
     }
 
+    /// As [`Context::propose`], without a bound in time: who calls this bounds how many may wait.
+    pub(crate) async fn propose_to_the_end(&self, command: Command) -> Result<Response, Status> {
+        let payload = self.payload(&command)?;
+        self.propose_payload_to_the_end(payload).await
+    }
+
+    /// As [`Context::propose_growth`], without a bound in time: who calls this bounds how many may wait.
+    pub(crate) async fn propose_growth_to_the_end(&self, command: Command) -> Result<Response, Status> {
+        let payload = self.payload(&command)?;
+        self.quota.admit(payload.len())?;
+        self.propose_payload_to_the_end(payload).await
+    }
+
+    async fn propose_payload_to_the_end(&self, payload: Bytes) -> Result<Response, Status> {
+        let pending = Pending::count(&self.metrics);
+        let outcome = self.backend.propose(payload).await;
+        drop(pending);
+        if outcome.is_err() {
+            self.metrics.proposals_failed.inc();
+        }
+        outcome.map_err(error::of_request)?.response.map_err(error::of_store)
+    }
+
+    /// A view for a linearizable read, waited for until there is a leader; an error means that the node stops.
+    pub(crate) async fn read_to_the_end(&self) -> Result<View, Status> {
+        loop {
+            match self.backend.read().await {
+                Ok(readable) => return Ok(readable.view),
+                Err(RequestError::Stopped) => return Err(EtcdError::Stopped.into()),
+                Err(_) => tokio::time::sleep(self.options.timing.election_max).await,
+            }
+        }
+    }
+
     /// A view for a linearizable read.
     pub(crate) async fn read(&self) -> Result<View, Status> {
         Ok(self.within(self.backend.read()).await?.view)
@@ -132,8 +181,15 @@ impl<B: Backend> Context<B> {
     pub(crate) async fn within<T>(&self, request: impl Future<Output = Result<T, RequestError>>) -> Result<T, Status> {
         match tokio::time::timeout(self.options.request_timeout(), request).await {
             Ok(outcome) => outcome.map_err(error::of_request),
-            Err(_) if self.backend.status().leader.is_none() => Err(EtcdError::TimeoutDueToLeaderFail.into()),
-            Err(_) => Err(EtcdError::Timeout.into()),
+            Err(_) => Err(self.timed_out()),
+        }
+    }
+
+    /// What a request is told whose time is up.
+    pub(crate) fn timed_out(&self) -> Status {
+        match self.backend.status().leader {
+            None => EtcdError::TimeoutDueToLeaderFail.into(),
+            Some(_) => EtcdError::Timeout.into(),
         }
     }
 

@@ -33,20 +33,13 @@ use crate::watch::{Answers, Watching};
 impl<B: Backend> Election for Services<B> {
     async fn campaign(&self, request: Request<ep::CampaignRequest>) -> Result<Response<ep::CampaignResponse>, Status> {
         self.check(request.metadata(), Learner::Refuses)?;
-        let mut omen = self.omen(insists_on_leader(request.metadata()));
+        // As in etcd, a request for one answer is not ended by the loss of the leader: it waits for the next.
+        let mut omen = self.omen(false);
         let ep::CampaignRequest { name, lease, value } = request.into_inner();
         omen.or(async {
-            let candidacy = Candidacy::enter(&self.0, name.clone(), lease, value.clone()).await?;
-            if candidacy.value != value {
-                // The lease stands in the queue already, with another value.
-                self.proclaim_as(&candidacy.key, candidacy.revision, candidacy.lease, value).await?;
-            }
-            let Some(revision) = candidacy.wait().await? else {
-                let view = self.read_local().await?;
-                let is_alive = view.has_lease(candidacy.lease);
-                return Err(if is_alive { EtcdError::ElectionNotLeader } else { EtcdError::LeaseNotFound }.into());
-            };
-            let (key, rev, lease) = (candidacy.key.clone(), candidacy.revision, candidacy.lease);
+            let mut candidacy = Candidacy::enter(&self.0, name.clone(), lease, Some(value)).await?;
+            let revision = candidacy.wait().await?;
+            let (key, rev, lease) = (candidacy.key(), candidacy.revision(), candidacy.lease());
             candidacy.keep();
             let leader = Some(ep::LeaderKey { name, key, rev, lease });
             Ok(Response::new(ep::CampaignResponse { header: self.header(revision), leader }))
@@ -58,7 +51,7 @@ impl<B: Backend> Election for Services<B> {
         self.check(request.metadata(), Learner::Refuses)?;
         let ep::ProclaimRequest { leader, value } = request.into_inner();
         let leader = leader.ok_or_else(|| Status::from(EtcdError::ElectionMissingLeader))?;
-        let revision = self.proclaim_as(&leader.key, leader.rev, leader.lease, value).await?;
+        let revision = self.proclaim_as(&leader.key, leader.rev, value).await?;
         Ok(Response::new(ep::ProclaimResponse { header: self.header(revision) }))
     }
 
@@ -96,8 +89,14 @@ impl<B: Backend> Election for Services<B> {
 
 impl<B: Backend> Context<B> {
     /// Replaces the value of a candidate's key, if it still stands.
-    async fn proclaim_as(&self, key: &Bytes, revision: i64, lease: i64, value: Bytes) -> Result<i64, Status> {
-        let put = kv::Put { key: key.clone(), value, lease, ..kv::Put::default() };
+    ///
+    /// The key keeps the lease that it has: a leadership outlives its session by no word of the client's. Without a creation
+    /// revision the guard would read "does not exist", and make a leader of whoever asks.
+    async fn proclaim_as(&self, key: &Bytes, revision: i64, value: Bytes) -> Result<i64, Status> {
+        if revision <= 0 {
+            return Err(EtcdError::ElectionNotLeader.into());
+        }
+        let put = kv::Put { key: key.clone(), value, ignore_lease: true, ..kv::Put::default() };
         let txn = kv::Txn {
             compare: vec![created_at(key, revision)],
             success: vec![kv::Request::Put(put).into()],
@@ -169,6 +168,7 @@ impl<B: Backend> Observing<B> {
     async fn begin(&mut self) -> Result<Option<ep::LeaderResponse>, Status> {
         let view = self.context.read().await?;
         self.revision = view.revision();
+        self.events.clear();
         self.watching = Watching::new(self.context.clone(), self.context.omen(false));
         self.watching.create(pb::WatchCreateRequest {
             key: self.prefix.clone(),
@@ -203,8 +203,10 @@ impl<B: Backend> Observing<B> {
         self.leader = None;
         let view = self.context.read_local().await?;
         if revision < view.compact_revision() {
-            // Told from the present on: the watch will say that its history is gone, or has read it already.
-            return Ok(None);
+            // Who followed is not known any more. Nobody else may be named in the leader's place: begin again at the present,
+            // and drop what was read on the way there.
+            drop(view);
+            return self.begin().await;
         }
         let leader = first(&view, &self.prefix, revision)?;
         Ok(leader.map(|leader| self.tell(revision, convert::key_value(leader))))

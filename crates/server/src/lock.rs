@@ -5,7 +5,6 @@
 //!
 //! Read next: [`crate::campaign`].
 
-use bytes::Bytes;
 use hustings_api::EtcdError;
 use hustings_api::v3lockpb as lp;
 use hustings_api::v3lockpb::lock_server::Lock;
@@ -14,27 +13,24 @@ use hustings_kv::Command;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
-use crate::campaign::Candidacy;
-use crate::context::{Learner, Services, insists_on_leader};
+use crate::campaign::{Candidacy, created_at, read_key};
+use crate::context::{Learner, Services};
 use crate::error;
 
 #[tonic::async_trait]
 impl<B: Backend> Lock for Services<B> {
     async fn lock(&self, request: Request<lp::LockRequest>) -> Result<Response<lp::LockResponse>, Status> {
         self.check(request.metadata(), Learner::Refuses)?;
-        let mut omen = self.omen(insists_on_leader(request.metadata()));
+        // As in etcd, a request for one answer is not ended by the loss of the leader: it waits for the next.
+        let mut omen = self.omen(false);
         let lp::LockRequest { name, lease } = request.into_inner();
         omen.or(async {
-            let candidacy = Candidacy::enter(&self.0, name, lease, Bytes::new()).await?;
-            let revision = match candidacy.wait().await {
-                Ok(Some(revision)) => revision,
-                Ok(None) => return Err(EtcdError::LockSessionExpired.into()),
-                Err(status) if EtcdError::of(&status) == Some(EtcdError::LeaseNotFound) => {
-                    return Err(EtcdError::LockSessionExpired.into());
-                }
-                Err(status) => return Err(status),
-            };
-            let key = candidacy.key.clone();
+            let mut candidacy = Candidacy::enter(&self.0, name, lease, None).await?;
+            let revision = candidacy.wait().await.map_err(|status| match EtcdError::of(&status) {
+                Some(EtcdError::LeaseNotFound) => EtcdError::LockSessionExpired.into(),
+                _ => status,
+            })?;
+            let key = candidacy.key();
             candidacy.keep();
             Ok(Response::new(lp::LockResponse { header: self.header(revision), key }))
         })
@@ -43,11 +39,21 @@ impl<B: Backend> Lock for Services<B> {
 
     async fn unlock(&self, request: Request<lp::UnlockRequest>) -> Result<Response<lp::UnlockResponse>, Status> {
         self.check(request.metadata(), Learner::Refuses)?;
-        let delete = kv::DeleteRange { key: request.into_inner().key, ..kv::DeleteRange::default() };
+        let key = request.into_inner().key;
+        let delete = kv::DeleteRange { key: key.clone(), ..kv::DeleteRange::default() };
         kv::check_delete_range(&delete).map_err(error::of_check)?;
-        let kv::Response::DeleteRange(deleted) = self.propose(Command::DeleteRange(delete)).await? else {
-            return Err(error::mismatch());
+        // The key names the lease and not the holding: what waits on its way to the log must not end a later holding. So the
+        // holding that stands now is named.
+        let view = self.read().await?;
+        let Some(held) = read_key(&view, &key)? else {
+            return Ok(Response::new(lp::UnlockResponse { header: self.header(view.revision()) }));
         };
-        Ok(Response::new(lp::UnlockResponse { header: self.header(deleted.revision) }))
+        let txn = kv::Txn {
+            compare: vec![created_at(&key, held.create_revision)],
+            success: vec![kv::Request::DeleteRange(delete).into()],
+            failure: Vec::new(),
+        };
+        let kv::Response::Txn(txn) = self.propose(Command::Txn(txn)).await? else { return Err(error::mismatch()) };
+        Ok(Response::new(lp::UnlockResponse { header: self.header(txn.revision) }))
     }
 }

@@ -4,12 +4,16 @@
 
 use std::time::Duration;
 
-use crate::support::Served;
+use crate::support::{Mood, Served};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseRevokeRequest, LeaseTimeToLiveRequest};
-use hustings_api::v3electionpb::{CampaignRequest, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest};
-use hustings_api::v3lockpb::{LockRequest, UnlockRequest};
+use hustings_api::v3electionpb::{
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, ProclaimRequest, ResignRequest,
+};
+use hustings_api::v3lockpb::{LockRequest, LockResponse, UnlockRequest};
 use hustings_kv::View;
+use tokio::task::JoinHandle;
+use tonic::{Response, Status};
 
 fn campaign(lease: i64, value: &str) -> CampaignRequest {
     CampaignRequest { name: "post".into(), lease, value: value.to_owned().into() }
@@ -172,4 +176,262 @@ async fn a_lock_has_one_holder() {
     let (second, third, ()) = tokio::join!(second, third, checks);
     assert_eq!(&second.unwrap().into_inner().key[..], b"door/b");
     assert_eq!(EtcdError::of(&third.unwrap_err()), Some(EtcdError::LockSessionExpired));
+}
+
+/// Lets everything that can go on without the outside go on.
+async fn settle() {
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Waits until so many requests wait for a frozen member.
+async fn until_frozen(served: &Served, requests: usize) {
+    while served.double.frozen() < requests {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn creations(view: &View, key: &str) -> i64 {
+    let range = hustings_kv::Range { key: key.to_owned().into(), ..hustings_kv::Range::default() };
+    view.range(&range).unwrap().kvs.first().map_or(0, |kv| kv.create_revision)
+}
+
+async fn lock(served: &Served, lease: i64) -> Result<LockResponse, Status> {
+    let mut lock = served.client().await.lock();
+    lock.lock(LockRequest { name: "door".into(), lease }).await.map(Response::into_inner)
+}
+
+async fn begin_lock(served: &Served, lease: i64) -> JoinHandle<Result<Response<LockResponse>, Status>> {
+    let mut lock = served.client().await.lock();
+    tokio::spawn(async move { lock.lock(LockRequest { name: "door".into(), lease }).await })
+}
+
+async fn begin_campaign(
+    served: &Served,
+    lease: i64,
+    value: &'static str,
+) -> JoinHandle<Result<Response<CampaignResponse>, Status>> {
+    let mut election = served.client().await.election();
+    tokio::spawn(async move { election.campaign(campaign(lease, value)).await })
+}
+
+async fn unlock(served: &Served, key: &str) {
+    served.client().await.lock().unlock(UnlockRequest { key: key.to_owned().into() }).await.unwrap();
+}
+
+/// Goal: a client may cancel and ask again elsewhere with the same lease: it is in, and stays in.
+/// Method: ann holds; bob waits at m1, which freezes; he cancels, asks at m2, and ann leaves. Then m1 goes on, with all that
+/// bob's first call left behind, while cid waits.
+#[tokio::test]
+async fn a_call_that_was_cancelled_takes_nothing_from_the_call_that_followed_it() {
+    let m1 = Served::start().await;
+    let m2 = Served::beside(&m1).await;
+    for lease in [0xa, 0xb, 0xc] {
+        grant(&m2, lease).await;
+    }
+    let ann = lock(&m2, 0xa).await.unwrap().key;
+    assert_eq!(&ann[..], b"door/a");
+
+    let mut lock_at_m1 = m1.client().await.lock();
+    let first = tokio::spawn(async move { lock_at_m1.lock(LockRequest { name: "door".into(), lease: 0xb }).await });
+    until(&m2, |view| view.key_count() == 2).await;
+    let place = creations(&m2.double.view(), "door/b");
+    m1.double.be(Mood::Frozen);
+    first.abort();
+    let _ = first.await;
+    // What the cancelled call does about its key is on its way.
+    until_frozen(&m1, 1).await;
+
+    let (bob, ()) = tokio::join!(lock(&m2, 0xb), async {
+        settle().await;
+        unlock(&m2, "door/a").await;
+    });
+    assert_eq!(&bob.unwrap().key[..], b"door/b");
+
+    let cid = lock(&m2, 0xc);
+    let rest = async {
+        until(&m2, |view| creations(view, "door/c") > 0).await;
+        m1.double.be(Mood::Willing);
+        settle().await;
+        assert_eq!(creations(&m2.double.view(), "door/b"), place, "bob still stands where he stood");
+        unlock(&m2, "door/b").await;
+    };
+    let (cid, ()) = tokio::join!(cid, rest);
+    assert_eq!(&cid.unwrap().key[..], b"door/c");
+}
+
+/// Goal: the call that follows a cancelled one keeps the place even when it, too, is cancelled only after it was told that it
+/// is in; and leaves the queue when it is cancelled before.
+#[tokio::test]
+async fn the_last_call_that_is_cancelled_leaves_the_queue() {
+    let served = Served::start().await;
+    for lease in [0xa, 0xb] {
+        grant(&served, lease).await;
+    }
+    lock(&served, 0xa).await.unwrap();
+    let first = begin_lock(&served, 0xb).await;
+    until(&served, |view| view.key_count() == 2).await;
+    let revision = served.double.view().revision();
+    let second = begin_lock(&served, 0xb).await;
+    until(&served, |view| view.revision() > revision).await;
+    first.abort();
+    let _ = first.await;
+    second.abort();
+    let _ = second.await;
+    until(&served, |view| view.key_count() == 1).await;
+    // A holder that asks again and cancels that is the holder still.
+    let again = begin_lock(&served, 0xa).await;
+    assert!(again.await.unwrap().is_ok());
+    let again = begin_lock(&served, 0xa).await;
+    again.abort();
+    let _ = again.await;
+    settle().await;
+    assert!(creations(&served.double.view(), "door/a") > 0);
+}
+
+/// Goal: who waits and whose key somebody deletes is told nothing false: it stands again, at the end.
+#[tokio::test]
+async fn a_candidate_whose_key_was_deleted_stands_again() {
+    let served = Served::start().await;
+    for lease in [0xa, 0xb] {
+        grant(&served, lease).await;
+    }
+    lock(&served, 0xa).await.unwrap();
+    let (bob, place) = tokio::join!(lock(&served, 0xb), async {
+        until(&served, |view| creations(view, "door/b") > 0).await;
+        let place = creations(&served.double.view(), "door/b");
+        unlock(&served, "door/b").await;
+        until(&served, |view| creations(view, "door/b") > place).await;
+        unlock(&served, "door/a").await;
+        place
+    });
+    assert_eq!(&bob.unwrap().key[..], b"door/b");
+    assert!(creations(&served.double.view(), "door/b") > place);
+}
+
+/// Goal: a call that was answered with an error leaves no key behind, once its member goes on.
+#[tokio::test(start_paused = true)]
+async fn a_call_that_ran_out_of_time_leaves_the_queue() {
+    let m1 = Served::start().await;
+    let m2 = Served::beside(&m1).await;
+    grant(&m1, 0xa).await;
+    m1.double.be(Mood::Frozen);
+    let refused = lock(&m1, 0xa).await.unwrap_err();
+    assert_eq!(EtcdError::of(&refused), Some(EtcdError::Timeout));
+    let revision = m2.double.view().revision();
+    m1.double.be(Mood::Willing);
+    until(&m2, |view| view.revision() >= revision + 2).await;
+    assert_eq!(m2.double.view().key_count(), 0, "it was made late, and removed");
+
+    // Unless the client has asked again meanwhile, and was let in.
+    m1.double.be(Mood::Frozen);
+    lock(&m1, 0xa).await.unwrap_err();
+    let holding = lock(&m2, 0xa).await.unwrap();
+    m1.double.be(Mood::Willing);
+    settle().await;
+    let view = m2.double.view();
+    assert_eq!((&holding.key[..], view.key_count()), (&b"door/a"[..], 1), "who was let in is in");
+}
+
+/// Goal: the loss of the leader ends no wait: not at once, and not after any time.
+#[tokio::test(start_paused = true)]
+async fn a_wait_outlasts_the_loss_of_the_leader() {
+    let served = Served::start().await;
+    for lease in [0xa, 0xb] {
+        grant(&served, lease).await;
+    }
+    lock(&served, 0xa).await.unwrap();
+    let mut rival = served.client().await.lock();
+    let mut request = tonic::Request::new(LockRequest { name: "door".into(), lease: 0xb });
+    request.metadata_mut().insert("hasleader", "true".parse().unwrap());
+    let waiting = tokio::spawn(async move { rival.lock(request).await });
+    until(&served, |view| view.key_count() == 2).await;
+    served.double.be(Mood::Frozen);
+    served.double.declare(|status| status.leader = None);
+    settle().await;
+    tokio::time::advance(Duration::from_secs(20)).await;
+    settle().await;
+    assert!(!waiting.is_finished());
+    served.double.declare(|status| status.leader = Some(hustings_core::NodeId(1)));
+    served.double.be(Mood::Willing);
+    unlock(&served, "door/a").await;
+    assert_eq!(&waiting.await.unwrap().unwrap().into_inner().key[..], b"door/b");
+}
+
+/// Goal: who waits on a lease whose time is up is not let in, although its key may stand for some steps more.
+#[tokio::test]
+async fn a_lease_that_is_due_leads_nowhere() {
+    let served = Served::start().await;
+    grant(&served, 0xa).await;
+    lock(&served, 0xa).await.unwrap();
+    // So many end together that the waiting one's turn to be removed comes later.
+    let mut lease = served.client().await.lease();
+    for id in 0..1_000 {
+        lease.lease_grant(LeaseGrantRequest { ttl: 60, id: 0x1000 + id }).await.unwrap();
+    }
+    grant(&served, 0x9000).await;
+    let bob = lock(&served, 0x9000);
+    let checks = async {
+        until(&served, |view| creations(view, "door/9000") > 0).await;
+        served.double.pass_at_once(Duration::from_secs(61));
+        assert!(creations(&served.double.view(), "door/a") == 0 && creations(&served.double.view(), "door/9000") > 0);
+    };
+    let (bob, ()) = tokio::join!(bob, checks);
+    assert_eq!(EtcdError::of(&bob.unwrap_err()), Some(EtcdError::LockSessionExpired));
+}
+
+/// Goal: a proclamation changes what a leader says, never how long it leads, and makes no leader.
+#[tokio::test]
+async fn a_proclamation_keeps_the_lease_and_makes_no_leader() {
+    let served = Served::start().await;
+    let mut election = served.client().await.election();
+    let nobody = LeaderKey { name: "post".into(), key: "post/a".into(), rev: 0, lease: 0 };
+    for rev in [0, -1] {
+        let leader = Some(LeaderKey { rev, ..nobody.clone() });
+        let refused = election.proclaim(ProclaimRequest { leader, value: "me".into() }).await.unwrap_err();
+        assert_eq!(EtcdError::of(&refused), Some(EtcdError::ElectionNotLeader));
+    }
+    assert_eq!(served.double.view().key_count(), 0);
+
+    grant(&served, 0xa).await;
+    let leader = election.campaign(campaign(0xa, "ann")).await.unwrap().into_inner().leader.unwrap();
+    let leader = Some(LeaderKey { lease: 0, ..leader });
+    election.proclaim(ProclaimRequest { leader, value: "ann again".into() }).await.unwrap();
+    revoke(&served, 0xa).await;
+    assert_eq!(served.double.view().key_count(), 0, "the leadership ends with its lease");
+}
+
+/// Goal: an observer that stood still over a compaction is told who leads, and never a mere candidate.
+/// Method: values so large that the stream is full before the leader changes.
+#[tokio::test]
+async fn an_observer_behind_a_compaction_is_told_who_leads() {
+    let served = Served::start().await;
+    for lease in [0xa, 0xb, 0xc] {
+        grant(&served, lease).await;
+    }
+    let mut election = served.client().await.election();
+    let leader = election.campaign(campaign(0xa, "ann")).await.unwrap().into_inner().leader.unwrap();
+    let mut observed = served.client().await.election();
+    let mut observed = observed.observe(LeaderRequest { name: "post".into() }).await.unwrap().into_inner();
+    assert_eq!(observed.message().await.unwrap().unwrap().kv.unwrap().value, "ann");
+    for _ in 0..5 {
+        let value = vec![b'a'; 1 << 20].into();
+        election.proclaim(ProclaimRequest { leader: Some(leader.clone()), value }).await.unwrap();
+    }
+    let bob = begin_campaign(&served, 0xb, "bob").await;
+    until(&served, |view| view.key_count() == 2).await;
+    election.resign(ResignRequest { leader: Some(leader) }).await.unwrap();
+    bob.await.unwrap().unwrap();
+    let cid = begin_campaign(&served, 0xc, "cid").await;
+    until(&served, |view| view.key_count() == 2).await;
+    let revision = served.double.view().revision();
+    served.double.apply_now(&hustings_kv::Command::Compact(hustings_kv::Compact { revision }));
+
+    let mut last = bytes::Bytes::new();
+    while last != "bob" {
+        last = observed.message().await.unwrap().unwrap().kv.unwrap().value;
+        assert_ne!(last, "cid", "who waits does not lead");
+    }
+    cid.abort();
 }

@@ -25,12 +25,13 @@ pub enum Mood {
     Silent,
     /// With this.
     Refusing(Option<RequestError>),
+    /// As soon as it is no longer frozen.
+    Frozen,
 }
 
 struct State {
     store: KvStore,
     index: u64,
-    mood: Mood,
     admins: Vec<Admin>,
 }
 
@@ -38,6 +39,7 @@ struct State {
 #[derive(Clone)]
 pub struct Double {
     state: Arc<Mutex<State>>,
+    mood: Arc<watch::Sender<Mood>>,
     status: Arc<watch::Sender<NodeStatus>>,
     applied: Arc<watch::Sender<u64>>,
 }
@@ -61,17 +63,28 @@ impl Double {
             membership: Arc::new(membership),
             is_disk_healthy: true,
         };
-        let state = State { store: KvStore::new(), index: 0, mood: Mood::Willing, admins: Vec::new() };
+        let state = State { store: KvStore::new(), index: 0, admins: Vec::new() };
         Double {
             state: Arc::new(Mutex::new(state)),
+            mood: Arc::new(watch::channel(Mood::Willing).0),
             status: Arc::new(watch::channel(status).0),
             applied: Arc::new(watch::channel(0).0),
         }
     }
 
+    /// Another member over the same store, with a mood of its own.
+    pub fn beside(other: &Double) -> Double {
+        Double { mood: Arc::new(watch::channel(Mood::Willing).0), ..other.clone() }
+    }
+
     /// Decides how requests are answered from now on.
     pub fn be(&self, mood: Mood) {
-        self.state.lock().unwrap().mood = mood;
+        self.mood.send_replace(mood);
+    }
+
+    /// How many requests wait for it to thaw.
+    pub fn frozen(&self) -> usize {
+        self.mood.receiver_count()
     }
 
     /// Changes what the member says of itself.
@@ -84,6 +97,14 @@ impl Double {
         let mut state = self.state.lock().unwrap();
         state.store.advance(elapsed);
         self.apply(&mut state, &hustings_kv::Command::Advance(hustings_kv::Advance {}).to_payload());
+    }
+
+    /// Lets the log's clock pass, and nothing else happen.
+    pub fn pass_at_once(&self, elapsed: Duration) {
+        let mut state = self.state.lock().unwrap();
+        state.store.advance(elapsed);
+        state.index += 1;
+        self.applied.send_replace(state.index);
     }
 
     /// Applies a command without a request.
@@ -115,8 +136,13 @@ impl Double {
     }
 
     async fn mood(&self) -> Result<(), RequestError> {
-        let mood = self.state.lock().unwrap().mood.clone();
+        let mood = self.mood.borrow().clone();
         match mood {
+            Mood::Frozen => {
+                let thawed = self.mood.subscribe().wait_for(|mood| *mood != Mood::Frozen).await.is_ok();
+                assert!(thawed, "the double lives as long as its requests");
+                Ok(())
+            }
             Mood::Willing => Ok(()),
             Mood::Silent => std::future::pending().await,
             Mood::Refusing(error) => Err(error.unwrap_or(RequestError::QueueFull)),
@@ -187,8 +213,16 @@ impl Served {
         Served::start_with(ServerOptions::default()).await
     }
 
+    /// A second member of the same cluster.
+    pub async fn beside(other: &Served) -> Served {
+        Served::over(Double::beside(&other.double), ServerOptions::default()).await
+    }
+
     pub async fn start_with(options: ServerOptions) -> Served {
-        let double = Double::new();
+        Served::over(Double::new(), options).await
+    }
+
+    async fn over(double: Double, options: ServerOptions) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
