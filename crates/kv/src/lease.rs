@@ -4,7 +4,8 @@
 //! lease at the same entry, and a leader change can lengthen a lease by the gap but never shorten it.
 //!
 //! A lease is gone when the clock reaches its deadline. Its keys go with it, in one revision per lease, in the same step or,
-//! when very many fall due at once, in one of the next ([`LEASES_PER_STEP`]); until then they can still be read. But a lease
+//! when very many fall due at once, in one of the next ([`LEASES_PER_STEP`]); until then they can still be read. A lease with
+//! more keys than a step may delete ([`KEYS_PER_STEP`]) loses them over several steps and revisions. But a lease
 //! that is due counts as gone for every command that names it: a keep-alive that is answered with a time to live has really
 //! renewed (AP-15), and a key attached to a lease either goes with it or was refused (AP-14).
 //!
@@ -24,8 +25,22 @@ pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 /// How many due leases end in one step at most: a mass expiry must not stall the loop (TM-08).
 pub const LEASES_PER_STEP: usize = 1_000;
 
-/// How many keys the leases ending in one step delete before the rest must wait; one lease is never split.
-const KEYS_PER_STEP: i64 = 10_000;
+/// How many keys the leases ending in one step delete before the rest must wait: some 20 milliseconds.
+pub const KEYS_PER_STEP: usize = 5_000;
+
+/// How much of what is due ends in one step.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    leases: usize,
+    keys: usize,
+}
+
+impl Share {
+    /// When time passes, once for each batch of entries.
+    pub(crate) const OF_A_TICK: Share = Share { leases: LEASES_PER_STEP, keys: KEYS_PER_STEP };
+    /// Beside a command, of which there may be a thousand in a batch.
+    pub(crate) const OF_A_COMMAND: Share = Share { leases: 8, keys: 32 };
+}
 
 /// A lease.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -123,7 +138,11 @@ impl View {
         }
         if self.leases.contains_key(&grant.id) {
             // Due, and waiting for its turn: the new lease must not inherit its keys.
-            self.lease_end(grant.id, deadlines);
+            self.lease_end(grant.id, KEYS_PER_STEP, deadlines);
+        }
+        if self.leases.contains_key(&grant.id) {
+            // It had more keys than go in one step.
+            return Err(KvError::LeaseExists);
         }
         let ttl = grant.ttl.max(1);
         let deadline = self.deadline_after(ttl);
@@ -132,13 +151,18 @@ impl View {
         Ok(ttl)
     }
 
-    /// Ends a lease: its keys go in one revision.
+    /// Ends a lease: its keys go in one revision, or as many as may go in one step; the rest follows in the next.
     pub(crate) fn lease_revoke(&mut self, id: i64, deadlines: &mut Deadlines) -> Result<(), KvError> {
         if !self.leases.contains_key(&id) {
             return Err(KvError::LeaseNotFound);
         }
-        self.lease_end(id, deadlines);
+        self.lease_end(id, KEYS_PER_STEP, deadlines);
         Ok(())
+    }
+
+    /// Whether a lease is over and some of its keys still stand.
+    pub fn is_lease_ending(&self, id: i64) -> bool {
+        self.leases.get(&id).is_some_and(|lease| self.is_due(lease))
     }
 
     /// Renews a lease and answers its time to live; `None` when there is none, or its time is up.
@@ -155,27 +179,40 @@ impl View {
     }
 
     /// Ends the leases that are due, as many as one step may.
-    pub(crate) fn lease_expire(&mut self, deadlines: &mut Deadlines) {
-        let mut deleted = 0;
-        for _ in 0..LEASES_PER_STEP {
+    pub(crate) fn lease_expire(&mut self, share: Share, deadlines: &mut Deadlines) {
+        let mut keys_left = share.keys;
+        for _ in 0..share.leases {
             match deadlines.first() {
-                Some((deadline, id)) if *deadline <= self.clock && deleted < KEYS_PER_STEP => {
-                    deleted += self.lease_end(*id, deadlines);
+                Some((deadline, id)) if *deadline <= self.clock && keys_left > 0 => {
+                    keys_left -= self.lease_end(*id, keys_left, deadlines);
                 }
                 _ => return,
             }
         }
     }
 
-    fn lease_end(&mut self, id: i64, deadlines: &mut Deadlines) -> i64 {
+    /// Ends a lease, or deletes as many of its keys as asked and leaves it due. Answers how many it deleted.
+    fn lease_end(&mut self, id: i64, keys_max: usize, deadlines: &mut Deadlines) -> usize {
+        let from = (id, Key::new(b""));
+        let attached = self.attached.range(from..).take_while(|(lease, _)| *lease == id).map(|(_, key)| key.clone());
+        // One more tells whether there are more.
+        let mut keys: Vec<Key> = attached.take(keys_max.saturating_add(1)).collect();
+        let is_rest = keys.len() > keys_max;
+        keys.truncate(keys_max);
+
         let lease = self.leases.remove(&id).expect("the callers found the lease");
         deadlines.remove(&(lease.deadline, id));
+        if is_rest {
+            // Over for everybody who names it, also where it was revoked before its time.
+            let deadline = lease.deadline.min(self.clock);
+            deadlines.insert((deadline, id));
+            self.leases.insert(id, Lease { deadline, ..lease });
+        }
         let mut deleted = 0;
-        let keys = self.attached_keys(id);
         let mut writer = Writer::new(self);
         for key in keys {
             let key = KeyRange::new(bytes::Bytes::copy_from_slice(key.as_slice()), bytes::Bytes::new());
-            deleted += writer.delete_range(&key).len() as i64;
+            deleted += writer.delete_range(&key).len();
         }
         writer.finish();
         deleted

@@ -23,6 +23,8 @@ mod store;
 
 pub mod range;
 
+pub mod cost;
+
 pub mod txn;
 
 pub mod check;
@@ -44,13 +46,14 @@ pub use command::{
     Advance, AlarmChange, AlarmKind, Command, Compact, Compare, CompareTarget, Comparison, DeleteRange, LeaseGrant,
     LeaseKeepAlive, LeaseRevoke, Operation, Put, Range, Request, SortOrder, SortTarget, Txn,
 };
+pub use cost::{COST_MAX, DELETIONS_MAX};
 pub use hash::{KvHash, hash_kv};
-pub use lease::{LEASE_TTL_SECONDS_MAX, LEASES_PER_STEP, LeaseKeys, LeaseStatus};
+pub use lease::{KEYS_PER_STEP, LEASE_TTL_SECONDS_MAX, LEASES_PER_STEP, LeaseKeys, LeaseStatus};
 pub use machine::KvStore;
 pub use range::KeyRange;
 pub use response::{
-    Alarm, DeleteRangeResponse, KeyValue, KvError, OperationResponse, Outcome, PutResponse, RangeResponse, Response,
-    TxnResponse,
+    Alarm, DeferredRange, DeleteRangeResponse, KeyValue, KvError, OperationResponse, Outcome, PutResponse,
+    RangeResponse, Response, TxnResponse,
 };
 pub use store::View;
 pub use watch::{Compacted, Event, EventKind, Events};

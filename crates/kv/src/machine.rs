@@ -14,9 +14,13 @@ use hustings_core::{Lsn, SnapshotError, StateMachine};
 use crate::{
     Alarm, AlarmChange, AlarmKind, Command, KvError, Outcome, Response, View,
     compact::{CHANGES_PER_ADVANCE, CHANGES_PER_APPLY, CHANGES_PER_TICK},
-    lease::Deadlines,
+    cost::{self, Budget},
+    lease::{Deadlines, Share},
     snapshot,
 };
+
+/// Alarms that may stand: two kinds for many more members than a cluster has.
+const ALARMS_MAX: usize = 256;
 
 /// The key-value store as a replicated value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -47,12 +51,14 @@ impl KvStore {
         let is_corrupt = self.view.has_alarm(AlarmKind::Corrupt);
         match command {
             Command::LeaseKeepAlive(renewal) => {
+                Budget::new().spend((renewal.ids.len() as u64).saturating_mul(cost::RENEWAL))?;
                 let renew = |id| (id, self.view.lease_renew(id, &mut self.deadlines));
                 let renewed = renewal.ids.into_iter().map(renew).collect();
                 Ok(Response::LeaseKeepAlive { revision: self.view.revision, renewed })
             }
             Command::Alarm(change) => self.change_alarm(&change),
             Command::Advance(_) => {
+                self.view.lease_expire(Share::OF_A_TICK, &mut self.deadlines);
                 self.view.clean(CHANGES_PER_ADVANCE);
                 Ok(Response::Advance { revision: self.view.revision })
             }
@@ -81,6 +87,10 @@ impl KvStore {
         let concerns_it = match (kind, change.raise) {
             (AlarmKind::None, _) => false,
             (_, true) => {
+                // Each command looks through them.
+                if self.view.alarms.len() >= ALARMS_MAX && !self.view.alarms.contains(&alarm) {
+                    return Err(KvError::TooManyAlarms);
+                }
                 self.view.alarms.insert(alarm);
                 true
             }
@@ -97,13 +107,13 @@ impl StateMachine for KvStore {
 
     fn advance(&mut self, elapsed: Duration) {
         self.view.clock = self.view.clock.saturating_add(elapsed);
-        self.view.lease_expire(&mut self.deadlines);
+        self.view.lease_expire(Share::OF_A_TICK, &mut self.deadlines);
         self.view.clean(CHANGES_PER_TICK);
     }
 
     fn apply(&mut self, _lsn: Lsn, payload: &Bytes) -> Outcome {
         let command = Command::from_payload(payload).ok_or(KvError::Malformed)?;
-        self.view.lease_expire(&mut self.deadlines);
+        self.view.lease_expire(Share::OF_A_COMMAND, &mut self.deadlines);
         self.view.clean(CHANGES_PER_APPLY);
         self.run(command)
     }

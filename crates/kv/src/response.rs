@@ -5,7 +5,11 @@
 //!
 //! Read next: [`crate::range`] and [`crate::txn`], which make most of these.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+
+use crate::{Range, View};
 
 /// One version of a key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -138,6 +142,75 @@ pub enum OperationResponse {
     DeleteRange(DeleteRangeResponse),
     /// Of a transaction inside the transaction.
     Txn(TxnResponse),
+    /// Of a read of several keys that has not been carried out: see [`Response::answered`].
+    Deferred(DeferredRange),
+}
+
+/// A read inside a transaction, and the state that it reads: the one that the steps before it left.
+///
+/// All members apply the transaction, one of them has a client that waits: only there the answer is built.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeferredRange {
+    pub(crate) view: Arc<View>,
+    pub(crate) range: Range,
+    pub(crate) present: i64,
+}
+
+impl DeferredRange {
+    /// How many keys it reads, as far as that is known without reading: at most so many.
+    pub fn keys_max(&self) -> usize {
+        self.view.key_count()
+    }
+
+    /// Reads.
+    ///
+    /// # Errors
+    /// None that the transaction was not refused with.
+    pub fn answer(&self) -> Result<RangeResponse, KvError> {
+        self.view.range_at(&self.range, self.present)
+    }
+}
+
+impl Response {
+    /// Whether [`Response::answered`] has something to read.
+    pub fn is_deferred(&self) -> bool {
+        matches!(self, Response::Txn(txn) if txn.is_deferred())
+    }
+
+    /// Carries out the reads that were put off until somebody asks. May take long: not for the loop.
+    ///
+    /// # Errors
+    /// As [`DeferredRange::answer`].
+    pub fn answered(self) -> Outcome {
+        match self {
+            Response::Txn(txn) => Ok(Response::Txn(txn.answered()?)),
+            other => Ok(other),
+        }
+    }
+}
+
+impl TxnResponse {
+    fn is_deferred(&self) -> bool {
+        self.results.iter().any(|result| match result {
+            OperationResponse::Deferred(_) => true,
+            OperationResponse::Txn(inner) => inner.is_deferred(),
+            _ => false,
+        })
+    }
+
+    /// Carries out the reads that were put off until somebody asks.
+    ///
+    /// # Errors
+    /// As [`DeferredRange::answer`].
+    pub fn answered(self) -> Result<TxnResponse, KvError> {
+        let answer = |result| match result {
+            OperationResponse::Deferred(deferred) => deferred.answer().map(OperationResponse::Range),
+            OperationResponse::Txn(inner) => inner.answered().map(OperationResponse::Txn),
+            other => Ok(other),
+        };
+        let results = self.results.into_iter().map(answer).collect::<Result<_, _>>()?;
+        Ok(TxnResponse { results, ..self })
+    }
 }
 
 /// An alarm that stands.
@@ -185,6 +258,15 @@ pub enum KvError {
     /// `etcdserver: mvcc: database space exceeded`: a [`crate::AlarmKind::NoSpace`] alarm stands.
     #[error("database space exceeded")]
     NoSpace,
+    /// One request may not touch so much: [`crate::COST_MAX`]. etcd has no such bound.
+    #[error(
+        "the request touches more keys than one request may: delete up to {} keys, compare fewer, or do it in parts",
+        crate::DELETIONS_MAX
+    )]
+    TooCostly,
+    /// More alarms stand than there can be members.
+    #[error("too many alarms stand")]
+    TooManyAlarms,
     /// `etcdserver: corrupt cluster`: a [`crate::AlarmKind::Corrupt`] alarm stands.
     #[error("corrupt cluster")]
     Corrupt,

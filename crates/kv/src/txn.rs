@@ -4,18 +4,25 @@
 //! outermost transaction; the operations on the branches taken are checked against that state before the first one runs, so
 //! that a transaction changes all or nothing; then they run in order, each seeing what the earlier ones wrote.
 //!
+//! Deviation: what a transaction costs is bounded ([`crate::cost`]), and its reads of more than one key are carried out
+//! where a client waits for them ([`crate::Response::answered`]).
+//!
 //! What a proposer must check before (duplicate keys, limits) is in [`crate::check`]; here duplicates simply take one sub
 //! revision each.
 
+use std::sync::Arc;
+
 use crate::{
-    AlarmKind, Compare, CompareTarget, Comparison, DeleteRange, DeleteRangeResponse, KvError, Operation,
+    AlarmKind, Compare, CompareTarget, Comparison, DeferredRange, DeleteRange, DeleteRangeResponse, KvError, Operation,
     OperationResponse, Put, PutResponse, Request, Txn, TxnResponse, View,
+    cost::{self, Budget},
     range::KeyRange,
     store::{Version, Writer},
 };
 
 /// Which branches a transaction takes.
-struct Plan<'t> {
+#[derive(Debug)]
+pub(crate) struct Plan<'t> {
     succeeded: bool,
     operations: &'t [Operation],
     /// The plans of the inner transactions among the operations, in order.
@@ -54,8 +61,7 @@ impl View {
         if !txn.is_read_only() {
             return Err(KvError::Malformed);
         }
-        let plan = self.plan(txn)?;
-        self.check_plan(&plan)?;
+        let plan = self.plan(txn, &mut Budget::new())?;
         let mut response = self.read_plan(&plan)?;
         response.revision = self.revision;
         Ok(response)
@@ -87,9 +93,7 @@ impl View {
 
     /// Deletes a key or a range of keys.
     pub(crate) fn delete_range(&mut self, delete: &DeleteRange) -> Result<DeleteRangeResponse, KvError> {
-        if delete.key.is_empty() {
-            return Err(KvError::EmptyKey);
-        }
+        self.check_delete(delete, &mut Budget::new())?;
         let mut writer = Writer::new(self);
         let response = writer.run_delete(delete);
         writer.finish();
@@ -101,59 +105,89 @@ impl View {
         if self.has_alarm(AlarmKind::NoSpace) && txn.may_put() {
             return Err(KvError::NoSpace);
         }
-        let plan = self.plan(txn)?;
-        self.check_plan(&plan)?;
+        let plan = self.plan(txn, &mut Budget::new())?;
         let mut writer = Writer::new(self);
         let mut response = writer.run(&plan);
         response.revision = writer.finish();
         Ok(response)
     }
 
-    /// Decides which branches a transaction takes, inner ones included, on the state as it is now.
-    fn plan<'t>(&self, txn: &'t Txn) -> Result<Plan<'t>, KvError> {
+    /// Decides which branches a transaction takes, and makes sure that nothing on them can fail once the first operation has
+    /// written: what they need is there, and what they cost is within the budget.
+    pub(crate) fn plan<'t>(&self, txn: &'t Txn, budget: &mut Budget) -> Result<Plan<'t>, KvError> {
+        let plan = self.branches(txn, budget)?;
+        self.check_plan(&plan, budget)?;
+        Ok(plan)
+    }
+
+    /// The branches that a transaction takes, inner ones included, on the state as it is now.
+    fn branches<'t>(&self, txn: &'t Txn, budget: &mut Budget) -> Result<Plan<'t>, KvError> {
         let mut succeeded = true;
         for compare in &txn.compare {
-            succeeded &= self.holds(compare)?;
+            succeeded &= self.holds(compare, budget)?;
         }
         let operations = if succeeded { &txn.success[..] } else { &txn.failure[..] };
         let inner = operations.iter().filter_map(|operation| match &operation.request {
-            Some(Request::Txn(txn)) => Some(self.plan(txn)),
+            Some(Request::Txn(txn)) => Some(self.branches(txn, budget)),
             _ => None,
         });
         Ok(Plan { succeeded, operations, inner: inner.collect::<Result<_, _>>()? })
     }
 
-    fn holds(&self, compare: &Compare) -> Result<bool, KvError> {
+    fn holds(&self, compare: &Compare, budget: &mut Budget) -> Result<bool, KvError> {
         if compare.key.is_empty() {
             return Err(KvError::EmptyKey);
         }
+        budget.spend(cost::VISIT)?;
+        let target_bytes = match &compare.target {
+            Some(CompareTarget::Value(value)) => value.len(),
+            _ => 0,
+        };
         let keys = KeyRange::new(compare.key.clone(), compare.range_end.clone());
         let mut versions = self.live_versions(&keys).peekable();
         if versions.peek().is_none() {
             // A missing key has no value, not even an empty one; its numbers are all 0.
             return Ok(!matches!(compare.target, Some(CompareTarget::Value(_))) && stands(compare, None));
         }
-        Ok(versions.all(|version| stands(compare, Some(version))))
+        for version in versions {
+            budget.spend(cost::VISIT)?;
+            budget.spend_bytes(target_bytes)?;
+            if !stands(compare, Some(version)) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
-    /// Checks all operations that will run, so that nothing can fail once the first has written.
-    fn check_plan(&self, plan: &Plan<'_>) -> Result<(), KvError> {
+    /// Checks all operations that will run, and charges for them.
+    fn check_plan(&self, plan: &Plan<'_>, budget: &mut Budget) -> Result<(), KvError> {
         // Puts first, then reads, as etcd does: the error of a put wins.
-        self.check_operations(plan, &|request| match request {
+        self.check_operations(plan, &mut |request| match request {
             Request::Put(put) => self.check_put(put),
             _ => Ok(()),
         })?;
-        self.check_operations(plan, &|request| match request {
-            Request::Range(range) => self.check_readable(range, self.revision),
-            Request::DeleteRange(delete) if delete.key.is_empty() => Err(KvError::EmptyKey),
-            _ => Ok(()),
+        self.check_operations(plan, &mut |request| match request {
+            Request::Range(range) => {
+                budget.spend(cost::RANGE)?;
+                self.check_readable(range, self.revision)
+            }
+            Request::DeleteRange(delete) => {
+                budget.spend(cost::VISIT)?;
+                self.check_delete(delete, budget)
+            }
+            Request::Put(put) => {
+                let kept = if put.ignore_value { self.live_version(&put.key) } else { None };
+                budget.spend_bytes(kept.map_or(put.value.len(), |kept| kept.kv.value.len()))?;
+                budget.spend(cost::PUT)
+            }
+            Request::Txn(_) => Ok(()),
         })
     }
 
     fn check_operations(
         &self,
         plan: &Plan<'_>,
-        check: &dyn Fn(&Request) -> Result<(), KvError>,
+        check: &mut dyn FnMut(&Request) -> Result<(), KvError>,
     ) -> Result<(), KvError> {
         let mut inner = plan.inner.iter();
         for operation in plan.operations {
@@ -165,6 +199,18 @@ impl View {
                 }
                 Some(request) => check(request)?,
             }
+        }
+        Ok(())
+    }
+
+    /// Checks a deletion, and charges for the keys that it will find.
+    pub(crate) fn check_delete(&self, delete: &DeleteRange, budget: &mut Budget) -> Result<(), KvError> {
+        if delete.key.is_empty() {
+            return Err(KvError::EmptyKey);
+        }
+        let keys = KeyRange::new(delete.key.clone(), delete.range_end.clone());
+        for _ in self.live_versions(&keys) {
+            budget.spend(cost::VISIT + cost::DELETE)?;
         }
         Ok(())
     }
@@ -190,12 +236,18 @@ impl Writer<'_> {
         for operation in plan.operations {
             let request = operation.request.as_ref().expect("check_operations refused operations without a request");
             results.push(match request {
-                Request::Range(range) => {
+                Request::Range(range) if range.range_end.is_empty() => {
                     let answer = self.view().range_at(range, self.revision());
                     OperationResponse::Range(
                         answer.expect("check_plan found the range readable, and writes change no past"),
                     )
                 }
+                // Read where somebody waits for it, and not here, on every member's loop.
+                Request::Range(range) => OperationResponse::Deferred(DeferredRange {
+                    view: Arc::new(self.view().clone()),
+                    range: range.clone(),
+                    present: self.revision(),
+                }),
                 Request::Put(put) => OperationResponse::Put(self.run_put(put)),
                 Request::DeleteRange(delete) => OperationResponse::DeleteRange(self.run_delete(delete)),
                 Request::Txn(_) => {
@@ -239,7 +291,7 @@ impl Writer<'_> {
 }
 
 /// Whether one version, or a missing key, stands to the target as asked.
-fn stands(compare: &Compare, version: Option<&std::sync::Arc<Version>>) -> bool {
+fn stands(compare: &Compare, version: Option<&Arc<Version>>) -> bool {
     let number = |of: fn(&Version) -> i64| version.map_or(0, |version| of(version));
     let ordering = match &compare.target {
         None => number(|version| version.kv.version).cmp(&0),

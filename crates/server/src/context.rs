@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::ResponseHeader;
-use hustings_kv::{Command, Response, View};
+use hustings_kv::{COST_MAX, Command, Response, View};
 use hustings_node::{NodeStatus, RequestError};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
@@ -29,6 +29,9 @@ use crate::renewals::{Renewals, Waiting};
 
 /// Places in queues that may be on their way, to a queue or out of it, at a time: without a leader they wait.
 const LINGERING_MAX: usize = 4_096;
+
+/// What a command may cost without waiting for its turn, in the store's visits: some 0.2 milliseconds.
+const CHEAP_COST_MAX: u64 = 2_000;
 
 /// What a member may do while it only learns.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub(crate) struct Context<B> {
     pub(crate) metrics: Arc<Metrics>,
     /// Places in queues that are being written or given up, which goes on when the client has gone.
     pub(crate) lingering: Arc<Semaphore>,
+    /// The one turn for commands that cost much.
+    costly: Semaphore,
 }
 
 /// What the server's own tasks receive from.
@@ -79,6 +84,7 @@ impl<B: Backend> Context<B> {
             fate,
             metrics: Arc::default(),
             lingering: Arc::new(Semaphore::new(LINGERING_MAX)),
+            costly: Semaphore::new(1),
         };
         (context, Inboxes { hub: inbox, renewals: waiting })
     }
@@ -104,14 +110,31 @@ impl<B: Backend> Context<B> {
     /// Proposes a command and waits for its result, within bounds.
     pub(crate) async fn propose(&self, command: Command) -> Result<Response, Status> {
         let payload = self.payload(&command)?;
+        let _turn = self.turn(&command).await?;
         self.propose_payload(payload).await
     }
 
     /// Proposes a command that makes the store grow: as [`Context::propose`], if the quota admits it.
     pub(crate) async fn propose_growth(&self, command: Command) -> Result<Response, Status> {
         let payload = self.payload(&command)?;
+        let _turn = self.turn(&command).await?;
         self.quota.admit(payload.len())?;
         self.propose_payload(payload).await
+    }
+
+    /// A turn for a command that costs much when it is applied: this member has one such command under way at a time, so that
+    /// no batch of entries holds the loop for long. What would be refused anyway is refused here, without an entry.
+    async fn turn(&self, command: &Command) -> Result<Option<SemaphorePermit<'_>>, Status> {
+        if !command.has_ranges() || self.read_local().await?.cost(command, CHEAP_COST_MAX).is_ok() {
+            return Ok(None);
+        }
+        // The semaphore is never closed.
+        let turn = tokio::time::timeout(self.options.request_timeout(), self.costly.acquire()).await;
+        let Ok(Ok(turn)) = turn else { return Err(EtcdError::TooManyRequests.into()) };
+        let (view, command) = (self.read_local().await?, command.clone());
+        let cost = off_the_loop(move || view.cost(&command, COST_MAX)).await?;
+        cost.map_err(error::of_store)?;
+        Ok(Some(turn))
     }
 
     fn payload(&self, command: &Command) -> Result<Bytes, Status> {
@@ -130,7 +153,15 @@ impl<B: Backend> Context<B> {
         if outcome.is_err() {
             self.metrics.proposals_failed.inc();
         }
-        outcome?.response.map_err(error::of_store)
+        self.answered(outcome?.response.map_err(error::of_store)?).await
+    }
+
+    /// Carries out the reads of a transaction that applying it put off: here, where a client waits for them.
+    async fn answered(&self, response: Response) -> Result<Response, Status> {
+        if !response.is_deferred() {
+            return Ok(response);
+        }
+        off_the_loop(move || response.answered()).await?.map_err(error::of_store)
     }
 
     /// As [`Context::propose`], without a bound in time: who calls this bounds how many may wait.
@@ -153,7 +184,8 @@ impl<B: Backend> Context<B> {
         if outcome.is_err() {
             self.metrics.proposals_failed.inc();
         }
-        outcome.map_err(error::of_request)?.response.map_err(error::of_store)
+        let response = outcome.map_err(error::of_request)?.response.map_err(error::of_store)?;
+        self.answered(response).await
     }
 
     /// A view for a linearizable read, waited for until there is a leader; an error means that the node stops.
@@ -201,6 +233,15 @@ impl<B: Backend> Context<B> {
     /// Whether this member leads.
     pub(crate) fn is_leader(status: &NodeStatus) -> bool {
         status.leader == Some(status.me)
+    }
+}
+
+/// Runs what takes long where it holds nobody up.
+pub(crate) async fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => Ok(result),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Err(_) => Err(EtcdError::Stopped.into()),
     }
 }
 

@@ -130,6 +130,7 @@ fn operation_response(response: kv::OperationResponse) -> pb::ResponseOp {
         kv::OperationResponse::Txn(response) => {
             response_op::Response::ResponseTxn(txn_response(inner(response.revision), response))
         }
+        kv::OperationResponse::Deferred(_) => unreachable!("a proposal's answer is built before it is translated"),
     };
     pb::ResponseOp { response: Some(response) }
 }

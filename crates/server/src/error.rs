@@ -58,6 +58,8 @@ pub(crate) fn of_store(error: KvError) -> Status {
         KvError::LeaseExists => EtcdError::LeaseExists.into(),
         KvError::LeaseTtlTooLarge => EtcdError::LeaseTtlTooLarge.into(),
         KvError::NoSpace => EtcdError::NoSpace.into(),
+        KvError::TooCostly => Status::resource_exhausted(format!("etcdserver: {error}")),
+        KvError::TooManyAlarms => EtcdError::TooManyRequests.into(),
         KvError::Corrupt => EtcdError::Corrupt.into(),
     }
 }

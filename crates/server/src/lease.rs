@@ -40,10 +40,21 @@ impl<B: Backend> Lease for Services<B> {
         request: Request<pb::LeaseRevokeRequest>,
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
         self.check(request.metadata(), Learner::Refuses)?;
-        let revoke = LeaseRevoke { id: request.into_inner().id };
-        let Applied::LeaseRevoke { revision } = self.propose(Command::LeaseRevoke(revoke)).await? else {
-            return Err(error::mismatch());
-        };
+        let id = request.into_inner().id;
+        let revoked = self.propose(Command::LeaseRevoke(LeaseRevoke { id })).await?;
+        let Applied::LeaseRevoke { mut revision } = revoked else { return Err(error::mismatch()) };
+        // A lease with very many keys loses them in steps; whoever is told that it is revoked finds none.
+        loop {
+            let view = self.read_local().await?;
+            if !view.is_lease_ending(id) {
+                break;
+            }
+            drop(view);
+            let Applied::Advance { revision: now } = self.propose(Command::Advance(Advance {})).await? else {
+                return Err(error::mismatch());
+            };
+            revision = now;
+        }
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.header(revision) }))
     }
 

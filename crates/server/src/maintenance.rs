@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
-use crate::context::{Context, Learner, Services};
+use crate::context::{Context, Learner, Services, off_the_loop};
 use crate::error;
 use crate::http::VERSION;
 use crate::snapshot::{SnapshotHead, SnapshotWriter};
@@ -184,15 +184,6 @@ impl<B: Backend> Context<B> {
             send(writer.end());
         });
         Ok(ReceiverStream::new(stream))
-    }
-}
-
-/// Runs what takes long where it holds nobody up.
-async fn off_the_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Status> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(result) => Ok(result),
-        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Err(_) => Err(EtcdError::Stopped.into()),
     }
 }
 

@@ -5,6 +5,7 @@ mod common;
 
 mod alarms;
 mod compaction;
+mod costs;
 mod leases;
 mod ranges;
 mod revisions;

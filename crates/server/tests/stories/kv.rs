@@ -6,7 +6,7 @@ use crate::support::{Mood, Served};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{
     CompactionRequest, Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, compare,
-    request_op,
+    request_op, response_op,
 };
 use hustings_node::RequestError;
 use hustings_server::ServerOptions;
@@ -170,4 +170,55 @@ async fn a_full_store_refuses_puts_and_nothing_else() {
     while served.double.view().alarms().is_empty() {
         applied.changed().await.unwrap();
     }
+}
+
+fn key_number(number: u64) -> String {
+    format!("k{number:06}")
+}
+
+/// Goal: a request that touches too much is told so, with what to do, and leaves nothing in the log; in parts it works.
+#[tokio::test]
+async fn a_request_that_costs_too_much_is_refused_before_it_is_proposed() {
+    let served = Served::start().await;
+    for number in 0..=hustings_kv::DELETIONS_MAX {
+        let put = hustings_kv::Put { key: key_number(number).into(), ..hustings_kv::Put::default() };
+        served.double.apply_now(&hustings_kv::Command::Put(put));
+    }
+    let mut kv = served.client().await.kv();
+    let delete = |end: String| DeleteRangeRequest { key: "k".into(), range_end: end.into(), ..Default::default() };
+    let proposals = served.double.proposals();
+    let refused = kv.delete_range(delete("l".into())).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+    assert!(refused.message().contains("10000 keys"), "{}", refused.message());
+    let compare = Compare { key: "k".into(), range_end: "l".into(), target: 2, result: 1, ..Compare::default() };
+    let compares = TxnRequest { compare: vec![compare; 128], ..TxnRequest::default() };
+    let writes = TxnRequest { success: vec![op(request_op::Request::RequestPut(put("a", "b")))], ..compares };
+    assert_eq!(kv.txn(writes).await.unwrap_err().code(), tonic::Code::ResourceExhausted);
+    assert_eq!(served.double.proposals(), proposals, "nobody else was asked");
+    for end in [key_number(5_000), "l".into()] {
+        assert!(kv.delete_range(delete(end)).await.unwrap().into_inner().deleted > 0);
+    }
+    assert_eq!(served.double.view().key_count(), 0);
+}
+
+/// Goal: a range in a writing transaction is answered with what it saw there.
+#[tokio::test]
+async fn a_range_in_a_transaction_is_answered() {
+    let served = Served::start().await;
+    let mut kv = served.client().await.kv();
+    for key in ["a", "b"] {
+        kv.put(put(key, "1")).await.unwrap();
+    }
+    let all = || op(request_op::Request::RequestRange(RangeRequest { range_end: "z".into(), ..range("a") }));
+    let success = vec![all(), op(request_op::Request::RequestPut(put("c", "2"))), all()];
+    let txn = kv.txn(TxnRequest { success, ..TxnRequest::default() }).await.unwrap().into_inner();
+    let counts: Vec<i64> = txn
+        .responses
+        .into_iter()
+        .filter_map(|response| match response.response {
+            Some(response_op::Response::ResponseRange(range)) => Some(range.count),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(counts, [2, 3]);
 }

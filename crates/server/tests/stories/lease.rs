@@ -77,3 +77,17 @@ async fn many_keep_alives_are_few_commands() {
     });
     futures::future::join_all(streams).await;
 }
+
+/// Goal: whoever is told that a lease is revoked finds none of its keys, however many there were.
+#[tokio::test]
+async fn a_revoked_lease_leaves_no_key() {
+    let served = Served::start().await;
+    let mut lease = served.client().await.lease();
+    lease.lease_grant(LeaseGrantRequest { ttl: 60, id: 7 }).await.unwrap();
+    for number in 0..2 * hustings_kv::KEYS_PER_STEP + 100 {
+        let key = format!("k{number}").into();
+        served.double.apply_now(&hustings_kv::Command::Put(hustings_kv::Put { key, lease: 7, ..Default::default() }));
+    }
+    lease.lease_revoke(LeaseRevokeRequest { id: 7 }).await.unwrap();
+    assert_eq!(served.double.view().key_count(), 0);
+}

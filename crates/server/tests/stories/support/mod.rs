@@ -113,6 +113,11 @@ impl Double {
         self.apply(&mut state, &command.to_payload()).response.unwrap();
     }
 
+    /// How many commands were applied.
+    pub fn proposals(&self) -> u64 {
+        self.state.lock().unwrap().index
+    }
+
     /// What administrators asked.
     pub fn admins(&self) -> Vec<Admin> {
         self.state.lock().unwrap().admins.clone()

@@ -1,0 +1,108 @@
+//! What one command may cost: [`Budget`].
+//!
+//! Entries are applied one after the other on the thread that also sends heartbeats and votes. So what one command may do is
+//! bounded, whatever a client writes into it, and the bound is checked before the first write: a command runs whole or not at
+//! all. The cost follows from the state and the command alone, so that all members refuse the same commands.
+//!
+//! The unit is a visit of one key, some 0.1 microseconds; the weights are measured (`examples/cost.rs`), the decision and
+//! what it refuses stand in `docs/adr/0008-a-budget-per-command.md`. The constants are part of the replicated rules: members
+//! with other ones would refuse other commands, so they change with an apply version and never alone.
+
+use crate::{Command, KvError, Request, Txn, View};
+
+/// What one command may cost, in visits: some 20 milliseconds.
+pub const COST_MAX: u64 = 160_000;
+
+/// A key that a comparison or a deletion looks at.
+pub(crate) const VISIT: u64 = 1;
+
+/// What the deletion of a key costs beside the visit.
+pub(crate) const DELETE: u64 = 15;
+
+/// A key written.
+pub(crate) const PUT: u64 = 40;
+
+/// A range in a transaction: its state is kept for whoever waits for the answer, and later writes copy what they share.
+pub(crate) const RANGE: u64 = 100;
+
+/// A lease named in a renewal.
+pub(crate) const RENEWAL: u64 = 5;
+
+/// Bytes copied or compared that cost as much as a visit.
+const BYTES: usize = 1_024;
+
+/// How many keys one command may delete.
+pub const DELETIONS_MAX: u64 = COST_MAX / (VISIT + DELETE);
+
+/// What a command has left to spend.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limit: u64,
+    left: u64,
+}
+
+impl Budget {
+    pub(crate) fn new() -> Budget {
+        Budget::of(COST_MAX)
+    }
+
+    fn of(limit: u64) -> Budget {
+        Budget { limit, left: limit }
+    }
+
+    /// Takes a cost out of what is left; refuses when that is not enough.
+    pub(crate) fn spend(&mut self, cost: u64) -> Result<(), KvError> {
+        self.left = self.left.checked_sub(cost).ok_or(KvError::TooCostly)?;
+        Ok(())
+    }
+
+    /// What a run over so many bytes costs.
+    pub(crate) fn spend_bytes(&mut self, bytes: usize) -> Result<(), KvError> {
+        self.spend((bytes / BYTES) as u64)
+    }
+
+    fn spent(&self) -> u64 {
+        self.limit - self.left
+    }
+}
+
+impl View {
+    /// What a command would cost if it were applied to this state: for proposers, which hold back what costs much. Looks no
+    /// further than up to `limit`.
+    ///
+    /// # Errors
+    /// Those with which applying it would be refused at once; [`KvError::TooCostly`] above `limit`.
+    pub fn cost(&self, command: &Command, limit: u64) -> Result<u64, KvError> {
+        let mut budget = Budget::of(limit.min(COST_MAX));
+        match command {
+            Command::DeleteRange(delete) => self.check_delete(delete, &mut budget)?,
+            Command::Txn(txn) => drop(self.plan(txn, &mut budget)?),
+            Command::LeaseKeepAlive(renewal) => budget.spend((renewal.ids.len() as u64).saturating_mul(RENEWAL))?,
+            _ => budget.spend(PUT)?,
+        }
+        Ok(budget.spent())
+    }
+}
+
+impl Command {
+    /// Whether it names ranges of keys, so that its cost depends on the state.
+    pub fn has_ranges(&self) -> bool {
+        match self {
+            Command::DeleteRange(delete) => !delete.range_end.is_empty(),
+            Command::Txn(txn) => txn.has_ranges(),
+            _ => false,
+        }
+    }
+}
+
+impl Txn {
+    fn has_ranges(&self) -> bool {
+        let compares = self.compare.iter().any(|compare| !compare.range_end.is_empty());
+        compares
+            || self.success.iter().chain(&self.failure).any(|operation| match &operation.request {
+                Some(Request::DeleteRange(delete)) => !delete.range_end.is_empty(),
+                Some(Request::Txn(inner)) => inner.has_ranges(),
+                _ => false,
+            })
+    }
+}
