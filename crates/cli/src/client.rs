@@ -424,11 +424,19 @@ async fn transfer(matches: &ArgMatches) -> Result<()> {
 
 // --- Snapshots. --------------------------------------------------------------------------------------------------
 
+/// A file that nobody else reads: a snapshot holds every secret of the store.
+fn private_file(path: &Path) -> std::io::Result<std::fs::File> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    // One that an earlier attempt left may be open to others.
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
 async fn save(matches: &ArgMatches) -> Result<()> {
     let path = Path::new(text(matches, "file"));
     let temporary = path.with_extension("part");
-    let mut file =
-        std::fs::File::create(&temporary).with_context(|| format!("cannot write {}", temporary.display()))?;
+    let mut file = private_file(&temporary).with_context(|| format!("cannot write {}", temporary.display()))?;
     let client = connect(matches).await?;
     let mut stream = within(matches, client.maintenance().snapshot(SnapshotRequest {})).await?;
     let (mut hash, mut tail, mut bytes) = (Sha256::new(), Vec::new(), 0usize);
