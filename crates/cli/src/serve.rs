@@ -74,6 +74,7 @@ async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
     }
     let options = ServerOptions {
         quota_backend_bytes: plan.quota_bytes,
+        memory_limit_bytes: plan.memory_limit_bytes,
         max_request_bytes: plan.request_bytes_max,
         timing: plan.timing,
         ..ServerOptions::default()

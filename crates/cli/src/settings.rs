@@ -62,6 +62,11 @@ const SETTINGS: &[Setting] = &[
         "2147483648",
         "Bytes of keys and values before the NOSPACE alarm; 0 means the default",
     ),
+    setting(
+        "memory-limit",
+        "",
+        "Bytes that all clients together may make this member hold beside the store: bodies, proposals, answers, events [default: a quarter of the memory]",
+    ),
     setting("max-request-bytes", "1572864", "Bytes of the largest client request"),
     setting("protocol", "raft", "Election and replication protocol; the same on all members"),
     setting("protocol-options", "", "Options of the protocol alone, as name=value,name=value; the same on all members"),
@@ -252,6 +257,13 @@ impl Settings {
             0 => 2 << 30,
             quota => quota,
         };
+        let memory_limit = match self.text("memory-limit") {
+            "" => memory_bytes() / 4,
+            _ => self.number("memory-limit")?,
+        };
+        if memory_limit < MEMORY_LIMIT_MIN {
+            return self.bad("memory-limit", format!("give at least {MEMORY_LIMIT_MIN}"));
+        }
         let request_bytes = usize::try_from(self.number("max-request-bytes")?).unwrap_or(usize::MAX);
         if !(1..=64 << 20).contains(&request_bytes) {
             return self.bad("max-request-bytes", "give 1 to 67108864");
@@ -273,6 +285,7 @@ impl Settings {
             timing_mode,
             snapshot_count,
             quota_bytes: quota,
+            memory_limit_bytes: memory_limit,
             request_bytes_max: request_bytes,
             protocol,
             protocol_options,
@@ -351,6 +364,7 @@ pub(crate) struct Plan {
     pub(crate) timing_mode: TimingMode,
     pub(crate) snapshot_count: u64,
     pub(crate) quota_bytes: u64,
+    pub(crate) memory_limit_bytes: u64,
     pub(crate) request_bytes_max: usize,
     pub(crate) protocol: String,
     pub(crate) protocol_options: String,
@@ -358,6 +372,28 @@ pub(crate) struct Plan {
     pub(crate) identity: String,
     pub(crate) priority: Priority,
     pub(crate) grace: Duration,
+}
+
+/// The least that clients may be allowed: a few of the largest requests.
+const MEMORY_LIMIT_MIN: u64 = 16 << 20;
+
+/// What to count on where the system does not say how much memory there is, in bytes.
+const MEMORY_UNKNOWN: u64 = 4 << 30;
+
+/// The memory that this process may use, in bytes: the machine's, or what its control group leaves it.
+fn memory_bytes() -> u64 {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let machine = total_in(&read("/proc/meminfo")).unwrap_or(MEMORY_UNKNOWN);
+    // "max", or no such file: no limit of its own.
+    let groups = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let group = groups.iter().find_map(|path| read(path).trim().parse().ok()).unwrap_or(u64::MAX);
+    machine.min(group).max(4 * MEMORY_LIMIT_MIN)
+}
+
+/// `MemTotal:       24684084 kB`, in bytes.
+fn total_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
 fn read_file(path: &PathBuf) -> Result<BTreeMap<String, String>> {
@@ -446,7 +482,8 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_value_its_source_and_a_remedy() {
-        let rows: [(&[&str], &str); 9] = [
+        let rows: [(&[&str], &str); 10] = [
+            (&["--memory-limit", "1000"], "give at least 16777216"),
             (&["--protocol", "craft"], "there is no protocol `craft`; choose one of: raft"),
             (&["--election-timeout", "100"], "below three heartbeat intervals"),
             (&["--heartbeat-interval", "-5"], "not negative"),
@@ -461,6 +498,15 @@ mod tests {
             let said = refusal(flags);
             assert!(said.contains(expected), "{flags:?} said: {said}");
         }
+    }
+
+    #[test]
+    fn clients_may_hold_a_quarter_of_the_memory_unless_told_otherwise() {
+        assert_eq!(total_in("MemTotal:       24684084 kB\nMemFree:  1 kB\n"), Some(24_684_084 << 10));
+        assert_eq!(total_in("no such line"), None);
+        let plan = |flags: &[&str]| resolve(flags, &[]).unwrap().to_plan().unwrap().memory_limit_bytes;
+        assert_eq!(plan(&[]), memory_bytes() / 4);
+        assert_eq!(plan(&["--memory-limit", "20000000"]), 20_000_000);
     }
 
     #[test]

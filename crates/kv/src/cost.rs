@@ -31,6 +31,9 @@ pub(crate) const RENEWAL: u64 = 5;
 /// Bytes copied or compared that cost as much as a visit.
 const BYTES: usize = 1_024;
 
+/// Operations that a transaction may have and count as cheap: etcd's own bound for each of its three lists, and some more.
+const CHEAP_STEPS_MAX: usize = 400;
+
 /// How many keys one command may delete.
 pub const DELETIONS_MAX: u64 = COST_MAX / (VISIT + DELETE);
 
@@ -85,24 +88,29 @@ impl View {
 }
 
 impl Command {
-    /// Whether it names ranges of keys, so that its cost depends on the state.
-    pub fn has_ranges(&self) -> bool {
+    /// Whether it may cost more than a few puts: it names ranges of keys, or has very many operations.
+    pub fn may_cost_much(&self) -> bool {
         match self {
             Command::DeleteRange(delete) => !delete.range_end.is_empty(),
-            Command::Txn(txn) => txn.has_ranges(),
+            Command::Txn(txn) => txn.steps().is_none_or(|steps| steps > CHEAP_STEPS_MAX),
             _ => false,
         }
     }
 }
 
 impl Txn {
-    fn has_ranges(&self) -> bool {
-        let compares = self.compare.iter().any(|compare| !compare.range_end.is_empty());
-        compares
-            || self.success.iter().chain(&self.failure).any(|operation| match &operation.request {
-                Some(Request::DeleteRange(delete)) => !delete.range_end.is_empty(),
-                Some(Request::Txn(inner)) => inner.has_ranges(),
-                _ => false,
-            })
+    /// How many operations stand in it, at all depths; `None` when one of them compares or deletes a range.
+    fn steps(&self) -> Option<usize> {
+        if self.compare.iter().any(|compare| !compare.range_end.is_empty()) {
+            return None;
+        }
+        self.success.iter().chain(&self.failure).try_fold(self.compare.len(), |steps, operation| {
+            let more = match &operation.request {
+                Some(Request::DeleteRange(delete)) if !delete.range_end.is_empty() => return None,
+                Some(Request::Txn(inner)) => inner.steps()?,
+                _ => 1,
+            };
+            Some(steps + more)
+        })
     }
 }

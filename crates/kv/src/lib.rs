@@ -56,4 +56,4 @@ pub use response::{
     RangeResponse, Response, TxnResponse,
 };
 pub use store::View;
-pub use watch::{Compacted, Event, EventKind, Events};
+pub use watch::{Compacted, Event, EventKind, Events, Portion};

@@ -58,7 +58,6 @@ impl KvStore {
             }
             Command::Alarm(change) => self.change_alarm(&change),
             Command::Advance(_) => {
-                self.view.lease_expire(Share::OF_A_TICK, &mut self.deadlines);
                 self.view.clean(CHANGES_PER_ADVANCE);
                 Ok(Response::Advance { revision: self.view.revision })
             }

@@ -88,6 +88,16 @@ impl View {
         self.range_at(range, self.revision)
     }
 
+    /// Whether answering a read looks at no more keys than this. Costs no more than so many visits.
+    pub fn is_small(&self, range: &Range, keys: usize) -> bool {
+        if range.range_end.is_empty() || self.history.len() <= keys {
+            return true;
+        }
+        let is_present = range.revision <= 0 || range.revision >= self.revision;
+        let bounds = KeyRange::new(range.key.clone(), range.range_end.clone());
+        is_present && self.live_versions(&bounds).nth(keys).is_none()
+    }
+
     /// As [`View::range`], with the revision that a transaction under way has reached.
     pub(crate) fn range_at(&self, range: &Range, present: i64) -> Result<RangeResponse, KvError> {
         self.check_readable(range, present)?;

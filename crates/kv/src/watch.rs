@@ -59,6 +59,21 @@ pub struct Events {
     pub next_revision: i64,
 }
 
+/// How much of history to answer at a time; one revision is never split, so an answer can be larger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Portion {
+    /// Events.
+    pub events: usize,
+    /// Bytes of keys and values.
+    pub bytes: usize,
+}
+
+impl Portion {
+    fn is_full(self, events: usize, bytes: usize) -> bool {
+        events >= self.events.max(1) || bytes >= self.bytes.max(1)
+    }
+}
+
 /// The history asked for is gone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 #[error("the events before revision {compact_revision} have been compacted")]
@@ -81,6 +96,14 @@ impl View {
     ///
     /// Errors: [`Compacted`] when `from` lies below the compact revision.
     pub fn events_since(&self, from: i64, keys: &KeyRange, limit: usize) -> Result<Events, Compacted> {
+        self.events_within(from, keys, Portion { events: limit, bytes: usize::MAX })
+    }
+
+    /// As [`View::events_since`], about as much as the portion says.
+    ///
+    /// # Errors
+    /// [`Compacted`] when `from` lies below the compact revision.
+    pub fn events_within(&self, from: i64, keys: &KeyRange, portion: Portion) -> Result<Events, Compacted> {
         if from < self.compact_revision {
             return Err(Compacted { compact_revision: self.compact_revision });
         }
@@ -88,8 +111,8 @@ impl View {
             return Ok(Events { events: Vec::new(), next_revision: from });
         }
         match keys.is_single() {
-            true => Ok(self.events_of_key(from, keys.key(), limit)),
-            false => Ok(self.events_of_range(from, keys, limit)),
+            true => Ok(self.events_of_key(from, keys.key(), portion)),
+            false => Ok(self.events_of_range(from, keys, portion)),
         }
     }
 
@@ -103,37 +126,42 @@ impl View {
         (!version.kv.is_tombstone()).then(|| version.kv.clone())
     }
 
-    fn events_of_range(&self, from: i64, keys: &KeyRange, limit: usize) -> Events {
-        let examined_max = limit.saturating_mul(EXAMINED_PER_EVENT).max(EXAMINED_MIN);
+    fn events_of_range(&self, from: i64, keys: &KeyRange, portion: Portion) -> Events {
+        let examined_max = portion.events.saturating_mul(EXAMINED_PER_EVENT).max(EXAMINED_MIN);
         let mut events = Vec::new();
+        let mut bytes = 0;
         let mut last_main = from;
         let history = self.history.range(Revision::first(from)..);
         for (examined, (revision, version)) in history.enumerate() {
             let may_stop = revision.main != last_main;
-            if may_stop && (events.len() >= limit.max(1) || examined >= examined_max) {
+            if may_stop && (portion.is_full(events.len(), bytes) || examined >= examined_max) {
                 return Events { events, next_revision: revision.main };
             }
             last_main = revision.main;
             if keys.contains(&version.kv.key) {
+                bytes += version.kv.key.len() + version.kv.value.len();
                 events.push(Event::of(version));
             }
         }
         Events { events, next_revision: self.revision + 1 }
     }
 
-    fn events_of_key(&self, from: i64, key: &[u8], limit: usize) -> Events {
+    fn events_of_key(&self, from: i64, key: &[u8], portion: Portion) -> Events {
         let tree_key = Key::new(key);
         let start = Bound::Included((tree_key.clone(), Revision::first(from)));
         let end = Bound::Included((tree_key, Revision::last(i64::MAX)));
         let past = self.past.range((start, end)).map(|(_, version)| version);
         let live = self.live_version(key).filter(|version| version.kv.mod_revision >= from);
         let mut events: Vec<Event> = Vec::new();
+        let mut bytes = 0;
         for version in past.chain(live) {
             let version: &Arc<Version> = version;
             let revision = version.kv.mod_revision;
-            if events.len() >= limit.max(1) && events.last().is_some_and(|event| event.kv.mod_revision != revision) {
+            let is_new = events.last().is_some_and(|event| event.kv.mod_revision != revision);
+            if portion.is_full(events.len(), bytes) && is_new {
                 return Events { events, next_revision: revision };
             }
+            bytes += version.kv.key.len() + version.kv.value.len();
             events.push(Event::of(version));
         }
         Events { events, next_revision: self.revision + 1 }

@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::ResponseHeader;
-use hustings_kv::{COST_MAX, Command, Response, View};
+use hustings_kv::{Advance, COST_MAX, Command, Response, View};
 use hustings_node::{NodeStatus, RequestError};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tonic::Status;
@@ -22,13 +22,23 @@ use crate::backend::Backend;
 use crate::error;
 use crate::fate::{Fate, Omen};
 use crate::hub::{Hub, Inbox};
+use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
-use crate::quota::Quota;
+use crate::quota::{Quota, Room};
 use crate::renewals::{Renewals, Waiting};
 
 /// Places in queues that may be on their way, to a queue or out of it, at a time: without a leader they wait.
 const LINGERING_MAX: usize = 4_096;
+
+/// Large answers that are built at a time.
+const LARGE_MAX: usize = 2;
+
+/// Snapshots that are streamed at a time.
+const SNAPSHOTS_MAX: usize = 4;
+
+/// What a proposal holds beside its payload.
+const PROPOSAL_BYTES: usize = 512;
 
 /// What a command may cost without waiting for its turn, in the store's visits: some 0.2 milliseconds.
 const CHEAP_COST_MAX: u64 = 2_000;
@@ -57,6 +67,12 @@ pub(crate) struct Context<B> {
     pub(crate) lingering: Arc<Semaphore>,
     /// The one turn for commands that cost much.
     costly: Semaphore,
+    /// Turns for answers that may be large.
+    large: Semaphore,
+    /// Snapshots that may be streamed; each has a thread.
+    pub(crate) snapshots: Arc<Semaphore>,
+    /// What clients may make this member hold.
+    pub(crate) memory: Arc<Memory>,
 }
 
 /// What the server's own tasks receive from.
@@ -69,7 +85,8 @@ impl<B: Backend> Context<B> {
     pub(crate) fn new(backend: B, options: ServerOptions) -> (Context<B>, Inboxes) {
         let status = backend.status();
         let quota = Quota::new(options.quota_backend_bytes);
-        let (hub, inbox) = Hub::new();
+        let memory = Memory::new(options.memory_limit_bytes);
+        let (hub, inbox) = Hub::new(memory.clone());
         let (renewals, waiting) = Renewals::new();
         let fate = watch::channel(Fate::default()).0;
         let (cluster_id, member_id) = (status.cluster_id.0, status.me.0);
@@ -85,6 +102,9 @@ impl<B: Backend> Context<B> {
             metrics: Arc::default(),
             lingering: Arc::new(Semaphore::new(LINGERING_MAX)),
             costly: Semaphore::new(1),
+            large: Semaphore::new(LARGE_MAX),
+            snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
+            memory,
         };
         (context, Inboxes { hub: inbox, renewals: waiting })
     }
@@ -110,22 +130,38 @@ impl<B: Backend> Context<B> {
     /// Proposes a command and waits for its result, within bounds.
     pub(crate) async fn propose(&self, command: Command) -> Result<Response, Status> {
         let payload = self.payload(&command)?;
+        let _held = self.memory.hold(payload.len() + PROPOSAL_BYTES)?;
         let _turn = self.turn(&command).await?;
+        drop(command);
         self.propose_payload(payload).await
     }
 
     /// Proposes a command that makes the store grow: as [`Context::propose`], if the quota admits it.
     pub(crate) async fn propose_growth(&self, command: Command) -> Result<Response, Status> {
         let payload = self.payload(&command)?;
+        let _held = self.memory.hold(payload.len() + PROPOSAL_BYTES)?;
+        let room = self.room(payload.len()).await?;
         let _turn = self.turn(&command).await?;
-        self.quota.admit(payload.len())?;
-        self.propose_payload(payload).await
+        drop(command);
+        let response = self.propose_payload(payload).await?;
+        room.fill();
+        Ok(response)
+    }
+
+    /// Room in the store for a proposal. A refusal looks at the store first: space may have been freed since the last look.
+    async fn room(&self, payload_bytes: usize) -> Result<Room<'_>, Status> {
+        if let Ok(room) = self.quota.admit(payload_bytes) {
+            return Ok(room);
+        }
+        let view = self.read_local().await?;
+        self.quota.look(&view);
+        self.quota.admit(payload_bytes)
     }
 
     /// A turn for a command that costs much when it is applied: this member has one such command under way at a time, so that
     /// no batch of entries holds the loop for long. What would be refused anyway is refused here, without an entry.
     async fn turn(&self, command: &Command) -> Result<Option<SemaphorePermit<'_>>, Status> {
-        if !command.has_ranges() || self.read_local().await?.cost(command, CHEAP_COST_MAX).is_ok() {
+        if !command.may_cost_much() || self.read_local().await?.cost(command, CHEAP_COST_MAX).is_ok() {
             return Ok(None);
         }
         // The semaphore is never closed.
@@ -161,20 +197,46 @@ impl<B: Backend> Context<B> {
         if !response.is_deferred() {
             return Ok(response);
         }
-        off_the_loop(move || response.answered()).await?.map_err(error::of_store)
+        // The transaction is done: no error from here on may say that it is not.
+        let built = self.build(move || response.answered()).await.map_err(|_| Status::from(EtcdError::Timeout))?;
+        built.map_err(error::of_store)
+    }
+
+    /// Builds an answer that may be large: off the client threads, and few at a time.
+    pub(crate) async fn build<T: Send + 'static>(
+        &self,
+        build: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        // The semaphore is never closed.
+        let turn = tokio::time::timeout(self.options.request_timeout(), self.large.acquire()).await;
+        let Ok(Ok(_turn)) = turn else { return Err(EtcdError::TooManyRequests.into()) };
+        off_the_loop(build).await
+    }
+
+    /// Lets work of the store that goes in steps go on by a step; one at a time, for steps cost much. Answers the revision.
+    pub(crate) async fn push_on(&self) -> Result<i64, Status> {
+        let _turn = self.costly.acquire().await.map_err(|_| Status::from(EtcdError::Stopped))?;
+        match self.propose(Command::Advance(Advance {})).await? {
+            Response::Advance { revision } => Ok(revision),
+            _ => Err(error::mismatch()),
+        }
     }
 
     /// As [`Context::propose`], without a bound in time: who calls this bounds how many may wait.
     pub(crate) async fn propose_to_the_end(&self, command: Command) -> Result<Response, Status> {
         let payload = self.payload(&command)?;
+        let _held = self.memory.hold(payload.len() + PROPOSAL_BYTES)?;
         self.propose_payload_to_the_end(payload).await
     }
 
     /// As [`Context::propose_growth`], without a bound in time: who calls this bounds how many may wait.
     pub(crate) async fn propose_growth_to_the_end(&self, command: Command) -> Result<Response, Status> {
         let payload = self.payload(&command)?;
-        self.quota.admit(payload.len())?;
-        self.propose_payload_to_the_end(payload).await
+        let _held = self.memory.hold(payload.len() + PROPOSAL_BYTES)?;
+        let room = self.room(payload.len()).await?;
+        let response = self.propose_payload_to_the_end(payload).await?;
+        room.fill();
+        Ok(response)
     }
 
     async fn propose_payload_to_the_end(&self, payload: Bytes) -> Result<Response, Status> {

@@ -8,9 +8,10 @@
 //! Read next: `hustings_api::json`, the mapping.
 
 use std::future::Future;
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures::{Stream, StreamExt, stream};
+use futures::{FutureExt, Stream, StreamExt, stream};
 use http_body_util::{BodyExt, LengthLimitError, Limited, StreamBody};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
@@ -31,7 +32,8 @@ use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::backend::Backend;
-use crate::context::{Learner, Services, insists_on_leader};
+use crate::body::Weight;
+use crate::context::{Learner, Services, insists_on_leader, off_the_loop};
 use crate::election::observe;
 use crate::http::{respond, text};
 use crate::lease::keep_alive;
@@ -45,6 +47,11 @@ pub(crate) fn route(path: &str) -> Option<&str> {
     ["/v3/", "/v3beta/", "/v3alpha/"].iter().find_map(|version| path.strip_prefix(version))
 }
 
+/// Whether a path's body is read for as long as the client likes.
+pub(crate) fn reads_on(path: &str) -> bool {
+    matches!(path, "watch" | "lease/keepalive")
+}
+
 /// Answers a request to the gateway.
 pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Request<T>) -> Response<Body>
 where
@@ -55,6 +62,9 @@ where
         return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
     }
     let (head, body) = request.into_parts();
+    if is_foreign(&head) {
+        return text(StatusCode::FORBIDDEN, "a page of another origin may not speak here\n".to_owned());
+    }
     let path = route(head.uri.path()).unwrap_or("");
     // Base64 takes four bytes for three.
     let limit = services.options.max_request_bytes / 3 * 4 + 512 * 1024;
@@ -96,6 +106,15 @@ where
     }
 }
 
+/// Whether a browser sends this for a page of another origin. Such a page may POST, without seeing the answer, what needs no
+/// more than a plain form (and etcd's clients send no more: `curl -d`); but browsers say from where.
+fn is_foreign(head: &hyper::http::request::Parts) -> bool {
+    let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap_or(""));
+    let host = head.uri.authority().map(|authority| authority.as_str()).or(header("host"));
+    let is_other = |origin: &str| origin.split_once("://").map(|(_, authority)| authority) != host;
+    header("sec-fetch-site") == Some("cross-site") || header("origin").is_some_and(is_other)
+}
+
 /// What the gateway hands on of the headers: those that begin with `Grpc-Metadata-`.
 fn metadata(headers: &HeaderMap) -> MetadataMap {
     let mut handed_on = HeaderMap::new();
@@ -127,15 +146,26 @@ where
     async fn unary<Q, A, F>(self, serve: impl FnOnce(tonic::Request<Q>) -> F) -> Response<Body>
     where
         Q: DeserializeOwned + Default,
-        A: Serialize,
+        A: Serialize + Send + 'static,
         F: Future<Output = Result<tonic::Response<A>, Status>>,
     {
         let answer = async {
             let request = self.request().await?;
-            json::encode(&serve(request).await?.into_inner())
+            let (_, message, mut extensions) = serve(request).await?.into_parts();
+            let weight = extensions.remove::<Weight>();
+            let is_large = weight.is_some();
+            let encode = move || json::encode(&message);
+            let body = if is_large { off_the_loop(encode).await?? } else { encode()? };
+            Ok((body, weight))
         };
         match answer.await {
-            Ok(body) => respond(StatusCode::OK, JSON, body.into()),
+            Ok((body, weight)) => {
+                let mut response = respond(StatusCode::OK, JSON, body.into());
+                if let Some(weight) = weight {
+                    response.extensions_mut().insert(weight);
+                }
+                response
+            }
             Err(status) => refuse(&status),
         }
     }
@@ -160,7 +190,7 @@ where
             return refuse(&status);
         }
         let omen = services.omen(insists_on_leader(&self.metadata));
-        let requests = messages::<pb::WatchRequest, T>(self.body, self.limit);
+        let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
         lines(watch(services.0.clone(), Box::pin(requests), omen))
     }
 
@@ -169,7 +199,7 @@ where
             return refuse(&status);
         }
         let omen = services.omen(insists_on_leader(&self.metadata));
-        let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit);
+        let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit, services.options.body_timeout);
         lines(keep_alive(services.0.clone(), Box::pin(requests), omen))
     }
 
@@ -196,14 +226,15 @@ where
 
 /// Why a body could not be read.
 fn of_body(error: &(dyn std::error::Error + 'static)) -> Status {
-    match error.is::<LengthLimitError>() {
-        true => EtcdError::RequestTooLarge.into(),
-        false => Status::invalid_argument(format!("the request's body could not be read: {error}")),
+    match error.downcast_ref::<Status>() {
+        Some(status) => status.clone(),
+        None if error.is::<LengthLimitError>() => EtcdError::RequestTooLarge.into(),
+        None => Status::invalid_argument(format!("the request's body could not be read: {error}")),
     }
 }
 
 /// The messages of a body, each as soon as it is whole.
-fn messages<M, T>(body: Limited<T>, limit: usize) -> impl Stream<Item = Result<M, Status>> + Send
+fn messages<M, T>(body: Limited<T>, limit: usize, patience: Duration) -> impl Stream<Item = Result<M, Status>> + Send
 where
     M: DeserializeOwned + Default + Send,
     T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
@@ -226,7 +257,16 @@ where
             if buffer.len() > limit {
                 return Some((Err(EtcdError::RequestTooLarge.into()), None));
             }
-            match body.frame().await {
+            let is_begun = !buffer.iter().all(u8::is_ascii_whitespace);
+            let frame = match body.frame().now_or_never() {
+                Some(frame) => frame,
+                None if !is_begun => body.frame().await,
+                None => match tokio::time::timeout(patience, body.frame()).await {
+                    Ok(frame) => frame,
+                    Err(_) => return Some((Err(Status::deadline_exceeded("the message did not come in time")), None)),
+                },
+            };
+            match frame {
                 Some(Ok(frame)) => buffer.extend(frame.into_data().ok()),
                 Some(Err(error)) => return Some((Err(of_body(&*error)), None)),
                 None if buffer.iter().all(u8::is_ascii_whitespace) => return None,
@@ -283,8 +323,9 @@ fn refuse(status: &Status) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::FutureExt;
     use proptest::prelude::*;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
 
     proptest! {
         /// Goal: bytes of any kind, cut anywhere, are a message, a wait for more, or a refusal; never a panic.
@@ -292,7 +333,7 @@ mod tests {
         fn any_body_is_read_or_refused(chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6)) {
             let frames = chunks.into_iter().map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(chunk))));
             let body = Limited::new(StreamBody::new(stream::iter(frames)), 100);
-            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 100)).collect::<Vec<_>>().now_or_never();
+            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 100, PATIENCE)).collect::<Vec<_>>().now_or_never();
             prop_assert!(found.is_some());
         }
 
@@ -304,7 +345,7 @@ mod tests {
             let chunks = [Bytes::from_static(text).slice(..cut), Bytes::from_static(text).slice(cut..)];
             let frames = chunks.into_iter().map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(chunk)));
             let body = Limited::new(StreamBody::new(stream::iter(frames)), 1_000);
-            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 1_000)).collect::<Vec<_>>().now_or_never().unwrap();
+            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 1_000, PATIENCE)).collect::<Vec<_>>().now_or_never().unwrap();
             prop_assert_eq!(found.len(), 2);
             prop_assert!(found.iter().all(Result::is_ok));
         }

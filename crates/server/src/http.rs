@@ -169,6 +169,11 @@ impl<B: Backend> Services<B> {
         let status = self.backend.status();
         let mut out = self.metrics.encode(status.term.0);
         etcd_metrics::encode(&mut out, &self.metrics, &status, self.quota.size());
+        let held = self.memory.used();
+        out.push_str(&format!(
+            "# HELP hustings_memory_held_bytes Bytes held for clients, of --memory-limit.\n\
+             # TYPE hustings_memory_held_bytes gauge\nhustings_memory_held_bytes {held}\n"
+        ));
         respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
     }
 

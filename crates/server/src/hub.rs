@@ -17,22 +17,26 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use hustings_kv::{Event, EventKind, KeyRange, KeyValue, View};
+use hustings_kv::{Event, EventKind, KeyRange, KeyValue, Portion, View};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::backend::Backend;
 use crate::context::Context;
 use crate::index::Index;
+use crate::memory::{Held, Memory};
 
 /// Parcels that wait for one stream.
 const PARCELS_MAX: usize = 128;
 
 /// Bytes of events that wait for one stream; a parcel always fits into an empty queue.
-const QUEUED_BYTES_MAX: usize = 16 << 20;
+const QUEUED_BYTES_MAX: usize = 4 << 20;
 
-/// Events read from the store in one step.
-pub(crate) const EVENTS_PER_STEP: usize = 1_000;
+/// What is read from the store in one step, and told in one answer.
+pub(crate) const STEP: Portion = Portion { events: 1_000, bytes: 1 << 20 };
+
+/// What an event takes beside its key and values.
+const EVENT_BYTES: usize = size_of::<Event>() + size_of::<Change>();
 
 /// Commands taken together: one look at the store serves them all.
 const COMMANDS_PER_STEP: usize = 1_024;
@@ -40,17 +44,17 @@ const COMMANDS_PER_STEP: usize = 1_024;
 /// Names one follower, for ever.
 pub(crate) type Registration = u64;
 
-/// An event, and what was there before where that was asked for.
+/// An event, and what was there before where that was asked for. All who are told share both.
 #[derive(Clone, Debug)]
 pub(crate) struct Change {
-    pub(crate) event: Event,
-    pub(crate) previous: Option<KeyValue>,
+    pub(crate) event: Arc<Event>,
+    pub(crate) previous: Option<Arc<KeyValue>>,
 }
 
 impl Change {
     fn bytes(&self) -> usize {
         let previous = self.previous.as_ref().map_or(0, |kv| kv.key.len() + kv.value.len());
-        self.event.kv.key.len() + self.event.kv.value.len() + previous
+        self.event.kv.key.len() + self.event.kv.value.len() + previous + EVENT_BYTES
     }
 }
 
@@ -64,6 +68,8 @@ pub(crate) enum News {
         deliveries: Vec<(Registration, Vec<Change>)>,
         /// What this parcel weighs in the queue.
         bytes: usize,
+        /// What it holds of the budget.
+        held: Held,
     },
     /// Everything up to this revision has been told.
     Progress {
@@ -126,6 +132,7 @@ pub(crate) struct Outlet {
     stream: u64,
     news: mpsc::Sender<News>,
     pub(crate) overflow: Arc<Overflow>,
+    memory: Arc<Memory>,
 }
 
 /// From where on a follower wants events.
@@ -185,21 +192,22 @@ pub(crate) struct Hub {
     // Unbounded, yet short: a stream waits for the answer before it asks again, and ends once.
     commands: mpsc::UnboundedSender<Command>,
     numbers: AtomicU64,
+    memory: Arc<Memory>,
 }
 
 /// What the hub's task holds.
 pub(crate) struct Inbox(mpsc::UnboundedReceiver<Command>);
 
 impl Hub {
-    pub(crate) fn new() -> (Hub, Inbox) {
+    pub(crate) fn new(memory: Arc<Memory>) -> (Hub, Inbox) {
         let (commands, inbox) = mpsc::unbounded_channel();
-        (Hub { commands, numbers: AtomicU64::new(1) }, Inbox(inbox))
+        (Hub { commands, numbers: AtomicU64::new(1), memory }, Inbox(inbox))
     }
 
     /// A new stream's two ends.
     pub(crate) fn outlet(&self) -> (Outlet, mpsc::Receiver<News>) {
         let (news, inlet) = mpsc::channel(PARCELS_MAX);
-        (Outlet { stream: self.number(), news, overflow: Arc::default() }, inlet)
+        (Outlet { stream: self.number(), news, overflow: Arc::default(), memory: self.memory.clone() }, inlet)
     }
 
     /// Asks to be told of changes; `None` when the hub is gone. Who drops this must [`Hub::forget`] the registration.
@@ -304,32 +312,32 @@ impl Telling {
             self.revision = self.revision.max(view.revision());
         }
         while self.revision < view.revision() {
-            let Ok(step) = view.events_since(self.revision + 1, &KeyRange::all(), EVENTS_PER_STEP) else {
+            let Ok(step) = view.events_within(self.revision + 1, &KeyRange::all(), STEP) else {
                 // Compacted before it was told: whoever wants it learns so by reading.
                 self.lag_all();
                 self.revision = view.revision();
                 return;
             };
-            for event in &step.events {
-                self.on_event(event, view);
+            for event in step.events {
+                self.on_event(Arc::new(event), view);
             }
             self.revision = step.next_revision - 1;
             self.flush();
         }
     }
 
-    fn on_event(&mut self, event: &Event, view: &View) {
+    fn on_event(&mut self, event: Arc<Event>, view: &View) {
         let Telling { synced, index, outboxes, .. } = self;
-        let mut previous: Option<Option<KeyValue>> = None;
+        let mut previous: Option<Option<Arc<KeyValue>>> = None;
         index.for_each(&event.kv.key, |registration| {
             let Some(entry) = synced.get_mut(&registration) else { return };
             let follower = &entry.follower;
-            if event.kv.mod_revision < entry.min_revision || !follower.filters.pass(event) {
+            if event.kv.mod_revision < entry.min_revision || !follower.filters.pass(&event) {
                 return;
             }
             entry.is_fresh = true;
             let previous = match follower.wants_previous {
-                true => previous.get_or_insert_with(|| view.prev_kv(event)).clone(),
+                true => previous.get_or_insert_with(|| view.prev_kv(&event).map(Arc::new)).clone(),
                 false => None,
             };
             let outbox = outboxes
@@ -386,7 +394,7 @@ impl Telling {
             Start::At(revision) => revision,
         };
         if min_revision <= self.revision {
-            let Ok(missed) = view.events_since(min_revision, &follower.keys, EVENTS_PER_STEP) else { return false };
+            let Ok(missed) = view.events_within(min_revision, &follower.keys, STEP) else { return false };
             if missed.next_revision <= self.revision {
                 return false;
             }
@@ -423,8 +431,8 @@ impl Telling {
 /// The events that a follower wants, with what was there before if it wants that.
 pub(crate) fn changes(events: Vec<Event>, follower: &Follower, view: &View) -> Vec<Change> {
     let with_previous = |event: Event| {
-        let previous = if follower.wants_previous { view.prev_kv(&event) } else { None };
-        Change { event, previous }
+        let previous = if follower.wants_previous { view.prev_kv(&event).map(Arc::new) } else { None };
+        Change { event: Arc::new(event), previous }
     };
     events.into_iter().filter(|event| follower.filters.pass(event)).map(with_previous).collect()
 }
@@ -446,16 +454,17 @@ fn send(
     let bytes = deliveries.iter().flat_map(|(_, changes)| changes).map(Change::bytes).sum();
     let queued = &outlet.overflow.queued_bytes;
     let before = queued.fetch_add(bytes, Ordering::Relaxed);
-    let refused = if before > 0 && before + bytes > QUEUED_BYTES_MAX {
-        Some(deliveries)
-    } else {
-        match outlet.news.try_send(News::Changes { revision, deliveries, bytes }) {
+    let fits = before == 0 || before + bytes <= QUEUED_BYTES_MAX;
+    // Who is not told for want of memory reads by itself, a little at a time.
+    let refused = match outlet.memory.hold(bytes) {
+        Ok(held) if fits => match outlet.news.try_send(News::Changes { revision, deliveries, bytes, held }) {
             Ok(()) => None,
             Err(mpsc::error::TrySendError::Full(news) | mpsc::error::TrySendError::Closed(news)) => match news {
                 News::Changes { deliveries, .. } => Some(deliveries),
                 News::Progress { .. } => None,
             },
-        }
+        },
+        _ => Some(deliveries),
     };
     match refused {
         None => Ok(()),

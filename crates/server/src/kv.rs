@@ -5,14 +5,15 @@
 //!
 //! Read next: [`crate::watch`].
 
+use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::kv_server::Kv;
-use hustings_kv::{
-    Advance, Command, Compact, Response as Applied, check_delete_range, check_put, check_range, check_txn,
-};
+use hustings_kv as kv;
+use hustings_kv::{Command, Compact, Response as Applied, check_delete_range, check_put, check_range, check_txn};
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
+use crate::body::Weight;
 use crate::context::{Learner, Services};
 use crate::convert;
 use crate::error;
@@ -26,8 +27,29 @@ impl<B: Backend> Kv for Services<B> {
         let range = convert::range(request.into_inner());
         check_range(&range).map_err(error::of_check)?;
         let view = if is_serializable { self.read_local().await? } else { self.read().await? };
-        let response = view.range(&range).map_err(error::of_store)?;
-        Ok(Response::new(convert::range_response(self.header(response.revision), response)))
+        if view.is_small(&range, SMALL_KEYS) {
+            let response = view.range(&range).map_err(error::of_store)?;
+            let weight = self.weigh(range_bytes(&response))?;
+            return Ok(weighed(convert::range_response(self.header(response.revision), response), weight));
+        }
+        let memory = self.memory.clone();
+        let built = self.build(move || {
+            // Before it is built: what the list itself takes.
+            let counted = view.range(&kv::Range { count_only: true, ..range.clone() }).map_err(error::of_store)?.count;
+            let count = if range.limit > 0 { counted.min(range.limit) } else { counted };
+            let held = memory.hold(usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(KEY_BYTES))?;
+            let response = if range.count_only {
+                kv::RangeResponse { revision: view.revision(), count: counted, ..kv::RangeResponse::default() }
+            } else {
+                view.range(&range).map_err(error::of_store)?
+            };
+            let bytes = range_bytes(&response);
+            drop(held);
+            let weight = Weight::of(&memory, bytes)?;
+            Ok::<_, Status>((response.revision, convert::range_response(None, response), weight))
+        });
+        let (revision, response, weight) = built.await??;
+        Ok(weighed(pb::RangeResponse { header: self.header(revision), ..response }, Some(weight)))
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
@@ -37,7 +59,8 @@ impl<B: Backend> Kv for Services<B> {
         let Applied::Put(response) = self.propose_growth(Command::Put(put)).await? else {
             return Err(error::mismatch());
         };
-        Ok(Response::new(convert::put_response(self.header(response.revision), response)))
+        let weight = self.weigh_done(response.prev_kv.as_ref().map_or(0, key_bytes))?;
+        Ok(weighed(convert::put_response(self.header(response.revision), response), weight))
     }
 
     async fn delete_range(
@@ -50,7 +73,8 @@ impl<B: Backend> Kv for Services<B> {
         let Applied::DeleteRange(response) = self.propose(Command::DeleteRange(delete)).await? else {
             return Err(error::mismatch());
         };
-        Ok(Response::new(convert::delete_range_response(self.header(response.revision), response)))
+        let weight = self.weigh_done(response.prev_kvs.iter().map(key_bytes).sum())?;
+        Ok(weighed(convert::delete_range_response(self.header(response.revision), response), weight))
     }
 
     async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
@@ -60,7 +84,11 @@ impl<B: Backend> Kv for Services<B> {
         check_txn(&txn, self.options.max_txn_ops).map_err(error::of_check)?;
         let response = if txn.is_read_only() {
             let view = if is_serializable { self.read_local().await? } else { self.read().await? };
-            view.read_txn(&txn).map_err(error::of_store)?
+            if is_small(&view, &txn) {
+                view.read_txn(&txn).map_err(error::of_store)?
+            } else {
+                self.build(move || view.read_txn(&txn)).await?.map_err(error::of_store)?
+            }
         } else {
             let may_grow = may_put(&txn);
             let command = Command::Txn(txn);
@@ -68,7 +96,8 @@ impl<B: Backend> Kv for Services<B> {
             let Applied::Txn(response) = applied else { return Err(error::mismatch()) };
             response
         };
-        Ok(Response::new(convert::txn_response(self.header(response.revision), response)))
+        let weight = self.weigh_done(txn_bytes(&response))?;
+        Ok(weighed(convert::txn_response(self.header(response.revision), response), weight))
     }
 
     async fn compact(
@@ -86,12 +115,71 @@ impl<B: Backend> Kv for Services<B> {
     }
 }
 
+/// An answer with up to so many keys is built where it was asked for.
+const SMALL_KEYS: usize = 1_000;
+
+/// An answer up to this size holds nothing of the budget: there are as many as there are streams.
+const SMALL_BYTES: usize = 16 << 10;
+
+/// What a key takes in an answer beside its own bytes: in two lists, and encoded.
+const KEY_BYTES: usize = 300;
+
+fn key_bytes(kv: &kv::KeyValue) -> usize {
+    kv.key.len() + kv.value.len() + KEY_BYTES
+}
+
+fn range_bytes(response: &kv::RangeResponse) -> usize {
+    response.kvs.iter().map(key_bytes).sum()
+}
+
+fn txn_bytes(response: &kv::TxnResponse) -> usize {
+    let result_bytes = |result: &kv::OperationResponse| match result {
+        kv::OperationResponse::Range(range) => range_bytes(range),
+        kv::OperationResponse::Put(put) => put.prev_kv.as_ref().map_or(0, key_bytes),
+        kv::OperationResponse::DeleteRange(deleted) => deleted.prev_kvs.iter().map(key_bytes).sum(),
+        kv::OperationResponse::Txn(inner) => txn_bytes(inner),
+        kv::OperationResponse::Deferred(_) => 0,
+    };
+    response.results.iter().map(result_bytes).sum()
+}
+
+/// Whether a transaction compares and reads few keys.
+fn is_small(view: &kv::View, txn: &kv::Txn) -> bool {
+    let is_single = txn.compare.iter().all(|compare| compare.range_end.is_empty());
+    is_single
+        && txn.success.iter().chain(&txn.failure).all(|operation| match &operation.request {
+            // Many small ranges are small together only if most are single keys.
+            Some(kv::Request::Range(range)) => view.is_small(range, SMALL_KEYS / 100),
+            Some(kv::Request::Txn(inner)) => is_small(view, inner),
+            _ => true,
+        })
+}
+
+fn weighed<T>(message: T, weight: Option<Weight>) -> Response<T> {
+    let mut response = Response::new(message);
+    if let Some(weight) = weight {
+        response.extensions_mut().insert(weight);
+    }
+    response
+}
+
 impl<B: Backend> Services<B> {
+    /// Holds what an answer takes until it is sent, if that is worth counting.
+    fn weigh(&self, bytes: usize) -> Result<Option<Weight>, Status> {
+        if bytes <= SMALL_BYTES { Ok(None) } else { Weight::of(&self.memory, bytes).map(Some) }
+    }
+
+    /// As [`Services::weigh`], for the answer to what is done: a refusal says that the outcome is unknown to the client, never
+    /// that nothing happened.
+    fn weigh_done(&self, bytes: usize) -> Result<Option<Weight>, Status> {
+        self.weigh(bytes).map_err(|_| EtcdError::Timeout.into())
+    }
+
     /// Pushes the removal of compacted history on until a step finds nothing more to remove.
     async fn await_removal(&self) -> Result<(), Status> {
         let mut held = self.read_local().await?.version_count();
         loop {
-            self.propose(Command::Advance(Advance {})).await?;
+            self.push_on().await?;
             let now = self.read_local().await?.version_count();
             if now >= held {
                 return Ok(());

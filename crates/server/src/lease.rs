@@ -11,7 +11,7 @@ use futures::{Stream, StreamExt, stream};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::lease_server::Lease;
-use hustings_kv::{Advance, Command, LeaseGrant, LeaseKeys, LeaseRevoke, Response as Applied};
+use hustings_kv::{Command, LeaseGrant, LeaseKeepAlive, LeaseKeys, LeaseRevoke, Response as Applied};
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
@@ -50,10 +50,7 @@ impl<B: Backend> Lease for Services<B> {
                 break;
             }
             drop(view);
-            let Applied::Advance { revision: now } = self.propose(Command::Advance(Advance {})).await? else {
-                return Err(error::mismatch());
-            };
-            revision = now;
+            revision = self.push_on().await?;
         }
         Ok(Response::new(pb::LeaseRevokeResponse { header: self.header(revision) }))
     }
@@ -75,11 +72,15 @@ impl<B: Backend> Lease for Services<B> {
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
         self.check(request.metadata(), Learner::Refuses)?;
         let pb::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
-        self.propose(Command::Advance(Advance {})).await?;
+        // An entry brings the log's clock up to now; one that renews nothing does nothing else.
+        self.propose(Command::LeaseKeepAlive(LeaseKeepAlive { ids: Vec::new() })).await?;
         let view = self.read_local().await?;
         let header = self.header(view.revision());
-        let keys = if keys { LeaseKeys::List } else { LeaseKeys::Omit };
-        let response = match view.lease_time_to_live(id, keys) {
+        let found = match keys {
+            true => self.build(move || view.lease_time_to_live(id, LeaseKeys::List)).await?,
+            false => view.lease_time_to_live(id, LeaseKeys::Omit),
+        };
+        let response = match found {
             Some(lease) => pb::LeaseTimeToLiveResponse {
                 header,
                 id,
@@ -98,8 +99,9 @@ impl<B: Backend> Lease for Services<B> {
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
         self.check(request.metadata(), Learner::Refuses)?;
         let view = self.read().await?;
-        let leases = view.leases().into_iter().map(|id| pb::LeaseStatus { id }).collect();
-        Ok(Response::new(pb::LeaseLeasesResponse { header: self.header(view.revision()), leases }))
+        let header = self.header(view.revision());
+        let list = move || view.leases().into_iter().map(|id| pb::LeaseStatus { id }).collect();
+        Ok(Response::new(pb::LeaseLeasesResponse { header, leases: self.build(list).await? }))
     }
 }
 

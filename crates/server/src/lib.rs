@@ -21,6 +21,10 @@ mod context;
 
 mod quota;
 
+mod memory;
+
+mod body;
+
 mod fate;
 
 mod kv;

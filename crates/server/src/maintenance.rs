@@ -18,7 +18,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
-use crate::context::{Context, Learner, Services, off_the_loop};
+use crate::context::{Context, Learner, Services};
 use crate::error;
 use crate::http::VERSION;
 use crate::snapshot::{SnapshotHead, SnapshotWriter};
@@ -92,12 +92,13 @@ impl<B: Backend> Maintenance for Services<B> {
         self.check(request.metadata(), Learner::Serves)?;
         let view = self.read_local().await?;
         let revision = view.revision();
-        let hash = off_the_loop(move || {
-            let mut hash = 0;
-            KvStore::encode(&view, &mut |part| hash = crc32c::crc32c_append(hash, &part));
-            hash
-        })
-        .await?;
+        let hash = self
+            .build(move || {
+                let mut hash = 0;
+                KvStore::encode(&view, &mut |part| hash = crc32c::crc32c_append(hash, &part));
+                hash
+            })
+            .await?;
         Ok(Response::new(pb::HashResponse { header: self.header(revision), hash }))
     }
 
@@ -106,7 +107,7 @@ impl<B: Backend> Maintenance for Services<B> {
         let asked = request.into_inner().revision;
         let view = self.read_local().await?;
         let revision = view.revision();
-        let hashed = off_the_loop(move || hash_kv(&view, asked)).await?.map_err(error::of_store)?;
+        let hashed = self.build(move || hash_kv(&view, asked)).await?.map_err(error::of_store)?;
         let header = self.header(revision);
         Ok(Response::new(pb::HashKvResponse { header, hash: hashed.hash, compact_revision: hashed.compact_revision }))
     }
@@ -160,6 +161,9 @@ impl<B: Backend> Maintenance for Services<B> {
 impl<B: Backend> Context<B> {
     /// The whole store as a stream of parts: counted first, then sent as fast as it is read.
     pub(crate) async fn stream_snapshot(&self) -> Result<ReceiverStream<Result<pb::SnapshotResponse, Status>>, Status> {
+        // A reader that is slow keeps its thread.
+        let turn = self.snapshots.clone().try_acquire_owned();
+        let turn = turn.map_err(|_| Status::from(EtcdError::TooManyRequests))?;
         let Readable { applied, view } = self.within(self.backend.read_local()).await?;
         let header = self.header(view.revision());
         let (cluster_id, member_id) = (self.cluster_id, self.member_id);
@@ -182,6 +186,7 @@ impl<B: Backend> Context<B> {
                 send(part);
             });
             send(writer.end());
+            drop(turn);
         });
         Ok(ReceiverStream::new(stream))
     }

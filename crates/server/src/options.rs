@@ -19,6 +19,8 @@ pub struct ServerOptions {
     pub max_txn_ops: usize,
     /// Size of the store, in bytes, from which on puts are refused.
     pub quota_backend_bytes: u64,
+    /// Bytes that all clients together may make this member hold, beside the store: bodies, proposals, answers, events.
+    pub memory_limit_bytes: u64,
     /// How often a watch that asked for it hears that nothing happened.
     pub progress_notify_interval: Duration,
     /// Requests and streams under way on one connection.
@@ -27,6 +29,8 @@ pub struct ServerOptions {
     pub connections_max: usize,
     /// How long a connection may take to say its first words, or an HTTP/1.1 request its headers.
     pub header_timeout: Duration,
+    /// How long a request's body may take to come, once its headers have.
+    pub body_timeout: Duration,
     /// How often an HTTP/2 client is asked whether it is still there.
     pub keep_alive_interval: Duration,
     /// How long it may take to answer that.
@@ -44,10 +48,12 @@ impl Default for ServerOptions {
             max_request_bytes: 3 * 512 * 1024,
             max_txn_ops: 128,
             quota_backend_bytes: 2 << 30,
+            memory_limit_bytes: 1 << 30,
             progress_notify_interval: Duration::from_secs(600),
-            streams_per_connection_max: 8_192,
+            streams_per_connection_max: 2_048,
             connections_max: 10_000,
             header_timeout: Duration::from_secs(10),
+            body_timeout: Duration::from_secs(30),
             keep_alive_interval: Duration::from_secs(30),
             keep_alive_timeout: Duration::from_secs(20),
             grace: Duration::from_secs(2),

@@ -1,8 +1,9 @@
 //! The quota of storage: when the store outgrows it, an alarm goes up and puts are refused until it is cleared.
 //!
 //! Source: etcd 3.5, `server/storage/quota.go`. The store's size is looked at at most ten times a second, and only after
-//! something was applied; in between, what this member proposes is added to it. The alarm is a command: once it is applied,
-//! every member refuses by itself.
+//! something was applied or refused; in between, what this member proposes is added to it, and taken away again when it comes
+//! to nothing. A refusal alone raises no alarm: the store is looked at first, for space may have been freed. The alarm is a
+//! command: once it is applied, every member refuses by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,32 +28,67 @@ pub(crate) struct Quota {
     limit: u64,
     /// The size at the last look.
     size: AtomicU64,
-    /// What was proposed since.
+    /// What was done since.
     growth: AtomicU64,
+    /// What is on its way.
+    under_way: AtomicU64,
+    /// The most that a proposal wanted that was refused since the last look.
+    wanted: AtomicU64,
     /// Somebody was refused.
     refused: Notify,
 }
 
+/// Room in the store for a proposal on its way, given back when it comes to nothing.
+pub(crate) struct Room<'q> {
+    quota: &'q Quota,
+    cost: u64,
+}
+
+impl Room<'_> {
+    /// The proposal is done: it counts until the next look at the store finds it there.
+    pub(crate) fn fill(self) {
+        self.quota.growth.fetch_add(self.cost, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        self.quota.under_way.fetch_sub(self.cost, Ordering::Relaxed);
+    }
+}
+
 impl Quota {
     pub(crate) fn new(limit: u64) -> Quota {
-        Quota { limit, size: AtomicU64::new(0), growth: AtomicU64::new(0), refused: Notify::new() }
+        let (size, growth, under_way, wanted) = <(AtomicU64, AtomicU64, AtomicU64, AtomicU64)>::default();
+        Quota { limit, size, growth, under_way, wanted, refused: Notify::new() }
     }
 
-    /// Takes note of a proposal that will grow the store; or refuses it.
-    pub(crate) fn admit(&self, payload_bytes: usize) -> Result<(), Status> {
+    /// Makes room for a proposal that will grow the store.
+    ///
+    /// # Errors
+    /// [`EtcdError::NoSpace`] when the store is too full for it, as far as is known; [`EtcdError::TooManyRequests`] when it
+    /// is too full only if all that is on its way succeeds.
+    pub(crate) fn admit(&self, payload_bytes: usize) -> Result<Room<'_>, Status> {
         let cost = payload_bytes as u64 + OVERHEAD_BYTES;
-        let growth = self.growth.fetch_add(cost, Ordering::Relaxed) + cost;
-        if self.size.load(Ordering::Relaxed).saturating_add(growth) <= self.limit {
-            return Ok(());
+        let under_way = self.under_way.fetch_add(cost, Ordering::Relaxed).saturating_add(cost);
+        let room = Room { quota: self, cost };
+        let stored = self.size.load(Ordering::Relaxed).saturating_add(self.growth.load(Ordering::Relaxed));
+        if stored.saturating_add(under_way) <= self.limit {
+            return Ok(room);
         }
-        self.growth.fetch_sub(cost, Ordering::Relaxed);
+        if stored.saturating_add(cost) <= self.limit {
+            return Err(EtcdError::TooManyRequests.into());
+        }
+        self.wanted.fetch_max(cost, Ordering::Relaxed);
         self.refused.notify_one();
         Err(EtcdError::NoSpace.into())
     }
 
-    fn look(&self, view: &View) {
+    /// Looks at the store itself. Says whether it is full: above the limit, or too full for what was refused.
+    pub(crate) fn look(&self, view: &View) -> bool {
         self.size.store(view.size_bytes(), Ordering::Relaxed);
         self.growth.store(0, Ordering::Relaxed);
+        view.size_bytes().saturating_add(self.wanted.swap(0, Ordering::Relaxed)) > self.limit
     }
 
     /// The size at the last look, in bytes.
@@ -68,21 +104,20 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
         {
             // Dropped before waiting: while a view lives, every change of the store copies what it shares with it.
             let Ok(readable) = context.backend.read_local().await else { return };
-            context.quota.look(&readable.view);
-            if readable.view.size_bytes() > context.quota.limit {
+            if context.quota.look(&readable.view) {
                 raise(&context, &readable.view).await;
             }
         }
-        let mut was_refused = false;
-        tokio::select! {
-            changed = applied.changed() => if changed.is_err() { return },
-            () = context.quota.refused.notified() => was_refused = true,
+        let was_refused = tokio::select! {
+            changed = applied.changed() => match changed {
+                Ok(()) => false,
+                Err(_) => return,
+            },
+            () = context.quota.refused.notified() => true,
+        };
+        if !was_refused {
+            tokio::time::sleep(LOOK_INTERVAL).await;
         }
-        if was_refused {
-            let Ok(readable) = context.backend.read_local().await else { return };
-            raise(&context, &readable.view).await;
-        }
-        tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 

@@ -8,7 +8,8 @@
 //! gRPC wants HTTP/2 with prior knowledge, everything else comes over either. A request goes from hyper to its service
 //! through one flat match; no router, no layers, so that a put costs what tonic costs and no more.
 //!
-//! Everything is bounded: connections, streams on each, the time to the first bytes and headers, header lists, bodies.
+//! Everything is bounded: connections, streams on each, the time to the first bytes, headers and bodies, header lists, and
+//! the bytes that all clients together make this member hold ([`crate::memory`]).
 //! What it deliberately does not do yet: TLS and authentication, which will stand between listener and first bytes, and
 //! between match and service.
 //!
@@ -38,6 +39,7 @@ use tonic::codegen::Service;
 use crate::authority::Repaired;
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
+use crate::body::{self, Metered, Shape};
 use crate::cluster;
 use crate::context::{Context, Inboxes, Services};
 use crate::fate;
@@ -146,10 +148,22 @@ async fn accept<B: Backend>(
     }
 }
 
-/// Serves one connection to its end. Errors end it and nothing else: strangers may say what they like.
-async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut stopped: watch::Receiver<bool>) {
+/// Sets what the system shall do for a client's connection; a connection that refuses serves without.
+fn watch_over(stream: &TcpStream, options: &ServerOptions) {
     // Without it an answer would wait for the acknowledgement of the one before.
     let _ = stream.set_nodelay(true);
+    // A peer that vanished without a word (power, cable) is noticed although nobody writes, and although what is written is
+    // never acknowledged: a waiting Lock renews its lease for as long as its connection stands.
+    let (idle, patience) = (options.keep_alive_interval, options.keep_alive_timeout);
+    let probes = socket2::TcpKeepalive::new().with_time(idle).with_interval((patience / 4).max(Duration::from_secs(1)));
+    let socket = socket2::SockRef::from(stream);
+    let _ = socket.set_tcp_keepalive(&probes.with_retries(4));
+    let _ = socket.set_tcp_user_timeout(Some(idle + patience));
+}
+
+/// Serves one connection to its end. Errors end it and nothing else: strangers may say what they like.
+async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut stopped: watch::Receiver<bool>) {
+    watch_over(&stream, &services.options);
     let patience = services.options.header_timeout;
     let begun = tokio::time::timeout(patience, Begun::by(stream));
     let (preface, stream) = tokio::select! {
@@ -212,15 +226,23 @@ async fn answer<B: Backend>(
 ) -> Result<hyper::Response<Body>, Infallible> {
     let path = request.uri().path();
     let service = path.get(1..).and_then(|path| path.split_once('/')).map_or("", |(service, _)| service);
+    let (memory, patience) = (services.memory.clone(), services.options.body_timeout);
     // The packages of gRPC have a dot in their names, paths of HTTP have none before their second part.
     if !service.contains('.') {
         return Ok(match gateway::route(path) {
-            Some(_) => gateway::answer(&services, request).await,
+            Some(path) => {
+                let shape = if gateway::reads_on(path) { Shape::Lines } else { Shape::Whole };
+                let request = request.map(|body| Metered::new(body, shape, &memory, patience));
+                body::send(gateway::answer(&services, request).await)
+            }
             None => http::answer(&services, &request).await,
         });
     }
     let context = services.0.clone();
     let method = context.metrics.on_call(path);
+    let is_stream = method.is_some_and(|method| METHODS[method].1 == "bidi_stream");
+    let shape = if is_stream { Shape::Stream } else { Shape::Whole };
+    let request = request.map(|body| Metered::new(body, shape, &memory, patience));
     let response = as_etcd(dispatch(services, request).await?);
     if let Some(method) = method {
         match response.headers().get("grpc-status").map(|code| code.to_str().unwrap_or("2").parse().unwrap_or(2)) {
@@ -229,7 +251,7 @@ async fn answer<B: Backend>(
             None => {}
         }
     }
-    Ok(response)
+    Ok(body::send(response))
 }
 
 /// A message beyond the transport's limit: tonic's code is `OutOfRange`, gRPC's everywhere else `ResourceExhausted`.
@@ -247,7 +269,7 @@ fn as_etcd(response: hyper::Response<Body>) -> hyper::Response<Body> {
 
 async fn dispatch<B: Backend>(
     services: Arc<Services<B>>,
-    request: hyper::Request<Incoming>,
+    request: hyper::Request<Metered<Incoming>>,
 ) -> Result<hyper::Response<Body>, Infallible> {
     let limit = services.options.max_request_bytes + GRPC_OVERHEAD_BYTES;
     let path = request.uri().path();
@@ -270,5 +292,23 @@ async fn dispatch<B: Backend>(
             HealthServer::from_arc(services).max_decoding_message_size(limit).call(request).await
         }
         _ => Ok(tonic::Status::unimplemented(format!("unknown service {service}")).into_http()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a client that vanishes without a word is noticed by the system, whether or not somebody writes to it.
+    #[tokio::test]
+    async fn the_system_watches_over_clients() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("bound");
+        let (client, accepted) = tokio::join!(TcpStream::connect(address), listener.accept());
+        let (_client, (stream, _)) = (client.expect("connected"), accepted.expect("accepted"));
+        watch_over(&stream, &ServerOptions::default());
+        let socket = socket2::SockRef::from(&stream);
+        assert!(socket.keepalive().expect("readable"));
+        assert_eq!(socket.tcp_user_timeout().expect("readable"), Some(Duration::from_secs(50)));
     }
 }

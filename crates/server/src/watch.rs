@@ -37,7 +37,7 @@ use crate::backend::Backend;
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::convert;
 use crate::fate::Omen;
-use crate::hub::{self, Change, EVENTS_PER_STEP, Filters, Follower, News, Outlet, Registration, Start};
+use crate::hub::{self, Change, Filters, Follower, News, Outlet, Registration, STEP, Start};
 
 /// The id in answers that concern the whole stream, or a watcher that was never made.
 const NO_WATCHER: i64 = -1;
@@ -293,7 +293,9 @@ impl<B: Backend> Watching<B> {
 
     fn on_news(&mut self, news: News) {
         match news {
-            News::Changes { revision, deliveries, bytes } => {
+            News::Changes { revision, deliveries, bytes, held } => {
+                // What becomes of it is an answer, of which there is one at a time.
+                drop(held);
                 self.outlet.overflow.on_taken(bytes);
                 for (registration, changes) in deliveries {
                     // A watcher that was cancelled in the meantime hears nothing more.
@@ -344,7 +346,7 @@ impl<B: Backend> Watching<B> {
         if let Some(registration) = watcher.registration.take() {
             self.registered.remove(&registration);
         }
-        let step = match view.events_since(watcher.next, &watcher.follower.keys, EVENTS_PER_STEP) {
+        let step = match view.events_within(watcher.next, &watcher.follower.keys, STEP) {
             Ok(step) => step,
             Err(compacted) => {
                 self.watchers.remove(&id);
@@ -417,7 +419,7 @@ fn event(change: Change) -> mvccpb::Event {
     };
     mvccpb::Event {
         r#type: kind as i32,
-        kv: Some(convert::key_value(change.event.kv)),
-        prev_kv: change.previous.map(convert::key_value),
+        kv: Some(convert::key_value(change.event.kv.clone())),
+        prev_kv: change.previous.map(|previous| convert::key_value(Arc::unwrap_or_clone(previous))),
     }
 }

@@ -63,7 +63,11 @@ fn the_cost_is_known_before() {
     let deletion = Command::DeleteRange(delete_all());
     assert_eq!(view.cost(&deletion, COST_MAX), Ok(100 * 16));
     assert_eq!(view.cost(&deletion, 1_000), Err(KvError::TooCostly), "no further than asked");
-    assert!(deletion.has_ranges() && !Command::Put(put("a", "b")).has_ranges());
+    assert!(deletion.may_cost_much() && !Command::Put(put("a", "b")).may_cost_much());
+    let many = |count| Command::Txn(txn(vec![Request::Txn(txn(vec![Request::Put(put("a", "b")); 100])); count]));
+    assert!(!many(4).may_cost_much() && many(5).may_cost_much());
+    let inner = Request::Txn(txn(vec![Request::DeleteRange(delete("a", "b"))]));
+    assert!(Command::Txn(txn(vec![inner])).may_cost_much());
     assert!(view.cost(&Command::Put(put("a", "b")), COST_MAX).is_ok_and(|cost| cost < 100));
     let kept = LeaseKeepAlive { ids: vec![1; 100_000] };
     assert_eq!(view.cost(&Command::LeaseKeepAlive(kept.clone()), COST_MAX), Err(KvError::TooCostly));

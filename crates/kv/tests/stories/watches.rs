@@ -103,3 +103,24 @@ fn a_watch_from_the_compact_revision_sees_the_deletion_that_happened_there() {
     store.settle();
     assert_eq!(store.view().version_count(), 1, "the next compaction takes the tombstone");
 }
+
+/// Goal: an answer is bounded in bytes as well as in events, and splits no revision.
+#[test]
+fn large_events_come_in_small_portions() {
+    let mut store = Store::new();
+    for key in ["a", "b", "a", "b"] {
+        store.put(key, &"x".repeat(1_000));
+    }
+    store.txn(txn(vec![Request::Put(put("a", "y")), Request::Put(put("b", "y"))])).expect("runs");
+    let view = store.view();
+    let portion = Portion { events: 100, bytes: 1_500 };
+    for (keys, counts) in [(KeyRange::all(), vec![2, 2, 2]), (between("a", ""), vec![2, 1])] {
+        let (mut from, mut found) = (2, Vec::new());
+        while from <= view.revision() {
+            let events = view.events_within(from, &keys, portion).expect("not compacted");
+            found.push(events.events.len());
+            from = events.next_revision;
+        }
+        assert_eq!(found, counts);
+    }
+}

@@ -290,6 +290,19 @@ async fn the_last_call_that_is_cancelled_leaves_the_queue() {
     assert!(creations(&served.double.view(), "door/a") > 0);
 }
 
+/// Goal: a campaign that is repeated by its leader keeps place and token, and says its new value.
+#[tokio::test]
+async fn a_repeated_campaign_says_its_new_value() {
+    let served = Served::start().await;
+    grant(&served, 0xa).await;
+    let mut election = served.client().await.election();
+    let first = election.campaign(campaign(0xa, "ann")).await.unwrap().into_inner().leader;
+    let again = election.campaign(campaign(0xa, "ann again")).await.unwrap().into_inner().leader;
+    assert_eq!(first, again);
+    let leader = election.leader(LeaderRequest { name: "post".into() }).await.unwrap().into_inner().kv.unwrap();
+    assert_eq!((&leader.value[..], leader.lease), (&b"ann again"[..], 0xa));
+}
+
 /// Goal: who waits and whose key somebody deletes is told nothing false: it stands again, at the end.
 #[tokio::test]
 async fn a_candidate_whose_key_was_deleted_stands_again() {

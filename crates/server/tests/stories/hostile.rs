@@ -2,7 +2,7 @@
 
 // Helpers of tests fail as tests do.
 
-use crate::support::Served;
+use crate::support::{Mood, Served};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{PutRequest, RangeRequest, RequestOp, TxnRequest, request_op};
 use hustings_server::ServerOptions;
@@ -142,4 +142,136 @@ async fn connections_are_bounded() {
     assert!(!waiting.is_finished());
     drop(first);
     waiting.await.unwrap().unwrap();
+}
+
+/// What is held for clients now, as the metrics tell it.
+async fn held(served: &Served) -> u64 {
+    let page = say(served, b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
+    let page = String::from_utf8_lossy(&page).into_owned();
+    let line = page.lines().find_map(|line| line.strip_prefix("hustings_memory_held_bytes "));
+    line.expect("the metric is there").trim().parse().unwrap()
+}
+
+/// Goal: what waits for a leader is bounded in bytes: above the budget a request is refused at once, and all is given back.
+#[tokio::test]
+async fn proposals_that_wait_are_bounded_in_bytes() {
+    let served = Served::start_with(ServerOptions { memory_limit_bytes: 10 << 20, ..ServerOptions::default() }).await;
+    served.double.be(Mood::Frozen);
+    let client = served.client().await;
+    let put = |number: usize| {
+        let mut kv = client.kv();
+        let key = format!("k{number}").into();
+        async move { kv.put(PutRequest { key, value: vec![0; 1 << 20].into(), ..PutRequest::default() }).await }
+    };
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        waiting.spawn(put(number));
+    }
+    // Only who is refused comes back while the member is frozen.
+    for _ in 0..11 {
+        let refused = waiting.join_next().await.unwrap().unwrap().unwrap_err();
+        assert_eq!(EtcdError::of(&refused), Some(EtcdError::TooManyRequests));
+    }
+    assert!(held(&served).await <= 10 << 20);
+    served.double.be(Mood::Willing);
+    while let Some(done) = waiting.join_next().await {
+        assert!(done.unwrap().is_ok());
+    }
+    assert_eq!(held(&served).await, 0);
+    assert_serves(&served).await;
+}
+
+/// Goal: bodies that never end are counted, and end with their time.
+#[tokio::test(start_paused = true)]
+async fn unfinished_bodies_are_counted_and_end() {
+    let served = Served::start_with(ServerOptions { memory_limit_bytes: 1 << 20, ..ServerOptions::default() }).await;
+    let mut open = Vec::new();
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(&served.address).await.unwrap();
+        stream.write_all(b"POST /v3/kv/put HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n").await.unwrap();
+        // Who is refused is hung up on.
+        let _ = stream.write_all(&vec![b' '; 100_000]).await;
+        open.push(stream);
+    }
+    let mut answers = Vec::new();
+    for mut stream in open {
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer).await;
+        answers.push(String::from_utf8_lossy(&answer).into_owned());
+    }
+    let late = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 504")).count();
+    let refused = answers.iter().filter(|answer| answer.starts_with("HTTP/1.1 429") || answer.is_empty()).count();
+    assert!(late >= 5 && refused >= 5 && late + refused == 20, "{late} were late, {refused} refused: {answers:?}");
+    assert_eq!(held(&served).await, 0);
+}
+
+/// Goal: a message that begins must come in time, also where the next may take as long as it likes.
+#[tokio::test(start_paused = true)]
+async fn an_unfinished_message_of_a_stream_ends_it() {
+    let served = Served::start().await;
+    let mut stream = TcpStream::connect(&served.address).await.unwrap();
+    let head = b"POST /v3/watch HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 500\r\n\r\n{\"create";
+    stream.write_all(head).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert!(String::from_utf8_lossy(&answer).contains("did not come in time"), "{}", answer.escape_ascii());
+}
+
+/// Goal: a large answer comes whole; one above the budget is refused, and holds nothing afterwards.
+#[tokio::test]
+async fn large_answers_are_bounded_in_bytes() {
+    let served = Served::start_with(ServerOptions { memory_limit_bytes: 8 << 20, ..ServerOptions::default() }).await;
+    for number in 0..5_000 {
+        let (key, value) = (format!("k{number:05}").into(), vec![b'v'; 1_000].into());
+        served.double.apply_now(&hustings_kv::Command::Put(hustings_kv::Put { key, value, ..Default::default() }));
+    }
+    let mut kv = served.client().await.kv().max_decoding_message_size(100 << 20);
+    let all = RangeRequest { key: "k".into(), range_end: "l".into(), ..RangeRequest::default() };
+    let answer = kv.range(all.clone()).await.unwrap().into_inner();
+    assert_eq!((answer.count, answer.kvs.len(), answer.kvs[4_999].value.len()), (5_000, 5_000, 1_000));
+    let body = r#"{"key":"aw==","range_end":"bA=="}"#;
+    let request = format!(
+        "POST /v3/kv/range HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(&served.address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).await.unwrap();
+    assert!(
+        answer.len() > 5_000_000 && String::from_utf8_lossy(&answer).contains("\"count\":\"5000\"}"),
+        "{} bytes",
+        answer.len()
+    );
+
+    for number in 5_000..7_000 {
+        let (key, value) = (format!("k{number:05}").into(), vec![b'v'; 1_000].into());
+        served.double.apply_now(&hustings_kv::Command::Put(hustings_kv::Put { key, value, ..Default::default() }));
+    }
+    let refused = kv.range(all.clone()).await.unwrap_err();
+    assert_eq!(EtcdError::of(&refused), Some(EtcdError::TooManyRequests));
+    let count = kv.range(RangeRequest { count_only: true, ..all }).await.unwrap().into_inner().count;
+    assert_eq!(count, 7_000);
+    assert_eq!(held(&served).await, 0);
+}
+
+/// Goal: a page of another origin, which a user of this port has open by chance, writes nothing.
+#[tokio::test]
+async fn a_foreign_page_writes_nothing() {
+    let served = Served::start().await;
+    let post = |headers: &str| {
+        let body = r#"{"key":"YQ==","value":"MQ=="}"#;
+        let length = body.len();
+        format!(
+            "POST /v3/kv/put HTTP/1.1\r\nhost: me:2379\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+        )
+    };
+    for foreign in ["origin: http://evil.example\r\n", "origin: null\r\n", "sec-fetch-site: cross-site\r\n"] {
+        let answer = say(&served, post(foreign).as_bytes()).await;
+        assert!(answer.starts_with(b"HTTP/1.1 403"), "{foreign}: {}", answer.escape_ascii());
+    }
+    assert_eq!(served.double.view().key_count(), 0);
+    for own in ["", "origin: http://me:2379\r\n", "content-type: application/x-www-form-urlencoded\r\n"] {
+        assert!(say(&served, post(own).as_bytes()).await.starts_with(b"HTTP/1.1 200"), "{own}");
+    }
 }

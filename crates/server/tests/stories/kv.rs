@@ -153,6 +153,34 @@ async fn a_request_without_an_answer_times_out() {
     assert_eq!(EtcdError::of(&kv.put(put("a", "")).await.unwrap_err()), Some(EtcdError::TimeoutDueToLeaderFail));
 }
 
+/// Goal: puts that come to nothing fill no store: no alarm, and room for the next.
+#[tokio::test]
+async fn puts_that_fail_fill_no_store() {
+    let served = Served::start_with(ServerOptions { quota_backend_bytes: 64 << 10, ..ServerOptions::default() }).await;
+    let mut kv = served.client().await.kv();
+    served.double.be(Mood::Refusing(Some(RequestError::Unknown)));
+    for _ in 0..20 {
+        let refused = kv.put(put("a", &"x".repeat(10_000))).await.unwrap_err();
+        assert_eq!(EtcdError::of(&refused), Some(EtcdError::LeaderChanged));
+    }
+    served.double.be(Mood::Willing);
+    kv.put(put("a", &"x".repeat(10_000))).await.unwrap();
+    assert_eq!(served.double.view().alarms(), []);
+}
+
+/// Goal: space that was freed is there at once, and nobody is refused, or alarmed, for what was.
+#[tokio::test]
+async fn space_that_was_freed_is_there_at_once() {
+    let served = Served::start_with(ServerOptions { quota_backend_bytes: 64 << 10, ..ServerOptions::default() }).await;
+    let mut kv = served.client().await.kv();
+    for round in 0..20 {
+        let revision = kv.put(put("a", &"x".repeat(40_000))).await.unwrap().into_inner().header.unwrap().revision;
+        kv.delete_range(DeleteRangeRequest { key: "a".into(), ..Default::default() }).await.unwrap();
+        kv.compact(CompactionRequest { revision: revision + 1, physical: true }).await.unwrap();
+        assert_eq!(served.double.view().alarms(), [], "round {round}");
+    }
+}
+
 /// Goal: a store that outgrew its quota refuses puts, still reads, deletes and compacts.
 #[tokio::test]
 async fn a_full_store_refuses_puts_and_nothing_else() {

@@ -208,15 +208,34 @@ async fn a_slow_reader_misses_nothing_and_delays_nobody() {
     assert_eq!(revisions, (2..403).collect::<Vec<i64>>());
 }
 
+fn large_put(n: usize) -> hustings_kv::Put {
+    hustings_kv::Put { key: format!("k{n}").into(), value: vec![b'x'; 100_000].into(), ..Default::default() }
+}
+
+/// Goal: whoever catches up on large events gets them in small answers, however many they are: none costs much memory.
+#[tokio::test]
+async fn large_events_come_in_small_answers() {
+    let served = Served::start().await;
+    for n in 0..60 {
+        served.double.apply_now(&hustings_kv::Command::Put(large_put(n)));
+    }
+    let mut watching = Watching::open(&served).await;
+    watching.create(WatchCreateRequest { start_revision: 2, ..prefix("k") }).await;
+    let mut events = 0;
+    while events < 60 {
+        let part = watching.next().await.events.len();
+        assert!(part <= 11, "{part} events of 100,000 bytes in one answer");
+        events += part;
+    }
+}
+
 /// Goal: large answers are cut where the client asked for that, and put together they are whole.
 #[tokio::test]
 async fn a_large_answer_is_fragmented_on_request() {
     let served = Served::start().await;
-    for n in 0..60 {
-        let put =
-            hustings_kv::Put { key: format!("k{n}").into(), value: vec![b'x'; 100_000].into(), ..Default::default() };
-        served.double.apply_now(&hustings_kv::Command::Put(put));
-    }
+    let put = |n| hustings_kv::Request::Put(large_put(n)).into();
+    let txn = hustings_kv::Txn { success: (0..60).map(put).collect(), ..Default::default() };
+    served.double.apply_now(&hustings_kv::Command::Txn(txn));
     let mut watching = Watching::open(&served).await;
     watching.create(WatchCreateRequest { fragment: true, start_revision: 2, ..prefix("k") }).await;
     let (mut parts, mut events) = (0, 0);
