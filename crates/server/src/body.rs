@@ -224,3 +224,88 @@ async fn send_in_parts(parts: &Parts, mut data: Bytes) -> bool {
     }
     true
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{FutureExt, StreamExt};
+
+    type Source = mpsc::Sender<Bytes>;
+
+    /// A body that comes as the test likes.
+    fn body(
+        shape: Shape,
+        memory: &Arc<Memory>,
+    ) -> (Source, Metered<impl HttpBody<Data = Bytes, Error = Status> + Unpin>) {
+        let (source, frames) = mpsc::channel(10);
+        let body = StreamBody::new(ReceiverStream::new(frames).map(|bytes| Ok::<_, Status>(Frame::data(bytes))));
+        (source, Metered::new(body, shape, memory, Duration::from_secs(30)))
+    }
+
+    /// A message of gRPC with so many bytes.
+    fn message(bytes: usize) -> Vec<u8> {
+        [&[0][..], &(bytes as u32).to_be_bytes(), &vec![7; bytes]].concat()
+    }
+
+    /// Goal: of a stream only the message that is coming counts, however the network cuts it.
+    #[tokio::test]
+    async fn an_unfinished_message_counts_until_it_is_whole() {
+        for cut in 1..40 {
+            let memory = Memory::new(100);
+            let (source, mut body) = body(Shape::Stream, &memory);
+            let both = [message(20), message(10)].concat();
+            // The first message ends at 25, the second at 40.
+            let coming = if cut < 25 { cut } else { cut - 25 };
+            for (part, coming) in [(&both[..cut], coming), (&both[cut..], 0)] {
+                source.try_send(Bytes::copy_from_slice(part)).expect("room");
+                body.frame().await.expect("a frame").expect("within the budget");
+                assert_eq!(memory.used(), coming as u64, "cut at {cut}");
+            }
+        }
+    }
+
+    /// Goal: what is one message counts as a whole until it is dropped, and above the budget it is refused.
+    #[tokio::test]
+    async fn a_whole_body_counts_and_is_refused_above_the_budget() {
+        let memory = Memory::new(100);
+        let (source, mut whole) = body(Shape::Whole, &memory);
+        for _ in 0..3 {
+            source.try_send(Bytes::from(vec![0; 40])).expect("room");
+        }
+        assert!(whole.frame().await.expect("a frame").is_ok());
+        assert!(whole.frame().await.expect("a frame").is_ok());
+        assert_eq!(memory.used(), 80);
+        let refused = whole.frame().await.expect("a frame").expect_err("above the budget");
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        drop(whole);
+        assert_eq!(memory.used(), 0);
+    }
+
+    /// Goal: what has begun must come in time; between messages a stream may take as long as it likes.
+    #[tokio::test(start_paused = true)]
+    async fn what_has_begun_must_come_in_time() {
+        let memory = Memory::new(1_000);
+        for (shape, sent, is_due) in [
+            (Shape::Whole, vec![], true),
+            (Shape::Whole, vec![0; 10], true),
+            (Shape::Stream, vec![], false),
+            (Shape::Stream, message(10), false),
+            (Shape::Stream, message(10)[..12].to_vec(), true),
+            (Shape::Lines, vec![], true),
+            (Shape::Lines, vec![b'{'], false),
+        ] {
+            let (source, mut body) = body(shape, &memory);
+            if !sent.is_empty() {
+                source.try_send(sent.clone().into()).expect("room");
+                body.frame().await.expect("a frame").expect("within the budget");
+            }
+            assert!(body.frame().now_or_never().is_none());
+            let ended = tokio::time::timeout(Duration::from_secs(3_600), body.frame()).await;
+            match ended {
+                Ok(Some(Err(status))) => assert!(is_due && status.code() == tonic::Code::DeadlineExceeded),
+                Err(_) => assert!(!is_due, "{shape:?} with {sent:?} came to no end"),
+                Ok(other) => panic!("{shape:?} with {sent:?} ended with {other:?}"),
+            }
+        }
+    }
+}

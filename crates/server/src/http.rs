@@ -5,8 +5,8 @@
 //!
 //! `GET /v1/leader` is ours. Its `fencing_token` is the leader's term: a term names one leader and only grows, so a resource
 //! that remembers the highest token it has seen can refuse every older leader. `lsn` beside it is the answering member's last
-//! applied entry, "term:index". A member says `is_self` only after a quorum has confirmed it. `GET /v1/status` is ours too:
-//! one member's own view, for `hustings status`.
+//! applied entry, "term:index". A member says `is_self`, and `is_confirmed`, only after a quorum has confirmed it; a follower
+//! tells what it last heard. `GET /v1/status` is ours too: one member's own view, for `hustings status`.
 
 use std::time::Duration;
 
@@ -234,6 +234,8 @@ impl<B: Backend> Services<B> {
             "fencing_token": before.term.0,
             "lsn": before.applied.to_string(),
             "is_self": leader == before.me,
+            // Only the leader asks a quorum: what a follower says it heard, perhaps a while ago.
+            "is_confirmed": leader == before.me,
         }))
     }
 }

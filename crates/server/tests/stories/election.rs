@@ -261,6 +261,25 @@ async fn a_call_that_was_cancelled_takes_nothing_from_the_call_that_followed_it(
     assert_eq!(&cid.unwrap().key[..], b"door/c");
 }
 
+/// Goal: an Unlock that was late on its way to the log ends no later holding of the same lease.
+#[tokio::test]
+async fn a_delayed_unlock_ends_no_later_holding() {
+    let m1 = Served::start().await;
+    let m2 = Served::beside(&m1).await;
+    grant(&m2, 0xa).await;
+    lock(&m2, 0xa).await.unwrap();
+    m1.double.be(Mood::Hesitant);
+    let mut late = m1.client().await.lock();
+    let late = tokio::spawn(async move { late.unlock(UnlockRequest { key: "door/a".into() }).await });
+    until_frozen(&m1, 1).await;
+    // Its client does not wait for it, and goes on elsewhere.
+    unlock(&m2, "door/a").await;
+    lock(&m2, 0xa).await.unwrap();
+    m1.double.be(Mood::Willing);
+    late.await.unwrap().unwrap();
+    assert!(creations(&m2.double.view(), "door/a") > 0, "the later holding stands");
+}
+
 /// Goal: the call that follows a cancelled one keeps the place even when it, too, is cancelled only after it was told that it
 /// is in; and leaves the queue when it is cancelled before.
 #[tokio::test]

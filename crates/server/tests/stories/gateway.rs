@@ -142,9 +142,14 @@ async fn plain_http_tells_how_it_stands() {
     let verbose = "[+]data_corruption ok\n[+]serializable_read ok\n[+]linearizable_read ok\nok\n";
     assert_eq!(get("/readyz?verbose").await, (200, verbose.to_owned()));
     let leader: Value = serde_json::from_str(&get("/v1/leader").await.1).unwrap();
-    let expected =
-        json!({ "term": 7, "leader": "n1", "leader_id": 1, "fencing_token": 7, "lsn": "7:0", "is_self": true });
+    let expected = json!({
+        "term": 7, "leader": "n1", "leader_id": 1, "fencing_token": 7, "lsn": "7:0", "is_self": true, "is_confirmed": true,
+    });
     assert_eq!(leader, expected);
+    served.double.declare(|status| status.leader = Some(hustings_core::NodeId(2)));
+    let heard: Value = serde_json::from_str(&get("/v1/leader").await.1).unwrap();
+    assert_eq!((&heard["is_self"], &heard["is_confirmed"]), (&json!(false), &json!(false)));
+    served.double.declare(|status| status.leader = Some(hustings_core::NodeId(1)));
     assert_eq!(get("/").await.0, 404);
     assert_eq!(speak(&served, "DELETE", "/health", "").await.0, 405);
 

@@ -27,6 +27,8 @@ pub enum Mood {
     Refusing(Option<RequestError>),
     /// As soon as it is no longer frozen.
     Frozen,
+    /// Reads at once, proposals as soon as it no longer hesitates.
+    Hesitant,
 }
 
 struct State {
@@ -140,14 +142,19 @@ impl Double {
         Applied { lsn, response }
     }
 
+    async fn until_not(&self, mood: Mood) {
+        let is_over = self.mood.subscribe().wait_for(|now| *now != mood).await.is_ok();
+        assert!(is_over, "the double lives as long as its requests");
+    }
+
     async fn mood(&self) -> Result<(), RequestError> {
         let mood = self.mood.borrow().clone();
         match mood {
             Mood::Frozen => {
-                let thawed = self.mood.subscribe().wait_for(|mood| *mood != Mood::Frozen).await.is_ok();
-                assert!(thawed, "the double lives as long as its requests");
+                self.until_not(mood).await;
                 Ok(())
             }
+            Mood::Hesitant => Ok(()),
             Mood::Willing => Ok(()),
             Mood::Silent => std::future::pending().await,
             Mood::Refusing(error) => Err(error.unwrap_or(RequestError::QueueFull)),
@@ -158,6 +165,7 @@ impl Double {
 impl Backend for Double {
     async fn propose(&self, payload: Bytes) -> Result<Applied<Outcome>, RequestError> {
         self.mood().await?;
+        self.until_not(Mood::Hesitant).await;
         let mut state = self.state.lock().unwrap();
         Ok(self.apply(&mut state, &payload))
     }
