@@ -5,7 +5,7 @@
 //! all. The cost follows from the state and the command alone, so that all members refuse the same commands.
 //!
 //! The unit is a visit of one key, some 0.1 microseconds; the weights are measured (`examples/cost.rs`), the decision and
-//! what it refuses stand in `docs/adr/0008-a-budget-per-command.md`. The constants are part of the replicated rules: members
+//! what it refuses stand in `docs/adr/0010-a-budget-per-command.md`. The constants are part of the replicated rules: members
 //! with other ones would refuse other commands, so they change with an apply version and never alone.
 
 use crate::{Command, KvError, Request, Txn, View};

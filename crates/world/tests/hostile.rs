@@ -7,7 +7,7 @@ use hustings_blazingmq::BlazingMq;
 use hustings_core::protocol::LinkState;
 use hustings_core::{
     Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Lsn, NodeId, Origin, Proposal, Protocol, Role,
-    SnapshotReference, Ticket, Wire,
+    SnapshotReference, Stamp, Ticket, Wire,
 };
 use hustings_gmt2000::Gmt2000;
 use hustings_paxos::Paxos;
@@ -141,7 +141,7 @@ impl<P: Protocol> Node<P> {
     fn propose(&mut self, sequence: u64) {
         let origin = Origin { node: self.me, incarnation: 1, sequence };
         let payload = bytes::Bytes::from_static(b"x");
-        self.input(Input::Propose(vec![Proposal { origin, kind: EntryKind::Command, elapsed_micros: 0, payload }]));
+        self.input(Input::Propose(vec![Proposal { origin, kind: EntryKind::Command, stamp: Stamp::NONE, payload }]));
     }
 
     fn compact(&mut self) {
