@@ -326,7 +326,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             if self.deadline == DeadlineAlarm::Advancing {
                 self.deadline = DeadlineAlarm::Disarmed;
             }
-            self.machine.advance(self.clock.on_applied(stamp));
+            // Once per batch, mostly: what was proposed together shows the same time.
+            let elapsed = self.clock.on_applied(stamp);
+            if elapsed > Duration::ZERO {
+                self.machine.advance(elapsed);
+            }
         }
         let mine = origin.node == self.me && origin.incarnation == self.incarnation;
         match kind {

@@ -82,6 +82,8 @@ pub enum Command {
     Isolate(Who),
     /// Only members of the same group reach each other.
     Partition(Vec<Vec<Who>>),
+    /// What the first says takes this long to reach the second, at least and at most, in microseconds.
+    Slow(Who, Who, u64, u64),
     /// All links are whole again.
     Heal,
     /// These two reach each other again.
@@ -180,6 +182,7 @@ impl fmt::Display for Command {
                 let groups: Vec<String> = groups.iter().map(|group| list(group)).collect();
                 write!(f, "partition {}", groups.join(" | "))
             }
+            Command::Slow(from, to, min, max) => write!(f, "slow {from} {to} {} {}", shown(*min), shown(*max)),
             Command::Heal => f.write_str("heal"),
             Command::Mend(one, other) => write!(f, "mend {one} {other}"),
             Command::Reset(one, other) => write!(f, "reset {one} {other}"),

@@ -16,6 +16,7 @@ use hustings_kv::{LeaseGrant, Put};
 use hustings_properties::Violation;
 use hustings_wal::sim::{Faults, Loss};
 use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 /// Sectors by which a misdirected write misses.
@@ -36,6 +37,11 @@ impl<P: Protocol, S: Service> World<P, S> {
                 (Some(first), _) => first.to_string(),
                 (None, _) => String::new(),
             };
+            if self.coverage.is_some() {
+                let mut hasher = DefaultHasher::new();
+                name.hash(&mut hasher);
+                self.cover_moment(hasher.finish());
+            }
             *self.counts.faults.entry(name).or_default() += 1;
         }
         match command {
@@ -55,6 +61,9 @@ impl<P: Protocol, S: Service> World<P, S> {
                 (0..world.machines.len()).filter(|peer| *peer != at).for_each(|peer| world.cut(at, peer));
             }),
             Command::Partition(groups) => self.partition(groups),
+            Command::Slow(from, to, min, max) => {
+                self.pairs(*from, *to, |world, from, to| world.network.set_slow(from, to, Some((*min, *max))));
+            }
             Command::Heal => {
                 self.network.heal();
                 self.network.quality = self.settings.quality;
@@ -64,6 +73,8 @@ impl<P: Protocol, S: Service> World<P, S> {
                 self.pairs(*one, *other, |world, one, other| {
                     world.network.set_cut(one, other, false);
                     world.network.set_cut(other, one, false);
+                    world.network.set_slow(one, other, None);
+                    world.network.set_slow(other, one, None);
                 });
                 self.reconnect();
             }

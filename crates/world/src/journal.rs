@@ -102,9 +102,10 @@ pub struct Counts {
     pub watched: u64,
     /// Faults by their first word.
     pub faults: BTreeMap<String, u64>,
-    /// Microseconds in which no client's operation ended well although one was waiting, the longest such time.
+    /// The longest time, in microseconds, in which no client's operation ended well, or none that changes something, although
+    /// one was wanted; a client that loses patience and asks again goes on waiting.
     pub outage_max: u64,
-    /// All time that lies in gaps between two operations that ended well which exceed an election timeout.
+    /// All time in which no client's operation ended well although one was wanted, in gaps longer than an election timeout.
     pub unavailable: u64,
 }
 

@@ -17,6 +17,7 @@ pub mod settings;
 pub mod witness;
 
 pub mod acting;
+mod coverage;
 pub mod machine;
 pub mod world;
 
@@ -27,6 +28,7 @@ pub mod plants;
 mod rivals;
 
 pub mod graphs;
+pub mod guided;
 pub mod laboratory;
 pub mod script;
 pub mod seed;
@@ -34,6 +36,7 @@ pub mod seed;
 pub mod every;
 
 pub use command::{Command, DiskFault, Expectation, Who};
+pub use coverage::Coverage;
 pub use journal::{Arrow, Counts, Journal, Line};
 pub use machine::{Life, Plants};
 pub use network::Quality;

@@ -66,6 +66,25 @@ struct Watcher {
     next: i64,
 }
 
+/// Since when clients have wanted something that nobody got: whoever loses patience and asks again has still not been served.
+#[derive(Clone, Copy, Debug, Default)]
+struct Waiting {
+    since: Option<u64>,
+}
+
+impl Waiting {
+    fn begin(&mut self, now: u64) {
+        self.since.get_or_insert(now);
+    }
+
+    /// Somebody was served: how long nobody had been.
+    fn end(&mut self, now: u64, do_others_wait: bool) -> u64 {
+        let gap = self.since.map_or(0, |since| now - since);
+        self.since = do_others_wait.then_some(now);
+        gap
+    }
+}
+
 /// The clients of a world.
 pub struct Load {
     settings: LoadSettings,
@@ -76,7 +95,9 @@ pub struct Load {
     /// What clients did and saw.
     pub(crate) history: Vec<Operation>,
     next_value: u64,
-    last_completed: u64,
+    /// Operations of any kind, and those that change something: reads may go on while nothing commits.
+    served: Waiting,
+    written: Waiting,
     is_over: bool,
     revision: i64,
     dice: Dice,
@@ -121,7 +142,8 @@ impl Load {
             events: BTreeMap::new(),
             history: Vec::new(),
             next_value: 0,
-            last_completed: 0,
+            served: Waiting::default(),
+            written: Waiting::default(),
             is_over: false,
             revision: 0,
             dice: Dice::new(settings.seed, 11, 0),
@@ -138,10 +160,12 @@ impl Load {
         history
     }
 
-    /// Since when somebody has been waiting whom nobody answered, and nobody was answered since.
+    /// Start of the current outage as clients see it; `None` if nobody waits.
     pub(crate) fn waiting_since(&self) -> Option<u64> {
-        let first = self.clients.iter().filter_map(|client| Some(client.pending.as_ref()?.invoked)).min()?;
-        Some(first.max(self.last_completed))
+        match (self.served.since, self.written.since) {
+            (Some(one), Some(other)) => Some(one.min(other)),
+            (one, other) => one.or(other),
+        }
     }
 
     fn command(&mut self, key: u64, wish: Wish) -> Option<Command> {
@@ -219,6 +243,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     /// Clients begin nothing new from now on.
     pub fn end_load(&mut self) {
         self.load.is_over = true;
+        (self.load.served, self.load.written) = (Waiting::default(), Waiting::default());
     }
 
     /// Whether every client has its answer, or gave up.
@@ -251,6 +276,10 @@ impl<P: Protocol, S: Service> World<P, S> {
             _ => Wish::Delete,
         };
         self.load.next_value += 1;
+        self.load.served.begin(now);
+        if wish != Wish::Read {
+            self.load.written.begin(now);
+        }
         let state = &mut self.load.clients[client];
         state.done += 1;
         let number = state.done;
@@ -360,14 +389,17 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         self.load.history.push(operation);
         self.counts.completed += 1;
-        // A gap counts from when somebody was waiting.
-        let gap = now - self.load.last_completed.max(pending.invoked.min(now));
-        let gap = gap.max(now.saturating_sub(self.load.last_completed.max(pending.invoked)));
-        self.counts.outage_max = self.counts.outage_max.max(gap);
+        let waiting = || self.load.clients.iter().filter_map(|client| client.pending.as_ref());
+        let (others_wait, others_write) = (waiting().count() > 0, waiting().any(|other| other.wish != Wish::Read));
+        let gap = self.load.served.end(now, others_wait);
         if gap > self.settings.election_max() {
             self.counts.unavailable += gap;
         }
-        self.load.last_completed = now;
+        let unwritten = match pending.wish {
+            Wish::Read => 0,
+            _ => self.load.written.end(now, others_write),
+        };
+        self.counts.outage_max = self.counts.outage_max.max(gap).max(unwritten);
         self.pause_then_next(client, false);
     }
 

@@ -52,6 +52,8 @@ pub(crate) enum Fate {
 #[derive(Clone, Default)]
 struct Direction {
     is_cut: bool,
+    /// Delays of its own, in microseconds, instead of those that all links have.
+    slow: Option<(u64, u64)>,
     /// When the last message arrives: on session links nothing overtakes it.
     last_arrival: u64,
     /// The session in which a message was lost: nothing that is sent behind it arrives.
@@ -138,10 +140,16 @@ impl<M: Clone> Network<M> {
         self.direction_mut(from, to).is_cut = is_cut;
     }
 
-    /// All cuts end.
+    /// What goes one way takes so long from now on; `None`: as long as everything else.
+    pub(crate) fn set_slow(&mut self, from: usize, to: usize, slow: Option<(u64, u64)>) {
+        self.direction_mut(from, to).slow = slow;
+    }
+
+    /// All cuts end, and no link is slower than the others.
     pub(crate) fn heal(&mut self) {
         for direction in &mut self.directions {
             direction.is_cut = false;
+            direction.slow = None;
         }
     }
 
@@ -153,7 +161,10 @@ impl<M: Clone> Network<M> {
 
     /// What becomes of a message sent now.
     pub(crate) fn fate(&mut self, from: usize, to: usize, now: u64) -> Fate {
-        let quality = self.quality;
+        let mut quality = self.quality;
+        if let Some((delay_min, delay_max)) = self.direction(from, to).slow {
+            quality = Quality { delay_min, delay_max, ..quality };
+        }
         if !self.is_connected(from, to) {
             return Fate::Lost;
         }

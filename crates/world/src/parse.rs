@@ -1,9 +1,9 @@
 //! Reads a line of a script: [`Command::parse`]. A typo is named, with the nearest word that would have been right.
 
-use crate::command::{Command, DiskFault, Expectation, Who};
+use crate::command::{Command, DiskFault, Expectation, Who, shown};
 
 /// The words that a line may begin with.
-pub const COMMANDS: [&str; 32] = [
+pub const COMMANDS: [&str; 33] = [
     "wait",
     "settle",
     "crash",
@@ -15,6 +15,7 @@ pub const COMMANDS: [&str; 32] = [
     "cut",
     "isolate",
     "partition",
+    "slow",
     "heal",
     "mend",
     "reset",
@@ -168,6 +169,14 @@ impl Command {
                     }
                 }
                 Command::Partition(groups)
+            }
+            "slow" => {
+                let (from, to) = (words.who()?, words.who()?);
+                let (min, max) = (words.time("the shortest delay")?, words.time("the longest delay")?);
+                if min > max {
+                    return Err(format!("the shortest delay, {}, is longer than the longest", shown(min)));
+                }
+                Command::Slow(from, to, min, max)
             }
             "heal" => Command::Heal,
             "mend" => Command::Mend(words.who()?, words.who()?),

@@ -188,7 +188,8 @@ impl Script {
 
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { nodes, seed, timing, limits, policy, quality, disk, load, restart_after, .. } = &self.settings;
+        let Settings { nodes, seed, timing, limits, policy, quality, disk, load, priorities, restart_after, .. } =
+            &self.settings;
         let micros = |duration: Duration| shown(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
         for line in &self.headline {
             writeln!(f, "# {line}")?;
@@ -207,6 +208,10 @@ impl fmt::Display for Script {
         let (low, high) = (shown(*delay_min), shown(*delay_max));
         writeln!(f, "network {low} {high} loss {loss} duplicates {duplicates}")?;
         writeln!(f, "syncs {} {}", shown(disk.sync_min), shown(disk.sync_max))?;
+        if !priorities.is_empty() {
+            let names: Vec<String> = priorities.iter().map(|priority| format!("{priority:?}").to_lowercase()).collect();
+            writeln!(f, "priorities {}", names.join(" "))?;
+        }
         let LoadSettings { clients, keys, pause, patience, watchers, rivals } = load;
         writeln!(
             f,

@@ -11,6 +11,7 @@
 //! Source: Groce et al., "Swarm Testing", 2012; Zeller, "Simplifying and Isolating Failure-Inducing Input", 2002.
 
 use crate::command::{Command, DiskFault, Expectation, Who};
+use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::journal::{Counts, Journal};
 use crate::machine::Plants;
@@ -390,6 +391,25 @@ impl Plan {
         Plan { settings, faults, safety }
     }
 
+    /// Draws one more fault at `at`, of any kind, and what makes it good again.
+    pub(crate) fn draw_fault(&self, dice: &mut Dice, at: u64) -> Vec<(u64, Command)> {
+        let joined = self.faults.iter().filter(|(_, command)| *command == Command::Join).count() as u64;
+        let mut drawing = Drawing {
+            dice: dice.clone(),
+            faults: Vec::new(),
+            nodes: self.settings.nodes,
+            safety: self.safety,
+            kinds: KINDS.to_vec(),
+            has_wiped: self.faults.iter().any(|(_, command)| matches!(command, Command::Wipe(_))),
+            present: (1..=self.settings.nodes + joined).collect(),
+            ever: self.settings.nodes + joined,
+            settings: &self.settings,
+        };
+        drawing.draw(at);
+        *dice = drawing.dice;
+        drawing.faults
+    }
+
     /// The run as a script that `play` takes.
     pub fn script(&self, headline: Vec<String>) -> Script {
         let mut commands = Vec::new();
@@ -426,10 +446,31 @@ fn mend() -> [Command; 7] {
 
 /// Runs a plan.
 pub fn run<P: Protocol, S: Service>(plan: &Plan, options: &P::Options, plants: Plants, arrows_max: usize) -> Report {
+    run_with::<P, S>(plan, options, plants, arrows_max, None).0
+}
+
+/// Runs a plan and notes what it reaches.
+pub(crate) fn run_covered<P: Protocol, S: Service>(
+    plan: &Plan,
+    options: &P::Options,
+    plants: Plants,
+) -> (Report, Coverage) {
+    let (report, coverage) = run_with::<P, S>(plan, options, plants, 0, Some(Box::default()));
+    (report, coverage.map_or_else(Coverage::default, |coverage| *coverage))
+}
+
+fn run_with<P: Protocol, S: Service>(
+    plan: &Plan,
+    options: &P::Options,
+    plants: Plants,
+    arrows_max: usize,
+    coverage: Option<Box<Coverage>>,
+) -> (Report, Option<Box<Coverage>>) {
     let mut world: Option<World<P, S>> = None;
     let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), Violation> {
         let world = world.insert(World::new(plan.settings.clone(), options.clone())?);
         world.plant(plants);
+        world.coverage = coverage;
         world.journal.arrows_max = arrows_max;
         for (at, command) in &plan.faults {
             world.run_until(*at)?;
@@ -447,17 +488,19 @@ pub fn run<P: Protocol, S: Service>(plan: &Plan, options: &P::Options, plants: P
     let Some(mut world) = world else {
         let (counts, journal) = (Counts::default(), Journal::default());
         let violation = verdict.err().map(|violation| (0, violation));
-        return Report { seed, violation, counts, fingerprint: 0, simulated: 0, journal };
+        return (Report { seed, violation, counts, fingerprint: 0, simulated: 0, journal }, None);
     };
     let now = world.now();
-    Report {
+    let coverage = world.coverage.take();
+    let report = Report {
         seed,
         violation: verdict.err().map(|violation| (now, violation)),
         counts: std::mem::take(&mut world.counts),
         fingerprint: world.fingerprint(),
         simulated: now,
         journal: std::mem::take(&mut world.journal),
-    }
+    };
+    (report, coverage)
 }
 
 /// The liveness phase, and what is judged at the end.

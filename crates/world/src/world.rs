@@ -11,6 +11,7 @@
 //!
 //! What to read next: [`crate::acting`], what becomes of a replica's actions.
 
+use crate::coverage::{self, Coverage, Standing};
 use crate::dice::Dice;
 use crate::journal::{Counts, Journal, Line};
 use crate::load::Load;
@@ -19,7 +20,7 @@ use crate::network::Network;
 use crate::settings::Settings;
 use crate::witness::{Service, Witness};
 use hustings_core::protocol::{DiskHealth, LinkState};
-use hustings_core::replica::{Action, Alarm, Event, ReplicaMessage};
+use hustings_core::replica::{Action, Alarm, Event, Replica, ReplicaMessage};
 use hustings_core::{Cluster, Limits, Links, Membership, NodeId, Priority, Protocol, Role};
 use hustings_properties::{Chronicle, LeaseClock, Violation};
 use std::cmp::Reverse;
@@ -95,6 +96,8 @@ pub struct World<P: Protocol, S: Service> {
     pub(crate) actions: Vec<Action<P, Witness<S>>>,
     pub(crate) verdict: Result<(), Violation>,
     pub(crate) marked_elections: u64,
+    /// What the run reached, where somebody wants to know.
+    pub coverage: Option<Box<Coverage>>,
 }
 
 impl<P: Protocol, S: Service> World<P, S> {
@@ -125,6 +128,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             actions: Vec::new(),
             verdict: Ok(()),
             marked_elections: 0,
+            coverage: None,
             settings,
         };
         for at in 0..nodes {
@@ -318,8 +322,33 @@ impl<P: Protocol, S: Service> World<P, S> {
             machine.told_elapsed_at = self.now;
             replica.step(Event::Elapsed(elapsed), &mut self.actions);
         }
+        let Some(coverage) = &mut self.coverage else {
+            replica.step(event, &mut self.actions);
+            return self.act(at);
+        };
+        let (before, heard) = (replica.status(), coverage::kind_of(&event));
         replica.step(event, &mut self.actions);
+        let after = replica.status();
+        coverage.on_step(at, &before, heard, &after, &self.actions);
+        let has_turned = before.role != after.role;
         self.act(at);
+        if has_turned {
+            self.cover_moment(heard);
+        }
+    }
+
+    /// How all members stand now is something that a run reached.
+    pub(crate) fn cover_moment(&mut self, what: u64) {
+        let Some(mut coverage) = self.coverage.take() else { return };
+        let standing = |machine: &Machine<P, S>| Standing {
+            status: machine.replica.as_ref().map(Replica::status),
+            condition: u8::from(machine.is_paused)
+                | u8::from(machine.is_stalled) << 1
+                | u8::from(machine.is_removed) << 2,
+        };
+        let members: Vec<Standing> = self.machines.iter().map(standing).collect();
+        coverage.on_moment(what, &members);
+        self.coverage = Some(coverage);
     }
 
     // --- What is due. --------------------------------------------------------------------------------------------
@@ -452,8 +481,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.machines.iter().find(|machine| machine.id == node)?.replica.as_ref()
     }
 
-    /// Whether a quorum of the members in force runs on the disks that the cluster knows. Who is in force, the member knows
-    /// that has applied most.
+    /// Whether a quorum of the members in force runs on the disks that the cluster knows, and one of them may lead. The
+    /// membership is read from the member that has applied the most.
     pub fn has_quorum(&self) -> bool {
         use hustings_core::quorum::Verdict;
         let running = self.machines.iter().filter_map(|machine| machine.replica.as_ref());
@@ -462,7 +491,12 @@ impl<P: Protocol, S: Service> World<P, S> {
             let machine = self.machines.iter().find(|machine| machine.id == id);
             Some(machine.is_some_and(|machine| machine.is_up() && !machine.is_paused && !machine.is_stranger))
         };
-        newest.membership().verdict(runs) == Verdict::Won
+        let may_lead = |machine: &Machine<P, S>| {
+            let at = usize::try_from(machine.id.0).unwrap_or(usize::MAX) - 1;
+            let priority = self.settings.priorities.get(at).copied().unwrap_or(Priority::Normal);
+            priority != Priority::Never && newest.membership().is_voter(machine.id) && runs(machine.id) == Some(true)
+        };
+        newest.membership().verdict(runs) == Verdict::Won && self.machines.iter().any(may_lead)
     }
 
     pub(crate) fn position(&self, node: NodeId) -> Option<usize> {

@@ -3,9 +3,10 @@
 use super::{common, exit, is_json, report, subject_of};
 use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
+use hustings_world::guided::Search;
 use hustings_world::seed::{Plan, Report, run as run_seed, shrink};
 use hustings_world::{Counts, Plants, Service};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -19,6 +20,10 @@ use std::time::{Duration, Instant};
 const SHRINK_RUNS: u32 = 400;
 /// Lines of a story that are printed.
 const STORY_LINES: usize = 60;
+/// Runs of a search, unless it is said.
+const GUIDED_RUNS: u64 = 10_000;
+/// Microseconds of faults in each run of a search, unless it is said.
+const GUIDED_SAFETY: u64 = 20_000_000;
 /// Messages that a diagram shows.
 const ARROWS_MAX: usize = 3_000;
 
@@ -32,18 +37,32 @@ pub(crate) fn command() -> Command {
             .after_help("A seed that fails prints its story and a script for `hustings play`."),
     )
     .arg(number("nodes", "Voters at the beginning").default_value("3"))
-    .arg(number("seed", "One seed").conflicts_with("seeds"))
+    .arg(number("seed", "One seed").conflicts_with("from"))
     .arg(number("seeds", "So many seeds, from --from on"))
     .arg(number("from", "The first of many seeds").default_value("1"))
     .arg(number("minutes", "Virtual minutes of faults per seed").conflicts_with("hours"))
     .arg(number("hours", "Virtual hours of faults per seed"))
     .arg(number("jobs", "Threads").default_value("1"))
     .arg(
+        Arg::new("guided")
+            .long("guided")
+            .action(ArgAction::SetTrue)
+            .help("Search: change the runs that reached something new, and run on; --seed is where it begins, --seeds how many runs"),
+    )
+    .arg(
+        Arg::new("corpus")
+            .long("corpus")
+            .value_name("DIRECTORY")
+            .requires("guided")
+            .value_parser(value_parser!(PathBuf))
+            .help("Write the runs that reached something new here, as scripts for `hustings play`"),
+    )
+    .arg(
         Arg::new("for")
             .long("for")
             .value_name("DURATION")
             .value_parser(value_parser!(humantime::Duration))
-            .conflicts_with_all(["seed", "seeds"])
+            .conflicts_with("seeds")
             .help("As many seeds as fit into this time, like 30m"),
     )
     .arg(
@@ -62,6 +81,15 @@ pub(crate) fn command() -> Command {
     )
 }
 
+/// What all runs of a simulation together were.
+#[derive(Default)]
+struct Tally {
+    counts: Counts,
+    simulated: u64,
+    runs: u64,
+    took: Duration,
+}
+
 struct Simulation<'a> {
     subject: &'a Subject,
     nodes: u64,
@@ -73,6 +101,14 @@ struct Simulation<'a> {
     is_json: bool,
     report: Option<PathBuf>,
     script: Option<PathBuf>,
+    guided: Option<Guided>,
+}
+
+/// A search, and how far it goes.
+struct Guided {
+    seed: u64,
+    runs: u64,
+    corpus: Option<PathBuf>,
 }
 
 /// Runs `hustings simulate`.
@@ -91,11 +127,26 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         (None, _, from) if lasts.is_some() => from.unwrap_or(1)..u64::MAX,
         (None, count, from) => from.unwrap_or(1)..from.unwrap_or(1) + count.unwrap_or(1),
     };
+    let is_guided = matches.get_flag("guided");
+    if !is_guided && number("seed").is_some() && number("seeds").is_some() {
+        return Err(exit(2, "--seed is one seed and --seeds are many: give one of them (with --guided, both)"));
+    }
+    let guided = is_guided.then(|| Guided {
+        seed: number("seed").unwrap_or(1),
+        runs: if lasts.is_some() { u64::MAX } else { number("seeds").unwrap_or(GUIDED_RUNS) },
+        corpus: matches.get_one("corpus").cloned(),
+    });
+    // A search makes many short runs.
+    let safety = match (is_guided, number("minutes"), number("hours")) {
+        (true, None, None) => GUIDED_SAFETY,
+        _ => minutes * 60_000_000,
+    };
     let simulation = Simulation {
         subject: &subject,
         nodes: number("nodes").unwrap_or(3),
         seeds,
-        safety: minutes * 60_000_000,
+        safety,
+        guided,
         jobs: number("jobs").unwrap_or(1).max(1),
         lasts: lasts.unwrap_or(Duration::MAX),
         is_json: is_json(matches),
@@ -141,6 +192,9 @@ impl Simulation<'_> {
         S: Service,
     {
         let plants = self.subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
+        if let Some(guided) = &self.guided {
+            return self.search::<P, S>(guided, &options, plants);
+        }
         let (next, is_over) = (AtomicU64::new(self.seeds.start), AtomicBool::new(false));
         let results: Mutex<(Counts, u64, u64, Option<Report>)> = Mutex::default();
         let bar = match self.seeds.end {
@@ -187,21 +241,41 @@ impl Simulation<'_> {
         let (counts, simulated, runs, last) = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
         let Some(last) = last else { return Err(exit(3, "no seed was run")) };
         let plan = self.plan(last.seed);
+        let tally = Tally { counts, simulated, runs, took };
+        self.conclude::<P, S>(plan, &last, &tally, &options, plants)
+    }
+
+    /// Tells how a simulation ended: numbers, and of a run that failed the shortest story that was found.
+    fn conclude<P, S>(
+        &self,
+        plan: Plan,
+        last: &Report,
+        tally: &Tally,
+        options: &P::Options,
+        plants: Plants,
+    ) -> Result<()>
+    where
+        P: Protocol,
+        S: Service,
+    {
         let (shortest, violation) = match &last.violation {
             Some((at, violation)) => {
-                let shortest = shrink::<P, S>(&plan, &options, plants, violation.property, SHRINK_RUNS);
+                let shortest = shrink::<P, S>(&plan, options, plants, violation.property, SHRINK_RUNS);
                 (shortest, Some((*at, violation.clone())))
             }
             None => (plan, None),
         };
-        self.tell(&counts, simulated, runs, took, last.fingerprint, violation.as_ref());
+        self.tell(tally, last.fingerprint, violation.as_ref());
         let headline = vec![
             format!(
-                "hustings {} simulate {} --nodes {} --seed {}",
+                "hustings {} simulate {} --nodes {} {}",
                 env!("CARGO_PKG_VERSION"),
                 self.subject.flags(),
                 self.nodes,
-                last.seed
+                match &self.guided {
+                    Some(guided) => format!("--guided --seed {}, run {}", guided.seed, tally.runs),
+                    None => format!("--seed {}", last.seed),
+                }
             ),
             violation.as_ref().map_or("All properties held.".into(), |(_, violation)| violation.property.to_string()),
         ];
@@ -210,13 +284,13 @@ impl Simulation<'_> {
             std::fs::write(path, script.to_string()).with_context(|| format!("writing {}", path.display()))?;
         }
         if let Some(path) = &self.report {
-            let drawn = run_seed::<P, S>(&shortest, &options, plants, ARROWS_MAX);
+            let drawn = run_seed::<P, S>(&shortest, options, plants, ARROWS_MAX);
             let page = report::page(&script, &drawn);
             std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
         }
         let Some((_, violation)) = violation else { return Ok(()) };
         if !self.is_json {
-            let again = run_seed::<P, S>(&shortest, &options, plants, 0);
+            let again = run_seed::<P, S>(&shortest, options, plants, 0);
             println!("\nThe shortest story found ({} faults):", shortest.faults.len());
             let lines = &again.journal.lines;
             for (at, line) in &lines[lines.len().saturating_sub(STORY_LINES)..] {
@@ -224,18 +298,65 @@ impl Simulation<'_> {
             }
             println!("\nThe same run as a script for `hustings play {}`:\n\n{script}", self.subject.flags());
         }
-        Err(exit(1, format!("seed {}: {violation}", last.seed)))
+        let which = match self.guided {
+            Some(_) => format!("run {}", tally.runs),
+            None => format!("seed {}", last.seed),
+        };
+        Err(exit(1, format!("{which}: {violation}")))
     }
 
-    fn tell(
-        &self,
-        counts: &Counts,
-        simulated: u64,
-        runs: u64,
-        took: Duration,
-        fingerprint: u64,
-        violation: Option<&(u64, hustings_properties::Violation)>,
-    ) {
+    /// Runs a search, one run after the other, until it has found something or its budget is spent.
+    fn search<P, S>(&self, guided: &Guided, options: &P::Options, plants: Plants) -> Result<()>
+    where
+        P: Protocol,
+        S: Service,
+    {
+        let mut search = Search::new(guided.seed, self.nodes, self.safety);
+        search.are_votes_promises = !self.subject.is_published;
+        let bar = match guided.runs {
+            u64::MAX => ProgressBar::no_length(),
+            runs => ProgressBar::new(runs),
+        };
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} runs  {elapsed} of {duration}  {msg}") {
+            bar.set_style(style);
+        }
+        if self.is_json {
+            bar.set_draw_target(indicatif::ProgressDrawTarget::hidden());
+        }
+        let start = Instant::now();
+        let mut tally = Tally::default();
+        let last = loop {
+            let (plan, report) = search.step::<P, S>(options, plants);
+            tally.counts.add(&report.counts);
+            tally.simulated += report.simulated;
+            tally.runs += 1;
+            bar.inc(1);
+            bar.set_message(format!("{} facts reached, {} runs kept", search.reached(), search.corpus().len()));
+            if report.violation.is_some() || tally.runs >= guided.runs || start.elapsed() > self.lasts {
+                break (plan, report);
+            }
+        };
+        bar.finish_and_clear();
+        tally.took = start.elapsed();
+        if !self.is_json {
+            println!("{:<28} {}", "facts reached", search.reached());
+            println!("{:<28} {}", "runs kept", search.corpus().len());
+        }
+        if let Some(directory) = &guided.corpus {
+            std::fs::create_dir_all(directory).with_context(|| format!("making {}", directory.display()))?;
+            for (number, kept) in search.corpus().iter().enumerate() {
+                let path = directory.join(format!("{}-{number:05}.txt", self.subject.protocol));
+                let headline = vec![format!("Reached {} facts that no run before it had reached.", kept.brought)];
+                std::fs::write(&path, kept.plan.script(headline).to_string())
+                    .with_context(|| format!("writing {}", path.display()))?;
+            }
+        }
+        self.conclude::<P, S>(last.0, &last.1, &tally, options, plants)
+    }
+
+    fn tell(&self, tally: &Tally, fingerprint: u64, violation: Option<&(u64, hustings_properties::Violation)>) {
+        let Tally { counts, simulated, runs, took } = tally;
+        let (simulated, runs) = (*simulated, *runs);
         let per = |count: u64, of: u64| if of == 0 { 0.0 } else { count as f64 / of as f64 };
         let speed = simulated as f64 / took.as_micros().max(1) as f64;
         let steps = counts.steps as f64 / took.as_secs_f64().max(1e-9);

@@ -1,0 +1,265 @@
+//! Search instead of luck: [`Search`] keeps the plans whose runs reached something new, changes them a little, and runs on.
+//!
+//! A plan is data ([`crate::seed::Plan`]), so it can be changed: a fault moved to just after somebody changed role, a link made
+//! slow for a moment, a campaign added, two plans spliced, faults left out, another seed for the same faults. Whatever reaches
+//! something that no run before it reached ([`crate::coverage`]) joins the corpus; plans that brought much and were rarely
+//! chosen are chosen next.
+//!
+//! Equal seeds and budgets give equal searches. One run in four is drawn from a fresh seed, so a search is never worse than
+//! plain seeds by much.
+//!
+//! Source: the idea is that of coverage-guided fuzzers (AFL); Ozkan et al., "Randomized testing of distributed systems with
+//! probabilistic guarantees", 2018, on why a few well-placed delays find most ordering bugs.
+
+use crate::command::{Command, Who};
+use crate::coverage::Coverage;
+use crate::dice::Dice;
+use crate::journal::Line;
+use crate::machine::Plants;
+use crate::seed::{Plan, Report, run_covered};
+use crate::witness::Service;
+use hustings_core::replica::Policy;
+use hustings_core::{Priority, Protocol};
+
+/// Plans that are kept; of more, those that brought least are forgotten.
+const CORPUS_MAX: usize = 4_000;
+/// One run in so many is drawn afresh.
+const FRESH_EVERY: u64 = 4;
+/// Plans among which the most promising is chosen.
+const TOURNAMENT: u64 = 8;
+/// Changes that one child has at most.
+const CHANGES_MAX: u64 = 4;
+/// Faults of one plan.
+const FAULTS_MAX: usize = 120;
+/// How soon after somebody changed role a fault is placed, in microseconds.
+const SOON: u64 = 60_000;
+
+/// A plan that reached something new.
+#[derive(Clone, Debug)]
+pub struct Kept {
+    /// What is run.
+    pub plan: Plan,
+    /// How many facts its run was the first to reach.
+    pub brought: u32,
+    /// When somebody changed role in its run, in microseconds.
+    turns: Vec<u64>,
+    chosen: u32,
+}
+
+/// A search that goes on, run by run.
+pub struct Search {
+    dice: Dice,
+    seed: u64,
+    nodes: u64,
+    safety: u64,
+    runs: u64,
+    reached: Coverage,
+    corpus: Vec<Kept>,
+    /// Whether a vote is a promise on disk; a published form may write down none.
+    pub are_votes_promises: bool,
+}
+
+impl Search {
+    /// A search from this seed, over clusters of `nodes` members and runs of `safety` microseconds of faults.
+    pub fn new(seed: u64, nodes: u64, safety: u64) -> Search {
+        let dice = Dice::new(seed, 30, nodes);
+        Search {
+            dice,
+            seed,
+            nodes,
+            safety,
+            runs: 0,
+            reached: Coverage::default(),
+            corpus: Vec::new(),
+            are_votes_promises: true,
+        }
+    }
+
+    /// How many runs there were.
+    pub fn runs(&self) -> u64 {
+        self.runs
+    }
+
+    /// How much was reached.
+    pub fn reached(&self) -> u32 {
+        self.reached.count()
+    }
+
+    /// The plans that reached something new.
+    pub fn corpus(&self) -> &[Kept] {
+        &self.corpus
+    }
+
+    /// One more run: the plan, and how it ended.
+    pub fn step<P: Protocol, S: Service>(&mut self, options: &P::Options, plants: Plants) -> (Plan, Report) {
+        let mut plan = self.next_plan();
+        plan.settings.rules.votes_are_promises = self.are_votes_promises;
+        self.runs += 1;
+        let (report, coverage) = run_covered::<P, S>(&plan, options, plants);
+        let brought = self.reached.add(&coverage);
+        if brought > 0 {
+            let turn = |(at, line): &(u64, Line)| matches!(line, Line::Transition(_)).then_some(*at);
+            let turns = report.journal.lines.iter().filter_map(turn).filter(|at| *at < plan.safety).collect();
+            self.corpus.push(Kept { plan: plan.clone(), brought, turns, chosen: 0 });
+            if self.corpus.len() > CORPUS_MAX {
+                self.corpus.sort_by_key(|kept| std::cmp::Reverse(kept.brought));
+                self.corpus.truncate(CORPUS_MAX * 3 / 4);
+            }
+        }
+        (plan, report)
+    }
+
+    fn next_plan(&mut self) -> Plan {
+        if self.corpus.is_empty() || self.dice.below(FRESH_EVERY) == 0 {
+            // A seed of its own for each, apart from those of other searches.
+            let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.runs);
+            let mut plan = Plan::draw(seed, self.nodes, self.safety);
+            for _ in 0..self.dice.below(3) {
+                self.change_settings(&mut plan);
+            }
+            return plan;
+        }
+        let parent = self.choose();
+        let mut plan = self.corpus[parent].plan.clone();
+        for _ in 0..1 + self.dice.below(CHANGES_MAX) {
+            self.change(&mut plan, parent);
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
+        plan.faults.truncate(FAULTS_MAX);
+        plan
+    }
+
+    /// The most promising of a few: it brought much, and was rarely chosen.
+    fn choose(&mut self) -> usize {
+        let mut best = self.dice.below(self.corpus.len() as u64) as usize;
+        for _ in 1..TOURNAMENT {
+            let other = self.dice.below(self.corpus.len() as u64) as usize;
+            let promise = |at: usize| f64::from(self.corpus[at].brought + 1) / f64::from(self.corpus[at].chosen + 1);
+            if promise(other) > promise(best) {
+                best = other;
+            }
+        }
+        self.corpus[best].chosen += 1;
+        best
+    }
+
+    /// A moment at which something could matter: just after somebody changed role, or any.
+    fn moment(&mut self, parent: usize) -> u64 {
+        let soon = [1_000, 8_000, SOON, SOON * 10][self.dice.below(4) as usize];
+        let turns = &self.corpus[parent].turns;
+        let at = match self.dice.pick(turns).copied() {
+            Some(turn) if self.dice.below(4) > 0 => turn + self.dice.below(soon),
+            _ => self.dice.below(self.safety),
+        };
+        at.min(self.safety)
+    }
+
+    fn node(&mut self) -> Who {
+        Who::Node(1 + self.dice.below(self.nodes))
+    }
+
+    fn who(&mut self) -> Who {
+        if self.dice.below(3) == 0 { Who::Leader } else { self.node() }
+    }
+
+    /// One small change.
+    fn change(&mut self, plan: &mut Plan, parent: usize) {
+        let faults = plan.faults.len() as u64;
+        match self.dice.below(12) {
+            // The same faults under other delays.
+            0 => plan.settings.seed = self.dice.throw() >> 1,
+            1 if faults > 1 => {
+                let from = self.dice.below(faults) as usize;
+                let count = 1 + self.dice.below(faults / 3 + 1) as usize;
+                plan.faults.drain(from..(from + count).min(plan.faults.len()));
+            }
+            2 | 3 if faults > 0 => {
+                let moved = self.dice.below(faults) as usize;
+                plan.faults[moved].0 = self.moment(parent);
+            }
+            4 if faults > 0 => {
+                // A window of faults again, later or earlier.
+                let from = self.dice.below(faults) as usize;
+                let window: Vec<(u64, Command)> = plan.faults[from..].iter().take(6).cloned().collect();
+                let (first, to) = (window[0].0, self.moment(parent));
+                plan.faults
+                    .extend(window.into_iter().map(|(at, command)| ((to + at - first).min(plan.safety), command)));
+            }
+            5 => {
+                let other = self.dice.below(self.corpus.len() as u64) as usize;
+                let at = self.dice.below(self.safety);
+                plan.faults.retain(|(when, _)| *when < at);
+                let rest = self.corpus[other].plan.faults.iter().filter(|(when, _)| *when >= at);
+                plan.faults.extend(rest.cloned());
+            }
+            6 => self.change_settings(plan),
+            7 | 8 => self.add_wild(plan, parent),
+            _ => {
+                let at = self.moment(parent);
+                let drawn = plan.draw_fault(&mut self.dice, at);
+                plan.faults.extend(drawn);
+            }
+        }
+    }
+
+    /// What seeds do not draw: one slow link, one slow moment, resignations, writes at a member of choice.
+    fn add_wild(&mut self, plan: &mut Plan, parent: usize) {
+        let at = self.moment(parent);
+        let election = plan.settings.election_max();
+        let lasts = [2_000, 20_000, election, election * 6][self.dice.below(4) as usize];
+        let (one, other) = (self.who(), self.node());
+        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
+        match self.dice.below(6) {
+            0 | 1 => {
+                // What is sent in this while arrives much later.
+                let delay = self.dice.between(20_000, election * 5);
+                push(at, Command::Slow(one, other, delay, delay + 1_000));
+                push(at + lasts, Command::Mend(one, other));
+            }
+            2 => {
+                push(at, Command::Mute(one, other));
+                push(at + lasts, Command::Mend(one, other));
+            }
+            3 => push(at, Command::Resign(Who::Leader)),
+            4 => {
+                for number in 0..1 + self.dice.below(6) {
+                    push(at + number * 5_000, Command::Put(format!("wild/{number}"), "w".into(), Some(one)));
+                }
+            }
+            _ => {
+                push(at, Command::Campaign(one));
+                push(at + self.dice.below(SOON), Command::Campaign(other));
+            }
+        }
+    }
+
+    fn change_settings(&mut self, plan: &mut Plan) {
+        let (dice, settings) = (&mut self.dice, &mut plan.settings);
+        match dice.below(7) {
+            0 => {
+                settings.quality.delay_min = dice.between(50, 20_000);
+                settings.quality.delay_max = settings.quality.delay_min + dice.between(0, 40_000);
+            }
+            1 => settings.quality.loss = if dice.below(2) == 0 { 0 } else { dice.below(100_000) as u32 },
+            2 => settings.disk.sync_max = 100 + dice.below(60_000),
+            3 => settings.policy = Policy { entries_max: dice.between(5, 800), bytes_max: 1 << 20 },
+            4 => {
+                // Nobody writes, or hardly anybody: what needs the next request to go on stands still.
+                settings.load.clients = dice.below(3);
+                settings.load.pause = dice.between(50_000, 5_000_000);
+            }
+            5 => settings.load.rivals = dice.below(4),
+            _ => {
+                let priority = |dice: &mut Dice| match dice.below(5) {
+                    0 => Priority::Never,
+                    1 => Priority::Preferred,
+                    _ => Priority::Normal,
+                };
+                settings.priorities = (0..self.nodes).map(|_| priority(dice)).collect();
+                if settings.priorities.iter().all(|priority| *priority == Priority::Never) {
+                    settings.priorities.clear();
+                }
+            }
+        }
+    }
+}
