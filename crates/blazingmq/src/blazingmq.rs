@@ -119,6 +119,11 @@ pub struct BlazingMq {
     pub(crate) installing: Option<SnapshotReference>,
     /// Who waits to hear how a hand-over ended.
     pub(crate) transfer_ticket: Option<(NodeId, hustings_core::Ticket)>,
+    /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those who may
+    /// lead lack, and nobody gives entries without leading.
+    pub(crate) is_caretaker: bool,
+    /// Whether it refused somebody for want of what it holds, and nobody leads since.
+    pub(crate) has_refused_for_log: bool,
     pub(crate) patience: Patience,
     pub(crate) is_disk_stalled: bool,
     /// Leaders of the own term that this node met while it led: a breach of E1 (§1.10/1).
@@ -187,6 +192,8 @@ impl Protocol for BlazingMq {
             lost_leader: None,
             installing: None,
             transfer_ticket: None,
+            is_caretaker: false,
+            has_refused_for_log: false,
             patience: Patience::new(),
             is_disk_stalled: false,
             breaches: 0,
@@ -367,7 +374,7 @@ impl BlazingMq {
     /// Whether this node may lead: a voter, willing, able to write, with a complete state machine.
     pub(crate) fn may_lead(&self) -> bool {
         self.membership.is_voter(self.me)
-            && self.priority != Priority::Never
+            && (self.priority != Priority::Never || self.is_caretaker)
             && self.installing.is_none()
             && !self.is_disk_stalled
     }

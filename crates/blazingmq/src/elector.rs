@@ -51,6 +51,14 @@ impl BlazingMq {
             return self.seek_leadership(because, out);
         }
         // A learner, or one that must not lead: it may become able.
+        let was_led = self.lost_leader.take().is_some();
+        if self.has_refused_for_log && !was_led {
+            // Nobody else leads within a whole timeout, because of the change of members that only this node knows.
+            self.is_caretaker = true;
+            if self.may_lead() {
+                return self.seek_leadership(Reason::ElectionTimeout, out);
+            }
+        }
         self.wait_initially(out);
     }
 
@@ -153,6 +161,8 @@ impl BlazingMq {
         self.refused_scouts.clear();
         self.eager_rounds = 0;
         self.lost_leader = None;
+        self.is_caretaker = false;
+        self.has_refused_for_log = false;
         out.cancel_timer(Timer::Wait);
         let because = if is_later { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
         self.announce(from, because, out);

@@ -46,7 +46,8 @@ impl BlazingMq {
         if !self.is_started() {
             return Some(Refusal::NotReady);
         }
-        if leader.transfer.is_some() {
+        if leader.transfer.is_some() || self.priority == Priority::Never {
+            // A caretaker leads only to hand over.
             return Some(Refusal::Transferring);
         }
         let size = proposal.payload.len();
@@ -405,6 +406,7 @@ impl BlazingMq {
             self.probe(from, out);
         }
         self.confirm_reads(out);
+        self.hand_over_as_caretaker(from, out);
     }
 
     /// `[OURS]` Check-quorum: a leader that no quorum answers steps down, so that nobody waits for it (§1.10/7).

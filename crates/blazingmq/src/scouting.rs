@@ -13,7 +13,7 @@ use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
-use hustings_core::{Effects, Lsn, NodeId, Outcome, Reason, Refusal, RestsOn, Tally, Term, Ticket};
+use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Tally, Term, Ticket};
 
 impl BlazingMq {
     /// Scouts, or proposes at once where there is nobody to ask.
@@ -111,7 +111,9 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         let is_wanted = if self.options.seed_literal { self.me < from } else { term > self.promise.term };
-        let will_vote = self.leader.is_none() && is_wanted && self.is_up_to_date_in_members(commit);
+        let is_behind = !self.is_up_to_date_in_members(commit);
+        self.has_refused_for_log |= self.priority == Priority::Never && self.leader.is_none() && is_behind;
+        let will_vote = self.leader.is_none() && is_wanted && !is_behind;
         let reply = Message::ScoutingReply { term: self.promise.term, round, will_vote, commit: self.committed() };
         out.send_resting_on(RestsOn::Nothing, from, reply);
     }

@@ -168,4 +168,17 @@ impl BlazingMq {
             self.start_transfer(to, out);
         }
     }
+    /// A caretaker hands over to the first that has caught up.
+    pub(crate) fn hand_over_as_caretaker(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
+        let Part::Leader(leader) = &self.part else { return };
+        if self.priority != Priority::Never || leader.transfer.is_some() || self.commit < leader.first_own {
+            return;
+        }
+        let last = self.log.last().index;
+        let is_ready =
+            leader.peers.get(&peer).is_some_and(|peer| peer.priority != Priority::Never && peer.stored == last);
+        if is_ready && self.membership.voters.contains(&peer) && !self.links_down.contains(&peer) {
+            self.start_transfer(peer, out);
+        }
+    }
 }

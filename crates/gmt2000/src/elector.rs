@@ -99,9 +99,17 @@ impl Gmt2000 {
             return self.start_election(because, Standing::Ordinary, out);
         }
         // A learner, one that must not lead or one with a stalled disk: it only notes that nobody leads, and joins others.
+        let was_led = self.lost_leader.take().is_some() || self.leader.is_some();
         if self.leader.take().is_some() {
             self.is_leader_fresh = false;
             self.announce(self.role(), Reason::ElectionTimeout, out);
+        }
+        if self.has_refused_for_log && !was_led {
+            // Nobody else leads within a whole timeout, because of what only this node holds.
+            self.is_caretaker = true;
+            if self.may_lead() {
+                return self.start_election(Reason::ElectionTimeout, Standing::Ordinary, out);
+            }
         }
         self.watch(out);
     }
@@ -221,7 +229,11 @@ impl Gmt2000 {
 
     /// What this node reports of itself.
     fn claim(&self) -> Claim {
-        let priority = if self.may_lead() { self.priority } else { Priority::Never };
+        let priority = match self.may_lead() {
+            true if self.is_caretaker => Priority::Normal,
+            true => self.priority,
+            false => Priority::Never,
+        };
         let Gmt2000 { reign, hears_majority, losses, .. } = *self;
         Claim { last: self.log.last(), priority, is_successor: false, reign, hears_majority, losses }
     }
@@ -360,6 +372,8 @@ impl Gmt2000 {
         let able = self.ballot.slate.iter();
         let able = able.filter(|(id, claim)| claim.priority != Priority::Never && may_win(**id, claim));
         let best = able.max_by_key(|(id, claim)| rank(**id, claim)).map(|(id, claim)| (*id, *claim));
+        let is_fresher = best.is_some_and(|(_, claim)| claim.last < own.last);
+        self.has_refused_for_log |= self.priority == Priority::Never && is_fresher;
         // G3: never for one who saw less than this node did.
         let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {
             if !self.is_round_on {

@@ -134,6 +134,11 @@ pub struct Gmt2000 {
     pub(crate) installing: Option<SnapshotReference>,
     /// Who waits to hear how a hand-over ended.
     pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
+    /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those who may
+    /// lead lack, and nobody gives entries without leading.
+    pub(crate) is_caretaker: bool,
+    /// Whether it refused somebody for want of what it holds, and nobody leads since.
+    pub(crate) has_refused_for_log: bool,
     pub(crate) patience: Patience,
     pub(crate) is_disk_stalled: bool,
     /// The elector and the candidate of the published form, which then replace ours.
@@ -194,6 +199,8 @@ impl Protocol for Gmt2000 {
             lost_leader: None,
             installing: None,
             transfer_ticket: None,
+            is_caretaker: false,
+            has_refused_for_log: false,
             patience: Patience::new(),
             is_disk_stalled: false,
             published,
@@ -320,7 +327,7 @@ impl Gmt2000 {
     /// Whether this node may lead: a voter, willing, able to write, with a complete state machine.
     pub(crate) fn may_lead(&self) -> bool {
         self.membership.is_voter(self.me)
-            && self.priority != Priority::Never
+            && (self.priority != Priority::Never || self.is_caretaker)
             && self.installing.is_none()
             && !self.is_disk_stalled
     }
@@ -457,6 +464,8 @@ impl Gmt2000 {
         self.lost_leader = None;
         self.hears_majority = false;
         self.losses = 0;
+        self.is_caretaker = false;
+        self.has_refused_for_log = false;
         // A hand-over that waits for the round trip to pass is this leader's own wish, whatever it says meanwhile.
         let is_passing = |(_, standing): &(Reason, Standing)| *standing != Standing::Successor;
         self.wanted.take_if(|wanted| is_passing(wanted));

@@ -43,7 +43,8 @@ impl Gmt2000 {
     /// Why a proposal cannot be written now: definite, nothing was done.
     fn refusal_of(&self, proposal: &Proposal) -> Option<Refusal> {
         let Part::Leader(leader) = &self.part else { return Some(Refusal::NotLeader(self.leader)) };
-        if leader.transfer.is_some() {
+        if leader.transfer.is_some() || self.priority == Priority::Never {
+            // A caretaker leads only to hand over.
             return Some(Refusal::Transferring);
         }
         let size = proposal.payload.len();
@@ -353,6 +354,7 @@ impl Gmt2000 {
             self.send_entries_to(from, out);
         }
         self.confirm_reads(out);
+        self.hand_over_as_caretaker(from, out);
     }
 
     /// `[OURS]` A leader that no majority answers steps down, so that nobody waits for it.

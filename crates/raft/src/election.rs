@@ -70,9 +70,17 @@ impl Raft {
             return;
         }
         // A learner, a witness of its own removal or a node with a stalled disk: it only notes that nobody leads.
+        let was_led = self.lost_leader.take().is_some() || self.leader.is_some();
         if self.leader.take().is_some() {
             self.is_leader_fresh = false;
             self.announce(self.role(), Reason::ElectionTimeout, out);
+        }
+        if self.has_refused_for_log && !was_led {
+            // Nobody else leads within a whole timeout, because of what only this node holds.
+            self.is_caretaker = true;
+            if self.may_campaign() {
+                return self.campaign(Campaign::polite(Reason::ElectionTimeout), out);
+            }
         }
         self.arm_election(out);
     }
@@ -189,7 +197,7 @@ impl Raft {
             term,
             last: self.log.last(),
             commit: self.committed(),
-            priority: self.priority,
+            priority: if self.is_caretaker { Priority::Normal } else { self.priority },
             is_transfer: asks == Asks::InTheLeadersName,
         }
     }
@@ -243,6 +251,11 @@ impl Raft {
         if self.may_campaign() && !self.has_lost { self.priority } else { Priority::Never }
     }
 
+    /// A member that must never lead notes whom it keeps from leading by what only it holds.
+    fn note_refusal_for_log(&mut self, request: &VoteRequest) {
+        self.has_refused_for_log |= self.priority == Priority::Never && request.last < self.log.last();
+    }
+
     pub(crate) fn on_pre_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
         if self.has(Defect::PreVoteRaisesTerm) && request.term > self.promise.term {
             self.become_follower(request.term, None, Reason::HigherTerm(from), out);
@@ -251,6 +264,9 @@ impl Raft {
         let sticks = self.is_sticky_to(&request);
         if sticks && !matches!(self.part, Part::Leader(_)) {
             self.refused_while_fresh.insert(from, request.clone());
+        }
+        if !sticks {
+            self.note_refusal_for_log(&request);
         }
         let vote = if !sticks && request.term > self.promise.term && self.is_worthy(&request) {
             Vote::Granted
@@ -268,6 +284,7 @@ impl Raft {
             None => self.leader.is_none(),
         };
         if !is_free || !self.is_worthy(&request) {
+            self.note_refusal_for_log(&request);
             return self.refuse_vote(from, &request, out);
         }
         if self.promise.vote.is_none() {

@@ -133,6 +133,11 @@ pub struct Raft {
     pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
     /// Whether this node asked for leadership and did not get it, and nobody leads since: its preference yields (RV-10).
     pub(crate) has_lost: bool,
+    /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those who may
+    /// lead lack, and nobody gives entries without leading.
+    pub(crate) is_caretaker: bool,
+    /// Whether it refused somebody for want of what it holds, and nobody leads since.
+    pub(crate) has_refused_for_log: bool,
     pub(crate) patience: Patience,
     pub(crate) is_disk_stalled: bool,
 }
@@ -182,6 +187,8 @@ impl Protocol for Raft {
             installing: None,
             transfer_ticket: None,
             has_lost: false,
+            is_caretaker: false,
+            has_refused_for_log: false,
             patience: Patience::new(),
             is_disk_stalled: false,
         };
@@ -316,7 +323,7 @@ impl Raft {
     /// Whether this node may campaign (RV-1): a voter, willing, able to write, with a complete state machine.
     pub(crate) fn may_campaign(&self) -> bool {
         self.membership.is_voter(self.me)
-            && self.priority != Priority::Never
+            && (self.priority != Priority::Never || self.is_caretaker)
             && self.installing.is_none()
             && !self.is_disk_stalled
             && !matches!(self.part, Part::Leader(_))
@@ -457,6 +464,8 @@ impl Raft {
 
     fn hear_leader(&mut self, out: &mut Effects<Raft>) {
         self.has_lost = false;
+        self.is_caretaker = false;
+        self.has_refused_for_log = false;
         self.eager_campaigns = 0;
         self.lost_leader = None;
         self.refused_while_fresh.clear();

@@ -40,7 +40,8 @@ impl Raft {
     /// Why a proposal cannot be appended now (RF-1): definite, nothing was done.
     fn refusal_of(&self, proposal: &Proposal) -> Option<Refusal> {
         let Part::Leader(leader) = &self.part else { return Some(Refusal::NotLeader(self.leader)) };
-        if leader.transfer.is_some() {
+        if leader.transfer.is_some() || self.priority == Priority::Never {
+            // A caretaker leads only to hand over.
             return Some(Refusal::Transferring);
         }
         let size = proposal.payload.len();
@@ -410,6 +411,7 @@ impl Raft {
         }
         self.tell_commit(from, out);
         self.confirm_reads(out);
+        self.hand_over_as_caretaker(from, out);
     }
 
     /// RQ-1: a leader that no quorum answers steps down, so that nobody waits for it.

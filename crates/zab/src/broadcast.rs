@@ -44,7 +44,8 @@ impl Zab {
         if leading.phase != Phase::Broadcast {
             return Some(Refusal::NotLeader(None));
         }
-        if leading.transfer.is_some() || self.has_spent_counter() {
+        // A caretaker leads only to hand over.
+        if leading.transfer.is_some() || self.has_spent_counter() || self.priority == Priority::Never {
             return Some(Refusal::Transferring);
         }
         let size = proposal.payload.len();
@@ -312,6 +313,7 @@ impl Zab {
             self.send_snapshot_to(from, out);
         }
         self.confirm_reads(out);
+        self.hand_over_as_caretaker(from, out);
     }
 
     /// A leader that no quorum answers resigns, so that nobody waits for it (§5.7); and a follower that does not answer is

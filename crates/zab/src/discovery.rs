@@ -64,7 +64,7 @@ impl Zab {
     }
 
     /// What freshness is judged by (§5.8 rule 6).
-    fn summary(&self) -> (Term, Lsn) {
+    pub(crate) fn summary(&self) -> (Term, Lsn) {
         (self.current_epoch(), self.log.last())
     }
 

@@ -120,6 +120,7 @@ impl Zab {
         let standing = match self.may_lead() {
             false => Standing::Never,
             true if self.is_successor => Standing::Successor,
+            true if self.is_caretaker => Standing::Normal,
             true => Standing::from(self.priority),
         };
         if self.has_defect(Defect::ElectsLongestLog) {

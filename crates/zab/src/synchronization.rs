@@ -217,6 +217,7 @@ impl Zab {
         let Part::Following(following) = &mut self.part else { return };
         following.phase = Phase::Broadcast;
         self.leader = Some(from);
+        self.is_caretaker = false;
         self.announce(role, Reason::LeaderHeard(from), out);
         self.end_transfer(out);
         self.on_commit(commit, out);

@@ -168,4 +168,19 @@ impl Zab {
             self.start_transfer(to, Reason::Preferred(to), out);
         }
     }
+    /// A caretaker hands over to the first that has caught up.
+    pub(crate) fn hand_over_as_caretaker(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
+        let Part::Leading(leading) = &self.part else { return };
+        if self.priority != Priority::Never || leading.transfer.is_some() || !self.is_serving() {
+            return;
+        }
+        let last = self.log.last().index;
+        let is_ready = leading
+            .learners
+            .get(&peer)
+            .is_some_and(|peer| peer.priority != Priority::Never && peer.is_synced() && peer.stored == last);
+        if is_ready && self.membership.voters.contains(&peer) && !self.links_down.contains(&peer) {
+            self.start_transfer(peer, Reason::Preferred(peer), out);
+        }
+    }
 }

@@ -133,6 +133,9 @@ pub struct Zab {
     pub(crate) restoring: Option<Lsn>,
     /// Who waits to hear how a hand-over ended.
     pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
+    /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those who may
+    /// lead lack, and nobody gives entries without leading.
+    pub(crate) is_caretaker: bool,
     pub(crate) patience: Patience,
     pub(crate) is_disk_stalled: bool,
 }
@@ -186,6 +189,7 @@ impl Protocol for Zab {
             fetching: None,
             restoring: None,
             transfer_ticket: None,
+            is_caretaker: false,
             patience: Patience::new(),
             is_disk_stalled: false,
         };
@@ -358,7 +362,7 @@ impl Zab {
     pub(crate) fn may_lead(&self) -> bool {
         self.membership.is_voter(self.me)
             && self.is_connected_to_quorum()
-            && self.priority != Priority::Never
+            && (self.priority != Priority::Never || self.is_caretaker)
             && self.fetching.is_none()
             && self.restoring.is_none()
             && !self.is_disk_stalled
@@ -499,6 +503,11 @@ impl Zab {
                 }
             }
             Part::Following(following) => {
+                let Vote { epoch, last, .. } = following.vote;
+                if following.phase != Phase::Broadcast && self.priority == Priority::Never {
+                    // It never served, and perhaps it never can: it holds less than this node.
+                    self.is_caretaker |= (epoch, last) < self.summary();
+                }
                 out.cancel_timer(Timer::Silence);
                 self.say_goodbye(following.leader, self.connection, out);
             }
