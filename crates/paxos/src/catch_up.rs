@@ -10,6 +10,7 @@
 //! shortest story: n1 alone gives n2 a value for slot 2; a later leader chooses another one there; n1 learns that,
 //! announces "committed through 2" in its old ballot, and n2 commits what it has.
 
+use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::paxos::{Paxos, Stage};
 use hustings_core::{Effects, Entry, NodeId, Reason, Record, RestsOn, Term};
@@ -71,7 +72,7 @@ impl Paxos {
         // Every entry counts: ballots do not grow from slot to slot.
         let highest = entries.iter().map(|entry| entry.lsn.term).max().unwrap_or_default();
         self.ballot_seen = self.ballot_seen.max(highest);
-        if self.reign().is_some_and(|reign| highest > reign.ballot) {
+        if self.reign().is_some_and(|reign| highest > reign.ballot) && !self.leads_on_after_later() {
             self.back_down(Reason::HigherTerm(from), out);
         }
         let mut end = self.commit;
@@ -99,6 +100,11 @@ impl Paxos {
                 self.ask_for_committed(from, out);
             }
         }
+    }
+
+    /// Whether a defect is planted that lets a reign outlive what it learns.
+    pub(crate) fn leads_on_after_later(&self) -> bool {
+        self.has(Defect::LeadsOnAfterLater) || self.has(Defect::ProposesBehindChanges)
     }
 
     /// What was learnt while this node recovers is not in flight any more.

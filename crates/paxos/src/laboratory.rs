@@ -40,13 +40,16 @@ pub enum Defect {
     ForgetsCommitted,
     /// Reads are answered without asking anybody (TL-10).
     ReadsWithoutQuorum,
-    /// Slots behind a change of membership are proposed before it is in force.
+    /// Slots behind a change of membership are proposed before it is in force; and as in [`Defect::LeadsOnAfterLater`], for
+    /// whoever gives way to what it learns cannot count by a membership of a later ballot.
     ProposesBehindChanges,
+    /// Whoever learns what a later ballot chose leads on, and announces it in its own (TF-2).
+    LeadsOnAfterLater,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 10] = [
+    pub const ALL: [Defect; 11] = [
         Defect::UnsyncedPromise,
         Defect::UnsyncedAccept,
         Defect::AcceptsOldBallots,
@@ -57,6 +60,7 @@ impl Defect {
         Defect::ForgetsCommitted,
         Defect::ReadsWithoutQuorum,
         Defect::ProposesBehindChanges,
+        Defect::LeadsOnAfterLater,
     ];
 
     /// Its name on a command line.
@@ -72,6 +76,7 @@ impl Defect {
             Defect::ForgetsCommitted => "forgets-committed",
             Defect::ReadsWithoutQuorum => "reads-without-quorum",
             Defect::ProposesBehindChanges => "proposes-behind-changes",
+            Defect::LeadsOnAfterLater => "leads-on-after-later",
         }
     }
 

@@ -47,6 +47,9 @@ fn convict(defect: Defect) -> Option<Conviction> {
         Defect::ProposesBehindChanges => {
             by_story("paxos-hasty-slot", include_str!("defects/paxos-hasty-slot.txt"), &options)
         }
+        Defect::LeadsOnAfterLater => {
+            by_story("learnt-commit", include_str!("../../../scenarios/learnt-commit/storm.txt"), &options)
+        }
         // Far seeds were looked for once; what finds a defect again is what keeps this short.
         Defect::AcceptsOldBallots => by_seeds(5, 540, &options),
         Defect::ReadsWithoutQuorum => by_seeds(5, 1, &options),

@@ -19,6 +19,7 @@ use crate::message::Message;
 use crate::read::Reads;
 use crate::vote::Vote;
 use crate::zab::{Leading, Part, Phase, Timer, Zab};
+use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
 use std::collections::BTreeMap;
@@ -195,7 +196,7 @@ impl Zab {
         priority: Priority,
         out: &mut Effects<Zab>,
     ) {
-        if commit.index > self.commit && !self.log.has(commit) && !self.has_defect(Defect::IgnoresFresherFollowers) {
+        if commit.index > self.commit && !self.log.has(commit) && !self.options.is_laboratory() {
             // `[OURS]` A later leader committed what this one lacks: nothing of what this one does can count any more.
             return self.become_looking(Reason::Fresher(from), out);
         }

@@ -21,6 +21,7 @@ use crate::laboratory::Defect;
 use crate::learner::Stage;
 use crate::message::Message;
 use crate::zab::{Part, Phase, Timer, Zab};
+use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, Record, RestsOn};
 
@@ -186,6 +187,7 @@ impl Zab {
             return;
         }
         if !self.log.has(to) || to.index < self.commit {
+            assert!(!self.options.is_laboratory(), "what a planted defect led to is a finding, and not looked over");
             // A leader that cuts off what is committed has been left behind by a later one, whose commit came here by
             // another way. And no leader that knows this log cuts it back to what it lacks.
             return self.become_looking(Reason::Fresher(self.me), out);
