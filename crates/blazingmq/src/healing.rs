@@ -309,6 +309,8 @@ impl BlazingMq {
         assert!(last.term < term, "no record of a term is written before its leader starts it");
         let Part::Leader(leader) = &mut self.part else { unreachable!("only a leader starts a term") };
         leader.stage = Stage::Starting;
+        let uncommitted = self.log.iter().filter(|record| record.lsn.index > self.commit);
+        leader.uncommitted_bytes = uncommitted.map(|record| record.payload.len()).sum();
         leader.first_own = last.index + 1;
         leader.pending_change = last.index;
         let registered: Vec<(NodeId, Lsn)> = leader.lsns.iter().map(|(id, last)| (*id, *last)).collect();

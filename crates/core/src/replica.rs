@@ -414,6 +414,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             self.deadline = DeadlineAlarm::Disarmed;
             out.push(Action::CancelTimer(Alarm::Deadline));
         }
+        if (self.role == Role::Leader) != was_leading {
+            self.proposals.forget_forwarded();
+        }
         // A new leader's first entry must be in the log before the proposals that waited for it.
         self.is_leader_news |= self.leader != old_leader || (self.role == Role::Leader) != was_leading;
     }
@@ -440,6 +443,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             return;
         }
         if origin.node != self.me {
+            self.proposals.on_forward_refused(&origin);
             let Origin { node, incarnation, sequence } = origin;
             out.push(Action::Send(node, ReplicaMessage::ForwardRefused { incarnation, sequence, refusal }));
         } else if origin.incarnation == self.incarnation {

@@ -502,7 +502,7 @@ impl Raft {
             transfer: None,
             pending_change: last.index,
             first_own: last.index + 1,
-            uncommitted_bytes: 0,
+            uncommitted_bytes: self.log.iter().filter(|it| it.lsn.index > self.commit).map(|it| it.payload.len()).sum(),
         }));
         self.leader = Some(self.me);
         self.has_lost = false;

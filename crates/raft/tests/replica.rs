@@ -576,3 +576,39 @@ fn a_fetch_goes_on_where_it_stood_when_the_same_snapshot_is_offered_again() {
     let is_first = |said: &Said| matches!(said, ReplicaMessage::AskChunk { offset: 0, .. });
     assert!(!hosts.sent[before..].iter().any(|(_, _, said)| is_first(said)), "it is asked for the rest alone");
 }
+
+#[test]
+fn a_copy_of_a_forwarded_change_is_answered_by_nobody() {
+    // Goal: Refused is definite. Method: the network delivers n2's change twice; the second copy comes while the first is under
+    // way, and a third when it is done, before n2 has heard of that.
+    let mut hosts = three();
+    hosts.elect(1);
+    let request = hosts.change(2, &MembershipChange::of([Change::AddLearner(NodeId(4))]));
+    let copy = hosts.bag.iter().find(|(_, _, said)| is_forward(said)).cloned().expect("a forward");
+    hosts.deliver(copy.0, copy.1, copy.2.clone());
+    hosts.deliver(copy.0, copy.1, copy.2.clone());
+    hosts.isolate(2);
+    hosts.settle();
+    hosts.heal();
+    hosts.deliver(copy.0, copy.1, copy.2);
+    hosts.heartbeat(1);
+    hosts.heartbeat(1);
+    assert!(matches!(hosts.outcome(2, request), Some(Ended::Reconfigured)), "{:?}", hosts.outcome(2, request));
+}
+
+#[test]
+fn a_change_that_came_back_inside_a_snapshot_may_have_been_made() {
+    let mut hosts = cutting();
+    hosts.elect(1);
+    let request = hosts.change(3, &MembershipChange::of([Change::AddLearner(NodeId(4))]));
+    let forward = hosts.bag.pop_front().expect("it goes to the leader");
+    hosts.isolate(3);
+    hosts.deliver(forward.0, forward.1, forward.2);
+    hosts.settle();
+    hosts.finish_cut(1);
+    hosts.heal();
+    for _ in 0..3 {
+        hosts.heartbeat(1);
+    }
+    assert_eq!(hosts.outcome(3, request), Some(Ended::Unknown));
+}

@@ -448,3 +448,17 @@ fn a_peer_whose_whole_window_was_lost_and_compacted_gets_the_snapshot() {
     stage.heartbeat(1);
     assert_eq!(stage.last(3), stage.last(1));
 }
+
+#[test]
+fn a_new_leader_counts_what_it_inherits() {
+    // Goal: RF-1 over a change of leaders. Method: a hundred bytes may be uncommitted; n1 is elected again with eighty that
+    // nobody acknowledges.
+    let limits = Limits { uncommitted_bytes_max: 100, ..Limits::default() };
+    let mut stage = Stage::new(Cluster { limits, ..Cluster::of(3, 1) }, Options::default());
+    stage.elect(1);
+    stage.lose(|_, _, message| matches!(message, Message::Matched { .. }));
+    stage.propose(1, &"x".repeat(80));
+    stage.elect(2);
+    let origin = stage.propose(2, &"y".repeat(40));
+    assert_eq!(stage.refusal(2, origin), Some(Refusal::Overloaded));
+}

@@ -10,7 +10,7 @@ use super::{Action, Alarm, Replica, ReplicaMessage, Request, RequestId};
 use crate::protocol::{Protocol, Refusal};
 use crate::{EntryKind, NodeId, Origin, Role, StateMachine};
 use bytes::Bytes;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Payload bytes of one message of forwarded proposals; the first always fits.
 const FORWARD_BYTES_MAX: usize = 1 << 20;
@@ -34,11 +34,15 @@ pub struct Proposals {
     overdue_below: RequestId,
     next: RequestId,
     retry_armed: bool,
+    /// Of this leader: the changes of membership that others forwarded and it has proposed. They are never sent again, so a
+    /// second one is the network's copy. It must not be answered: a refusal would say that nothing was done.
+    forwarded: BTreeSet<Origin>,
 }
 
 impl Proposals {
     pub(super) fn new() -> Proposals {
-        Proposals { outstanding: BTreeMap::new(), overdue_below: 0, next: 1, retry_armed: false }
+        let (outstanding, forwarded) = (BTreeMap::new(), BTreeSet::new());
+        Proposals { outstanding, overdue_below: 0, next: 1, retry_armed: false, forwarded }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -54,8 +58,14 @@ impl Proposals {
         self.outstanding.remove(&id);
     }
 
-    fn numbers(&self) -> Vec<RequestId> {
-        self.outstanding.keys().copied().collect()
+    /// A change that was forwarded was not proposed after all: it may come again.
+    pub(super) fn on_forward_refused(&mut self, origin: &Origin) {
+        self.forwarded.remove(origin);
+    }
+
+    /// A reign began or ended: what was proposed before may be lost, and come again.
+    pub(super) fn forget_forwarded(&mut self) {
+        self.forwarded.clear();
     }
 }
 
@@ -131,13 +141,16 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
             return;
         }
-        let proposals = requests
-            .into_iter()
-            .map(|ForwardedRequest { sequence, kind, payload }| {
-                self.stamp(Origin { node: from, incarnation, sequence }, kind, payload)
-            })
-            .collect();
-        self.propose(proposals, out);
+        let mut proposals = Vec::with_capacity(requests.len());
+        for ForwardedRequest { sequence, kind, payload } in requests {
+            let origin = Origin { node: from, incarnation, sequence };
+            if kind != EntryKind::Membership || self.proposals.forwarded.insert(origin) {
+                proposals.push(self.stamp(origin, kind, payload));
+            }
+        }
+        if !proposals.is_empty() {
+            self.propose(proposals, out);
+        }
     }
 
     /// A leader, this node or another, did not append a proposal.
@@ -225,13 +238,20 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
     }
 
-    /// Proposals that a snapshot contains were applied where this node could not see their response.
+    /// Proposals that a snapshot contains were applied where this node could not see their response. A snapshot does not say
+    /// which changes of membership it contains, so any that was sent ends here.
     pub(super) fn end_those_in_snapshot(&mut self, out: &mut Vec<Action<P, S>>) {
         let (node, incarnation) = (self.me, self.incarnation);
-        for request in self.proposals.numbers() {
-            if self.sessions.contains(Origin { node, incarnation, sequence: request }) && self.proposals.take(request) {
-                out.push(Action::Unknown { request });
-            }
+        let is_in_it = |sequence: RequestId, waiting: &Outstanding| match waiting.kind {
+            EntryKind::Membership => waiting.attempts > 0,
+            _ => self.sessions.contains(Origin { node, incarnation, sequence }),
+        };
+        let outstanding = self.proposals.outstanding.iter();
+        let ended: Vec<RequestId> =
+            outstanding.filter(|(id, waiting)| is_in_it(**id, waiting)).map(|(id, _)| *id).collect();
+        for request in ended {
+            self.proposals.take(request);
+            out.push(Action::Unknown { request });
         }
     }
 }
