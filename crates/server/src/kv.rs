@@ -17,6 +17,7 @@ use crate::body::Weight;
 use crate::context::{Learner, Services};
 use crate::convert;
 use crate::error;
+use crate::memory::Held;
 
 #[tonic::async_trait]
 impl<B: Backend> Kv for Services<B> {
@@ -82,6 +83,7 @@ impl<B: Backend> Kv for Services<B> {
         let is_serializable = is_serializable(request.get_ref());
         let txn = convert::txn(request.into_inner());
         check_txn(&txn, self.options.max_txn_ops).map_err(error::of_check)?;
+        let foreseen = self.foresee(&txn).await?;
         let response = if txn.is_read_only() {
             let view = if is_serializable { self.read_local().await? } else { self.read().await? };
             if is_small(&view, &txn) {
@@ -96,6 +98,7 @@ impl<B: Backend> Kv for Services<B> {
             let Applied::Txn(response) = applied else { return Err(error::mismatch()) };
             response
         };
+        drop(foreseen);
         let weight = self.weigh_done(txn_bytes(&response))?;
         Ok(weighed(convert::txn_response(self.header(response.revision), response), weight))
     }
@@ -155,6 +158,38 @@ fn is_small(view: &kv::View, txn: &kv::Txn) -> bool {
         })
 }
 
+/// Whether some range has more than one key.
+fn has_long_ranges(txn: &kv::Txn) -> bool {
+    txn.success.iter().chain(&txn.failure).any(|operation| match &operation.request {
+        Some(kv::Request::Range(range)) => !range.range_end.is_empty(),
+        Some(kv::Request::Txn(inner)) => has_long_ranges(inner),
+        _ => false,
+    })
+}
+
+/// Adds up what all ranges of a transaction would answer, whichever branch is taken, and holds it; stops where that is refused.
+fn foresee(view: &kv::View, txn: &kv::Txn, bytes: &mut usize, held: &mut Held) -> Result<(), Status> {
+    // Values are as large as they are on average.
+    let versions = view.version_count().max(1) as u64;
+    let mean = usize::try_from(view.size_bytes() / versions).unwrap_or(usize::MAX);
+    for operation in txn.success.iter().chain(&txn.failure) {
+        match &operation.request {
+            Some(kv::Request::Range(range)) if !range.range_end.is_empty() && !range.count_only => {
+                // One that cannot be read is refused later, with its own error.
+                let counting = kv::Range { count_only: true, ..range.clone() };
+                let Ok(counted) = view.range(&counting) else { continue };
+                let count = if range.limit > 0 { counted.count.min(range.limit) } else { counted.count };
+                let each = KEY_BYTES + if range.keys_only { 0 } else { mean };
+                *bytes = bytes.saturating_add(usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(each));
+                held.resize(*bytes)?;
+            }
+            Some(kv::Request::Txn(inner)) => foresee(view, inner, bytes, held)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
 fn weighed<T>(message: T, weight: Option<Weight>) -> Response<T> {
     let mut response = Response::new(message);
     if let Some(weight) = weight {
@@ -167,6 +202,24 @@ impl<B: Backend> Services<B> {
     /// Holds what an answer takes until it is sent, if that is worth counting.
     fn weigh(&self, bytes: usize) -> Result<Option<Weight>, Status> {
         if bytes <= SMALL_BYTES { Ok(None) } else { Weight::of(&self.memory, bytes).map(Some) }
+    }
+
+    /// Holds what the answer to a transaction will take, as far as this member's state tells, while it is under way: a refusal
+    /// must come before it is done.
+    async fn foresee(&self, txn: &kv::Txn) -> Result<Option<Held>, Status> {
+        if !has_long_ranges(txn) {
+            return Ok(None);
+        }
+        let view = self.read_local().await?;
+        if is_small(&view, txn) {
+            return Ok(None);
+        }
+        let (memory, txn) = (self.memory.clone(), txn.clone());
+        let foreseeing = self.build(move || {
+            let mut held = Held::nothing(&memory);
+            foresee(&view, &txn, &mut 0, &mut held).map(|()| held)
+        });
+        foreseeing.await?.map(Some)
     }
 
     /// As [`Services::weigh`], for the answer to what is done: a refusal says that the outcome is unknown to the client, never

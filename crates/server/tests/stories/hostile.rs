@@ -255,6 +255,30 @@ async fn large_answers_are_bounded_in_bytes() {
     assert_eq!(held(&served).await, 0);
 }
 
+/// Goal: a transaction whose ranges would answer more than the budget is refused before it is done.
+#[tokio::test]
+async fn a_transaction_that_would_answer_too_much_is_refused_before_it_is_done() {
+    let served = Served::start_with(ServerOptions { memory_limit_bytes: 2 << 20, ..ServerOptions::default() }).await;
+    for number in 0..1_000 {
+        let (key, value) = (format!("k{number:05}").into(), vec![b'v'; 100].into());
+        served.double.apply_now(&hustings_kv::Command::Put(hustings_kv::Put { key, value, ..Default::default() }));
+    }
+    let mut kv = served.client().await.kv();
+    let all = RangeRequest { key: "k".into(), range_end: "l".into(), ..RangeRequest::default() };
+    let ranges = |count| {
+        let put = PutRequest { key: "done".into(), ..PutRequest::default() };
+        let range = RequestOp { request: Some(request_op::Request::RequestRange(all.clone())) };
+        let mut success = vec![RequestOp { request: Some(request_op::Request::RequestPut(put)) }];
+        success.extend(vec![range; count]);
+        TxnRequest { success, ..TxnRequest::default() }
+    };
+    let refused = kv.txn(ranges(100)).await.unwrap_err();
+    assert_eq!(EtcdError::of(&refused), Some(EtcdError::TooManyRequests));
+    assert_eq!(served.double.view().key_count(), 1_000, "nothing was done");
+    assert_eq!(kv.txn(ranges(2)).await.unwrap().into_inner().responses.len(), 3);
+    assert_eq!((served.double.view().key_count(), held(&served).await), (1_001, 0));
+}
+
 /// Goal: a page of another origin, which a user of this port has open by chance, writes nothing.
 #[tokio::test]
 async fn a_foreign_page_writes_nothing() {
