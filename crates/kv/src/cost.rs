@@ -8,7 +8,7 @@
 //! what it refuses stand in `docs/adr/0010-a-budget-per-command.md`. The constants are part of the replicated rules: members
 //! with other ones would refuse other commands, so they change with an apply version and never alone.
 
-use crate::{Command, KvError, Request, Txn, View};
+use crate::{Command, KvError, Request, Txn, View, lease::KEYS_PER_STEP, store::Key};
 
 /// What one command may cost, in visits: some 20 milliseconds.
 pub const COST_MAX: u64 = 160_000;
@@ -27,6 +27,9 @@ pub(crate) const RANGE: u64 = 100;
 
 /// A lease named in a renewal.
 pub(crate) const RENEWAL: u64 = 5;
+
+/// A key that goes with its lease; a step never has more of them than the budget would pay.
+const LEASE_KEY: u64 = 30;
 
 /// Bytes copied or compared that cost as much as a visit.
 const BYTES: usize = 1_024;
@@ -81,6 +84,13 @@ impl View {
             Command::DeleteRange(delete) => self.check_delete(delete, &mut budget)?,
             Command::Txn(txn) => drop(self.plan(txn, &mut budget)?),
             Command::LeaseKeepAlive(renewal) => budget.spend((renewal.ids.len() as u64).saturating_mul(RENEWAL))?,
+            Command::LeaseRevoke(revoke) => {
+                budget.spend(VISIT)?;
+                let attached = self.attached.range((revoke.id, Key::new(b""))..);
+                for _ in attached.take_while(|(lease, _)| *lease == revoke.id).take(KEYS_PER_STEP) {
+                    budget.spend(LEASE_KEY)?;
+                }
+            }
             _ => budget.spend(PUT)?,
         }
         Ok(budget.spent())
@@ -88,10 +98,11 @@ impl View {
 }
 
 impl Command {
-    /// Whether it may cost more than a few puts: it names ranges of keys, or has very many operations.
+    /// Whether it may cost more than a few puts: it names ranges of keys or a lease's keys, or has very many operations.
     pub fn may_cost_much(&self) -> bool {
         match self {
             Command::DeleteRange(delete) => !delete.range_end.is_empty(),
+            Command::LeaseRevoke(_) => true,
             Command::Txn(txn) => txn.steps().is_none_or(|steps| steps > CHEAP_STEPS_MAX),
             _ => false,
         }

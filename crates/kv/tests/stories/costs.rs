@@ -69,6 +69,14 @@ fn the_cost_is_known_before() {
     let inner = Request::Txn(txn(vec![Request::DeleteRange(delete("a", "b"))]));
     assert!(Command::Txn(txn(vec![inner])).may_cost_much());
     assert!(view.cost(&Command::Put(put("a", "b")), COST_MAX).is_ok_and(|cost| cost < 100));
+    let mut leased = Store::new();
+    leased.grant(7, 10).expect("granted");
+    for key in ["a", "b", "c"] {
+        leased.put_with_lease(key, 7).expect("put");
+    }
+    let revoke = |id| Command::LeaseRevoke(LeaseRevoke { id });
+    assert_eq!(leased.view().cost(&revoke(7), COST_MAX), Ok(1 + 3 * 30));
+    assert_eq!(leased.view().cost(&revoke(8), COST_MAX), Ok(1));
     let kept = LeaseKeepAlive { ids: vec![1; 100_000] };
     assert_eq!(view.cost(&Command::LeaseKeepAlive(kept.clone()), COST_MAX), Err(KvError::TooCostly));
     let mut store = store;
