@@ -43,6 +43,7 @@ fn command() -> Command {
         .subcommand(prove::check::command())
         .subcommand(prove::play::command())
         .subcommand(prove::compare::command())
+        .subcommand(prove::convict::command())
 }
 
 fn main() -> ExitCode {
@@ -72,6 +73,7 @@ fn main() -> ExitCode {
         Some(("check", matches)) => prove::check::run(matches),
         Some(("play", matches)) => prove::play::run(matches),
         Some(("compare", matches)) => prove::compare::run(matches),
+        Some(("convict", matches)) => prove::convict::run(matches),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
         Some(("bench", matches)) => on_runtime_of(bench::threads(matches), bench::run(matches)),

@@ -98,6 +98,8 @@ pub struct Counts {
     pub snapshots: u64,
     /// Snapshots loaded from a peer.
     pub installs: u64,
+    /// Times that a rival got the lock.
+    pub locks: u64,
     /// Events that watchers were told.
     pub watched: u64,
     /// Faults by their first word.
@@ -133,6 +135,7 @@ impl Counts {
         self.campaigns += other.campaigns;
         self.snapshots += other.snapshots;
         self.installs += other.installs;
+        self.locks += other.locks;
         self.watched += other.watched;
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;

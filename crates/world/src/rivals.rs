@@ -2,8 +2,9 @@
 //!
 //! Each rival is granted a lease, creates the lock's key with it if the key is absent, and believes that it holds the lock until
 //! the time to live has passed *on its own clock* since it sent the last request that was answered. The judge sees true time:
-//! no two rivals may believe at once (`one-holder`), and each holder's fencing token, the revision that created the key, is
-//! above all earlier ones (`tokens-grow`).
+//! no two rivals may believe at once (`one-holder`, judged whenever one gains the lock or renews its lease), each holder's
+//! fencing token, the revision that created the key, is above all earlier ones (`tokens-grow`), and a lease that nobody asked
+//! for any more ends (`leases-end`).
 
 use crate::dice::Dice;
 use crate::load::Asked;
@@ -11,17 +12,20 @@ use crate::settings::Settings;
 use crate::witness::Service;
 use crate::world::{What, World};
 use bytes::Bytes;
-use hustings_core::{EntryKind, Protocol};
+use hustings_core::{EntryKind, Protocol, StateMachine as _};
 use hustings_kv::{
     Command, Compare, CompareTarget, Comparison, LeaseGrant, LeaseKeepAlive, LeaseRevoke, OperationResponse, Outcome,
     Put, Request, Response, Txn,
 };
 use hustings_properties::Violation;
+use std::collections::BTreeMap;
 
 /// The time to live, in seconds.
 const TTL_SECONDS: i64 = 3;
 /// What a holder leaves of it for clocks that run at other speeds than the leader's, in millionths.
 const TRUST: u64 = 800_000;
+/// How long a leader may let log time stand still while a lease lives, in microseconds, and a little more.
+const STAMP_EVERY: u64 = 6_000_000;
 const LOCK: &[u8] = b"lock";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +60,8 @@ pub(crate) struct Rivals {
     rivals: Vec<Rival>,
     next_lease: i64,
     highest_token: i64,
+    /// When somebody last asked for each lease: to be granted or renewed.
+    asked: BTreeMap<i64, u64>,
 }
 
 impl Rivals {
@@ -70,7 +76,7 @@ impl Rivals {
             believes_until: 0,
             token: 0,
         };
-        Rivals { rivals: (0..settings.load.rivals).map(rival).collect(), next_lease: 1, highest_token: 0 }
+        Rivals { rivals: (0..settings.load.rivals).map(rival).collect(), next_lease: 1, highest_token: 0, asked: BTreeMap::new() }
     }
 }
 
@@ -95,6 +101,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 rival.stage = Stage::Granting;
                 rival.lease = rivals.next_lease;
                 rivals.next_lease += 1;
+                rivals.asked.insert(rival.lease, now);
                 Command::LeaseGrant(LeaseGrant { id: rival.lease, ttl: TTL_SECONDS })
             }
             Stage::Leased | Stage::Locking => {
@@ -118,6 +125,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
             Stage::Holding | Stage::Renewing => {
                 rival.stage = Stage::Renewing;
+                rivals.asked.insert(rival.lease, now);
                 Command::LeaseKeepAlive(LeaseKeepAlive { ids: vec![rival.lease] })
             }
             Stage::Leaving => {
@@ -156,7 +164,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 rival.stage = Stage::Holding;
                 // The lock does not renew the lease.
                 rival.believes_until = rival.trusts_until;
-                self.check_holder(number, now);
+                self.check_gain(number, now);
             }
             (Stage::Locking, Some(Err(_))) => rival.stage = Stage::Idle,
             (Stage::Renewing, Some(Ok(Response::LeaseKeepAlive { renewed, .. }))) => {
@@ -164,6 +172,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                     rival.stage = Stage::Holding;
                     rival.trusts_until = trusts_until;
                     rival.believes_until = trusts_until;
+                    self.check_alone(number, now);
                 } else {
                     rival.stage = Stage::Idle;
                     rival.believes_until = now;
@@ -173,7 +182,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    fn check_holder(&mut self, holder: usize, now: u64) {
+    /// A rival got the lock.
+    fn check_gain(&mut self, holder: usize, now: u64) {
         let rivals = &mut self.load.rivals;
         let (token, until) = (rivals.rivals[holder].token, rivals.rivals[holder].believes_until);
         if until <= now {
@@ -181,10 +191,26 @@ impl<P: Protocol, S: Service> World<P, S> {
             rivals.rivals[holder].stage = Stage::Idle;
             return;
         }
+        self.counts.locks += 1;
+        if token <= rivals.highest_token {
+            let what = format!("the lock is given out with token {token} after {}", rivals.highest_token);
+            self.verdict = Err(Violation::of("tokens-grow", what));
+        }
+        rivals.highest_token = token;
+        self.check_alone(holder, now);
+    }
+
+    /// Nobody else believes that it holds the lock.
+    fn check_alone(&mut self, holder: usize, now: u64) {
+        let rivals = &self.load.rivals;
+        let (token, until) = (rivals.rivals[holder].token, rivals.rivals[holder].believes_until);
+        if until <= now {
+            return;
+        }
         for (other, rival) in rivals.rivals.iter().enumerate() {
             if other != holder && rival.believes_until > now {
                 let what = format!(
-                    "rival {holder} got the lock with token {token} while rival {other} believes for another {} ms that \
+                    "rival {holder} holds the lock with token {token} while rival {other} believes for another {} ms that \
                      it holds it with token {}",
                     (rival.believes_until - now) / 1_000,
                     rival.token
@@ -193,10 +219,31 @@ impl<P: Protocol, S: Service> World<P, S> {
                 return;
             }
         }
-        if token <= rivals.highest_token {
-            let what = format!("the lock is given out with token {token} after {}", rivals.highest_token);
-            self.verdict = Err(Violation::of("tokens-grow", what));
+    }
+
+    /// Lets time pass, all being well since `healed_at`, and finds leases that nobody has asked for in so long that they must
+    /// have ended.
+    pub(crate) fn expect_leases_end(&mut self, healed_at: u64) -> Result<(), Violation> {
+        if self.load.rivals.rivals.is_empty() {
+            return Ok(());
         }
-        rivals.highest_token = token;
+        // A lease's time, by the slowest clock; what a leader may leave unwritten; and an election.
+        let patience = TTL_SECONDS as u64 * 1_000_000 * 10 / 9 + STAMP_EVERY + self.settings.election_max() * 2;
+        let deadline = self.now.max(healed_at + patience + 1_000_000);
+        while self.now < deadline {
+            self.run_until(self.now + 100_000)?;
+        }
+        let Some(leader) = self.leader_position() else { return Ok(()) };
+        let Some(replica) = &self.machines[leader].replica else { return Ok(()) };
+        let view = replica.machine().inner().freeze();
+        for id in S::look(&view).leases() {
+            let asked = self.load.rivals.asked.get(&id).copied().unwrap_or(0).max(healed_at);
+            if self.now - asked > patience {
+                let waited = (self.now - asked) / 1_000_000;
+                let what = format!("nobody has asked for lease {id} of {TTL_SECONDS} s in {waited} s of peace, and it lives");
+                return Err(Violation::of("leases-end", what));
+            }
+        }
+        Ok(())
     }
 }

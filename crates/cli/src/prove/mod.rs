@@ -1,4 +1,5 @@
-//! The proving ground: `simulate` (seeds), `check` (every possibility), `play` (scripts), and `compare`, the laboratory.
+//! The proving ground: `simulate` (seeds, searches), `check` (every possibility), `play` (scripts), `convict` (how soon planted
+//! defects are found), and `compare`, the laboratory.
 //!
 //! Exit codes are these commands' own: 0 when all properties held and the bounds were completed, 1 when a property was
 //! violated, 3 when the bounds were not completed, 2 on usage.
@@ -6,6 +7,7 @@
 mod charts;
 pub(crate) mod check;
 pub(crate) mod compare;
+pub(crate) mod convict;
 pub(crate) mod play;
 pub(crate) mod report;
 pub(crate) mod simulate;
