@@ -343,7 +343,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.snapshots.entries = 0;
         self.snapshots.bytes = 0;
         self.end_those_in_snapshot(out);
-        self.feed(Input::SnapshotInstalled(lsn), out);
+        // Before the protocol hears of it: what it would apply then comes behind these.
         let held = std::mem::take(&mut self.snapshots.held);
         for application in held {
             self.release(
@@ -355,6 +355,6 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 out,
             );
         }
-        self.after_applying(out);
+        self.feed(Input::SnapshotInstalled(lsn), out);
     }
 }
