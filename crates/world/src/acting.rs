@@ -102,8 +102,10 @@ impl<P: Protocol, S: Service> World<P, S> {
         let has_moved = applied != machine.applied;
         let verdict = follow(&mut self.lease_clock, applied, replica.machine(), self.now);
         self.judged(verdict);
+        let commit = status.commit;
         let verdict = self.judge.on_status(id, &status, state);
         self.judged(verdict);
+        self.on_commit(commit);
         if has_moved {
             self.machines[at].applied = applied;
             self.feed_watchers(at);

@@ -128,7 +128,7 @@ impl<P: Protocol, S: Service> World<P, S> {
 
     // --- Whom. ---------------------------------------------------------------------------------------------------
 
-    fn leader_position(&self) -> Option<usize> {
+    pub(crate) fn leader_position(&self) -> Option<usize> {
         self.leader().and_then(|leader| self.position(leader))
     }
 

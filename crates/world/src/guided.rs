@@ -182,8 +182,8 @@ impl Search {
                 let from = self.dice.below(faults) as usize;
                 let window: Vec<(u64, Command)> = plan.faults[from..].iter().take(6).cloned().collect();
                 let (first, to) = (window[0].0, self.moment(parent));
-                plan.faults
-                    .extend(window.into_iter().map(|(at, command)| ((to + at - first).min(plan.safety), command)));
+                let again = |at: u64| (to + at.saturating_sub(first)).min(plan.safety);
+                plan.faults.extend(window.into_iter().map(|(at, command)| (again(at), command)));
             }
             5 => {
                 let other = self.dice.below(self.corpus.len() as u64) as usize;

@@ -95,9 +95,12 @@ pub struct Load {
     /// What clients did and saw.
     pub(crate) history: Vec<Operation>,
     next_value: u64,
-    /// Operations of any kind, and those that change something: reads may go on while nothing commits.
+    /// Operations of any kind.
     served: Waiting,
-    written: Waiting,
+    /// Commits, while somebody wants to write: reads may go on where nothing commits.
+    committed: Waiting,
+    /// The highest commit that any member knew of.
+    commit: u64,
     is_over: bool,
     revision: i64,
     dice: Dice,
@@ -143,7 +146,8 @@ impl Load {
             history: Vec::new(),
             next_value: 0,
             served: Waiting::default(),
-            written: Waiting::default(),
+            committed: Waiting::default(),
+            commit: 0,
             is_over: false,
             revision: 0,
             dice: Dice::new(settings.seed, 11, 0),
@@ -162,7 +166,7 @@ impl Load {
 
     /// Start of the current outage as clients see it; `None` if nobody waits.
     pub(crate) fn waiting_since(&self) -> Option<u64> {
-        match (self.served.since, self.written.since) {
+        match (self.served.since, self.committed.since) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
@@ -243,7 +247,7 @@ impl<P: Protocol, S: Service> World<P, S> {
     /// Clients begin nothing new from now on.
     pub fn end_load(&mut self) {
         self.load.is_over = true;
-        (self.load.served, self.load.written) = (Waiting::default(), Waiting::default());
+        (self.load.served, self.load.committed) = (Waiting::default(), Waiting::default());
     }
 
     /// Whether every client has its answer, or gave up.
@@ -278,7 +282,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.load.next_value += 1;
         self.load.served.begin(now);
         if wish != Wish::Read {
-            self.load.written.begin(now);
+            self.load.committed.begin(now);
         }
         let state = &mut self.load.clients[client];
         state.done += 1;
@@ -389,18 +393,24 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         self.load.history.push(operation);
         self.counts.completed += 1;
-        let waiting = || self.load.clients.iter().filter_map(|client| client.pending.as_ref());
-        let (others_wait, others_write) = (waiting().count() > 0, waiting().any(|other| other.wish != Wish::Read));
+        let others_wait = self.load.clients.iter().any(|client| client.pending.is_some());
         let gap = self.load.served.end(now, others_wait);
         if gap > self.settings.election_max() {
             self.counts.unavailable += gap;
         }
-        let unwritten = match pending.wish {
-            Wish::Read => 0,
-            _ => self.load.written.end(now, others_write),
-        };
-        self.counts.outage_max = self.counts.outage_max.max(gap).max(unwritten);
+        self.counts.outage_max = self.counts.outage_max.max(gap);
         self.pause_then_next(client, false);
+    }
+
+    /// Some member knows of a later commit than anybody before: whoever wants to write is being served, somewhere.
+    pub(crate) fn on_commit(&mut self, commit: u64) {
+        if commit > self.load.commit {
+            self.load.commit = commit;
+            let wants_to_write = |client: &Client| client.pending.as_ref().is_some_and(|own| own.wish != Wish::Read);
+            let do_others_wait = self.load.clients.iter().any(wants_to_write);
+            let gap = self.load.committed.end(self.now, do_others_wait);
+            self.counts.outage_max = self.counts.outage_max.max(gap);
+        }
     }
 
     fn take_pending(&mut self, client: usize, number: u64) -> Option<Pending> {

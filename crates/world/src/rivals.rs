@@ -12,13 +12,14 @@ use crate::settings::Settings;
 use crate::witness::Service;
 use crate::world::{What, World};
 use bytes::Bytes;
-use hustings_core::{EntryKind, Protocol, StateMachine as _};
+use hustings_core::{EntryKind, Protocol};
 use hustings_kv::{
-    Command, Compare, CompareTarget, Comparison, LeaseGrant, LeaseKeepAlive, LeaseRevoke, OperationResponse, Outcome,
-    Put, Request, Response, Txn,
+    Command, Compare, CompareTarget, Comparison, LeaseGrant, LeaseKeepAlive, LeaseKeys, LeaseRevoke, OperationResponse,
+    Outcome, Put, Request, Response, Txn,
 };
 use hustings_properties::Violation;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::time::Duration;
 
 /// The time to live, in seconds.
 const TTL_SECONDS: i64 = 3;
@@ -60,8 +61,6 @@ pub(crate) struct Rivals {
     rivals: Vec<Rival>,
     next_lease: i64,
     highest_token: i64,
-    /// When somebody last asked for each lease: to be granted or renewed.
-    asked: BTreeMap<i64, u64>,
 }
 
 impl Rivals {
@@ -76,7 +75,7 @@ impl Rivals {
             believes_until: 0,
             token: 0,
         };
-        Rivals { rivals: (0..settings.load.rivals).map(rival).collect(), next_lease: 1, highest_token: 0, asked: BTreeMap::new() }
+        Rivals { rivals: (0..settings.load.rivals).map(rival).collect(), next_lease: 1, highest_token: 0 }
     }
 }
 
@@ -101,7 +100,6 @@ impl<P: Protocol, S: Service> World<P, S> {
                 rival.stage = Stage::Granting;
                 rival.lease = rivals.next_lease;
                 rivals.next_lease += 1;
-                rivals.asked.insert(rival.lease, now);
                 Command::LeaseGrant(LeaseGrant { id: rival.lease, ttl: TTL_SECONDS })
             }
             Stage::Leased | Stage::Locking => {
@@ -125,7 +123,6 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
             Stage::Holding | Stage::Renewing => {
                 rival.stage = Stage::Renewing;
-                rivals.asked.insert(rival.lease, now);
                 Command::LeaseKeepAlive(LeaseKeepAlive { ids: vec![rival.lease] })
             }
             Stage::Leaving => {
@@ -221,29 +218,40 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// Lets time pass, all being well since `healed_at`, and finds leases that nobody has asked for in so long that they must
-    /// have ended.
-    pub(crate) fn expect_leases_end(&mut self, healed_at: u64) -> Result<(), Violation> {
+    /// Lets time pass, all being well, and finds leases that nobody renewed meanwhile and that live all the same. (What was
+    /// asked for long ago may renew one late: a member hands it on when it finds a leader.)
+    pub(crate) fn expect_leases_end(&mut self) -> Result<(), Violation> {
         if self.load.rivals.rivals.is_empty() {
             return Ok(());
         }
         // A lease's time, by the slowest clock; what a leader may leave unwritten; and an election.
         let patience = TTL_SECONDS as u64 * 1_000_000 * 10 / 9 + STAMP_EVERY + self.settings.election_max() * 2;
-        let deadline = self.now.max(healed_at + patience + 1_000_000);
-        while self.now < deadline {
+        let before = self.deadlines();
+        let until = self.now + patience;
+        while self.now < until {
             self.run_until(self.now + 100_000)?;
         }
-        let Some(leader) = self.leader_position() else { return Ok(()) };
-        let Some(replica) = &self.machines[leader].replica else { return Ok(()) };
-        let view = replica.machine().inner().freeze();
-        for id in S::look(&view).leases() {
-            let asked = self.load.rivals.asked.get(&id).copied().unwrap_or(0).max(healed_at);
-            if self.now - asked > patience {
-                let waited = (self.now - asked) / 1_000_000;
-                let what = format!("nobody has asked for lease {id} of {TTL_SECONDS} s in {waited} s of peace, and it lives");
-                return Err(Violation::of("leases-end", what));
-            }
+        let lives = |(id, deadline): &(i64, Duration)| before.contains(&(*id, *deadline));
+        match self.deadlines().into_iter().find(lives) {
+            Some((id, deadline)) => Err(Violation::of(
+                "leases-end",
+                format!(
+                    "lease {id} of {TTL_SECONDS} s was not renewed in {} s of peace, and it lives, its deadline at log time {deadline:?}",
+                    patience / 1_000_000
+                ),
+            )),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// All leases and their deadlines in log time, as the leader has applied them.
+    fn deadlines(&self) -> BTreeSet<(i64, Duration)> {
+        let leader = self.leader_position().and_then(|at| self.machines[at].replica.as_ref());
+        let Some(leader) = leader else { return BTreeSet::new() };
+        let view = leader.machine().inner().freeze();
+        let view = S::look(&view);
+        let status = |id| view.lease_time_to_live(id, LeaseKeys::Omit);
+        let deadline = |id| status(id).map(|status| (id, view.clock() + status.remaining));
+        view.leases().into_iter().filter_map(deadline).collect()
     }
 }

@@ -532,7 +532,7 @@ fn live<P: Protocol, S: Service>(world: &mut World<P, S>) -> Result<(), Violatio
     // A removal that was under way when all was healed may have left a wiped disk in the majority.
     if world.has_quorum() {
         world.expect_same()?;
-        world.expect_leases_end(healed_at)?;
+        world.expect_leases_end()?;
     }
     linearizable(world)
 }
