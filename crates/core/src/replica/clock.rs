@@ -13,7 +13,9 @@
 //! - **No lease ends early.** After an entry was proposed, log time moves on by no more than the time that passed. A
 //!   member therefore counts from the moment at which it *wrote down* the newest entry, which is later than that
 //!   entry's proposal, and forgets what it had counted before. Readings of earlier reigns than the newest are ignored:
-//!   an isolated Paxos leader may have stamped slots that come to stand behind those of its successor.
+//!   an isolated Paxos leader may have stamped slots that come to stand behind those of its successor. And such a slot
+//!   ends the count of all reigns before it: its command may be younger than readings of the successor that come to
+//!   stand behind it in turn. From there on only readings of a later reign count, whose leader has written it down.
 //! - **Every lease ends.** A member goes on counting while it follows, so a hand-over loses no more than the delay of a
 //!   message, and a leader writes its reading down every few seconds while a lease lives, so that restarts lose no more
 //!   than that.
@@ -24,13 +26,36 @@ use crate::log::Stamp;
 use crate::{Durable, Entry, EntryKind, Term};
 use std::time::Duration;
 
+/// The reading that stands, and whose it is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct LogTime {
+    /// The newest reign of which a reading counted.
+    pub term: Term,
+    /// Microseconds of log time.
+    pub micros: u64,
+    /// A stale slot stands behind that reign's readings: no more of them count.
+    pub is_closed: bool,
+}
+
+impl LogTime {
+    /// Takes an entry's reading in, if it counts: answers whether it does.
+    fn take(&mut self, stamp: Stamp) -> bool {
+        let counts = stamp.term > self.term || (stamp.term == self.term && !self.is_closed);
+        match counts {
+            true => *self = LogTime { term: stamp.term, micros: stamp.micros, is_closed: false },
+            false => self.is_closed |= stamp.term < self.term,
+        }
+        counts
+    }
+}
+
 /// What one member knows about log time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Clock {
     /// The newest reign whose reading was applied, and the highest reading: the log's clock itself, part of snapshots.
-    applied: Stamp,
+    applied: LogTime,
     /// The newest reading in the log here, applied or not.
-    written: Stamp,
+    written: LogTime,
     /// Log time now: goes on from the newest entry that was written down here.
     now_micros: u64,
     /// The own reign, while this member leads.
@@ -39,7 +64,7 @@ pub struct Clock {
 
 impl Clock {
     /// The clock of a member that is born with a log and, in its snapshot, with the clock `applied`.
-    pub fn new(applied: Stamp, recovered: &Durable) -> Clock {
+    pub fn new(applied: LogTime, recovered: &Durable) -> Clock {
         let mut clock = Clock { applied, ..Clock::default() };
         recovered.entries.values().for_each(|entry| clock.on_written(entry));
         clock.now_micros = applied.micros.max(clock.written.micros);
@@ -47,7 +72,7 @@ impl Clock {
     }
 
     /// The log's clock at the last applied entry.
-    pub fn applied(&self) -> Stamp {
+    pub fn applied(&self) -> LogTime {
         self.applied
     }
 
@@ -95,8 +120,8 @@ impl Clock {
             // What this leader stamped itself it has counted on from already; what nobody proposed grants nothing.
             return;
         }
-        if stamp.term >= self.written.term {
-            self.written = *stamp;
+        if !self.written.take(*stamp) {
+            self.written.micros = 0;
         }
         // The entry was proposed before now, perhaps only just: nothing counted before may come behind it.
         self.now_micros = self.applied.micros.max(self.written.micros);
@@ -104,17 +129,19 @@ impl Clock {
 
     /// An entry is applied: answers by how much log time moves on.
     pub fn on_applied(&mut self, stamp: Stamp) -> Duration {
-        if stamp == Stamp::NONE || stamp.term < self.applied.term {
+        if stamp == Stamp::NONE {
             return Duration::ZERO;
         }
-        let elapsed_micros = stamp.micros.saturating_sub(self.applied.micros);
-        self.applied = Stamp { term: stamp.term, micros: stamp.micros.max(self.applied.micros) };
+        let before_micros = self.applied.micros;
+        self.applied.take(stamp);
+        self.applied.micros = self.applied.micros.max(before_micros);
+        let elapsed_micros = self.applied.micros - before_micros;
         self.now_micros = self.now_micros.max(self.applied.micros);
         Duration::from_micros(elapsed_micros)
     }
 
     /// A snapshot replaces the state: its entries were proposed before now, perhaps only just.
-    pub fn on_restored(&mut self, applied: Stamp) {
+    pub fn on_restored(&mut self, applied: LogTime) {
         self.applied = applied;
         self.now_micros = applied.micros.max(self.written.micros);
     }
@@ -163,7 +190,23 @@ mod tests {
         let mut clock = Clock::default();
         assert_eq!(clock.on_applied(command(1, 2, 40).stamp), Duration::from_secs(40));
         assert_eq!(clock.on_applied(command(2, 1, 90).stamp), Duration::ZERO);
-        assert_eq!(clock.on_applied(command(3, 2, 41).stamp), Duration::from_secs(1));
+        assert_eq!(clock.on_applied(command(3, 3, 41).stamp), Duration::from_secs(1));
+    }
+
+    /// Goal: a stale slot may grant a lease later than its successor's readings were taken. Method: those readings stand
+    /// behind it in the log, and a third leader goes on from both.
+    #[test]
+    fn readings_that_are_older_than_a_stale_grant_do_not_come_behind_it() {
+        let mut clock = Clock::default();
+        for entry in [command(1, 2, 40), command(3, 2, 55), command(2, 1, 90), command(3, 2, 55)] {
+            clock.on_written(&entry);
+        }
+        assert_eq!(clock.on_applied(command(1, 2, 40).stamp), Duration::from_secs(40));
+        assert_eq!(clock.on_applied(command(2, 1, 90).stamp), Duration::ZERO);
+        assert_eq!(clock.on_applied(command(3, 2, 55).stamp), Duration::ZERO, "it was read before the grant");
+        clock.on_elapsed(2 * SECOND);
+        clock.lead(Term(3));
+        assert_eq!(clock.on_applied(clock.stamp()), Duration::from_secs(2));
     }
 
     /// Goal: the same before it is applied. Method: a member writes the stale slot down after the newer one.
@@ -173,7 +216,7 @@ mod tests {
         clock.on_written(&command(1, 2, 40));
         clock.on_elapsed(7 * SECOND);
         clock.on_written(&command(2, 1, 90));
-        assert_eq!(clock.now_micros(), 40 * SECOND);
+        assert_eq!(clock.now_micros(), 0, "nothing is applied yet");
     }
 
     #[test]

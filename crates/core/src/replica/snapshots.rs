@@ -9,11 +9,12 @@
 //!    follower: host verifies, syncs ──► Input::SnapshotReady ──► Persist(Snapshot), Restore
 //! ```
 
+use super::clock::LogTime;
 use super::gate::Gated;
 use super::sessions::Sessions;
 use super::{Action, Alarm, Replica, ReplicaMessage};
 use crate::protocol::{Input, Protocol};
-use crate::{Lsn, Membership, NodeId, SnapshotReference, Stamp, StateMachine, Term};
+use crate::{Lsn, Membership, NodeId, SnapshotReference, StateMachine, Term};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::VecDeque;
 use std::fmt;
@@ -44,7 +45,7 @@ pub struct ReplicaState {
     /// Which proposals were applied.
     pub sessions: Sessions,
     /// The log's clock.
-    pub clock: Stamp,
+    pub clock: LogTime,
 }
 
 /// What a snapshot consists of, ready to be encoded off the loop.
@@ -82,6 +83,7 @@ impl<S: StateMachine> SnapshotContents<S> {
         head.put_u32_le(WITH_CLOCK);
         head.put_u64_le(clock.term.0);
         head.put_u64_le(clock.micros);
+        head.put_u8(u8::from(clock.is_closed));
         let parts: Vec<_> = sessions.to_parts().collect();
         head.put_u32_le(u32::try_from(parts.len()).expect("clusters are small"));
         for (node, incarnation, through, above) in parts {
@@ -98,11 +100,12 @@ impl<S: StateMachine> SnapshotContents<S> {
     /// Reads the bytes of a snapshot back.
     pub fn decode(bytes: &mut dyn Buf) -> Result<(S, ReplicaState), crate::SnapshotError> {
         let short = || crate::SnapshotError { what: "it ends inside the sessions".into() };
-        let mut clock = Stamp::NONE;
+        let mut clock = LogTime::default();
         let mut count = bytes.try_get_u32_le().map_err(|_| short())?;
         if count == WITH_CLOCK {
             clock.term = Term(bytes.try_get_u64_le().map_err(|_| short())?);
             clock.micros = bytes.try_get_u64_le().map_err(|_| short())?;
+            clock.is_closed = bytes.try_get_u8().map_err(|_| short())? != 0;
             count = bytes.try_get_u32_le().map_err(|_| short())?;
         }
         let mut parts = Vec::new();
