@@ -5,6 +5,7 @@
 
 mod bench;
 mod client;
+mod descriptors;
 mod inspect;
 mod logging;
 mod maelstrom;

@@ -1,7 +1,7 @@
 //! `hustings serve`: one node and its clients.
 
 use crate::settings::{Plan, Settings, with_settings};
-use crate::{logging, protocols};
+use crate::{descriptors, logging, protocols};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::replica::Policy;
@@ -26,6 +26,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let settings = Settings::resolve(matches, |name| std::env::var(name).ok())?;
     logging::start(settings.text("log-level"), settings.text("log-format"))?;
     let plan = settings.to_plan()?;
+    let descriptors = descriptors::raise_limit();
     // One core is the loop's; more client threads than the others would only switch between each other.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -34,13 +35,13 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         .thread_name("hustings-client")
         .build();
     let runtime = runtime.context("cannot start the client runtime")?;
-    let result = runtime.block_on(serve(plan, matches.get_flag("exit-with-parent")));
+    let result = runtime.block_on(serve(plan, descriptors, matches.get_flag("exit-with-parent")));
     // The task that waits for the parent's end blocks in a read that nobody can cancel: it is left behind.
     runtime.shutdown_background();
     result
 }
 
-async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
+async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<()> {
     let mut listeners = Vec::new();
     for address in &plan.client_listen {
         let listener = tokio::net::TcpListener::bind(address).await;
@@ -72,12 +73,22 @@ async fn serve(plan: Plan, exits_with_parent: bool) -> Result<()> {
     if node.torn_bytes > 0 {
         tracing::warn!(bytes = node.torn_bytes, "dropped an unfinished record at the end of the log");
     }
+    let options = ServerOptions::default();
+    let connections_max = descriptors::connections_max(descriptors, options.connections_max);
+    if connections_max < options.connections_max {
+        tracing::warn!(
+            descriptors,
+            connections_max,
+            "few open files are allowed (ulimit -n): further clients wait until others have left"
+        );
+    }
     let options = ServerOptions {
         quota_backend_bytes: plan.quota_bytes,
         memory_limit_bytes: plan.memory_limit_bytes,
         max_request_bytes: plan.request_bytes_max,
         timing: plan.timing,
-        ..ServerOptions::default()
+        connections_max,
+        ..options
     };
     let server = Server::new(handle.clone(), options);
     let _ = metrics.set(server.metrics());

@@ -7,6 +7,7 @@ use hustings_core::replica::SnapshotContents;
 use hustings_core::{Lsn, NodeId, SnapshotReference, StateMachine};
 use hustings_wal::{SnapshotStore, Stored, WalError};
 use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Bytes of one chunk between peers.
@@ -14,6 +15,9 @@ const CHUNK_BYTES: usize = 1 << 20;
 
 /// Snapshot files kept: the one that the log names, and the one before it for whoever is fetching that.
 const KEPT: usize = 2;
+
+/// How long the thread waits before it tries again to open a snapshot while too many files are open.
+const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 
 /// What the loop wants done.
 pub(crate) enum SnapshotJob<S: StateMachine> {
@@ -37,7 +41,7 @@ pub(crate) enum SnapshotJob<S: StateMachine> {
 /// What came of it.
 pub(crate) enum SnapshotNews<S: StateMachine> {
     Cut(SnapshotReference),
-    /// There is no room for one now; the log goes on, and the next one is tried when it is due.
+    /// There is no room for one now, or no descriptor; the log goes on, and the next one is tried when it is due.
     NotCut(String),
     Stored(Result<SnapshotReference, SnapshotReference>),
     ChunkRead {
@@ -75,7 +79,7 @@ fn run<S: StateMachine>(
         let result = match job {
             SnapshotJob::Cut(contents) => match cut(store, &contents) {
                 Ok(reference) => Ok(Some(SnapshotNews::Cut(reference))),
-                Err(error) if error.is_full() => {
+                Err(error) if error.is_shortage() => {
                     // What was written of it takes room that others need more.
                     store.discard(contents.lsn).map(|()| Some(SnapshotNews::NotCut(error.to_string())))
                 }
@@ -87,20 +91,27 @@ fn run<S: StateMachine>(
                     Ok(Stored::Complete) => Ok(Some(SnapshotNews::Stored(Ok(reference)))),
                     Ok(Stored::Corrupt) => Ok(Some(SnapshotNews::Stored(Err(reference)))),
                     // Not now: its leader offers it again.
-                    Err(error) if error.is_full() => Ok(Some(SnapshotNews::Stored(Err(reference)))),
+                    Err(error) if error.is_shortage() => Ok(Some(SnapshotNews::Stored(Err(reference)))),
                     Err(error) => Err(error),
                 }
             }
-            SnapshotJob::Read { to, lsn, digest, offset } => store
-                .read_chunk(lsn, digest, offset, CHUNK_BYTES)
-                .map(|bytes| Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes })),
-            SnapshotJob::Load(reference) => match load(store, &reference) {
+            SnapshotJob::Read { to, lsn, digest, offset } => match store.read_chunk(lsn, digest, offset, CHUNK_BYTES) {
+                Ok(bytes) => Ok(Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes })),
+                // Not now: no answer, and its fetcher asks again.
+                Err(error) if error.is_for_want_of_descriptors() => Ok(None),
+                Err(error) => Err(error),
+            },
+            SnapshotJob::Load(reference) => match load_patiently(store, &reference) {
                 Ok((machine, state)) => {
                     Ok(Some(SnapshotNews::Loaded { lsn: reference.lsn, machine: Box::new(machine), state }))
                 }
                 Err(why) => Ok(Some(SnapshotNews::Failed(why))),
             },
-            SnapshotJob::Prune(reference) => store.keep_newest(KEPT, &reference).map(|()| None),
+            SnapshotJob::Prune(reference) => match store.keep_newest(KEPT, &reference) {
+                // Not now: the next one removes them too.
+                Err(error) if error.is_for_want_of_descriptors() => Ok(None),
+                result => result.map(|()| None),
+            },
         };
         let result = result.unwrap_or_else(|error| Some(SnapshotNews::Failed(error.to_string())));
         if let Some(result) = result
@@ -121,6 +132,20 @@ fn cut<S: StateMachine>(store: &SnapshotStore, contents: &SnapshotContents<S>) -
     });
     result?;
     writer.finish()
+}
+
+/// As [`load`], but waits while too many files are open: the log names this snapshot already, so there is no going on without.
+fn load_patiently<S: StateMachine>(
+    store: &SnapshotStore,
+    reference: &SnapshotReference,
+) -> Result<(S, ReplicaState), String> {
+    loop {
+        match store.load(reference) {
+            Err(error) if error.is_for_want_of_descriptors() => std::thread::sleep(DESCRIPTORS_PAUSE),
+            Err(error) => return Err(error.to_string()),
+            Ok(mut bytes) => return SnapshotContents::decode(&mut bytes).map_err(|error| error.to_string()),
+        }
+    }
 }
 
 /// The state machine and sessions inside a stored snapshot.

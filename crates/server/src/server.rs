@@ -123,6 +123,7 @@ async fn accept<B: Backend>(
     slots: Arc<Semaphore>,
     mut stopped: watch::Receiver<bool>,
 ) {
+    let mut is_refusing = false;
     loop {
         // The semaphore is never closed; were it, there would be nobody left to serve.
         let Ok(slot) = slots.clone().acquire_owned().await else { return };
@@ -132,6 +133,7 @@ async fn accept<B: Backend>(
         };
         match accepted {
             Ok((stream, _)) => {
+                is_refusing = false;
                 let (services, stopped) = (services.clone(), stopped.clone());
                 tokio::spawn(async move {
                     services.metrics.on_connection(1);
@@ -141,7 +143,10 @@ async fn accept<B: Backend>(
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "a client's connection could not be accepted");
+                // Once for as long as it lasts: the line is tried again twenty times a second.
+                if !std::mem::replace(&mut is_refusing, true) {
+                    tracing::warn!(%error, "clients' connections cannot be accepted now");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

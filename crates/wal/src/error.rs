@@ -27,6 +27,16 @@ pub enum WalError {
         /// What the system said.
         source: io::Error,
     },
+    /// No file can be opened now, because the process or the machine has too many open.
+    #[error("{action} {file}: too many files are open ({source}); raise the limit of open files, or close connections")]
+    NoDescriptors {
+        /// What was tried.
+        action: &'static str,
+        /// On which file.
+        file: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Another process lives in the directory.
     #[error(
         "the data directory {directory} is in use by another process{holder}; stop it, or choose another directory"
@@ -139,10 +149,17 @@ fn at(offset: Option<u64>) -> String {
 }
 
 impl WalError {
-    /// An error of the operating system, told apart by whether space ran out.
+    /// An error of the operating system, told apart by what ran out: space, descriptors, or neither.
     pub(crate) fn io(action: &'static str, file: String, offset: Option<u64>, source: io::Error) -> WalError {
-        let is_full = matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        if is_full { WalError::Full { action, file, source } } else { WalError::Io { action, file, offset, source } }
+        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            return WalError::Full { action, file, source };
+        }
+        match rustix::io::Errno::from_io_error(&source) {
+            Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE) => {
+                WalError::NoDescriptors { action, file, source }
+            }
+            _ => WalError::Io { action, file, offset, source },
+        }
     }
 
     /// Damage at a place.
@@ -153,5 +170,15 @@ impl WalError {
     /// Whether the disk ran out of space.
     pub fn is_full(&self) -> bool {
         matches!(self, WalError::Full { .. })
+    }
+
+    /// Whether nothing was touched, because no file could be opened: the same may succeed in a moment.
+    pub fn is_for_want_of_descriptors(&self) -> bool {
+        matches!(self, WalError::NoDescriptors { .. })
+    }
+
+    /// Whether what ran out may be there again later, so that what can be put off is put off.
+    pub fn is_shortage(&self) -> bool {
+        self.is_full() || self.is_for_want_of_descriptors()
     }
 }

@@ -12,8 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 const SPARE: &str = "wal-spare.tmp";
+/// How long the thread waits before it tries again to open a file while too many are open.
+const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 
 enum Job {
     Make(Header),
@@ -54,6 +57,21 @@ impl Worker {
         Segment::make(&*self.disk, header, spare, &|| self.is_cancelled.load(Ordering::Relaxed))
     }
 
+    /// As [`Worker::make`], but waits while too many files are open: nothing was written then, and whoever needs the segment
+    /// would have to end for it, though clients that leave give descriptors back.
+    fn make_patiently(&mut self, header: &Header) -> Result<Segment, WalError> {
+        loop {
+            let spare_bytes = self.spare_bytes;
+            match self.make(header) {
+                Err(error) if error.is_for_want_of_descriptors() && !self.is_cancelled.load(Ordering::Relaxed) => {
+                    self.spare_bytes = spare_bytes;
+                    std::thread::sleep(DESCRIPTORS_PAUSE);
+                }
+                result => return result,
+            }
+        }
+    }
+
     /// Keeps an old segment as the spare, or removes it. An error is none of the log's: the file is found again, and gone
     /// through again, at the next start.
     fn retire(&mut self, name: &str, bytes: u64) {
@@ -81,7 +99,7 @@ impl Preparer {
                     while let Ok(job) = todo.recv() {
                         match job {
                             Job::Make(header) => {
-                                if done.send(worker.make(&header)).is_err() {
+                                if done.send(worker.make_patiently(&header)).is_err() {
                                     break;
                                 }
                             }

@@ -6,10 +6,13 @@ use hustings_core::{
     Term,
 };
 use hustings_wal::{
-    Identity, Options, Preparation, RealDisk, Recovered, SnapshotStore, Stored, Wal, WalError, meta::FORMAT, peek,
+    Disk, File, Identity, Options, Preparation, RealDisk, Recovered, SnapshotStore, Stored, Wal, WalError,
+    meta::FORMAT, peek,
 };
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 fn identity() -> Identity {
     Identity { cluster_id: ClusterId(0xC1), node: NodeId(1), protocol: "raft".into() }
@@ -197,6 +200,65 @@ fn another_format_is_refused_by_name_with_the_way_over() {
     let error = open_with_format(FORMAT - 1);
     assert!(matches!(error, WalError::OlderFormat { found, .. } if found == FORMAT - 1), "{error}");
     assert!(error.to_string().contains("snapshot save"), "{error}");
+}
+
+/// The real disk of a process that has too many files open, for the next so many attempts to open one.
+struct Crowded {
+    disk: RealDisk,
+    refusals: AtomicU32,
+}
+
+impl Crowded {
+    fn refuse(&self) -> io::Result<()> {
+        let left = self.refusals.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_ok() { Err(rustix::io::Errno::MFILE.into()) } else { Ok(()) }
+    }
+}
+
+impl Disk for Crowded {
+    fn create(&self, name: &str, bytes: u64) -> io::Result<Box<dyn File>> {
+        self.refuse()?;
+        self.disk.create(name, bytes)
+    }
+    fn open(&self, name: &str) -> io::Result<Box<dyn File>> {
+        self.refuse()?;
+        self.disk.open(name)
+    }
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.disk.list()
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.disk.rename(from, to)
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.disk.remove(name)
+    }
+    fn sync_directory(&self) -> io::Result<()> {
+        self.disk.sync_directory()
+    }
+    fn fresh_number(&self) -> u64 {
+        self.disk.fresh_number()
+    }
+    fn location(&self, name: &str) -> String {
+        self.disk.location(name)
+    }
+}
+
+#[test]
+fn the_next_segment_waits_while_too_many_files_are_open() {
+    // Goal: H5, a log whose process has no descriptors left writes on as soon as it has. Method: the next attempts to make a
+    // segment, more than the log would make by itself, are refused; write over several segments.
+    let directory = tempfile::tempdir().unwrap();
+    let disk = Arc::new(Crowded { disk: RealDisk::open(directory.path()).unwrap(), refusals: AtomicU32::new(0) });
+    let (mut wal, _) = Wal::open(disk.clone(), &identity(), &founding(), small()).unwrap();
+    for index in 1..=400 {
+        if index % 50 == 0 && index <= 200 {
+            disk.refusals.store(4, Ordering::SeqCst);
+        }
+        wal.append(&put(index, &[7; 600])).unwrap();
+        wal.sync().unwrap();
+    }
+    assert_eq!(disk.refusals.load(Ordering::SeqCst), 0, "segments were asked for in vain");
 }
 
 #[test]
