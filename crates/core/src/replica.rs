@@ -333,6 +333,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             }
         }
         let mine = origin.node == self.me && origin.incarnation == self.incarnation;
+        if kind == EntryKind::Command {
+            self.proposals.on_forward_applied(&origin);
+        }
         match kind {
             EntryKind::Command if self.sessions.admit(origin) => {
                 let response = self.machine.apply(lsn, &payload);

@@ -7,7 +7,7 @@ mod hosts;
 use bytes::Bytes;
 use hosts::{Ended, Hosts, Said, three};
 use hustings_core::replica::{Alarm, Policy, ReplicaMessage};
-use hustings_core::{Change, Cluster, EntryKind, Limits, Lsn, MembershipChange, NodeId, Refusal, Term, Wire};
+use hustings_core::{Admin, Change, Cluster, EntryKind, Limits, Lsn, MembershipChange, NodeId, Refusal, Term, Wire};
 use hustings_raft::{Message, Timer};
 use std::time::Duration;
 
@@ -33,19 +33,64 @@ fn a_refusal_of_a_second_copy_is_not_told_as_certain() {
 }
 
 #[test]
+fn slow_disks_do_not_multiply_the_log() {
+    // Goal: H9, one entry per put. Method: no disk answers while n2 sends its command again and again; then only n2's does
+    // not, so that the others have applied the command and n2 has not.
+    let mut hosts = three();
+    hosts.elect(1);
+    let late = |hosts: &mut Hosts, text: &str, slow: &[u64]| {
+        slow.iter().for_each(|id| hosts.hold_disk(*id));
+        let request = hosts.propose(2, text);
+        hosts.settle();
+        for _ in 0..3 {
+            hosts.ring(2, Alarm::Retry);
+            hosts.settle();
+        }
+        slow.iter().for_each(|id| hosts.release_disk(*id));
+        hosts.settle();
+        hosts.heartbeat(1);
+        (hosts.outcome(2, request), hosts.copies(1, text))
+    };
+    assert_eq!(late(&mut hosts, "all are slow", &[1, 2, 3]), (Some(Ended::Applied), 1));
+    assert_eq!(late(&mut hosts, "one is slow", &[2]), (Some(Ended::Applied), 1));
+}
+
+#[test]
+fn a_proposal_that_a_leader_refused_for_the_moment_is_taken_when_it_comes_again() {
+    // Goal: what a leader remembers is what it has appended. Method: n2's command comes in the middle of a hand-over that fails.
+    let mut hosts = three();
+    hosts.elect(1);
+    let transfer = Admin::Transfer(NodeId(3));
+    hosts.isolate(3);
+    hosts.step(1, hustings_core::replica::Event::Admin { request: 1, admin: transfer });
+    let request = hosts.propose(2, "x");
+    hosts.settle();
+    assert_eq!((hosts.outcome(2, request), hosts.copies(1, "x")), (None, 0), "refused for the moment");
+    hosts.ring(1, Alarm::Protocol(Timer::Transfer));
+    hosts.ring(2, Alarm::Retry);
+    hosts.settle();
+    hosts.heartbeat(1);
+    assert_eq!((hosts.outcome(2, request), hosts.copies(1, "x")), (Some(Ended::Applied), 1));
+}
+
+#[test]
 fn a_forwarded_proposal_that_is_sent_again_is_applied_once() {
-    // Goal: RL-1. Method: the follower hears nothing of its proposal and sends it again; both copies are committed.
+    // Goal: RL-1. Method: n3 has the command in its log when it begins to lead, without knowing it committed, and n2, who does
+    // not know what became of it, sends it again; both copies are committed.
     let mut hosts = three();
     hosts.elect(1);
     let request = hosts.propose(2, "x");
     let forward = hosts.bag.pop_front().expect("it goes to the leader");
     hosts.deliver(forward.0, forward.1, forward.2);
+    let append = hosts.bag.iter().find(|(_, to, _)| *to == 3).cloned().expect("it goes to n3");
+    hosts.deliver(append.0, append.1, append.2);
     hosts.bag.clear();
-    hosts.ring(2, Alarm::Retry);
-    hosts.ring(2, Alarm::Retry);
+    hosts.isolate(1);
+    hosts.elect(3);
     hosts.settle();
-    hosts.heartbeat(1);
-    assert!(hosts.copies(1, "x") >= 2, "the story needs a second copy");
+    hosts.heal();
+    hosts.heartbeat(3);
+    assert_eq!(hosts.copies(3, "x"), 2, "the story needs a second copy");
     for id in 1..=3 {
         assert_eq!(hosts.lines(id), ["x"], "n{id}");
     }
@@ -69,7 +114,7 @@ fn a_new_leader_gets_what_the_old_one_may_have_lost_and_nobody_applies_it_twice(
     let (from, _, copy) = forwarded.expect("it was forwarded");
     hosts.deliver(from, 3, copy);
     hosts.settle();
-    assert_eq!(hosts.copies(3, "kept"), 2);
+    assert_eq!(hosts.copies(3, "kept"), 1, "n3 has applied it: a late copy costs no place in the log");
     for id in 2..=3 {
         assert_eq!(hosts.lines(id), ["kept", "lost"], "n{id}");
     }
@@ -430,9 +475,11 @@ fn a_snapshot_remembers_what_was_applied_so_that_a_late_copy_changes_nothing() {
     assert_eq!((hosts.host(3).replica.applied(), hosts.lines(3)), (lsn, &["x".to_string()][..]));
     let chunks = hosts.sent.iter().filter(|(_, to, said)| *to == 3 && matches!(said, ReplicaMessage::Chunk { .. }));
     assert!(chunks.count() > 1, "it came in more than one piece");
-    hosts.deliver(from, to, copy);
+    assert_eq!(to, 1, "it was on its way to the old leader");
+    hosts.elect(3);
+    hosts.deliver(from, 3, copy);
     hosts.settle();
-    assert_eq!(hosts.copies(3, "x"), 1, "the copy is in the log");
+    hosts.heartbeat(3);
     for id in 1..=3 {
         assert_eq!(hosts.lines(id), ["x"], "n{id}");
     }

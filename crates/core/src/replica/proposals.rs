@@ -1,7 +1,8 @@
 //! From a client's request to its outcome: tickets, forwarding to the leader, sending again.
 //!
 //! A node answers its own clients when *it* applies their entries, whoever appended them; so a forwarded proposal needs
-//! no answer but a refusal. Commands may be sent again to the next leader, since second copies are recognised
+//! no answer but a refusal. Commands may be sent again, to the next leader or to the same, since second copies are
+//! recognised: by the leader that appended the first, before they cost a place in the log, and by whoever applies both
 //! ([`super::sessions`]). Changes of membership cannot be told apart by the protocol that interprets them: they are
 //! never sent again and end unknown.
 
@@ -34,8 +35,9 @@ pub struct Proposals {
     overdue_below: RequestId,
     next: RequestId,
     retry_armed: bool,
-    /// Of this leader: the changes of membership that others forwarded and it has proposed. They are never sent again, so a
-    /// second one is the network's copy. It must not be answered: a refusal would say that nothing was done.
+    /// Of this leader: what others forwarded and it has appended in this reign; commands until they are applied. A second copy
+    /// is dropped, or slow disks would fill the log with copies of what waits for them. It must not be answered either: a
+    /// refusal would say that nothing was done.
     forwarded: BTreeSet<Origin>,
 }
 
@@ -58,7 +60,12 @@ impl Proposals {
         self.outstanding.remove(&id);
     }
 
-    /// A change that was forwarded was not proposed after all: it may come again.
+    /// A forwarded command is applied: from now on its copies are known by the sessions.
+    pub(super) fn on_forward_applied(&mut self, origin: &Origin) {
+        self.forwarded.remove(origin);
+    }
+
+    /// What was forwarded was not appended after all: it may come again.
     pub(super) fn on_forward_refused(&mut self, origin: &Origin) {
         self.forwarded.remove(origin);
     }
@@ -144,7 +151,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let mut proposals = Vec::with_capacity(requests.len());
         for ForwardedRequest { sequence, kind, payload } in requests {
             let origin = Origin { node: from, incarnation, sequence };
-            if kind != EntryKind::Membership || self.proposals.forwarded.insert(origin) {
+            let is_applied = kind == EntryKind::Command && self.sessions.contains(origin);
+            if !is_applied && self.proposals.forwarded.insert(origin) {
                 proposals.push(self.stamp(origin, kind, payload));
             }
         }
@@ -218,6 +226,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// not.
     pub(super) fn on_retry(&mut self, out: &mut Vec<Action<P, S>>) {
         self.proposals.retry_armed = false;
+        self.end_those_too_old(out);
         let (me, below, role) = (self.me, self.proposals.overdue_below, self.role);
         let overdue: Vec<RequestId> = self
             .proposals
@@ -236,6 +245,22 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         if forwarded || self.reads.is_asking() {
             self.arm_retry(out);
         }
+    }
+
+    /// A command that this node applied and still waits for was too old to be told from a copy. A leader drops it for the same
+    /// reason, so sending it again would never end.
+    fn end_those_too_old(&mut self, out: &mut Vec<Action<P, S>>) {
+        let (node, incarnation, sessions) = (self.me, self.incarnation, &self.sessions);
+        let is_over = |sequence: RequestId, waiting: &Outstanding| {
+            waiting.kind == EntryKind::Command && sessions.contains(Origin { node, incarnation, sequence })
+        };
+        self.proposals.outstanding.retain(|request, waiting| {
+            let is_over = is_over(*request, waiting);
+            if is_over {
+                out.push(Action::Unknown { request: *request });
+            }
+            !is_over
+        });
     }
 
     /// Proposals that a snapshot contains were applied where this node could not see their response. A snapshot does not say
