@@ -78,6 +78,8 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     own_messages: VecDeque<P::Message>,
     /// The leader changed in this step; acted upon once the step's own effects are carried out, for the same reason.
     is_leader_news: bool,
+    /// Numbers pile up above a gap in this node's session; seen to at the end of the step.
+    is_settling: bool,
 }
 
 /// Whether the deadline alarm will ring.
@@ -142,6 +144,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             snapshots: Snapshots::new(policy, reference.map_or(0, |reference| reference.bytes)),
             own_messages: VecDeque::new(),
             is_leader_news: false,
+            is_settling: false,
         };
         out.push(Action::Membership(membership));
         replica.carry_out(effects, out);
@@ -228,6 +231,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         &self.membership
     }
 
+    /// Which proposals were applied, for inspection.
+    pub fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
     /// Proposals of this node's clients that have no outcome yet.
     pub fn outstanding(&self) -> usize {
         self.proposals.len()
@@ -302,6 +310,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         loop {
             if std::mem::take(&mut self.is_leader_news) {
                 self.on_leader_changed(out);
+            } else if std::mem::take(&mut self.is_settling) {
+                self.settle_session(out);
             } else if let Some(message) = self.own_messages.pop_front() {
                 self.feed(Input::Message { from: self.me, message }, out);
             } else {
@@ -342,6 +352,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 if mine && self.proposals.take(origin.sequence) {
                     out.push(Action::Applied { request: origin.sequence, lsn, response });
                 }
+                self.is_settling |= mine && self.sessions.has_gap(self.me, self.incarnation);
             }
             EntryKind::Command => {
                 // A second copy, or one so old that it cannot be told from one: its first outcome stands, if anybody
@@ -356,7 +367,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                     out.push(Action::Reconfigured { request: origin.sequence, membership });
                 }
             }
-            EntryKind::Blank | EntryKind::Protocol => {}
+            EntryKind::Blank => self.sessions.on_blank(origin, &payload),
+            EntryKind::Protocol => {}
         }
     }
 

@@ -8,6 +8,7 @@ mod support;
 use bytes::Bytes;
 use hustings_core::replica::ReplicaMessage;
 use hustings_core::replica::message::ForwardedRequest;
+use hustings_core::replica::sessions::settled;
 use hustings_core::{
     EntryKind, Membership, MembershipChange, MembershipRefusal, NodeId, Record, Refusal, SnapshotReference, Wire,
 };
@@ -46,11 +47,9 @@ fn refusal() -> impl Strategy<Value = Refusal> {
 fn forwarded() -> impl Strategy<Value = ForwardedRequest> {
     let command = payload().prop_map(|payload| (EntryKind::Command, payload));
     let membership = change().prop_map(|change| (EntryKind::Membership, change.to_bytes()));
-    (1..=1_u64 << 62, prop_oneof![command, membership]).prop_map(|(sequence, (kind, payload))| ForwardedRequest {
-        sequence,
-        kind,
-        payload,
-    })
+    let settled = any::<u64>().prop_map(|through| (0, (EntryKind::Blank, settled(through))));
+    prop_oneof![(1..=1_u64 << 62, prop_oneof![command, membership]), settled]
+        .prop_map(|(sequence, (kind, payload))| ForwardedRequest { sequence, kind, payload })
 }
 
 fn message() -> impl Strategy<Value = Message> {

@@ -154,6 +154,53 @@ fn a_client_that_gives_up_is_forgotten_and_not_undone() {
     assert_eq!((hosts.outcome(2, request), hosts.lines(2)), (None, &["y".to_string()][..]));
 }
 
+#[test]
+fn a_lost_proposal_costs_no_later_snapshot_anything() {
+    // Goal: L9. Method: a command of n2 is lost and its client gives up; a second one is lost, and its client waits; many more
+    // are applied, first under another leader and then under n2 itself.
+    let mut hosts = three();
+    hosts.elect(1);
+    let lost = hosts.propose(2, "lost");
+    hosts.bag.clear();
+    hosts.step(2, hustings_core::replica::Event::Abandon(lost));
+    let remembered = |hosts: &Hosts, id| -> usize {
+        hosts.host(id).replica.sessions().to_parts().map(|(_, _, _, above)| above.len()).sum()
+    };
+    let write = |hosts: &mut Hosts, leader| {
+        for number in 0..1_000 {
+            hosts.propose(2, &format!("{number}"));
+            hosts.settle();
+        }
+        hosts.heartbeat(leader);
+    };
+    write(&mut hosts, 1);
+    for id in 1..=3 {
+        assert_eq!((remembered(&hosts, id), hosts.lines(id).len()), (0, 1_000), "n{id}");
+    }
+    let waiting = hosts.propose(2, "waiting");
+    hosts.bag.clear();
+    write(&mut hosts, 1);
+    assert_eq!(remembered(&hosts, 3), 1_000, "it may still come");
+    hosts.ring(2, Alarm::Retry);
+    hosts.ring(2, Alarm::Retry);
+    hosts.settle();
+    hosts.heartbeat(1);
+    assert_eq!(hosts.outcome(2, waiting), Some(Ended::Applied));
+    hosts.elect(2);
+    hosts.isolate(2);
+    let lost = hosts.propose(2, "lost with its leader");
+    hosts.step(2, hustings_core::replica::Event::Abandon(lost));
+    hosts.settle();
+    hosts.elect(3);
+    hosts.heal();
+    hosts.heartbeat(3);
+    hosts.elect(2);
+    write(&mut hosts, 2);
+    for id in 1..=3 {
+        assert_eq!((remembered(&hosts, id), hosts.copies(id, "lost with its leader")), (0, 0), "n{id}");
+    }
+}
+
 // --- Membership. -------------------------------------------------------------------------------------------------
 
 #[test]

@@ -301,6 +301,10 @@ impl<M: Wire> Wire for ReplicaMessage<M> {
                     )));
                 }
                 let request = |shape: RequestShape| match kind_numbered(shape.kind)? {
+                    // What its origin waits for no longer: no proposal, and so without a number.
+                    kind @ EntryKind::Blank if shape.sequence == 0 && shape.payload.len() == 8 => {
+                        Ok(ForwardedRequest { sequence: 0, kind, payload: shape.payload })
+                    }
                     _ if !(1..=SEQUENCE_MAX).contains(&shape.sequence) => {
                         Err(WireError(format!("a request numbered {}: they are counted up from 1", shape.sequence)))
                     }

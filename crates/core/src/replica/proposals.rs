@@ -7,6 +7,7 @@
 //! never sent again and end unknown.
 
 use super::message::ForwardedRequest;
+use super::sessions::settled;
 use super::{Action, Alarm, Replica, ReplicaMessage, Request, RequestId};
 use crate::protocol::{Protocol, Refusal};
 use crate::{EntryKind, NodeId, Origin, Role, StateMachine};
@@ -151,13 +152,42 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let mut proposals = Vec::with_capacity(requests.len());
         for ForwardedRequest { sequence, kind, payload } in requests {
             let origin = Origin { node: from, incarnation, sequence };
-            let is_applied = kind == EntryKind::Command && self.sessions.contains(origin);
-            if !is_applied && self.proposals.forwarded.insert(origin) {
+            let is_copy = match kind {
+                EntryKind::Command => self.sessions.contains(origin) || !self.proposals.forwarded.insert(origin),
+                EntryKind::Membership => !self.proposals.forwarded.insert(origin),
+                EntryKind::Blank | EntryKind::Protocol => false,
+            };
+            if !is_copy {
                 proposals.push(self.stamp(origin, kind, payload));
             }
         }
         if !proposals.is_empty() {
             self.propose(proposals, out);
+        }
+    }
+
+    /// Says in the log that this node waits for nothing below its oldest proposal any more, so that all forget the gap which a
+    /// lost one left. Numbered 0, which is no proposal: nobody waits for it, and a refusal of it is nobody's. A lost one is
+    /// made good by the next, when as many proposals again have been applied.
+    pub(super) fn settle_session(&mut self, out: &mut Vec<Action<P, S>>) {
+        let oldest = self.proposals.outstanding.keys().next().copied().unwrap_or(self.proposals.next);
+        let (node, incarnation, sequence) = (self.me, self.incarnation, 0);
+        let through = oldest - 1;
+        if self.sessions.through(node, incarnation) >= through {
+            // What is missing is still waited for.
+            return;
+        }
+        let (kind, payload) = (EntryKind::Blank, settled(through));
+        match self.leader {
+            Some(leader) if leader != self.me => {
+                let requests = vec![ForwardedRequest { sequence, kind, payload }];
+                out.push(Action::Send(leader, ReplicaMessage::Forward { incarnation, requests }));
+            }
+            Some(_) if self.role == Role::Leader => {
+                let blank = self.stamp(Origin { node, incarnation, sequence }, kind, payload);
+                self.propose(vec![blank], out);
+            }
+            _ => {}
         }
     }
 

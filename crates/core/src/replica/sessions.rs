@@ -2,14 +2,31 @@
 //!
 //! A forward that was lost with its leader may be sent again, because whichever copy is applied second changes nothing.
 //! Part of every snapshot: a node that forgot which proposals it has applied could apply one twice.
+//!
+//! A proposal that was lost leaves a gap, above which every later number has to be remembered. When its origin waits for it no
+//! longer, it says so in the log ([`settled`]) and the gap closes on all members at the same entry.
 //! Source: Raft dissertation §6.3, with origins instead of registered clients.
 
 use crate::{NodeId, Origin};
+use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How far apart two proposals of one origin may be applied in the wrong order. Below this window nothing can be told
 /// apart any more, and a proposal that old ends unknown instead of being applied perhaps twice.
 const WINDOW: usize = 65_536;
+
+/// After so many numbers above a gap its origin looks whether it can be closed.
+const GAP: usize = 256;
+
+/// The payload of a blank by which an origin says that it waits for nothing up to here any more.
+pub fn settled(through: u64) -> Bytes {
+    Bytes::copy_from_slice(&through.to_le_bytes())
+}
+
+/// Up to where such a blank's origin waits for nothing; `None` for every other blank.
+fn settled_through(payload: &[u8]) -> Option<u64> {
+    payload.try_into().ok().map(u64::from_le_bytes)
+}
 
 /// Which proposals of each node's latest life have been applied.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -55,6 +72,27 @@ impl Sessions {
         })
     }
 
+    /// Whether many numbers are remembered above a gap in this life of a node. Said once per so many.
+    pub fn has_gap(&self, node: NodeId, incarnation: u64) -> bool {
+        let session = self.by_node.get(&node).filter(|session| session.incarnation == incarnation);
+        session.is_some_and(|session| !session.above.is_empty() && session.above.len().is_multiple_of(GAP))
+    }
+
+    /// Up to where all of this life of a node are applied, or too old to be.
+    pub fn through(&self, node: NodeId, incarnation: u64) -> u64 {
+        let session = self.by_node.get(&node).filter(|session| session.incarnation == incarnation);
+        session.map_or(0, |session| session.through)
+    }
+
+    /// Applies a blank. If its origin says in it that it waits for nothing up to a number, what comes of that still is ignored
+    /// like a second copy. Total: what does not read so, or is not of the latest life, changes nothing.
+    pub fn on_blank(&mut self, origin: Origin, payload: &[u8]) {
+        let session = self.by_node.get_mut(&origin.node).filter(|session| session.incarnation == origin.incarnation);
+        if let (Some(session), Some(through)) = (session, settled_through(payload)) {
+            session.settle(through);
+        }
+    }
+
     /// The sessions as numbers, for snapshots: (node, incarnation, through, above).
     pub fn to_parts(&self) -> impl Iterator<Item = (u64, u64, u64, Vec<u64>)> + '_ {
         self.by_node.iter().map(|(node, session)| {
@@ -88,11 +126,22 @@ impl Session {
         if self.above.len() > WINDOW {
             self.through = self.above.pop_first().expect("the window is not empty");
         }
+        self.close_up();
+        true
+    }
+
+    fn settle(&mut self, through: u64) {
+        self.through = self.through.max(through);
+        self.above.retain(|sequence| *sequence > self.through);
+        self.close_up();
+    }
+
+    /// What follows without a gap needs no remembering one by one.
+    fn close_up(&mut self) {
         while let Some(sequence) = self.above.first().copied().filter(|sequence| self.is_next(*sequence)) {
             self.above.pop_first();
             self.through = sequence;
         }
-        true
     }
 
     /// Total, since what the log holds is applied again at every start: there is nothing behind the last number.
@@ -120,6 +169,24 @@ mod tests {
         }
         assert!(sessions.admit(origin(1, 4)));
         assert_eq!(sessions.to_parts().next(), Some((1, 1, 5, vec![])));
+    }
+
+    #[test]
+    fn a_gap_closes_when_its_origin_waits_no_longer() {
+        let mut sessions = Sessions::new();
+        for sequence in [1, 3, 4, 6] {
+            assert!(sessions.admit(origin(1, sequence)));
+        }
+        for (incarnation, payload) in [(1, &[][..]), (1, &[9; 7]), (2, &settled(4)), (0, &settled(4))] {
+            sessions.on_blank(origin(incarnation, 0), payload);
+            assert_eq!(sessions.to_parts().next(), Some((1, 1, 1, vec![3, 4, 6])), "nothing is said by that");
+        }
+        sessions.on_blank(origin(1, 0), &settled(2));
+        assert_eq!(sessions.to_parts().next(), Some((1, 1, 4, vec![6])));
+        assert!(!sessions.admit(origin(1, 2)), "nobody waits for it");
+        assert!(sessions.admit(origin(1, 5)));
+        sessions.on_blank(origin(1, 0), &settled(u64::MAX));
+        assert_eq!(sessions.to_parts().next(), Some((1, 1, u64::MAX, vec![])), "no number is too large");
     }
 
     #[test]
