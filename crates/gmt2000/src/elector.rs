@@ -98,20 +98,21 @@ impl Gmt2000 {
             };
             return self.start_election(because, Standing::Ordinary, out);
         }
-        // A learner, one that must not lead or one with a stalled disk: it only notes that nobody leads, and joins others.
+        // A learner, one that must not lead or one with a stalled disk: it notes that nobody leads, and joins others.
         let was_led = self.lost_leader.take().is_some() || self.leader.is_some();
         if self.leader.take().is_some() {
             self.is_leader_fresh = false;
             self.announce(self.role(), Reason::ElectionTimeout, out);
         }
-        if self.has_refused_for_log && !was_led {
-            // Nobody else leads within a whole timeout, because of what only this node holds.
-            self.is_caretaker = true;
-            if self.may_lead() {
-                return self.start_election(Reason::ElectionTimeout, Standing::Ordinary, out);
-            }
+        if was_led {
+            return self.watch(out);
         }
-        self.watch(out);
+        // Nobody else leads within a whole timeout: because of what only this node holds; or because the others lack its claim
+        // for a majority and have let it grow old; or because its vote is bound to a ballot that they cannot leave without it.
+        // So it calls as everybody does, at the usual pace, and claims nothing for itself unless it is a caretaker now.
+        self.is_caretaker |= self.has_refused_for_log;
+        self.eager_rounds = 0;
+        self.start_election(Reason::ElectionTimeout, Standing::Ordinary, out);
     }
 
     /// The leader is silent for the shortest timeout: who called an election meanwhile was right.

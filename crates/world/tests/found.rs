@@ -35,3 +35,8 @@ fn time_that_an_isolated_leader_stamped_counts_once() {
 fn a_lease_ends_though_leaders_change_faster_than_it_runs() {
     play_all(include_str!("found/lease-outlives-hand-overs.txt"));
 }
+
+#[test]
+fn votes_in_vain_of_those_that_must_not_lead_keep_nobody_from_leading() {
+    play_all(include_str!("found/gmt2000-never-and-wiped.txt"));
+}
