@@ -87,7 +87,13 @@ impl<P: Protocol, S: Service> World<P, S> {
             Command::Wipe(who) => self.each(*who, World::wipe),
             Command::Clock(who, rate) => {
                 self.lease_clock.on_rate(*rate);
-                self.each(*who, |world, at| world.machines[at].rate = (*rate).max(1));
+                self.each(*who, |world, at| {
+                    // What has passed until now counts at the old speed: as so much at the new one.
+                    let (now, rate, machine) = (world.now, (*rate).max(1), &mut world.machines[at]);
+                    let untold = now.saturating_sub(machine.told_elapsed_at).saturating_mul(machine.rate) / rate;
+                    machine.told_elapsed_at = now.saturating_sub(untold);
+                    machine.rate = rate;
+                });
             }
             Command::Suspend(who, micros) => self.each(*who, |world, at| {
                 world.machines[at].is_paused = true;
