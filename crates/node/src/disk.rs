@@ -101,7 +101,11 @@ fn run(
                 busy.end();
                 continue;
             }
-            Err(RecvTimeoutError::Disconnected) => return wal.sync(),
+            Err(RecvTimeoutError::Disconnected) => {
+                wal.sync()?;
+                // The log's last word, so that the next start knows how far it was durable.
+                return wal.probe();
+            }
         };
         busy.start();
         let (mut last, mut wants_sync) = (0, false);

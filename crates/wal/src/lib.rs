@@ -12,7 +12,7 @@
 //!
 //! ```text
 //!   meta                       who this directory belongs to, its incarnation, how often it was opened
-//!   wal-0000000000000007.seg   a segment: header page, probe page, batches of sealed sectors, zeros to the end
+//!   wal-0000000000000007.seg   a segment: header page, attestations, batches of sealed sectors, zeros to the end
 //!   snapshot-T-I-DIGEST.snap   a snapshot
 //!   *.tmp                      unfinished; removed at the next start
 //!   LOCK                       held by the process that lives here

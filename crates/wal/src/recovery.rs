@@ -7,6 +7,7 @@
 //!   batch 7 │ batch 8 │ ✗ │ .. zeros ..              torn: 9 was never durable as far as anyone knows; zeroed
 //!   batch 7 │ batch 8 │ ✗ │ batch 10 (synced 8) │    torn: 9 and 10 were written and not yet synced; zeroed
 //!   batch 7 │ batch 8 │ ✗ │ batch 10 (synced 9) │    damage: 10 attests that 9 was durable; refused
+//!   batch 7 │ .. zeros ..  (segment attests 8)       damage: 8 was durable, and the zeros that stood there are back; refused
 //!   batch 7 │ rotten sector                          damage: it was written and is something else now; refused
 //! ```
 //!
@@ -20,7 +21,7 @@ use crate::disk::{Disk, File};
 use crate::error::WalError;
 use crate::meta::Meta;
 use crate::sector::{PAYLOAD, SECTOR, Seal, State};
-use crate::segment::{self, FIRST_SECTOR, Header, Segment};
+use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, Header, Segment};
 use bytes::BytesMut;
 use hustings_core::{Durable, Entry, Membership, Record, SnapshotReference};
 use std::collections::VecDeque;
@@ -379,8 +380,27 @@ pub(crate) fn read(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
     })
 }
 
+/// What the segment says outside of its batches. A place that cannot be read so says nothing: its write may have been cut.
+fn read_attestations(disk: &dyn Disk, segment: &Segment, reader: &mut Reader) -> Result<(), WalError> {
+    let seal = Seal::of(segment.header.storage_incarnation, segment.header.sequence);
+    for index in ATTESTATION_SECTORS {
+        let offset = index * SECTOR as u64;
+        let mut sector = [0; SECTOR];
+        let io = |source| WalError::io("reading", disk.location(&segment.name), Some(offset), source);
+        segment.file.read_at(offset, &mut sector).map_err(io)?;
+        if let State::Valid { batch, position: 0 } = seal.state(index, &sector)
+            && batch > reader.attested
+        {
+            reader.attested = batch;
+            reader.attested_at = (disk.location(&segment.name), offset);
+        }
+    }
+    Ok(())
+}
+
 fn read_segment(disk: &dyn Disk, segment: &Segment, reader: &mut Reader, may_begin_here: bool) -> Result<(), WalError> {
     let sectors = segment.sectors();
+    read_attestations(disk, segment, reader)?;
     let seal = Seal::of(segment.header.storage_incarnation, segment.header.sequence);
     let mut buffer = vec![0; READ_BYTES.min((segment.header.bytes - FIRST_SECTOR * SECTOR as u64) as usize)];
     let mut index = FIRST_SECTOR;

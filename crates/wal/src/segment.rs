@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   0        4096      8192
-//!   ├ header ┼─ probe ─┼─ sector 16 ─┼─ sector 17 ─┼── .. zeros .. ─┤ bytes (as the header says)
+//!   ├ header ┼─ attest ┼─ sector 16 ─┼─ sector 17 ─┼── .. zeros .. ─┤ bytes (as the header says)
 //! ```
 //!
 //! A segment gets its final name only when all of it is written and durable: zeros to the end (so that a sync of an overwrite
@@ -16,11 +16,12 @@ use crate::prefix::{self, PREFIX, Prefix};
 use crate::sector::SECTOR;
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
+use std::ops::Range;
 
 /// Index of the first sector of batches.
 pub const FIRST_SECTOR: u64 = 16;
-/// Offset of the page that probes write to.
-pub const PROBE_OFFSET: u64 = 4096;
+/// The sectors that take turns in attesting how far the batches are durable.
+pub const ATTESTATION_SECTORS: Range<u64> = 8..10;
 /// The smallest segment.
 pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 /// Far more than anyone will write; a name beyond is none of ours.

@@ -21,11 +21,14 @@ use crate::meta::{Identity, META, Meta};
 use crate::prepare::Preparer;
 use crate::recovery::{self, Found, Recovered, Sealed};
 use crate::sector::{SECTOR, Seal};
-use crate::segment::{self, FIRST_SECTOR, Header, PROBE_OFFSET, SEGMENT_BYTES_MIN, Segment};
+use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, Header, SEGMENT_BYTES_MIN, Segment};
 use bytes::{BufMut as _, BytesMut};
 use hustings_core::{Durable, Membership, Promise, Record, Term};
 use std::collections::VecDeque;
 use std::sync::Arc;
+
+/// After so many durable batches that is written down outside of them: rarely enough that it costs nothing.
+const ATTESTED_EVERY: u64 = 64;
 
 /// Where segments are made ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -102,7 +105,9 @@ pub struct Wal {
     pending_index_max: u64,
     /// The sealed sectors of the last batch: kept for its allocation.
     sectors: Vec<u8>,
-    probes: u64,
+    /// How many attestations were written, and through which batch by the last.
+    attestations: u64,
+    attested: u64,
     poison: Option<String>,
 }
 
@@ -199,7 +204,8 @@ impl Wal {
             pending_count: 0,
             pending_index_max: 0,
             sectors: Vec::new(),
-            probes: 0,
+            attestations: 0,
+            attested: 0,
             poison: None,
             disk,
             options,
@@ -267,22 +273,37 @@ impl Wal {
                 wal.retire_unneeded();
                 wal.find_oldest();
             }
+            // Durable with the next sync: no batch waits for it.
+            if wal.synced - wal.attested >= ATTESTED_EVERY {
+                wal.attest()?;
+            }
             Ok(())
         })
     }
 
-    /// A tiny durable write that shows that the disk answers. The log does not grow.
+    /// A tiny durable write that shows that the disk answers, and attests what was durable. The log does not grow.
     ///
     /// # Errors
     /// Whatever the disk refuses; from then on the log is poisoned.
     pub fn probe(&mut self) -> Result<(), WalError> {
         self.unless_poisoned(|wal| {
-            wal.probes += 1;
-            let number = wal.probes.to_le_bytes();
-            let written = wal.current.file.write_at(PROBE_OFFSET, &number);
-            written.map_err(|source| wal.io("probing", Some(PROBE_OFFSET), source))?;
+            wal.attest()?;
             wal.sync_current()
         })
+    }
+
+    /// Writes down outside of the batches how far they are durable, so that a tail that was durable and vanished is not taken
+    /// for one that was cut. Two places take turns: a crash may spoil the one that is being written.
+    fn attest(&mut self) -> Result<(), WalError> {
+        self.attestations += 1;
+        let index = ATTESTATION_SECTORS.start + self.attestations % 2;
+        let mut sector = [0; SECTOR];
+        sector[..8].copy_from_slice(&self.attestations.to_le_bytes());
+        self.seal.close(index, self.synced, 0, &mut sector);
+        let offset = index * SECTOR as u64;
+        self.current.file.write_at(offset, &sector).map_err(|source| self.io("attesting", Some(offset), source))?;
+        self.attested = self.synced;
+        Ok(())
     }
 
     /// The number drawn when the directory was created.

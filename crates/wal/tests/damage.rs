@@ -4,7 +4,7 @@ mod support;
 
 use hustings_core::{Durable, Lsn, Record, Term};
 use hustings_wal::sim::{Faults, Loss, SimulatedDisk};
-use hustings_wal::{Disk as _, Inspection, SnapshotStore, WalError, inspect::inspect_disk};
+use hustings_wal::{Disk as _, Inspection, Options, SnapshotStore, Wal, WalError, inspect::inspect_disk};
 use proptest::prelude::*;
 use std::sync::Arc;
 use support::{Step, Workload, open, put};
@@ -197,6 +197,48 @@ fn a_synced_batch_that_vanished_is_refused_when_a_later_one_attests_it() {
             "{error}"
         );
         assert!(!judge(&copy, exact, "a batch that vanished"));
+    }
+}
+
+#[test]
+fn a_synced_tail_that_vanished_is_refused() {
+    // Goal: H12; house §7, point 2. Method: 300 batches, each synced, in one segment; its last ones become zeros again. An idle log
+    // has attested all of them, a busy one all but the last 64.
+    let options = || Options { segment_bytes: 1 << 20, first_segment_bytes: 1 << 20, ..support::tiny() };
+    let open =
+        |disk: &SimulatedDisk| Wal::open(Arc::new(disk.clone()), &support::identity(), &support::founding(), options());
+    let (idle, busy) = (SimulatedDisk::new(1), SimulatedDisk::new(1));
+    for disk in [&idle, &busy] {
+        let (mut wal, _) = open(disk).unwrap();
+        for index in 1..=300 {
+            wal.append(&put(1, index, 100)).unwrap();
+            wal.sync().unwrap();
+        }
+    }
+    let (mut wal, recovered) = open(&idle).unwrap();
+    assert_eq!(recovered.durable.entries.len(), 300);
+    wal.probe().unwrap();
+    drop(wal);
+    let name = "wal-0000000000000001.seg";
+    let offsets: Vec<u64> = inspect_disk(&idle)
+        .unwrap()
+        .iter()
+        .filter_map(|one| if let Inspection::Batch { offset, .. } = one { Some(*offset) } else { None })
+        .collect();
+    let without = |disk: &SimulatedDisk, batches: usize| {
+        let copy = disk.fork(1);
+        let mut contents = disk.contents(name).unwrap();
+        contents[offsets[offsets.len() - batches] as usize..].fill(0);
+        copy.damage(name, contents);
+        open(&copy).map(|(_, recovered)| recovered.durable.entries.len())
+    };
+    for lost in [1, 2, 63, 64, 65, 299] {
+        let error = without(&idle, lost).expect_err("it was durable").to_string();
+        assert!(error.contains("attests"), "{error}");
+    }
+    for lost in [128, 200, 299] {
+        let error = without(&busy, lost).expect_err("it was durable").to_string();
+        assert!(error.contains("attests"), "{error}");
     }
 }
 
