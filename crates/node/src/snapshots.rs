@@ -6,15 +6,20 @@ use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
 use hustings_core::{Lsn, NodeId, SnapshotReference, StateMachine};
 use hustings_wal::{SnapshotStore, Stored, WalError};
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
 /// Bytes of one chunk between peers.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Snapshot files kept: the one that the log names, and the one before it for whoever is fetching that.
+/// Snapshot files kept: the one that the log names, and the one before it for whoever is about to fetch that.
 const KEPT: usize = 2;
+
+/// A snapshot that a peer has read from is kept for so long after its last question, however many newer ones there are: where
+/// snapshots are cut faster than one is fetched, no fetch would ever end.
+const PINNED_FOR: Duration = Duration::from_secs(30);
 
 /// How long the thread waits before it tries again to open a snapshot while too many files are open.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
@@ -75,6 +80,7 @@ fn run<S: StateMachine>(
     news: &UnboundedSender<SnapshotNews<S>>,
 ) {
     prefer_this_thread(10);
+    let mut pins = Pins::default();
     while let Ok(job) = arrivals.recv() {
         let result = match job {
             SnapshotJob::Cut(contents) => match cut(store, &contents) {
@@ -95,19 +101,22 @@ fn run<S: StateMachine>(
                     Err(error) => Err(error),
                 }
             }
-            SnapshotJob::Read { to, lsn, digest, offset } => match store.read_chunk(lsn, digest, offset, CHUNK_BYTES) {
-                Ok(bytes) => Ok(Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes })),
-                // Not now: no answer, and its fetcher asks again.
-                Err(error) if error.is_for_want_of_descriptors() => Ok(None),
-                Err(error) => Err(error),
-            },
+            SnapshotJob::Read { to, lsn, digest, offset } => {
+                pins.note(to, lsn, digest, Instant::now());
+                match store.read_chunk(lsn, digest, offset, CHUNK_BYTES) {
+                    Ok(bytes) => Ok(Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes })),
+                    // Not now: no answer, and its fetcher asks again.
+                    Err(error) if error.is_for_want_of_descriptors() => Ok(None),
+                    Err(error) => Err(error),
+                }
+            }
             SnapshotJob::Load(reference) => match load_patiently(store, &reference) {
                 Ok((machine, state)) => {
                     Ok(Some(SnapshotNews::Loaded { lsn: reference.lsn, machine: Box::new(machine), state }))
                 }
                 Err(why) => Ok(Some(SnapshotNews::Failed(why))),
             },
-            SnapshotJob::Prune(reference) => match store.keep_newest(KEPT, &reference) {
+            SnapshotJob::Prune(reference) => match prune(store, &reference, &pins, Instant::now()) {
                 // Not now: the next one removes them too.
                 Err(error) if error.is_for_want_of_descriptors() => Ok(None),
                 result => result.map(|()| None),
@@ -120,6 +129,24 @@ fn run<S: StateMachine>(
             return;
         }
     }
+}
+
+/// The snapshot that each peer fetches, and when it last asked for a part.
+#[derive(Default)]
+struct Pins(BTreeMap<NodeId, (Lsn, u32, Instant)>);
+
+impl Pins {
+    fn note(&mut self, peer: NodeId, lsn: Lsn, digest: u32, now: Instant) {
+        self.0.insert(peer, (lsn, digest, now));
+    }
+
+    fn hold(&self, lsn: Lsn, digest: u32, now: Instant) -> bool {
+        self.0.values().any(|(of, its, asked)| (*of, *its) == (lsn, digest) && now.duration_since(*asked) < PINNED_FOR)
+    }
+}
+
+fn prune(store: &SnapshotStore, needed: &SnapshotReference, pins: &Pins, now: Instant) -> Result<(), WalError> {
+    store.keep_newest_and(KEPT, needed, &|lsn, digest| pins.hold(lsn, digest, now))
 }
 
 fn cut<S: StateMachine>(store: &SnapshotStore, contents: &SnapshotContents<S>) -> Result<SnapshotReference, WalError> {
@@ -155,4 +182,37 @@ pub(crate) fn load<S: StateMachine>(
 ) -> Result<(S, ReplicaState), String> {
     let mut bytes = store.load(reference).map_err(|error| error.to_string())?;
     SnapshotContents::decode(&mut bytes).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hustings_core::Membership;
+    use hustings_wal::RealDisk;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_snapshot_that_is_being_fetched_outlives_newer_ones() {
+        // Goal: H8, a fetch that takes longer than some snapshots ends. Method: a peer reads from the first of six snapshots while
+        // the others are cut; then it falls silent.
+        let directory = tempfile::tempdir().expect("a directory");
+        let disk = Arc::new(RealDisk::open(directory.path()).expect("it is ours"));
+        let store = SnapshotStore::open(disk).expect("it is blank");
+        let cut = |index| {
+            let mut writer = store.writer(Lsn::new(1, index), Arc::new(Membership::of_voters([NodeId(1)]))).unwrap();
+            writer.write(&[index as u8; 100]).unwrap();
+            writer.finish().unwrap()
+        };
+        let first = cut(1);
+        let is_held = || store.read_chunk(first.lsn, first.digest, 0, 10).unwrap().is_some();
+        let (mut pins, begun) = (Pins::default(), Instant::now());
+        pins.note(NodeId(2), first.lsn, first.digest, begun);
+        for index in 2..=5 {
+            prune(&store, &cut(index), &pins, begun + Duration::from_secs(index)).unwrap();
+            assert!(is_held(), "n2 fetches it, after {index} snapshots");
+        }
+        assert!(store.read_chunk(Lsn::new(1, 2), first.digest, 0, 10).unwrap().is_none());
+        prune(&store, &cut(6), &pins, begun + PINNED_FOR).unwrap();
+        assert!(!is_held(), "nobody has asked for long");
+    }
 }

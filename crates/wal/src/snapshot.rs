@@ -154,10 +154,24 @@ impl SnapshotStore {
     /// # Errors
     /// Whatever the disk refuses.
     pub fn keep_newest(&self, count: usize, needed: &SnapshotReference) -> Result<(), WalError> {
+        self.keep_newest_and(count, needed, &|_, _| false)
+    }
+
+    /// As [`SnapshotStore::keep_newest`], and keeps those that are pinned, by place and digest.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses.
+    pub fn keep_newest_and(
+        &self,
+        count: usize,
+        needed: &SnapshotReference,
+        is_pinned: &dyn Fn(Lsn, u32) -> bool,
+    ) -> Result<(), WalError> {
         let mut held: Vec<_> = self.list()?.into_iter().filter_map(|name| Some((parse_name(&name)?, name))).collect();
         held.sort_by_key(|((lsn, _), _)| std::cmp::Reverse((lsn.index, lsn.term)));
         let unneeded = held.into_iter().skip(count).filter(|((lsn, digest), _)| {
-            lsn.index <= needed.lsn.index && (*lsn, *digest) != (needed.lsn, needed.digest)
+            let is_needed = lsn.index > needed.lsn.index || (*lsn, *digest) == (needed.lsn, needed.digest);
+            !is_needed && !is_pinned(*lsn, *digest)
         });
         let mut is_changed = false;
         for (_, name) in unneeded {
