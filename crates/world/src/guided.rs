@@ -34,6 +34,24 @@ const FAULTS_MAX: usize = 120;
 /// How soon after somebody changed role a fault is placed, in microseconds.
 const SOON: u64 = 60_000;
 
+/// Microseconds of faults in each run of a search that looks for a defect.
+const FIND_SAFETY: u64 = 20_000_000;
+
+/// Searches until a property falls, at most so many runs: the run that did it, and the property.
+pub fn find<P: Protocol, S: Service>(
+    seed: u64,
+    nodes: u64,
+    runs: u64,
+    options: &P::Options,
+    plants: Plants,
+) -> Option<(u64, &'static str)> {
+    let mut search = Search::new(seed, nodes, FIND_SAFETY);
+    (1..=runs).find_map(|run| {
+        let (_, report) = search.step::<P, S>(options, plants);
+        report.violation.map(|(_, violation)| (run, violation.property))
+    })
+}
+
 /// A plan that reached something new.
 #[derive(Clone, Debug)]
 pub struct Kept {

@@ -5,6 +5,7 @@
 use hustings_gmt2000::{Defect, Gmt2000, Options};
 use hustings_kv::KvStore;
 use hustings_world::every::{Bounds, explore};
+use hustings_world::guided::find;
 use hustings_world::seed::{Plan, run};
 use hustings_world::{Plants, Script, World};
 use std::panic::AssertUnwindSafe;
@@ -18,6 +19,17 @@ const SEEDS: u64 = 60;
 
 /// Who found a defect, and what fell.
 type Conviction = (String, String);
+
+/// Runs of a search, with three and with five members.
+const RUNS: u64 = 4_000;
+
+/// What neither the seeds nor the story of a defect find, a search does.
+fn by_search(options: &Options) -> Option<Conviction> {
+    [3, 5].into_iter().find_map(|nodes| {
+        let (run, property) = find::<Gmt2000, KvStore>(1, nodes, RUNS, options, Plants::default())?;
+        Some((format!("run {run} of a search, {nodes} members"), property.to_string()))
+    })
+}
 
 fn by_seeds(nodes: u64, from: u64, options: &Options) -> Option<Conviction> {
     (from..from + SEEDS).find_map(|seed| {
@@ -90,7 +102,8 @@ fn every_planted_defect_of_gmt2000_is_convicted() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(defect) = Defect::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let conviction = convict(*defect);
+                    let search = || by_search(&Options { defect: Some(*defect), ..Options::default() });
+                    let conviction = convict(*defect).or_else(search);
                     found.lock().expect("nobody panics here").push((defect.name(), conviction));
                 }
             });

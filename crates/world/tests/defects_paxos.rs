@@ -4,6 +4,7 @@
 
 use hustings_kv::KvStore;
 use hustings_paxos::{Defect, Options, Paxos};
+use hustings_world::guided::find;
 use hustings_world::seed::{Plan, run};
 use hustings_world::{Plants, Script, World};
 use std::sync::Mutex;
@@ -16,6 +17,17 @@ const SEEDS: u64 = 60;
 
 /// Who found a defect, and what fell.
 type Conviction = (String, String);
+
+/// Runs of a search, with three and with five members.
+const RUNS: u64 = 4_000;
+
+/// What neither the seeds nor the story of a defect find, a search does.
+fn by_search(options: &Options) -> Option<Conviction> {
+    [3, 5].into_iter().find_map(|nodes| {
+        let (run, property) = find::<Paxos, KvStore>(1, nodes, RUNS, options, Plants::default())?;
+        Some((format!("run {run} of a search, {nodes} members"), property.to_string()))
+    })
+}
 
 fn by_seeds(nodes: u64, from: u64, options: &Options) -> Option<Conviction> {
     (from..from + SEEDS).find_map(|seed| {
@@ -78,7 +90,8 @@ fn every_planted_defect_of_paxos_is_convicted() {
         for _ in 0..2 {
             scope.spawn(|| {
                 while let Some(defect) = Defect::ALL.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let conviction = convict(*defect);
+                    let search = || by_search(&Options { defect: Some(*defect), ..Options::default() });
+                    let conviction = convict(*defect).or_else(search);
                     found.lock().expect("nobody panics here").push((defect.name(), conviction));
                 }
             });

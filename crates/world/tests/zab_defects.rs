@@ -4,6 +4,7 @@
 
 use hustings_kv::KvStore;
 use hustings_world::every::{bounds_of, replay};
+use hustings_world::guided::find;
 use hustings_world::seed::{Plan, run};
 use hustings_world::{Plants, Script, World};
 use hustings_zab::{Defect, Options, Zab};
@@ -46,6 +47,17 @@ fn played(text: &str, options: Options) -> Option<String> {
     }
 }
 
+/// Runs of a search, with three and with five members.
+const RUNS: u64 = 4_000;
+
+/// What neither the seeds nor the story of a defect find, a search does.
+fn by_search(options: &Options) -> Option<Conviction> {
+    [3, 5].into_iter().find_map(|nodes| {
+        let (run, property) = find::<Zab, KvStore>(1, nodes, RUNS, options, Plants::default())?;
+        Some((format!("run {run} of a search, {nodes} members"), property.to_string()))
+    })
+}
+
 fn convict(defect: Defect) -> Option<Conviction> {
     let options = Options { defect: Some(defect), ..Options::default() };
     if let Some((title, text)) = story_of(defect) {
@@ -68,7 +80,9 @@ fn every_planted_defect_of_zab_is_convicted() {
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
     let found = std::panic::catch_unwind(|| {
-        let found = Defect::ALL.into_iter().map(|defect| (defect.name(), convict(defect)));
+        let search = |defect| by_search(&Options { defect: Some(defect), ..Options::default() });
+        let convicted = |defect| convict(defect).or_else(|| search(defect));
+        let found = Defect::ALL.into_iter().map(|defect| (defect.name(), convicted(defect)));
         found.collect::<Vec<_>>()
     });
     std::panic::set_hook(usual);
