@@ -37,18 +37,27 @@ const SOON: u64 = 60_000;
 /// Microseconds of faults in each run of a search that looks for a defect.
 const FIND_SAFETY: u64 = 20_000_000;
 
-/// Searches until a property falls, at most so many runs: the run that did it, and the property.
-pub fn find<P: Protocol, S: Service>(
-    seed: u64,
-    nodes: u64,
-    runs: u64,
-    options: &P::Options,
-    plants: Plants,
-) -> Option<(u64, &'static str)> {
-    let mut search = Search::new(seed, nodes, FIND_SAFETY);
-    (1..=runs).find_map(|run| {
-        let (_, report) = search.step::<P, S>(options, plants);
-        report.violation.map(|(_, violation)| (run, violation.property))
+/// Runs of such a search with three members, and as many with five.
+const FIND_RUNS: u64 = 4_000;
+
+/// What a search for a defect found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Which run it was, in words.
+    pub scheduler: String,
+    /// The property that fell.
+    pub property: &'static str,
+}
+
+/// Searches until a property falls, with three members and then with five.
+pub fn find<P: Protocol, S: Service>(options: &P::Options, plants: Plants) -> Option<Found> {
+    [3, 5].into_iter().find_map(|nodes| {
+        let mut search = Search::new(1, nodes, FIND_SAFETY);
+        (1..=FIND_RUNS).find_map(|run| {
+            let (_, report) = search.step::<P, S>(options, plants);
+            let (_, violation) = report.violation?;
+            Some(Found { scheduler: format!("run {run} of a search, {nodes} members"), property: violation.property })
+        })
     })
 }
 

@@ -4,7 +4,7 @@
 use hustings_kv::KvStore;
 use hustings_raft::{Defect, Options, Raft};
 use hustings_world::every::{Bounds, explore};
-use hustings_world::guided::find;
+use hustings_world::guided::{Found, find};
 use hustings_world::plants::{Forgetful, Moody};
 use hustings_world::seed::{Plan, run, shrink};
 use hustings_world::{Plants, Script, Service, World};
@@ -16,9 +16,6 @@ use std::time::Instant;
 const SECOND: u64 = 1_000_000;
 /// Runs that looking for a shorter story may take.
 const SHRINK_TRIES: u32 = 12;
-
-/// Runs of a search, with three and with five members.
-const SEARCH_RUNS: u64 = 4_000;
 
 /// Who looks for a defect, and how far.
 enum Search {
@@ -87,11 +84,8 @@ fn by_seeds<S: Service>(first: u64, last: u64, options: &Options, plants: Plants
 
 /// What neither the seeds nor the story of a defect find, a search does.
 fn by_search<S: Service>(options: &Options, plants: Plants) -> Option<Conviction> {
-    [3, 5].into_iter().find_map(|nodes| {
-        let (run, property) = find::<Raft, S>(1, nodes, SEARCH_RUNS, options, plants)?;
-        let scheduler = format!("run {run} of a search, {nodes} members");
-        Some(Conviction { scheduler, property: property.to_string(), length: String::new() })
-    })
+    let Found { scheduler, property } = find::<Raft, S>(options, plants)?;
+    Some(Conviction { scheduler, property: property.to_string(), length: String::new() })
 }
 
 fn by_every(bounds: &Bounds, options: &Options) -> Option<Conviction> {
