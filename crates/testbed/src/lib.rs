@@ -7,12 +7,14 @@ use anyhow::{Context, Result, bail};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::{HashKvRequest, PutRequest, RangeRequest, StatusRequest};
 use rustix::process::{Pid, Signal, kill_process};
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+
+mod ports;
+
+pub use ports::{free_listener, free_port, free_ports, spawn};
 
 /// How long a condition may take to come true.
 pub const PATIENCE: Duration = Duration::from_secs(30);
@@ -136,30 +138,6 @@ pub struct Cluster {
     directory: TempDir,
 }
 
-/// Ports that are given out: below those that the kernel gives to connections, which would take one away before the node that
-/// it was chosen for can listen there.
-const PORTS: std::ops::Range<u32> = 10_240..32_000;
-
-/// A port that nobody listens on and that no connection will be given, different from those of earlier calls; other processes
-/// begin their search elsewhere.
-pub fn free_port() -> Result<u16> {
-    free_ports(1)
-}
-
-/// The first of `count` such ports in a row.
-pub fn free_ports(count: u32) -> Result<u16> {
-    static GIVEN: AtomicU32 = AtomicU32::new(0);
-    for _ in PORTS {
-        let number = std::process::id().wrapping_mul(64).wrapping_add(GIVEN.fetch_add(count, Ordering::Relaxed));
-        let first = u16::try_from(PORTS.start + number % PORTS.len() as u32)?;
-        let last = first + u16::try_from(count)? - 1;
-        if (first..=last).all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
-            return Ok(first);
-        }
-    }
-    bail!("no {count} ports in a row from {} to {} are free", PORTS.start, PORTS.end)
-}
-
 impl Cluster {
     /// Starts `count` nodes and waits until every one answers a linearizable read.
     pub async fn start(program: Program, count: usize) -> Result<Cluster> {
@@ -258,7 +236,7 @@ impl Cluster {
             .stdin(Stdio::piped())
             .stdout(log.try_clone()?)
             .stderr(log);
-        let process = command.spawn().with_context(|| format!("cannot run {}", program.path.display()))?;
+        let process = spawn(&mut command).with_context(|| format!("cannot run {}", program.path.display()))?;
         node.process = Some(process);
         Ok(())
     }

@@ -87,9 +87,9 @@ impl Proxies {
         let proxies = Proxies { board: watch::Sender::new(board), passed: Arc::default() };
         let mut addresses = Vec::new();
         for (id, target) in ids.zip(targets) {
-            let listener = TcpListener::bind(("127.0.0.1", hustings_testbed::free_port()?))
-                .await
-                .context("no port for a proxy")?;
+            let listener = hustings_testbed::free_listener().context("no port for a proxy")?;
+            listener.set_nonblocking(true)?;
+            let listener = TcpListener::from_std(listener)?;
             addresses.push(listener.local_addr()?);
             let way =
                 Way { id, target: *target, seed, board: proxies.board.subscribe(), passed: proxies.passed.clone() };

@@ -301,14 +301,14 @@ impl Rig {
             return Ok(());
         }
         let log = self.directory.path().join(format!("{}.strace", self.cluster.nodes[position].name));
-        let process = std::process::Command::new("strace")
+        let mut command = std::process::Command::new("strace");
+        command
             .args(["-f", "-qq", "-e", &format!("trace={WRITES}"), "-p", &pid.to_string()])
             .args(["-e", &format!("inject={calls}:{what}"), "-o"])
             .arg(&log)
             .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("cannot run strace: install its package")?;
+            .stderr(Stdio::null());
+        let process = hustings_testbed::spawn(&mut command).context("cannot run strace: install its package")?;
         self.is_excused[position] = true;
         self.tracers[position] = Some(Tracer { process, log });
         let deadline = Instant::now() + PATIENCE;
