@@ -37,6 +37,10 @@ const WAITING_MAX: usize = 10_000;
 /// After so many microseconds a request without an outcome is answered with what is known: nothing. Clients give up after
 /// five seconds at the latest, and must not hear very late answers (MP-7).
 const PATIENCE: u64 = 4_000_000;
+/// So many microseconds after `init` a node speaks to peers at the latest. The genuine tool gets to know its nodes one after
+/// the other, and never again listens to one that named another too soon (MP-6); nothing tells a node when all are known but
+/// a request of a client or word from a peer, who had a reason of its own.
+const QUIET: u64 = 3_000_000;
 /// The type of a peer's message.
 const PEER: &str = "peer";
 
@@ -126,6 +130,8 @@ struct Running<P: Protocol> {
     alarms: Alarms<Alarm<P::Timer>>,
     /// For protocols that need links on which nothing is lost: this network has none of its own.
     connections: Option<Connections>,
+    /// While nothing shows that the tool knows all nodes: until when peers hear nothing.
+    quiet_until: Option<u64>,
     dice: Dice,
     changes: BTreeMap<u64, Waiting<Form>>,
     looks: BTreeMap<u64, Waiting<(Question, Form)>>,
@@ -223,7 +229,7 @@ impl<P: Protocol> Node<P> {
         let patience = |until: Option<u64>| until.unwrap_or(u64::MAX);
         let change = patience(running.changes.values().next().map(|waiting| waiting.until));
         let look = patience(running.looks.values().next().map(|waiting| waiting.until));
-        let tick = patience(running.connections.as_ref().map(Connections::next_tick));
+        let tick = patience(running.next_connection_tick());
         Some(running.alarms.next().unwrap_or(u64::MAX).min(change).min(look).min(tick))
     }
 
@@ -326,6 +332,7 @@ impl<P: Protocol> Running<P> {
             wants_sync: false,
             alarms: Alarms::default(),
             connections,
+            quiet_until: Some(now + QUIET),
             dice: Dice::new(setup.seed, me.0 + (recovered.boots << 8)),
             changes: BTreeMap::new(),
             looks: BTreeMap::new(),
@@ -347,6 +354,7 @@ impl<P: Protocol> Running<P> {
             out.notes.push(format!("a message of {:?} is ignored: it is no member", envelope.src));
             return Ok(());
         };
+        self.quiet_until = None;
         let Some(connections) = &mut self.connections else {
             let data = envelope.body.get("data").and_then(Value::as_str).unwrap_or_default();
             return self.on_message(now, peer, data, out);
@@ -376,10 +384,18 @@ impl<P: Protocol> Running<P> {
         }
     }
 
+    /// `None` for protocols that take any link.
+    fn next_connection_tick(&self) -> Option<u64> {
+        let tick = self.connections.as_ref()?.next_tick();
+        Some(tick.max(self.quiet_until.unwrap_or_default()))
+    }
+
     fn on_connection_tick(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
-        let Some(connections) = self.connections.as_mut().filter(|connections| connections.next_tick() <= now) else {
+        if self.next_connection_tick().is_none_or(|tick| tick > now) {
             return Ok(());
-        };
+        }
+        self.quiet_until = None;
+        let Some(connections) = &mut self.connections else { return Ok(()) };
         let (down, packets) = connections.on_tick(now);
         for (peer, packet) in packets {
             self.post(peer, packet, out);
@@ -411,6 +427,7 @@ impl<P: Protocol> Running<P> {
         out: &mut Output,
     ) -> Result<(), StorageError> {
         let until = now + PATIENCE;
+        self.quiet_until = None;
         match understand(request, self.has_topology) {
             Request::Now(now) => {
                 let answer = self.answer_now(now);
@@ -508,6 +525,8 @@ impl<P: Protocol> Running<P> {
                                 self.post(to, packet, out);
                             }
                         }
+                        // Lost, as this network may lose anything.
+                        None if self.quiet_until.is_some_and(|until| now < until) => {}
                         None => {
                             if let Some(peer) = self.name_of(to) {
                                 out.say(&self.name, peer, body(json!({"type": PEER, "data": data})));

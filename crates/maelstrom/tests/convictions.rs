@@ -65,6 +65,8 @@ fn every_way_of_being_wrong_has_its_name() {
         assert!(properties(&report).contains(&property), "{fault:?}: {report}");
         assert_eq!(report.verdict().exit_code(), 1);
     }
+    let report = lonely(Workload::Echo, 2, Fault::Hurries, 1);
+    assert!(report.to_string().contains("n0 speaks to n1 before the tool knows it"), "{report}");
     assert_eq!(properties(&lonely(Workload::Echo, 1, Fault::Distorts, 1)), ["echo"]);
     assert_eq!(properties(&lonely(Workload::UniqueIds, 1, Fault::Repeats, 1)), ["unique-ids"]);
     assert_eq!(properties(&lonely(Workload::GSet, 1, Fault::Forgets, 1)), ["lost"]);

@@ -1,9 +1,12 @@
 //! Goal: a node keeps the rules of Maelstrom's nodes (MN, MC), one by one. Method: some nodes in a pond, lines carried by hand.
 
+use hustings_blazingmq::BlazingMq;
+use hustings_core::Protocol;
 use hustings_maelstrom::envelope::{Envelope, body};
 use hustings_maelstrom::node::{Node, Output, Setup};
 use hustings_maelstrom::storage::Place;
 use hustings_raft::Raft;
+use hustings_zab::Zab;
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, VecDeque};
 
@@ -284,4 +287,34 @@ fn reads_without_a_key_are_answered_in_the_shape_of_what_is_there() {
         pond.ask(leader, json!({"type": "send", "key": "k", "msg": 9})),
         json!({"type": "send_ok", "offset": 0})
     );
+}
+
+#[test]
+fn mael_quiet_until_asked() {
+    assert_quiet_until_asked::<Raft>();
+    assert_quiet_until_asked::<Zab>();
+    assert_quiet_until_asked::<BlazingMq>();
+}
+
+/// The tool may not know the others yet: nothing leaves before a client asks, or word from a peer, or three seconds.
+fn assert_quiet_until_asked<P: Protocol>() {
+    let init = json!({"src": "c0", "dest": "n0", "body": {"type": "init", "msg_id": 1, "node_id": "n0", "node_ids": ["n0", "n1", "n2"]}});
+    let echo = json!({"src": "c1", "dest": "n0", "body": {"type": "echo", "msg_id": 1, "echo": "ho"}});
+    let spoke_at = |asked_at: Option<u64>| {
+        let mut node = Node::<P>::new(Setup::new(1));
+        let mut out = Output::default();
+        node.on_line(0, &init.to_string(), &mut out).expect("a memory does not fail");
+        (0..10 * SECOND).step_by(10_000).find(|now| {
+            if asked_at == Some(*now) {
+                node.on_line(*now, &echo.to_string(), &mut out).expect("a memory does not fail");
+            }
+            node.on_time(*now, &mut out).expect("a memory does not fail");
+            node.sync(*now, &mut out).expect("a memory does not fail");
+            let mut spoken = out.lines.iter().map(|line| Envelope::parse(line).expect("an envelope"));
+            spoken.any(|envelope| envelope.dest.starts_with('n'))
+        })
+    };
+    let asked = spoke_at(Some(SECOND)).expect("a node that was asked speaks to its peers");
+    let alone = spoke_at(None).expect("a node that nobody asks speaks in the end");
+    assert!((SECOND..3 * SECOND).contains(&asked) && alone >= 3 * SECOND, "{}: {asked} {alone}", P::NAME);
 }

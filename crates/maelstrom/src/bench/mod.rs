@@ -35,6 +35,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// How long a node may take to answer `init` (MN-1), and to serve again when all faults are over (MI-4).
 const INIT_PATIENCE: u64 = 10 * SECOND;
 const RECOVERY: u64 = 10 * SECOND;
+/// How long the tool may take from one node to the next until it knows it.
+const REGISTRATION_MAX: u64 = SECOND / 2;
 /// How often a node that does not serve yet is asked again.
 const ASK_AGAIN: u64 = SECOND / 2;
 
@@ -110,6 +112,8 @@ pub struct Bench {
     schedule: Option<Schedule>,
     dice: Dice,
     lives: Vec<Life>,
+    /// Nodes that the bench does not know yet, in order, with the time at which it gets to know and starts each.
+    unknown: VecDeque<(u64, usize)>,
     is_paused: Vec<bool>,
     has_topology: Vec<bool>,
     /// One per thread, then one per node for the end.
@@ -141,6 +145,7 @@ impl Bench {
             schedule: None,
             dice: Dice::new(seed, 3),
             lives: vec![Life::Down; nodes],
+            unknown: VecDeque::new(),
             is_paused: vec![false; nodes],
             has_topology: vec![false; nodes],
             clients: Vec::new(),
@@ -162,7 +167,14 @@ impl Bench {
             let (id, process) = (bench.open_client(), bench.number_process());
             bench.clients.push(Client { id, process, node, next_msg: 1, busy: None });
         }
-        (0..nodes).for_each(|node| bench.start(0, node, true));
+        // One after the other, as the genuine tool does it; how far apart is a matter of its machine.
+        let mut dice = Dice::new(seed, 6);
+        let mut at = 0;
+        for node in 0..nodes {
+            bench.unknown.push_back((at, node));
+            at += dice.between(0, REGISTRATION_MAX);
+        }
+        bench.register(0);
         bench
     }
 
@@ -180,9 +192,10 @@ impl Bench {
             Life::Starting(until) => Some(*until),
             Life::Down | Life::Up => None,
         });
+        let registration = self.unknown.front().map(|(at, _)| *at);
         let clients = self.clients.iter().filter_map(|client| client.busy.map(|(_, until)| until));
         let schedule = self.schedule.as_ref().and_then(Schedule::next);
-        starts.chain(clients).chain(schedule).chain(self.network.next()).chain([phase]).min()
+        starts.chain(registration).chain(clients).chain(schedule).chain(self.network.next()).chain([phase]).min()
     }
 
     /// What is to be done, in order.
@@ -200,6 +213,18 @@ impl Bench {
         self.report.traffic = self.network.traffic;
         self.report.judge(self.settings.workload, &self.history);
         (self.report, self.history)
+    }
+
+    fn is_known(&self, node: usize) -> bool {
+        self.unknown.iter().all(|(_, unknown)| *unknown != node)
+    }
+
+    /// Gets to know and starts the nodes whose time has come.
+    fn register(&mut self, now: u64) {
+        while let Some((_, node)) = self.unknown.front().filter(|(at, _)| *at <= now).copied() {
+            self.unknown.pop_front();
+            self.start(now, node, true);
+        }
     }
 
     // --- Nodes. --------------------------------------------------------------------------------------------------
@@ -293,6 +318,10 @@ impl Bench {
             return self.report.violate("lines", format!("n{node} speaks as {:?}, which nobody is", envelope.src));
         }
         if let Some(to) = self.node_named(&envelope.dest) {
+            if !self.is_known(to) {
+                let what = format!("n{node} speaks to n{to} before the tool knows it, and would not be heard again");
+                return self.report.violate("lines", what);
+            }
             let line = envelope.line();
             return self.network.send(now, to, Flight { from: Some(node), line });
         }
@@ -487,6 +516,7 @@ impl Bench {
         if self.phase == Phase::Over {
             return;
         }
+        self.register(now);
         self.deliver(now);
         for node in 0..self.settings.nodes {
             if matches!(self.lives[node], Life::Starting(until) if until <= now) {

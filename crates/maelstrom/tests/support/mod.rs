@@ -174,6 +174,8 @@ pub enum Fault {
     Distorts,
     /// It speaks to somebody who is not there.
     Dreams,
+    /// It greets its neighbour as soon as it is initialised, before the tool need know that one.
+    Hurries,
 }
 
 /// A node that keeps its own store and asks nobody.
@@ -204,6 +206,13 @@ impl Subject for Lonely {
             if self.fault != Fault::Mute {
                 say(body(json!({"type": "init_ok"})));
             }
+            if self.fault == Fault::Hurries {
+                let body = body(json!({"type": "hello"}));
+                out.lines.push(Envelope { src: self.name.clone(), dest: "n1".into(), body }.line());
+            }
+            return Ok(());
+        }
+        if envelope.kind() == "hello" {
             return Ok(());
         }
         self.requests += 1;
