@@ -3,6 +3,7 @@
 //! A protocol's options are a struct of its own; this is how a command line sets them without knowing it. What is for
 //! the laboratory only (published forms, planted defects) has no name here, so no server can be told to run it.
 
+use crate::quorum::Quorums;
 use std::fmt::{self, Debug};
 use std::str::FromStr;
 
@@ -27,6 +28,11 @@ pub trait Options: Clone + Default + Debug + Send + 'static {
 
     /// Whether a value with these options is for the laboratory only: no server may run it.
     fn is_laboratory(&self) -> bool;
+
+    /// How many voters must promise a term and hold an entry, at the least: judges ask.
+    fn quorums(&self) -> Quorums {
+        Quorums::Majority
+    }
 
     /// What makes nodes with these options strangers to nodes of the same protocol without them: the same on all
     /// members, from the founding on. Directories and handshakes compare it with the protocol's name.

@@ -4,6 +4,7 @@
 //! Sources: Raft §5.2 and §6 (joint consensus); etcd/raft `quorum` tables; Flexible Paxos (Howard et al. 2016).
 
 use std::collections::BTreeSet;
+use std::str::FromStr;
 
 /// What the answers so far decide.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -102,42 +103,67 @@ pub fn joint_reached<Id: Ord + Copy>(
     majority_reached(incoming, &value).min(majority_reached(outgoing, &value))
 }
 
-/// Two kinds of quorum over one group that always meet: one to be promised by, one to be accepted by.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Flexible {
-    members: usize,
-    promise: usize,
-    accept: usize,
+/// How many must promise, and how many must accept. Every choice makes the two meet: P + A > N.
+///
+/// Source: Howard et al. 2016; the even-nodes optimisation, TRex article §1.6.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Quorums {
+    /// A majority promises; half of an even cluster accepts (the even-nodes optimisation). `[OURS]` From four voters
+    /// on: half of two is one disk.
+    #[default]
+    EvenNodes,
+    /// A majority for both.
+    Majority,
+    /// So many promise and so many accept, wherever that is safe for the number of voters; elsewhere a majority for
+    /// both.
+    Flexible {
+        /// Promises needed.
+        promise: usize,
+        /// Accepts needed.
+        accept: usize,
+    },
 }
 
-impl Flexible {
-    /// Quorums of `promise` and `accept` out of `members`; `None` unless every pair of them meets (P + A > N), each is
-    /// possible (≤ N) and neither is empty.
-    pub fn new(members: usize, promise: usize, accept: usize) -> Option<Flexible> {
-        let possible = (1..=members).contains(&promise) && (1..=members).contains(&accept);
-        (possible && promise + accept > members).then_some(Flexible { members, promise, accept })
+impl Quorums {
+    /// Promises needed of this many voters.
+    pub fn promises(self, voters: usize) -> usize {
+        match self {
+            Quorums::Flexible { promise, accept } if do_meet(voters, promise, accept) => promise,
+            _ => majority(voters),
+        }
     }
 
-    /// Majority promises; accepts need only half of an even cluster (the even-nodes optimisation, TRex article).
-    pub fn even_nodes(members: usize) -> Option<Flexible> {
-        Flexible::new(members, majority(members), members.div_ceil(2))
+    /// Accepts needed of this many voters.
+    pub fn accepts(self, voters: usize) -> usize {
+        match self {
+            Quorums::EvenNodes if voters >= 4 => voters.div_ceil(2),
+            Quorums::Flexible { promise, accept } if do_meet(voters, promise, accept) => accept,
+            _ => majority(voters),
+        }
     }
+}
 
-    /// The verdict on promises.
-    pub fn promise_verdict<Id: Ord + Copy>(
-        &self,
-        group: &BTreeSet<Id>,
-        answer: impl Fn(Id) -> Option<bool>,
-    ) -> Verdict {
-        assert_eq!(group.len(), self.members, "the quorum was made for a group of this size");
-        verdict_of(group.iter().copied(), self.promise, answer)
-    }
+impl FromStr for Quorums {
+    type Err = ();
 
-    /// The verdict on accepts.
-    pub fn accept_verdict<Id: Ord + Copy>(&self, group: &BTreeSet<Id>, answer: impl Fn(Id) -> Option<bool>) -> Verdict {
-        assert_eq!(group.len(), self.members, "the quorum was made for a group of this size");
-        verdict_of(group.iter().copied(), self.accept, answer)
+    /// `even-nodes`, `majority`, or `4/2`: four promises, two accepts.
+    fn from_str(text: &str) -> Result<Quorums, ()> {
+        match (text, text.split_once('/')) {
+            ("even-nodes", _) => Ok(Quorums::EvenNodes),
+            ("majority", _) => Ok(Quorums::Majority),
+            (_, Some((promise, accept))) => match (promise.parse(), accept.parse()) {
+                (Ok(promise @ 1..), Ok(accept @ 1..)) => Ok(Quorums::Flexible { promise, accept }),
+                _ => Err(()),
+            },
+            _ => Err(()),
+        }
     }
+}
+
+/// Whether every `promise` and every `accept` of so many voters have one in common, each is possible and neither is empty.
+fn do_meet(voters: usize, promise: usize, accept: usize) -> bool {
+    let possible = (1..=voters).contains(&promise) && (1..=voters).contains(&accept);
+    possible && promise + accept > voters
 }
 
 #[cfg(test)]
@@ -158,27 +184,18 @@ mod tests {
     }
 
     #[test]
-    fn flexible_quorums_that_could_miss_each_other_cannot_be_made() {
-        for members in 1..=7 {
-            for promise in 0..=8 {
-                for accept in 0..=8 {
-                    let made = Flexible::new(members, promise, accept).is_some();
-                    let safe = promise + accept > members && promise <= members && accept <= members;
-                    assert_eq!(made, safe && promise > 0 && accept > 0, "{promise}+{accept} of {members}");
+    fn quorums_of_every_choice_meet() {
+        for voters in 1..=9 {
+            for promise in 0..=9 {
+                for accept in 0..=9 {
+                    for quorums in [Quorums::EvenNodes, Quorums::Majority, Quorums::Flexible { promise, accept }] {
+                        let (p, a) = (quorums.promises(voters), quorums.accepts(voters));
+                        assert!(p + a > voters && p <= voters && a <= voters && a > 0, "{quorums:?} of {voters}");
+                    }
                 }
             }
         }
-        let four = Flexible::even_nodes(4).unwrap();
-        assert_eq!((four.promise, four.accept), (3, 2));
-    }
-
-    #[test]
-    fn accepts_of_half_an_even_cluster_win_and_promises_need_a_majority() {
-        let (nodes, four) = (group(&[1, 2, 3, 4]), Flexible::even_nodes(4).unwrap());
-        let two_said_yes = |id: u64| (id <= 2).then_some(true);
-        assert_eq!(four.accept_verdict(&nodes, two_said_yes), Verdict::Won);
-        assert_eq!(four.promise_verdict(&nodes, two_said_yes), Verdict::Pending);
-        assert_eq!(four.promise_verdict(&nodes, |id| Some(id <= 2)), Verdict::Lost);
+        assert_eq!((Quorums::EvenNodes.promises(4), Quorums::EvenNodes.accepts(4)), (3, 2));
     }
 
     /// What counting by hand says: the largest n such that a majority has a value of at least n.

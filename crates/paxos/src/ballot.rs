@@ -11,69 +11,12 @@
 //! ballot.
 
 use crate::laboratory::Published;
-use hustings_core::quorum::{Flexible, majority};
 use hustings_core::{Entry, Lsn, Membership, NodeId, Term};
 use std::collections::BTreeMap;
-use std::str::FromStr;
 
 /// The ballot of `node` after all of these.
 pub fn ballot_above(highest: Term, node: NodeId) -> Term {
     Term::packed(highest.counter() + 1, node.0)
-}
-
-/// How many must promise, and how many must accept. Every choice makes the two meet (§1.6).
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Quorums {
-    /// A majority promises; half of an even cluster accepts (the even-nodes optimisation). `[OURS]` From four voters
-    /// on: half of two is one disk.
-    #[default]
-    EvenNodes,
-    /// A majority for both.
-    Majority,
-    /// So many promise and so many accept, wherever that is safe for the number of voters; elsewhere a majority for
-    /// both.
-    Flexible {
-        /// Promises needed.
-        promise: usize,
-        /// Accepts needed.
-        accept: usize,
-    },
-}
-
-impl Quorums {
-    /// Promises needed of this many voters.
-    pub fn promises(self, voters: usize) -> usize {
-        match self {
-            Quorums::Flexible { promise, accept } if Flexible::new(voters, promise, accept).is_some() => promise,
-            _ => majority(voters),
-        }
-    }
-
-    /// Accepts needed of this many voters.
-    pub fn accepts(self, voters: usize) -> usize {
-        match self {
-            Quorums::EvenNodes if voters >= 4 => voters.div_ceil(2),
-            Quorums::Flexible { promise, accept } if Flexible::new(voters, promise, accept).is_some() => accept,
-            _ => majority(voters),
-        }
-    }
-}
-
-impl FromStr for Quorums {
-    type Err = ();
-
-    /// `even-nodes`, `majority`, or `4/2`: four promises, two accepts.
-    fn from_str(text: &str) -> Result<Quorums, ()> {
-        match (text, text.split_once('/')) {
-            ("even-nodes", _) => Ok(Quorums::EvenNodes),
-            ("majority", _) => Ok(Quorums::Majority),
-            (_, Some((promise, accept))) => match (promise.parse(), accept.parse()) {
-                (Ok(promise @ 1..), Ok(accept @ 1..)) => Ok(Quorums::Flexible { promise, accept }),
-                _ => Err(()),
-            },
-            _ => Err(()),
-        }
-    }
 }
 
 /// The highest value that so many voters have reached; 0 when there are not so many.
@@ -210,21 +153,6 @@ mod tests {
 
     fn voters(count: u64) -> Membership {
         Membership::of_voters((1..=count).map(NodeId))
-    }
-
-    #[test]
-    fn quorums_of_every_choice_meet() {
-        for voters in 1..=9 {
-            for promise in 0..=9 {
-                for accept in 0..=9 {
-                    for quorums in [Quorums::EvenNodes, Quorums::Majority, Quorums::Flexible { promise, accept }] {
-                        let (p, a) = (quorums.promises(voters), quorums.accepts(voters));
-                        assert!(p + a > voters && p <= voters && a <= voters && a > 0, "{quorums:?} of {voters}");
-                    }
-                }
-            }
-        }
-        assert_eq!((Quorums::EvenNodes.promises(4), Quorums::EvenNodes.accepts(4)), (3, 2));
     }
 
     #[test]

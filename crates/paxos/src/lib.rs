@@ -35,7 +35,7 @@ pub mod message;
 
 pub mod laboratory;
 
-pub use ballot::{Accept, Quorums};
+pub use ballot::Accept;
 pub use laboratory::Defect;
 pub use message::Message;
 pub use paxos::{Options, Paxos, Timer};

@@ -10,7 +10,7 @@
 //!
 //! The acceptor (TA-1 to TA-8) is the same in every role. What to read next: [`crate::ballot`].
 
-use crate::ballot::{Promises, Quorums};
+use crate::ballot::Promises;
 use crate::journal::Journal;
 use crate::laboratory::Defect;
 use crate::low_ball::Poll;
@@ -21,6 +21,7 @@ use crate::transfer::Transfer;
 use crate::{Accept, ballot};
 use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
+use hustings_core::quorum::Quorums;
 use hustings_core::{
     Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Lsn, Membership, NodeId, Patience,
     Priority, Promise, Protocol, Reason, Record, Refusal, Role, Slots, SnapshotReference, Status, Term, Timing,
@@ -69,6 +70,10 @@ impl options::Options for Options {
 
     fn is_laboratory(&self) -> bool {
         self.as_published || self.defect.is_some()
+    }
+
+    fn quorums(&self) -> Quorums {
+        self.quorums
     }
 
     /// Even nodes and majorities meet each other in any mix, for a majority promises in both; sizes of one's own meet

@@ -14,6 +14,7 @@
 //! | `commit-on-quorum` | what is committed is durable on a quorum when it is committed, and on somebody of every quorum after each restart |
 //! | `promises-stay` | terms of promises only grow, and a vote stays for its term (RI-8) |
 //! | `votes-are-durable` | whoever is named as having voted for a leader has that promise on disk |
+//! | `history-is-durable` | whoever is named as holding a leader's history has it on disk through its end |
 //! | `durable-survives` | a restart brings back all that was reported durable, and nothing that was never written |
 //! | `never-backwards` | term and commit do not fall within a life |
 //! | `tokens-grow` | terms grow along what is committed: a later fencing token is a larger one |
@@ -22,9 +23,10 @@
 
 use crate::Violation;
 use crate::shadow::{Fold, Shadow};
-use hustings_core::quorum::Verdict;
+use hustings_core::options::Options;
+use hustings_core::quorum::{Quorums, Verdict};
 use hustings_core::{
-    Durable, Entry, Lsn, Membership, NodeId, Origin, Reason, Record, Role, Slots, Status, Term, Transition,
+    Durable, Entry, Lsn, Membership, NodeId, Origin, Protocol, Reason, Record, Role, Slots, Status, Term, Transition,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -40,17 +42,31 @@ pub struct Rules {
     /// A vote is the `vote` of a durable [`hustings_core::Promise`]; otherwise its term alone is the vote.
     pub votes_are_promises: bool,
     /// A slot is committed in one term, and terms grow along the log. Otherwise a slot may be committed again in a later term, or
-    /// by another node in an earlier one, with the same value; and half of an even number of voters is a quorum for a commit.
+    /// by another node in an earlier one, with the same value.
     pub terms_are_places: bool,
+    /// How many must promise a term and hold what is committed.
+    pub quorums: Quorums,
 }
 
 impl Default for Rules {
     fn default() -> Rules {
-        Rules { log_matching: true, leader_appends_only: true, votes_are_promises: true, terms_are_places: true }
+        Rules {
+            log_matching: true,
+            leader_appends_only: true,
+            votes_are_promises: true,
+            terms_are_places: true,
+            quorums: Quorums::Majority,
+        }
     }
 }
 
 impl Rules {
+    /// These rules for a protocol with these options.
+    #[must_use]
+    pub fn of<P: Protocol>(self, options: &P::Options) -> Rules {
+        Rules { quorums: options.quorums(), ..self.of_slots(P::SLOTS) }
+    }
+
     /// What of these rules holds for logs that are filled like this. (Paxos chooses slot by slot: agreement is by value, a promise
     /// names nobody, and a place still names one value, TI-4.)
     #[must_use]
@@ -62,6 +78,7 @@ impl Rules {
                 leader_appends_only: false,
                 votes_are_promises: false,
                 terms_are_places: false,
+                ..self
             },
         }
     }
@@ -273,7 +290,7 @@ impl Chronicle {
     /// A member announced a transition.
     ///
     /// # Errors
-    /// `one-leader-per-term`, `leader-completeness`, `votes-are-durable`.
+    /// `one-leader-per-term`, `leader-completeness`, `votes-are-durable`, `history-is-durable`.
     pub fn on_transition(&mut self, transition: &Transition) -> Result<(), Violation> {
         let Transition { node, to, term, because, .. } = transition;
         let was = std::mem::replace(&mut self.seen(*node).role, *to);
@@ -286,8 +303,11 @@ impl Chronicle {
             let what = format!("{first} led term {term}, and now {node} does, because {because}");
             return Err(Violation::of("one-leader-per-term", what));
         }
-        if let Reason::VoteWon(voters) = because {
-            self.check_votes(*node, *term, voters)?;
+        match because {
+            Reason::VoteWon(voters) => self.check_votes(*node, *term, voters)?,
+            Reason::Promised(voters) => self.check_promises(*node, *term, voters)?,
+            Reason::Synchronized(holders) => self.check_history(*node, *term, holders)?,
+            _ => {}
         }
         if *to == Role::Leader { self.check_complete(*node, *term) } else { Ok(()) }
     }
@@ -322,23 +342,51 @@ impl Chronicle {
         Ok(())
     }
 
+    fn check_promises(&self, leader: NodeId, term: Term, voters: &[NodeId]) -> Result<(), Violation> {
+        for voter in voters {
+            let Some(seen) = self.members.get(voter).filter(|seen| !seen.is_excused) else { continue };
+            let promise = seen.shadow.durable().promise;
+            if promise.term < term {
+                let what = format!("{leader} is promised term {term} by {voter}, whose disk says {promise:?}");
+                return Err(Violation::of("votes-are-durable", what));
+            }
+        }
+        Ok(())
+    }
+
+    /// The end of the leader's log stands on the disk of whoever is said to hold its history.
+    fn check_history(&self, leader: NodeId, term: Term, holders: &[NodeId]) -> Result<(), Violation> {
+        let Some(end) = self.members.get(&leader).map(|seen| seen.shadow.emitted().last()) else { return Ok(()) };
+        for holder in holders {
+            let Some(seen) = self.members.get(holder).filter(|seen| !seen.is_excused) else { continue };
+            let durable = seen.shadow.durable();
+            if !durable.holds(end) {
+                let has = durable.last();
+                let what = format!(
+                    "{leader} leads term {term} with a history through {end}; {holder} is to hold it, and its disk ends at {has}"
+                );
+                return Err(Violation::of("history-is-durable", what));
+            }
+        }
+        Ok(())
+    }
+
     fn check_complete(&self, leader: NodeId, term: Term) -> Result<(), Violation> {
         let earlier = self.committed.partition_point(|committed| committed.reign < term);
-        let Some(last) = earlier.checked_sub(1).map(|position| self.committed[position]) else { return Ok(()) };
-        let log = self.members.get(&leader).map(|seen| seen.shadow.emitted());
+        let Some(log) = self.members.get(&leader).map(|seen| seen.shadow.emitted()) else { return Ok(()) };
+        // In a log without holes the last place names all that stands before it; slots that are chosen one by one are looked
+        // at one by one.
+        let first = if self.rules.terms_are_places { earlier.saturating_sub(1) } else { log.snapshot.index as usize };
         // A slot may have been chosen in several terms, always with the same value: whoever knows an earlier one lacks nothing.
-        let knows = |log: &Fold| {
-            let value = log.slots.get(&last.lsn.index).and_then(|held| self.value_at(*held));
-            !self.rules.terms_are_places && value == Some(last.digest)
+        let knows = |committed: &Committed| {
+            let value = log.slots.get(&committed.lsn.index).and_then(|held| self.value_at(*held));
+            !self.rules.terms_are_places && value == Some(committed.digest)
         };
-        if log.is_some_and(|log| self.is_held(log, last) || knows(log)) {
-            return Ok(());
-        }
-        let end = log.map_or(Lsn::ZERO, |log| log.last());
-        let what = format!(
-            "{leader} leads term {term} with a log that ends at {end} and lacks {}, which is committed",
-            last.lsn
-        );
+        let lacks = |committed: &&Committed| !self.is_held(log, **committed) && !knows(committed);
+        let Some(lacking) = self.committed.get(first..earlier).into_iter().flatten().find(lacks) else { return Ok(()) };
+        let (end, lsn) = (log.last(), lacking.lsn);
+        let what =
+            format!("{leader} leads term {term} with a log that ends at {end} and lacks {lsn}, which is committed");
         Err(Violation::of("leader-completeness", what))
     }
 
@@ -452,11 +500,11 @@ impl Chronicle {
             let seen = self.members.get(&node);
             Some(seen.is_some_and(|seen| seen.is_excused || self.is_held(seen.shadow.durable(), *committed)))
         };
-        if self.rules.terms_are_places {
+        if self.rules.quorums == Quorums::Majority {
             return membership.verdict(holds) == Verdict::Won;
         }
-        let holders = membership.voters.iter().filter(|id| holds(**id) == Some(true)).count();
-        holders >= membership.voters.len().div_ceil(2)
+        let holders = membership.all_voters().filter(|id| holds(*id) == Some(true)).count();
+        holders >= self.rules.quorums.accepts(membership.all_voters().count())
     }
 
     fn check_quorum_holds_the_end(&self) -> Result<(), Violation> {
@@ -468,7 +516,14 @@ impl Chronicle {
             let seen = self.members.get(&node);
             Some(!seen.is_some_and(|seen| seen.is_excused || self.is_held(seen.shadow.durable(), *committed)))
         };
-        if membership.verdict(lacks) != Verdict::Won {
+        let is_lost = match self.rules.quorums {
+            Quorums::Majority => membership.verdict(lacks) == Verdict::Won,
+            quorums => {
+                let lacking = membership.all_voters().filter(|id| lacks(*id) == Some(true)).count();
+                lacking >= quorums.promises(membership.all_voters().count())
+            }
+        };
+        if !is_lost {
             return Ok(());
         }
         let what = format!("index {end} was committed, and a quorum of {:?} has it on no disk", membership.voters);

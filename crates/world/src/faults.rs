@@ -322,7 +322,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         let member = Member { name: id.to_string(), wants_vote: true, ..Member::default() };
         let steps = [Change::AddLearner(id), Change::Describe(id, member)];
         self.change(&MembershipChange::of(steps));
-        let mut machine: Machine<P, S> = Machine::new(id, self.settings.seed, membership, self.settings.disk);
+        let founding = self.founding.clone();
+        let mut machine: Machine<P, S> = Machine::new(id, self.settings.seed, founding, self.settings.disk);
         machine.plants = self.machines.first().map(|machine| machine.plants).unwrap_or_default();
         self.machines.push(machine);
         self.network.grow(self.machines.len());

@@ -19,6 +19,7 @@ use crate::machine::{Life, Machine};
 use crate::network::Network;
 use crate::settings::Settings;
 use crate::witness::{Service, Witness};
+use hustings_core::options::Options as _;
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, Replica, ReplicaMessage};
 use hustings_core::{Cluster, Limits, Links, Membership, NodeId, Priority, Protocol, Role};
@@ -87,6 +88,8 @@ pub struct World<P: Protocol, S: Service> {
     pub(crate) now: u64,
     pub(crate) order: u64,
     pub(crate) queue: BinaryHeap<Due<P::Timer>>,
+    /// Who the cluster began with: what every member's disk is made with, whenever it joins, as hosts do it.
+    pub(crate) founding: Arc<Membership>,
     pub(crate) machines: Vec<Machine<P, S>>,
     pub(crate) network: Network<ReplicaMessage<P::Message>>,
     pub(crate) judge: Chronicle,
@@ -114,7 +117,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let mut world = World {
             load: Load::new(&settings),
             lease_clock: LeaseClock::default(),
-            judge: Chronicle::new(settings.rules.of_slots(P::SLOTS)),
+            judge: Chronicle::new(settings.rules.of::<P>(&options)),
             journal: Journal::default(),
             weighs_messages: false,
             counts: Counts::default(),
@@ -122,6 +125,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             now: 0,
             order: 0,
             queue: BinaryHeap::new(),
+            founding,
             machines,
             network,
             dice: Dice::new(seed, 4, 0),
@@ -496,7 +500,12 @@ impl<P: Protocol, S: Service> World<P, S> {
             let priority = self.settings.priorities.get(at).copied().unwrap_or(Priority::Normal);
             priority != Priority::Never && newest.membership().is_voter(machine.id) && runs(machine.id) == Some(true)
         };
-        newest.membership().verdict(runs) == Verdict::Won && self.machines.iter().any(may_lead)
+        let quorums = self.options.quorums();
+        let voters = newest.membership().all_voters().count();
+        let needed = quorums.promises(voters).max(quorums.accepts(voters));
+        let running = newest.membership().all_voters().filter(|id| runs(*id) == Some(true)).count();
+        let is_enough = newest.membership().verdict(runs) == Verdict::Won && running >= needed;
+        is_enough && self.machines.iter().any(may_lead)
     }
 
     pub(crate) fn position(&self, node: NodeId) -> Option<usize> {

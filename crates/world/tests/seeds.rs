@@ -98,6 +98,12 @@ fn paxos_survives_what_seeds_draw() {
     storm::<Paxos>(400, 5, "");
 }
 
+/// Four of five promise, and two accept: what a majority holds is not asked for.
+#[test]
+fn paxos_with_quorums_of_its_own_survives_what_seeds_draw() {
+    storm::<Paxos>(100, 5, "quorums=4/2");
+}
+
 /// Each of so many seeds twice: the same run, and another one than that of nearly every other seed.
 fn equal_seeds_give_equal_runs_of<P: Protocol>(seeds: u64, options: &str)
 where
