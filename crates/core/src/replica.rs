@@ -458,7 +458,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             return;
         }
         if origin.node != self.me {
-            self.proposals.on_forward_refused(&origin);
+            self.proposals.on_forward_refused(origin, &refusal);
             let Origin { node, incarnation, sequence } = origin;
             out.push(Action::Send(node, ReplicaMessage::ForwardRefused { incarnation, sequence, refusal }));
         } else if origin.incarnation == self.incarnation {

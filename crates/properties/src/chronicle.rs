@@ -474,7 +474,8 @@ impl Chronicle {
             if origin != Origin::NOBODY {
                 self.chosen.insert(origin);
                 if self.refused.contains(&origin) {
-                    let what = format!("{lsn} is committed, and its client was told that it never would be");
+                    let what =
+                        format!("{lsn} is committed, and its client was told that it never would be ({origin:?})");
                     return Err(Violation::of("one-outcome", what));
                 }
             }

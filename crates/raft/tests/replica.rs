@@ -545,6 +545,30 @@ fn a_copy_of_a_forwarded_change_is_answered_by_nobody() {
 }
 
 #[test]
+fn what_was_refused_for_good_does_not_happen_when_a_copy_of_it_comes_later() {
+    // Goal: Refused is definite. Method: n1 has too much to do when n2's proposal comes, and the network delivers that a second
+    // time when there is room again, and a third time in n1's next reign.
+    let limits = Limits { uncommitted_bytes_max: 4, ..Limits::default() };
+    let mut hosts = Hosts::new(Cluster { limits, ..Cluster::of(3, 1) }, Policy::default());
+    hosts.elect(1);
+    hosts.settle();
+    let refused = hosts.propose(2, "second");
+    let copy = hosts.bag.iter().find(|(_, _, said)| is_forward(said)).cloned().expect("a forward");
+    hosts.bag.clear();
+    hosts.propose(1, "first");
+    hosts.deliver(copy.0, copy.1, copy.2.clone());
+    hosts.settle();
+    assert_eq!(hosts.outcome(2, refused), Some(Ended::Refused(Refusal::Overloaded)));
+    hosts.deliver(copy.0, copy.1, copy.2.clone());
+    hosts.settle();
+    hosts.elect(3);
+    hosts.elect(1);
+    hosts.deliver(copy.0, copy.1, copy.2);
+    hosts.settle();
+    assert_eq!(hosts.lines(1), ["first"]);
+}
+
+#[test]
 fn a_change_that_came_back_inside_a_snapshot_may_have_been_made() {
     let mut hosts = cutting();
     hosts.elect(1);

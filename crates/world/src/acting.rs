@@ -13,8 +13,8 @@ use hustings_wal::{Stored, WalError};
 
 /// Every so many messages one is encoded and decoded, as a wire would.
 const WIRE_EVERY: u64 = 64;
-/// Bytes of one chunk of a snapshot.
-const CHUNK_BYTES: usize = 4 << 10;
+/// Bytes of one chunk of a snapshot, at the least: where values are larger, a chunk has one.
+const CHUNK_BYTES: u64 = 4 << 10;
 /// Snapshots that are kept.
 const KEPT: usize = 3;
 /// How long work off the loop takes, in microseconds.
@@ -149,6 +149,9 @@ impl<P: Protocol, S: Service> World<P, S> {
             other => first_word(&format!("{other:?}")),
         };
         let mut arrow = draws_arrow.then(|| Arrow { from, to, sent_at: self.now, arrived_at: None, kind: kind() });
+        if self.network.take_damage(at, peer) {
+            return self.damage(at, peer, &message);
+        }
         match self.network.fate(at, peer, self.now) {
             Fate::Arrives(when, again) => {
                 if let Some(arrow) = &mut arrow {
@@ -167,6 +170,22 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
         }
         self.journal.arrows.extend(arrow);
+    }
+
+    /// Other bytes arrive than were sent. Whatever they are read as, reading them ends nobody; a host's checksum does not match,
+    /// and it ends the connection.
+    fn damage(&mut self, from: usize, to: usize, message: &ReplicaMessage<P::Message>) {
+        let mut bytes = message.to_bytes().to_vec();
+        let places = bytes.len() as u64;
+        for _ in 0..1 + self.dice.below(4) {
+            let place = self.dice.below(places.max(1)) as usize;
+            if let Some(byte) = bytes.get_mut(place) {
+                *byte ^= 1 << self.dice.below(8);
+            }
+        }
+        let _ = ReplicaMessage::<P::Message>::decode(bytes.into());
+        self.counts.lost += 1;
+        self.break_connection(from, to);
     }
 
     fn take_off(&mut self, from: usize, to: usize, arrives_at: u64, message: ReplicaMessage<P::Message>) {
@@ -284,7 +303,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         machine.is_working = false;
         let Some(job) = machine.jobs.pop_front() else { return };
-        match done(machine, job) {
+        let chunk_bytes = self.settings.load.value_bytes.max(CHUNK_BYTES) as usize;
+        match done(machine, job, chunk_bytes) {
             Ok(Some(event)) => {
                 match &event {
                     Event::SnapshotCut(_) => self.counts.snapshots += 1,
@@ -305,7 +325,11 @@ impl<P: Protocol, S: Service> World<P, S> {
 type JobEvent<P, S> = Event<P, Witness<S>>;
 
 /// What the snapshot thread does.
-fn done<P: Protocol, S: Service>(machine: &mut Machine<P, S>, job: Job<S>) -> Result<Option<JobEvent<P, S>>, String> {
+fn done<P: Protocol, S: Service>(
+    machine: &mut Machine<P, S>,
+    job: Job<S>,
+    chunk_bytes: usize,
+) -> Result<Option<JobEvent<P, S>>, String> {
     let Some(store) = &machine.store else { return Ok(None) };
     let words = |error: WalError| error.to_string();
     Ok(match job {
@@ -326,7 +350,7 @@ fn done<P: Protocol, S: Service>(machine: &mut Machine<P, S>, job: Job<S>) -> Re
             Err(error) => return Err(words(error)),
         },
         Job::Read { to, lsn, digest, offset } => {
-            let bytes = store.read_chunk(lsn, digest, offset, CHUNK_BYTES).map_err(words)?;
+            let bytes = store.read_chunk(lsn, digest, offset, chunk_bytes).map_err(words)?;
             Some(Event::ChunkRead { to, lsn, offset, bytes })
         }
         Job::Load(reference) => {

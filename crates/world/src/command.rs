@@ -115,6 +115,16 @@ pub enum Command {
     Resign(Who),
     /// Campaigns.
     Campaign(Who),
+    /// Treats its leader as unknown.
+    ForgetLeader(Who),
+    /// Its heartbeat and election times are so many hundredths of what they were at first.
+    Retime(Who, u64),
+    /// Whom the operator asks for changes of membership from now on; at first the leader.
+    Operator(Who),
+    /// Clients pause so long between two operations on average, in microseconds; 0: as at first.
+    Pace(u64),
+    /// The bytes of so many messages that the first sends to the second are damaged: the link ends, and nothing else.
+    Damage(Who, Who, u64),
     /// Leaves the cluster.
     Remove(Who),
     /// A new member joins, as a learner that will vote when it has caught up.
@@ -206,6 +216,11 @@ impl fmt::Display for Command {
             Command::Transfer(who) => write!(f, "transfer {who}"),
             Command::Resign(who) => write!(f, "resign {who}"),
             Command::Campaign(who) => write!(f, "campaign {who}"),
+            Command::ForgetLeader(who) => write!(f, "forget-leader {who}"),
+            Command::Retime(who, percent) => write!(f, "retime {who} {percent}"),
+            Command::Operator(who) => write!(f, "operator {who}"),
+            Command::Pace(micros) => write!(f, "pace {}", shown(*micros)),
+            Command::Damage(from, to, count) => write!(f, "damage {from} {to} {count}"),
             Command::Remove(who) => write!(f, "remove {who}"),
             Command::Join => f.write_str("join"),
             Command::Voters(who) => write!(f, "voters {}", list(who)),

@@ -10,7 +10,7 @@ use crate::witness::Service;
 use crate::world::{What, World};
 use hustings_core::replica::Event;
 use hustings_core::{
-    Admin, Change, EntryKind, Member, Membership, MembershipChange, NodeId, Passage, Protocol, Role, Wire,
+    Admin, Change, EntryKind, Member, Membership, MembershipChange, NodeId, Passage, Protocol, Role, Timing, Wire,
 };
 use hustings_kv::{LeaseGrant, Put};
 use hustings_properties::Violation;
@@ -18,6 +18,7 @@ use hustings_wal::sim::{Faults, Loss};
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Sectors by which a misdirected write misses.
 const ASTRAY: u64 = 3;
@@ -106,6 +107,13 @@ impl<P: Protocol, S: Service> World<P, S> {
             }),
             Command::Resign(who) => self.each(*who, |world, at| world.ask(at, Admin::Resign)),
             Command::Campaign(who) => self.each(*who, |world, at| world.ask(at, Admin::Campaign)),
+            Command::ForgetLeader(who) => self.each(*who, |world, at| world.ask(at, Admin::ForgetLeader)),
+            Command::Retime(who, percent) => self.each(*who, |world, at| world.retime(at, *percent)),
+            Command::Operator(who) => self.operator = *who,
+            Command::Pace(micros) => self.set_pace(*micros),
+            Command::Damage(from, to, count) => {
+                self.pairs(*from, *to, |world, from, to| world.network.damage(from, to, *count));
+            }
             Command::Remove(who) => self.each(*who, |world, at| {
                 let id = world.machines[at].id;
                 world.change(&MembershipChange::of([Change::Remove(id)]));
@@ -302,8 +310,21 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
+    /// The member's times are so many hundredths of the settings' from now on.
+    fn retime(&mut self, at: usize, percent: u64) {
+        let Timing { heartbeat, election_min, election_max } = self.settings.timing;
+        let part = |duration: Duration| duration * u32::try_from(percent).unwrap_or(u32::MAX) / 100;
+        let timing =
+            Timing { heartbeat: part(heartbeat), election_min: part(election_min), election_max: part(election_max) };
+        if self.machines[at].is_up() && !self.machines[at].is_paused {
+            self.step(at, Event::Retime(timing));
+        }
+    }
+
+    /// The change goes to whom the operator asks; a member that does not lead forwards it.
     fn change(&mut self, change: &MembershipChange) {
-        if let Some(at) = self.leader_position()
+        let asked = self.chosen(self.operator).into_iter().find(|at| self.machines[*at].is_open());
+        if let Some(at) = asked.or_else(|| self.leader_position())
             && !self.machines[at].is_paused
         {
             self.propose(at, Asked::Operator, EntryKind::Membership, change.to_bytes());

@@ -16,10 +16,10 @@ use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::journal::Line;
 use crate::machine::Plants;
-use crate::seed::{Plan, Report, run_covered};
+use crate::seed::{Plan, Report, draw_priorities, draw_sickness, run_covered};
 use crate::witness::Service;
+use hustings_core::Protocol;
 use hustings_core::replica::Policy;
-use hustings_core::{Priority, Protocol};
 
 /// Plans that are kept; of more, those that brought least are forgotten.
 const CORPUS_MAX: usize = 4_000;
@@ -219,6 +219,7 @@ impl Search {
                 let rest = self.corpus[other].plan.faults.iter().filter(|(when, _)| *when >= at);
                 plan.faults.extend(rest.cloned());
             }
+            6 if self.dice.below(3) == 0 => plan.sick = draw_sickness(&mut self.dice, &plan.settings),
             6 => self.change_settings(plan),
             7 | 8 => self.add_wild(plan, parent),
             _ => {
@@ -277,15 +278,7 @@ impl Search {
             }
             5 => settings.load.rivals = dice.below(4),
             _ => {
-                let priority = |dice: &mut Dice| match dice.below(5) {
-                    0 => Priority::Never,
-                    1 => Priority::Preferred,
-                    _ => Priority::Normal,
-                };
-                settings.priorities = (0..self.nodes).map(|_| priority(dice)).collect();
-                if settings.priorities.iter().all(|priority| *priority == Priority::Never) {
-                    settings.priorities.clear();
-                }
+                settings.priorities = draw_priorities(dice, self.nodes);
             }
         }
     }

@@ -11,6 +11,7 @@
 
 pub mod command;
 pub mod dice;
+mod drawing;
 pub mod journal;
 pub mod network;
 pub mod settings;

@@ -104,6 +104,8 @@ pub struct Load {
     is_over: bool,
     revision: i64,
     dice: Dice,
+    /// The mean pause of clients now, in microseconds.
+    pace: u64,
     pub(crate) rivals: crate::rivals::Rivals,
 }
 
@@ -120,12 +122,15 @@ fn key_of(key: u64) -> Bytes {
     Bytes::from(format!("key/{key}"))
 }
 
-fn value_of(value: u64) -> Bytes {
-    Bytes::copy_from_slice(&value.to_be_bytes())
+/// A number, and so many bytes behind it.
+fn value_of(value: u64, padding: u64) -> Bytes {
+    let mut bytes = value.to_be_bytes().to_vec();
+    bytes.resize(bytes.len() + padding as usize, b'.');
+    bytes.into()
 }
 
 fn value_from(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0, |value, byte| value << 8 | u64::from(*byte))
+    bytes.iter().take(8).fold(0, |value, byte| value << 8 | u64::from(*byte))
 }
 
 impl Load {
@@ -151,6 +156,7 @@ impl Load {
             is_over: false,
             revision: 0,
             dice: Dice::new(settings.seed, 11, 0),
+            pace: settings.load.pause,
             rivals: crate::rivals::Rivals::new(settings),
         }
     }
@@ -173,7 +179,8 @@ impl Load {
     }
 
     fn command(&mut self, key: u64, wish: Wish) -> Option<Command> {
-        let key = key_of(key);
+        let (key, padding) = (key_of(key), self.settings.value_bytes);
+        let value_of = |value| value_of(value, padding);
         Some(match wish {
             Wish::Read => return None,
             Wish::Write(value) => Command::Put(Put { key, value: value_of(value), ..Put::default() }),
@@ -248,6 +255,20 @@ impl<P: Protocol, S: Service> World<P, S> {
     pub fn end_load(&mut self) {
         self.load.is_over = true;
         (self.load.served, self.load.committed) = (Waiting::default(), Waiting::default());
+    }
+
+    /// Clients pause so long on average from now on; 0: as at first. Whoever rests for longer than that begins again soon.
+    pub(crate) fn set_pace(&mut self, pause: u64) {
+        let pause = if pause == 0 { self.load.settings.pause } else { pause };
+        let is_livelier = pause < self.load.pace;
+        self.load.pace = pause;
+        if !is_livelier {
+            return;
+        }
+        for client in 0..self.load.clients.len() {
+            let after = self.load.clients[client].dice.below(pause * 2 + 1);
+            self.at(self.now + after, What::Client(client));
+        }
     }
 
     /// Whether every client has its answer, or gave up.
@@ -372,11 +393,11 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     fn pause_then_next(&mut self, client: usize, was_refused: bool) {
-        let settings = self.load.settings;
+        let pace = self.load.pace;
         let dice = &mut self.load.clients[client].dice;
         let pause = match was_refused {
             true => dice.between(AFTER_REFUSAL.0, AFTER_REFUSAL.1),
-            false => dice.below(settings.pause * 2 + 1),
+            false => dice.below(pace * 2 + 1),
         };
         self.at(self.now + pause, What::Client(client));
     }

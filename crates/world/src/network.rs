@@ -56,6 +56,8 @@ struct Direction {
     slow: Option<(u64, u64)>,
     /// When the last message arrives: on session links nothing overtakes it.
     last_arrival: u64,
+    /// So many of the next messages arrive damaged.
+    damaged: u64,
     /// The session in which a message was lost: nothing that is sent behind it arrives.
     broken_in: u32,
 }
@@ -150,7 +152,29 @@ impl<M: Clone> Network<M> {
         for direction in &mut self.directions {
             direction.is_cut = false;
             direction.slow = None;
+            direction.damaged = 0;
         }
+    }
+
+    /// So many of the next messages arrive with other bytes than were sent.
+    pub(crate) fn damage(&mut self, from: usize, to: usize, count: u64) {
+        self.direction_mut(from, to).damaged = count;
+    }
+
+    /// Whether the next message arrives damaged.
+    pub(crate) fn take_damage(&mut self, from: usize, to: usize) -> bool {
+        let direction = self.direction_mut(from, to);
+        let is_damaged = direction.damaged > 0;
+        direction.damaged = direction.damaged.saturating_sub(1);
+        is_damaged
+    }
+
+    /// Whether something keeps these two from reaching each other in time.
+    pub(crate) fn is_hampered(&self, one: usize, other: usize) -> bool {
+        [(one, other), (other, one)].into_iter().any(|(from, to)| {
+            let direction = self.direction(from, to);
+            direction.is_cut || direction.slow.is_some()
+        })
     }
 
     /// A delay, as a message could have it.

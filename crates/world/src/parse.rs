@@ -3,7 +3,7 @@
 use crate::command::{Command, DiskFault, Expectation, Who, shown};
 
 /// The words that a line may begin with.
-pub const COMMANDS: [&str; 33] = [
+pub const COMMANDS: [&str; 38] = [
     "wait",
     "settle",
     "crash",
@@ -27,6 +27,11 @@ pub const COMMANDS: [&str; 33] = [
     "transfer",
     "resign",
     "campaign",
+    "forget-leader",
+    "retime",
+    "operator",
+    "pace",
+    "damage",
     "remove",
     "join",
     "voters",
@@ -216,6 +221,17 @@ impl Command {
             "transfer" => Command::Transfer(words.who()?),
             "resign" => Command::Resign(words.who()?),
             "campaign" => Command::Campaign(words.who()?),
+            "forget-leader" => Command::ForgetLeader(words.who()?),
+            "retime" => {
+                let (who, percent) = (words.who()?, words.number("hundredths of the first timing")?);
+                if !(1..=1_000).contains(&percent) {
+                    return Err(format!("a timing is 1 to 1000 hundredths of the first one, not {percent}"));
+                }
+                Command::Retime(who, percent)
+            }
+            "operator" => Command::Operator(words.who()?),
+            "pace" => Command::Pace(words.time("a pause")?),
+            "damage" => Command::Damage(words.who()?, words.who()?, words.number("a number of messages")?),
             "remove" => Command::Remove(words.who()?),
             "join" => Command::Join,
             "voters" => Command::Voters(words.all_who()?),

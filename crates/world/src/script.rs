@@ -19,6 +19,7 @@ use crate::parse::{micros, nearest};
 use crate::settings::{DiskPace, LoadSettings, Settings};
 use crate::witness::Service;
 use crate::world::World;
+use hustings_core::Limits;
 use hustings_core::replica::Policy;
 use hustings_core::{Protocol, Timing};
 use hustings_properties::Violation;
@@ -114,7 +115,11 @@ impl Script {
                         "messages" => settings.limits.message_bytes_max = number(name, value)?,
                         "trailing" => settings.limits.trailing_entries = number(name, value)?,
                         "restart" => settings.restart_after = micros(value)?,
-                        other => return unknown(other, &["seed", "snapshots", "messages", "trailing", "restart"]),
+                        "uncommitted" => settings.limits.uncommitted_bytes_max = number::<usize>(name, value)?.max(1),
+                        other => {
+                            let known = ["seed", "snapshots", "messages", "trailing", "restart", "uncommitted"];
+                            return unknown(other, &known);
+                        }
                     }
                 }
             }
@@ -147,8 +152,10 @@ impl Script {
                         "patience" => load.patience = micros(value)?,
                         "watchers" => load.watchers = number(name, value)?,
                         "rivals" => load.rivals = number(name, value)?,
+                        "values" => load.value_bytes = number(name, value)?,
                         other => {
-                            return unknown(other, &["clients", "keys", "pause", "patience", "watchers", "rivals"]);
+                            let known = ["clients", "keys", "pause", "patience", "watchers", "rivals", "values"];
+                            return unknown(other, &known);
                         }
                     }
                 }
@@ -194,7 +201,7 @@ impl fmt::Display for Script {
         for line in &self.headline {
             writeln!(f, "# {line}")?;
         }
-        writeln!(
+        write!(
             f,
             "cluster {nodes} seed {seed} snapshots {} messages {} trailing {} restart {}",
             policy.entries_max,
@@ -202,6 +209,10 @@ impl fmt::Display for Script {
             limits.trailing_entries,
             shown(*restart_after)
         )?;
+        match limits.uncommitted_bytes_max {
+            usual if usual == Limits::default().uncommitted_bytes_max => writeln!(f)?,
+            bytes => writeln!(f, " uncommitted {bytes}")?,
+        }
         let (low, high) = (micros(timing.election_min), micros(timing.election_max));
         writeln!(f, "timing {} {low} {high}", micros(timing.heartbeat))?;
         let Quality { delay_min, delay_max, loss, duplicates } = quality;
@@ -212,13 +223,17 @@ impl fmt::Display for Script {
             let names: Vec<String> = priorities.iter().map(|priority| format!("{priority:?}").to_lowercase()).collect();
             writeln!(f, "priorities {}", names.join(" "))?;
         }
-        let LoadSettings { clients, keys, pause, patience, watchers, rivals } = load;
-        writeln!(
+        let LoadSettings { clients, keys, pause, patience, watchers, rivals, value_bytes } = load;
+        write!(
             f,
             "load clients {clients} keys {keys} pause {} patience {} watchers {watchers} rivals {rivals}",
             shown(*pause),
             shown(*patience)
         )?;
+        match value_bytes {
+            0 => writeln!(f)?,
+            bytes => writeln!(f, " values {bytes}")?,
+        }
         self.commands.iter().try_for_each(|command| writeln!(f, "{command}"))
     }
 }

@@ -13,6 +13,7 @@
 use crate::command::{Command, DiskFault, Expectation, Who};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
+use crate::drawing::{Drawing, KINDS};
 use crate::journal::{Counts, Journal};
 use crate::machine::Plants;
 use crate::network::Quality;
@@ -20,66 +21,13 @@ use crate::script::Script;
 use crate::settings::{DiskPace, Settings};
 use crate::witness::Service;
 use crate::world::World;
-use hustings_core::Protocol;
 use hustings_core::replica::Policy;
+use hustings_core::{Priority, Protocol};
 use hustings_properties::Violation;
-use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
 /// Longest election timeouts within which a healed cluster must serve.
 pub const LIVENESS_TIMEOUTS: u64 = 10;
-
-/// What goes wrong, and for how long, before it is made good.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Crash,
-    PowerOff,
-    AllPowerOff,
-    Pause,
-    Isolate,
-    Split,
-    Mute,
-    Cut,
-    Reset,
-    BadLinks,
-    DiskStall,
-    DiskSlow,
-    DiskFull,
-    DiskFail,
-    DiskCrashAt,
-    Rot,
-    Clock,
-    Suspend,
-    Transfer,
-    Campaign,
-    Membership,
-    Wipe,
-}
-
-const KINDS: [Kind; 22] = [
-    Kind::Crash,
-    Kind::PowerOff,
-    Kind::AllPowerOff,
-    Kind::Pause,
-    Kind::Isolate,
-    Kind::Split,
-    Kind::Mute,
-    Kind::Cut,
-    Kind::Reset,
-    Kind::BadLinks,
-    Kind::DiskStall,
-    Kind::DiskSlow,
-    Kind::DiskFull,
-    Kind::DiskFail,
-    Kind::DiskCrashAt,
-    Kind::Rot,
-    Kind::Clock,
-    Kind::Suspend,
-    Kind::Transfer,
-    Kind::Campaign,
-    Kind::Membership,
-    Kind::Wipe,
-];
 
 /// A run before it is run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,6 +38,8 @@ pub struct Plan {
     pub faults: Vec<(u64, Command)>,
     /// How long the safety phase takes, in microseconds.
     pub safety: u64,
+    /// What is wrong with one member while all others are well, and must serve all the same.
+    pub sick: Vec<Command>,
 }
 
 /// How a run ended.
@@ -107,243 +57,6 @@ pub struct Report {
     pub simulated: u64,
     /// The story.
     pub journal: Journal,
-}
-
-/// Members that a cluster may have beyond those it began with.
-const JOINED_MAX: u64 = 3;
-/// Beyond those, somebody new in so many microseconds at most: a machine in a crowd of removed ones is no user's day.
-const JOIN_EVERY: u64 = 30_000_000;
-
-struct Drawing<'a> {
-    dice: Dice,
-    faults: Vec<(u64, Command)>,
-    nodes: u64,
-    safety: u64,
-    kinds: Vec<Kind>,
-    has_wiped: bool,
-    /// Who is a member, as far as a plan can know, and how many there ever were.
-    present: BTreeSet<u64>,
-    ever: u64,
-    settings: &'a Settings,
-}
-
-impl Drawing<'_> {
-    fn who(&mut self) -> Who {
-        match self.dice.below(3) {
-            0 => Who::Leader,
-            _ => self.node(),
-        }
-    }
-
-    fn node(&mut self) -> Who {
-        // Now and then somebody who may have left.
-        let place = self.dice.below(self.present.len() as u64 + 1) as usize;
-        let left = 1 + self.dice.below(self.ever);
-        Who::Node(self.present.iter().nth(place).copied().unwrap_or(left))
-    }
-
-    fn other(&mut self, than: Who) -> Who {
-        loop {
-            let other = self.node();
-            if other != than || self.ever == 1 {
-                return other;
-            }
-        }
-    }
-
-    fn push(&mut self, at: u64, command: Command) {
-        match &command {
-            // Clusters stay as large as people run them.
-            Command::Join if self.present.len() as u64 >= self.nodes + JOINED_MAX => return,
-            Command::Join if self.ever >= self.nodes + JOINED_MAX + self.safety / JOIN_EVERY => return,
-            Command::Join => {
-                self.ever += 1;
-                self.present.insert(self.ever);
-            }
-            Command::Remove(Who::Node(id)) => {
-                self.present.remove(id);
-            }
-            Command::Voters(voters) => {
-                let named = |who: &Who| if let Who::Node(id) = who { Some(*id) } else { None };
-                self.present = voters.iter().filter_map(named).collect();
-            }
-            _ => {}
-        }
-        self.faults.push((at.min(self.safety), command));
-    }
-
-    /// One fault at `at`, and its end.
-    fn draw(&mut self, at: u64) {
-        let Some(kind) = self.dice.pick(&self.kinds).copied() else { return };
-        // Half of all faults end before an election could; some last long.
-        let election = self.settings.election_max();
-        let lasts = match self.dice.below(4) {
-            0 => self.dice.between(1_000, election / 4),
-            1 | 2 => self.dice.between(election / 4, election * 3),
-            _ => self.dice.between(election * 3, election * 15),
-        };
-        let end = at + lasts;
-        // What is made good must be what went wrong: a member by name.
-        let node = self.node();
-        match kind {
-            Kind::Crash => {
-                let who = self.who();
-                self.push(at, Command::Crash(who));
-                self.push(end, Command::Restart(Who::All));
-            }
-            Kind::PowerOff => {
-                self.push(at, Command::PowerOff(node));
-                self.push(end, Command::Restart(node));
-            }
-            Kind::AllPowerOff => {
-                self.push(at, Command::PowerOff(Who::All));
-                self.push(at + lasts.min(2_000_000), Command::Restart(Who::All));
-            }
-            Kind::Pause => {
-                let who = self.who();
-                self.push(at, Command::Pause(who));
-                self.push(end, Command::Resume(Who::All));
-            }
-            Kind::Isolate => {
-                let who = self.who();
-                self.push(at, Command::Isolate(who));
-                self.push(end, Command::Heal);
-            }
-            Kind::Split => {
-                let mut groups = [Vec::new(), Vec::new()];
-                for id in 1..=self.nodes {
-                    groups[self.dice.below(2) as usize].push(Who::Node(id));
-                }
-                if self.dice.below(3) == 0 {
-                    // One member sees both sides.
-                    let bridge = self.node();
-                    groups.iter_mut().for_each(|group| group.push(bridge));
-                }
-                self.push(at, Command::Partition(groups.to_vec()));
-                self.push(end, Command::Heal);
-            }
-            Kind::Mute => {
-                let from = self.who();
-                let to = if self.dice.below(3) == 0 { Who::All } else { self.node() };
-                self.push(at, Command::Mute(from, to));
-                self.push(end, Command::Heal);
-            }
-            Kind::Cut => {
-                let other = self.other(node);
-                self.push(at, Command::Cut(node, other));
-                self.push(end, Command::Mend(node, other));
-            }
-            Kind::Reset => {
-                let (one, other) = (self.who(), if self.dice.below(3) == 0 { Who::All } else { self.node() });
-                self.push(at, Command::Reset(one, other));
-            }
-            Kind::BadLinks => {
-                let delay_min = self.dice.between(100, 5_000);
-                // Sometimes a message arrives when its term is long over.
-                let spread = if self.dice.below(4) == 0 { election * 3 } else { election / 8 };
-                let command = Command::Links {
-                    delay_min,
-                    delay_max: delay_min + self.dice.between(1_000, spread),
-                    loss: self.dice.below(200_000) as u32,
-                    duplicates: self.dice.below(200_000) as u32,
-                };
-                self.push(at, command);
-                self.push(end, Command::Heal);
-            }
-            Kind::DiskStall => {
-                let who = self.who();
-                self.push(at, Command::Disk(who, DiskFault::Stall));
-                self.push(end, Command::Disk(Who::All, DiskFault::Recover));
-            }
-            Kind::DiskSlow => {
-                let slow = self.dice.between(5_000, 150_000);
-                self.push(at, Command::Disk(node, DiskFault::Slow(slow)));
-                self.push(end, Command::Disk(node, DiskFault::Recover));
-            }
-            Kind::DiskFull => {
-                let bytes = self.dice.below(100_000);
-                self.push(at, Command::Disk(node, DiskFault::Full(bytes)));
-                self.push(end, Command::Disk(node, DiskFault::Roomy));
-            }
-            Kind::DiskFail => {
-                let (who, operation) = (self.who(), self.dice.between(1, 30));
-                self.push(at, Command::Disk(who, DiskFault::Fail(operation)));
-            }
-            Kind::DiskCrashAt => {
-                let (who, operation) = (self.who(), self.dice.between(1, 40));
-                self.push(at, Command::Disk(who, DiskFault::CrashAt(operation)));
-                self.push(end, Command::Restart(Who::All));
-            }
-            Kind::Rot => {
-                let read = self.dice.between(1, 200);
-                self.push(at, Command::Disk(node, DiskFault::Rot(read)));
-                self.push(at, Command::Crash(node));
-                self.push(end, Command::Restart(node));
-            }
-            Kind::Clock => {
-                let rate = self.dice.between(900_000, 1_100_000);
-                self.push(at, Command::Clock(node, rate));
-                self.push(end, Command::Clock(node, 1_000_000));
-            }
-            Kind::Suspend => {
-                let who = self.who();
-                self.push(at, Command::Suspend(who, lasts));
-            }
-            Kind::Transfer => self.push(at, Command::Transfer(node)),
-            Kind::Campaign => self.push(at, Command::Campaign(node)),
-            Kind::Membership => self.draw_change(at, end, node),
-            Kind::Wipe if !self.has_wiped => {
-                self.has_wiped = true;
-                self.push(at, Command::Wipe(node));
-                self.push(at + lasts / 2, Command::Remove(node));
-                self.push(end, Command::Join);
-            }
-            Kind::Wipe => {}
-        }
-    }
-}
-
-impl Drawing<'_> {
-    /// A change of membership, or several.
-    fn draw_change(&mut self, at: u64, end: u64, node: Who) {
-        match self.dice.below(6) {
-            0 => self.push(at, Command::Join),
-            1 => {
-                self.push(at, Command::Join);
-                self.push(end, Command::Remove(node));
-            }
-            2 => {
-                let who = self.who();
-                self.push(at, Command::Join);
-                self.push(end, Command::Remove(who));
-            }
-            3 | 4 => {
-                // Several at once, through a joint change: perhaps with somebody new, perhaps while somebody is unreachable.
-                self.push(at, Command::Join);
-                let known: Vec<u64> = self.present.iter().copied().collect();
-                let voters: Vec<Who> = known.into_iter().filter(|_| self.dice.below(3) > 0).map(Who::Node).collect();
-                if voters.len() > 1 {
-                    if self.dice.below(2) == 0 {
-                        let other = self.node();
-                        self.push(end, Command::Isolate(other));
-                        self.push(end + self.settings.election_max() * 2, Command::Heal);
-                    }
-                    self.push(end, Command::Voters(voters));
-                }
-            }
-            _ => {
-                // One after the other, right after somebody new leads.
-                let other = self.other(node);
-                let soon = at + self.dice.below(100_000);
-                self.push(at, Command::Campaign(node));
-                self.push(soon, Command::Join);
-                self.push(soon, Command::Remove(other));
-                let sooner_or_later = soon + self.dice.below(20_000);
-                self.push(sooner_or_later, Command::Remove(node));
-                self.push(end, Command::Join);
-            }
-        }
-    }
 }
 
 impl Plan {
@@ -367,6 +80,16 @@ impl Plan {
         }
         settings.load.rivals = dice.below(3);
         settings.load.watchers = 1 + dice.below(2);
+        if dice.below(4) == 0 {
+            settings.load.value_bytes = [100, 2_000, 12_000][dice.below(3) as usize];
+        }
+        if dice.below(4) == 0 {
+            // A leader that soon has enough: clients hear that it is overloaded.
+            settings.limits.uncommitted_bytes_max = dice.between(1, 5_000) as usize;
+        }
+        if dice.below(4) == 0 {
+            settings.priorities = draw_priorities(&mut dice, nodes);
+        }
         let mut kinds = KINDS.to_vec();
         kinds.retain(|_| dice.below(2) == 0);
         let gap = [300_000, 2_000_000, 10_000_000, 30_000_000][dice.below(4) as usize];
@@ -388,7 +111,8 @@ impl Plan {
         }
         let mut faults = drawing.faults;
         faults.sort_by_key(|(at, _)| *at);
-        Plan { settings, faults, safety }
+        let sick = draw_sickness(&mut drawing.dice, &settings);
+        Plan { settings, faults, safety, sick }
     }
 
     /// Draws one more fault at `at`, of any kind, and what makes it good again.
@@ -426,18 +150,59 @@ impl Plan {
         }
         commands.extend(mend());
         commands.push(Command::Settle(self.settings.election_max() * LIVENESS_TIMEOUTS));
+        if !self.sick.is_empty() {
+            commands.extend(self.sick.iter().cloned());
+            commands.push(Command::Settle(self.settings.election_max() * LIVENESS_TIMEOUTS));
+            commands.extend(mend());
+            commands.push(Command::Settle(self.settings.election_max() * LIVENESS_TIMEOUTS));
+        }
         commands.push(Command::Expect(Expectation::Same));
         Script { headline, settings: self.settings.clone(), commands }
     }
 }
 
+/// One in five must not lead, one in five is preferred; somebody may lead.
+pub(crate) fn draw_priorities(dice: &mut Dice, nodes: u64) -> Vec<Priority> {
+    let mut draw = || match dice.below(5) {
+        0 => Priority::Never,
+        1 => Priority::Preferred,
+        _ => Priority::Normal,
+    };
+    let priorities: Vec<Priority> = (0..nodes).map(|_| draw()).collect();
+    if priorities.iter().all(|priority| *priority == Priority::Never) { Vec::new() } else { priorities }
+}
+
+/// What one member suffers from while the others are well; half of all plans have nothing of the kind.
+pub(crate) fn draw_sickness(dice: &mut Dice, settings: &Settings) -> Vec<Command> {
+    let who = match dice.below(2) {
+        0 => Who::Leader,
+        _ => Who::Node(1 + dice.below(settings.nodes)),
+    };
+    let election = settings.election_max();
+    let ill = match dice.below(16) {
+        0 => Command::Pause(who),
+        1 => Command::Disk(who, DiskFault::Stall),
+        2 => Command::Disk(who, DiskFault::Slow(dice.between(50_000, election))),
+        3 => Command::Mute(who, Who::All),
+        4 => Command::Mute(Who::All, who),
+        5 => Command::Slow(who, Who::All, election / 2, election),
+        6 => Command::Slow(Who::All, who, election / 2, election),
+        7 => Command::Isolate(who),
+        _ => return Vec::new(),
+    };
+    vec![ill]
+}
+
 /// What makes everything good again.
-fn mend() -> [Command; 7] {
+fn mend() -> [Command; 10] {
     [
         Command::Heal,
         Command::Disk(Who::All, DiskFault::Recover),
         Command::Disk(Who::All, DiskFault::Roomy),
         Command::Clock(Who::All, 1_000_000),
+        Command::Retime(Who::All, 100),
+        Command::Operator(Who::Leader),
+        Command::Pace(0),
         Command::Resume(Who::All),
         Command::Restart(Who::All),
         Command::Mark,
@@ -477,7 +242,7 @@ fn run_with<P: Protocol, S: Service>(
             world.apply(command)?;
         }
         world.run_until(plan.safety)?;
-        live(world)
+        live(world, &plan.sick)
     }));
     let verdict = verdict.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -504,25 +269,15 @@ fn run_with<P: Protocol, S: Service>(
 }
 
 /// The liveness phase, and what is judged at the end.
-fn live<P: Protocol, S: Service>(world: &mut World<P, S>) -> Result<(), Violation> {
+fn live<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Command]) -> Result<(), Violation> {
     mend().iter().try_for_each(|command| world.apply(command))?;
     if !world.has_quorum() {
         // Wiped and refused disks are gone for good, and a majority may be among them: then there is nothing to expect.
         return linearizable(world);
     }
-    let (healed_at, completed) = (world.now(), world.counts.completed);
-    let deadline = healed_at + world.settings.election_max() * LIVENESS_TIMEOUTS;
-    let has_load = world.settings.load.clients > 0;
-    while world.now() < deadline && (has_load && world.counts.completed == completed || world.leader().is_none()) {
-        world.run_until(world.now() + 20_000)?;
-    }
-    if has_load && world.counts.completed == completed && world.has_quorum() {
-        let what = format!(
-            "all is healed since {} s, and for {} longest election timeouts no client got an answer",
-            healed_at / 1_000_000,
-            LIVENESS_TIMEOUTS
-        );
-        return Err(Violation::of("serves-when-healed", what));
+    serve(world, "serves-when-healed", "all is healed")?;
+    if !sick.is_empty() {
+        beside_the_sick(world, sick)?;
     }
     world.end_load();
     let deadline = world.now() + world.settings.load.patience + world.settings.election_max() * LIVENESS_TIMEOUTS;
@@ -535,6 +290,41 @@ fn live<P: Protocol, S: Service>(world: &mut World<P, S>) -> Result<(), Violatio
         world.expect_leases_end()?;
     }
     linearizable(world)
+}
+
+/// Somebody must be served within so many of the longest election timeouts.
+fn serve<P: Protocol, S: Service>(
+    world: &mut World<P, S>,
+    property: &'static str,
+    state: &str,
+) -> Result<(), Violation> {
+    let (since, completed) = (world.now(), world.counts.completed);
+    let deadline = since + world.settings.election_max() * LIVENESS_TIMEOUTS;
+    let has_load = world.settings.load.clients > 0;
+    while world.now() < deadline && (has_load && world.counts.completed == completed || world.leader().is_none()) {
+        world.run_until(world.now() + 20_000)?;
+    }
+    if has_load && world.counts.completed == completed && world.has_quorum() {
+        let what = format!(
+            "{state} since {} s, and for {LIVENESS_TIMEOUTS} longest election timeouts no client got an answer",
+            since / 1_000_000,
+        );
+        return Err(Violation::of(property, what));
+    }
+    Ok(())
+}
+
+/// One member falls sick and stays so; the others are a connected majority, and serve.
+fn beside_the_sick<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Command]) -> Result<(), Violation> {
+    sick.iter().try_for_each(|command| world.apply(command))?;
+    let names: Vec<String> = sick.iter().map(Command::to_string).collect();
+    if world.has_quorum_beside_the_sick() {
+        // What was under way with the sick one is done or given up; then it is the others' turn.
+        world.run_until(world.now() + world.settings.election_max() * 2)?;
+        serve(world, "serves-beside-the-sick", &format!("`{}` holds", names.join("; ")))?;
+    }
+    mend().iter().try_for_each(|command| world.apply(command))?;
+    serve(world, "serves-when-healed", "the last one is well")
 }
 
 fn linearizable<P: Protocol, S: Service>(world: &World<P, S>) -> Result<(), Violation> {
@@ -557,6 +347,13 @@ pub fn shrink<P: Protocol, S: Service>(
     // Nothing after the violation matters.
     if let Some(at) = fails(&best) {
         best.faults.retain(|(when, _)| *when <= at);
+    }
+    if !best.sick.is_empty() && tries > 0 {
+        tries -= 1;
+        let candidate = Plan { sick: Vec::new(), ..best.clone() };
+        if fails(&candidate).is_some() {
+            best = candidate;
+        }
     }
     let mut size = best.faults.len().div_ceil(2);
     while size > 0 && tries > 0 {

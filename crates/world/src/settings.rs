@@ -36,12 +36,22 @@ pub struct LoadSettings {
     pub watchers: u64,
     /// Rivals for one lock that lives on a lease.
     pub rivals: u64,
+    /// Bytes of a value beyond the number that it is.
+    pub value_bytes: u64,
 }
 
 impl Default for LoadSettings {
     /// Ten operations a second by five clients.
     fn default() -> LoadSettings {
-        LoadSettings { clients: 5, keys: 4, pause: 500_000, patience: 5_000_000, watchers: 1, rivals: 0 }
+        LoadSettings {
+            clients: 5,
+            keys: 4,
+            pause: 500_000,
+            patience: 5_000_000,
+            watchers: 1,
+            rivals: 0,
+            value_bytes: 0,
+        }
     }
 }
 

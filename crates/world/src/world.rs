@@ -11,6 +11,7 @@
 //!
 //! What to read next: [`crate::acting`], what becomes of a replica's actions.
 
+use crate::command::Who;
 use crate::coverage::{self, Coverage, Standing};
 use crate::dice::Dice;
 use crate::journal::{Counts, Journal, Line};
@@ -99,6 +100,8 @@ pub struct World<P: Protocol, S: Service> {
     pub(crate) actions: Vec<Action<P, Witness<S>>>,
     pub(crate) verdict: Result<(), Violation>,
     pub(crate) marked_elections: u64,
+    /// Whom the operator asks for changes of membership.
+    pub(crate) operator: Who,
     /// What the run reached, where somebody wants to know.
     pub coverage: Option<Box<Coverage>>,
 }
@@ -132,6 +135,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             actions: Vec::new(),
             verdict: Ok(()),
             marked_elections: 0,
+            operator: Who::Leader,
             coverage: None,
             settings,
         };
@@ -488,24 +492,48 @@ impl<P: Protocol, S: Service> World<P, S> {
     /// Whether a quorum of the members in force runs on the disks that the cluster knows, and one of them may lead. The
     /// membership is read from the member that has applied the most.
     pub fn has_quorum(&self) -> bool {
+        self.is_quorum(|_| true)
+    }
+
+    /// The same of those whose own disks answer, who go on, and who hear and reach each other in time.
+    pub(crate) fn has_quorum_beside_the_sick(&self) -> bool {
+        let is_fit = |machine: &Machine<P, S>| {
+            let is_quick = machine.pace == self.settings.disk && !machine.is_stalled;
+            machine.is_up() && !machine.is_paused && is_quick
+        };
+        let fit: Vec<usize> = (0..self.machines.len()).filter(|at| is_fit(&self.machines[*at])).collect();
+        let is_near = |at: usize| {
+            let reached = fit.iter().filter(|peer| **peer != at && !self.network.is_hampered(at, **peer)).count();
+            // Whoever reaches at most half of the others is the sick one.
+            fit.contains(&at) && reached * 2 >= fit.len().saturating_sub(1)
+        };
+        self.is_quorum(is_near)
+    }
+
+    /// Whether those that run, and of whom this holds, are a quorum.
+    fn is_quorum(&self, counts: impl Fn(usize) -> bool) -> bool {
         use hustings_core::quorum::Verdict;
         let running = self.machines.iter().filter_map(|machine| machine.replica.as_ref());
         let Some(newest) = running.max_by_key(|replica| replica.applied()) else { return false };
         let runs = |id: NodeId| {
-            let machine = self.machines.iter().find(|machine| machine.id == id);
-            Some(machine.is_some_and(|machine| machine.is_up() && !machine.is_paused && !machine.is_stranger))
+            let at = self.position(id);
+            let is_up = |at: usize| {
+                let machine = &self.machines[at];
+                machine.is_up() && !machine.is_paused && !machine.is_stranger && counts(at)
+            };
+            Some(at.is_some_and(is_up))
         };
-        let may_lead = |machine: &Machine<P, S>| {
-            let at = usize::try_from(machine.id.0).unwrap_or(usize::MAX) - 1;
+        let may_lead = |at: usize| {
+            let id = self.machines[at].id;
             let priority = self.settings.priorities.get(at).copied().unwrap_or(Priority::Normal);
-            priority != Priority::Never && newest.membership().is_voter(machine.id) && runs(machine.id) == Some(true)
+            priority != Priority::Never && newest.membership().is_voter(id) && runs(id) == Some(true)
         };
         let quorums = self.options.quorums();
         let voters = newest.membership().all_voters().count();
         let needed = quorums.promises(voters).max(quorums.accepts(voters));
         let running = newest.membership().all_voters().filter(|id| runs(*id) == Some(true)).count();
         let is_enough = newest.membership().verdict(runs) == Verdict::Won && running >= needed;
-        is_enough && self.machines.iter().any(may_lead)
+        is_enough && (0..self.machines.len()).any(may_lead)
     }
 
     pub(crate) fn position(&self, node: NodeId) -> Option<usize> {

@@ -12,10 +12,13 @@ use super::{Action, Alarm, Replica, ReplicaMessage, Request, RequestId};
 use crate::protocol::{Protocol, Refusal};
 use crate::{EntryKind, NodeId, Origin, Role, StateMachine};
 use bytes::Bytes;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Payload bytes of one message of forwarded proposals; the first always fits.
 const FORWARD_BYTES_MAX: usize = 1 << 20;
+
+/// Refusals that are remembered.
+const REFUSED_MAX: usize = 16_384;
 
 /// A proposal of an own client without an outcome.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -40,12 +43,40 @@ pub struct Proposals {
     /// is dropped, or slow disks would fill the log with copies of what waits for them. It must not be answered either: a
     /// refusal would say that nothing was done.
     forwarded: BTreeSet<Origin>,
+    /// What others forwarded and was refused for good: its client was told that it never happens, so a copy that comes late, in
+    /// this reign or in a later one, must not happen either.
+    refused: Refused,
+}
+
+/// The latest of what was refused for good, at most [`REFUSED_MAX`]: a copy comes soon after its twin, or never.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+struct Refused {
+    answers: BTreeMap<Origin, Refusal>,
+    in_order: VecDeque<Origin>,
+}
+
+impl Refused {
+    fn remember(&mut self, origin: Origin, refusal: Refusal) {
+        if self.answers.insert(origin, refusal).is_none() {
+            self.in_order.push_back(origin);
+        }
+        if self.in_order.len() > REFUSED_MAX
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.answers.remove(&oldest);
+        }
+    }
+}
+
+/// Whether the same proposal may be taken a moment later, or by somebody else.
+fn passes(refusal: &Refusal) -> bool {
+    matches!(refusal, Refusal::NotLeader(_) | Refusal::Transferring | Refusal::NotReady)
 }
 
 impl Proposals {
     pub(super) fn new() -> Proposals {
-        let (outstanding, forwarded) = (BTreeMap::new(), BTreeSet::new());
-        Proposals { outstanding, overdue_below: 0, next: 1, retry_armed: false, forwarded }
+        let (outstanding, forwarded, refused) = (BTreeMap::new(), BTreeSet::new(), Refused::default());
+        Proposals { outstanding, overdue_below: 0, next: 1, retry_armed: false, forwarded, refused }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -66,9 +97,12 @@ impl Proposals {
         self.forwarded.remove(origin);
     }
 
-    /// What was forwarded was not appended after all: it may come again.
-    pub(super) fn on_forward_refused(&mut self, origin: &Origin) {
-        self.forwarded.remove(origin);
+    /// What was forwarded was not appended after all: it may come again, or never may.
+    pub(super) fn on_forward_refused(&mut self, origin: Origin, refusal: &Refusal) {
+        self.forwarded.remove(&origin);
+        if !passes(refusal) {
+            self.refused.remember(origin, refusal.clone());
+        }
     }
 
     /// A reign began or ended: what was proposed before may be lost, and come again.
@@ -152,6 +186,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let mut proposals = Vec::with_capacity(requests.len());
         for ForwardedRequest { sequence, kind, payload } in requests {
             let origin = Origin { node: from, incarnation, sequence };
+            if let Some(refusal) = self.proposals.refused.answers.get(&origin) {
+                let refusal = refusal.clone();
+                out.push(Action::Send(from, ReplicaMessage::ForwardRefused { incarnation, sequence, refusal }));
+                continue;
+            }
             let is_copy = match kind {
                 EntryKind::Command => self.sessions.contains(origin) || !self.proposals.forwarded.insert(origin),
                 EntryKind::Membership => !self.proposals.forwarded.insert(origin),
@@ -196,7 +235,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let Some(outstanding) = self.proposals.outstanding.get_mut(&id) else { return };
         match refusal {
             // These pass: the next leader, or this one in a moment, gets it again.
-            Refusal::NotLeader(_) | Refusal::Transferring | Refusal::NotReady => {
+            refusal if passes(&refusal) => {
                 outstanding.sent_to = None;
                 self.arm_retry(out);
             }
