@@ -31,6 +31,8 @@ pub mod timing;
 
 pub mod wire;
 
+pub mod leading;
+
 pub mod replica;
 pub mod state_machine;
 

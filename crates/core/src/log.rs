@@ -150,6 +150,12 @@ impl Log {
         self.term_at(lsn.index) == Some(lsn.term)
     }
 
+    /// The place before `index`; `None` where it is compacted away.
+    pub fn place_before(&self, index: u64) -> Option<Lsn> {
+        let before = index.checked_sub(1)?;
+        self.term_at(before).map(|term| Lsn { term, index: before })
+    }
+
     /// The entry at `index`, if held.
     pub fn entry(&self, index: u64) -> Option<&Entry> {
         let offset = index.checked_sub(self.first_index())?;

@@ -381,16 +381,3 @@ impl Gmt2000 {
         leader.peers.entry(peer).or_insert_with(|| Peer::new(last));
     }
 }
-
-/// Where a log stands before one of its messages.
-trait Places {
-    /// The place before `index`; `None` when it is compacted away.
-    fn place_before(&self, index: u64) -> Option<Lsn>;
-}
-
-impl Places for hustings_core::Log {
-    fn place_before(&self, index: u64) -> Option<Lsn> {
-        let before = index.checked_sub(1)?;
-        self.term_at(before).map(|term| Lsn { term, index: before })
-    }
-}

@@ -14,13 +14,10 @@
 use crate::laboratory::Defect;
 use crate::message::{Message, VoteReply, VoteRequest};
 use crate::raft::{Part, Raft, Timer};
+use hustings_core::leading::{Leads, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
 use hustings_core::{Effects, NodeId, Outcome, Priority, Promise, Reason, Record, Refusal, RestsOn, Tally, Ticket};
-use std::time::Duration;
-
-/// Between two ranks' campaigns after a link-down: longer than the election itself, so that the first usually ends it.
-const RANK_STEP: Duration = Duration::from_millis(4);
 
 /// Campaigns after a link-down that follow each other quickly; then the usual pace, so that a node with one broken link
 /// does not ask for ever at full speed.
@@ -55,7 +52,7 @@ impl Raft {
 
     /// An election timeout from now.
     pub(crate) fn arm_election(&mut self, out: &mut Effects<Raft>) {
-        out.set_timer(Timer::Election, self.timing.election());
+        out.set_timer(Timer::Election, self.node.timing.election());
     }
 
     pub(crate) fn on_election_alarm(&mut self, out: &mut Effects<Raft>) {
@@ -70,14 +67,14 @@ impl Raft {
             return;
         }
         // A learner, a witness of its own removal or a node with a stalled disk: it only notes that nobody leads.
-        let was_led = self.lost_leader.take().is_some() || self.leader.is_some();
-        if self.leader.take().is_some() {
+        let was_led = self.lost_leader.take().is_some() || self.node.leader.is_some();
+        if self.node.leader.take().is_some() {
             self.is_leader_fresh = false;
             self.announce(self.role(), Reason::ElectionTimeout, out);
         }
-        if self.has_refused_for_log && !was_led {
+        if self.node.has_refused_for_log && !was_led {
             // Nobody else leads within a whole timeout, because of what only this node holds.
-            self.is_caretaker = true;
+            self.node.is_caretaker = true;
             if self.may_campaign() {
                 return self.campaign(Campaign::polite(Reason::ElectionTimeout), out);
             }
@@ -87,7 +84,7 @@ impl Raft {
 
     /// The leader's process or machine is gone, or this one link is: ask the others, soon.
     pub(crate) fn on_leader_link_down(&mut self, leader: NodeId, out: &mut Effects<Raft>) {
-        self.leader = None;
+        self.node.leader = None;
         self.is_leader_fresh = false;
         self.eager_campaigns = EAGER_CAMPAIGNS;
         self.lost_leader = Some(leader);
@@ -95,8 +92,7 @@ impl Raft {
         for (from, request) in std::mem::take(&mut self.refused_while_fresh) {
             self.on_pre_vote(from, request, out);
         }
-        // Ranks differ, so no jitter is needed; the first asks at once.
-        let start = RANK_STEP * self.rank_without(leader);
+        let start = self.node.turn_after(leader);
         out.set_timer(Timer::Election, start..=start);
     }
 
@@ -115,20 +111,12 @@ impl Raft {
         }
     }
 
-    /// This node's place among the voters that are left; preferred ones go first.
-    fn rank_without(&self, dead: NodeId) -> u32 {
-        if self.priority == Priority::Preferred {
-            return 0;
-        }
-        self.membership.rank_without(dead, self.me)
-    }
-
     pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Raft>) {
         if matches!(self.part, Part::Leader(_)) {
             return out.reply(ticket, Outcome::Done);
         }
         if !self.may_campaign() {
-            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+            return out.refuse(ticket, Refusal::BadTransferee(self.node.me));
         }
         self.campaign(Campaign::polite(Reason::Asked), out);
         out.reply(ticket, Outcome::Done);
@@ -144,8 +132,8 @@ impl Raft {
     // --- Asking. -------------------------------------------------------------------------------------------------
 
     pub(crate) fn campaign(&mut self, campaign: Campaign, out: &mut Effects<Raft>) {
-        assert!(self.may_campaign(), "{} may not campaign", self.me);
-        if campaign.asks_first && self.options.pre_vote && !self.is_alone() {
+        assert!(self.may_campaign(), "{} may not campaign", self.node.me);
+        if campaign.asks_first && self.options.pre_vote && !self.node.is_alone() {
             self.become_pre_candidate(campaign.because, out);
         } else {
             self.become_candidate(campaign, out);
@@ -156,15 +144,15 @@ impl Raft {
     fn become_pre_candidate(&mut self, because: Reason, out: &mut Effects<Raft>) {
         let from = self.role();
         let mut tally = Tally::new();
-        tally.record(self.me, Vote::Granted, &self.membership);
+        tally.record(self.node.me, Vote::Granted, &self.node.membership);
         self.leave_part(out);
         self.part = Part::PreCandidate { tally };
-        self.leader = None;
+        self.node.leader = None;
         self.is_leader_fresh = false;
         self.announce(from, because, out);
         self.arm_election(out);
         let request = self.request(Asks::First);
-        for voter in self.other_voters() {
+        for voter in self.node.other_voters() {
             // Rests on nothing: a pre-vote is a question, not a promise.
             out.send_resting_on(RestsOn::Nothing, voter, Message::PreVote(request.clone()));
         }
@@ -175,54 +163,51 @@ impl Raft {
         let from = self.role();
         self.leave_part(out);
         self.part = Part::Candidate { tally: Tally::new() };
-        self.leader = None;
+        self.node.leader = None;
         self.is_leader_fresh = false;
-        self.enter_term(self.promise.term.next(), Some(self.me), out);
+        self.enter_term(self.node.promise.term.next(), Some(self.node.me), out);
         self.announce(from, campaign.because, out);
         self.arm_election(out);
         let request = self.request(if campaign.is_transfer { Asks::InTheLeadersName } else { Asks::ForReal });
         // These rest on the promise *and* on the log they boast of: after a crash this node may hold less than it said.
-        for voter in self.other_voters() {
+        for voter in self.node.other_voters() {
             out.send(voter, Message::Vote(request.clone()));
         }
         if self.has(Defect::CountsOwnVoteAtOnce) {
-            return out.send_resting_on(RestsOn::Nothing, self.me, self.own_vote());
+            return out.send_resting_on(RestsOn::Nothing, self.node.me, self.own_vote());
         }
-        out.send(self.me, self.own_vote());
+        out.send(self.node.me, self.own_vote());
     }
 
     fn request(&self, asks: Asks) -> VoteRequest {
-        let term = if asks == Asks::First { self.promise.term.next() } else { self.promise.term };
+        let term = if asks == Asks::First { self.node.promise.term.next() } else { self.node.promise.term };
         VoteRequest {
             term,
-            last: self.log.last(),
-            commit: self.committed(),
-            priority: if self.is_caretaker { Priority::Normal } else { self.priority },
+            last: self.node.log.last(),
+            commit: self.node.committed(),
+            priority: if self.node.is_caretaker { Priority::Normal } else { self.node.priority },
             is_transfer: asks == Asks::InTheLeadersName,
         }
-    }
-
-    fn other_voters(&self) -> Vec<NodeId> {
-        self.membership.all_voters().filter(|voter| *voter != self.me).collect()
     }
 
     /// All who can answer have answered and that was not enough: after a link-down the next try comes soon.
     fn hasten_if_all_answered(&mut self, out: &mut Effects<Raft>) {
         let (Part::PreCandidate { tally } | Part::Candidate { tally }) = &self.part else { return };
-        let awaits = |voter: NodeId| voter != self.me && !self.links_down.contains(&voter) && !tally.has_answer(voter);
-        if self.eager_campaigns == 0 || self.membership.all_voters().any(awaits) {
+        let awaits =
+            |voter: NodeId| voter != self.node.me && !self.node.links_down.contains(&voter) && !tally.has_answer(voter);
+        if self.eager_campaigns == 0 || self.node.membership.all_voters().any(awaits) {
             return;
         }
         self.spend_eagerness();
-        out.set_timer(Timer::Election, self.timing.heartbeat / 2..=self.timing.heartbeat * 3 / 2);
+        out.set_timer(Timer::Election, self.node.timing.heartbeat / 2..=self.node.timing.heartbeat * 3 / 2);
     }
 
     // --- Answering. ----------------------------------------------------------------------------------------------
 
     /// Whether this node hears its leader and nobody may disturb it (RV-3); the leader itself may, by a hand-over.
     pub(crate) fn is_sticky_to(&self, request: &VoteRequest) -> bool {
-        let hears_leader = matches!(self.part, Part::Leader(_)) || (self.leader.is_some() && self.is_leader_fresh);
-        self.options.check_quorum && hears_leader && !request.is_transfer && request.term > self.promise.term
+        let hears_leader = matches!(self.part, Part::Leader(_)) || (self.node.leader.is_some() && self.is_leader_fresh);
+        self.options.check_quorum && hears_leader && !request.is_transfer && request.term > self.node.promise.term
     }
 
     pub(crate) fn refuse_vote(&mut self, from: NodeId, request: &VoteRequest, out: &mut Effects<Raft>) {
@@ -233,31 +218,32 @@ impl Raft {
     /// Grants carry the term of the campaign, refusals the voter's own (RV-5).
     fn reply_to(&self, request: &VoteRequest, vote: Vote) -> VoteReply {
         let is_granted = vote == Vote::Granted;
-        let term = if is_granted { request.term } else { self.promise.term };
-        VoteReply { term, campaign: request.term, is_granted, commit: self.committed() }
+        let term = if is_granted { request.term } else { self.node.promise.term };
+        VoteReply { term, campaign: request.term, is_granted, commit: self.node.committed() }
     }
 
     /// Whether the candidate's history and standing would do (RV-4, RV-10; Raft §5.4.1).
     fn is_worthy(&self, request: &VoteRequest) -> bool {
-        let is_up_to_date = request.last >= self.log.last() || self.has(Defect::VotesForStaleLogs);
-        let is_wanted =
-            request.is_transfer || request.last.index > self.log.last().index || request.priority >= self.standing();
+        let is_up_to_date = request.last >= self.node.log.last() || self.has(Defect::VotesForStaleLogs);
+        let is_wanted = request.is_transfer
+            || request.last.index > self.node.log.last().index
+            || request.priority >= self.standing();
         is_up_to_date && is_wanted
     }
 
     /// The priority by which others are measured: one who may not lead asks nobody to stand back, nor does one who could not
     /// win. A preferred member with one deaf link would keep its equals from leading for ever.
     fn standing(&self) -> Priority {
-        if self.may_campaign() && !self.has_lost { self.priority } else { Priority::Never }
+        if self.may_campaign() && !self.has_lost { self.node.priority } else { Priority::Never }
     }
 
     /// A member that must never lead notes whom it keeps from leading by what only it holds.
     fn note_refusal_for_log(&mut self, request: &VoteRequest) {
-        self.has_refused_for_log |= self.priority == Priority::Never && request.last < self.log.last();
+        self.node.has_refused_for_log |= self.node.priority == Priority::Never && request.last < self.node.log.last();
     }
 
     pub(crate) fn on_pre_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
-        if self.has(Defect::PreVoteRaisesTerm) && request.term > self.promise.term {
+        if self.has(Defect::PreVoteRaisesTerm) && request.term > self.node.promise.term {
             self.become_follower(request.term, None, Reason::HigherTerm(from), out);
         }
         self.learn_commit(request.commit, out);
@@ -268,7 +254,7 @@ impl Raft {
         if !sticks {
             self.note_refusal_for_log(&request);
         }
-        let vote = if !sticks && request.term > self.promise.term && self.is_worthy(&request) {
+        let vote = if !sticks && request.term > self.node.promise.term && self.is_worthy(&request) {
             Vote::Granted
         } else {
             Vote::Refused
@@ -277,19 +263,19 @@ impl Raft {
     }
 
     pub(crate) fn on_vote(&mut self, from: NodeId, request: VoteRequest, out: &mut Effects<Raft>) {
-        assert_eq!(request.term, self.promise.term, "the dispatcher brought this node into the candidate's term");
+        assert_eq!(request.term, self.node.promise.term, "the dispatcher brought this node into the candidate's term");
         self.learn_commit(request.commit, out);
-        let is_free = match self.promise.vote {
+        let is_free = match self.node.promise.vote {
             Some(candidate) => candidate == from || self.has(Defect::VotesTwice),
-            None => self.leader.is_none(),
+            None => self.node.leader.is_none(),
         };
         if !is_free || !self.is_worthy(&request) {
             self.note_refusal_for_log(&request);
             return self.refuse_vote(from, &request, out);
         }
-        if self.promise.vote.is_none() {
-            self.promise = Promise::vote(self.promise.term, from);
-            out.persist(Record::Promise(self.promise));
+        if self.node.promise.vote.is_none() {
+            self.node.promise = Promise::vote(self.node.promise.term, from);
+            out.persist(Record::Promise(self.node.promise));
         }
         // A vote that was given before is repeated; it rests on its promise like the first time (EL-01).
         let rests_on = if self.has(Defect::UnsyncedVote) { RestsOn::Nothing } else { RestsOn::Promise };
@@ -300,14 +286,14 @@ impl Raft {
     // --- Counting. -----------------------------------------------------------------------------------------------
 
     pub(crate) fn on_pre_vote_reply(&mut self, from: NodeId, reply: VoteReply, out: &mut Effects<Raft>) {
-        if !reply.is_granted && reply.term > self.promise.term {
+        if !reply.is_granted && reply.term > self.node.promise.term {
             return self.become_follower(reply.term, None, Reason::HigherTerm(from), out);
         }
-        if reply.campaign != self.promise.term.next() {
+        if reply.campaign != self.node.promise.term.next() {
             return;
         }
         self.learn_commit(reply.commit, out);
-        let membership = self.membership.clone();
+        let membership = self.node.membership.clone();
         let Part::PreCandidate { tally } = &mut self.part else { return };
         // A voter that refused while it still heard the leader may answer again.
         if reply.is_granted {
@@ -319,7 +305,7 @@ impl Raft {
 
     fn settle_pre_vote(&mut self, out: &mut Effects<Raft>) {
         let Part::PreCandidate { tally } = &self.part else { return };
-        match tally.verdict(&self.membership) {
+        match tally.verdict(&self.node.membership) {
             Verdict::Won => {
                 let because = Reason::PollWon(tally.granted());
                 self.campaign(Campaign::for_real(because), out);
@@ -334,14 +320,14 @@ impl Raft {
     }
 
     pub(crate) fn on_vote_reply(&mut self, from: NodeId, reply: VoteReply, out: &mut Effects<Raft>) {
-        if reply.term > self.promise.term {
+        if reply.term > self.node.promise.term {
             return self.become_follower(reply.term, None, Reason::HigherTerm(from), out);
         }
-        if reply.campaign != self.promise.term && !self.has(Defect::CountsStaleVotes) {
+        if reply.campaign != self.node.promise.term && !self.has(Defect::CountsStaleVotes) {
             return;
         }
         self.learn_commit(reply.commit, out);
-        let membership = self.membership.clone();
+        let membership = self.node.membership.clone();
         let counts_twice = self.has(Defect::CountsDuplicateVotes) && reply.is_granted;
         let Part::Candidate { tally } = &mut self.part else { return };
         if reply.is_granted {
@@ -379,7 +365,7 @@ impl Raft {
         self.announce(from, because, out);
         if is_eager {
             self.spend_eagerness();
-            out.set_timer(Timer::Election, self.timing.heartbeat / 2..=self.timing.heartbeat * 3 / 2);
+            out.set_timer(Timer::Election, self.node.timing.heartbeat / 2..=self.node.timing.heartbeat * 3 / 2);
         } else {
             self.arm_election(out);
         }
@@ -391,13 +377,13 @@ impl Raft {
     /// membership steps back, since it asked the wrong voters.
     fn learn_commit(&mut self, commit: hustings_core::Lsn, out: &mut Effects<Raft>) {
         let leads = matches!(self.part, Part::Leader(_));
-        if leads || commit.index <= self.commit || !self.log.has(commit) || self.installing.is_some() {
+        if leads || commit.index <= self.node.commit || !self.node.log.has(commit) || self.node.installing.is_some() {
             return;
         }
-        let before = self.membership.clone();
+        let before = self.node.membership.clone();
         self.apply_through(commit.index, out);
-        if self.membership != before && !matches!(self.part, Part::Follower) {
-            self.become_follower(self.promise.term, None, Reason::MembershipPending, out);
+        if self.node.membership != before && !matches!(self.part, Part::Follower) {
+            self.become_follower(self.node.promise.term, None, Reason::MembershipPending, out);
         }
     }
 }

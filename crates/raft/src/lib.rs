@@ -8,18 +8,15 @@
 //! Deliberately absent: lease reads (they need bounded clocks), append-time membership, group commit.
 //!
 //! What to read next, in the order of the paper: [`raft`] (the value and its one dispatcher), [`election`],
-//! [`replication`], [`progress`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; [`laboratory`] plants defects for proofs.
+//! [`replication`], [`leading`], [`message`]; [`laboratory`] plants defects for proofs. What Raft shares with the other
+//! protocols is in [`hustings_core::leading`].
 
 pub mod election;
 pub mod laboratory;
-pub mod membership;
+pub mod leading;
 pub mod message;
-pub mod progress;
 pub mod raft;
-pub mod read;
 pub mod replication;
-pub mod snapshot;
-pub mod transfer;
 
 pub use laboratory::Defect;
 pub use message::{Message, VoteReply, VoteRequest};

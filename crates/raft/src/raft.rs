@@ -14,17 +14,14 @@
 use crate::election::Campaign;
 use crate::laboratory::Defect;
 use crate::message::{Message, VoteReply};
-use crate::progress::Progress;
-use crate::read::Reads;
-use crate::transfer::Transfer;
+use hustings_core::leading::{Following, HandingOver, InOrder, Leads, Node, Office, Progress, Reading, Replicating};
 use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId,
-    Outcome, Patience, Priority, Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status,
-    Tally, Term, Ticket, Timing, Transition,
+    Admin, Cluster, Durable, Effects, Entry, Input, Links, Log, Membership, NodeId, Outcome, Promise, Protocol, Reason,
+    Record, RestsOn, Role, Status, Tally, Term, Ticket,
 };
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Raft's switches.
@@ -79,67 +76,31 @@ pub enum Timer {
     Transfer,
 }
 
-/// What only a leader knows.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Leader {
-    pub(crate) progress: BTreeMap<NodeId, Progress>,
-    pub(crate) reads: Reads,
-    pub(crate) transfer: Option<Transfer>,
-    /// The last index that may hold a change of membership: no other starts before it is applied (RM-2).
-    pub(crate) pending_change: u64,
-    /// The index of this leader's first entry: reads and changes wait for its commit (RM-1, RR-1).
-    pub(crate) first_own: u64,
-    /// The bytes of proposals beyond the commit (RF-1).
-    pub(crate) uncommitted_bytes: usize,
-}
-
 /// The role, with the state that only it has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Part {
     Follower,
     PreCandidate { tally: Tally },
     Candidate { tally: Tally },
-    Leader(Box<Leader>),
+    Leader(Box<Office<Progress>>),
 }
 
 /// A Raft node as a plain value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Raft {
-    pub(crate) me: NodeId,
-    pub(crate) timing: Timing,
-    pub(crate) priority: Priority,
-    pub(crate) limits: Limits,
+    pub(crate) node: Node,
     pub(crate) options: Options,
-    pub(crate) promise: Promise,
-    pub(crate) log: Log,
-    pub(crate) commit: u64,
-    pub(crate) snapshot: Option<SnapshotReference>,
-    pub(crate) membership: Arc<Membership>,
     pub(crate) part: Part,
-    pub(crate) leader: Option<NodeId>,
     /// Whether the leader was heard within the shortest election timeout.
     pub(crate) is_leader_fresh: bool,
-    /// Peers whose connection is known to be gone.
-    pub(crate) links_down: BTreeSet<NodeId>,
     /// Who was refused a pre-vote only because the leader was fresh: they get another answer when its link drops.
     pub(crate) refused_while_fresh: BTreeMap<NodeId, crate::message::VoteRequest>,
     /// Campaigns left that follow each other after a short jitter instead of an election timeout, after a link-down.
     pub(crate) eager_campaigns: u8,
     /// The leader whose link dropped, while that is why this node campaigns.
     pub(crate) lost_leader: Option<NodeId>,
-    /// The snapshot that is being fetched or installed: no campaign, no new one (RS-2).
-    pub(crate) installing: Option<SnapshotReference>,
-    /// Who waits to hear how a hand-over ended.
-    pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
     /// Whether this node asked for leadership and did not get it, and nobody leads since: its preference yields (RV-10).
     pub(crate) has_lost: bool,
-    /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those who may
-    /// lead lack, and nobody gives entries without leading.
-    pub(crate) is_caretaker: bool,
-    /// Whether it refused somebody for want of what it holds, and nobody leads since.
-    pub(crate) has_refused_for_log: bool,
-    pub(crate) patience: Patience,
-    pub(crate) is_disk_stalled: bool,
 }
 
 impl Protocol for Raft {
@@ -152,52 +113,22 @@ impl Protocol for Raft {
     const SYMMETRIC: bool = false;
 
     fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<Raft>) -> Raft {
-        let Cluster { me, membership, timing, priority, limits } = cluster;
-        let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
-        let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
-        let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
-        let mut log = Log::after(base);
-        for entry in entries.into_values() {
-            let last = log.last();
-            if entry.lsn.index != last.index + 1 || entry.lsn.term < last.term {
-                // A crash inside one step's records can leave what does not follow; it was never acknowledged.
-                out.persist(Record::TruncateFrom(entry.lsn.index));
-                break;
-            }
-            log.append(entry);
-        }
+        let (node, recorded) = Node::recover(cluster, recovered, out);
         let mut raft = Raft {
-            me,
-            timing,
-            priority,
-            limits,
+            node,
             options,
-            promise,
-            log,
-            commit: base.index,
-            snapshot,
-            membership,
             part: Part::Follower,
-            leader: None,
             is_leader_fresh: false,
-            links_down: BTreeSet::new(),
             refused_while_fresh: BTreeMap::new(),
             eager_campaigns: 0,
             lost_leader: None,
-            installing: None,
-            transfer_ticket: None,
             has_lost: false,
-            is_caretaker: false,
-            has_refused_for_log: false,
-            patience: Patience::new(),
-            is_disk_stalled: false,
         };
         raft.announce(Role::Follower, Reason::Started, out);
-        // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force (RH-9).
-        let recorded = committed.index.min(raft.log.last().index);
+        // What a recorded commit covers was committed, and a change in it is in force (RH-9).
         raft.apply_through(recorded, out);
         raft.arm_election(out);
-        if raft.is_alone() && raft.may_campaign() {
+        if raft.node.is_alone() && raft.may_campaign() {
             raft.campaign(Campaign::for_real(Reason::Alone), out);
         }
         raft
@@ -205,7 +136,7 @@ impl Protocol for Raft {
 
     fn step(&mut self, input: Input<Raft>, out: &mut Effects<Raft>) {
         match input {
-            Input::Message { from, message } if from == self.me => self.on_own_message(message, out),
+            Input::Message { from, message } if from == self.node.me => self.on_own_message(message, out),
             Input::Message { from, message } => self.on_message(from, message, out),
             Input::Alarm(Timer::Election) => self.on_election_alarm(out),
             Input::Alarm(Timer::Stickiness) => self.is_leader_fresh = false,
@@ -216,52 +147,46 @@ impl Protocol for Raft {
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),
             Input::Read { ticket } => self.on_read(ticket, out),
-            Input::Compact(reference) => self.on_compact(reference, out),
+            Input::Compact(reference) => self.node.on_compact(reference, out),
             Input::SnapshotReady(reference) => self.on_snapshot_ready(reference, out),
             Input::SnapshotFailed(reference) => self.on_snapshot_failed(reference, out),
-            Input::SnapshotInstalled(lsn) => self.on_snapshot_installed(lsn),
+            Input::SnapshotInstalled(lsn) => self.on_snapshot_installed(lsn, out),
             Input::Admin { ticket, request: Admin::Campaign } => self.on_asked_to_campaign(ticket, out),
             Input::Admin { ticket, request: Admin::Resign } => self.on_asked_to_resign(ticket, out),
             Input::Admin { ticket, request: Admin::Transfer(to) } => self.on_asked_to_transfer(ticket, to, out),
             Input::Admin { ticket, request: Admin::ForgetLeader } => self.on_asked_to_forget(ticket, out),
-            Input::Retime(timing) => self.timing = timing,
+            Input::Retime(timing) => self.node.timing = timing,
             Input::Health(DiskHealth::Stalled) => self.on_disk_stalled(out),
-            Input::Health(DiskHealth::Recovered) => self.is_disk_stalled = false,
+            Input::Health(DiskHealth::Recovered) => self.node.is_disk_stalled = false,
         }
     }
 
     fn status(&self) -> Status {
-        Status {
-            role: self.role(),
-            term: self.promise.term,
-            leader: self.leader,
-            last: self.log.last(),
-            commit: self.commit,
-            first_index: self.log.first_index(),
-            membership: self.membership.clone(),
-        }
+        self.node.status(self.role(), self.node.leader)
     }
 
     fn assert_invariants(&self) {
-        assert!(self.log.base().index <= self.commit, "only what is committed is compacted");
-        assert!(self.commit <= self.log.last().index, "what is committed is in the log");
-        assert!(self.log.last().term <= self.promise.term, "no entry is of a term beyond the promise");
+        self.node.assert_invariants();
+        assert!(self.node.log.last().term <= self.node.promise.term, "no entry is of a term beyond the promise");
         match &self.part {
-            Part::Leader(leader) => {
-                assert_eq!(self.leader, Some(self.me), "a leader follows itself");
-                assert!(self.log.last().term == self.promise.term, "a leader's log ends in its own term (RV-8)");
-                leader.progress.values().for_each(Progress::assert_invariants);
+            Part::Leader(office) => {
+                assert_eq!(self.node.leader, Some(self.node.me), "a leader follows itself");
                 assert!(
-                    leader.progress.values().all(|peer| peer.matched <= self.log.last().index),
+                    self.node.log.last().term == self.node.promise.term,
+                    "a leader's log ends in its own term (RV-8)"
+                );
+                office.peers.values().for_each(Progress::assert_invariants);
+                assert!(
+                    office.peers.values().all(|peer| peer.known.stored <= self.node.log.last().index),
                     "nobody matches beyond the leader's log (RI-12)"
                 );
             }
             Part::Candidate { .. } => {
-                assert_eq!(self.promise.vote, Some(self.me), "a candidate votes for itself");
-                assert_eq!(self.leader, None, "a candidate follows nobody");
+                assert_eq!(self.node.promise.vote, Some(self.node.me), "a candidate votes for itself");
+                assert_eq!(self.node.leader, None, "a candidate follows nobody");
             }
-            Part::PreCandidate { .. } => assert_eq!(self.leader, None, "a pre-candidate follows nobody"),
-            Part::Follower => assert_ne!(self.leader, Some(self.me), "only a leader leads"),
+            Part::PreCandidate { .. } => assert_eq!(self.node.leader, None, "a pre-candidate follows nobody"),
+            Part::Follower => assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads"),
         }
     }
 }
@@ -271,10 +196,10 @@ impl Raft {
 
     /// Who decides: the membership in force.
     pub(crate) fn deciding(&self) -> Arc<Membership> {
-        if self.has(Defect::JointByUnion) && self.membership.is_joint() {
-            return Arc::new(Membership::of_voters(self.membership.all_voters()));
+        if self.has(Defect::JointByUnion) && self.node.membership.is_joint() {
+            return Arc::new(Membership::of_voters(self.node.membership.all_voters()));
         }
-        self.membership.clone()
+        self.node.membership.clone()
     }
 
     /// Whether this defect is planted here.
@@ -293,59 +218,41 @@ impl Raft {
 
     /// The log, for inspection.
     pub fn log(&self) -> &Log {
-        &self.log
+        &self.node.log
     }
 
     /// The term and vote, for inspection.
     pub fn promise(&self) -> Promise {
-        self.promise
+        self.node.promise
     }
 
     /// What this node, as leader, knows of `peer`.
     pub fn progress_of(&self, peer: NodeId) -> Option<&Progress> {
-        match &self.part {
-            Part::Leader(leader) => leader.progress.get(&peer),
-            _ => None,
-        }
+        self.office()?.peers.get(&peer)
     }
 
-    /// The place of the commit.
-    pub(crate) fn committed(&self) -> Lsn {
-        let term = self.log.term_at(self.commit).expect("the commit is at or above the compaction point");
-        Lsn { term, index: self.commit }
-    }
-
-    /// Whether this node is the only one to ask.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.membership.is_voter(self.me) && self.membership.all_voters().count() == 1
-    }
-
-    /// Whether this node may campaign (RV-1): a voter, willing, able to write, with a complete state machine.
+    /// Whether this node may campaign (RV-1).
     pub(crate) fn may_campaign(&self) -> bool {
-        self.membership.is_voter(self.me)
-            && (self.priority != Priority::Never || self.is_caretaker)
-            && self.installing.is_none()
-            && !self.is_disk_stalled
-            && !matches!(self.part, Part::Leader(_))
+        self.node.may_lead() && !matches!(self.part, Part::Leader(_))
     }
 
     // --- Terms: RT-1 to RT-5. ------------------------------------------------------------------------------------
 
     /// What the node says to itself once a record is durable; from an earlier term or role it means nothing (RH-19).
     fn on_own_message(&mut self, message: Message, out: &mut Effects<Raft>) {
-        if message.term() != self.promise.term {
+        if message.term() != self.node.promise.term {
             return;
         }
         match message {
-            Message::VoteReply(reply) => self.on_vote_reply(self.me, reply, out),
-            Message::Matched { index, .. } => self.on_matched(self.me, index, out),
+            Message::VoteReply(reply) => self.on_vote_reply(self.node.me, reply, out),
+            Message::Matched { index, .. } => self.on_matched(self.node.me, index, out),
             other => unreachable!("a node never says {other:?} to itself"),
         }
     }
 
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Raft>) {
         let term = message.term();
-        if !self.promise.term.may_follow(term) {
+        if !self.node.promise.term.may_follow(term) {
             return;
         }
         match message {
@@ -356,16 +263,16 @@ impl Raft {
             // A voter that sticks to its leader refuses in its own, lower term: the refusal still counts.
             Message::VoteReply(reply) => return self.on_vote_reply(from, reply, out),
             Message::Matched { index, .. }
-                if term < self.promise.term && self.has(Defect::CountsStaleAcknowledgements) =>
+                if term < self.node.promise.term && self.has(Defect::CountsStaleAcknowledgements) =>
             {
                 return self.on_matched(from, index, out);
             }
-            message if term < self.promise.term => return self.on_older_term(from, message, out),
+            message if term < self.node.promise.term => return self.on_older_term(from, message, out),
             _ => {}
         }
-        if term > self.promise.term && self.role() == Role::Leader && self.has(Defect::LeadsOnInLaterTerms) {
+        if term > self.node.promise.term && self.role() == Role::Leader && self.has(Defect::LeadsOnInLaterTerms) {
             self.enter_term(term, None, out);
-        } else if term > self.promise.term {
+        } else if term > self.node.promise.term {
             let leader = message.is_from_leader().then_some(from);
             self.become_follower(term, leader, Reason::HigherTerm(from), out);
         } else if message.is_from_leader() {
@@ -388,7 +295,11 @@ impl Raft {
                 self.on_heartbeat_reply(from, position, priority, is_installing, out)
             }
             Message::Snapshot { reference, .. } => self.on_snapshot(from, reference, out),
-            Message::SnapshotFailed { lsn, .. } => self.on_snapshot_refused(from, lsn),
+            Message::SnapshotFailed { lsn, .. } => {
+                if let Some(progress) = self.progress_mut(from) {
+                    progress.on_fetch_failed(lsn.index);
+                }
+            }
             Message::TimeoutNow { .. } => self.on_timeout_now(from, out),
             Message::PreVote(_) | Message::PreVoteReply(_) | Message::VoteReply(_) => {
                 unreachable!("answered above, whatever their term")
@@ -398,7 +309,7 @@ impl Raft {
 
     /// An older term (RT-2): a deposed leader, or one that a node in a later term cannot follow, learns the later term.
     fn on_older_term(&mut self, from: NodeId, message: Message, out: &mut Effects<Raft>) {
-        let term = self.promise.term;
+        let term = self.node.promise.term;
         match message {
             Message::Append { .. } | Message::Heartbeat { .. } | Message::Snapshot { .. } | Message::Commit { .. } => {
                 let reply = Message::Rejected { term, index: 0, hint_index: 0, hint_term: None };
@@ -413,10 +324,10 @@ impl Raft {
 
     /// The only way into a later term: it is recorded at once, and the vote in it is free (RT-3).
     pub(crate) fn enter_term(&mut self, term: Term, vote: Option<NodeId>, out: &mut Effects<Raft>) {
-        assert!(term > self.promise.term, "terms only grow");
-        self.promise = Promise { term, vote };
+        assert!(term > self.node.promise.term, "terms only grow");
+        self.node.promise = Promise { term, vote };
         self.refused_while_fresh.clear();
-        out.persist(Record::Promise(self.promise));
+        out.persist(Record::Promise(self.node.promise));
     }
 
     /// Follows `leader`, or waits for one, in `term`.
@@ -428,16 +339,16 @@ impl Raft {
         out: &mut Effects<Raft>,
     ) {
         let from = self.role();
-        if term > self.promise.term {
+        if term > self.node.promise.term {
             self.enter_term(term, None, out);
         } else {
             self.forget_vote_if_planted();
         }
         self.leave_part(out);
         self.part = Part::Follower;
-        self.leader = leader;
+        self.node.leader = leader;
         self.announce(from, because, out);
-        self.end_transfer(out);
+        self.node.end_transfer(out);
         if leader.is_some() {
             self.hear_leader(out);
         } else {
@@ -449,146 +360,99 @@ impl Raft {
     /// [`Defect::ForgetsVoteOnStepDown`]: in memory, as a variable that is reset with the role.
     pub(crate) fn forget_vote_if_planted(&mut self) {
         if self.has(Defect::ForgetsVoteOnStepDown) {
-            self.promise.vote = None;
+            self.node.promise.vote = None;
         }
     }
 
     /// A leader of this term spoke (RT-5): candidates give up, followers remember it and wait on.
     fn follow(&mut self, leader: NodeId, out: &mut Effects<Raft>) {
-        if self.leader == Some(leader) && matches!(self.part, Part::Follower) {
+        if self.node.leader == Some(leader) && matches!(self.part, Part::Follower) {
             self.hear_leader(out);
         } else {
-            self.become_follower(self.promise.term, Some(leader), Reason::LeaderHeard(leader), out);
+            self.become_follower(self.node.promise.term, Some(leader), Reason::LeaderHeard(leader), out);
         }
     }
 
     fn hear_leader(&mut self, out: &mut Effects<Raft>) {
         self.has_lost = false;
-        self.is_caretaker = false;
-        self.has_refused_for_log = false;
+        self.node.is_caretaker = false;
+        self.node.has_refused_for_log = false;
         self.eager_campaigns = 0;
         self.lost_leader = None;
         self.refused_while_fresh.clear();
         self.is_leader_fresh = true;
-        out.set_timer(Timer::Stickiness, self.timing.election_min..=self.timing.election_min);
+        out.set_timer(Timer::Stickiness, self.node.timing.election_min..=self.node.timing.election_min);
         self.arm_election(out);
     }
 
     /// Drops what only the present role has, and tells those who wait for it (RT-3).
     pub(crate) fn leave_part(&mut self, out: &mut Effects<Raft>) {
-        let Part::Leader(leader) = std::mem::replace(&mut self.part, Part::Follower) else { return };
+        let Part::Leader(office) = std::mem::replace(&mut self.part, Part::Follower) else { return };
         out.cancel_timer(Timer::Heartbeat);
         out.cancel_timer(Timer::QuorumCheck);
         // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
-        for ticket in leader.reads.into_tickets() {
-            out.refuse(ticket, Refusal::NotLeader(None));
-        }
+        office.reads.refuse_all(out);
     }
 
     /// Won (RV-8): an own, blank entry, because nothing older commits by counting.
     pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Raft>) {
         assert!(matches!(self.part, Part::Candidate { .. }), "only a candidate becomes leader (RT-4)");
         let from = self.role();
-        let last = self.log.last();
-        assert!(last.term < self.promise.term, "no entry of a term is written before its leader is elected");
-        let mut progress: BTreeMap<NodeId, Progress> =
-            self.membership.everyone().map(|peer| (peer, Progress::new(last.index))).collect();
-        if let Some(own) = progress.get_mut(&self.me) {
-            own.become_replicate();
+        let last = self.node.log.last();
+        assert!(last.term < self.node.promise.term, "no entry of a term is written before its leader is elected");
+        let peers = self.node.membership.everyone().map(|peer| (peer, Progress::new(last.index)));
+        let mut office = Office::new(peers.collect(), last.index, self.node.uncommitted_bytes());
+        if let Some(own) = office.peers.get_mut(&self.node.me) {
+            own.become_flow();
         }
-        self.part = Part::Leader(Box::new(Leader {
-            progress,
-            reads: Reads::default(),
-            transfer: None,
-            pending_change: last.index,
-            first_own: last.index + 1,
-            uncommitted_bytes: self.log.iter().filter(|it| it.lsn.index > self.commit).map(|it| it.payload.len()).sum(),
-        }));
-        self.leader = Some(self.me);
+        self.part = Part::Leader(Box::new(office));
+        self.node.leader = Some(self.node.me);
         self.has_lost = false;
         self.eager_campaigns = 0;
         self.lost_leader = None;
         self.announce(from, because, out);
         out.cancel_timer(Timer::Election);
         out.cancel_timer(Timer::Stickiness);
-        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
-        self.append_own(Entry::blank(Lsn { term: self.promise.term, index: last.index + 1 }), out);
-        self.count_own_log(out);
-        self.replicate(out);
-    }
-
-    pub(crate) fn announce(&self, from: Role, because: Reason, out: &mut Effects<Raft>) {
-        out.announce(Transition {
-            node: self.me,
-            from,
-            to: self.role(),
-            term: self.promise.term,
-            leader: self.leader,
-            lsn: self.log.last(),
-            because,
-        });
-    }
-
-    // --- Commit, the same for leaders and followers. -------------------------------------------------------------
-
-    /// Everything through `index` is committed: it is applied, in order; a membership among it takes effect (RM-1).
-    pub(crate) fn apply_through(&mut self, index: u64, out: &mut Effects<Raft>) {
-        if index <= self.commit {
-            return;
-        }
-        assert!(index <= self.log.last().index, "a commit beyond the log: a majority holds what this node lost");
-        let first = self.commit + 1;
-        self.commit = index;
-        // Before any later entry, so that a follower which holds a second change knows that the first is in force (RM-3).
-        out.persist(Record::Committed(self.committed()));
-        for index in first..=index {
-            let entry = self.log.entry(index).expect("entries above the compaction point are held").clone();
-            if entry.kind == EntryKind::Membership {
-                self.apply_membership(&entry, out);
-            }
-            out.apply(entry);
-        }
+        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
+        self.append_own(Entry::blank(self.node.next_lsn()), out);
+        self.spread(out);
     }
 
     /// A vote on its way to this node itself: counted once the promise is durable.
     pub(crate) fn own_vote(&self) -> Message {
-        let (term, campaign) = (self.promise.term, self.promise.term);
-        Message::VoteReply(VoteReply { term, campaign, is_granted: true, commit: self.committed() })
+        let (term, campaign) = (self.node.promise.term, self.node.promise.term);
+        Message::VoteReply(VoteReply { term, campaign, is_granted: true, commit: self.node.committed() })
     }
 
     fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
-        self.links_down.remove(&peer);
-        if let Part::Leader(leader) = &mut self.part
-            && leader.progress.contains_key(&peer)
-        {
-            // A node that comes back learns at once whom to follow (BlazingMQ rule 27).
-            self.send_heartbeat_to(peer, out);
-        }
+        self.node.links_down.remove(&peer);
+        // A node that comes back learns at once whom to follow (BlazingMQ rule 27).
+        self.send_heartbeat_to(peer, out);
     }
 
     fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
-        self.links_down.insert(peer);
+        self.node.links_down.insert(peer);
         match &mut self.part {
-            Part::Leader(leader) => {
-                if let Some(progress) = leader.progress.get_mut(&peer) {
+            Part::Leader(office) => {
+                if let Some(progress) = office.peers.get_mut(&peer) {
                     // What was in flight is lost (RA-9).
-                    progress.become_probe(progress.matched + 1);
+                    progress.become_probe(progress.known.stored + 1);
                 }
             }
-            _ if self.leader == Some(peer) => self.on_leader_link_down(peer, out),
+            _ if self.node.leader == Some(peer) => self.on_leader_link_down(peer, out),
             _ => self.on_voter_link_down(out),
         }
     }
 
     /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
     fn on_disk_stalled(&mut self, out: &mut Effects<Raft>) {
-        self.is_disk_stalled = true;
+        self.node.is_disk_stalled = true;
         match self.part {
             Part::Leader(_) => self.hand_over_and_follow(Reason::DiskStalled, out),
             // Asked while the disk still answered; to win now would be to lead without being able to write.
             Part::PreCandidate { .. } | Part::Candidate { .. } => {
-                self.become_follower(self.promise.term, None, Reason::DiskStalled, out);
+                self.become_follower(self.node.promise.term, None, Reason::DiskStalled, out);
             }
             Part::Follower => {}
         }
@@ -596,16 +460,11 @@ impl Raft {
 
     fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Raft>) {
         // On leaders and candidates it changes nothing (RQ-2).
-        if matches!(self.part, Part::Follower) && self.leader.is_some() {
-            self.leader = None;
+        if matches!(self.part, Part::Follower) && self.node.leader.is_some() {
+            self.node.leader = None;
             self.is_leader_fresh = false;
             self.announce(Role::Follower, Reason::LeaderForgotten, out);
         }
         out.reply(ticket, Outcome::Done);
-    }
-
-    pub(crate) fn reconfigure(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Raft>) {
-        self.membership = membership.clone();
-        out.push(Effect::Reconfigure { membership, index });
     }
 }

@@ -365,7 +365,7 @@ fn a_peer_behind_the_log_fetches_a_snapshot_and_goes_on() {
     stage.settle();
     assert_eq!((stage.commit(3), stage.member(3).restored.as_ref().map(|r| r.lsn)), (3, Some(stage.last(1))));
     let progress = stage.raft(1).progress_of(NodeId(3)).expect("a peer");
-    assert!(matches!(progress.state, hustings_raft::progress::State::Replicate(_)), "without another write");
+    assert!(matches!(progress.pace, hustings_core::leading::Pace::Flow(_)), "without another write");
     stage.propose(1, "c");
     assert_eq!(stage.commit(3), 4);
 }

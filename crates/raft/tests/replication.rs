@@ -73,7 +73,7 @@ fn an_older_append_does_not_truncate() {
     stage.deliver(from, to, message);
     stage.settle();
     assert_eq!(stage.terms(2), before);
-    assert_eq!(stage.raft(1).progress_of(NodeId(2)).expect("a peer").matched, 6);
+    assert_eq!(stage.raft(1).progress_of(NodeId(2)).expect("a peer").known.stored, 6);
 }
 
 #[test]

@@ -1,0 +1,194 @@
+//! What every protocol's node has and does alike, in one hand: the base of a member, and the half of a leader that is not
+//! its paper's.
+//!
+//! A protocol holds two values, a [`Node`] and, while it leads, an [`Office`]; it shows them through [`Leads`], and says
+//! there what only it knows. All the rest is here: rounds of reads ([`Reading`]), hand-over ([`HandingOver`]), the
+//! adoption of a membership ([`Adopting`]); for logs in order also proposals and commits ([`Replicating`]), and for
+//! followers that acknowledge to the leader of their term what they do with entries and snapshots ([`Following`]).
+//!
+//! ```text
+//!    Leads ─────────────► Reading, HandingOver, Adopting, Bounded      all five
+//!      └─ InOrder ──────► Replicating                                  all but Paxos
+//!           └─ Acknowledging ► Following, with Progress over lossy links   Raft, GMT-2000, BlazingMQ
+//! ```
+//!
+//! What truly differs is deliberately absent: elections, messages, alarms, Paxos' journal and promises, ZAB's phases. How a
+//! sixth protocol uses this: `docs/a-sixth-protocol.md`. What to read next: [`node`], [`office`].
+
+pub mod history;
+pub mod node;
+pub mod office;
+
+pub mod hand_over;
+pub mod reads;
+
+pub mod adopting;
+
+pub mod acknowledging;
+pub mod in_order;
+pub mod progress;
+
+pub use acknowledging::{Acknowledging, Following};
+pub use adopting::Adopting;
+pub use hand_over::HandingOver;
+pub use history::History;
+pub use in_order::{Bounded, InOrder, Replicating};
+pub use node::{Node, RANK_STEP};
+pub use office::{Known, Office, Transfer};
+pub use progress::{Pace, Portion, Progress, Window};
+pub use reads::{Reading, Reads};
+
+use crate::{
+    Effects, Membership, MembershipChange, MembershipError, NodeId, Protocol, Reason, Role, Status, Ticket, Transition,
+};
+
+/// What a leader is hasty about, for planted defects.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Haste {
+    /// Reads are answered before an entry of its own is committed.
+    ReadsEarly,
+    /// Changes of membership begin before an entry of its own is committed.
+    ChangesEarly,
+    /// A second change of membership begins before the first is in force.
+    ChangesTogether,
+}
+
+/// The base and the leader's half of one value.
+pub type Halves<'a, P> = (&'a mut Node<<P as Leads>::Log>, &'a mut Office<<P as Leads>::Peer>);
+
+/// A protocol whose leader does what every leader does: where its parts are, and what only it can say.
+pub trait Leads: Protocol {
+    /// What it holds above its last snapshot.
+    type Log: History;
+    /// What its leader knows of a follower.
+    type Peer: AsRef<Known> + AsMut<Known>;
+
+    /// The alarm that ends a hand-over.
+    const TRANSFER_ALARM: Self::Timer;
+
+    // --- Where things are. ---------------------------------------------------------------------------------------
+
+    /// The base.
+    fn node(&self) -> &Node<Self::Log>;
+    /// The base, to be changed.
+    fn node_mut(&mut self) -> &mut Node<Self::Log>;
+    /// The leader's half, while this node leads.
+    fn office(&self) -> Option<&Office<Self::Peer>>;
+    /// Both, to be changed.
+    fn split(&mut self) -> Option<Halves<'_, Self>>;
+
+    // --- Questions that protocols answer differently. ------------------------------------------------------------
+
+    /// Whether requests may come to this leader.
+    fn is_reigning(&self) -> bool {
+        self.office().is_some()
+    }
+
+    /// Whether this leader knows all that was committed before it, and nothing of others is under way.
+    fn is_settled(&self) -> bool {
+        self.office().is_some_and(|office| self.node().commit >= office.first_own)
+    }
+
+    /// Whether a leader that is asked to hand over is ready for it.
+    fn may_transfer(&self) -> bool {
+        true
+    }
+
+    /// The last index that this leader has written.
+    fn end(&self) -> u64 {
+        self.node().log.last().index
+    }
+
+    /// Whether what a follower stores counts already.
+    fn is_in_sync(_: &Self::Peer) -> bool {
+        true
+    }
+
+    /// The best follower to lead instead of this node.
+    fn best_successor(&self) -> Option<NodeId> {
+        self.office()?.best_successor(self.node(), |_| true)
+    }
+
+    /// The newest round of reads.
+    fn own_round(&self) -> u64 {
+        self.office().map_or(0, |office| office.reads.highest())
+    }
+
+    /// The round of reads that a quorum has confirmed.
+    fn round_reached(&self) -> u64 {
+        self.node().membership.reached(|id| self.round_of(id))
+    }
+
+    /// The membership after a change.
+    ///
+    /// # Errors
+    /// The change cannot be made.
+    fn membership_after(&self, change: &MembershipChange) -> Result<Membership, MembershipError> {
+        self.node().membership.after_one(change)
+    }
+
+    /// The membership that a change would lead to, if this cluster may have it.
+    ///
+    /// # Errors
+    /// It may not.
+    fn permitted(&self, next: Membership) -> Result<Membership, MembershipError> {
+        Ok(next)
+    }
+
+    /// Whether this defect is planted.
+    fn is_hasty(&self, _: Haste) -> bool {
+        false
+    }
+
+    /// Whether a read must wait for the first own commit.
+    fn waits_with_reads(&self) -> bool {
+        !self.is_settled() && !self.is_hasty(Haste::ReadsEarly)
+    }
+
+    // --- What protocols do differently. --------------------------------------------------------------------------
+
+    /// A read waits for a round of answers from now on.
+    fn ask_for_round(&mut self, ticket: Ticket, out: &mut Effects<Self>) {
+        if let Some((node, office)) = self.split() {
+            office.reads.ask(ticket, node.commit);
+        }
+        if !self.confirm_reads(out) {
+            self.send_heartbeats(out);
+        }
+    }
+
+    /// Asks everybody to confirm the newest round.
+    fn send_heartbeats(&mut self, out: &mut Effects<Self>);
+
+    /// Sends a follower what it lacks.
+    fn catch_up(&mut self, to: NodeId, out: &mut Effects<Self>);
+
+    /// Tells the successor, which stores everything, to take over.
+    fn tell_successor(&mut self, to: NodeId, because: Reason, out: &mut Effects<Self>);
+
+    /// Gives way without waiting: the best successor is told, and this node follows whoever wins.
+    fn hand_over_and_follow(&mut self, because: Reason, out: &mut Effects<Self>);
+
+    /// A change of membership that this leader makes by itself.
+    fn append_change(&mut self, change: MembershipChange, out: &mut Effects<Self>);
+
+    /// A follower that is new in the membership; the log ends at `last`.
+    fn newcomer(last: u64) -> Self::Peer;
+
+    /// The last word to a member that was removed, and stores this much: it should hear so.
+    fn dismiss(&mut self, peer: NodeId, stored: u64, out: &mut Effects<Self>);
+
+    /// Another membership is about to be in force.
+    fn before_adoption(&mut self, _: &Membership, _: u64) {}
+
+    /// Another membership is in force: whom a leader sends to.
+    fn adjust_peers(&mut self, out: &mut Effects<Self>) {
+        self.welcome_and_dismiss(out);
+    }
+
+    /// Announces what this node has become.
+    fn announce(&self, from: Role, because: Reason, out: &mut Effects<Self>) {
+        let Status { role: to, term, leader, last: lsn, .. } = self.status();
+        out.announce(Transition { node: self.node().me, from, to, term, leader, lsn, because });
+    }
+}

@@ -1,0 +1,140 @@
+//! Handing leadership over: on request, to a preferred member, or because this node should not lead any more.
+//!
+//! The successor is told to take over once it stores everything. While a hand-over is under way no proposal is accepted;
+//! after an election timeout it is given up and the old leader serves on. How a successor takes over, and how an old
+//! leader gives way, is each protocol's own. Source: dissertation §3.10; rules RX-1 to RX-3.
+
+use super::{Adopting, Leads, Transfer};
+use crate::{Effects, NodeId, Outcome, Priority, Reason, Refusal, Ticket};
+
+/// How a leader hands over, the same under every protocol.
+pub trait HandingOver: Leads {
+    /// An administrator wants `to` to lead.
+    fn on_asked_to_transfer(&mut self, ticket: Ticket, to: NodeId, out: &mut Effects<Self>) {
+        let (leader, is_ready) = (self.status().leader, self.may_transfer());
+        let Some((node, office)) = self.split() else { return out.refuse(ticket, Refusal::NotLeader(leader)) };
+        if to == node.me {
+            // Handing over to oneself takes back what is under way (RX-1).
+            if office.transfer.take().is_some() {
+                out.cancel_timer(Self::TRANSFER_ALARM);
+            }
+            node.refuse_transfer(out);
+            return out.reply(ticket, Outcome::Done);
+        }
+        if !is_ready {
+            return out.refuse(ticket, Refusal::NotReady);
+        }
+        let is_willing = office.known(to).is_some_and(|known| known.priority != Priority::Never);
+        if !node.membership.voters.contains(&to) || !is_willing || node.links_down.contains(&to) {
+            return out.refuse(ticket, Refusal::BadTransferee(to));
+        }
+        let is_new = office.transfer.as_ref().is_none_or(|transfer| transfer.to != to);
+        if is_new {
+            node.refuse_transfer(out);
+        }
+        // Asked twice for the same: the alarm is not put off, and the earlier one hears that it was asked again.
+        if let Some((_, earlier)) = node.transfer_ticket.replace((to, ticket)) {
+            out.refuse(earlier, Refusal::TransferTimedOut);
+        }
+        if is_new {
+            self.start_transfer(to, Reason::Asked, out);
+        }
+    }
+
+    /// An administrator wants somebody else to lead.
+    fn on_asked_to_resign(&mut self, ticket: Ticket, out: &mut Effects<Self>) {
+        if !self.is_reigning() {
+            return out.reply(ticket, Outcome::Done);
+        }
+        match self.best_successor() {
+            Some(to) => self.on_asked_to_transfer(ticket, to, out),
+            None => out.refuse(ticket, Refusal::NotLeader(None)),
+        }
+    }
+
+    /// `to` takes over as soon as it stores everything.
+    fn start_transfer(&mut self, to: NodeId, because: Reason, out: &mut Effects<Self>) {
+        let Some((node, office)) = self.split() else { return };
+        office.transfer = Some(Transfer { to, is_told: false, because });
+        out.set_timer(Self::TRANSFER_ALARM, node.timing.election_min..=node.timing.election_min);
+        self.catch_up(to, out);
+        self.tell_successor_if_ready(to, out);
+    }
+
+    /// A follower's acknowledgement came: a successor that stores everything is told; a learner that does is promoted.
+    fn on_peer_progressed(&mut self, peer: NodeId, out: &mut Effects<Self>) {
+        self.tell_successor_if_ready(peer, out);
+        self.promote_if_ready(peer, out);
+    }
+
+    /// The successor takes over, if it stores everything and was not told yet.
+    fn tell_successor_if_ready(&mut self, peer: NodeId, out: &mut Effects<Self>) {
+        let is_ready = self.has_everything(peer);
+        let Some((_, office)) = self.split() else { return };
+        let Some(transfer) = office.transfer.as_mut().filter(|it| it.to == peer && !it.is_told && is_ready) else {
+            return;
+        };
+        transfer.is_told = true;
+        let because = transfer.because.clone();
+        self.tell_successor(peer, because, out);
+    }
+
+    /// The hand-over took too long.
+    fn on_transfer_alarm(&mut self, out: &mut Effects<Self>) {
+        if let Some((_, office)) = self.split() {
+            office.transfer = None;
+        }
+        // Also when the old leader follows already: its successor may have died on the way.
+        self.node_mut().refuse_transfer(out);
+    }
+
+    /// The successor is no longer one to lead (RX-3).
+    fn abort_transfer_to_strangers(&mut self, out: &mut Effects<Self>) {
+        let Some((node, office)) = self.split() else { return };
+        if office.transfer.take_if(|transfer| !node.membership.voters.contains(&transfer.to)).is_some() {
+            out.cancel_timer(Self::TRANSFER_ALARM);
+            node.refuse_transfer(out);
+        }
+    }
+
+    /// Leadership returns to a preferred member once it has been caught up and heard for a while.
+    fn hand_over_to_preferred(&mut self, out: &mut Effects<Self>) {
+        let is_settled = self.is_settled();
+        let Some((node, office)) = self.split() else { return };
+        if office.transfer.is_some() || !is_settled || node.priority == Priority::Preferred {
+            return;
+        }
+        let is_better = |id: NodeId| {
+            id != node.me
+                && office.known(id).is_some_and(|known| {
+                    known.priority == Priority::Preferred && known.ready_checks >= node.patience.checks_wanted(id)
+                })
+        };
+        if let Some(to) = node.membership.voters.iter().copied().find(|id| is_better(*id)) {
+            node.patience.on_handed_over(to);
+            self.start_transfer(to, Reason::Preferred(to), out);
+        }
+    }
+
+    /// A caretaker hands over to the first that has caught up.
+    fn hand_over_as_caretaker(&mut self, peer: NodeId, out: &mut Effects<Self>) {
+        let (node, is_ready) = (self.node(), self.has_everything(peer));
+        let Some(office) = self.office() else { return };
+        if node.priority != Priority::Never || office.transfer.is_some() || !self.is_settled() {
+            return;
+        }
+        let is_willing = office.known(peer).is_some_and(|known| known.priority != Priority::Never);
+        if is_ready && is_willing && node.membership.voters.contains(&peer) && !node.links_down.contains(&peer) {
+            self.start_transfer(peer, Reason::Preferred(peer), out);
+        }
+    }
+
+    /// Whether a follower stores all that this leader has written.
+    fn has_everything(&self, peer: NodeId) -> bool {
+        let end = self.end();
+        let Some(office) = self.office() else { return false };
+        office.peers.get(&peer).is_some_and(|it| Self::is_in_sync(it) && it.as_ref().stored >= end)
+    }
+}
+
+impl<P: Leads> HandingOver for P {}

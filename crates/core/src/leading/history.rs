@@ -1,0 +1,48 @@
+//! What a log must tell so that snapshots, statuses and transitions can be the same under every protocol: [`History`].
+
+use crate::{Log, Lsn, Record, Term};
+use std::fmt::Debug;
+use std::hash::Hash;
+
+/// What a node holds above its last snapshot, in order ([`Log`]) or slot by slot (Paxos' journal).
+pub trait History: Clone + Eq + Hash + Debug {
+    /// The place before the first entry: the compaction point.
+    fn base(&self) -> Lsn;
+    /// The last place.
+    fn last(&self) -> Lsn;
+    /// The term at `index`; `None` where nothing is held.
+    fn term_at(&self, index: u64) -> Option<Term>;
+    /// Forgets entries up to and including `index`, which is committed; keeps its term.
+    fn compact_through(&mut self, index: u64);
+    /// Everything up to `lsn` is in a snapshot that comes from elsewhere. Gives the record that cuts off what stood
+    /// behind it, unless that stays.
+    fn restart_after(&mut self, lsn: Lsn) -> Option<Record>;
+
+    /// Whether exactly this place is held.
+    fn has(&self, lsn: Lsn) -> bool {
+        self.term_at(lsn.index) == Some(lsn.term)
+    }
+}
+
+impl History for Log {
+    fn base(&self) -> Lsn {
+        Log::base(self)
+    }
+
+    fn last(&self) -> Lsn {
+        Log::last(self)
+    }
+
+    fn term_at(&self, index: u64) -> Option<Term> {
+        Log::term_at(self, index)
+    }
+
+    fn compact_through(&mut self, index: u64) {
+        Log::compact_through(self, index);
+    }
+
+    fn restart_after(&mut self, lsn: Lsn) -> Option<Record> {
+        *self = Log::after(lsn);
+        Some(Record::TruncateFrom(lsn.index + 1))
+    }
+}

@@ -1,0 +1,274 @@
+//! What a node is under every protocol, whether it leads or not: [`Node`].
+
+use super::History;
+use crate::quorum::Verdict;
+use crate::{
+    Cluster, Durable, Effect, Effects, Entry, Limits, Log, Lsn, Membership, NodeId, Outcome, Patience, Priority,
+    Promise, Protocol, Record, Refusal, Role, SnapshotReference, Status, Ticket, Timing,
+};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Between two ranks' campaigns after a link-down: longer than the election itself, so that the first usually ends it.
+pub const RANK_STEP: Duration = Duration::from_millis(4);
+
+/// The base of every protocol's value: who this node is, what it holds, and what it knows of its leader and its links.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Node<L = Log> {
+    /// This node's id.
+    pub me: NodeId,
+    /// The ranges in force.
+    pub timing: Timing,
+    /// How much this node should lead.
+    pub priority: Priority,
+    /// Bounds on messages and memory.
+    pub limits: Limits,
+    /// The highest term promised, with the vote in it where the protocol has votes.
+    pub promise: Promise,
+    /// What it holds above its last snapshot.
+    pub log: L,
+    /// The highest index that it knows to be committed; all of it is applied.
+    pub commit: u64,
+    /// The last snapshot that is durable here.
+    pub snapshot: Option<SnapshotReference>,
+    /// The membership in force.
+    pub membership: Arc<Membership>,
+    /// The leader that it follows; itself when leading.
+    pub leader: Option<NodeId>,
+    /// Peers whose connection is known to be gone.
+    pub links_down: BTreeSet<NodeId>,
+    /// The snapshot that is being fetched or installed: no candidacy, no new one (RS-2).
+    pub installing: Option<SnapshotReference>,
+    /// Who waits to hear how a hand-over ended.
+    pub transfer_ticket: Option<(NodeId, Ticket)>,
+    /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those
+    /// who may lead lack, and nobody gives entries without leading.
+    pub is_caretaker: bool,
+    /// Whether it refused somebody for want of what it holds, and nobody leads since.
+    pub has_refused_for_log: bool,
+    /// How often hand-overs to preferred members came to nothing.
+    pub patience: Patience,
+    /// Whether the disk takes writes no more.
+    pub is_disk_stalled: bool,
+}
+
+impl Node<Log> {
+    /// A node that is born with what was durable, and the index through which a recorded commit says that it is
+    /// committed: a lower bound (RH-9).
+    ///
+    /// What a crash in the middle of a step's records left unconnected was never acknowledged, and is cut off.
+    pub fn recover<P: Protocol>(cluster: Cluster, recovered: Durable, out: &mut Effects<P>) -> (Node<Log>, u64) {
+        let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
+        let mut log = Log::after(snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn));
+        for entry in entries.into_values() {
+            let last = log.last();
+            if entry.lsn.index != last.index + 1 || entry.lsn.term < last.term {
+                out.persist(Record::TruncateFrom(entry.lsn.index));
+                break;
+            }
+            log.append(entry);
+        }
+        let recorded = committed.index.min(log.last().index);
+        (Node::new(cluster, promise, log, snapshot), recorded)
+    }
+
+    /// The place of the next entry of this node's own term.
+    pub fn next_lsn(&self) -> Lsn {
+        Lsn { term: self.promise.term, index: self.log.last().index + 1 }
+    }
+
+    /// The next entry is in the log, and on its way to the disk.
+    pub fn append<P: Protocol>(&mut self, entry: Entry, out: &mut Effects<P>) {
+        self.log.append(entry.clone());
+        out.persist(Record::Put(entry));
+    }
+
+    /// The entry at `index` and all behind it are gone.
+    pub fn truncate_from<P: Protocol>(&mut self, index: u64, out: &mut Effects<P>) {
+        self.log.truncate_from(index);
+        out.persist(Record::TruncateFrom(index));
+    }
+
+    /// Bytes of what stands behind the commit.
+    pub fn uncommitted_bytes(&self) -> usize {
+        self.log.iter().filter(|entry| entry.lsn.index > self.commit).map(|entry| entry.payload.len()).sum()
+    }
+}
+
+impl<L: History> Node<L> {
+    /// A node that holds this, and follows nobody. The snapshot's membership supersedes the founding one.
+    pub fn new(cluster: Cluster, promise: Promise, log: L, snapshot: Option<SnapshotReference>) -> Node<L> {
+        let Cluster { me, membership, timing, priority, limits } = cluster;
+        Node {
+            me,
+            timing,
+            priority,
+            limits,
+            promise,
+            commit: log.base().index,
+            log,
+            membership: snapshot.as_ref().map_or(membership, |reference| reference.membership.clone()),
+            snapshot,
+            leader: None,
+            links_down: BTreeSet::new(),
+            installing: None,
+            transfer_ticket: None,
+            is_caretaker: false,
+            has_refused_for_log: false,
+            patience: Patience::new(),
+            is_disk_stalled: false,
+        }
+    }
+
+    // --- Questions. ----------------------------------------------------------------------------------------------
+
+    /// This node seen from outside, in this role; `leader` is whom requests may go to.
+    pub fn status(&self, role: Role, leader: Option<NodeId>) -> Status {
+        Status {
+            role,
+            term: self.promise.term,
+            leader,
+            last: self.log.last(),
+            commit: self.commit,
+            first_index: self.log.base().index + 1,
+            membership: self.membership.clone(),
+        }
+    }
+
+    /// The place of the commit.
+    ///
+    /// # Panics
+    /// When nothing is held there: what is committed is held, or is the compaction point.
+    pub fn committed(&self) -> Lsn {
+        let term = self.log.term_at(self.commit).expect("the commit is at or above the compaction point");
+        Lsn { term, index: self.commit }
+    }
+
+    /// Whether this node is the only one to ask.
+    pub fn is_alone(&self) -> bool {
+        self.membership.is_voter(self.me) && self.membership.all_voters().count() == 1
+    }
+
+    /// Whether this node may lead (RV-1): a voter, willing, able to write, with a complete state machine.
+    pub fn may_lead(&self) -> bool {
+        self.membership.is_voter(self.me)
+            && (self.priority != Priority::Never || self.is_caretaker)
+            && self.installing.is_none()
+            && !self.is_disk_stalled
+    }
+
+    /// How much this node says that it should lead: not at all while it cannot.
+    pub fn said_priority(&self) -> Priority {
+        if self.may_lead() { self.priority } else { Priority::Never }
+    }
+
+    /// The leader, if it is another node.
+    pub fn other_leader(&self) -> Option<NodeId> {
+        self.leader.filter(|leader| *leader != self.me)
+    }
+
+    /// All voters but this node.
+    pub fn other_voters(&self) -> Vec<NodeId> {
+        self.membership.all_voters().filter(|voter| *voter != self.me).collect()
+    }
+
+    /// How long this node waits with its campaign when the link to the leader drops: survivors ask in the order of their
+    /// rank, preferred ones at once, so no jitter is needed.
+    pub fn turn_after(&self, dead: NodeId) -> Duration {
+        let is_first = self.priority == Priority::Preferred;
+        RANK_STEP * if is_first { 0 } else { self.membership.rank_without(dead, self.me) }
+    }
+
+    /// Whether these are a quorum.
+    pub fn is_quorum(&self, nodes: &[NodeId]) -> bool {
+        self.membership.verdict(|id| Some(nodes.contains(&id))) == Verdict::Won
+    }
+
+    /// Whether a snapshot through `lsn` brings nothing: its end is committed here, or in the log.
+    pub fn has_covered(&self, lsn: Lsn) -> bool {
+        lsn.index <= self.commit || self.log.has(lsn)
+    }
+
+    /// What must hold of every node.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn assert_invariants(&self) {
+        assert!(self.log.base().index <= self.commit, "only what is committed is compacted");
+        assert!(self.log.term_at(self.commit).is_some(), "what is committed is in the log");
+    }
+
+    // --- Membership. ---------------------------------------------------------------------------------------------
+
+    /// This membership is in force, by the entry or snapshot at `index`.
+    pub fn reconfigure<P: Protocol>(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<P>) {
+        self.membership = membership.clone();
+        out.push(Effect::Reconfigure { membership, index });
+    }
+
+    // --- Snapshots. ----------------------------------------------------------------------------------------------
+
+    /// Asks `from` for a snapshot, one at a time.
+    pub fn fetch<P: Protocol>(&mut self, from: NodeId, reference: SnapshotReference, out: &mut Effects<P>) {
+        if self.installing.is_none() {
+            self.installing = Some(reference.clone());
+            out.push(Effect::FetchSnapshot { from, reference });
+        }
+    }
+
+    /// A snapshot that is complete replaces the history up to its end.
+    ///
+    /// The snapshot is recorded first: a crash between the two records must not lose what this node has acknowledged
+    /// below it.
+    pub fn install<P: Protocol>(&mut self, reference: SnapshotReference, out: &mut Effects<P>) {
+        out.persist(Record::Snapshot(reference.clone()));
+        if let Some(cut) = self.log.restart_after(reference.lsn) {
+            out.persist(cut);
+        }
+        self.commit = reference.lsn.index;
+        self.snapshot = Some(reference.clone());
+        out.push(Effect::Restore(reference));
+    }
+
+    /// The snapshot through `lsn` is installed, or cannot be had; says whether it was awaited.
+    pub fn end_install(&mut self, lsn: Lsn) -> bool {
+        self.installing.take_if(|installing| installing.lsn == lsn).is_some()
+    }
+
+    /// The own state machine is safe in a snapshot: the log below may go, but for a tail that slow nodes may need.
+    ///
+    /// # Panics
+    /// When the snapshot holds what is not committed (RS-3).
+    pub fn on_compact<P: Protocol>(&mut self, reference: SnapshotReference, out: &mut Effects<P>) {
+        if self.snapshot.as_ref().is_some_and(|known| reference.lsn.index <= known.lsn.index) {
+            return;
+        }
+        assert!(reference.lsn.index <= self.commit, "a state machine holds only what is committed (RS-3)");
+        out.persist(Record::Snapshot(reference.clone()));
+        let through = reference.lsn.index.saturating_sub(self.limits.trailing_entries);
+        self.snapshot = Some(reference);
+        if through > self.log.base().index {
+            self.log.compact_through(through);
+        }
+    }
+
+    // --- Who asked for a hand-over. ------------------------------------------------------------------------------
+
+    /// The hand-over that somebody waits for is given up.
+    pub fn refuse_transfer<P: Protocol>(&mut self, out: &mut Effects<P>) {
+        if let Some((_, ticket)) = self.transfer_ticket.take() {
+            out.refuse(ticket, Refusal::TransferTimedOut);
+        }
+    }
+
+    /// A new leader is known: whoever asked for a hand-over hears whether it is the one.
+    pub fn end_transfer<P: Protocol>(&mut self, out: &mut Effects<P>) {
+        let Some(leader) = self.leader else { return };
+        self.patience.on_leader(leader);
+        if let Some((to, ticket)) = self.transfer_ticket.take() {
+            let outcome = if leader == to { Outcome::Done } else { Outcome::Refused(Refusal::TransferTimedOut) };
+            out.reply(ticket, outcome);
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! What only a leader has, under every protocol: [`Office`], and what it knows of each follower: [`Known`].
+
+use super::{History, Node, Reads};
+use crate::{NodeId, Priority, Reason};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+/// What a leader knows of a follower, however it sends to it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Known {
+    /// Its log equals the leader's up to here, durably.
+    pub stored: u64,
+    /// Whether it was heard since the last quorum check.
+    pub is_active: bool,
+    /// The highest round of reads that it confirmed.
+    pub round: u64,
+    /// How much it should lead.
+    pub priority: Priority,
+    /// Quorum checks in a row that found it caught up: leadership goes to a preferred member that stays, not to one
+    /// that blinks.
+    pub ready_checks: u32,
+}
+
+impl Default for Known {
+    /// Nothing is known, and it has one quorum check to be heard.
+    fn default() -> Known {
+        Known { stored: 0, is_active: true, round: 0, priority: Priority::Normal, ready_checks: 0 }
+    }
+}
+
+impl Known {
+    /// It answered a heartbeat of `round`; `highest` is the newest that was asked for.
+    pub fn on_heard(&mut self, round: u64, highest: u64, priority: Priority) {
+        self.is_active = true;
+        self.priority = priority;
+        self.round = self.round.max(round.min(highest));
+    }
+
+    /// A quorum check ends, and the next begins; says whether it was heard.
+    pub fn end_check(&mut self, has_all: bool) -> bool {
+        let is_ready = self.is_active && has_all;
+        self.ready_checks = if is_ready { self.ready_checks.saturating_add(1) } else { 0 };
+        std::mem::take(&mut self.is_active)
+    }
+}
+
+/// A hand-over under way.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Transfer {
+    /// To whom.
+    pub to: NodeId,
+    /// Whether it was told to take over.
+    pub is_told: bool,
+    /// Why.
+    pub because: Reason,
+}
+
+/// What only a leader has. `F` is what it knows of each follower.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Office<F> {
+    /// Those whom it sends to, and itself.
+    pub peers: BTreeMap<NodeId, F>,
+    /// Reads that wait for a quorum.
+    pub reads: Reads,
+    /// The hand-over under way.
+    pub transfer: Option<Transfer>,
+    /// The last index that may hold a change of membership: no other starts before it is applied (RM-2).
+    pub pending_change: u64,
+    /// The index of this leader's first entry: reads and changes wait for its commit (RM-1, RR-1).
+    pub first_own: u64,
+    /// The bytes of proposals beyond the commit (RF-1).
+    pub uncommitted_bytes: usize,
+}
+
+impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
+    /// The office of a leader whose log ends at `last`: everything up to there may hold a change of membership.
+    pub fn new(peers: BTreeMap<NodeId, F>, last: u64, uncommitted_bytes: usize) -> Office<F> {
+        let (pending_change, first_own) = (last, last + 1);
+        Office { peers, reads: Reads::default(), transfer: None, pending_change, first_own, uncommitted_bytes }
+    }
+
+    /// What is known of a follower.
+    pub fn known(&self, id: NodeId) -> Option<&Known> {
+        self.peers.get(&id).map(AsRef::as_ref)
+    }
+
+    /// Up to where a follower's log equals the leader's; 0 of a stranger.
+    pub fn stored(&self, id: NodeId) -> u64 {
+        self.known(id).map_or(0, |known| known.stored)
+    }
+
+    /// Everybody but `me`.
+    pub fn others(&self, me: NodeId) -> Vec<NodeId> {
+        self.peers.keys().copied().filter(|id| *id != me).collect()
+    }
+
+    /// The voters that were heard since the last quorum check, the leader among them.
+    pub fn heard<L: History>(&self, node: &Node<L>) -> Vec<NodeId> {
+        let is_heard = |id: &NodeId| *id == node.me || self.known(*id).is_some_and(|known| known.is_active);
+        node.membership.all_voters().filter(is_heard).collect()
+    }
+
+    /// A quorum check ends, and the next begins. Caught up is who stores everything through `last`.
+    pub fn end_check(&mut self, last: u64) {
+        for known in self.peers.values_mut().map(AsMut::as_mut) {
+            known.end_check(known.stored >= last);
+        }
+    }
+
+    /// The most up-to-date reachable voter that may lead; ties go to the higher priority, then to the smaller id.
+    pub fn best_successor<L: History>(&self, node: &Node<L>, is_able: impl Fn(NodeId) -> bool) -> Option<NodeId> {
+        let ranked = node.membership.voters.iter().copied().filter_map(|id| {
+            let known = self.known(id).filter(|known| known.priority != Priority::Never && known.stored > 0)?;
+            let is_able = id != node.me && !node.links_down.contains(&id) && is_able(id);
+            is_able.then_some(((known.stored, known.priority, Reverse(id)), id))
+        });
+        ranked.max().map(|(_, id)| id)
+    }
+}
