@@ -13,13 +13,11 @@
 //! - The winner's own vote, for whomever, must be durable *in this life*. Who is reborn in a ballot has voted in it and does not
 //!   vote again, so it cannot lead it a second time, perhaps without the messages that it sent in its first reign.
 
-use crate::gmt2000::{Gmt2000, Leader, Part, Timer};
+use crate::gmt2000::{Gmt2000, Part, Timer};
 use crate::laboratory::Defect;
-use crate::peer::Peer;
-use crate::read::Reads;
+use hustings_core::leading::{InOrder, Leads, Office, Progress, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, Term};
-use std::collections::BTreeMap;
 
 impl Gmt2000 {
     /// Rule 10: the vote goes to the board of its ballot, and of no other. It may come before this node's own.
@@ -33,32 +31,32 @@ impl Gmt2000 {
 
     /// The own vote is durable.
     pub(crate) fn on_own_vote(&mut self, choice: NodeId, claim: Lsn, out: &mut Effects<Gmt2000>) {
-        if self.ballot.number != self.promise.term || self.is_leading() {
+        if self.ballot.number != self.node.promise.term || self.is_leading() {
             return;
         }
         self.ballot.is_vote_durable = true;
-        if choice == self.me {
-            self.ballot.board.insert(self.me, claim);
+        if choice == self.node.me {
+            self.ballot.board.insert(self.node.me, claim);
         }
         self.count_votes(out);
     }
 
     /// Whether this node voted for itself and waits for the others.
     pub(crate) fn is_awaiting_votes(&self) -> bool {
-        self.leader.is_none()
+        self.node.leader.is_none()
             && self.ballot.is_claimed
-            && self.ballot.number == self.promise.term
-            && self.promise.vote == Some(self.me)
+            && self.ballot.number == self.node.promise.term
+            && self.node.promise.vote == Some(self.node.me)
     }
 
     fn count_votes(&mut self, out: &mut Effects<Gmt2000>) {
-        let is_open = self.ballot.number == self.promise.term && self.leader.is_none();
-        if !is_open || !self.ballot.is_vote_durable || !self.may_lead() {
+        let is_open = self.ballot.number == self.node.promise.term && self.node.leader.is_none();
+        if !is_open || !self.ballot.is_vote_durable || !self.node.may_lead() {
             return;
         }
-        let last = self.log.last();
+        let last = self.node.log.last();
         let is_identical = |id: NodeId| self.ballot.board.get(&id) == Some(&last);
-        if self.membership.verdict(|id| is_identical(id).then_some(true)) == Verdict::Won {
+        if self.node.membership.verdict(|id| is_identical(id).then_some(true)) == Verdict::Won {
             let voters = self.ballot.board.keys().copied().filter(|id| is_identical(*id)).collect();
             self.become_leader(Reason::VoteWon(voters), out);
         }
@@ -68,23 +66,16 @@ impl Gmt2000 {
     /// by counting (§4.8).
     pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
         let from = self.role();
-        let last = self.log.last();
-        assert!(last.term < self.promise.term, "no message of a term is written before its leader is elected");
-        let mut peers: BTreeMap<NodeId, Peer> =
-            self.membership.everyone().map(|peer| (peer, Peer::new(last.index))).collect();
-        if let Some(own) = peers.get_mut(&self.me) {
+        let last = self.node.log.last();
+        assert!(last.term < self.node.promise.term, "no message of a term is written before its leader is elected");
+        let peers = self.node.membership.everyone().map(|peer| (peer, Progress::new(last.index)));
+        let mut office = Office::new(peers.collect(), last.index, self.node.uncommitted_bytes());
+        if let Some(own) = office.peers.get_mut(&self.node.me) {
             own.become_flow();
         }
-        self.part = Part::Leader(Box::new(Leader {
-            peers,
-            reads: Reads::default(),
-            transfer: None,
-            pending_change: last.index,
-            first_own: last.index + 1,
-            uncommitted_bytes: self.log.iter().filter(|it| it.lsn.index > self.commit).map(|it| it.payload.len()).sum(),
-        }));
-        self.leader = Some(self.me);
-        self.reign = self.promise.term;
+        self.part = Part::Leader(Box::new(office));
+        self.node.leader = Some(self.node.me);
+        self.reign = self.node.promise.term;
         self.hears_majority = false;
         self.losses = 0;
         self.is_leader_fresh = false;
@@ -92,13 +83,12 @@ impl Gmt2000 {
         self.lost_leader = None;
         self.wanted = None;
         self.announce(from, because, out);
-        self.end_transfer(out);
+        self.node.end_transfer(out);
         out.cancel_timer(Timer::Watch);
         out.cancel_timer(Timer::Freshness);
-        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
-        self.append_own(Entry::blank(Lsn { term: self.promise.term, index: last.index + 1 }), out);
-        self.count_own_log(out);
-        self.send_to_all(out);
+        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
+        self.append_own(Entry::blank(self.node.next_lsn()), out);
+        self.spread(out);
     }
 }

@@ -18,6 +18,7 @@
 use crate::gmt2000::{Gmt2000, Part, Timer};
 use crate::laboratory::Defect;
 use crate::message::{Claim, Message};
+use hustings_core::leading::{Leads, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Promise, Reason, Refusal, RestsOn, Term, Ticket};
 use std::cmp::Reverse;
@@ -65,12 +66,12 @@ impl Gmt2000 {
 
     /// Rule 1: five intervals for the first leader, where rule 2 has three. Spread, so that one starts before the others.
     pub(crate) fn watch_initially(&mut self, out: &mut Effects<Gmt2000>) {
-        out.set_timer(Timer::Watch, self.timing.election_min * 5 / 3..=self.timing.election_max * 5 / 3);
+        out.set_timer(Timer::Watch, self.node.timing.election_min * 5 / 3..=self.node.timing.election_max * 5 / 3);
     }
 
     /// Rule 2: three intervals, which an operator sets as the election timeout. Also the back-off after a vain election.
     pub(crate) fn watch(&mut self, out: &mut Effects<Gmt2000>) {
-        out.set_timer(Timer::Watch, self.timing.election());
+        out.set_timer(Timer::Watch, self.node.timing.election());
     }
 
     /// `[OURS]` Random, or nodes that failed together would fail together again.
@@ -82,7 +83,7 @@ impl Gmt2000 {
         if self.eager_rounds == 0 {
             self.lost_leader = None;
         }
-        out.set_timer(Timer::Watch, self.timing.heartbeat * 2..=self.timing.heartbeat * 4);
+        out.set_timer(Timer::Watch, self.node.timing.heartbeat * 2..=self.node.timing.heartbeat * 4);
     }
 
     /// Rule 4, and the retry of an election without a majority.
@@ -91,7 +92,7 @@ impl Gmt2000 {
             return self.on_watch_alarm_as_published(out);
         }
         assert!(!self.is_leading(), "a leader does not watch for itself");
-        if self.may_lead() {
+        if self.node.may_lead() {
             let because = match self.lost_leader {
                 Some(leader) => Reason::LinkDown(leader),
                 None => Reason::ElectionTimeout,
@@ -99,8 +100,8 @@ impl Gmt2000 {
             return self.start_election(because, Standing::Ordinary, out);
         }
         // A learner, one that must not lead or one with a stalled disk: it notes that nobody leads, and joins others.
-        let was_led = self.lost_leader.take().is_some() || self.leader.is_some();
-        if self.leader.take().is_some() {
+        let was_led = self.lost_leader.take().is_some() || self.node.leader.is_some();
+        if self.node.leader.take().is_some() {
             self.is_leader_fresh = false;
             self.announce(self.role(), Reason::ElectionTimeout, out);
         }
@@ -110,7 +111,7 @@ impl Gmt2000 {
         // Nobody else leads within a whole timeout: because of what only this node holds; or because the others lack its claim
         // for a majority and have let it grow old; or because its vote is bound to a ballot that they cannot leave without it.
         // So it calls as everybody does, at the usual pace, and claims nothing for itself unless it is a caretaker now.
-        self.is_caretaker |= self.has_refused_for_log;
+        self.node.is_caretaker |= self.node.has_refused_for_log;
         self.eager_rounds = 0;
         self.start_election(Reason::ElectionTimeout, Standing::Ordinary, out);
     }
@@ -127,13 +128,13 @@ impl Gmt2000 {
         self.eager_rounds = EAGER_ROUNDS;
         self.lost_leader = Some(leader);
         let from = self.role();
-        self.leader = None;
+        self.node.leader = None;
         self.is_leader_fresh = false;
-        if self.may_lead() && !self.is_round_on {
+        if self.node.may_lead() && !self.is_round_on {
             return self.become_voting(from, Reason::LinkDown(leader), Standing::Ordinary, out);
         }
         self.announce(from, Reason::LinkDown(leader), out);
-        if self.may_lead() {
+        if self.node.may_lead() {
             self.wanted = Some((Reason::LinkDown(leader), Standing::Ordinary));
         }
         self.join_if_called(out);
@@ -143,8 +144,8 @@ impl Gmt2000 {
         if self.is_leading() {
             return out.reply(ticket, Outcome::Done);
         }
-        if !self.may_lead() {
-            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+        if !self.node.may_lead() {
+            return out.refuse(ticket, Refusal::BadTransferee(self.node.me));
         }
         self.start_election(Reason::Asked, Standing::Ordinary, out);
         out.reply(ticket, Outcome::Done);
@@ -166,9 +167,9 @@ impl Gmt2000 {
 
     /// Another node's election: joined, unless the leader was heard lately or a round trip must pass first.
     fn join_if_called(&mut self, out: &mut Effects<Gmt2000>) {
-        let is_called = self.ballot.number > self.promise.term && !self.ballot.is_claimed;
+        let is_called = self.ballot.number > self.node.promise.term && !self.ballot.is_claimed;
         let is_pressing = self.ballot.slate.values().any(|claim| claim.is_successor);
-        let has_leader = self.is_leading() || (self.leader.is_some() && self.is_leader_fresh);
+        let has_leader = self.is_leading() || (self.node.leader.is_some() && self.is_leader_fresh);
         if !is_called || self.is_round_on || (has_leader && !is_pressing) {
             return;
         }
@@ -180,7 +181,7 @@ impl Gmt2000 {
     /// Whether the leader's successor called the election under way, within this round trip: then it is the leader's own wish,
     /// and a LEAD that it sent before it heard of it does not end it.
     pub(crate) fn is_ballot_pressing(&self) -> bool {
-        let is_called = self.ballot.number > self.promise.term;
+        let is_called = self.ballot.number > self.node.promise.term;
         self.is_round_on && is_called && self.ballot.slate.values().any(|claim| claim.is_successor)
     }
 
@@ -201,12 +202,12 @@ impl Gmt2000 {
             // Claims grow old: who made them may follow a leader by now, and a vote for nobody's sake is still a promise.
             self.ballot.slate.clear();
         }
-        if self.ballot.number <= self.promise.term {
-            self.ballot = Ballot::numbered(self.promise.term.next());
+        if self.ballot.number <= self.node.promise.term {
+            self.ballot = Ballot::numbered(self.node.promise.term.next());
         }
         self.leave_part(out);
         self.part = Part::Voting;
-        self.leader = None;
+        self.node.leader = None;
         self.is_leader_fresh = false;
         self.wanted = None;
         if !is_again {
@@ -214,13 +215,18 @@ impl Gmt2000 {
         }
         let claim = Claim { is_successor: standing == Standing::Successor, ..self.claim() };
         self.ballot.is_claimed = true;
-        self.ballot.slate.insert(self.me, claim);
+        self.ballot.slate.insert(self.node.me, claim);
         self.is_round_on = true;
         out.cancel_timer(Timer::Watch);
-        out.set_timer(Timer::Round, self.timing.heartbeat..=self.timing.heartbeat);
-        let elect = Message::Elect { ballot: self.ballot.number, claim, commit: self.committed() };
-        let hearers: BTreeSet<NodeId> =
-            self.membership.all_voters().chain(self.ballot.slate.keys().copied()).filter(|id| *id != self.me).collect();
+        out.set_timer(Timer::Round, self.node.timing.heartbeat..=self.node.timing.heartbeat);
+        let elect = Message::Elect { ballot: self.ballot.number, claim, commit: self.node.committed() };
+        let hearers: BTreeSet<NodeId> = self
+            .node
+            .membership
+            .all_voters()
+            .chain(self.ballot.slate.keys().copied())
+            .filter(|id| *id != self.node.me)
+            .collect();
         for hearer in hearers {
             // Rests on nothing: it promises nothing, and a vote for a claim that a crash has undone is not counted.
             out.send_resting_on(RestsOn::Nothing, hearer, elect.clone());
@@ -230,13 +236,13 @@ impl Gmt2000 {
 
     /// What this node reports of itself.
     fn claim(&self) -> Claim {
-        let priority = match self.may_lead() {
-            true if self.is_caretaker => Priority::Normal,
-            true => self.priority,
+        let priority = match self.node.may_lead() {
+            true if self.node.is_caretaker => Priority::Normal,
+            true => self.node.priority,
             false => Priority::Never,
         };
         let Gmt2000 { reign, hears_majority, losses, .. } = *self;
-        Claim { last: self.log.last(), priority, is_successor: false, reign, hears_majority, losses }
+        Claim { last: self.node.log.last(), priority, is_successor: false, reign, hears_majority, losses }
     }
 
     /// Rules 3 and 6.
@@ -249,17 +255,18 @@ impl Gmt2000 {
         out: &mut Effects<Gmt2000>,
     ) {
         self.learn_commit(commit, out);
-        let is_ordained = claim.is_successor && ballot > self.promise.term;
+        let is_ordained = claim.is_successor && ballot > self.node.promise.term;
         if self.is_leading() && !(is_ordained && self.is_handing_over_to(from)) {
             // GM-3: the old leader is alive, and says so to whoever doubts it.
             return self.send_heartbeat_to(from, out);
         }
-        if self.has_defect(Defect::VotesTwice) && ballot == self.promise.term && claim.last >= self.log.last() {
+        if self.has_defect(Defect::VotesTwice) && ballot == self.node.promise.term && claim.last >= self.node.log.last()
+        {
             // A second vote in a ballot in which this node may have voted for another.
             let vote = Message::Vote { ballot, choice: from, claim: claim.last };
             out.send_resting_on(RestsOn::Promise, from, vote);
         }
-        if ballot < self.ballot.number || ballot <= self.promise.term {
+        if ballot < self.ballot.number || ballot <= self.node.promise.term {
             return self.on_earlier_elect(from, ballot, out);
         }
         if ballot > self.ballot.number {
@@ -276,13 +283,13 @@ impl Gmt2000 {
 
     /// An election that this node has left behind: the caller hears of the present one. One that it voted in is left to end.
     fn on_earlier_elect(&mut self, from: NodeId, ballot: Term, out: &mut Effects<Gmt2000>) {
-        let has_leader = self.leader.is_some() && self.is_leader_fresh;
-        let present = if self.ballot.is_claimed { self.ballot.number } else { self.promise.term };
+        let has_leader = self.node.leader.is_some() && self.is_leader_fresh;
+        let present = if self.ballot.is_claimed { self.ballot.number } else { self.node.promise.term };
         // Within a round trip the own ELECT has told everybody already.
         if has_leader || self.is_round_on || ballot >= present || !self.ballot.told.insert(from) {
             return;
         }
-        let elect = Message::Elect { ballot: present, claim: self.claim(), commit: self.committed() };
+        let elect = Message::Elect { ballot: present, claim: self.claim(), commit: self.node.committed() };
         out.send_resting_on(RestsOn::Nothing, from, elect);
     }
 
@@ -304,7 +311,9 @@ impl Gmt2000 {
             // A later election was called meanwhile.
             Part::Voting => self.join_if_called(out),
             Part::Watching => match self.wanted.take() {
-                Some((because, standing)) if self.may_lead() => self.become_voting(self.role(), because, standing, out),
+                Some((because, standing)) if self.node.may_lead() => {
+                    self.become_voting(self.role(), because, standing, out)
+                }
                 Some(_) => {
                     self.watch(out);
                     self.join_if_called(out);
@@ -325,12 +334,12 @@ impl Gmt2000 {
             return;
         }
         let slate = &self.ballot.slate;
-        let is_awaited = |id: NodeId| !slate.contains_key(&id) && !self.links_down.contains(&id);
-        let is_over = !self.is_round_on || !self.membership.all_voters().any(is_awaited);
+        let is_awaited = |id: NodeId| !slate.contains_key(&id) && !self.node.links_down.contains(&id);
+        let is_over = !self.is_round_on || !self.node.membership.all_voters().any(is_awaited);
         if !is_over {
             return;
         }
-        let is_heard_of = slate.iter().any(|(id, claim)| *id != self.me && claim.hears_majority);
+        let is_heard_of = slate.iter().any(|(id, claim)| *id != self.node.me && claim.hears_majority);
         self.hears_majority = self.has_majority();
         if self.hears_majority || is_heard_of {
             self.vote(out);
@@ -339,7 +348,7 @@ impl Gmt2000 {
 
     /// Whether a majority has claimed.
     fn has_majority(&self) -> bool {
-        self.membership.verdict(|id| self.ballot.slate.contains_key(&id).then_some(true)) == Verdict::Won
+        self.node.membership.verdict(|id| self.ballot.slate.contains_key(&id).then_some(true)) == Verdict::Won
     }
 
     /// Rule 7. The best claim: the latest; among equals the present leader's successor, then the old leader (§4.8: only if its
@@ -349,15 +358,15 @@ impl Gmt2000 {
     /// All of this is read from the claims. Where each voter knows by itself who led last, two that heard different leaders
     /// vote for each other, and again in the next ballot, and never elect anybody.
     fn vote(&mut self, out: &mut Effects<Gmt2000>) {
-        let own = match self.ballot.slate.get(&self.me) {
+        let own = match self.ballot.slate.get(&self.node.me) {
             // What this node heard meanwhile it says in its next election: all must rank the same claims.
             Some(Claim { is_successor, hears_majority, losses, .. }) => {
                 Claim { is_successor: *is_successor, hears_majority: *hears_majority, losses: *losses, ..self.claim() }
             }
             None => self.claim(),
         };
-        self.ballot.slate.insert(self.me, own);
-        let (me, has_majority) = (self.me, self.has_majority());
+        self.ballot.slate.insert(self.node.me, own);
+        let (me, has_majority) = (self.node.me, self.has_majority());
         let rank = |id: NodeId, claim: &Claim| {
             let fortune = (claim.hears_majority, Reverse(claim.losses));
             (claim.last, claim.is_successor, fortune, claim.reign, claim.priority, Reverse(id))
@@ -374,7 +383,7 @@ impl Gmt2000 {
         let able = able.filter(|(id, claim)| claim.priority != Priority::Never && may_win(**id, claim));
         let best = able.max_by_key(|(id, claim)| rank(**id, claim)).map(|(id, claim)| (*id, *claim));
         let is_fresher = best.is_some_and(|(_, claim)| claim.last < own.last);
-        self.has_refused_for_log |= self.priority == Priority::Never && is_fresher;
+        self.node.has_refused_for_log |= self.node.priority == Priority::Never && is_fresher;
         // G3: never for one who saw less than this node did.
         let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {
             if !self.is_round_on {
@@ -392,19 +401,19 @@ impl Gmt2000 {
         self.back_off(out);
         let vote = Message::Vote { ballot, choice, claim: claim.last };
         let is_hasty = self.has_defect(Defect::UnsyncedVote);
-        if choice != self.me {
+        if choice != self.node.me {
             out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::Promise }, choice, vote.clone());
         }
         // To itself: before its own vote is durable no node may win, see `count_votes`.
         let is_hasty = self.has_defect(Defect::CountsOwnVoteAtOnce);
-        out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::Promise }, self.me, vote);
+        out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::Promise }, self.node.me, vote);
     }
 
     // --- Later ballots, and what comes with an election. ---------------------------------------------------------
 
     /// A voter of a later ballot cannot follow this leader any more: the reign ends, and an election must gather both.
     pub(crate) fn on_obsolete(&mut self, from: NodeId, term: Term, out: &mut Effects<Gmt2000>) {
-        if term <= self.promise.term || self.published.is_some() {
+        if term <= self.node.promise.term || self.published.is_some() {
             return;
         }
         let was_leading = self.is_leading();
@@ -417,8 +426,8 @@ impl Gmt2000 {
 
     /// Commit knowledge spreads with claims, so that nobody elects by a membership that was left behind.
     fn learn_commit(&mut self, commit: Lsn, out: &mut Effects<Gmt2000>) {
-        let is_known = self.is_leading() || commit.index <= self.commit;
-        if !is_known && self.log.has(commit) && self.installing.is_none() {
+        let is_known = self.is_leading() || commit.index <= self.node.commit;
+        if !is_known && self.node.log.has(commit) && self.node.installing.is_none() {
             self.apply_through(commit.index, out);
         }
     }

@@ -12,109 +12,44 @@
 //! A message commits when a majority stored it *in the term in which it was sent*; older ones commit with the first own one.
 //! Otherwise a message could be committed by counting and yet be cut back by a leader that saw a later term (Raft, figure 8).
 
-use crate::gmt2000::{Gmt2000, Leader, Part, Timer};
+use crate::gmt2000::{Gmt2000, Part, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
-use crate::peer::{Pace, Peer};
-use hustings_core::quorum::Verdict;
-use hustings_core::{
-    Effects, Entry, EntryKind, Lsn, NodeId, Priority, Proposal, Reason, Record, Refusal, RestsOn, Term, Ticket,
-};
+use hustings_core::leading::{Adopting, Following, HandingOver, Leads, Pace, Portion, Progress, Reading, Replicating};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn, Term};
 
 impl Gmt2000 {
-    // --- The leader writes. --------------------------------------------------------------------------------------
-
-    pub(crate) fn on_propose(&mut self, proposals: Vec<Proposal>, out: &mut Effects<Gmt2000>) {
-        let before = self.log.last().index;
-        for proposal in proposals {
-            if let Some(refusal) = self.refusal_of(&proposal) {
-                out.refuse(Ticket::Proposal(proposal.origin), refusal);
-                continue;
-            }
-            let lsn = Lsn { term: self.promise.term, index: self.log.last().index + 1 };
-            self.append_own(proposal.into_entry(lsn), out);
-        }
-        if self.log.last().index > before {
-            self.count_own_log(out);
-            self.send_to_all(out);
-        }
-    }
-
-    /// Why a proposal cannot be written now: definite, nothing was done.
-    fn refusal_of(&self, proposal: &Proposal) -> Option<Refusal> {
-        let Part::Leader(leader) = &self.part else { return Some(Refusal::NotLeader(self.leader)) };
-        if leader.transfer.is_some() || self.priority == Priority::Never {
-            // A caretaker leads only to hand over.
-            return Some(Refusal::Transferring);
-        }
-        let size = proposal.payload.len();
-        let would_be = leader.uncommitted_bytes.saturating_add(size);
-        if size > 0 && leader.uncommitted_bytes > 0 && would_be > self.limits.uncommitted_bytes_max {
-            return Some(Refusal::Overloaded);
-        }
-        match proposal.kind {
-            EntryKind::Membership => self.membership_refusal(leader, &proposal.payload),
-            _ => None,
-        }
-    }
-
-    pub(crate) fn append_own(&mut self, entry: Entry, out: &mut Effects<Gmt2000>) {
-        let Part::Leader(leader) = &mut self.part else { unreachable!("only a leader writes messages of its own") };
-        leader.uncommitted_bytes += entry.payload.len();
-        if entry.kind == EntryKind::Membership {
-            leader.pending_change = entry.lsn.index;
-        }
-        self.append(entry, out);
-    }
-
-    fn append(&mut self, entry: Entry, out: &mut Effects<Gmt2000>) {
-        self.log.append(entry.clone());
-        out.persist(Record::Put(entry));
-    }
-
-    /// The leader's own acknowledgement, on its way through its own disk.
-    pub(crate) fn count_own_log(&mut self, out: &mut Effects<Gmt2000>) {
-        let (term, index) = (self.promise.term, self.log.last().index);
-        out.send_resting_on(RestsOn::Entry(index), self.me, Message::Stored { term, index });
-    }
-
     // --- The leader sends. ---------------------------------------------------------------------------------------
 
-    fn others(&self) -> Vec<NodeId> {
-        match &self.part {
-            Part::Leader(leader) => leader.peers.keys().copied().filter(|peer| *peer != self.me).collect(),
-            _ => Vec::new(),
-        }
+    pub(crate) fn others(&self) -> Vec<NodeId> {
+        self.office().map_or(Vec::new(), |office| office.others(self.node.me))
     }
 
-    /// Sends everybody what it still lacks, as far as its window allows.
-    pub(crate) fn send_to_all(&mut self, out: &mut Effects<Gmt2000>) {
-        for peer in self.others() {
-            self.send_entries_to(peer, out);
+    pub(crate) fn peer_mut(&mut self, peer: NodeId) -> Option<&mut Progress> {
+        match &mut self.part {
+            Part::Leader(office) => office.peers.get_mut(&peer),
+            _ => None,
         }
     }
 
     /// One LEAD with entries while probing, as many as the window takes while in step, a snapshot where entries are gone.
     pub(crate) fn send_entries_to(&mut self, to: NodeId, out: &mut Effects<Gmt2000>) {
-        let (term, commit, limits) = (self.promise.term, self.commit, self.limits);
+        let (term, commit) = (self.node.promise.term, self.node.commit);
         loop {
-            let Part::Leader(leader) = &mut self.part else { return };
-            let Some(peer) = leader.peers.get_mut(&to) else { return };
-            let is_served = matches!(peer.pace, Pace::Flow { .. }) && peer.next > self.log.last().index;
-            if is_served || peer.is_full(limits.inflight_messages_max, limits.inflight_bytes_max) {
-                return;
-            }
-            let Some(previous) = self.log.place_before(peer.next) else { return self.send_snapshot_to(to, out) };
-            let entries = self.log.slice(peer.next, usize::MAX, limits.message_bytes_max);
-            let end = previous.index + entries.len() as u64;
-            peer.on_sent(end, entries.iter().map(Entry::cost).sum());
-            peer.told_commit = peer.told_commit.max(commit.min(end));
-            // New entries rest on nothing: the followers' disks need not wait for this one's. What they do rest on, the
-            // ballot, is durable: nobody leads before its own vote is.
-            let lead = Message::Lead { term, previous, entries, commit, round: None };
-            out.send_resting_on(RestsOn::Nothing, to, lead);
-            if matches!(self.peer(to).map(|peer| &peer.pace), Some(Pace::Probe { .. })) {
-                return;
+            let Some((node, office)) = self.split() else { return };
+            let peer = office.peers.get_mut(&to);
+            match peer.and_then(|peer| peer.next_portion(&node.log, commit, &node.limits)) {
+                None => return,
+                Some(Portion::Snapshot) => return self.send_snapshot_to(to, out),
+                Some(Portion::Entries { previous, entries, is_probe }) => {
+                    // New entries rest on nothing: the followers' disks need not wait for this one's. What they do rest
+                    // on, the ballot, is durable: nobody leads before its own vote is.
+                    let lead = Message::Lead { term, previous, entries, commit, round: None };
+                    out.send_resting_on(RestsOn::Nothing, to, lead);
+                    if is_probe {
+                        return;
+                    }
+                }
             }
         }
     }
@@ -122,11 +57,11 @@ impl Gmt2000 {
     /// A LEAD without entries; with a round it is a heartbeat and wants an answer. Rests on nothing: no heartbeat ever waits
     /// for a disk.
     fn send_empty_to(&mut self, to: NodeId, round: Option<u64>, out: &mut Effects<Gmt2000>) {
-        let (term, commit) = (self.promise.term, self.commit);
-        let Part::Leader(leader) = &mut self.part else { return };
-        let Some(peer) = leader.peers.get_mut(&to) else { return };
+        let (term, commit) = (self.node.promise.term, self.node.commit);
+        let Some((node, office)) = self.split() else { return };
+        let Some(peer) = office.peers.get_mut(&to) else { return };
         // Where the place is compacted away the peer needs a snapshot, and every log agrees on what is before the first.
-        let previous = self.log.place_before(peer.next).unwrap_or(Lsn::ZERO);
+        let previous = node.log.place_before(peer.next).unwrap_or(Lsn::ZERO);
         peer.told_commit = peer.told_commit.max(commit.min(previous.index));
         let lead = Message::Lead { term, previous, entries: Vec::new(), commit, round };
         out.send_resting_on(RestsOn::Nothing, to, lead);
@@ -135,8 +70,8 @@ impl Gmt2000 {
     /// Tells a peer in step what of its log is committed, if that is news to it and no entries carry the news.
     fn tell_commit(&mut self, to: NodeId, out: &mut Effects<Gmt2000>) {
         let Some(peer) = self.peer(to) else { return };
-        let is_news = self.commit.min(peer.stored) > peer.told_commit;
-        if is_news && matches!(peer.pace, Pace::Flow { .. }) {
+        let is_news = self.node.commit.min(peer.known.stored) > peer.told_commit;
+        if is_news && matches!(peer.pace, Pace::Flow(_)) {
             self.send_empty_to(to, None, out);
         }
     }
@@ -144,21 +79,11 @@ impl Gmt2000 {
     pub(crate) fn on_heartbeat_alarm(&mut self, out: &mut Effects<Gmt2000>) {
         self.send_heartbeats(out);
         self.watch_own_heartbeat_as_published(out);
-        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
-    }
-
-    /// Rule 11: at least one LEAD per interval.
-    pub(crate) fn send_heartbeats(&mut self, out: &mut Effects<Gmt2000>) {
-        for peer in self.others() {
-            self.send_heartbeat_to(peer, out);
-        }
+        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
     }
 
     pub(crate) fn send_heartbeat_to(&mut self, to: NodeId, out: &mut Effects<Gmt2000>) {
-        if let Part::Leader(leader) = &self.part {
-            let round = leader.reads.highest();
-            self.send_empty_to(to, Some(round), out);
-        }
+        self.send_empty_to(to, Some(self.own_round()), out);
     }
 
     // --- Followers. ----------------------------------------------------------------------------------------------
@@ -167,7 +92,7 @@ impl Gmt2000 {
         &mut self,
         from: NodeId,
         previous: Lsn,
-        mut entries: Vec<Entry>,
+        entries: Vec<Entry>,
         commit: u64,
         round: Option<u64>,
         out: &mut Effects<Gmt2000>,
@@ -175,22 +100,17 @@ impl Gmt2000 {
         if let Some(round) = round {
             self.answer_heartbeat(from, round, out);
         }
-        if previous.index < self.commit {
+        if previous.index < self.node.commit {
             // What is committed here is in the leader's log; the rest of this message comes again, from there on.
-            return self.acknowledge(from, self.commit, out);
+            return self.acknowledge(from, self.node.commit, out);
         }
-        let is_trusting = self.has_defect(Defect::SkipsLogCheck) && previous.index <= self.log.last().index;
-        if !self.log.has(previous) && !is_trusting {
+        let is_trusting = self.has_defect(Defect::SkipsLogCheck) && previous.index <= self.node.log.last().index;
+        if !self.node.log.has(previous) && !is_trusting {
             return self.refuse_gap(from, previous, out);
         }
         let is_bare = entries.is_empty() && round.is_none();
         let end = previous.index + entries.len() as u64;
-        let later = entries.split_off(entries.iter().take_while(|entry| entry.lsn.index <= commit).count());
-        // What is committed is recorded so before any later entry is: whoever holds a second change of membership knows that
-        // the first is in force.
-        self.take_entries(from, entries, out);
-        self.apply_through(commit.min(end - later.len() as u64), out);
-        self.take_entries(from, later, out);
+        self.take_committed_first(from, entries, commit, end, out);
         if !is_bare {
             self.acknowledge(from, end, out);
         }
@@ -199,54 +119,27 @@ impl Gmt2000 {
     /// An answer confirms this leader's reign: its sender has voted in no later ballot. It rests on the ballot, which is durable
     /// but for the first answer to a new leader.
     fn answer_heartbeat(&mut self, leader: NodeId, round: u64, out: &mut Effects<Gmt2000>) {
-        let priority = if self.may_lead() { self.priority } else { Priority::Never };
-        let is_installing = self.installing.is_some();
-        let heard = Message::Heard { term: self.promise.term, round, priority, is_installing };
+        let (priority, is_installing) = (self.node.said_priority(), self.node.installing.is_some());
+        let heard = Message::Heard { term: self.node.promise.term, round, priority, is_installing };
         out.send_resting_on(RestsOn::Promise, leader, heard);
     }
 
     fn refuse_gap(&mut self, leader: NodeId, previous: Lsn, out: &mut Effects<Gmt2000>) {
-        if self.installing.is_some() {
+        if self.node.installing.is_some() {
             // The snapshot closes it.
             return;
         }
-        let (hint_index, hint_term) = self.log.last_at_most(previous.index, previous.term);
-        let gap = Message::Gap { term: self.promise.term, index: previous.index, hint_index, hint_term };
+        let (hint_index, hint_term) = self.node.log.last_at_most(previous.index, previous.term);
+        let gap = Message::Gap { term: self.node.promise.term, index: previous.index, hint_index, hint_term };
         out.send_resting_on(RestsOn::Promise, leader, gap);
-    }
-
-    /// Writes what is missing; a tail that differs is cut back to the last matching message first.
-    fn take_entries(&mut self, from: NodeId, entries: Vec<Entry>, out: &mut Effects<Gmt2000>) {
-        for entry in entries {
-            let index = entry.lsn.index;
-            match self.log.term_at(index) {
-                Some(known) if known == entry.lsn.term => continue,
-                Some(_) => {
-                    assert!(index > self.commit, "{from} would replace the committed message {index}");
-                    self.log.truncate_from(index);
-                    out.persist(Record::TruncateFrom(index));
-                }
-                None => {}
-            }
-            self.append(entry, out);
-        }
-    }
-
-    /// An acknowledgement rests on the messages that it names, and on the ballot of this leader.
-    pub(crate) fn acknowledge(&mut self, leader: NodeId, index: u64, out: &mut Effects<Gmt2000>) {
-        let term = self.promise.term;
-        let is_hasty = self.has_defect(Defect::UnsyncedAcknowledgement);
-        let rests_on = if is_hasty { RestsOn::Nothing } else { RestsOn::Entry(index) };
-        out.send_resting_on(rests_on, leader, Message::Stored { term, index });
     }
 
     // --- The leader counts. --------------------------------------------------------------------------------------
 
     pub(crate) fn on_stored(&mut self, from: NodeId, index: u64, out: &mut Effects<Gmt2000>) {
-        let (last, first) = (self.log.last().index, self.log.first_index());
-        let Part::Leader(leader) = &mut self.part else { return };
-        let Some(peer) = leader.peers.get_mut(&from) else { return };
-        peer.is_active = true;
+        let (last, first) = (self.node.log.last().index, self.node.log.first_index());
+        let Some(peer) = self.peer_mut(from) else { return };
+        peer.known.is_active = true;
         if index > last {
             // Nobody can store what this leader never wrote.
             return;
@@ -254,15 +147,14 @@ impl Gmt2000 {
         let is_news = peer.on_stored(index);
         match peer.pace {
             Pace::Probe { .. } => peer.become_flow(),
-            // Whatever snapshot was offered, the log can go on from here; or it was compacted further meanwhile, and a newer
-            // one is offered next.
-            Pace::Fetch { pending } if peer.stored + 1 >= first || peer.stored >= pending => peer.become_flow(),
+            // Whatever snapshot was offered, the log can go on from here.
+            Pace::Fetch { .. } if peer.known.stored + 1 >= first => peer.become_flow(),
             _ => {}
         }
         if is_news && self.advance_commit(out) {
             return;
         }
-        if from != self.me {
+        if from != self.node.me {
             self.serve_peer(from, out);
         }
     }
@@ -273,44 +165,17 @@ impl Gmt2000 {
         self.on_peer_progressed(peer, out);
     }
 
-    /// Commits what a majority stored; says whether there was anything. A change of membership among it changes who is
-    /// counted, so what comes behind is looked at again at once (RM-8): nobody else may ever acknowledge it.
+    /// Commits what a majority stored, and does what waited for it; says whether there was anything.
     pub(crate) fn advance_commit(&mut self, out: &mut Effects<Gmt2000>) -> bool {
-        let before = self.commit;
-        while let Some(index) = self.index_reached() {
-            self.commit_through(index, out);
-        }
-        if self.commit == before {
+        if !self.commit_reached(out) {
             return false;
         }
-        self.on_commit_advanced(out);
-        true
-    }
-
-    /// The highest index beyond the commit that a majority stored, if it is of this leader's own term.
-    fn index_reached(&self) -> Option<u64> {
-        let Part::Leader(leader) = &self.part else { return None };
-        let reached = self.membership.reached(|id| leader.peers.get(&id).map_or(0, |peer| peer.stored));
-        let reached = reached.min(self.log.last().index);
-        let is_own = self.log.term_at(reached) == Some(self.promise.term) || self.has_defect(Defect::CommitsOldTerms);
-        (reached > self.commit && is_own).then_some(reached)
-    }
-
-    fn commit_through(&mut self, index: u64, out: &mut Effects<Gmt2000>) {
-        let committed = self.commit + 1..=index;
-        let bytes: usize = committed.filter_map(|at| self.log.entry(at)).map(|entry| entry.payload.len()).sum();
-        if let Part::Leader(leader) = &mut self.part {
-            leader.uncommitted_bytes = leader.uncommitted_bytes.saturating_sub(bytes);
-        }
-        self.apply_through(index, out);
-    }
-
-    fn on_commit_advanced(&mut self, out: &mut Effects<Gmt2000>) {
         for peer in self.others() {
             self.serve_peer(peer, out);
         }
         self.release_early_reads(out);
         self.step_down_if_removed(out);
+        true
     }
 
     pub(crate) fn on_gap(
@@ -322,11 +187,10 @@ impl Gmt2000 {
         out: &mut Effects<Gmt2000>,
     ) {
         // Down from the follower's guess, while the own message there is of a later term than the follower's.
-        let guess = hint_term.map_or(hint_index, |term| self.log.last_at_most(hint_index, term).0);
-        let Part::Leader(leader) = &mut self.part else { return };
-        let Some(peer) = leader.peers.get_mut(&from) else { return };
-        peer.is_active = true;
-        if peer.on_gap(refused, guess) {
+        let guess = hint_term.map_or(hint_index, |term| self.node.log.last_at_most(hint_index, term).0);
+        let Some(peer) = self.peer_mut(from) else { return };
+        peer.known.is_active = true;
+        if probe_below(peer, refused, guess) {
             self.send_entries_to(from, out);
         }
     }
@@ -339,18 +203,16 @@ impl Gmt2000 {
         is_installing: bool,
         out: &mut Effects<Gmt2000>,
     ) {
-        let Part::Leader(leader) = &mut self.part else { return };
-        let Leader { peers, reads, .. } = &mut **leader;
-        let Some(peer) = peers.get_mut(&from) else { return };
-        peer.is_active = true;
-        peer.priority = priority;
-        peer.round = peer.round.max(round.min(reads.highest()));
+        let highest = self.own_round();
+        let Some((node, office)) = self.split() else { return };
+        let Some(peer) = office.peers.get_mut(&from) else { return };
+        peer.known.on_heard(round, highest, priority);
         let is_fetching = matches!(peer.pace, Pace::Fetch { .. });
         // All that was sent is lost, and by now compacted away: no heartbeat can name the place that it should stand behind.
-        let is_left_behind = !is_fetching && self.log.place_before(peer.next).is_none();
+        let is_left_behind = !is_fetching && node.log.place_before(peer.next).is_none();
         if is_left_behind || (is_fetching && !is_installing) {
             // Or: the offer was lost, or the peer was reborn without it.
-            peer.become_probe(peer.stored + 1);
+            peer.become_probe(peer.known.stored + 1);
             self.send_entries_to(from, out);
         }
         self.confirm_reads(out);
@@ -359,25 +221,28 @@ impl Gmt2000 {
 
     /// `[OURS]` A leader that no majority answers steps down, so that nobody waits for it.
     pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Gmt2000>) {
-        let (me, last, membership) = (self.me, self.log.last().index, self.membership.clone());
-        let Part::Leader(leader) = &mut self.part else { return };
-        let is_heard = |id: NodeId| id == me || leader.peers.get(&id).is_some_and(|peer| peer.is_active);
-        let has_majority = membership.verdict(|id| Some(is_heard(id))) == Verdict::Won;
-        if !has_majority && self.published.is_none() {
-            let heard = membership.all_voters().filter(|id| is_heard(*id)).collect();
-            return self.become_follower(self.promise.term, None, Reason::QuorumLost(heard), out);
+        let (last, is_ours) = (self.node.log.last().index, self.published.is_none());
+        let Some((node, office)) = self.split() else { return };
+        let heard = office.heard(node);
+        if is_ours && !node.is_quorum(&heard) {
+            return self.become_follower(self.node.promise.term, None, Reason::QuorumLost(heard), out);
         }
-        for peer in leader.peers.values_mut() {
-            let is_ready = peer.is_active && peer.stored == last;
-            peer.ready_checks = if is_ready { peer.ready_checks.saturating_add(1) } else { 0 };
-            peer.is_active = false;
-        }
-        out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
+        office.end_check(last);
+        out.set_timer(Timer::QuorumCheck, node.timing.election_min..=node.timing.election_min);
         self.hand_over_to_preferred(out);
     }
+}
 
-    /// A fresh start for a peer that is new in the membership.
-    pub(crate) fn welcome(leader: &mut Leader, peer: NodeId, last: u64) {
-        leader.peers.entry(peer).or_insert_with(|| Peer::new(last));
+/// The peer lacks the message at `refused`; `guess` is where the logs may agree. Says whether the news counted.
+fn probe_below(peer: &mut Progress, refused: u64, guess: u64) -> bool {
+    let is_flowing = matches!(peer.pace, Pace::Flow(_));
+    let is_probed = matches!(peer.pace, Pace::Probe { .. }) && Some(refused) == peer.next.checked_sub(1);
+    let is_news = refused > peer.known.stored && (is_flowing || is_probed);
+    if is_flowing && is_news {
+        peer.in_flight_max = 1;
     }
+    if is_news {
+        peer.become_probe(refused.min(guess.saturating_add(1)));
+    }
+    is_news
 }

@@ -10,8 +10,8 @@
 //! nothing and is its own pre-vote).
 //!
 //! What to read next, in the order of the text: [`gmt2000`] (the value and its dispatcher), [`elector`], [`candidate`],
-//! [`lead`], [`peer`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; [`published`], for comparison, and
-//! [`laboratory`], for proofs that the judge convicts.
+//! [`lead`], [`leading`], [`message`]; [`published`], for comparison, and [`laboratory`], for proofs that the judge convicts.
+//! What it shares with the other protocols is in [`hustings_core::leading`].
 
 pub mod gmt2000;
 
@@ -19,12 +19,7 @@ pub mod candidate;
 pub mod elector;
 
 pub mod lead;
-pub mod peer;
-pub mod read;
-pub mod transfer;
-
-pub mod membership;
-pub mod snapshot;
+pub mod leading;
 
 pub mod message;
 

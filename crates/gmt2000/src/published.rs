@@ -13,6 +13,7 @@
 
 use crate::gmt2000::{Gmt2000, Part, Timer};
 use crate::message::{Claim, Message};
+use hustings_core::leading::Leads;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Priority, Promise, Reason, RestsOn, Term};
 use std::collections::BTreeMap;
@@ -37,7 +38,7 @@ impl Gmt2000 {
 
     /// The last message seen: the term of the last leader heard, and where the log ends.
     fn last_seen(&self) -> Lsn {
-        Lsn { term: self.promise.term, index: self.log.last().index }
+        Lsn { term: self.node.promise.term, index: self.node.log.last().index }
     }
 
     /// Rule 4.
@@ -51,13 +52,13 @@ impl Gmt2000 {
         let last = self.last_seen();
         let Some(published) = &mut self.published else { return };
         published.is_voting = true;
-        published.slate.insert(self.me, last);
+        published.slate.insert(self.node.me, last);
         if !self.is_leading() {
-            self.leader = None;
+            self.node.leader = None;
             self.announce(from, because, out);
         }
         out.cancel_timer(Timer::Watch);
-        out.set_timer(Timer::Round, self.timing.heartbeat..=self.timing.heartbeat);
+        out.set_timer(Timer::Round, self.node.timing.heartbeat..=self.node.timing.heartbeat);
         let claim = Claim {
             last,
             priority: Priority::Normal,
@@ -67,7 +68,7 @@ impl Gmt2000 {
             losses: 0,
         };
         let elect = Message::Elect { ballot: Term::ZERO, claim, commit: Lsn::ZERO };
-        for voter in self.membership.all_voters().filter(|voter| *voter != self.me) {
+        for voter in self.node.membership.all_voters().filter(|voter| *voter != self.node.me) {
             out.send_resting_on(RestsOn::Nothing, voter, elect.clone());
         }
     }
@@ -97,9 +98,9 @@ impl Gmt2000 {
         if !self.is_leading() {
             self.announce(from, Reason::PollWon(slate.into_keys().collect()), out);
         }
-        if choice == self.me {
+        if choice == self.node.me {
             // §4.4 e: a vote for itself is local.
-            self.on_vote_as_published(self.me, claim, out);
+            self.on_vote_as_published(self.node.me, claim, out);
         } else {
             let vote = Message::Vote { ballot: Term::ZERO, choice, claim };
             out.send_resting_on(RestsOn::Nothing, choice, vote);
@@ -112,15 +113,15 @@ impl Gmt2000 {
         let Some(published) = self.published.as_mut().filter(|_| !is_leading) else { return };
         published.board.insert(from, claim);
         let is_identical = |id: NodeId| published.board.get(&id) == Some(&claim);
-        if self.membership.verdict(|id| is_identical(id).then_some(true)) != Verdict::Won {
+        if self.node.membership.verdict(|id| is_identical(id).then_some(true)) != Verdict::Won {
             return;
         }
         let voters = published.board.keys().copied().filter(|id| is_identical(*id)).collect();
         published.board.clear();
-        published.old_leader = Some(self.me);
+        published.old_leader = Some(self.node.me);
         // Not even its own log is looked at: only the votes count.
-        let term = claim.term.next().max(self.log.last().term.next());
-        self.promise = Promise::without_vote(term);
+        let term = claim.term.next().max(self.node.log.last().term.next());
+        self.node.promise = Promise::without_vote(term);
         self.become_leader(Reason::VoteWon(voters), out);
         self.watch(out);
     }
@@ -131,7 +132,7 @@ impl Gmt2000 {
     pub(crate) fn hear_leader_as_published(&mut self) {
         if let Some(published) = &mut self.published {
             published.board.clear();
-            published.old_leader = self.leader;
+            published.old_leader = self.node.leader;
         }
     }
 
