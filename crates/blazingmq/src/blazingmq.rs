@@ -16,14 +16,12 @@ use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::options::Options;
 use crate::peer::Peer;
-use crate::read::Reads;
-use crate::transfer::Transfer;
+use hustings_core::leading::{Following, HandingOver, Leads, Node, Office, Reading, Replicating};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Log, Lsn, Membership, NodeId, Patience,
-    Priority, Promise, Protocol, Reason, Record, Refusal, Role, SnapshotReference, Status, Tally, Term, Timing,
-    Transition,
+    Admin, Cluster, Durable, Effects, Input, Links, Log, Lsn, Membership, NodeId, Promise, Protocol, Reason, Record,
+    Role, Status, Tally, Term,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -58,17 +56,10 @@ pub(crate) struct Leader {
     pub(crate) lsns: BTreeMap<NodeId, Lsn>,
     /// Who supports it, itself included (E4).
     pub(crate) supporters: BTreeSet<NodeId>,
-    pub(crate) peers: BTreeMap<NodeId, Peer>,
-    pub(crate) reads: Reads,
-    pub(crate) transfer: Option<Transfer>,
-    /// The last index that may hold a change of membership: no other starts before it is applied.
-    pub(crate) pending_change: u64,
+    /// What every leader has; the index of its first entry is beyond everything until its term is started.
+    pub(crate) office: Office<Peer>,
     /// The last index that may name primaries: they are not named again before it is applied.
     pub(crate) pending_primaries: u64,
-    /// The index of the start of this leader's term; beyond everything until it is written.
-    pub(crate) first_own: u64,
-    /// The bytes of proposals beyond the commit.
-    pub(crate) uncommitted_bytes: usize,
 }
 
 /// What a node is at, with the state that only that has.
@@ -83,21 +74,13 @@ pub(crate) enum Part {
 /// A BlazingMQ node as a plain value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BlazingMq {
-    pub(crate) me: NodeId,
-    pub(crate) timing: Timing,
-    pub(crate) priority: Priority,
-    pub(crate) limits: Limits,
+    /// The base. Its promise is the elector's term, durable `[OURS]`: to raise it is to vote; for whom is written for those
+    /// who judge.
+    pub(crate) node: Node,
     pub(crate) options: Options,
-    /// The elector's term, durable `[OURS]`. To raise it is to vote; for whom is written for those who judge.
-    pub(crate) promise: Promise,
-    pub(crate) log: Log,
-    pub(crate) commit: u64,
-    pub(crate) snapshot: Option<SnapshotReference>,
-    pub(crate) membership: Arc<Membership>,
     /// The last change of membership that is in force here stands at this index or below.
     pub(crate) membership_index: u64,
     pub(crate) part: Part,
-    pub(crate) leader: Option<NodeId>,
     pub(crate) tentative: Option<NodeId>,
     /// Whether the leader said that it is healed and serves.
     pub(crate) is_leader_active: bool,
@@ -105,8 +88,6 @@ pub struct BlazingMq {
     pub(crate) term_seen: Term,
     /// Which of two consecutive rounds of scouting is the last.
     pub(crate) round: bool,
-    /// Peers whose connection is known to be gone.
-    pub(crate) links_down: BTreeSet<NodeId>,
     /// Peers that said that they are not available.
     pub(crate) unavailable: BTreeSet<NodeId>,
     /// Scoutings answered with no because this node followed a leader: answered again when it loses that leader.
@@ -115,17 +96,6 @@ pub struct BlazingMq {
     pub(crate) eager_rounds: u8,
     /// The leader whose link dropped, while that is why this node scouts.
     pub(crate) lost_leader: Option<NodeId>,
-    /// The snapshot that is being fetched or installed: no candidacy, no new one.
-    pub(crate) installing: Option<SnapshotReference>,
-    /// Who waits to hear how a hand-over ended.
-    pub(crate) transfer_ticket: Option<(NodeId, hustings_core::Ticket)>,
-    /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those who may
-    /// lead lack, and nobody gives entries without leading.
-    pub(crate) is_caretaker: bool,
-    /// Whether it refused somebody for want of what it holds, and nobody leads since.
-    pub(crate) has_refused_for_log: bool,
-    pub(crate) patience: Patience,
-    pub(crate) is_disk_stalled: bool,
     /// Leaders of the own term that this node met while it led: a breach of E1 (§1.10/1).
     pub(crate) breaches: u32,
 }
@@ -141,77 +111,49 @@ impl Protocol for BlazingMq {
     const SYMMETRIC: bool = false;
 
     fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<BlazingMq>) -> BlazingMq {
-        let Cluster { me, membership, timing, priority, limits } = cluster;
-        let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
-        let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
         // Who joins is told the members of today and replays the ledger from its beginning: primaries come from there
         // alone.
-        let membership = match membership.assignments.is_empty() {
-            true => membership,
-            false => Arc::new(Membership { assignments: BTreeMap::new(), ..(*membership).clone() }),
-        };
-        let founding = membership.clone();
-        let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
-        // Below a snapshot nobody knows where the last change stood: if there was one, it may be the end.
-        let membership_index = if membership.decides_as(&founding) { 0 } else { base.index };
-        let mut log = Log::after(base);
-        for entry in entries.into_values() {
-            let last = log.last();
-            if entry.lsn.index != last.index + 1 || entry.lsn.term < last.term {
-                // What a crash in the middle of a step's records left unconnected was never acknowledged.
-                out.persist(Record::TruncateFrom(entry.lsn.index));
-                break;
-            }
-            log.append(entry);
+        let mut founding = cluster.membership.clone();
+        if !founding.assignments.is_empty() {
+            founding = Arc::new(Membership { assignments: BTreeMap::new(), ..(*founding).clone() });
         }
+        let cluster = Cluster { membership: founding.clone(), ..cluster };
+        let (mut node, recorded) = Node::recover(cluster, recovered, out);
+        // Below a snapshot nobody knows where the last change stood: if there was one, it may be the end.
+        let membership_index = if node.membership.decides_as(&founding) { 0 } else { node.commit };
         // §1.9: as published, the ledger's last record is all that tells the term.
-        let ledger_term = Promise::without_vote(log.last().term);
-        let promise = if options.as_published || promise.term < ledger_term.term { ledger_term } else { promise };
-        let mut node = BlazingMq {
-            me,
-            timing,
-            priority,
-            limits,
+        let ledger_term = node.log.last().term;
+        if options.as_published || node.promise.term < ledger_term {
+            node.promise = Promise::without_vote(ledger_term);
+        }
+        let mut value = BlazingMq {
+            node,
             options,
-            promise,
-            log,
-            commit: base.index,
-            snapshot,
-            membership,
             membership_index,
             part: Part::Follower,
-            leader: None,
             tentative: None,
             is_leader_active: false,
             term_seen: Term::ZERO,
             round: false,
-            links_down: BTreeSet::new(),
             unavailable: BTreeSet::new(),
             refused_scouts: BTreeMap::new(),
             eager_rounds: 0,
             lost_leader: None,
-            installing: None,
-            transfer_ticket: None,
-            is_caretaker: false,
-            has_refused_for_log: false,
-            patience: Patience::new(),
-            is_disk_stalled: false,
             breaches: 0,
         };
-        node.announce(Role::Follower, Reason::Started, out);
-        // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.
-        let recorded = committed.index.min(node.log.last().index);
-        node.apply_through(recorded, out);
-        node.wait_initially(out);
-        if node.is_alone() && node.may_lead() {
-            node.become_candidate(Reason::Alone, false, out);
+        value.announce(Role::Follower, Reason::Started, out);
+        // What a recorded commit covers was committed, and a change in it is in force.
+        value.apply_through(recorded, out);
+        value.wait_initially(out);
+        if value.node.is_alone() && value.node.may_lead() {
+            value.become_candidate(Reason::Alone, false, out);
         }
-        node
+        value
     }
 
     fn step(&mut self, input: Input<BlazingMq>, out: &mut Effects<BlazingMq>) {
         match input {
-            Input::Message { from, message } if from == self.me => self.on_own_message(message, out),
+            Input::Message { from, message } if from == self.node.me => self.on_own_message(message, out),
             Input::Message { from, message } => self.on_message(from, message, out),
             Input::Alarm(Timer::Wait) => self.on_wait_alarm(out),
             Input::Alarm(Timer::Silence) => self.on_silence_alarm(out),
@@ -225,7 +167,7 @@ impl Protocol for BlazingMq {
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),
             Input::Read { ticket } => self.on_read(ticket, out),
-            Input::Compact(reference) => self.on_compact(reference, out),
+            Input::Compact(reference) => self.node.on_compact(reference, out),
             Input::SnapshotReady(reference) => self.on_snapshot_ready(reference, out),
             Input::SnapshotFailed(reference) => self.on_snapshot_failed(reference, out),
             Input::SnapshotInstalled(lsn) => self.on_snapshot_installed(lsn, out),
@@ -233,48 +175,39 @@ impl Protocol for BlazingMq {
             Input::Admin { ticket, request: Admin::Resign } => self.on_asked_to_resign(ticket, out),
             Input::Admin { ticket, request: Admin::Transfer(to) } => self.on_asked_to_transfer(ticket, to, out),
             Input::Admin { ticket, request: Admin::ForgetLeader } => self.on_asked_to_forget(ticket, out),
-            Input::Retime(timing) => self.timing = timing,
+            Input::Retime(timing) => self.node.timing = timing,
             Input::Health(DiskHealth::Stalled) => self.on_disk_stalled(out),
             Input::Health(DiskHealth::Recovered) => self.on_disk_recovered(out),
         }
     }
 
     fn status(&self) -> Status {
-        Status {
-            role: self.role(),
-            term: self.promise.term,
-            leader: self.active_leader(),
-            last: self.log.last(),
-            commit: self.commit,
-            first_index: self.log.first_index(),
-            membership: self.membership.clone(),
-        }
+        self.node.status(self.role(), self.active_leader())
     }
 
     fn assert_invariants(&self) {
-        assert!(self.log.base().index <= self.commit, "only what is committed is compacted");
-        assert!(self.commit <= self.log.last().index, "what is committed is in the ledger");
-        assert!(self.leader.is_none() || self.tentative.is_none(), "a leader is tentative or confirmed (E4)");
-        assert!(self.log.last().term <= self.promise.term, "no record is of a term beyond the own (§2.8/5)");
+        self.node.assert_invariants();
+        assert!(self.node.leader.is_none() || self.tentative.is_none(), "a leader is tentative or confirmed (E4)");
+        assert!(self.node.log.last().term <= self.node.promise.term, "no record is of a term beyond the own (§2.8/5)");
         match &self.part {
             Part::Leader(leader) => {
-                assert_eq!(self.leader, Some(self.me), "a leader follows itself (E4)");
-                assert!(leader.supporters.contains(&self.me), "a leader supports itself (E4)");
-                leader.peers.values().for_each(Peer::assert_invariants);
+                assert_eq!(self.node.leader, Some(self.node.me), "a leader follows itself (E4)");
+                assert!(leader.supporters.contains(&self.node.me), "a leader supports itself (E4)");
+                leader.office.peers.values().for_each(Peer::assert_invariants);
                 let is_started = matches!(leader.stage, Stage::Starting | Stage::Active);
                 assert!(
-                    !is_started || self.log.last().term == self.promise.term,
+                    !is_started || self.node.log.last().term == self.node.promise.term,
                     "a leader that has started ends its ledger in its own term"
                 );
                 assert!(
-                    leader.stage != Stage::Active || self.commit >= leader.first_own,
+                    leader.stage != Stage::Active || self.node.commit >= leader.office.first_own,
                     "an active leader's start is committed (C7)"
                 );
             }
             Part::Scouting { .. } | Part::Candidate { .. } => {
-                assert_eq!((self.leader, self.tentative), (None, None), "who asks follows nobody");
+                assert_eq!((self.node.leader, self.tentative), (None, None), "who asks follows nobody");
             }
-            Part::Follower => assert_ne!(self.leader, Some(self.me), "only a leader leads"),
+            Part::Follower => assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads"),
         }
     }
 }
@@ -302,7 +235,7 @@ impl BlazingMq {
 
     /// The leader that requests may go to: an elected one that is not healed yet serves nobody (§2.4, leaderStatus).
     pub(crate) fn active_leader(&self) -> Option<NodeId> {
-        self.leader.filter(|leader| self.is_leader_active || *leader == self.me)
+        self.node.leader.filter(|leader| self.is_leader_active || *leader == self.node.me)
     }
 
     /// Whether this defect is planted.
@@ -312,12 +245,12 @@ impl BlazingMq {
 
     /// The ledger, for inspection.
     pub fn log(&self) -> &Log {
-        &self.log
+        &self.node.log
     }
 
     /// The term and whom this node supported in it, for inspection.
     pub fn promise(&self) -> Promise {
-        self.promise
+        self.node.promise
     }
 
     /// The leader that this node supported and that has not spoken yet.
@@ -327,7 +260,7 @@ impl BlazingMq {
 
     /// The leader that this node follows, healed or not.
     pub fn follows(&self) -> Option<NodeId> {
-        self.leader
+        self.node.leader
     }
 
     /// Who supports this node, if it leads.
@@ -345,10 +278,7 @@ impl BlazingMq {
 
     /// What this node, as leader, knows of `peer`.
     pub fn peer(&self, peer: NodeId) -> Option<&Peer> {
-        match &self.part {
-            Part::Leader(leader) => leader.peers.get(&peer),
-            _ => None,
-        }
+        self.office()?.peers.get(&peer)
     }
 
     pub(crate) fn is_leading(&self) -> bool {
@@ -358,25 +288,6 @@ impl BlazingMq {
     /// Whether the start of this leader's term is written: the ledger takes records.
     pub(crate) fn is_started(&self) -> bool {
         matches!(&self.part, Part::Leader(leader) if matches!(leader.stage, Stage::Starting | Stage::Active))
-    }
-
-    /// The place of the commit.
-    pub(crate) fn committed(&self) -> Lsn {
-        let term = self.log.term_at(self.commit).expect("the commit is at or above the compaction point");
-        Lsn { term, index: self.commit }
-    }
-
-    /// Whether this node is the only one to ask.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.membership.is_voter(self.me) && self.membership.all_voters().count() == 1
-    }
-
-    /// Whether this node may lead: a voter, willing, able to write, with a complete state machine.
-    pub(crate) fn may_lead(&self) -> bool {
-        self.membership.is_voter(self.me)
-            && (self.priority != Priority::Never || self.is_caretaker)
-            && self.installing.is_none()
-            && !self.is_disk_stalled
     }
 
     fn knob(&self, kind: Kind) -> usize {
@@ -390,9 +301,9 @@ impl BlazingMq {
     /// What the answers so far decide: a majority at least, and as many as the operator wants. Each node counts once.
     pub(crate) fn verdict(&self, kind: Kind, answer: impl Fn(NodeId) -> Option<bool>) -> Verdict {
         let needed = self.knob(kind);
-        let count = |said: bool| self.membership.all_voters().filter(|id| answer(*id) == Some(said)).count();
-        let lost = self.membership.all_voters().count() < needed + count(false);
-        match self.membership.verdict(&answer) {
+        let count = |said: bool| self.node.membership.all_voters().filter(|id| answer(*id) == Some(said)).count();
+        let lost = self.node.membership.all_voters().count() < needed + count(false);
+        match self.node.membership.verdict(&answer) {
             Verdict::Won if count(true) >= needed => Verdict::Won,
             Verdict::Lost => Verdict::Lost,
             _ if lost => Verdict::Lost,
@@ -402,9 +313,9 @@ impl BlazingMq {
 
     /// The highest value that a quorum has reached.
     pub(crate) fn reached(&self, kind: Kind, value: impl Fn(NodeId) -> u64) -> u64 {
-        let majority = self.membership.reached(&value);
+        let majority = self.node.membership.reached(&value);
         let Some(needed) = self.knob(kind).checked_sub(1) else { return majority };
-        let mut values: Vec<u64> = self.membership.all_voters().map(&value).collect();
+        let mut values: Vec<u64> = self.node.membership.all_voters().map(&value).collect();
         values.sort_unstable_by(|a, b| b.cmp(a));
         majority.min(values.get(needed).copied().unwrap_or(0))
     }
@@ -413,19 +324,19 @@ impl BlazingMq {
 
     /// What the node says to itself once a record is durable; from an earlier term it means nothing.
     fn on_own_message(&mut self, message: Message, out: &mut Effects<BlazingMq>) {
-        if message.term() != self.promise.term {
+        if message.term() != self.node.promise.term {
             return;
         }
         match message {
-            Message::Support { term } => self.on_support(self.me, term, out),
-            Message::Ack { index, .. } => self.on_ack(self.me, index, out),
+            Message::Support { term } => self.on_support(self.node.me, term, out),
+            Message::Ack { index, .. } => self.on_ack(self.node.me, index, out),
             other => unreachable!("a node never says {other:?} to itself"),
         }
     }
 
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<BlazingMq>) {
         let term = message.term();
-        if !self.promise.term.may_follow(term) {
+        if !self.node.promise.term.may_follow(term) {
             return;
         }
         match message {
@@ -439,13 +350,13 @@ impl BlazingMq {
             Message::Heartbeat { round, commit, is_active, .. } => {
                 self.on_heartbeat(from, term, round, commit, is_active, out)
             }
-            Message::Heard { .. } if term > self.promise.term => self.on_stale_notice(from, term, out),
+            Message::Heard { .. } if term > self.node.promise.term => self.on_stale_notice(from, term, out),
             Message::Cession { .. } => self.on_cession(from, term, out),
             Message::NodeStatus { is_available } => self.on_node_status(from, is_available, out),
-            message if term == self.promise.term && self.leader == Some(from) => {
+            message if term == self.node.promise.term && self.node.leader == Some(from) => {
                 self.on_leader_message(from, message, out)
             }
-            message if term == self.promise.term && self.is_leading() => self.on_answer(from, message, out),
+            message if term == self.node.promise.term && self.is_leading() => self.on_answer(from, message, out),
             // Not my leader, or an answer to another reign: dropped (§2.7, rule 4).
             _ => {}
         }
@@ -489,9 +400,9 @@ impl BlazingMq {
 
     /// The only way into a later term: recorded at once `[OURS]` (§1.9).
     pub(crate) fn enter_term(&mut self, promise: Promise, out: &mut Effects<BlazingMq>) {
-        let may_repeat = self.has(Defect::SupportsTwice) && promise.term == self.promise.term;
-        assert!(promise.term > self.promise.term || may_repeat, "terms only grow (E3)");
-        self.promise = promise;
+        let may_repeat = self.has(Defect::SupportsTwice) && promise.term == self.node.promise.term;
+        assert!(promise.term > self.node.promise.term || may_repeat, "terms only grow (E3)");
+        self.node.promise = promise;
         if !self.options.as_published && !may_repeat {
             out.persist(Record::Promise(promise));
         }
@@ -504,63 +415,21 @@ impl BlazingMq {
             Part::Scouting { .. } => out.cancel_timer(Timer::Scouting),
             Part::Candidate { .. } => out.cancel_timer(Timer::Election),
             Part::Leader(leader) => {
-                self.leader = None;
+                self.node.leader = None;
                 for timer in [Timer::Heartbeat, Timer::QuorumCheck, Timer::Healing] {
                     out.cancel_timer(timer);
                 }
                 // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
-                for ticket in leader.reads.into_tickets() {
-                    out.refuse(ticket, Refusal::NotLeader(None));
-                }
+                leader.office.reads.refuse_all(out);
             }
-        }
-    }
-
-    pub(crate) fn announce(&self, from: Role, because: Reason, out: &mut Effects<BlazingMq>) {
-        out.announce(Transition {
-            node: self.me,
-            from,
-            to: self.role(),
-            term: self.promise.term,
-            leader: self.active_leader(),
-            lsn: self.log.last(),
-            because,
-        });
-    }
-
-    // --- Commit, the same for leaders and followers. -------------------------------------------------------------
-
-    /// Everything through `index` is committed: it is applied, in order; a membership among it takes effect.
-    pub(crate) fn apply_through(&mut self, index: u64, out: &mut Effects<BlazingMq>) {
-        if index <= self.commit {
-            return;
-        }
-        assert!(index <= self.log.last().index, "a commit beyond the ledger: a quorum holds what this node lost");
-        let first = self.commit + 1;
-        self.commit = index;
-        // Before any later entry, so that whoever holds a second change of membership knows that the first is in force.
-        out.persist(Record::Committed(self.committed()));
-        for index in first..=index {
-            let entry = self.log.entry(index).expect("entries above the compaction point are held").clone();
-            match entry.kind {
-                EntryKind::Membership => self.apply_membership(&entry, out),
-                EntryKind::Protocol => self.apply_primaries(&entry, out),
-                EntryKind::Blank | EntryKind::Command => {}
-            }
-            out.apply(entry);
         }
     }
 
     /// Commit knowledge spreads with elections, so that nobody elects by a membership that was left behind.
     pub(crate) fn learn_commit(&mut self, commit: Lsn, out: &mut Effects<BlazingMq>) {
-        let is_known = self.is_leading() || commit.index <= self.commit;
-        if !is_known && self.log.has(commit) && self.installing.is_none() {
+        let is_known = self.is_leading() || commit.index <= self.node.commit;
+        if !is_known && self.node.log.has(commit) && self.node.installing.is_none() {
             self.apply_through(commit.index, out);
         }
-    }
-
-    pub(crate) fn reconfigure(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<BlazingMq>) {
-        self.membership = membership.clone();
-        out.push(Effect::Reconfigure { membership, index });
     }
 }

@@ -10,7 +10,7 @@ use crate::healing::Stage;
 use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::peer::Peer;
-use crate::read::Reads;
+use hustings_core::leading::{Leads, Office};
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
 use hustings_core::{Effects, Lsn, NodeId, Promise, Reason, RestsOn, Tally, Term};
@@ -21,27 +21,27 @@ impl BlazingMq {
     pub(crate) fn become_candidate(&mut self, because: Reason, is_transfer: bool, out: &mut Effects<BlazingMq>) {
         let from = self.role();
         let term = match self.part {
-            Part::Scouting { term, .. } if term > self.promise.term => term,
+            Part::Scouting { term, .. } if term > self.node.promise.term => term,
             _ => self.next_term(),
         };
         self.leave_part(out);
-        self.leader = None;
+        self.node.leader = None;
         self.tentative = None;
         self.is_leader_active = false;
         self.refused_scouts.clear();
         self.part = Part::Candidate { tally: Tally::new() };
-        self.enter_term(Promise::vote(term, self.me), out);
+        self.enter_term(Promise::vote(term, self.node.me), out);
         self.announce(from, because, out);
         for timer in [Timer::Wait, Timer::Silence] {
             out.cancel_timer(timer);
         }
-        out.set_timer(Timer::Election, self.timing.election_min..=self.timing.election_min);
-        let commit = self.committed();
-        for voter in self.other_voters() {
+        out.set_timer(Timer::Election, self.node.timing.election_min..=self.node.timing.election_min);
+        let commit = self.node.committed();
+        for voter in self.node.other_voters() {
             out.send_resting_on(RestsOn::Promise, voter, Message::Proposal { term, is_transfer, commit });
         }
         // The own support counts once the term is durable, like everyone else's.
-        out.send_resting_on(RestsOn::Promise, self.me, Message::Support { term });
+        out.send_resting_on(RestsOn::Promise, self.node.me, Message::Support { term });
     }
 
     /// Rules 8 to 11: a confirmed leader is stuck to, whatever the term (E6); otherwise a later term wins support.
@@ -55,15 +55,15 @@ impl BlazingMq {
     ) {
         self.learn_commit(commit, out);
         let is_bound = match &self.part {
-            Part::Leader(leader) => leader.transfer.as_ref().is_none_or(|transfer| transfer.to != from),
-            _ => self.leader.is_some(),
+            Part::Leader(leader) => leader.office.transfer.as_ref().is_none_or(|transfer| transfer.to != from),
+            _ => self.node.leader.is_some(),
         };
         let is_free = !is_bound || (is_transfer && !self.is_leading());
-        let may_repeat = self.has(Defect::SupportsTwice) && term == self.promise.term && !self.is_leading();
-        let is_later = term > self.promise.term || may_repeat;
+        let may_repeat = self.has(Defect::SupportsTwice) && term == self.node.promise.term && !self.is_leading();
+        let is_later = term > self.node.promise.term || may_repeat;
         if !is_free || !is_later || !self.is_up_to_date_in_members(commit) {
             if !self.options.as_published {
-                let refusal = Message::Refusal { term: self.promise.term, proposed: term };
+                let refusal = Message::Refusal { term: self.node.promise.term, proposed: term };
                 out.send_resting_on(RestsOn::Nothing, from, refusal);
             }
             return;
@@ -74,10 +74,10 @@ impl BlazingMq {
     /// Rules 9 and 10: a tentative leader, until it speaks.
     fn support(&mut self, candidate: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
         let from = self.role();
-        let had_leader = self.leader.is_some();
+        let had_leader = self.node.leader.is_some();
         self.enter_term(Promise::vote(term, candidate), out);
         self.leave_part(out);
-        self.leader = None;
+        self.node.leader = None;
         self.is_leader_active = false;
         self.tentative = Some(candidate);
         self.refused_scouts.clear();
@@ -92,10 +92,10 @@ impl BlazingMq {
 
     /// Rules 12 to 14.
     pub(crate) fn on_support(&mut self, from: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
-        if term != self.promise.term {
+        if term != self.node.promise.term {
             return;
         }
-        let membership = self.membership.clone();
+        let membership = self.node.membership.clone();
         match &mut self.part {
             Part::Candidate { tally } => {
                 tally.forget_refusal(from);
@@ -114,7 +114,7 @@ impl BlazingMq {
         if !self.is_leading() {
             self.term_seen = self.term_seen.max(term);
         }
-        let (own, membership) = (self.promise.term, self.membership.clone());
+        let (own, membership) = (self.node.promise.term, self.node.membership.clone());
         let Part::Candidate { tally } = &mut self.part else { return };
         if proposed == own {
             tally.record(from, Vote::Refused, &membership);
@@ -126,7 +126,7 @@ impl BlazingMq {
         let Part::Candidate { tally } = &self.part else { return };
         let granted = tally.granted();
         // Nobody leads before its own term is durable.
-        if !tally.has_answer(self.me) {
+        if !tally.has_answer(self.node.me) {
             return;
         }
         let verdict = self.verdict(Kind::Vote, |id| match (granted.contains(&id), tally.has_answer(id)) {
@@ -157,38 +157,33 @@ impl BlazingMq {
 
     /// Rule 13: elected, and not yet ready: the ledger heals first (§2.8).
     fn become_leader(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
-        if !self.may_lead() {
+        if !self.node.may_lead() {
             return self.give_up(out);
         }
         let from = self.role();
         let Part::Candidate { tally } = &self.part else { unreachable!("only a candidate wins") };
-        let supporters = tally.granted().into_iter().filter(|id| !self.links_down.contains(id)).collect();
+        let supporters = tally.granted().into_iter().filter(|id| !self.node.links_down.contains(id)).collect();
         self.leave_part(out);
-        let peers: BTreeMap<NodeId, Peer> = self.membership.everyone().map(|peer| (peer, Peer::new())).collect();
+        let peers = self.node.membership.everyone().map(|peer| (peer, Peer::new())).collect();
         self.part = Part::Leader(Box::new(Leader {
+            office: Office { first_own: u64::MAX, ..Office::new(peers, 0, 0) },
             stage: Stage::Collecting,
-            lsns: BTreeMap::from([(self.me, self.log.last())]),
+            lsns: BTreeMap::from([(self.node.me, self.node.log.last())]),
             supporters,
-            peers,
-            reads: Reads::default(),
-            transfer: None,
-            pending_change: 0,
             pending_primaries: 0,
-            first_own: u64::MAX,
-            uncommitted_bytes: 0,
         }));
-        self.leader = Some(self.me);
+        self.node.leader = Some(self.node.me);
         self.is_leader_active = false;
         self.term_seen = Term::ZERO;
         self.eager_rounds = 0;
         self.lost_leader = None;
         self.announce(from, because, out);
-        self.end_transfer(out);
+        self.node.end_transfer(out);
         out.cancel_timer(Timer::Wait);
         out.cancel_timer(Timer::Silence);
-        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
-        out.set_timer(Timer::Healing, self.timing.election_max..=self.timing.election_max);
+        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
+        out.set_timer(Timer::Healing, self.node.timing.election_max..=self.node.timing.election_max);
         self.send_heartbeats(out);
         self.settle_collection(out);
     }

@@ -10,12 +10,10 @@
 
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::message::Message;
+use hustings_core::leading::{Leads, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, NodeId, Outcome, Priority, Promise, Reason, RestsOn, Term, Ticket};
 use std::time::Duration;
-
-/// Between two ranks' scoutings after a link-down: longer than an election, so that the first usually ends it.
-const RANK_STEP: Duration = Duration::from_millis(4);
 
 /// Rounds after a link-down that follow each other quickly; then the usual pace.
 const EAGER_ROUNDS: u8 = 5;
@@ -25,7 +23,7 @@ impl BlazingMq {
 
     /// Rule 1: the initial wait, longer than the random one (§1.10/12) and with jitter (§1.10/10).
     pub(crate) fn wait_initially(&mut self, out: &mut Effects<BlazingMq>) {
-        out.set_timer(Timer::Wait, self.timing.election());
+        out.set_timer(Timer::Wait, self.node.timing.election());
     }
 
     /// `RW`: the random wait before the next scouting. Preferred nodes wait less.
@@ -33,29 +31,29 @@ impl BlazingMq {
         out.cancel_timer(Timer::Silence);
         if self.eager_rounds > 0 {
             self.eager_rounds -= 1;
-            return out.set_timer(Timer::Wait, self.timing.heartbeat / 2..=self.timing.heartbeat * 3 / 2);
+            return out.set_timer(Timer::Wait, self.node.timing.heartbeat / 2..=self.node.timing.heartbeat * 3 / 2);
         }
         self.lost_leader = None;
-        let spread = self.timing.election_max.saturating_sub(self.timing.election_min);
-        let longest = if self.priority == Priority::Preferred { spread / 4 } else { spread };
+        let spread = self.node.timing.election_max.saturating_sub(self.node.timing.election_min);
+        let longest = if self.node.priority == Priority::Preferred { spread / 4 } else { spread };
         out.set_timer(Timer::Wait, Duration::ZERO..=longest);
     }
 
     /// Rule 3: nobody leads, so this node scouts; with a leader or a tentative one it does nothing.
     pub(crate) fn on_wait_alarm(&mut self, out: &mut Effects<BlazingMq>) {
-        if !matches!(self.part, Part::Follower) || self.leader.is_some() || self.tentative.is_some() {
+        if !matches!(self.part, Part::Follower) || self.node.leader.is_some() || self.tentative.is_some() {
             return;
         }
-        if self.may_lead() {
+        if self.node.may_lead() {
             let because = self.lost_leader.map_or(Reason::ElectionTimeout, Reason::LinkDown);
             return self.seek_leadership(because, out);
         }
         // A learner, or one that must not lead: it may become able.
         let was_led = self.lost_leader.take().is_some();
-        if self.has_refused_for_log && !was_led {
+        if self.node.has_refused_for_log && !was_led {
             // Nobody else leads within a whole timeout, because of the change of members that only this node knows.
-            self.is_caretaker = true;
-            if self.may_lead() {
+            self.node.is_caretaker = true;
+            if self.node.may_lead() {
                 return self.seek_leadership(Reason::ElectionTimeout, out);
             }
         }
@@ -74,7 +72,7 @@ impl BlazingMq {
     fn lose_leader(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         self.tentative = None;
         out.cancel_timer(Timer::Silence);
-        if self.leader.take().is_none() {
+        if self.node.leader.take().is_none() {
             return;
         }
         self.is_leader_active = false;
@@ -96,7 +94,7 @@ impl BlazingMq {
         is_active: bool,
         out: &mut Effects<BlazingMq>,
     ) {
-        if term < self.promise.term {
+        if term < self.node.promise.term {
             if self.is_leading() {
                 // Rule 19: follow me.
                 return self.send_heartbeat_to(from, out);
@@ -104,10 +102,10 @@ impl BlazingMq {
             // Rules 17 and 18: you are stale.
             return self.answer_heartbeat(from, round, out);
         }
-        if self.is_leading() && term == self.promise.term {
+        if self.is_leading() && term == self.node.promise.term {
             return self.on_equal_leader(out);
         }
-        let is_followed = self.leader == Some(from) && term == self.promise.term;
+        let is_followed = self.node.leader == Some(from) && term == self.node.promise.term;
         if is_followed {
             // Rule 16 b.
             self.hear_leader(out);
@@ -117,7 +115,7 @@ impl BlazingMq {
         if is_active {
             self.see_leader_active(out);
         }
-        if commit <= self.log.last().index {
+        if commit <= self.node.log.last().index {
             // The leader names what it knows this node to hold.
             self.apply_through(commit, out);
         }
@@ -129,17 +127,18 @@ impl BlazingMq {
 
     /// The leader serves (§2.8, rule 11): from now on requests go to it.
     pub(crate) fn see_leader_active(&mut self, out: &mut Effects<BlazingMq>) {
-        let Some(leader) = self.leader.filter(|leader| *leader != self.me && !self.is_leader_active) else { return };
+        let Some(leader) = self.node.leader.filter(|leader| *leader != self.node.me && !self.is_leader_active) else {
+            return;
+        };
         self.is_leader_active = true;
         self.announce(self.role(), Reason::LeaderHeard(leader), out);
-        self.end_transfer(out);
+        self.node.end_transfer(out);
     }
 
     /// Confirms the leader's reign, or tells a stale one the later term. Rests on the term.
     fn answer_heartbeat(&mut self, leader: NodeId, round: u64, out: &mut Effects<BlazingMq>) {
-        let priority = if self.may_lead() { self.priority } else { Priority::Never };
-        let is_installing = self.installing.is_some();
-        let heard = Message::Heard { term: self.promise.term, round, priority, is_installing };
+        let (priority, is_installing) = (self.node.said_priority(), self.node.installing.is_some());
+        let heard = Message::Heard { term: self.node.promise.term, round, priority, is_installing };
         out.send_resting_on(RestsOn::Promise, leader, heard);
     }
 
@@ -148,21 +147,21 @@ impl BlazingMq {
     fn follow(&mut self, leader: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
         let from = self.role();
         let was_leading = self.is_leading();
-        let is_later = term > self.promise.term;
+        let is_later = term > self.node.promise.term;
         if is_later {
             self.enter_term(Promise::without_vote(term), out);
         }
         let is_solicited = self.tentative == Some(leader) && !is_later;
         self.leave_part(out);
         self.tentative = None;
-        self.leader = Some(leader);
+        self.node.leader = Some(leader);
         self.is_leader_active = false;
         self.term_seen = Term::ZERO;
         self.refused_scouts.clear();
         self.eager_rounds = 0;
         self.lost_leader = None;
-        self.is_caretaker = false;
-        self.has_refused_for_log = false;
+        self.node.is_caretaker = false;
+        self.node.has_refused_for_log = false;
         out.cancel_timer(Timer::Wait);
         let because = if is_later { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
         self.announce(from, because, out);
@@ -180,7 +179,7 @@ impl BlazingMq {
 
     /// The leader spoke: its silence begins anew.
     pub(crate) fn hear_leader(&mut self, out: &mut Effects<BlazingMq>) {
-        out.set_timer(Timer::Silence, self.timing.election_min..=self.timing.election_min);
+        out.set_timer(Timer::Silence, self.node.timing.election_min..=self.node.timing.election_min);
     }
 
     /// `[OURS]` E1 is broken: somebody forgot a term. Both stand down, and the next term is another (§1.10/1).
@@ -209,13 +208,13 @@ impl BlazingMq {
         self.announce(from, because, out);
         self.wait(out);
         for peer in everybody {
-            out.send_resting_on(RestsOn::Promise, peer, Message::Cession { term: self.promise.term });
+            out.send_resting_on(RestsOn::Promise, peer, Message::Cession { term: self.node.promise.term });
         }
     }
 
     /// Everybody whom this node sends to: members, and whoever left while it leads.
     fn others_reached(&self) -> Vec<NodeId> {
-        self.membership.everyone().filter(|peer| *peer != self.me).collect()
+        self.node.membership.everyone().filter(|peer| *peer != self.node.me).collect()
     }
 
     pub(crate) fn broadcast(&self, message: Message, out: &mut Effects<BlazingMq>) {
@@ -227,14 +226,14 @@ impl BlazingMq {
     /// Rule 22: the leader leads no more.
     pub(crate) fn on_cession(&mut self, from: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
         match self.part {
-            Part::Follower if term >= self.promise.term => {
-                let is_mine = self.leader == Some(from) || self.tentative == Some(from);
+            Part::Follower if term >= self.node.promise.term => {
+                let is_mine = self.node.leader == Some(from) || self.tentative == Some(from);
                 if is_mine {
                     self.lose_leader(Reason::ElectionTimeout, out);
                     self.wait(out);
                 }
             }
-            Part::Leader(_) if term <= self.promise.term => self.send_heartbeat_to(from, out),
+            Part::Leader(_) if term <= self.node.promise.term => self.send_heartbeat_to(from, out),
             _ => {}
         }
     }
@@ -242,9 +241,9 @@ impl BlazingMq {
     // --- Links and node status: rules 25 to 27. ------------------------------------------------------------------
 
     pub(crate) fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
-        self.links_down.remove(&peer);
+        self.node.links_down.remove(&peer);
         self.unavailable.remove(&peer);
-        if self.is_disk_stalled {
+        if self.node.is_disk_stalled {
             out.send_resting_on(RestsOn::Nothing, peer, Message::NodeStatus { is_available: false });
         }
         // Rule 27: it learns at once whom to follow. It is no supporter before it says so.
@@ -254,12 +253,12 @@ impl BlazingMq {
     }
 
     pub(crate) fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
-        self.links_down.insert(peer);
+        self.node.links_down.insert(peer);
         self.refused_scouts.remove(&peer);
         match &mut self.part {
             Part::Leader(_) => self.on_supporter_lost(peer, out),
             Part::Scouting { .. } | Part::Candidate { .. } => self.hasten_if_all_answered(out),
-            Part::Follower if self.leader == Some(peer) => self.on_leader_link_down(peer, out),
+            Part::Follower if self.node.leader == Some(peer) => self.on_leader_link_down(peer, out),
             Part::Follower if self.tentative == Some(peer) => {
                 self.lose_leader(Reason::LinkDown(peer), out);
                 self.wait(out);
@@ -273,15 +272,8 @@ impl BlazingMq {
         self.eager_rounds = EAGER_ROUNDS;
         self.lost_leader = Some(leader);
         self.lose_leader(Reason::LinkDown(leader), out);
-        let start = RANK_STEP * self.rank_without(leader);
+        let start = self.node.turn_after(leader);
         out.set_timer(Timer::Wait, start..=start);
-    }
-
-    fn rank_without(&self, dead: NodeId) -> u32 {
-        if self.priority == Priority::Preferred {
-            return 0;
-        }
-        self.membership.rank_without(dead, self.me)
     }
 
     /// Rule 27: a supporter less; below a quorum the leader stands down at once.
@@ -289,7 +281,7 @@ impl BlazingMq {
         let Part::Leader(leader) = &mut self.part else { return };
         leader.supporters.remove(&peer);
         leader.lsns.remove(&peer);
-        if let Some(peer) = leader.peers.get_mut(&peer) {
+        if let Some(peer) = leader.office.peers.get_mut(&peer) {
             // What was in flight is lost; it registers when it is back.
             peer.become_absent();
         }
@@ -310,7 +302,7 @@ impl BlazingMq {
             return;
         }
         self.unavailable.insert(from);
-        if matches!(self.part, Part::Follower) && (self.leader == Some(from) || self.tentative == Some(from)) {
+        if matches!(self.part, Part::Follower) && (self.node.leader == Some(from) || self.tentative == Some(from)) {
             self.lose_leader(Reason::DiskStalled, out);
             self.wait(out);
         }
@@ -320,7 +312,7 @@ impl BlazingMq {
     /// The disk does not answer: a leader gives way while its messages still do (house §7.3), and everybody hears of
     /// it.
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<BlazingMq>) {
-        self.is_disk_stalled = true;
+        self.node.is_disk_stalled = true;
         if self.is_leading() {
             self.hand_over_and_follow(Reason::DiskStalled, out);
         }
@@ -330,7 +322,7 @@ impl BlazingMq {
     }
 
     pub(crate) fn on_disk_recovered(&mut self, out: &mut Effects<BlazingMq>) {
-        self.is_disk_stalled = false;
+        self.node.is_disk_stalled = false;
         for peer in self.others_reached() {
             out.send_resting_on(RestsOn::Nothing, peer, Message::NodeStatus { is_available: true });
         }
@@ -339,7 +331,7 @@ impl BlazingMq {
     // --- Administrators. -----------------------------------------------------------------------------------------
 
     pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<BlazingMq>) {
-        if matches!(self.part, Part::Follower) && self.leader.is_some() {
+        if matches!(self.part, Part::Follower) && self.node.leader.is_some() {
             self.lose_leader(Reason::LeaderForgotten, out);
             self.wait_initially(out);
         }

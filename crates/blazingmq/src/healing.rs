@@ -20,8 +20,9 @@
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
+use hustings_core::leading::{Following, Leads, Replicating};
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, Record, RestsOn, Role, SnapshotReference};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn, Role, SnapshotReference};
 
 /// How far a leader's healing is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -72,9 +73,9 @@ impl BlazingMq {
                 Stage::Starting => Healing::LeaderStarting,
                 Stage::Active => Healing::LeaderHealed,
             },
-            _ if self.leader.is_none() => Healing::Unknown,
-            _ if self.committed().term == self.promise.term => Healing::FollowerHealed,
-            _ if self.log.last().term == self.promise.term => Healing::FollowerHealing,
+            _ if self.node.leader.is_none() => Healing::Unknown,
+            _ if self.node.committed().term == self.node.promise.term => Healing::FollowerHealed,
+            _ if self.node.log.last().term == self.node.promise.term => Healing::FollowerHealing,
             _ => Healing::FollowerWaiting,
         }
     }
@@ -83,23 +84,23 @@ impl BlazingMq {
 
     /// §2.8, rules 8 and 10. Rests on the ledger that it speaks of, and on the term.
     pub(crate) fn register(&mut self, leader: NodeId, out: &mut Effects<BlazingMq>) {
-        out.send(leader, Message::Registration { term: self.promise.term, last: self.log.last() });
+        out.send(leader, Message::Registration { term: self.node.promise.term, last: self.node.log.last() });
     }
 
     /// §2.8, rule 10: the cluster-state request.
     pub(crate) fn on_pull(&mut self, leader: NodeId, after: Lsn, out: &mut Effects<BlazingMq>) {
-        let term = self.promise.term;
-        let reply = if self.log.has(after) {
-            let entries = self.log.slice(after.index + 1, usize::MAX, self.limits.message_bytes_max);
-            Message::Pulled { term, previous: after, entries, last: self.log.last(), commit: self.commit }
-        } else if after.index < self.log.base().index {
-            let Some(reference) = self.snapshot.clone() else {
+        let term = self.node.promise.term;
+        let reply = if self.node.log.has(after) {
+            let entries = self.node.log.slice(after.index + 1, usize::MAX, self.node.limits.message_bytes_max);
+            Message::Pulled { term, previous: after, entries, last: self.node.log.last(), commit: self.node.commit }
+        } else if after.index < self.node.log.base().index {
+            let Some(reference) = self.node.snapshot.clone() else {
                 unreachable!("records are compacted only below a snapshot");
             };
             Message::PullSnapshot { term, reference }
         } else {
-            let (index, found) = self.log.last_at_most(after.index, after.term);
-            let hint = found.map_or(self.log.base(), |term| Lsn { term, index });
+            let (index, found) = self.node.log.last_at_most(after.index, after.term);
+            let hint = found.map_or(self.node.log.base(), |term| Lsn { term, index });
             Message::PullGap { term, hint }
         };
         out.send_resting_on(RestsOn::Promise, leader, reply);
@@ -110,12 +111,12 @@ impl BlazingMq {
     /// §2.8, rules 2 and 6: a follower has registered, in whatever stage this leader is.
     pub(crate) fn on_registration(&mut self, from: NodeId, last: Lsn, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &mut self.part else { return };
-        if !self.membership.has(from) {
+        if !self.node.membership.has(from) {
             return;
         }
         leader.supporters.insert(from);
         leader.lsns.insert(from, last);
-        leader.peers.entry(from).or_default().become_registered();
+        leader.office.peers.entry(from).or_default().become_registered();
         if self.is_started() {
             self.place_peer(from, last, out);
         } else {
@@ -138,15 +139,15 @@ impl BlazingMq {
         if !is_enough {
             return;
         }
-        let voters = lsns.iter().filter(|(id, _)| self.membership.is_voter(**id));
+        let voters = lsns.iter().filter(|(id, _)| self.node.membership.is_voter(**id));
         // Of equals the smallest id; but this node itself first, which needs to pull nothing.
-        let best = voters.max_by_key(|(id, last)| (**last, **id == self.me, std::cmp::Reverse(**id)));
+        let best = voters.max_by_key(|(id, last)| (**last, **id == self.node.me, std::cmp::Reverse(**id)));
         let Some((best, last)) = best.map(|(id, last)| (*id, *last)) else { return };
-        if last <= self.log.last() || self.has(Defect::KeepsOwnLedger) {
+        if last <= self.node.log.last() || self.has(Defect::KeepsOwnLedger) {
             return self.start_term(out);
         }
-        let (index, found) = self.log.last_at_most(last.index, last.term);
-        let guess = found.map_or(self.log.base(), |term| Lsn { term, index });
+        let (index, found) = self.node.log.last_at_most(last.index, last.term);
+        let guess = found.map_or(self.node.log.base(), |term| Lsn { term, index });
         self.pull(best, guess, out);
     }
 
@@ -154,12 +155,12 @@ impl BlazingMq {
 
     /// What comes after this place, or after the commit, below which nobody differs.
     fn pull(&mut self, from: NodeId, after: Lsn, out: &mut Effects<BlazingMq>) {
-        let (term, floor) = (self.promise.term, self.committed());
+        let (term, floor) = (self.node.promise.term, self.node.committed());
         let after = if after.index < floor.index { floor } else { after };
         let Part::Leader(leader) = &mut self.part else { return };
         leader.stage = Stage::Pulling { from, after };
         out.send_resting_on(RestsOn::Promise, from, Message::Pull { term, after });
-        out.set_timer(Timer::Healing, self.timing.election_max..=self.timing.election_max);
+        out.set_timer(Timer::Healing, self.node.timing.election_max..=self.node.timing.election_max);
     }
 
     /// Whether this answer is to the last pull.
@@ -182,20 +183,22 @@ impl BlazingMq {
         commit: u64,
         out: &mut Effects<BlazingMq>,
     ) {
-        if self.is_pulling_from(from) != Some(previous) || !self.log.has(previous) || self.installing.is_some() {
+        if self.is_pulling_from(from) != Some(previous)
+            || !self.node.log.has(previous)
+            || self.node.installing.is_some()
+        {
             return;
         }
         let end = entries.last().map_or(previous, |entry| entry.lsn);
-        if last.term.max(end.term) >= self.promise.term {
+        if last.term.max(end.term) >= self.node.promise.term {
             // Only a leader of this term writes such records, and that is this node: terms were forgotten (E1).
             return self.step_down(Reason::HigherTerm(from), out);
         }
         self.take_committed_first(from, entries, commit, end.index, out);
-        if end == last && self.log.last().index > end.index {
+        if end == last && self.node.log.last().index > end.index {
             // What this node holds beyond the highest LSN is of an earlier term, and nobody's commit.
-            assert!(end.index >= self.commit, "the chosen ledger lacks what is committed");
-            self.log.truncate_from(end.index + 1);
-            out.persist(Record::TruncateFrom(end.index + 1));
+            assert!(end.index >= self.node.commit, "the chosen ledger lacks what is committed");
+            self.node.truncate_from(end.index + 1, out);
         }
         if !self.is_leading() {
             // A change among what was learned removed this node.
@@ -205,7 +208,7 @@ impl BlazingMq {
             return self.pull(from, end, out);
         }
         let Part::Leader(leader) = &mut self.part else { return };
-        leader.lsns.insert(self.me, self.log.last());
+        leader.lsns.insert(self.node.me, self.node.log.last());
         leader.stage = Stage::Collecting;
         // Under the membership that is in force now; it may have changed by what was learned.
         self.settle_collection(out);
@@ -213,8 +216,8 @@ impl BlazingMq {
 
     pub(crate) fn on_pull_gap(&mut self, from: NodeId, hint: Lsn, out: &mut Effects<BlazingMq>) {
         let Some(after) = self.is_pulling_from(from) else { return };
-        let (index, found) = self.log.last_at_most(hint.index, hint.term);
-        let guess = found.map_or(self.log.base(), |term| Lsn { term, index });
+        let (index, found) = self.node.log.last_at_most(hint.index, hint.term);
+        let guess = found.map_or(self.node.log.base(), |term| Lsn { term, index });
         // Each guess is below the one before, or the source does not hold what is committed and is no source.
         if guess.index < after.index {
             self.pull(from, guess, out);
@@ -232,16 +235,16 @@ impl BlazingMq {
         if self.is_pulling_from(from).is_none() {
             return;
         }
-        if self.log.has(reference.lsn) {
+        if self.node.log.has(reference.lsn) {
             self.apply_through(reference.lsn.index, out);
             return self.pull(from, reference.lsn, out);
         }
-        if reference.lsn.index <= self.commit || reference.lsn.term >= self.promise.term {
+        if reference.lsn.index <= self.node.commit || reference.lsn.term >= self.node.promise.term {
             // Its base is above the commit that was asked about, and its snapshot is not: it cannot be so for long. And
             // nobody has records of a term that this leader has not started.
             return self.drop_source(from, out);
         }
-        self.fetch(from, reference, out);
+        self.node.fetch(from, reference, out);
     }
 
     /// The snapshot that was pulled is installed: go on.
@@ -250,7 +253,7 @@ impl BlazingMq {
         if !matches!(leader.stage, Stage::Pulling { .. }) {
             return;
         }
-        leader.lsns.insert(self.me, self.log.last());
+        leader.lsns.insert(self.node.me, self.node.log.last());
         leader.stage = Stage::Collecting;
         self.settle_collection(out);
     }
@@ -266,17 +269,17 @@ impl BlazingMq {
 
     /// §2.8, rule 4: the source is gone; another one is chosen, or the others are asked again (CS-7).
     pub(crate) fn on_source_lost(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
-        if self.is_pulling_from(peer).is_some() && self.installing.is_none() {
+        if self.is_pulling_from(peer).is_some() && self.node.installing.is_none() {
             self.drop_source(peer, out);
         }
     }
 
     fn drop_source(&mut self, source: NodeId, out: &mut Effects<BlazingMq>) {
-        let term = self.promise.term;
+        let term = self.node.promise.term;
         let Part::Leader(leader) = &mut self.part else { return };
         leader.lsns.remove(&source);
         // What was pulled from it, and cut back for that, is where this node's own ledger ends now.
-        leader.lsns.insert(self.me, self.log.last());
+        leader.lsns.insert(self.node.me, self.node.log.last());
         leader.stage = Stage::Collecting;
         out.send_resting_on(RestsOn::Promise, source, Message::LsnRequest { term });
         self.settle_collection(out);
@@ -286,38 +289,37 @@ impl BlazingMq {
     pub(crate) fn on_healing_alarm(&mut self, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &self.part else { return };
         match leader.stage {
-            Stage::Pulling { from, .. } if self.installing.is_none() => self.drop_source(from, out),
+            Stage::Pulling { from, .. } if self.node.installing.is_none() => self.drop_source(from, out),
             Stage::Pulling { .. } => {}
             Stage::Collecting => {
-                let term = self.promise.term;
+                let term = self.node.promise.term;
                 let silent: Vec<NodeId> =
-                    self.other_voters().into_iter().filter(|id| !leader.lsns.contains_key(id)).collect();
+                    self.node.other_voters().into_iter().filter(|id| !leader.lsns.contains_key(id)).collect();
                 for peer in silent {
                     out.send_resting_on(RestsOn::Promise, peer, Message::LsnRequest { term });
                 }
             }
             Stage::Starting | Stage::Active => return,
         }
-        out.set_timer(Timer::Healing, self.timing.election_max..=self.timing.election_max);
+        out.set_timer(Timer::Healing, self.node.timing.election_max..=self.node.timing.election_max);
     }
 
     // --- STG3. ---------------------------------------------------------------------------------------------------
 
     /// §2.8, rule 5: the start of the term, over the state that was chosen.
     fn start_term(&mut self, out: &mut Effects<BlazingMq>) {
-        let (term, last) = (self.promise.term, self.log.last());
+        let (term, last) = (self.node.promise.term, self.node.log.last());
         assert!(last.term < term, "no record of a term is written before its leader starts it");
         let Part::Leader(leader) = &mut self.part else { unreachable!("only a leader starts a term") };
         leader.stage = Stage::Starting;
-        let uncommitted = self.log.iter().filter(|record| record.lsn.index > self.commit);
-        leader.uncommitted_bytes = uncommitted.map(|record| record.payload.len()).sum();
-        leader.first_own = last.index + 1;
-        leader.pending_change = last.index;
+        leader.office.uncommitted_bytes = self.node.uncommitted_bytes();
+        leader.office.first_own = last.index + 1;
+        leader.office.pending_change = last.index;
         let registered: Vec<(NodeId, Lsn)> = leader.lsns.iter().map(|(id, last)| (*id, *last)).collect();
         let start = self.start_of_term(Lsn { term, index: last.index + 1 });
         self.append_own(start, out);
         self.count_own_log(out);
-        let me = self.me;
+        let me = self.node.me;
         for (peer, last) in registered.into_iter().filter(|(peer, _)| *peer != me) {
             self.place_peer(peer, last, out);
         }
@@ -326,14 +328,14 @@ impl BlazingMq {
     /// §2.8, rule 6: the start is committed, and the leader serves (C7). Followers see it by that commit, or by a
     /// heartbeat.
     pub(crate) fn become_active_if_started(&mut self, out: &mut Effects<BlazingMq>) {
-        let commit = self.commit;
+        let commit = self.node.commit;
         let Part::Leader(leader) = &mut self.part else { return };
-        if leader.stage != Stage::Starting || commit < leader.first_own {
+        if leader.stage != Stage::Starting || commit < leader.office.first_own {
             return;
         }
         leader.stage = Stage::Active;
         out.cancel_timer(Timer::Healing);
-        self.announce(Role::Synchronizing, Reason::LeaderHeard(self.me), out);
+        self.announce(Role::Synchronizing, Reason::LeaderHeard(self.node.me), out);
         self.tend_partitions(out);
     }
 }

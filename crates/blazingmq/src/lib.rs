@@ -12,8 +12,8 @@
 //! the notes), and the storage of partitions (§3): only who leads what is replicated here.
 //!
 //! What to read next, in the order of the article: [`blazingmq`] (the value and its dispatcher), [`elector`],
-//! [`scouting`], [`candidate`], [`healing`], [`ledger`], [`peer`], [`read`], [`transfer`], [`membership`],
-//! [`partitions`], [`snapshot`], [`message`]; and [`laboratory`], for comparison.
+//! [`scouting`], [`candidate`], [`healing`], [`ledger`], [`peer`], [`leading`], [`partitions`], [`message`]; and
+//! [`laboratory`], for comparison. What it shares with the other protocols is in [`hustings_core::leading`].
 
 pub mod blazingmq;
 
@@ -22,14 +22,11 @@ pub mod elector;
 pub mod scouting;
 
 pub mod healing;
+pub mod leading;
 pub mod ledger;
 pub mod peer;
 
-pub mod membership;
 pub mod partitions;
-pub mod read;
-pub mod snapshot;
-pub mod transfer;
 
 pub mod message;
 pub mod options;

@@ -23,6 +23,7 @@ use crate::healing::Stage;
 use crate::laboratory::Defect;
 use crate::peer::Pace;
 use bytes::{Bytes, BytesMut};
+use hustings_core::leading::{Adopting, InOrder, Replicating};
 use hustings_core::wire::encode_shape;
 use hustings_core::{Effects, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Stamp, Wire, WireError};
 use prost::Message as _;
@@ -111,10 +112,10 @@ impl BlazingMq {
 
     /// What this node holds of `id`: a leader of everybody, others only of the links and statuses that they see.
     pub fn health_of(&self, id: NodeId) -> NodeHealth {
-        if id == self.me {
-            return if self.is_disk_stalled { NodeHealth::Unavailable } else { NodeHealth::Available };
+        if id == self.node.me {
+            return if self.node.is_disk_stalled { NodeHealth::Unavailable } else { NodeHealth::Available };
         }
-        if self.links_down.contains(&id) || self.unavailable.contains(&id) {
+        if self.node.links_down.contains(&id) || self.unavailable.contains(&id) {
             return NodeHealth::Unavailable;
         }
         match self.peer(id) {
@@ -124,7 +125,7 @@ impl BlazingMq {
             Some(peer) => match peer.pace {
                 Pace::Absent => NodeHealth::Unknown,
                 Pace::Fetch { .. } => NodeHealth::Starting,
-                Pace::Probe | Pace::Flow { .. } => NodeHealth::Available,
+                Pace::Probe | Pace::Flow(_) => NodeHealth::Available,
             },
         }
     }
@@ -133,7 +134,7 @@ impl BlazingMq {
     pub fn is_healthy(&self) -> bool {
         let is_available = |id: NodeId| self.health_of(id) == NodeHealth::Available;
         self.is_active_leader()
-            && self.membership.all_voters().all(is_available)
+            && self.node.membership.all_voters().all(is_available)
             && self.partitions().values().all(|partition| partition.primary.is_some())
     }
 
@@ -145,12 +146,12 @@ impl BlazingMq {
 
     /// The partitions, with orphans as such (§3.1, rule 5): every node sees at once that a primary is gone.
     pub fn partitions(&self) -> BTreeMap<u32, Partition> {
-        let is_lost = |id: NodeId| match id == self.me {
+        let is_lost = |id: NodeId| match id == self.node.me {
             true if self.is_leading() => !self.is_active_leader(),
             true => self.active_leader().is_none(),
             false => self.health_of(id) == NodeHealth::Unavailable,
         };
-        let assignments = self.membership.assignments.iter();
+        let assignments = self.node.membership.assignments.iter();
         assignments
             .map(|(at, assignment)| {
                 let primary = Some(assignment.primary).filter(|id| !is_lost(*id));
@@ -162,16 +163,16 @@ impl BlazingMq {
     /// A committed advisory takes effect; one that names a stranger has none, on every node alike (§2.7, rule 7).
     pub(crate) fn apply_primaries(&mut self, entry: &Entry, out: &mut Effects<BlazingMq>) {
         let Ok(Advisory { primaries }) = Advisory::decode(entry.payload.clone()) else { return };
-        if !is_valid(&self.membership, &primaries) {
+        if !is_valid(&self.node.membership, &primaries) {
             return;
         }
-        let mut next = self.membership.with_primaries(&primaries);
+        let mut next = self.node.membership.with_primaries(&primaries);
         if self.has(Defect::KeepsLeases) {
             for (at, assignment) in &mut next.assignments {
-                assignment.lease = self.membership.assignments.get(at).map_or(1, |before| before.lease);
+                assignment.lease = self.node.membership.assignments.get(at).map_or(1, |before| before.lease);
             }
         }
-        if next != *self.membership {
+        if next != *self.node.membership {
             self.adopt(Arc::new(next), entry.lsn.index, out);
         }
     }
@@ -189,28 +190,33 @@ impl BlazingMq {
     /// Names the primaries anew, if one of them is not available or a partition has none (§3.1, rule 3).
     pub(crate) fn tend_partitions(&mut self, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &self.part else { return };
-        let has_none = self.options.partitions == 0 && self.membership.assignments.is_empty();
-        if has_none || !self.is_active_leader() || leader.transfer.is_some() || leader.pending_primaries > self.commit {
+        let has_none = self.options.partitions == 0 && self.node.membership.assignments.is_empty();
+        if has_none
+            || !self.is_active_leader()
+            || leader.office.transfer.is_some()
+            || leader.pending_primaries > self.node.commit
+        {
             return;
         }
         let known = self.named_primaries();
         let wanted = self.wanted_primaries(&known);
         if wanted != known {
-            let lsn = Lsn { term: self.promise.term, index: self.log.last().index + 1 };
+            let lsn = self.node.next_lsn();
             self.append_own(advisory(lsn, wanted), out);
-            self.count_own_log(out);
-            self.send_to_all(out);
+            self.spread(out);
         }
     }
 
     /// The primaries by the end of the ledger: what is not committed yet may be soon.
     fn named_primaries(&self) -> BTreeMap<u32, NodeId> {
-        let assignments = self.membership.assignments.iter();
+        let assignments = self.node.membership.assignments.iter();
         let mut named: BTreeMap<u32, NodeId> = assignments.map(|(at, assignment)| (*at, assignment.primary)).collect();
-        for index in self.commit + 1..=self.log.last().index {
-            let Some(entry) = self.log.entry(index).filter(|entry| entry.kind == EntryKind::Protocol) else { continue };
+        for index in self.node.commit + 1..=self.node.log.last().index {
+            let Some(entry) = self.node.log.entry(index).filter(|entry| entry.kind == EntryKind::Protocol) else {
+                continue;
+            };
             if let Ok(Advisory { primaries }) = Advisory::decode(entry.payload.clone())
-                && is_valid(&self.membership, &primaries)
+                && is_valid(&self.node.membership, &primaries)
             {
                 named.extend(primaries);
             }
@@ -221,7 +227,7 @@ impl BlazingMq {
     /// §3.1, rules 1 and 2. `[OURS]` A primary of which nothing was heard yet keeps its partitions: who registers a
     /// moment after the others has lost nothing. It is found silent by the next quorum check.
     fn wanted_primaries(&self, known: &BTreeMap<u32, NodeId>) -> BTreeMap<u32, NodeId> {
-        let voters: Vec<NodeId> = self.membership.all_voters().collect();
+        let voters: Vec<NodeId> = self.node.membership.all_voters().collect();
         let may_keep = |id: &NodeId| {
             voters.contains(id) && matches!(self.health_of(*id), NodeHealth::Available | NodeHealth::Unknown)
         };
@@ -241,7 +247,7 @@ impl BlazingMq {
                 continue;
             }
             let primary = match self.options.placement {
-                Placement::Leader => Some(self.me).filter(|me| voters.contains(me)),
+                Placement::Leader => Some(self.node.me).filter(|me| voters.contains(me)),
                 Placement::LeastAssigned => loads.iter().min_by_key(|(id, load)| (**load, **id)).map(|(id, _)| *id),
             };
             if let Some(primary) = primary {

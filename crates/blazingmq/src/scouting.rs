@@ -11,6 +11,7 @@
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
+use hustings_core::leading::Leads;
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
 use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Tally, Term, Ticket};
@@ -18,7 +19,7 @@ use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Reason, Refusal, Re
 impl BlazingMq {
     /// Scouts, or proposes at once where there is nobody to ask.
     pub(crate) fn seek_leadership(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
-        if self.options.scouting && !self.is_alone() {
+        if self.options.scouting && !self.node.is_alone() {
             self.become_scout(because, out);
         } else {
             self.become_candidate(because, false, out);
@@ -29,8 +30,8 @@ impl BlazingMq {
         if self.is_leading() {
             return out.reply(ticket, Outcome::Done);
         }
-        if !self.may_lead() {
-            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+        if !self.node.may_lead() {
+            return out.refuse(ticket, Refusal::BadTransferee(self.node.me));
         }
         self.seek_leadership(Reason::Asked, out);
         out.reply(ticket, Outcome::Done);
@@ -38,14 +39,14 @@ impl BlazingMq {
 
     /// The term that this node would propose.
     pub(crate) fn next_term(&self) -> Term {
-        self.promise.term.max(self.term_seen).next()
+        self.node.promise.term.max(self.term_seen).next()
     }
 
     /// Rule 3.
     fn become_scout(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         let from = self.role();
         self.leave_part(out);
-        self.leader = None;
+        self.node.leader = None;
         self.tentative = None;
         self.is_leader_active = false;
         out.cancel_timer(Timer::Silence);
@@ -53,12 +54,12 @@ impl BlazingMq {
         self.round = !self.round;
         let term = self.next_term();
         let mut tally = Tally::new();
-        tally.record(self.me, Vote::Granted, &self.membership);
+        tally.record(self.node.me, Vote::Granted, &self.node.membership);
         self.part = Part::Scouting { term, tally };
         self.announce(from, because, out);
-        out.set_timer(Timer::Scouting, self.timing.election_min..=self.timing.election_min);
-        let question = Message::Scouting { term, round: self.round, commit: self.committed() };
-        for voter in self.other_voters() {
+        out.set_timer(Timer::Scouting, self.node.timing.election_min..=self.node.timing.election_min);
+        let question = Message::Scouting { term, round: self.round, commit: self.node.committed() };
+        for voter in self.node.other_voters() {
             // Rests on nothing: a question, not a promise.
             out.send_resting_on(RestsOn::Nothing, voter, question.clone());
         }
@@ -67,23 +68,19 @@ impl BlazingMq {
 
     /// A voter is back that could not be asked.
     pub(crate) fn ask_again(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
-        let commit = self.committed();
+        let commit = self.node.committed();
         let question = match &self.part {
             Part::Scouting { term, tally } if !tally.has_answer(peer) => {
                 Message::Scouting { term: *term, round: self.round, commit }
             }
             Part::Candidate { tally } if !tally.has_answer(peer) => {
-                Message::Proposal { term: self.promise.term, is_transfer: false, commit }
+                Message::Proposal { term: self.node.promise.term, is_transfer: false, commit }
             }
             _ => return,
         };
-        if self.membership.is_voter(peer) {
+        if self.node.membership.is_voter(peer) {
             out.send_resting_on(RestsOn::Promise, peer, question);
         }
-    }
-
-    pub(crate) fn other_voters(&self) -> Vec<NodeId> {
-        self.membership.all_voters().filter(|voter| *voter != self.me).collect()
     }
 
     /// Rule 4.
@@ -96,7 +93,7 @@ impl BlazingMq {
         out: &mut Effects<BlazingMq>,
     ) {
         self.learn_commit(commit, out);
-        if matches!(self.part, Part::Follower) && self.leader.is_some() && term > self.promise.term {
+        if matches!(self.part, Part::Follower) && self.node.leader.is_some() && term > self.node.promise.term {
             self.refused_scouts.insert(from, (term, round, commit));
         }
         self.answer_scouting(from, term, round, commit, out);
@@ -110,11 +107,13 @@ impl BlazingMq {
         commit: Lsn,
         out: &mut Effects<BlazingMq>,
     ) {
-        let is_wanted = if self.options.seed_literal { self.me < from } else { term > self.promise.term };
+        let is_wanted = if self.options.seed_literal { self.node.me < from } else { term > self.node.promise.term };
         let is_behind = !self.is_up_to_date_in_members(commit);
-        self.has_refused_for_log |= self.priority == Priority::Never && self.leader.is_none() && is_behind;
-        let will_vote = self.leader.is_none() && is_wanted && !is_behind;
-        let reply = Message::ScoutingReply { term: self.promise.term, round, will_vote, commit: self.committed() };
+        self.node.has_refused_for_log |=
+            self.node.priority == Priority::Never && self.node.leader.is_none() && is_behind;
+        let will_vote = self.node.leader.is_none() && is_wanted && !is_behind;
+        let reply =
+            Message::ScoutingReply { term: self.node.promise.term, round, will_vote, commit: self.node.committed() };
         out.send_resting_on(RestsOn::Nothing, from, reply);
     }
 
@@ -138,7 +137,7 @@ impl BlazingMq {
         if !matches!(self.part, Part::Leader(_)) && term > self.term_seen {
             self.term_seen = term;
         }
-        let membership = self.membership.clone();
+        let membership = self.node.membership.clone();
         let is_this_round = round == self.round;
         let Part::Scouting { tally, .. } = &mut self.part else { return };
         if !is_this_round {
@@ -171,18 +170,19 @@ impl BlazingMq {
     /// wait.
     pub(crate) fn hasten_if_all_answered(&mut self, out: &mut Effects<BlazingMq>) {
         let (Part::Scouting { tally, .. } | Part::Candidate { tally }) = &self.part else { return };
-        let awaits = |voter: NodeId| voter != self.me && !self.links_down.contains(&voter) && !tally.has_answer(voter);
-        if self.membership.all_voters().any(awaits) {
+        let awaits =
+            |voter: NodeId| voter != self.node.me && !self.node.links_down.contains(&voter) && !tally.has_answer(voter);
+        if self.node.membership.all_voters().any(awaits) {
             return;
         }
         match &self.part {
             // A refusal may still be taken back: not at once, and not for a whole timeout either.
             Part::Scouting { .. } if self.eager_rounds > 0 => {
-                out.set_timer(Timer::Scouting, self.timing.heartbeat / 2..=self.timing.heartbeat)
+                out.set_timer(Timer::Scouting, self.node.timing.heartbeat / 2..=self.node.timing.heartbeat)
             }
             Part::Scouting { .. } => self.end_scouting(out),
             // The own support may be on its way to the disk.
-            Part::Candidate { tally } if tally.has_answer(self.me) => self.give_up(out),
+            Part::Candidate { tally } if tally.has_answer(self.node.me) => self.give_up(out),
             _ => {}
         }
     }
