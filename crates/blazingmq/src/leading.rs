@@ -21,6 +21,7 @@ use crate::options::Quorums;
 use crate::peer::{Pace, Peer};
 use hustings_core::leading::{
     Acknowledging, Adopting, Following, Halves, Haste, InOrder, Leads, Node, Office, Reading, Replicating,
+    SendsToMembers, Welcoming,
 };
 use hustings_core::{
     Effects, Entry, EntryKind, Log, Lsn, Membership, MembershipChange, MembershipError, MembershipRefusal, NodeId,
@@ -114,6 +115,18 @@ impl Leads for BlazingMq {
         self.write_change(&change, out);
     }
 
+    fn adjust_peers(&mut self, out: &mut Effects<BlazingMq>) {
+        self.welcome_and_dismiss(out);
+    }
+
+    fn before_adoption(&mut self, next: &Membership, index: u64) {
+        if !next.decides_as(&self.node.membership) {
+            self.membership_index = index;
+        }
+    }
+}
+
+impl SendsToMembers for BlazingMq {
     fn newcomer(_: u64) -> Peer {
         Peer::new()
     }
@@ -126,12 +139,6 @@ impl Leads for BlazingMq {
             let previous = Lsn { term: at, index };
             let records = Message::Records { term, previous, entries: Vec::new(), commit };
             out.send_resting_on(RestsOn::Nothing, peer, records);
-        }
-    }
-
-    fn before_adoption(&mut self, next: &Membership, index: u64) {
-        if !next.decides_as(&self.node.membership) {
-            self.membership_index = index;
         }
     }
 }

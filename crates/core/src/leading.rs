@@ -29,7 +29,7 @@ pub mod in_order;
 pub mod progress;
 
 pub use acknowledging::{Acknowledging, Following};
-pub use adopting::Adopting;
+pub use adopting::{Adopting, SendsToMembers, Welcoming};
 pub use hand_over::HandingOver;
 pub use history::History;
 pub use in_order::{Bounded, InOrder, Replicating};
@@ -172,19 +172,12 @@ pub trait Leads: Protocol {
     /// A change of membership that this leader makes by itself.
     fn append_change(&mut self, change: MembershipChange, out: &mut Effects<Self>);
 
-    /// A follower that is new in the membership; the log ends at `last`.
-    fn newcomer(last: u64) -> Self::Peer;
-
-    /// The last word to a member that was removed, and stores this much: it should hear so.
-    fn dismiss(&mut self, peer: NodeId, stored: u64, out: &mut Effects<Self>);
-
     /// Another membership is about to be in force.
     fn before_adoption(&mut self, _: &Membership, _: u64) {}
 
-    /// Another membership is in force: whom a leader sends to.
-    fn adjust_peers(&mut self, out: &mut Effects<Self>) {
-        self.welcome_and_dismiss(out);
-    }
+    /// Another membership is in force: a leader adjusts whom it sends to. Where it sends to all members, as most do, that is
+    /// [`Welcoming::welcome_and_dismiss`].
+    fn adjust_peers(&mut self, out: &mut Effects<Self>);
 
     /// Announces what this node has become.
     fn announce(&self, from: Role, because: Reason, out: &mut Effects<Self>) {

@@ -16,6 +16,7 @@ use crate::laboratory::Defect;
 use crate::message::Message;
 use hustings_core::leading::{
     Acknowledging, Following, Halves, Haste, InOrder, Leads, Node, Office, Progress, Reading, Replicating,
+    SendsToMembers, Welcoming,
 };
 use hustings_core::{Effect, Effects, Log, Lsn, MembershipChange, NodeId, Reason, RestsOn, Ticket};
 
@@ -92,6 +93,12 @@ impl Leads for Gmt2000 {
         self.write_change(&change, out);
     }
 
+    fn adjust_peers(&mut self, out: &mut Effects<Gmt2000>) {
+        self.welcome_and_dismiss(out);
+    }
+}
+
+impl SendsToMembers for Gmt2000 {
     fn newcomer(last: u64) -> Progress {
         Progress::new(last)
     }

@@ -8,6 +8,7 @@ use crate::message::Message;
 use crate::raft::{Part, Raft, Timer};
 use hustings_core::leading::{
     Acknowledging, Following, Halves, Haste, InOrder, Leads, Node, Office, Progress, Reading, Replicating,
+    SendsToMembers, Welcoming,
 };
 use hustings_core::{
     Effect, Effects, Entry, Log, Lsn, Membership, MembershipChange, MembershipError, NodeId, Reason, RestsOn, Ticket,
@@ -98,6 +99,12 @@ impl Leads for Raft {
         self.write_change(&change, out);
     }
 
+    fn adjust_peers(&mut self, out: &mut Effects<Raft>) {
+        self.welcome_and_dismiss(out);
+    }
+}
+
+impl SendsToMembers for Raft {
     fn newcomer(last: u64) -> Progress {
         Progress::new(last)
     }

@@ -16,9 +16,9 @@ use crate::election::Looking;
 use crate::laboratory::Defect;
 use crate::learner::{Learner, Stage};
 use crate::message::Message;
-use crate::read::Reads;
 use crate::vote::Vote;
 use crate::zab::{Leading, Part, Phase, Timer, Zab};
+use hustings_core::leading::{Leads, Office};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
@@ -30,10 +30,10 @@ impl Zab {
     /// Rule 2. The number of the connection is new, so that nothing of an earlier one is taken for its own.
     pub(crate) fn connect(&mut self, leader: NodeId, out: &mut Effects<Zab>) {
         self.connection += 1;
-        let info = Message::FollowerInfo { connection: self.connection, accepted: self.promise.term };
+        let info = Message::FollowerInfo { connection: self.connection, accepted: self.node.promise.term };
         out.send_resting_on(RestsOn::Nothing, leader, info);
         // Longer than a leader waits: it ends the connection first, and says so.
-        out.set_timer(Timer::Silence, self.timing.election_max..=self.timing.election_max * 2);
+        out.set_timer(Timer::Silence, self.node.timing.election_max..=self.node.timing.election_max * 2);
     }
 
     /// Rule 5.
@@ -42,19 +42,19 @@ impl Zab {
         if following.phase != Phase::Discovery {
             return;
         }
-        if epoch < self.promise.term {
+        if epoch < self.node.promise.term {
             // ZB-8: a promise was made to a later leader.
-            return self.become_looking(Reason::HigherTerm(self.me), out);
+            return self.become_looking(Reason::HigherTerm(self.node.me), out);
         }
         following.phase = Phase::Synchronization;
-        let is_promise = epoch > self.promise.term || self.has_defect(Defect::PromisesTwice);
+        let is_promise = epoch > self.node.promise.term || self.has_defect(Defect::PromisesTwice);
         // What this node held when it promised, and not more: read before the epoch is accepted.
         let (current, last) = self.summary();
-        if epoch > self.promise.term {
+        if epoch > self.node.promise.term {
             self.accept_epoch(epoch, out);
         }
-        let priority = if self.may_lead() { self.priority } else { Priority::Never };
-        let (connection, commit) = (self.connection, self.committed());
+        let priority = self.said_priority();
+        let (connection, commit) = (self.connection, self.node.committed());
         let ack = Message::AckEpoch { connection, epoch, current, is_promise, last, commit, priority };
         // It rests on all: it boasts of a log as well as promises.
         let rests_on = if self.has_defect(Defect::UnsyncedPromise) { RestsOn::Nothing } else { RestsOn::LastRecord };
@@ -66,7 +66,7 @@ impl Zab {
 
     /// What freshness is judged by (§5.8 rule 6).
     pub(crate) fn summary(&self) -> (Term, Lsn) {
-        (self.current_epoch(), self.log.last())
+        (self.current_epoch(), self.node.log.last())
     }
 
     pub(crate) fn on_silence(&mut self, out: &mut Effects<Zab>) {
@@ -86,21 +86,18 @@ impl Zab {
         };
         self.leave_part(out);
         self.is_successor = false;
-        let mut own = Learner::met(0, self.promise.term);
-        own.next = self.log.last().index + 1;
+        let mut own = Learner::met(0, self.node.promise.term);
+        own.next = self.node.log.last().index + 1;
         self.part = Part::Leading(Box::new(Leading {
             phase: Phase::Discovery,
             is_epoch_fixed: false,
             vote,
-            learners: BTreeMap::from([(self.me, own)]),
-            reads: Reads::default(),
-            transfer: None,
-            pending_change: 0,
-            epoch_start: self.log.last().index,
-            uncommitted_bytes: 0,
+            // All of the history is committed before this node serves, so nothing of others is under way then.
+            office: Office { first_own: 0, ..Office::new(BTreeMap::from([(self.node.me, own)]), 0, 0) },
+            epoch_start: self.node.log.last().index,
         }));
-        self.announce(from, Reason::Elected { leader: self.me, by }, out);
-        out.set_timer(Timer::InitLimit, self.timing.election());
+        self.announce(from, Reason::Elected { leader: self.node.me, by }, out);
+        out.set_timer(Timer::InitLimit, self.node.timing.election());
         for (caller, (connection, accepted)) in callers {
             self.meet(caller, connection, accepted);
         }
@@ -108,7 +105,7 @@ impl Zab {
     }
 
     pub(crate) fn on_follower_info(&mut self, from: NodeId, connection: u64, accepted: Term, out: &mut Effects<Zab>) {
-        if !self.promise.term.may_follow(accepted) {
+        if !self.node.promise.term.may_follow(accepted) {
             return;
         }
         match &mut self.part {
@@ -119,7 +116,7 @@ impl Zab {
             }
             Part::Following(_) => self.say_goodbye(from, connection, out),
             Part::Leading(leading) if leading.is_epoch_fixed => {
-                if accepted > self.promise.term {
+                if accepted > self.node.promise.term {
                     // `[OURS]` ZooKeeper's follower can never join this leader again, whose epoch it may not accept. One more
                     // election gathers both.
                     return self.become_looking(Reason::HigherTerm(from), out);
@@ -136,14 +133,14 @@ impl Zab {
 
     fn meet(&mut self, from: NodeId, connection: u64, accepted: Term) {
         let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader is followed") };
-        leading.learners.insert(from, Learner::met(connection, accepted));
+        leading.office.peers.insert(from, Learner::met(connection, accepted));
     }
 
     /// Rule 3: the epoch is fixed as soon as a quorum has come, this node included.
     fn fix_epoch(&mut self, out: &mut Effects<Zab>) {
         let Part::Leading(leading) = &mut self.part else { return };
-        let learners = &leading.learners;
-        let is_quorum = self.membership.verdict(|id| Some(learners.contains_key(&id))) == Verdict::Won;
+        let learners = &leading.office.peers;
+        let is_quorum = self.node.membership.verdict(|id| Some(learners.contains_key(&id))) == Verdict::Won;
         let skips = self.options.defect == Some(Defect::SkipsDiscovery);
         if !is_quorum && !skips {
             return;
@@ -151,7 +148,7 @@ impl Zab {
         leading.is_epoch_fixed = true;
         let highest = learners.values().map(|learner| learner.accepted).max().unwrap_or_default();
         let all: Vec<NodeId> = learners.keys().copied().collect();
-        let epoch = highest.max(self.promise.term).next();
+        let epoch = highest.max(self.node.promise.term).next();
         self.accept_epoch(epoch, out);
         for learner in all {
             self.inform(learner, out);
@@ -160,11 +157,11 @@ impl Zab {
 
     /// Rule 4. To itself: the own promise, once it is durable.
     fn inform(&mut self, to: NodeId, out: &mut Effects<Zab>) {
-        let (epoch, me) = (self.promise.term, self.me);
+        let (epoch, me) = (self.node.promise.term, self.node.me);
         let (current, last) = self.summary();
-        let (commit, priority) = (self.committed(), self.priority);
+        let (commit, priority) = (self.node.committed(), self.node.priority);
         let Part::Leading(leading) = &mut self.part else { return };
-        let Some(learner) = leading.learners.get_mut(&to) else { return };
+        let Some(learner) = leading.office.peers.get_mut(&to) else { return };
         learner.stage = Stage::Informed;
         let connection = learner.connection;
         if to == me {
@@ -176,10 +173,10 @@ impl Zab {
     }
 
     pub(crate) fn on_own_promise(&mut self, out: &mut Effects<Zab>) {
-        let last = self.log.last();
-        let me = self.me;
+        let last = self.node.log.last();
+        let me = self.node.me;
         let Part::Leading(leading) = &mut self.part else { return };
-        let Some(own) = leading.learners.get_mut(&me).filter(|own| own.stage == Stage::Informed) else { return };
+        let Some(own) = leading.office.peers.get_mut(&me).filter(|own| own.stage == Stage::Informed) else { return };
         (own.stage, own.has_promised, own.last) = (Stage::Promised, true, last);
         self.count_promises(out);
     }
@@ -196,20 +193,21 @@ impl Zab {
         priority: Priority,
         out: &mut Effects<Zab>,
     ) {
-        if commit.index > self.commit && !self.log.has(commit) && !self.options.is_laboratory() {
+        if commit.index > self.node.commit && !self.node.log.has(commit) && !self.options.is_laboratory() {
             // `[OURS]` A later leader committed what this one lacks: nothing of what this one does can count any more.
             return self.become_looking(Reason::Fresher(from), out);
         }
         let own = self.summary();
         let ignores = self.has_defect(Defect::IgnoresFresherFollowers) || self.has_defect(Defect::ElectsLongestLog);
         let Part::Leading(leading) = &mut self.part else { return };
-        let Some(learner) = leading.learners.get_mut(&from).filter(|learner| learner.stage == Stage::Informed) else {
+        let Some(learner) = leading.office.peers.get_mut(&from).filter(|learner| learner.stage == Stage::Informed)
+        else {
             return;
         };
         if leading.phase == Phase::Discovery && (current, last) > own && !ignores {
             // Never lead over fresher data.
-            leading.learners.remove(&from);
-            if priority != Priority::Never && self.membership.is_voter(from) {
+            leading.office.peers.remove(&from);
+            if priority != Priority::Never && self.node.membership.is_voter(from) {
                 // `[OURS]` ZooKeeper drops the follower alone; giving way at once lets it be elected without a timeout.
                 self.become_looking(Reason::Fresher(from), out);
             }
@@ -218,7 +216,7 @@ impl Zab {
         learner.stage = Stage::Promised;
         learner.has_promised = is_promise;
         learner.last = last;
-        learner.priority = priority;
+        learner.known.priority = priority;
         match leading.phase {
             Phase::Discovery => self.count_promises(out),
             Phase::Synchronization | Phase::Broadcast => self.synchronize(from, out),
@@ -227,21 +225,21 @@ impl Zab {
 
     fn count_promises(&mut self, out: &mut Effects<Zab>) {
         let Part::Leading(leading) = &self.part else { return };
-        let learners = &leading.learners;
+        let learners = &leading.office.peers;
         let has_promised = |id: NodeId| learners.get(&id).is_some_and(|learner| learner.has_promised);
-        let is_quorum = self.membership.verdict(|id| Some(has_promised(id))) == Verdict::Won;
+        let is_quorum = self.node.membership.verdict(|id| Some(has_promised(id))) == Verdict::Won;
         let skips = self.options.defect == Some(Defect::SkipsDiscovery);
-        if leading.phase != Phase::Discovery || !(is_quorum || skips) || !has_promised(self.me) {
+        if leading.phase != Phase::Discovery || !(is_quorum || skips) || !has_promised(self.node.me) {
             return;
         }
-        let by = self.membership.all_voters().filter(|id| has_promised(*id)).collect();
+        let by = self.node.membership.all_voters().filter(|id| has_promised(*id)).collect();
         self.become_synchronizing(by, out);
     }
 
     /// initLimit: not enough followers came or promised.
     pub(crate) fn on_init_limit(&mut self, out: &mut Effects<Zab>) {
         let Part::Leading(leading) = &self.part else { unreachable!("leaving cancels the alarm") };
-        let heard = leading.learners.keys().copied().collect();
+        let heard = leading.office.peers.keys().copied().collect();
         self.become_looking(Reason::QuorumLost(heard), out);
     }
 }

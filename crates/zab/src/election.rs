@@ -19,6 +19,7 @@ use crate::laboratory::Defect;
 use crate::message::{Message, Notification};
 use crate::vote::{ServerState, Standing, Vote};
 use crate::zab::{Following, Part, Phase, Timer, Zab};
+use hustings_core::leading::{Leads, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Reason, RestsOn, Term};
 use std::collections::BTreeMap;
@@ -106,7 +107,7 @@ impl Zab {
             out.cancel_timer(Timer::Speak);
         }
         let callers = std::mem::take(&mut looking.callers);
-        **looking = Looking { proposal, callers, ..Looking::unborn(self.me) };
+        **looking = Looking { proposal, callers, ..Looking::unborn(self.node.me) };
         if self.is_retired() {
             return out.cancel_timer(Timer::Resend);
         }
@@ -120,14 +121,14 @@ impl Zab {
         let standing = match self.may_lead() {
             false => Standing::Never,
             true if self.is_successor => Standing::Successor,
-            true if self.is_caretaker => Standing::Normal,
-            true => Standing::from(self.priority),
+            true if self.node.is_caretaker => Standing::Normal,
+            true => Standing::from(self.node.priority),
         };
         if self.has_defect(Defect::ElectsLongestLog) {
-            let last = Lsn { term: Term::ZERO, index: self.log.last().index };
-            return Vote { leader: self.me, epoch: Term::ZERO, last, standing };
+            let last = Lsn { term: Term::ZERO, index: self.node.log.last().index };
+            return Vote { leader: self.node.me, epoch: Term::ZERO, last, standing };
         }
-        Vote { leader: self.me, epoch: self.current_epoch(), last: self.log.last(), standing }
+        Vote { leader: self.node.me, epoch: self.current_epoch(), last: self.node.log.last(), standing }
     }
 
     // --- Speaking. -----------------------------------------------------------------------------------------------
@@ -138,7 +139,7 @@ impl Zab {
             Part::Following(following) => (ServerState::Following, following.vote),
             Part::Leading(leading) => (ServerState::Leading, leading.vote),
         };
-        Notification { state, vote, round: self.round, commit: self.committed(), is_answer: false }
+        Notification { state, vote, round: self.round, commit: self.node.committed(), is_answer: false }
     }
 
     fn answer(&self, peer: NodeId, out: &mut Effects<Zab>) {
@@ -158,19 +159,19 @@ impl Zab {
     fn broadcast_vote(&self, out: &mut Effects<Zab>) {
         let Part::Looking(looking) = &self.part else { return };
         let proposed = looking.proposal.leader;
-        let stranger = (!self.membership.is_voter(proposed)).then_some(proposed);
-        for id in self.membership.all_voters().chain(stranger).filter(|id| *id != self.me) {
+        let stranger = (!self.node.membership.is_voter(proposed)).then_some(proposed);
+        for id in self.node.membership.all_voters().chain(stranger).filter(|id| *id != self.node.me) {
             self.notify(id, out);
         }
     }
 
     fn say_changed_vote(&mut self, out: &mut Effects<Zab>) {
-        if self.membership.all_voters().count() <= AT_ONCE_MAX {
+        if self.node.membership.all_voters().count() <= AT_ONCE_MAX {
             return self.broadcast_vote(out);
         }
         let Part::Looking(looking) = &mut self.part else { return };
         if !std::mem::replace(&mut looking.is_about_to_speak, true) {
-            out.set_timer(Timer::Speak, self.timing.heartbeat / 2..=self.timing.heartbeat);
+            out.set_timer(Timer::Speak, self.node.timing.heartbeat / 2..=self.node.timing.heartbeat);
         }
     }
 
@@ -182,7 +183,7 @@ impl Zab {
 
     fn arm_resend(&self, out: &mut Effects<Zab>) {
         let Part::Looking(looking) = &self.part else { return };
-        let wait = (self.timing.heartbeat * 2 * (1 << looking.doublings)).min(self.timing.election_min);
+        let wait = (self.node.timing.heartbeat * 2 * (1 << looking.doublings)).min(self.node.timing.election_min);
         out.set_timer(Timer::Resend, wait..=wait * 2);
     }
 
@@ -242,11 +243,12 @@ impl Zab {
         // `[OURS]` Rule 3 refuses whoever is no voter. But with a newer history may come a newer membership: then a stranger's
         // word is listened to, and never counted.
         let knows_more = (vote.epoch, vote.last) > (own.epoch, own.last);
-        if round < self.round || !(self.membership.is_voter(from) || knows_more) {
+        if round < self.round || !(self.node.membership.is_voter(from) || knows_more) {
             // An observer asks; its own vote is nobody's concern. Rules 6 and 13: the laggard hears of this round.
             return Reply::Owed;
         }
-        let is_known = (self.membership.is_voter(vote.leader) || knows_more) && !self.links_down.contains(&vote.leader);
+        let is_known =
+            (self.node.membership.is_voter(vote.leader) || knows_more) && !self.node.links_down.contains(&vote.leader);
         let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
         let heard = Heard { state: ServerState::Looking, vote, round };
         looking.settled.remove(&from);
@@ -261,7 +263,7 @@ impl Zab {
             looking.proposal = vote;
         } else {
             // Among many, what is repeated repairs it soon enough.
-            let is_few = self.membership.all_voters().count() <= AT_ONCE_MAX;
+            let is_few = self.node.membership.all_voters().count() <= AT_ONCE_MAX;
             return if is_first && is_few { Reply::Owed } else { Reply::Given };
         }
         self.say_changed_vote(out);
@@ -270,7 +272,7 @@ impl Zab {
 
     /// Rules 9 and 10: a word of one that has settled.
     fn on_settled_vote(&mut self, from: NodeId, heard: Heard, out: &mut Effects<Zab>) {
-        let (me, round, promised) = (self.me, self.round, self.promise.term);
+        let (me, round, promised) = (self.node.me, self.round, self.node.promise.term);
         let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
         // Rule 3 has it that strangers do not count, and they do not. But the leader may be one: the membership that this
         // node knows may be an old one.
@@ -290,7 +292,7 @@ impl Zab {
         let agrees = |map: &BTreeMap<NodeId, Heard>, with_own: bool| {
             let is_own = |id: NodeId| with_own && id == me && looking.proposal.is_same_reign(&heard.vote);
             let says = |id: NodeId| map.get(&id).is_some_and(|other| other.vote.is_same_reign(&heard.vote));
-            self.membership.verdict(|id| Some(is_own(id) || says(id))) == Verdict::Won
+            self.node.membership.verdict(|id| Some(is_own(id) || says(id))) == Verdict::Won
         };
         // The own vote is one of this round's: ZooKeeper loops what a server says back to it (§5.3).
         let is_elected = (heard.round == round && leads(&looking.received) && agrees(&looking.received, true))
@@ -309,7 +311,7 @@ impl Zab {
 
     /// Whether this node could follow, or be, the one chosen.
     fn may_choose(&self, candidate: NodeId) -> bool {
-        if candidate == self.me { self.may_lead() } else { !self.links_down.contains(&candidate) }
+        if candidate == self.node.me { self.may_lead() } else { !self.node.links_down.contains(&candidate) }
     }
 
     /// Rule 8: whether a quorum agrees with the proposal, and whether somebody is awaited who might know better.
@@ -317,12 +319,12 @@ impl Zab {
         let Part::Looking(looking) = &self.part else { return };
         let proposal = looking.proposal;
         let agrees =
-            |id: NodeId| id == self.me || looking.received.get(&id).is_some_and(|heard| heard.vote == proposal);
+            |id: NodeId| id == self.node.me || looking.received.get(&id).is_some_and(|heard| heard.vote == proposal);
         let is_agreed = proposal.is_eligible()
             && self.may_choose(proposal.leader)
-            && self.membership.verdict(|id| Some(agrees(id))) == Verdict::Won;
+            && self.node.membership.verdict(|id| Some(agrees(id))) == Verdict::Won;
         // Who has settled for somebody else does not agree, and is awaited.
-        let is_unanimous = self.membership.all_voters().all(|id| agrees(id) || self.links_down.contains(&id));
+        let is_unanimous = self.node.membership.all_voters().all(|id| agrees(id) || self.node.links_down.contains(&id));
         let was_finalizing = looking.is_finalizing;
         if is_agreed && is_unanimous {
             return self.conclude(proposal, out);
@@ -330,7 +332,7 @@ impl Zab {
         let Part::Looking(looking) = &mut self.part else { return };
         looking.is_finalizing = is_agreed;
         match (was_finalizing, is_agreed) {
-            (false, true) => out.set_timer(Timer::Finalize, self.timing.heartbeat..=self.timing.heartbeat),
+            (false, true) => out.set_timer(Timer::Finalize, self.node.timing.heartbeat..=self.node.timing.heartbeat),
             (true, false) => out.cancel_timer(Timer::Finalize),
             _ => {}
         }
@@ -345,7 +347,7 @@ impl Zab {
     }
 
     fn conclude(&mut self, vote: Vote, out: &mut Effects<Zab>) {
-        if vote.leader == self.me {
+        if vote.leader == self.node.me {
             self.become_leading(vote, out);
         } else {
             self.become_following(vote, out);
@@ -369,9 +371,9 @@ impl Zab {
         let says = |heard: &Heard| heard.vote.leader == vote.leader;
         let is_one = |id: &NodeId| {
             let is_heard = looking.received.get(id).is_some_and(says) || looking.settled.get(id).is_some_and(says);
-            is_heard || (*id == self.me && looking.proposal.leader == vote.leader)
+            is_heard || (*id == self.node.me && looking.proposal.leader == vote.leader)
         };
-        self.membership.all_voters().filter(is_one).collect()
+        self.node.membership.all_voters().filter(is_one).collect()
     }
 
     // --- Events. -------------------------------------------------------------------------------------------------
@@ -401,7 +403,7 @@ impl Zab {
         }
         if looking.proposal.leader == peer {
             let votes = looking.received.values().filter(|heard| heard.state == ServerState::Looking);
-            let reachable = votes.map(|heard| heard.vote).filter(|vote| !self.links_down.contains(&vote.leader));
+            let reachable = votes.map(|heard| heard.vote).filter(|vote| !self.node.links_down.contains(&vote.leader));
             let best = reachable.fold(own, |best, vote| if vote.is_better_than(&best) { vote } else { best });
             looking.proposal = best;
             self.say_changed_vote(out);
@@ -411,13 +413,13 @@ impl Zab {
 
     /// Commit knowledge spreads with votes (RV-9), so that nobody elects by a membership that was left behind.
     fn learn_commit(&mut self, commit: Lsn, out: &mut Effects<Zab>) {
-        let is_busy = self.is_leading() || self.fetching.is_some() || self.restoring.is_some();
-        if !is_busy && commit.index > self.commit && self.log.has(commit) {
-            let before = self.membership.clone();
+        let is_busy = self.is_leading() || self.fetching.is_some() || self.node.installing.is_some();
+        if !is_busy && commit.index > self.node.commit && self.node.log.has(commit) {
+            let before = self.node.membership.clone();
             self.apply_through(commit.index, out);
             if self.is_retired() {
                 self.retire(out);
-            } else if before != self.membership {
+            } else if before != self.node.membership {
                 self.look_again(out);
             }
         }

@@ -8,8 +8,8 @@
 //! One learner is one connection: the follower numbers them, every message carries the number, and what belongs to an earlier
 //! one means nothing. So a follower that looked for a leader again and came back is a new learner.
 
-use hustings_core::{Lsn, Priority, Term};
-use std::collections::VecDeque;
+use hustings_core::leading::{Known, Window};
+use hustings_core::{Limits, Lsn, Term};
 
 /// How far a connection has come.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -44,24 +44,16 @@ pub struct Learner {
     pub has_promised: bool,
     /// Where its log ended at ACKEPOCH.
     pub last: Lsn,
-    /// Its log equals the leader's up to here, durably; counts once it is synced.
-    pub stored: u64,
+    /// What is known of it under every protocol; what it stores counts once it is synced.
+    pub known: Known,
     /// The next index to send.
     pub next: u64,
-    /// Messages of entries on their way: (last index, cost in bytes), oldest first.
-    pub inflight: VecDeque<(u64, usize)>,
+    /// Messages of entries on their way.
+    pub inflight: Window,
     /// It fetches a snapshot through this index; no entries are sent.
     pub fetching: Option<u64>,
-    /// Whether it was heard since the last quorum check.
-    pub is_active: bool,
     /// The highest commit that it was told.
     pub told_commit: u64,
-    /// The highest round of reads that it confirmed.
-    pub round: u64,
-    /// How much it should lead.
-    pub priority: Priority,
-    /// Quorum checks in a row that found it caught up: leadership goes to a preferred server that stays, not to one that blinks.
-    pub ready_checks: u32,
 }
 
 impl Learner {
@@ -73,15 +65,11 @@ impl Learner {
             accepted,
             has_promised: false,
             last: Lsn::ZERO,
-            stored: 0,
+            known: Known::default(),
             next: 1,
-            inflight: VecDeque::new(),
+            inflight: Window::default(),
             fetching: None,
-            is_active: true,
             told_commit: 0,
-            round: 0,
-            priority: Priority::Normal,
-            ready_checks: 0,
         }
     }
 
@@ -97,16 +85,14 @@ impl Learner {
 
     /// What it holds for the purposes of a commit.
     pub fn counted(&self) -> u64 {
-        if self.is_synced() { self.stored } else { 0 }
+        if self.is_synced() { self.known.stored } else { 0 }
     }
 
     /// It holds everything up to `index`.
     pub fn on_stored(&mut self, index: u64) {
-        self.stored = self.stored.max(index);
+        self.known.stored = self.known.stored.max(index);
         self.next = self.next.max(index + 1);
-        while self.inflight.front().is_some_and(|(last, _)| *last <= index) {
-            self.inflight.pop_front();
-        }
+        self.inflight.free_through(index);
         if self.fetching.is_some_and(|pending| pending <= index) {
             self.fetching = None;
         }
@@ -114,14 +100,20 @@ impl Learner {
 
     /// A message of entries up to `last` leaves.
     pub fn on_sent(&mut self, last: u64, bytes: usize) {
-        self.inflight.push_back((last, bytes));
+        self.inflight.add(last, bytes);
         self.next = last + 1;
     }
 
+    /// It fetches a snapshot through `pending`; what was under way it ignores.
+    pub fn become_fetch(&mut self, pending: u64) {
+        self.inflight = Window::default();
+        self.fetching = Some(pending);
+        self.next = self.next.max(pending + 1);
+    }
+
     /// Whether as much is under way as may be. Nothing under way is never too much.
-    pub fn is_full(&self, messages_max: usize, bytes_max: usize) -> bool {
-        let bytes: usize = self.inflight.iter().map(|(_, bytes)| bytes).sum();
-        !self.inflight.is_empty() && (self.inflight.len() >= messages_max || bytes >= bytes_max)
+    pub fn is_full(&self, limits: &Limits) -> bool {
+        self.inflight.is_full(usize::MAX, limits)
     }
 
     /// What must hold.
@@ -129,6 +121,18 @@ impl Learner {
     /// # Panics
     /// When it does not.
     pub fn assert_invariants(&self) {
-        assert!(self.stored < self.next, "what is stored was sent: {} < {}", self.stored, self.next);
+        assert!(self.known.stored < self.next, "what is stored was sent: {} < {}", self.known.stored, self.next);
+    }
+}
+
+impl AsRef<Known> for Learner {
+    fn as_ref(&self) -> &Known {
+        &self.known
+    }
+}
+
+impl AsMut<Known> for Learner {
+    fn as_mut(&mut self) -> &mut Known {
+        &mut self.known
     }
 }

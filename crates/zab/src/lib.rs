@@ -9,8 +9,8 @@
 //! Deliberately absent: joint changes of membership (one voter at a time), local reads by followers, the oracle of two nodes.
 //!
 //! What to read next, in the order of the phases: [`zab`] (the value and its dispatcher), [`vote`], [`election`], [`discovery`],
-//! [`synchronization`], [`broadcast`]; then [`learner`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`surroundings`], [`message`]; and
-//! [`laboratory`], what can be broken on purpose.
+//! [`synchronization`], [`broadcast`]; then [`learner`], [`leading`], [`surroundings`], [`message`]; and [`laboratory`], what can
+//! be broken on purpose. What it shares with the other protocols is in [`hustings_core::leading`].
 
 pub mod zab;
 
@@ -22,12 +22,9 @@ pub mod discovery;
 pub mod synchronization;
 
 pub mod broadcast;
+pub mod leading;
 pub mod learner;
-pub mod read;
-pub mod transfer;
 
-pub mod membership;
-pub mod snapshot;
 pub mod surroundings;
 
 pub mod message;

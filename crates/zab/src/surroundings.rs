@@ -1,6 +1,7 @@
 //! What comes from outside the ensemble: links that come and go, the disk, administrators.
 
 use crate::zab::{Part, Zab};
+use hustings_core::leading::Leads;
 use hustings_core::{Effects, NodeId, Outcome, Reason, Refusal, Ticket};
 
 impl Zab {
@@ -13,7 +14,7 @@ impl Zab {
     /// Whoever speaks is connected, whatever was presumed.
     pub(crate) fn on_sign_of_life(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
         self.unmet.remove(&peer);
-        if self.links_down.remove(&peer) {
+        if self.node.links_down.remove(&peer) {
             self.on_link_up_while_looking(out);
         }
     }
@@ -28,29 +29,29 @@ impl Zab {
     pub(crate) fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
         let could_lead = self.may_lead();
         self.unmet.remove(&peer);
-        self.links_down.insert(peer);
+        self.node.links_down.insert(peer);
         match &mut self.part {
             Part::Looking(_) => self.on_link_down_while_looking(peer, could_lead, out),
             Part::Following(following) if following.leader == peer => self.become_looking(Reason::LinkDown(peer), out),
             Part::Following(_) => {}
             Part::Leading(leading) => {
-                leading.learners.remove(&peer);
+                leading.office.peers.remove(&peer);
             }
         }
     }
 
     /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<Zab>) {
-        self.is_disk_stalled = true;
+        self.node.is_disk_stalled = true;
         if self.is_leading() {
-            self.hand_over(Reason::DiskStalled, out);
+            self.hand_over_and_follow(Reason::DiskStalled, out);
         } else {
             self.look_again(out);
         }
     }
 
     pub(crate) fn on_disk_recovered(&mut self, out: &mut Effects<Zab>) {
-        self.is_disk_stalled = false;
+        self.node.is_disk_stalled = false;
         self.look_again(out);
     }
 
@@ -59,7 +60,7 @@ impl Zab {
             return out.reply(ticket, Outcome::Done);
         }
         if !self.may_lead() {
-            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+            return out.refuse(ticket, Refusal::BadTransferee(self.node.me));
         }
         if matches!(self.part, Part::Following(_)) {
             self.become_looking(Reason::Asked, out);
@@ -69,7 +70,7 @@ impl Zab {
 
     pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Zab>) {
         // On leaders and on those who look it changes nothing.
-        if matches!(self.part, Part::Following(_)) && self.leader.is_some() {
+        if matches!(self.part, Part::Following(_)) && self.node.leader.is_some() {
             self.become_looking(Reason::LeaderForgotten, out);
         }
         out.reply(ticket, Outcome::Done);

@@ -21,9 +21,10 @@ use crate::laboratory::Defect;
 use crate::learner::Stage;
 use crate::message::Message;
 use crate::zab::{Part, Phase, Timer, Zab};
+use hustings_core::leading::{Adopting, Leads, Replicating};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, Record, RestsOn};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
 
 impl Zab {
     // --- The leader. ---------------------------------------------------------------------------------------------
@@ -31,22 +32,23 @@ impl Zab {
     /// A quorum has promised the epoch: no earlier leader commits anything any more, and this node's history is the one.
     pub(crate) fn become_synchronizing(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
         let from = self.role();
-        let (epoch, me, last) = (self.promise.term, self.me, self.log.last().index);
+        let (epoch, me, last) = (self.node.promise.term, self.node.me, self.node.log.last().index);
         let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader counts promises") };
         leading.phase = Phase::Synchronization;
         leading.epoch_start = last;
         let promised: Vec<NodeId> = leading
-            .learners
+            .office
+            .peers
             .iter()
             .filter(|(id, learner)| **id != me && learner.stage == Stage::Promised)
             .map(|(id, _)| *id)
             .collect();
-        if let Some(own) = leading.learners.get_mut(&me) {
+        if let Some(own) = leading.office.peers.get_mut(&me) {
             own.stage = Stage::Told;
         }
         out.cancel_timer(Timer::InitLimit);
-        out.set_timer(Timer::Ping, self.timing.heartbeat..=self.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.timing.election_min..=self.timing.election_min);
+        out.set_timer(Timer::Ping, self.node.timing.heartbeat..=self.node.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
         self.announce(from, Reason::Promised(by), out);
         self.establish(epoch, out);
         out.send(me, Message::AckNewLeader { connection: 0, epoch, index: last });
@@ -60,16 +62,16 @@ impl Zab {
 
     /// Rules 1 to 5: what this follower needs.
     pub(crate) fn synchronize(&mut self, to: NodeId, out: &mut Effects<Zab>) {
-        let (epoch, end) = (self.promise.term, self.log.last().index);
+        let (epoch, end) = (self.node.promise.term, self.node.log.last().index);
         let Part::Leading(leading) = &mut self.part else { return };
-        let Some(learner) = leading.learners.get_mut(&to) else { return };
+        let Some(learner) = leading.office.peers.get_mut(&to) else { return };
         let (connection, last) = (learner.connection, learner.last);
         learner.stage = Stage::Syncing { end };
-        learner.stored = 0;
-        if self.log.has(last) {
+        learner.known.stored = 0;
+        if self.node.log.has(last) {
             learner.next = last.index + 1;
             out.send_resting_on(RestsOn::Nothing, to, Message::Diff { connection, epoch });
-        } else if let (index, Some(term)) = self.log.last_at_most(last.index, last.term) {
+        } else if let (index, Some(term)) = self.node.log.last_at_most(last.index, last.term) {
             learner.next = index + 1;
             let truncate = Message::Truncate { connection, epoch, to: Lsn { term, index } };
             out.send_resting_on(RestsOn::Nothing, to, truncate);
@@ -82,10 +84,10 @@ impl Zab {
 
     /// Sends a follower what it lacks, as far as its window allows; behind the history of the epoch comes NEWLEADER (rule 7).
     pub(crate) fn serve(&mut self, to: NodeId, out: &mut Effects<Zab>) {
-        let (epoch, commit, limits, me) = (self.promise.term, self.commit, self.limits, self.me);
+        let (epoch, commit, limits, me) = (self.node.promise.term, self.node.commit, self.node.limits, self.node.me);
         loop {
             let Part::Leading(leading) = &mut self.part else { return };
-            let Some(learner) = leading.learners.get_mut(&to) else { return };
+            let Some(learner) = leading.office.peers.get_mut(&to) else { return };
             if to == me || !learner.is_forwarded() || learner.fetching.is_some() {
                 return;
             }
@@ -94,14 +96,14 @@ impl Zab {
                 learner.stage = Stage::Told;
                 out.send_resting_on(RestsOn::Nothing, to, Message::NewLeader { connection, epoch });
             }
-            let is_served = learner.next > self.log.last().index;
-            if is_served || learner.is_full(limits.inflight_messages_max, limits.inflight_bytes_max) {
+            let is_served = learner.next > self.node.log.last().index;
+            if is_served || learner.is_full(&limits) {
                 return;
             }
             let before = learner.next - 1;
-            let Some(term) = self.log.term_at(before) else { return self.send_snapshot_to(to, out) };
+            let Some(term) = self.node.log.term_at(before) else { return self.send_snapshot_to(to, out) };
             let previous = Lsn { term, index: before };
-            let entries = self.log.slice(learner.next, usize::MAX, limits.message_bytes_max);
+            let entries = self.node.log.slice(learner.next, usize::MAX, limits.message_bytes_max);
             let end = before + entries.len() as u64;
             learner.on_sent(end, entries.iter().map(Entry::cost).sum());
             learner.told_commit = learner.told_commit.max(commit.min(end));
@@ -114,9 +116,9 @@ impl Zab {
 
     /// Rule 10.
     pub(crate) fn on_ack_new_leader(&mut self, from: NodeId, index: u64, out: &mut Effects<Zab>) {
-        let last = self.log.last().index;
+        let last = self.node.log.last().index;
         let Part::Leading(leading) = &mut self.part else { return };
-        let Some(learner) = leading.learners.get_mut(&from) else { return };
+        let Some(learner) = leading.office.peers.get_mut(&from) else { return };
         if learner.stage != Stage::Told || index > last {
             return;
         }
@@ -134,10 +136,10 @@ impl Zab {
 
     fn count_synced(&mut self, out: &mut Effects<Zab>) {
         let Part::Leading(leading) = &self.part else { return };
-        let learners = &leading.learners;
+        let learners = &leading.office.peers;
         let is_synced = |id: NodeId| learners.get(&id).is_some_and(|learner| learner.is_synced());
-        if self.membership.verdict(|id| Some(is_synced(id))) == Verdict::Won && is_synced(self.me) {
-            let by = self.membership.all_voters().filter(|id| is_synced(*id)).collect();
+        if self.node.membership.verdict(|id| Some(is_synced(id))) == Verdict::Won && is_synced(self.node.me) {
+            let by = self.node.membership.all_voters().filter(|id| is_synced(*id)).collect();
             self.become_leader(by, out);
         }
     }
@@ -145,15 +147,15 @@ impl Zab {
     /// The history is on a quorum, and so is the epoch that vouches for it: all of it is committed, and this node serves.
     fn become_leader(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
         let from = self.role();
-        let (me, epoch, last) = (self.me, self.promise.term, self.log.last().index);
+        let (me, epoch, last) = (self.node.me, self.node.promise.term, self.node.log.last().index);
         let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader is acknowledged") };
         leading.phase = Phase::Broadcast;
         leading.vote.epoch = epoch;
         let synced: Vec<NodeId> =
-            leading.learners.iter().filter(|(id, l)| **id != me && l.is_synced()).map(|(id, _)| *id).collect();
-        self.leader = Some(me);
+            leading.office.peers.iter().filter(|(id, l)| **id != me && l.is_synced()).map(|(id, _)| *id).collect();
+        self.node.leader = Some(me);
         self.announce(from, Reason::Synchronized(by), out);
-        self.end_transfer(out);
+        self.node.end_transfer(out);
         self.apply_through(last, out);
         for learner in synced {
             self.tell_up_to_date(learner, out);
@@ -163,9 +165,9 @@ impl Zab {
     }
 
     fn tell_up_to_date(&mut self, to: NodeId, out: &mut Effects<Zab>) {
-        let (epoch, commit, me) = (self.promise.term, self.commit, self.me);
+        let (epoch, commit, me) = (self.node.promise.term, self.node.commit, self.node.me);
         let Part::Leading(leading) = &mut self.part else { return };
-        let Some(learner) = leading.learners.get_mut(&to).filter(|_| to != me) else { return };
+        let Some(learner) = leading.office.peers.get_mut(&to).filter(|_| to != me) else { return };
         let commit = commit.min(learner.next - 1);
         learner.told_commit = learner.told_commit.max(commit);
         let connection = learner.connection;
@@ -174,7 +176,7 @@ impl Zab {
 
     // --- The follower. -------------------------------------------------------------------------------------------
 
-    fn is_synchronizing(&self) -> bool {
+    pub(crate) fn is_synchronizing(&self) -> bool {
         matches!(&self.part, Part::Following(following) if following.phase == Phase::Synchronization)
     }
 
@@ -186,21 +188,20 @@ impl Zab {
         if !self.is_synchronizing() || self.has_defect(Defect::KeepsTail) {
             return;
         }
-        if !self.log.has(to) || to.index < self.commit {
+        if !self.node.log.has(to) || to.index < self.node.commit {
             assert!(!self.options.is_laboratory(), "what a planted defect led to is a finding, and not looked over");
             // A leader that cuts off what is committed has been left behind by a later one, whose commit came here by
             // another way. And no leader that knows this log cuts it back to what it lacks.
-            return self.become_looking(Reason::Fresher(self.me), out);
+            return self.become_looking(Reason::Fresher(self.node.me), out);
         }
-        if to.index < self.log.last().index {
-            self.log.truncate_from(to.index + 1);
-            out.persist(Record::TruncateFrom(to.index + 1));
+        if to.index < self.node.log.last().index {
+            self.node.truncate_from(to.index + 1, out);
         }
     }
 
     /// Rule 9: the history is here; then the epoch, then the acknowledgement that rests on both.
     pub(crate) fn on_new_leader(&mut self, from: NodeId, out: &mut Effects<Zab>) {
-        let (epoch, connection, index) = (self.promise.term, self.connection, self.log.last().index);
+        let (epoch, connection, index) = (self.node.promise.term, self.connection, self.node.log.last().index);
         if !self.is_synchronizing() || self.fetching.is_some() {
             return;
         }
@@ -218,10 +219,10 @@ impl Zab {
         let role = self.role();
         let Part::Following(following) = &mut self.part else { return };
         following.phase = Phase::Broadcast;
-        self.leader = Some(from);
-        self.is_caretaker = false;
+        self.node.leader = Some(from);
+        self.node.is_caretaker = false;
         self.announce(role, Reason::LeaderHeard(from), out);
-        self.end_transfer(out);
+        self.node.end_transfer(out);
         self.on_commit(commit, out);
     }
 }

@@ -17,18 +17,15 @@ use crate::laboratory::Defect;
 use crate::learner::Learner;
 use crate::message::{Message, Notification};
 use crate::options::Options;
-use crate::read::Reads;
-use crate::transfer::Transfer;
 use crate::vote::Vote;
+use hustings_core::leading::{HandingOver, Node, Office, Reading, Replicating};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, Input, Limits, Links, Log, Lsn, Membership, NodeId, Patience, Priority,
-    Promise, Protocol, Reason, Record, Refusal, RestsOn, Role, SnapshotReference, Status, Term, Ticket, Timing,
-    Transition,
+    Admin, Cluster, Durable, Effects, Input, Links, Log, NodeId, Priority, Promise, Protocol, Reason, Record, RestsOn,
+    Role, SnapshotReference, Status, Term,
 };
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 
 /// The alarms that ZAB sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -78,16 +75,10 @@ pub(crate) struct Leading {
     /// Whether the epoch is fixed, and its number with it.
     pub(crate) is_epoch_fixed: bool,
     pub(crate) vote: Vote,
-    /// Those who follow, and this node itself.
-    pub(crate) learners: BTreeMap<NodeId, Learner>,
-    pub(crate) reads: Reads,
-    pub(crate) transfer: Option<Transfer>,
-    /// The last index that may hold a change of membership: no other starts before it is applied.
-    pub(crate) pending_change: u64,
+    /// What every leader has. Its peers are those who follow, and this node itself.
+    pub(crate) office: Office<Learner>,
     /// Where the history ended with which the epoch began: zxid counters count from here.
     pub(crate) epoch_start: u64,
-    /// The bytes of proposals beyond the commit.
-    pub(crate) uncommitted_bytes: usize,
 }
 
 /// What a node is at, with the state that only that has.
@@ -101,43 +92,23 @@ pub(crate) enum Part {
 /// A ZAB node as a plain value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Zab {
-    pub(crate) me: NodeId,
-    pub(crate) timing: Timing,
-    pub(crate) priority: Priority,
-    pub(crate) limits: Limits,
+    /// The base. Its promise is acceptedEpoch, the highest epoch promised by accepting a LEADERINFO; its leader is known from
+    /// UPTODATE on, when it serves; what it installs is what its state machine is being rebuilt from.
+    pub(crate) node: Node,
     pub(crate) options: Options,
-    /// acceptedEpoch: the highest epoch promised by accepting a LEADERINFO.
-    pub(crate) promise: Promise,
     /// currentEpoch as it is on disk: the epoch of the last leader whose NEWLEADER was accepted.
     pub(crate) established: Term,
-    pub(crate) log: Log,
-    pub(crate) commit: u64,
-    pub(crate) snapshot: Option<SnapshotReference>,
-    pub(crate) membership: Arc<Membership>,
     pub(crate) part: Part,
-    /// The leader that serves: known from UPTODATE on.
-    pub(crate) leader: Option<NodeId>,
     /// The logical clock of elections, from 0 in each life.
     pub(crate) round: u64,
     /// The number of the last connection to a leader in this life.
     pub(crate) connection: u64,
-    /// Peers whose connection is known to be gone, or never came.
-    pub(crate) links_down: BTreeSet<NodeId>,
     /// Members that may be connected, but nothing was heard of them in this life.
     pub(crate) unmet: BTreeSet<NodeId>,
     /// The last leader handed over to this node.
     pub(crate) is_successor: bool,
     /// The snapshot that is being fetched.
     pub(crate) fetching: Option<SnapshotReference>,
-    /// The snapshot from which the state machine is being rebuilt.
-    pub(crate) restoring: Option<Lsn>,
-    /// Who waits to hear how a hand-over ended.
-    pub(crate) transfer_ticket: Option<(NodeId, Ticket)>,
-    /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those who may
-    /// lead lack, and nobody gives entries without leading.
-    pub(crate) is_caretaker: bool,
-    pub(crate) patience: Patience,
-    pub(crate) is_disk_stalled: bool,
 }
 
 impl Protocol for Zab {
@@ -151,60 +122,33 @@ impl Protocol for Zab {
     const SYMMETRIC: bool = false;
 
     fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<Zab>) -> Zab {
-        let Cluster { me, membership, timing, priority, limits } = cluster;
-        let Durable { promise, established, snapshot, entries, committed } = recovered;
-        let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
-        let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
-        let mut log = Log::after(base);
-        for entry in entries.into_values() {
-            let last = log.last();
-            if entry.lsn.index != last.index + 1 || entry.lsn.term < last.term {
-                // What a crash in the middle of a step's records left unconnected was never acknowledged.
-                out.persist(Record::TruncateFrom(entry.lsn.index));
-                break;
-            }
-            log.append(entry);
-        }
-        assert!(promise.term >= log.last().term, "acceptedEpoch is at least the epoch of the last zxid (Z8)");
-        assert!(promise.term >= established, "acceptedEpoch is at least currentEpoch (Z8)");
-        let mut node = Zab {
-            me,
-            timing,
-            priority,
-            limits,
+        let established = recovered.established;
+        let (node, recorded) = Node::recover(cluster, recovered, out);
+        let promised = node.promise.term;
+        assert!(promised >= node.log.last().term, "acceptedEpoch is at least the epoch of the last zxid (Z8)");
+        assert!(promised >= established, "acceptedEpoch is at least currentEpoch (Z8)");
+        let mut value = Zab {
             options,
-            promise,
             established,
-            log,
-            commit: base.index,
-            snapshot,
-            membership,
-            part: Part::Looking(Box::new(Looking::unborn(me))),
-            leader: None,
+            part: Part::Looking(Box::new(Looking::unborn(node.me))),
+            node,
             round: 0,
             connection: 0,
-            links_down: BTreeSet::new(),
             unmet: BTreeSet::new(),
             is_successor: false,
             fetching: None,
-            restoring: None,
-            transfer_ticket: None,
-            is_caretaker: false,
-            patience: Patience::new(),
-            is_disk_stalled: false,
         };
-        // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.
-        let recorded = committed.index.min(node.log.last().index);
-        node.apply_through(recorded, out);
-        node.unmet = node.membership.everyone().filter(|id| *id != me).collect();
+        // What a recorded commit covers was committed, and a change in it is in force.
+        value.apply_through(recorded, out);
+        value.unmet = value.node.membership.everyone().filter(|id| *id != value.node.me).collect();
         // The article: "every server looks for a leader at start".
-        node.become_looking(Reason::Started, out);
-        node
+        value.become_looking(Reason::Started, out);
+        value
     }
 
     fn step(&mut self, input: Input<Zab>, out: &mut Effects<Zab>) {
         match input {
-            Input::Message { from, message } if from == self.me => self.on_own_message(message, out),
+            Input::Message { from, message } if from == self.node.me => self.on_own_message(message, out),
             Input::Message { from, message } => self.on_message(from, message, out),
             Input::Alarm(Timer::Resend) => self.on_resend_alarm(out),
             Input::Alarm(Timer::Speak) => self.on_speak_alarm(out),
@@ -218,7 +162,7 @@ impl Protocol for Zab {
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),
             Input::Read { ticket } => self.on_read(ticket, out),
-            Input::Compact(reference) => self.on_compact(reference, out),
+            Input::Compact(reference) => self.node.on_compact(reference, out),
             Input::SnapshotReady(reference) => self.on_snapshot_ready(reference, out),
             Input::SnapshotFailed(reference) => self.on_snapshot_failed(&reference),
             Input::SnapshotInstalled(lsn) => self.on_snapshot_installed(lsn, out),
@@ -226,49 +170,44 @@ impl Protocol for Zab {
             Input::Admin { ticket, request: Admin::Resign } => self.on_asked_to_resign(ticket, out),
             Input::Admin { ticket, request: Admin::Transfer(to) } => self.on_asked_to_transfer(ticket, to, out),
             Input::Admin { ticket, request: Admin::ForgetLeader } => self.on_asked_to_forget(ticket, out),
-            Input::Retime(timing) => self.timing = timing,
+            Input::Retime(timing) => self.node.timing = timing,
             Input::Health(DiskHealth::Stalled) => self.on_disk_stalled(out),
             Input::Health(DiskHealth::Recovered) => self.on_disk_recovered(out),
         }
     }
 
     fn status(&self) -> Status {
-        Status {
-            role: self.role(),
-            term: self.promise.term,
-            leader: self.leader,
-            last: self.log.last(),
-            commit: self.commit,
-            first_index: self.log.first_index(),
-            membership: self.membership.clone(),
-        }
+        self.node.status(self.role(), self.node.leader)
     }
 
     fn assert_invariants(&self) {
-        assert!(self.log.base().index <= self.commit, "only what is committed is compacted");
-        assert!(self.commit <= self.log.last().index, "what is committed is in the log");
+        self.node.assert_invariants();
         assert!(
-            self.promise.term >= self.current_epoch(),
+            self.node.promise.term >= self.current_epoch(),
             "acceptedEpoch >= currentEpoch >= epoch of the last zxid (Z8)"
         );
         match &self.part {
             Part::Leading(leading) => {
-                assert!(leading.learners.contains_key(&self.me), "a leader counts itself");
-                leading.learners.values().for_each(Learner::assert_invariants);
-                let last = self.log.last().index;
+                assert!(leading.office.peers.contains_key(&self.node.me), "a leader counts itself");
+                leading.office.peers.values().for_each(Learner::assert_invariants);
+                let last = self.node.log.last().index;
                 assert!(
-                    leading.learners.values().all(|learner| learner.stored <= last),
+                    leading.office.peers.values().all(|learner| learner.known.stored <= last),
                     "nobody stores what the leader never wrote"
                 );
                 let serves = leading.phase == Phase::Broadcast;
-                assert_eq!(self.leader == Some(self.me), serves, "a leader is known from NEWLEADER's quorum on");
-                assert!(!serves || self.established == self.promise.term, "a leader serves in its own epoch");
+                assert_eq!(
+                    self.node.leader == Some(self.node.me),
+                    serves,
+                    "a leader is known from NEWLEADER's quorum on"
+                );
+                assert!(!serves || self.established == self.node.promise.term, "a leader serves in its own epoch");
             }
             Part::Following(following) => {
-                assert!(following.leader != self.me, "nobody follows itself");
-                assert!(self.leader != Some(self.me), "only a leader leads");
+                assert!(following.leader != self.node.me, "nobody follows itself");
+                assert!(self.node.leader != Some(self.node.me), "only a leader leads");
             }
-            Part::Looking(_) => assert_eq!(self.leader, None, "who looks has no leader"),
+            Part::Looking(_) => assert_eq!(self.node.leader, None, "who looks has no leader"),
         }
     }
 }
@@ -278,7 +217,7 @@ impl Zab {
 
     pub(crate) fn role(&self) -> Role {
         match &self.part {
-            Part::Looking(_) if self.membership.is_voter(self.me) => Role::Candidate,
+            Part::Looking(_) if self.node.membership.is_voter(self.node.me) => Role::Candidate,
             Part::Looking(_) | Part::Following(_) => Role::Follower,
             Part::Leading(leading) => match leading.phase {
                 Phase::Discovery => Role::Candidate,
@@ -290,12 +229,12 @@ impl Zab {
 
     /// The log, for inspection.
     pub fn log(&self) -> &Log {
-        &self.log
+        &self.node.log
     }
 
     /// acceptedEpoch, for inspection.
     pub fn accepted_epoch(&self) -> Term {
-        self.promise.term
+        self.node.promise.term
     }
 
     /// The logical clock of elections, for inspection.
@@ -317,14 +256,21 @@ impl Zab {
         match &self.part {
             Part::Looking(_) => None,
             Part::Following(following) => Some(following.leader),
-            Part::Leading(_) => Some(self.me),
+            Part::Leading(_) => Some(self.node.me),
         }
     }
 
     /// What this node, as leader, knows of `peer`.
     pub fn learner(&self, peer: NodeId) -> Option<&Learner> {
         match &self.part {
-            Part::Leading(leading) => leading.learners.get(&peer),
+            Part::Leading(leading) => leading.office.peers.get(&peer),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn learner_mut(&mut self, peer: NodeId) -> Option<&mut Learner> {
+        match &mut self.part {
+            Part::Leading(leading) => leading.office.peers.get_mut(&peer),
             _ => None,
         }
     }
@@ -335,7 +281,7 @@ impl Zab {
     /// as an acknowledged NEWLEADER of e. ZooKeeper refuses to start on such a disk (ZOOKEEPER-2307); the crash that leaves it
     /// is an ordinary one, between the entries and the epoch.
     pub fn current_epoch(&self) -> Term {
-        self.established.max(self.log.last().term)
+        self.established.max(self.node.log.last().term)
     }
 
     pub(crate) fn has_defect(&self, defect: Defect) -> bool {
@@ -352,20 +298,14 @@ impl Zab {
         matches!(&self.part, Part::Leading(leading) if leading.phase == Phase::Broadcast)
     }
 
-    /// The place of the commit.
-    pub(crate) fn committed(&self) -> Lsn {
-        let term = self.log.term_at(self.commit).expect("the commit is at or above the compaction point");
-        Lsn { term, index: self.commit }
+    /// Whether this node may lead: also connected to a quorum, and fetching nothing.
+    pub(crate) fn may_lead(&self) -> bool {
+        self.node.may_lead() && self.is_connected_to_quorum() && self.fetching.is_none()
     }
 
-    /// Whether this node may lead: a voter, willing, connected to a quorum, able to write, with a complete state machine.
-    pub(crate) fn may_lead(&self) -> bool {
-        self.membership.is_voter(self.me)
-            && self.is_connected_to_quorum()
-            && (self.priority != Priority::Never || self.is_caretaker)
-            && self.fetching.is_none()
-            && self.restoring.is_none()
-            && !self.is_disk_stalled
+    /// How much it says that it should lead.
+    pub(crate) fn said_priority(&self) -> Priority {
+        if self.may_lead() { self.node.priority } else { Priority::Never }
     }
 
     /// Whether a quorum could follow this node, by what it knows of its connections.
@@ -374,12 +314,12 @@ impl Zab {
     /// larger id, in vain, again and again (`scenarios/chain`). Here it has weight 0 until it reaches a quorum. Freshness orders
     /// those who remain, and nothing rests on who is elected: discovery refuses a leader whose quorum knows more.
     fn is_connected_to_quorum(&self) -> bool {
-        self.membership.verdict(|id| Some(!self.links_down.contains(&id))) == Verdict::Won
+        self.node.membership.verdict(|id| Some(!self.node.links_down.contains(&id))) == Verdict::Won
     }
 
     /// Whether this node was a member and is none any more: it looks for nobody.
     pub(crate) fn is_retired(&self) -> bool {
-        !self.membership.has(self.me) && self.me.0 < self.membership.next_id
+        !self.node.membership.has(self.node.me) && self.node.me.0 < self.node.membership.next_id
     }
 
     // --- Messages. -----------------------------------------------------------------------------------------------
@@ -387,21 +327,21 @@ impl Zab {
     /// What the node says to itself once a record is durable; from an earlier epoch it means nothing.
     fn on_own_message(&mut self, message: Message, out: &mut Effects<Zab>) {
         match message {
-            _ if message.epoch() != Some(self.promise.term) || !self.is_leading() => {}
+            _ if message.epoch() != Some(self.node.promise.term) || !self.is_leading() => {}
             Message::AckEpoch { .. } => self.on_own_promise(out),
-            Message::AckNewLeader { index, .. } => self.on_ack_new_leader(self.me, index, out),
-            Message::Ack { index, .. } => self.on_ack(self.me, index, out),
+            Message::AckNewLeader { index, .. } => self.on_ack_new_leader(self.node.me, index, out),
+            Message::Ack { index, .. } => self.on_ack(self.node.me, index, out),
             other => unreachable!("a node never says {other:?} to itself"),
         }
     }
 
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
         self.on_sign_of_life(from, out);
-        if message.epoch().is_some_and(|epoch| !self.promise.term.may_follow(epoch)) {
+        if message.epoch().is_some_and(|epoch| !self.node.promise.term.may_follow(epoch)) {
             return;
         }
         if let Message::Notification(Notification { round, vote, .. }) = &message
-            && !(Term(self.round).may_follow(Term(*round)) && self.promise.term.may_follow(vote.epoch))
+            && !(Term(self.round).may_follow(Term(*round)) && self.node.promise.term.may_follow(vote.epoch))
         {
             // Rounds count up like terms, and a leap is damage: adopted and said again, it would end the number space.
             return;
@@ -422,11 +362,11 @@ impl Zab {
             return;
         }
         let phase = following.phase;
-        out.set_timer(Timer::Silence, self.timing.election());
+        out.set_timer(Timer::Silence, self.node.timing.election());
         if let Message::LeaderInfo { epoch, .. } = message {
             return self.on_leader_info(from, epoch, out);
         }
-        if phase == Phase::Discovery || message.epoch() != Some(self.promise.term) {
+        if phase == Phase::Discovery || message.epoch() != Some(self.node.promise.term) {
             return;
         }
         match message {
@@ -440,19 +380,19 @@ impl Zab {
             Message::UpToDate { commit, .. } => self.on_up_to_date(from, commit, out),
             Message::Commit { commit, .. } => self.on_commit(commit, out),
             Message::Ping { round, .. } => self.on_ping(from, round, out),
-            Message::Handover { .. } => self.on_handover(out),
+            Message::Handover { .. } => self.on_handover(),
             other => unreachable!("{other:?} does not come from a leader"),
         }
     }
 
     fn on_learner_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
-        let epoch = self.promise.term;
+        let epoch = self.node.promise.term;
         let Part::Leading(leading) = &mut self.part else { return };
-        let Some(learner) = leading.learners.get_mut(&from) else { return };
+        let Some(learner) = leading.office.peers.get_mut(&from) else { return };
         if Some(learner.connection) != message.connection() || message.epoch() != Some(epoch) {
             return;
         }
-        learner.is_active = true;
+        learner.known.is_active = true;
         match message {
             Message::AckEpoch { current, is_promise, last, commit, priority, .. } => {
                 self.on_ack_epoch(from, current, is_promise, last, commit, priority, out)
@@ -470,14 +410,14 @@ impl Zab {
 
     /// The only way into a later epoch: recorded at once (§5.2).
     pub(crate) fn accept_epoch(&mut self, epoch: Term, out: &mut Effects<Zab>) {
-        assert!(epoch > self.promise.term, "acceptedEpoch only grows (Z8)");
-        self.promise = Promise::without_vote(epoch);
-        out.persist(Record::Promise(self.promise));
+        assert!(epoch > self.node.promise.term, "acceptedEpoch only grows (Z8)");
+        self.node.promise = Promise::without_vote(epoch);
+        out.persist(Record::Promise(self.node.promise));
     }
 
     /// currentEpoch: this node holds the history of that epoch's leader.
     pub(crate) fn establish(&mut self, epoch: Term, out: &mut Effects<Zab>) {
-        assert!(epoch == self.promise.term, "only the accepted epoch is established");
+        assert!(epoch == self.node.promise.term, "only the accepted epoch is established");
         if epoch > self.established {
             self.established = epoch;
             out.persist(Record::Established(epoch));
@@ -486,9 +426,9 @@ impl Zab {
 
     /// Drops what only the present part has, and tells those who depend on it: a connection that ends is ended on both sides.
     pub(crate) fn leave_part(&mut self, out: &mut Effects<Zab>) {
-        self.leader = None;
+        self.node.leader = None;
         self.fetching = None;
-        let next = Part::Looking(Box::new(Looking::unborn(self.me)));
+        let next = Part::Looking(Box::new(Looking::unborn(self.node.me)));
         match std::mem::replace(&mut self.part, next) {
             Part::Looking(looking) => {
                 out.cancel_timer(Timer::Resend);
@@ -504,9 +444,9 @@ impl Zab {
             }
             Part::Following(following) => {
                 let Vote { epoch, last, .. } = following.vote;
-                if following.phase != Phase::Broadcast && self.priority == Priority::Never {
+                if following.phase != Phase::Broadcast && self.node.priority == Priority::Never {
                     // It never served, and perhaps it never can: it holds less than this node.
-                    self.is_caretaker |= (epoch, last) < self.summary();
+                    self.node.is_caretaker |= (epoch, last) < self.summary();
                 }
                 out.cancel_timer(Timer::Silence);
                 self.say_goodbye(following.leader, self.connection, out);
@@ -515,19 +455,17 @@ impl Zab {
                 out.cancel_timer(Timer::InitLimit);
                 out.cancel_timer(Timer::Ping);
                 out.cancel_timer(Timer::QuorumCheck);
-                for (learner, Learner { connection, .. }) in &leading.learners {
+                for (learner, Learner { connection, .. }) in &leading.office.peers {
                     self.say_goodbye(*learner, *connection, out);
                 }
                 // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
-                for ticket in leading.reads.into_tickets() {
-                    out.refuse(ticket, Refusal::NotLeader(None));
-                }
+                leading.office.reads.refuse_all(out);
             }
         }
     }
 
     pub(crate) fn say_goodbye(&self, to: NodeId, connection: u64, out: &mut Effects<Zab>) {
-        if to != self.me && !self.links_down.contains(&to) {
+        if to != self.node.me && !self.node.links_down.contains(&to) {
             out.send_resting_on(RestsOn::Nothing, to, Message::Goodbye { connection });
         }
     }
@@ -543,27 +481,10 @@ impl Zab {
             }
             Part::Following(_) => {}
             Part::Leading(leading) => {
-                if leading.learners.get(&from).is_some_and(|learner| learner.connection == number) {
-                    leading.learners.remove(&from);
+                if leading.office.peers.get(&from).is_some_and(|learner| learner.connection == number) {
+                    leading.office.peers.remove(&from);
                 }
             }
         }
-    }
-
-    pub(crate) fn announce(&self, from: Role, because: Reason, out: &mut Effects<Zab>) {
-        out.announce(Transition {
-            node: self.me,
-            from,
-            to: self.role(),
-            term: self.promise.term,
-            leader: self.leader,
-            lsn: self.log.last(),
-            because,
-        });
-    }
-
-    pub(crate) fn reconfigure(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Zab>) {
-        self.membership = membership.clone();
-        out.push(Effect::Reconfigure { membership, index });
     }
 }

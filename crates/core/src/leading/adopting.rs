@@ -69,22 +69,6 @@ pub trait Adopting: Leads {
         self.confirm_reads(out);
     }
 
-    /// Sends to those who are new, and to those who are gone no more; they should hear so.
-    fn welcome_and_dismiss(&mut self, out: &mut Effects<Self>) {
-        let end = self.end();
-        let Some((node, office)) = self.split() else { return };
-        for peer in node.membership.everyone() {
-            office.peers.entry(peer).or_insert_with(|| Self::newcomer(end));
-        }
-        let is_gone = |peer: &NodeId| !node.membership.has(*peer) && *peer != node.me;
-        let gone: Vec<NodeId> = office.peers.keys().copied().filter(is_gone).collect();
-        for peer in gone {
-            let Some((_, office)) = self.split() else { return };
-            let stored = office.peers.remove(&peer).map_or(0, |peer| peer.as_ref().stored);
-            self.dismiss(peer, stored, out);
-        }
-    }
-
     /// A learner that asked for a vote gets it once it has caught up (MB-06).
     fn promote_if_ready(&mut self, peer: NodeId, out: &mut Effects<Self>) {
         let (node, is_settled) = (self.node(), self.is_settled());
@@ -111,3 +95,33 @@ pub trait Adopting: Leads {
 }
 
 impl<P: Leads> Adopting for P {}
+
+/// A leader that sends to all members.
+pub trait SendsToMembers: Leads {
+    /// A follower that is new in the membership; the log ends at `last`.
+    fn newcomer(last: u64) -> Self::Peer;
+
+    /// The last word to a member that was removed, and stores this much: it should hear so.
+    fn dismiss(&mut self, peer: NodeId, stored: u64, out: &mut Effects<Self>);
+}
+
+/// Whom such a leader sends to.
+pub trait Welcoming: SendsToMembers {
+    /// Sends to those who are new, and to those who are gone no more; they should hear so.
+    fn welcome_and_dismiss(&mut self, out: &mut Effects<Self>) {
+        let end = self.end();
+        let Some((node, office)) = self.split() else { return };
+        for peer in node.membership.everyone() {
+            office.peers.entry(peer).or_insert_with(|| Self::newcomer(end));
+        }
+        let is_gone = |peer: &NodeId| !node.membership.has(*peer) && *peer != node.me;
+        let gone: Vec<NodeId> = office.peers.keys().copied().filter(is_gone).collect();
+        for peer in gone {
+            let Some((_, office)) = self.split() else { return };
+            let stored = office.peers.remove(&peer).map_or(0, |peer| peer.as_ref().stored);
+            self.dismiss(peer, stored, out);
+        }
+    }
+}
+
+impl<P: SendsToMembers> Welcoming for P {}

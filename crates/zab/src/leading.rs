@@ -1,0 +1,211 @@
+//! What ZAB says to the half of a leader that all protocols share ([`hustings_core::leading`]), and its own part of hand-over
+//! and of SNAP by reference.
+//!
+//! `[OURS]`: ZooKeeper reads locally and offers `sync`; its reconfiguration passes through both old and new quorums; it streams
+//! the whole tree to a follower that is too far behind (§5.9 rule 5); and ZAB has no hand-over.
+//!
+//! Here memberships that follow each other share a member in any two majorities. That is safe because a leader starts one
+//! change at a time and only once all of its history is committed, and because the record of a commit precedes every later
+//! entry: whoever holds a second change knows that the first is in force, and whoever does not is refused by everyone who does
+//! (§5.8 rule 6). A successor, once it holds everything, is told so, and then the leader resigns: everybody looks for a leader at
+//! once, and among equal histories the successor's vote is the best.
+
+use crate::laboratory::Defect;
+use crate::learner::Learner;
+use crate::message::Message;
+use crate::zab::{Part, Phase, Timer, Zab};
+use hustings_core::leading::{Adopting, Halves, Haste, InOrder, Leads, Node, Office, Reading, Replicating};
+use hustings_core::{
+    Effect, Effects, Log, Lsn, MembershipChange, NodeId, Priority, Reason, Refusal, RestsOn, SnapshotReference, Ticket,
+};
+
+impl Leads for Zab {
+    type Log = Log;
+    type Peer = Learner;
+
+    const TRANSFER_ALARM: Timer = Timer::Transfer;
+
+    fn node(&self) -> &Node {
+        &self.node
+    }
+
+    fn node_mut(&mut self) -> &mut Node {
+        &mut self.node
+    }
+
+    /// Of a leader that serves; everything with which its epoch began is committed then.
+    fn office(&self) -> Option<&Office<Learner>> {
+        match &self.part {
+            Part::Leading(leading) if leading.phase == Phase::Broadcast => Some(&leading.office),
+            _ => None,
+        }
+    }
+
+    fn split(&mut self) -> Option<Halves<'_, Zab>> {
+        match &mut self.part {
+            Part::Leading(leading) if leading.phase == Phase::Broadcast => Some((&mut self.node, &mut leading.office)),
+            _ => None,
+        }
+    }
+
+    fn is_in_sync(learner: &Learner) -> bool {
+        learner.is_synced()
+    }
+
+    /// The synchronised voter that is furthest and most wanted; ties go to the largest id.
+    fn best_successor(&self) -> Option<NodeId> {
+        let Part::Leading(leading) = &self.part else { return None };
+        let others = self.node.membership.voters.iter().filter(|id| **id != self.node.me);
+        let ranked = others.filter_map(|id| {
+            let learner = leading.office.peers.get(id).filter(|learner| learner.is_synced())?;
+            let (stored, priority) = (learner.known.stored, learner.known.priority);
+            (priority != Priority::Never).then_some(((stored, priority, *id), *id))
+        });
+        ranked.max().map(|(_, id)| id)
+    }
+
+    fn is_hasty(&self, haste: Haste) -> bool {
+        haste == Haste::ChangesTogether && self.has_defect(Defect::ChangesTogether)
+    }
+
+    fn ask_for_round(&mut self, ticket: Ticket, out: &mut Effects<Zab>) {
+        let (commit, is_lonely) = (self.node.commit, self.has_defect(Defect::ReadsWithoutQuorum));
+        match self.split() {
+            Some((_, office)) if !is_lonely => office.reads.ask(ticket, commit),
+            _ => return out.push(Effect::ReadAt { ticket, index: commit }),
+        }
+        if !self.confirm_reads(out) {
+            self.send_heartbeats(out);
+        }
+    }
+
+    /// PING, to all who are being synchronised or are. Rests on nothing: it never waits for a disk.
+    fn send_heartbeats(&mut self, out: &mut Effects<Zab>) {
+        let (epoch, me) = (self.node.promise.term, self.node.me);
+        let Part::Leading(leading) = &self.part else { return };
+        let round = leading.office.reads.highest();
+        for (to, learner) in leading.office.peers.iter().filter(|(id, learner)| **id != me && learner.is_forwarded()) {
+            let connection = learner.connection;
+            out.send_resting_on(RestsOn::Nothing, *to, Message::Ping { connection, epoch, round });
+        }
+    }
+
+    /// Nothing is asked for: what a learner lacks is on its way on its connection.
+    fn catch_up(&mut self, _: NodeId, _: &mut Effects<Zab>) {}
+
+    /// The successor hears of it before it hears that the leader resigned.
+    fn tell_successor(&mut self, successor: NodeId, because: Reason, out: &mut Effects<Zab>) {
+        let epoch = self.node.promise.term;
+        let Part::Leading(leading) = &self.part else { return };
+        if let Some(learner) = leading.office.peers.get(&successor) {
+            let handover = Message::Handover { connection: learner.connection, epoch };
+            out.send_resting_on(RestsOn::Nothing, successor, handover);
+        }
+        self.become_looking(because, out);
+    }
+
+    fn hand_over_and_follow(&mut self, because: Reason, out: &mut Effects<Zab>) {
+        match self.best_successor() {
+            Some(successor) => self.tell_successor(successor, because, out),
+            None => self.become_looking(because, out),
+        }
+    }
+
+    fn append_change(&mut self, change: MembershipChange, out: &mut Effects<Zab>) {
+        self.write_change(&change, out);
+    }
+
+    /// Whoever was removed stays connected until it has heard so, and then leaves by itself.
+    fn adjust_peers(&mut self, _: &mut Effects<Zab>) {}
+}
+
+impl InOrder for Zab {
+    fn own_refusal(&self) -> Option<Refusal> {
+        self.has_spent_counter().then_some(Refusal::Transferring)
+    }
+
+    /// To everybody; and to itself, on its way through its own disk.
+    fn spread(&mut self, out: &mut Effects<Zab>) {
+        let (epoch, index) = (self.node.promise.term, self.node.log.last().index);
+        let is_hasty = self.has_defect(Defect::CountsOwnCopyAtOnce);
+        let rests_on = if is_hasty { RestsOn::Nothing } else { RestsOn::Entry(index) };
+        out.send_resting_on(rests_on, self.node.me, Message::Ack { connection: 0, epoch, index });
+        for learner in self.learners() {
+            self.serve(learner, out);
+        }
+    }
+
+    fn index_reached(&self) -> u64 {
+        let counted = |id| self.learner(id).map_or(0, Learner::counted);
+        self.node.membership.reached(counted)
+    }
+
+    /// All that is in a leader's log is its own to commit: a quorum holds the history with which its epoch began.
+    fn may_commit(&self, _: u64) -> bool {
+        true
+    }
+}
+
+impl Zab {
+    /// The leader resigns in this node's favour.
+    pub(crate) fn on_handover(&mut self) {
+        self.is_successor = self.may_lead();
+    }
+
+    // --- SNAP. ---------------------------------------------------------------------------------------------------
+
+    pub(crate) fn send_snapshot_to(&mut self, to: NodeId, out: &mut Effects<Zab>) {
+        let epoch = self.node.promise.term;
+        let Some(reference) = self.node.snapshot.clone() else {
+            unreachable!("entries are compacted only below a snapshot");
+        };
+        let Some(learner) = self.learner_mut(to) else { return };
+        learner.become_fetch(reference.lsn.index);
+        let connection = learner.connection;
+        out.send_resting_on(RestsOn::Nothing, to, Message::Snapshot { connection, epoch, reference });
+    }
+
+    pub(crate) fn on_snapshot(&mut self, from: NodeId, reference: SnapshotReference, out: &mut Effects<Zab>) {
+        let lsn = reference.lsn;
+        if self.node.has_covered(lsn) {
+            // The log is longer than it seemed. What stands behind is not the leader's, unless it was said to be.
+            self.apply_through(lsn.index, out);
+            if self.is_synchronizing() && self.node.commit < self.node.log.last().index {
+                self.node.truncate_from(self.node.commit + 1, out);
+            }
+            return self.acknowledge(from, lsn.index, out);
+        }
+        if self.fetching.is_none() && self.node.installing.is_none() {
+            self.fetching = Some(reference.clone());
+            out.push(Effect::FetchSnapshot { from, reference });
+        }
+    }
+
+    pub(crate) fn on_snapshot_ready(&mut self, reference: SnapshotReference, out: &mut Effects<Zab>) {
+        // Of a connection that has ended, nothing is asked any more.
+        if self.fetching.take_if(|fetching| *fetching == reference).is_none() {
+            return;
+        }
+        let Part::Following(following) = &self.part else { unreachable!("leaving forgets what is fetched") };
+        let (leader, index, membership) = (following.leader, reference.lsn.index, reference.membership.clone());
+        self.node.installing = Some(reference.clone());
+        self.node.install(reference, out);
+        self.adopt(membership, index, out);
+        out.send(leader, Message::Ack { connection: self.connection, epoch: self.node.promise.term, index });
+        if self.is_retired() {
+            self.retire(out);
+        }
+    }
+
+    /// Its owner is gone or has a newer one: the next PONG says that nothing is being installed, and another is offered.
+    pub(crate) fn on_snapshot_failed(&mut self, reference: &SnapshotReference) {
+        self.fetching.take_if(|fetching| fetching == reference);
+    }
+
+    pub(crate) fn on_snapshot_installed(&mut self, lsn: Lsn, out: &mut Effects<Zab>) {
+        if self.node.end_install(lsn) {
+            // It may lead again.
+            self.look_again(out);
+        }
+    }
+}
