@@ -9,7 +9,8 @@ use crate::Accept;
 use crate::laboratory::Defect;
 use crate::message::{Heartbeat, Message};
 use crate::paxos::{Part, Paxos};
-use hustings_core::{Effects, NodeId, Priority, Reason, Record, RestsOn, Term};
+use hustings_core::leading::Leads;
+use hustings_core::{Effects, NodeId, Reason, Record, RestsOn, Term};
 
 /// So many slots beyond its commit a leader proposes at most, and an acceptor takes at most: whoever recovers fills every
 /// hole up to the highest slot that anybody accepted, so that one number must not be without bounds.
@@ -28,12 +29,12 @@ impl Paxos {
             return;
         }
         let is_lax = self.has(Defect::AcceptsOldBallots);
-        if ballot < self.promise.term && !is_lax {
+        if ballot < self.node.promise.term && !is_lax {
             // TA-5.
-            let nack = Message::AcceptNack { ballot, promised: self.promise.term, committed: self.commit };
+            let nack = Message::AcceptNack { ballot, promised: self.node.promise.term, committed: self.node.commit };
             return out.send_resting_on(RestsOn::Nothing, from, nack);
         }
-        if ballot > self.promise.term && !accepts.is_empty() {
+        if ballot > self.node.promise.term && !accepts.is_empty() {
             // TA-7: the promise in the batch of the values.
             let role = self.role();
             self.leave_part(out);
@@ -42,34 +43,35 @@ impl Paxos {
                 self.announce(role, Reason::HigherTerm(from), out);
             }
         }
-        if ballot < self.promise.term {
+        if ballot < self.node.promise.term {
             // Only with the defect: not even that leader is followed.
         } else {
             self.hear_leader(from, out);
         }
-        if accepts.iter().any(|accept| accept.entry().lsn.index > self.commit + SLOTS_AHEAD_MAX) {
+        if accepts.iter().any(|accept| accept.entry().lsn.index > self.node.commit + SLOTS_AHEAD_MAX) {
             // Whoever is so far behind catches up first.
             return self.learn_commit(from, ballot, commit, out);
         }
-        let first = accepts.first().map(|accept| accept.entry().lsn.index.max(self.commit + 1));
+        let first = accepts.first().map(|accept| accept.entry().lsn.index.max(self.node.commit + 1));
         let last = accepts.last().map(|accept| accept.entry().lsn.index);
         for accept in accepts {
             let entry = accept.into_entry();
-            let held = self.journal.ballot_at(entry.lsn.index);
+            let held = self.node.log.ballot_at(entry.lsn.index);
             // TA-6, and what came twice.
-            if entry.lsn.index > self.commit && held.is_none_or(|held| held < entry.lsn.term) {
-                self.journal.put(entry.clone());
+            if entry.lsn.index > self.node.commit && held.is_none_or(|held| held < entry.lsn.term) {
+                self.node.log.put(entry.clone());
                 out.persist(Record::Put(entry));
             }
         }
         if let (Some(from_slot), Some(through)) = (first, last) {
             if from_slot <= through {
                 let rests_on = if self.has(Defect::UnsyncedAccept) { RestsOn::Nothing } else { RestsOn::LastRecord };
-                let committed = self.commit;
+                let committed = self.node.commit;
                 let ack = Message::AcceptAck { ballot, from: from_slot, through, committed };
                 out.send_resting_on(rests_on, from, ack);
             } else {
-                let nack = Message::AcceptNack { ballot, promised: self.promise.term, committed: self.commit };
+                let nack =
+                    Message::AcceptNack { ballot, promised: self.node.promise.term, committed: self.node.commit };
                 out.send_resting_on(RestsOn::Nothing, from, nack);
             }
         }
@@ -78,11 +80,11 @@ impl Paxos {
 
     /// TF-2: slots that were accepted in this leader's ballot are chosen through here. What is missing is asked for.
     fn learn_commit(&mut self, from: NodeId, ballot: Term, slot: u64, out: &mut Effects<Paxos>) {
-        if slot <= self.commit || self.installing.is_some() {
+        if slot <= self.node.commit || self.node.installing.is_some() {
             return;
         }
-        let mut end = self.journal.run_at(self.commit, slot, ballot);
-        while self.has(Defect::CommitsOldBallots) && end < slot && self.journal.slot(end + 1).is_some() {
+        let mut end = self.node.log.run_at(self.node.commit, slot, ballot);
+        while self.has(Defect::CommitsOldBallots) && end < slot && self.node.log.slot(end + 1).is_some() {
             end += 1;
         }
         self.apply_through(end, out);
@@ -104,37 +106,37 @@ impl Paxos {
         if ballot.node() != from.0 || !self.heartbeat.may_become(heartbeat) {
             return;
         }
-        if ballot < self.promise.term {
-            let nack = Message::AcceptNack { ballot, promised: self.promise.term, committed: self.commit };
+        if ballot < self.node.promise.term {
+            let nack = Message::AcceptNack { ballot, promised: self.node.promise.term, committed: self.node.commit };
             return out.send_resting_on(RestsOn::Nothing, from, nack);
         }
-        if heartbeat > self.heartbeat || self.leader == Some(from) {
+        if heartbeat > self.heartbeat || self.node.leader == Some(from) {
             let is_fresh = heartbeat > self.heartbeat;
             self.heartbeat = self.heartbeat.max(heartbeat);
             if is_fresh {
                 self.hear_leader(from, out);
             }
-        } else if self.leader.is_none() && heartbeat == self.heartbeat {
+        } else if self.node.leader.is_none() && heartbeat == self.heartbeat {
             // A poll's answer told of it first: the leader is heard again all the same.
             self.hear_leader(from, out);
         }
         self.learn_commit(from, ballot, slot, out);
-        let floor = slot.max(self.commit);
-        let held = self.journal.run_at(floor, u64::MAX, ballot);
-        let priority = if self.may_lead() { self.priority } else { Priority::Never };
-        let ack = Message::CommitAck { ballot, counter, committed: self.commit, held, priority };
+        let floor = slot.max(self.node.commit);
+        let held = self.node.log.run_at(floor, u64::MAX, ballot);
+        let priority = self.node.said_priority();
+        let ack = Message::CommitAck { ballot, counter, committed: self.node.commit, held, priority };
         out.send_resting_on(RestsOn::Nothing, from, ack);
         let unknown = floor.max(stored) + 1;
-        let through = if ballot == self.promise.term { held.max(unknown - 1) } else { unknown - 1 };
-        if through >= unknown || self.commit > stored {
+        let through = if ballot == self.node.promise.term { held.max(unknown - 1) } else { unknown - 1 };
+        if through >= unknown || self.node.commit > stored {
             // The leader does not know yet; the answer may have been lost.
-            out.send(from, Message::AcceptAck { ballot, from: unknown, through, committed: self.commit });
+            out.send(from, Message::AcceptAck { ballot, from: unknown, through, committed: self.node.commit });
         }
     }
 
     /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<Paxos>) {
-        self.is_disk_stalled = true;
+        self.node.is_disk_stalled = true;
         if self.reign().is_some() {
             self.hand_over_and_follow(Reason::DiskStalled, out);
         }

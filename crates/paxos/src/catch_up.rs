@@ -13,16 +13,17 @@
 use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::paxos::{Paxos, Stage};
+use hustings_core::leading::{Adopting, Reading};
 use hustings_core::{Effects, Entry, NodeId, Reason, Record, RestsOn, Term};
 
 impl Paxos {
     /// Once per heartbeat and source: a lost request is repeated, and no loop is tight.
     pub(crate) fn ask_for_committed(&mut self, from: NodeId, out: &mut Effects<Paxos>) {
-        if self.installing.is_some() || self.asked == Some((from, self.heartbeat)) {
+        if self.node.installing.is_some() || self.asked == Some((from, self.heartbeat)) {
             return;
         }
         self.asked = Some((from, self.heartbeat));
-        let request = Message::RetransmitRequest { committed: self.commit, promised: self.promise.term };
+        let request = Message::RetransmitRequest { committed: self.node.commit, promised: self.node.promise.term };
         out.send_resting_on(RestsOn::Nothing, from, request);
     }
 
@@ -44,15 +45,15 @@ impl Paxos {
                 self.on_refused(from, ballot, promised, out);
             }
         }
-        if committed < self.journal.base().index {
-            let Some(reference) = self.snapshot.clone() else {
+        if committed < self.node.log.base().index {
+            let Some(reference) = self.node.snapshot.clone() else {
                 unreachable!("slots are compacted only below a snapshot");
             };
             return out.send_resting_on(RestsOn::Nothing, from, Message::Snapshot { reference });
         }
-        if committed < self.commit {
-            let (entries, _) = self.journal.slice(committed + 1, self.commit, self.limits.message_bytes_max);
-            let response = Message::RetransmitResponse { entries, committed: self.commit };
+        if committed < self.node.commit {
+            let (entries, _) = self.node.log.slice(committed + 1, self.node.commit, self.node.limits.message_bytes_max);
+            let response = Message::RetransmitResponse { entries, committed: self.node.commit };
             out.send_resting_on(RestsOn::Nothing, from, response);
         }
     }
@@ -66,7 +67,7 @@ impl Paxos {
         out: &mut Effects<Paxos>,
     ) {
         self.asked = None;
-        if self.installing.is_some() {
+        if self.node.installing.is_some() {
             return;
         }
         // Every entry counts: ballots do not grow from slot to slot.
@@ -75,7 +76,7 @@ impl Paxos {
         if self.reign().is_some_and(|reign| highest > reign.ballot) && !self.leads_on_after_later() {
             self.back_down(Reason::HigherTerm(from), out);
         }
-        let mut end = self.commit;
+        let mut end = self.node.commit;
         for entry in entries {
             let index = entry.lsn.index;
             if index <= end {
@@ -87,16 +88,16 @@ impl Paxos {
             end = index;
             // A value accepted in a higher ballot than the one in which the slot was chosen is the same value: it keeps
             // its ballot (TI-3).
-            if self.journal.ballot_at(index).is_none_or(|held| held < entry.lsn.term) {
-                self.journal.put(entry.clone());
+            if self.node.log.ballot_at(index).is_none_or(|held| held < entry.lsn.term) {
+                self.node.log.put(entry.clone());
                 out.persist(Record::Put(entry));
             }
         }
-        let is_news = end > self.commit;
+        let is_news = end > self.node.commit;
         self.apply_through(end, out);
         if is_news {
             self.on_learnt(out);
-            if committed > self.commit {
+            if committed > self.node.commit {
                 self.ask_for_committed(from, out);
             }
         }

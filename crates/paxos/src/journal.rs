@@ -3,7 +3,8 @@
 //! Unlike a log it may have holes, and a slot's ballot may be replaced by a higher one until the slot is committed
 //! (TI-3). Through the commit it has none, and nothing changes any more (TI-7).
 
-use hustings_core::{Entry, Lsn, Term};
+use hustings_core::leading::History;
+use hustings_core::{Entry, Lsn, Record, Term};
 use std::collections::BTreeMap;
 
 /// Accepted slots above the compaction point.
@@ -57,12 +58,6 @@ impl Journal {
         self.slots.insert(index, entry);
     }
 
-    /// Forgets slots through `index`, and remembers where they ended.
-    pub fn compact_through(&mut self, base: Lsn) {
-        self.slots = self.slots.split_off(&(base.index + 1));
-        self.base = base;
-    }
-
     /// The highest slot, `through` at most, such that all after `index` through it are held at this ballot.
     pub fn run_at(&self, index: u64, through: u64, ballot: Term) -> u64 {
         let mut end = index;
@@ -97,6 +92,33 @@ impl Journal {
     /// All slots held, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Entry> {
         self.slots.values()
+    }
+}
+
+impl History for Journal {
+    fn base(&self) -> Lsn {
+        self.base
+    }
+
+    fn last(&self) -> Lsn {
+        Journal::last(self)
+    }
+
+    fn term_at(&self, index: u64) -> Option<Term> {
+        self.ballot_at(index)
+    }
+
+    fn compact_through(&mut self, index: u64) {
+        if let Some(term) = self.ballot_at(index) {
+            self.restart_after(Lsn { term, index });
+        }
+    }
+
+    /// What was accepted behind it stays: an acceptor forgets nothing.
+    fn restart_after(&mut self, lsn: Lsn) -> Option<Record> {
+        self.slots = self.slots.split_off(&(lsn.index + 1));
+        self.base = lsn;
+        None
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::paxos::{Options, Paxos, Stage};
 use crate::{Accept, ballot};
+use hustings_core::leading::Leads;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Promise, Reason, Record, Term};
 
 /// Proof that this value runs as published: without it no accept is made up.
@@ -102,17 +103,17 @@ impl Paxos {
     }
 
     fn raise_as_published(&mut self, published: Published, seen: Term, out: &mut Effects<Paxos>) -> bool {
-        let me = self.me;
+        let me = self.node.me;
         let Some(reign) = self.reign().filter(|reign| reign.stage != Stage::Preparing && seen > reign.ballot) else {
             return false;
         };
         let end = reign.end;
         let values: Vec<Entry> = reign.proposed.values().map(|accept| accept.entry().clone()).collect();
         let term = ballot::ballot_above(seen, me);
-        self.promise = Promise::without_vote(term);
-        out.persist(Record::Promise(self.promise));
-        let commit = self.commit;
-        let everybody: Vec<NodeId> = self.membership.everyone().collect();
+        self.node.promise = Promise::without_vote(term);
+        out.persist(Record::Promise(self.node.promise));
+        let commit = self.node.commit;
+        let everybody: Vec<NodeId> = self.node.membership.everyone().collect();
         let Some(reign) = self.reign_mut() else { return false };
         reign.forge_promises(term, commit + 1, everybody);
         reign.end = end;

@@ -9,12 +9,12 @@
 //! carry the commit; one without slots is nothing but that. Lost accepts are sent again, identically, when a
 //! heartbeat's answer shows the gap.
 
+use crate::Accept;
 use crate::acceptor::SLOTS_AHEAD_MAX;
 use crate::laboratory::Defect;
 use crate::message::{Heartbeat, Message};
 use crate::paxos::{Paxos, Stage, Timer};
-use crate::peer::Peer;
-use crate::{Accept, ballot};
+use hustings_core::leading::{Adopting, Bounded, HandingOver, Leads, Reading};
 use hustings_core::{
     Effects, Entry, EntryKind, Lsn, NodeId, Priority, Proposal, Reason, Refusal, RestsOn, Role, Term, Ticket,
 };
@@ -26,7 +26,7 @@ impl Paxos {
     pub(crate) fn on_propose(&mut self, proposals: Vec<Proposal>, out: &mut Effects<Paxos>) {
         let Some(first) = self.reign().map(|reign| reign.end + 1) else {
             for proposal in proposals {
-                out.refuse(Ticket::Proposal(proposal.origin), Refusal::NotLeader(self.leader));
+                out.refuse(Ticket::Proposal(proposal.origin), Refusal::NotLeader(self.node.leader));
             }
             return;
         };
@@ -46,43 +46,34 @@ impl Paxos {
 
     /// Why a proposal cannot be made now: definite, no accept of it was ever created (TI-11).
     fn refusal_of(&self, proposal: &Proposal) -> Option<Refusal> {
-        let Some(reign) = self.leading() else { return Some(Refusal::NotLeader(self.leader)) };
-        if reign.transfer.is_some() {
-            return Some(Refusal::Transferring);
-        }
-        if reign.is_pausing {
+        let Some(reign) = self.leading() else { return Some(Refusal::NotLeader(self.node.leader)) };
+        // A hand-over is told as such, whatever else is the matter.
+        let is_handing_over = reign.office.transfer.is_some();
+        if reign.is_pausing && !is_handing_over {
             return Some(Refusal::NotReady);
         }
-        let size = proposal.payload.len();
-        let would_be = reign.uncommitted_bytes.saturating_add(size);
-        if size > 0 && reign.uncommitted_bytes > 0 && would_be > self.limits.uncommitted_bytes_max {
+        if reign.end >= self.node.commit + SLOTS_AHEAD_MAX && !is_handing_over {
             return Some(Refusal::Overloaded);
         }
-        if reign.end >= self.commit + SLOTS_AHEAD_MAX {
-            return Some(Refusal::Overloaded);
-        }
-        match proposal.kind {
-            EntryKind::Membership => self.membership_refusal(reign, &proposal.payload),
-            _ => None,
-        }
+        self.common_refusal(proposal)
     }
 
     /// A value of this leader's own in the next slot; says whether that slot is prepared and no change of membership is
     /// under way.
     pub(crate) fn propose_own(&mut self, value: Entry, out: &mut Effects<Paxos>) -> bool {
-        let (needed, commit) = (self.promises_needed(), self.commit);
+        let (needed, commit) = (self.promises_needed(), self.node.commit);
         let is_hasty = self.has(Defect::ProposesBehindChanges);
         let is_change = value.kind == EntryKind::Membership;
         let Some(reign) = self.leading() else { return false };
         let slot = reign.end + 1;
-        if reign.first_own == u64::MAX || (reign.fence > commit && !is_hasty) {
+        if reign.office.first_own == u64::MAX || (reign.office.pending_change > commit && !is_hasty) {
             return false;
         }
-        let Some(prepared) = reign.promises.prepared(slot, &self.membership, needed) else { return false };
+        let Some(prepared) = reign.promises.prepared(slot, &self.node.membership, needed) else { return false };
         if let Some(reign) = self.reign_mut()
             && is_change
         {
-            reign.fence = slot;
+            reign.office.pending_change = slot;
         }
         self.propose(Accept::of(prepared, value), out);
         true
@@ -91,7 +82,7 @@ impl Paxos {
     // --- Accepts on their way. -----------------------------------------------------------------------------------
 
     pub(crate) fn others(&self) -> Vec<NodeId> {
-        self.leading().map_or(Vec::new(), |reign| reign.peers.keys().copied().filter(|id| *id != self.me).collect())
+        self.leading().map_or(Vec::new(), |reign| reign.office.others(self.node.me))
     }
 
     pub(crate) fn send_to_all(&mut self, out: &mut Effects<Paxos>) {
@@ -102,10 +93,10 @@ impl Paxos {
 
     /// As many accepts as the window takes.
     pub(crate) fn send_accepts_to(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
-        let (commit, limits) = (self.commit, self.limits);
+        let (commit, limits) = (self.node.commit, self.node.limits);
         let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
         let ballot = reign.ballot;
-        let Some(peer) = reign.peers.get_mut(&to) else { return };
+        let Some(peer) = reign.office.peers.get_mut(&to) else { return };
         loop {
             peer.next = peer.next.max(commit + 1);
             if peer.is_full(limits.inflight_messages_max, limits.inflight_bytes_max) {
@@ -128,38 +119,29 @@ impl Paxos {
         }
     }
 
-    /// TL-2. `[NORM]` The leader's own heartbeat is the newest that it knows (TH-4).
-    pub(crate) fn send_heartbeats(&mut self, out: &mut Effects<Paxos>) {
-        let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
-        reign.counter += 1;
-        self.heartbeat = Heartbeat { ballot: reign.ballot, counter: reign.counter };
-        for peer in self.others() {
-            self.send_heartbeat_to(peer, out);
-        }
-    }
-
     /// Rests on nothing: no heartbeat ever waits for a disk.
     pub(crate) fn send_heartbeat_to(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
-        let commit = self.commit;
+        let commit = self.node.commit;
         let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
         let heartbeat = Heartbeat { ballot: reign.ballot, counter: reign.counter };
-        let stored = reign.peers.get_mut(&to).map_or(0, |peer| {
+        let stored = reign.office.peers.get_mut(&to).map_or(0, |peer| {
             if peer.mark.is_none() {
                 peer.mark = Some((heartbeat.counter, peer.next - 1));
             }
-            peer.stored
+            peer.known.stored
         });
         out.send_resting_on(RestsOn::Nothing, to, Message::Commit { heartbeat, slot: commit, stored });
     }
 
     pub(crate) fn on_heartbeat_alarm(&mut self, out: &mut Effects<Paxos>) {
         self.send_heartbeats(out);
-        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
+        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
         // Whoever has not promised yet and must, after a change of membership (TR-6).
         let needed = self.promises_needed();
-        let is_covered = self.reign().is_none_or(|reign| reign.promises.frontier(&self.membership, needed) == u64::MAX);
+        let is_covered =
+            self.reign().is_none_or(|reign| reign.promises.frontier(&self.node.membership, needed) == u64::MAX);
         if !is_covered {
-            for voter in self.other_voters() {
+            for voter in self.node.other_voters() {
                 self.send_prepare_to(voter, out);
             }
         }
@@ -177,7 +159,7 @@ impl Paxos {
         committed: u64,
         out: &mut Effects<Paxos>,
     ) {
-        let commit = self.commit;
+        let commit = self.node.commit;
         let Some(reign) = self.reign_mut().filter(|reign| reign.ballot == ballot) else { return };
         let through = through.min(reign.end);
         if slot <= through {
@@ -185,14 +167,14 @@ impl Paxos {
                 votes.insert(from);
             }
         }
-        if let Some(peer) = reign.peers.get_mut(&from) {
-            peer.is_active = true;
+        if let Some(peer) = reign.office.peers.get_mut(&from) {
+            peer.known.is_active = true;
             // Of what lies between its commit and these slots it says nothing; and what it committed beyond this leader's
             // commit was another leader's.
             peer.on_committed_durably(committed.min(commit));
             peer.on_stored(slot, through);
         }
-        if !self.advance_commit(out) && from != self.me {
+        if !self.advance_commit(out) && from != self.node.me {
             self.serve_peer(from, out);
         }
     }
@@ -222,8 +204,8 @@ impl Paxos {
 
     /// A follower's commit. Says whether this node still leads.
     fn hear_committed(&mut self, from: NodeId, committed: u64, out: &mut Effects<Paxos>) -> bool {
-        let commit = self.commit;
-        if committed > self.commit {
+        let commit = self.node.commit;
+        if committed > self.node.commit {
             let is_settled = self.reign().is_some_and(|reign| reign.stage == Stage::Leading);
             self.ask_for_committed(from, out);
             if is_settled && !self.options.as_published {
@@ -232,8 +214,8 @@ impl Paxos {
                 return false;
             }
         }
-        if let Some(peer) = self.reign_mut().and_then(|reign| reign.peers.get_mut(&from)) {
-            peer.is_active = true;
+        if let Some(peer) = self.reign_mut().and_then(|reign| reign.office.peers.get_mut(&from)) {
+            peer.known.is_active = true;
             peer.on_committed(committed.min(commit));
         }
         true
@@ -254,12 +236,11 @@ impl Paxos {
         if self.leading().is_none_or(|reign| reign.ballot != ballot) || !self.hear_committed(from, committed, out) {
             return;
         }
-        let commit = self.commit;
+        let commit = self.node.commit;
         let Some(reign) = self.reign_mut() else { return };
         let newest = reign.counter;
-        let Some(peer) = reign.peers.get_mut(&from) else { return };
-        peer.priority = priority;
-        peer.round = peer.round.max(counter.min(newest));
+        let Some(peer) = reign.office.peers.get_mut(&from) else { return };
+        peer.known.on_heard(counter, newest, priority);
         if let Some((asked, sent)) = peer.mark
             && counter >= asked
         {
@@ -280,11 +261,11 @@ impl Paxos {
 
     /// TL-5: the longest run of chosen slots behind the commit. Says whether there was any.
     pub(crate) fn advance_commit(&mut self, out: &mut Effects<Paxos>) -> bool {
-        let before = self.commit;
-        while self.is_chosen(self.commit + 1) {
+        let before = self.node.commit;
+        while self.is_chosen(self.node.commit + 1) {
             // One after the other: a change of membership among them changes who is counted.
-            let mut end = self.commit + 1;
-            while self.journal.slot(end).is_some_and(|entry| entry.kind != EntryKind::Membership)
+            let mut end = self.node.commit + 1;
+            while self.node.log.slot(end).is_some_and(|entry| entry.kind != EntryKind::Membership)
                 && self.is_chosen(end + 1)
             {
                 end += 1;
@@ -292,7 +273,7 @@ impl Paxos {
             self.apply_through(end, out);
             self.forget_committed();
         }
-        if self.commit == before {
+        if self.node.commit == before {
             return false;
         }
         self.become_leading_if_recovered(out);
@@ -311,20 +292,20 @@ impl Paxos {
 
     fn is_chosen(&self, slot: u64) -> bool {
         let Some(votes) = self.reign().and_then(|reign| reign.votes.get(&slot)) else { return false };
-        let is_enough = self.has(Defect::CommitsAlone) && votes.contains(&self.me);
+        let is_enough = self.has(Defect::CommitsAlone) && votes.contains(&self.node.me);
         let is_accepted = self.count_voters(|id| votes.contains(&id)) >= self.accepts_needed();
         is_enough || (is_accepted && self.is_secured(slot))
     }
 
     /// What is committed is in flight no more.
     pub(crate) fn forget_committed(&mut self) {
-        let commit = self.commit;
+        let commit = self.node.commit;
         let Some(reign) = self.reign_mut() else { return };
         let rest = reign.proposed.split_off(&(commit + 1));
         let bytes: usize = reign.proposed.values().map(|accept| accept.entry().payload.len()).sum();
         reign.proposed = rest;
         reign.votes = reign.votes.split_off(&(commit + 1));
-        reign.uncommitted_bytes = reign.uncommitted_bytes.saturating_sub(bytes);
+        reign.office.uncommitted_bytes = reign.office.uncommitted_bytes.saturating_sub(bytes);
         // Whoever is asked from now on is asked about what is behind it.
         reign.promises.start_at(commit + 1);
         reign.end = reign.end.max(commit);
@@ -332,20 +313,20 @@ impl Paxos {
 
     /// TR-4: the in-flight range is committed, and a slot behind it.
     pub(crate) fn become_leading_if_recovered(&mut self, out: &mut Effects<Paxos>) {
-        let commit = self.commit;
+        let commit = self.node.commit;
         let Some(reign) = self.reign_mut() else { return };
-        if reign.stage == Stage::Recovering && commit >= reign.first_own {
+        if reign.stage == Stage::Recovering && commit >= reign.office.first_own {
             reign.stage = Stage::Leading;
-            self.announce(Role::Synchronizing, Reason::LeaderHeard(self.me), out);
+            self.announce(Role::Synchronizing, Reason::LeaderHeard(self.node.me), out);
         }
     }
 
     /// TL-5: broadcast at once, unless the window to the peer is not empty and accepts carry the news.
     fn tell_commit(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
-        let commit = self.commit;
+        let commit = self.node.commit;
         let Some(reign) = self.reign() else { return };
         let ballot = reign.ballot;
-        let has_more = reign.peers.get(&to).is_some_and(|peer| peer.next <= reign.end);
+        let has_more = reign.office.peers.get(&to).is_some_and(|peer| peer.next <= reign.end);
         if !has_more {
             out.send_resting_on(RestsOn::Nothing, to, Message::Accept { ballot, accepts: Vec::new(), commit });
         }
@@ -355,14 +336,11 @@ impl Paxos {
     /// quorum; for an even number of nodes the smaller one still commits, `trex_even_nodes_split`.) TL-9: then promises
     /// are repaired.
     pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Paxos>) {
-        let me = self.me;
-        let Some(reign) = self.leading() else { return };
-        let is_heard = |id: NodeId| id == me || reign.peers.get(&id).is_some_and(|peer| peer.is_active);
-        if self.count_voters(is_heard) < self.accepts_needed() {
-            let heard = self.membership.all_voters().filter(|id| is_heard(*id)).collect();
+        let Some(heard) = self.leading().map(|reign| reign.office.heard(&self.node)) else { return };
+        if heard.len() < self.accepts_needed() {
             return self.back_down(Reason::QuorumLost(heard), out);
         }
-        let is_due = self.lost_acceptor().is_some() && !reign.is_pausing;
+        let is_due = self.lost_acceptor().is_some() && self.reign().is_some_and(|reign| !reign.is_pausing);
         if self.repair_promises_if_quiet(out) {
             return;
         }
@@ -370,39 +348,26 @@ impl Paxos {
         // Under a load that never ends nothing is quiet by itself. What does not end within one check is not waited for
         // twice.
         reign.is_pausing = is_due;
-        let end = reign.end;
-        for peer in reign.peers.values_mut() {
-            let is_ready = peer.is_active && peer.stored >= end;
-            peer.ready_checks = if is_ready { peer.ready_checks.saturating_add(1) } else { 0 };
-            peer.is_active = false;
-        }
-        out.set_timer(Timer::QuorumCheck, self.timing.election_max..=self.timing.election_max);
+        reign.office.end_check(reign.end);
+        out.set_timer(Timer::QuorumCheck, self.node.timing.election_max..=self.node.timing.election_max);
         self.hand_over_to_preferred(out);
     }
 
     /// TL-9: a voter that has promised a higher ballot than this one, and counts for nothing until this leader has one
     /// above it.
     fn lost_acceptor(&self) -> Option<NodeId> {
-        let reign = self.reign().filter(|reign| reign.stage == Stage::Leading && reign.transfer.is_none())?;
-        let may_repair = self.may_lead() && !self.options.as_published;
-        reign.refusers.iter().copied().find(|id| may_repair && self.membership.is_voter(*id))
+        let reign = self.reign().filter(|reign| reign.stage == Stage::Leading && reign.office.transfer.is_none())?;
+        let may_repair = self.node.may_lead() && !self.options.as_published;
+        reign.refusers.iter().copied().find(|id| may_repair && self.node.membership.is_voter(*id))
     }
 
     /// A prepare round in a higher ballot, while nothing is under way. Says whether it began.
     fn repair_promises_if_quiet(&mut self, out: &mut Effects<Paxos>) -> bool {
-        let is_quiet = self.reign().is_some_and(|reign| reign.end == self.commit);
+        let is_quiet = self.reign().is_some_and(|reign| reign.end == self.node.commit);
         let lost = self.lost_acceptor().filter(|_| is_quiet);
         if let Some(lost) = lost {
             self.take_over(Reason::HigherTerm(lost), out);
         }
         lost.is_some()
-    }
-
-    /// The highest heartbeat that so many voters have answered; the own counts as answered.
-    pub(crate) fn round_reached(&self, own: u64) -> u64 {
-        let me = self.me;
-        let Some(reign) = self.reign() else { return 0 };
-        let round = |id: NodeId| if id == me { own } else { reign.peers.get(&id).map_or(0, |peer: &Peer| peer.round) };
-        ballot::reached(&self.membership, self.accepts_needed(), round)
     }
 }

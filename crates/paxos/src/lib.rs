@@ -10,8 +10,8 @@
 //!
 //! What to read next, in the order of the texts: [`paxos`] (the value and its dispatcher), [`ballot`] (quorums,
 //! promises, and why an [`Accept`] cannot be made up), [`journal`], [`low_ball`], [`recover`], [`acceptor`], [`lead`],
-//! [`peer`], [`catch_up`], [`read`], [`transfer`], [`membership`], [`snapshot`], [`message`]; and [`laboratory`], for
-//! comparison.
+//! [`peer`], [`catch_up`], [`leading`], [`message`]; and [`laboratory`], for comparison. What it shares with the other
+//! protocols is in [`hustings_core::leading`].
 
 pub mod paxos;
 
@@ -24,12 +24,8 @@ pub mod recover;
 pub mod acceptor;
 pub mod catch_up;
 pub mod lead;
+pub mod leading;
 pub mod peer;
-
-pub mod membership;
-pub mod read;
-pub mod snapshot;
-pub mod transfer;
 
 pub mod message;
 

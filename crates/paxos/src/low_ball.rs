@@ -12,12 +12,9 @@
 
 use crate::message::{Heartbeat, Message, Says};
 use crate::paxos::{Part, Paxos, Stage, Timer};
+use hustings_core::leading::{Leads, RANK_STEP};
 use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Term, Ticket};
 use std::collections::BTreeMap;
-use std::time::Duration;
-
-/// Between two ranks' polls after a link-down: longer than a take-over, so that the first usually ends it.
-const RANK_STEP: Duration = Duration::from_millis(4);
 
 /// Polls after a link-down that follow each other quickly; then the usual pace.
 const EAGER_ROUNDS: u8 = 5;
@@ -38,16 +35,16 @@ impl Paxos {
 
     /// Drawn afresh each time (§1.5). Preferred nodes wait less.
     pub(crate) fn set_deadline(&self, out: &mut Effects<Paxos>) {
-        let (shortest, longest) = (self.timing.election_min, self.timing.election_max);
+        let (shortest, longest) = (self.node.timing.election_min, self.node.timing.election_max);
         let spread = longest.saturating_sub(shortest);
-        let longest = if self.priority == Priority::Preferred { shortest + spread / 4 } else { longest };
+        let longest = if self.node.priority == Priority::Preferred { shortest + spread / 4 } else { longest };
         out.set_timer(Timer::Deadline, shortest..=longest);
     }
 
     pub(crate) fn on_deadline(&mut self, out: &mut Effects<Paxos>) {
         match &self.part {
             // TF-3, TF-4.
-            Part::Follower | Part::Polling(_) if self.may_lead() => self.seek_leadership(out),
+            Part::Follower | Part::Polling(_) if self.node.may_lead() => self.seek_leadership(out),
             Part::Follower | Part::Polling(_) => {
                 self.lose_leader(Reason::ElectionTimeout, out);
                 self.set_deadline(out);
@@ -59,7 +56,7 @@ impl Paxos {
 
     fn seek_leadership(&mut self, out: &mut Effects<Paxos>) {
         // Itself stands for a leader of whom only others said that it is gone.
-        let gone = self.lost_leader.filter(|leader| *leader != self.me);
+        let gone = self.lost_leader.filter(|leader| *leader != self.node.me);
         let because = gone.map_or(Reason::ElectionTimeout, Reason::LinkDown);
         self.asked = None;
         self.lose_leader(because.clone(), out);
@@ -68,7 +65,7 @@ impl Paxos {
 
     /// Forgets whom this node follows, and tells those whose polls were answered otherwise.
     pub(crate) fn lose_leader(&mut self, because: Reason, out: &mut Effects<Paxos>) {
-        if self.leader.take().is_none() {
+        if self.node.leader.take().is_none() {
             return;
         }
         self.announce(self.role(), because, out);
@@ -80,12 +77,12 @@ impl Paxos {
     /// The leader spoke: whatever this node was asking itself is answered (TF-1).
     pub(crate) fn hear_leader(&mut self, leader: NodeId, out: &mut Effects<Paxos>) {
         self.lost_leader = None;
-        if self.leader != Some(leader) {
+        if self.node.leader != Some(leader) {
             let from = self.role();
             self.leave_part(out);
-            self.leader = Some(leader);
+            self.node.leader = Some(leader);
             self.announce(from, Reason::LeaderHeard(leader), out);
-            self.end_transfer(out);
+            self.node.end_transfer(out);
         }
         self.set_deadline(out);
     }
@@ -100,7 +97,7 @@ impl Paxos {
         if is_early {
             self.eager_rounds -= 1;
             // Longer than a heartbeat's period: what is still alive will have shown it by then.
-            out.set_timer(Timer::Deadline, self.timing.heartbeat * 3 / 2..=self.timing.heartbeat * 5 / 2);
+            out.set_timer(Timer::Deadline, self.node.timing.heartbeat * 3 / 2..=self.node.timing.heartbeat * 5 / 2);
         } else {
             self.lost_leader = None;
             self.set_deadline(out);
@@ -109,7 +106,7 @@ impl Paxos {
         if from != self.role() {
             self.announce(from, because, out);
         }
-        for voter in self.other_voters() {
+        for voter in self.node.other_voters() {
             out.send_resting_on(RestsOn::Nothing, voter, Message::LowBall { poll: self.poll });
         }
         self.settle_poll(false, out);
@@ -124,13 +121,13 @@ impl Paxos {
         let says = match &self.part {
             // TH-4: live, for a leader without a quorum stands down (TL-10).
             Part::Reign(reign) if reign.stage != Stage::Preparing => Says::Leads,
-            _ if self.leader.is_some() => Says::Hears,
+            _ if self.node.leader.is_some() => Says::Hears,
             _ => Says::Silent,
         };
         if says == Says::Hears {
             self.told_polls.insert(to, poll);
         }
-        let (promised, committed, heartbeat) = (self.promise.term, self.commit, self.heartbeat);
+        let (promised, committed, heartbeat) = (self.node.promise.term, self.node.commit, self.heartbeat);
         let nack = Message::LowBallNack { poll, promised, committed, heartbeat, says };
         out.send_resting_on(RestsOn::Nothing, to, nack);
         if says == Says::Leads {
@@ -158,7 +155,7 @@ impl Paxos {
         }
         let is_early = mine.is_early;
         mine.answers.insert(from, (heartbeat, says));
-        if committed > self.commit {
+        if committed > self.node.commit {
             // TF-5: strong evidence; one answer is enough, whoever sent it.
             self.stay(vec![from], out);
             if is_early && says != Says::Leads {
@@ -166,7 +163,7 @@ impl Paxos {
             }
             return self.ask_for_committed(from, out);
         }
-        if says == Says::Leads && !self.links_down.contains(&from) {
+        if says == Says::Leads && !self.node.links_down.contains(&from) {
             self.heartbeat = self.heartbeat.max(heartbeat);
             return self.stay(vec![from], out);
         }
@@ -180,7 +177,7 @@ impl Paxos {
     /// TF-6, TF-7.
     fn settle_poll(&mut self, is_grace_over: bool, out: &mut Effects<Paxos>) {
         let Part::Polling(poll) = &self.part else { return };
-        let (me, needed) = (self.me, self.promises_needed());
+        let (me, needed) = (self.node.me, self.promises_needed());
         let answer = |id: NodeId| poll.answers.get(&id);
         if self.count_voters(|id| id == me || answer(id).is_some()) < needed {
             return;
@@ -191,7 +188,7 @@ impl Paxos {
                 *says == Says::Leads || (*says == Says::Hears && is_newer)
             })
         };
-        let witnesses: Vec<NodeId> = self.membership.all_voters().filter(|id| is_evidence(*id)).collect();
+        let witnesses: Vec<NodeId> = self.node.membership.all_voters().filter(|id| is_evidence(*id)).collect();
         // The one more stands for the leader itself, hidden behind the broken link.
         let must_stay = !witnesses.is_empty() && witnesses.len() + 1 >= needed;
         if poll.is_early {
@@ -202,9 +199,10 @@ impl Paxos {
             // Otherwise whoever still hears the leader may be the next to lose it, and says so.
             return;
         }
-        let has_everybody = self.count_voters(|id| id == me || answer(id).is_some() || self.links_down.contains(&id));
-        if !is_grace_over && has_everybody < self.membership.all_voters().count() {
-            let grace = self.timing.heartbeat / 4;
+        let has_everybody =
+            self.count_voters(|id| id == me || answer(id).is_some() || self.node.links_down.contains(&id));
+        if !is_grace_over && has_everybody < self.node.membership.all_voters().count() {
+            let grace = self.node.timing.heartbeat / 4;
             return out.set_timer(Timer::Grace, grace..=grace);
         }
         if must_stay {
@@ -218,11 +216,11 @@ impl Paxos {
     fn win_poll(&mut self, out: &mut Effects<Paxos>) {
         let Part::Polling(poll) = &self.part else { return };
         let mut voters: Vec<NodeId> = poll.answers.keys().copied().collect();
-        if !self.may_lead() {
+        if !self.node.may_lead() {
             // Since it asked it was demoted, or has a snapshot to install.
-            return self.back_down(Reason::PollLost { granted: voters, refused: vec![self.me] }, out);
+            return self.back_down(Reason::PollLost { granted: voters, refused: vec![self.node.me] }, out);
         }
-        voters.push(self.me);
+        voters.push(self.node.me);
         voters.sort_unstable();
         self.take_over(Reason::PollWon(voters), out);
     }
@@ -237,19 +235,19 @@ impl Paxos {
 
     /// The leader is gone, and only what it committed last was missing here.
     fn poll_again_soon(&mut self, out: &mut Effects<Paxos>) {
-        self.lost_leader = Some(self.me);
+        self.lost_leader = Some(self.node.me);
         out.set_timer(Timer::Deadline, RANK_STEP..=RANK_STEP * 2);
     }
 
     // --- Links. --------------------------------------------------------------------------------------------------
 
     pub(crate) fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Paxos>) {
-        self.links_down.remove(&peer);
-        let commit = self.commit;
+        self.node.links_down.remove(&peer);
+        let commit = self.node.commit;
         match &mut self.part {
             Part::Reign(reign) if reign.stage != Stage::Preparing => {
                 // What was under way may be lost.
-                if let Some(peer) = reign.peers.get_mut(&peer) {
+                if let Some(peer) = reign.office.peers.get_mut(&peer) {
                     peer.rewind(commit + 1);
                 }
                 self.send_heartbeat_to(peer, out);
@@ -265,7 +263,7 @@ impl Paxos {
     }
 
     pub(crate) fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<Paxos>) {
-        self.links_down.insert(peer);
+        self.node.links_down.insert(peer);
         self.told_polls.remove(&peer);
         if self.asked.is_some_and(|(from, _)| from == peer) {
             self.asked = None;
@@ -273,28 +271,22 @@ impl Paxos {
         match &self.part {
             Part::Reign(reign) if reign.stage != Stage::Preparing => {
                 // TL-10, as soon as it is certain.
-                if self.count_voters(|id| !self.links_down.contains(&id)) < self.accepts_needed() {
-                    let heard = self.membership.all_voters().filter(|id| !self.links_down.contains(id)).collect();
+                if self.count_voters(|id| !self.node.links_down.contains(&id)) < self.accepts_needed() {
+                    let heard =
+                        self.node.membership.all_voters().filter(|id| !self.node.links_down.contains(id)).collect();
                     self.back_down(Reason::QuorumLost(heard), out);
                 }
             }
-            Part::Follower if self.leader == Some(peer) => {
+            Part::Follower if self.node.leader == Some(peer) => {
                 self.eager_rounds = EAGER_ROUNDS;
                 self.lost_leader = Some(peer);
                 self.lose_leader(Reason::LinkDown(peer), out);
-                let start = RANK_STEP * self.rank_without(peer);
+                let start = self.node.turn_after(peer);
                 out.set_timer(Timer::Deadline, start..=start);
             }
             Part::Polling(_) => self.settle_poll(false, out),
             Part::Reign(_) | Part::Follower => {}
         }
-    }
-
-    fn rank_without(&self, dead: NodeId) -> u32 {
-        if self.priority == Priority::Preferred {
-            return 0;
-        }
-        self.membership.rank_without(dead, self.me)
     }
 
     pub(crate) fn on_asked_to_forget(&mut self, ticket: Ticket, out: &mut Effects<Paxos>) {
@@ -306,8 +298,8 @@ impl Paxos {
     }
 
     pub(crate) fn on_asked_to_campaign(&mut self, ticket: Ticket, out: &mut Effects<Paxos>) {
-        if !self.may_lead() {
-            return out.refuse(ticket, Refusal::BadTransferee(self.me));
+        if !self.node.may_lead() {
+            return out.refuse(ticket, Refusal::BadTransferee(self.node.me));
         }
         if self.reign().is_none() {
             self.seek_leadership(out);

@@ -16,19 +16,16 @@ use crate::laboratory::Defect;
 use crate::low_ball::Poll;
 use crate::message::{Heartbeat, Message};
 use crate::peer::Peer;
-use crate::read::Reads;
-use crate::transfer::Transfer;
 use crate::{Accept, ballot};
+use hustings_core::leading::{Adopting, HandingOver, Leads, Node, Office, Reading};
 use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Quorums;
 use hustings_core::{
-    Admin, Cluster, Durable, Effect, Effects, EntryKind, Input, Limits, Links, Lsn, Membership, NodeId, Patience,
-    Priority, Promise, Protocol, Reason, Record, Refusal, Role, Slots, SnapshotReference, Status, Term, Timing,
-    Transition,
+    Admin, Cluster, Durable, Effects, EntryKind, Input, Links, Lsn, NodeId, Promise, Protocol, Reason, Record, Role,
+    Slots, Status, Term,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 /// TRex' switches.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -128,17 +125,11 @@ pub(crate) struct Reign {
     pub(crate) votes: BTreeMap<u64, BTreeSet<NodeId>>,
     /// The last slot proposed in this ballot, or committed before.
     pub(crate) end: u64,
-    /// The slot of the last change of membership: nothing behind it is proposed before it is committed.
-    pub(crate) fence: u64,
-    /// The first slot that nobody had used: everything before it was recovered. Beyond everything until it is proposed.
-    pub(crate) first_own: u64,
     /// The number of the last heartbeat.
     pub(crate) counter: u64,
-    pub(crate) peers: BTreeMap<NodeId, Peer>,
-    pub(crate) reads: Reads,
-    pub(crate) transfer: Option<Transfer>,
-    /// Bytes of proposals beyond the commit.
-    pub(crate) uncommitted_bytes: usize,
+    /// What every leader has. Its pending change is the fence: nothing behind it is proposed before it is committed. Its
+    /// first slot is the first that nobody had used, and beyond everything until it is proposed.
+    pub(crate) office: Office<Peer>,
     /// Proposals pause until nothing is under way: promises are to be repaired (TL-9).
     pub(crate) is_pausing: bool,
 }
@@ -154,7 +145,7 @@ impl Reign {
         self.refusers.clear();
         self.proposed.clear();
         self.votes.clear();
-        self.peers.values_mut().for_each(|peer| peer.rewind(from));
+        self.office.peers.values_mut().for_each(|peer| peer.rewind(from));
     }
 }
 
@@ -169,27 +160,16 @@ pub(crate) enum Part {
 /// A TRex Paxos node as a plain value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Paxos {
-    pub(crate) me: NodeId,
-    pub(crate) timing: Timing,
-    pub(crate) priority: Priority,
-    pub(crate) limits: Limits,
+    /// The base. Its promise is the highest ballot promised, by a prepare or by an accept (TI-1); its log is the journal.
+    pub(crate) node: Node<Journal>,
     pub(crate) options: Options,
-    /// The highest ballot promised, by a prepare or by an accept (TI-1).
-    pub(crate) promise: Promise,
-    pub(crate) journal: Journal,
-    pub(crate) commit: u64,
-    pub(crate) snapshot: Option<SnapshotReference>,
-    pub(crate) membership: Arc<Membership>,
     pub(crate) part: Part,
-    pub(crate) leader: Option<NodeId>,
     /// The last heartbeat seen, or sent: the weak evidence (TH-6, TH-4).
     pub(crate) heartbeat: Heartbeat,
     /// The number of the last poll (TH-5).
     pub(crate) poll: u64,
     /// The highest ballot that somebody else said to have promised.
     pub(crate) ballot_seen: Term,
-    /// Peers whose connection is known to be gone.
-    pub(crate) links_down: BTreeSet<NodeId>,
     /// Polls that were told of a leader: told again when this node loses it.
     pub(crate) told_polls: BTreeMap<NodeId, u64>,
     /// The leader whose link dropped, while that is why this node polls.
@@ -198,12 +178,6 @@ pub struct Paxos {
     pub(crate) eager_rounds: u8,
     /// Whom this node asked for what is committed, and the last heartbeat then.
     pub(crate) asked: Option<(NodeId, Heartbeat)>,
-    /// The snapshot that is being fetched or installed: no candidacy, no new one.
-    pub(crate) installing: Option<SnapshotReference>,
-    /// Who waits to hear how a hand-over ended.
-    pub(crate) transfer_ticket: Option<(NodeId, hustings_core::Ticket)>,
-    pub(crate) patience: Patience,
-    pub(crate) is_disk_stalled: bool,
 }
 
 impl Protocol for Paxos {
@@ -218,11 +192,8 @@ impl Protocol for Paxos {
     const SLOTS: Slots = Slots::Independent;
 
     fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<Paxos>) -> Paxos {
-        let Cluster { me, membership, timing, priority, limits } = cluster;
         let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
-        let base = snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
-        let membership = snapshot.as_ref().map_or(membership, |reference| reference.membership.clone());
-        let mut journal = Journal::after(base);
+        let mut journal = Journal::after(snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn));
         // What was learnt as committed may be of a ballot above the promise; if the record of the commit was lost, only
         // this keeps an older accept out of the slot (TI-3).
         let highest = entries.values().map(|entry| entry.lsn.term).max().unwrap_or_default();
@@ -235,49 +206,35 @@ impl Protocol for Paxos {
         } else {
             promise
         };
-        let mut node = Paxos {
-            me,
-            timing,
-            priority,
-            limits,
+        let mut value = Paxos {
+            node: Node::new(cluster, promise, journal, snapshot),
             options,
-            promise,
-            journal,
-            commit: base.index,
-            snapshot,
-            membership,
             part: Part::Follower,
-            leader: None,
             heartbeat: Heartbeat::default(),
             poll: 0,
             ballot_seen: Term::ZERO,
-            links_down: BTreeSet::new(),
             told_polls: BTreeMap::new(),
             lost_leader: None,
             eager_rounds: 0,
             asked: None,
-            installing: None,
-            transfer_ticket: None,
-            patience: Patience::new(),
-            is_disk_stalled: false,
         };
-        node.announce(Role::Follower, Reason::Started, out);
+        value.announce(Role::Follower, Reason::Started, out);
         // A recorded commit is a lower bound: what it covers was committed, and a change in it is in force.
-        let mut held = node.commit;
-        while held < committed.index && node.journal.slot(held + 1).is_some() {
+        let mut held = value.node.commit;
+        while held < committed.index && value.node.log.slot(held + 1).is_some() {
             held += 1;
         }
-        node.apply_through(held, out);
-        node.set_deadline(out);
-        if node.is_alone() && node.may_lead() {
-            node.take_over(Reason::Alone, out);
+        value.apply_through(held, out);
+        value.set_deadline(out);
+        if value.node.is_alone() && value.node.may_lead() {
+            value.take_over(Reason::Alone, out);
         }
-        node
+        value
     }
 
     fn step(&mut self, input: Input<Paxos>, out: &mut Effects<Paxos>) {
         match input {
-            Input::Message { from, message } if from == self.me => self.on_own_message(message, out),
+            Input::Message { from, message } if from == self.node.me => self.on_own_message(message, out),
             Input::Message { from, message } => self.on_message(from, message, out),
             Input::Alarm(Timer::Deadline) => self.on_deadline(out),
             Input::Alarm(Timer::Grace) => self.on_grace(out),
@@ -288,48 +245,45 @@ impl Protocol for Paxos {
             Input::Link { peer, state: LinkState::Down } => self.on_link_down(peer, out),
             Input::Propose(proposals) => self.on_propose(proposals, out),
             Input::Read { ticket } => self.on_read(ticket, out),
-            Input::Compact(reference) => self.on_compact(reference, out),
+            Input::Compact(reference) => self.node.on_compact(reference, out),
             Input::SnapshotReady(reference) => self.on_snapshot_ready(reference, out),
-            Input::SnapshotFailed(reference) => self.on_snapshot_failed(reference),
+            Input::SnapshotFailed(reference) => self.on_snapshot_failed(&reference),
             Input::SnapshotInstalled(lsn) => self.on_snapshot_installed(lsn, out),
             Input::Admin { ticket, request: Admin::Campaign } => self.on_asked_to_campaign(ticket, out),
             Input::Admin { ticket, request: Admin::Resign } => self.on_asked_to_resign(ticket, out),
             Input::Admin { ticket, request: Admin::Transfer(to) } => self.on_asked_to_transfer(ticket, to, out),
             Input::Admin { ticket, request: Admin::ForgetLeader } => self.on_asked_to_forget(ticket, out),
-            Input::Retime(timing) => self.timing = timing,
+            Input::Retime(timing) => self.node.timing = timing,
             Input::Health(DiskHealth::Stalled) => self.on_disk_stalled(out),
-            Input::Health(DiskHealth::Recovered) => self.is_disk_stalled = false,
+            Input::Health(DiskHealth::Recovered) => self.node.is_disk_stalled = false,
         }
     }
 
     fn status(&self) -> Status {
-        Status {
-            role: self.role(),
-            term: self.promise.term,
-            leader: self.leader,
-            last: self.journal.last(),
-            commit: self.commit,
-            first_index: self.journal.first_index(),
-            membership: self.membership.clone(),
-        }
+        self.node.status(self.role(), self.node.leader)
     }
 
     fn assert_invariants(&self) {
-        assert!(self.journal.base().index <= self.commit, "only what is committed is compacted");
-        assert!(self.journal.ballot_at(self.commit).is_some(), "what is committed is in the journal (TI-7)");
+        self.node.assert_invariants();
         match &self.part {
             Part::Reign(reign) => {
-                assert_eq!(reign.ballot, self.promise.term, "whoever has promised more leads no more (TH-15)");
+                assert_eq!(reign.ballot, self.node.promise.term, "whoever has promised more leads no more (TH-15)");
                 assert_eq!(reign.promises.ballot(), reign.ballot, "the promises are for this ballot (TI-5)");
                 assert_eq!(reign.proposed.len(), reign.votes.len(), "votes are on what is in flight");
-                assert!(reign.stage == Stage::Preparing || self.leader == Some(self.me), "a leader follows itself");
-                assert!(reign.stage != Stage::Leading || self.commit >= reign.first_own, "a leader has recovered");
+                assert!(
+                    reign.stage == Stage::Preparing || self.node.leader == Some(self.node.me),
+                    "a leader follows itself"
+                );
+                assert!(
+                    reign.stage != Stage::Leading || self.node.commit >= reign.office.first_own,
+                    "a leader has recovered"
+                );
                 let first = reign.proposed.keys().next();
-                assert!(first.is_none_or(|first| *first > self.commit), "what is committed is not in flight");
-                assert!(self.installing.is_none(), "whoever needs a snapshot does not lead");
+                assert!(first.is_none_or(|first| *first > self.node.commit), "what is committed is not in flight");
+                assert!(self.node.installing.is_none(), "whoever needs a snapshot does not lead");
             }
-            Part::Polling(_) => assert_eq!(self.leader, None, "who asks follows nobody"),
-            Part::Follower => assert_ne!(self.leader, Some(self.me), "only a leader leads"),
+            Part::Polling(_) => assert_eq!(self.node.leader, None, "who asks follows nobody"),
+            Part::Follower => assert_ne!(self.node.leader, Some(self.node.me), "only a leader leads"),
         }
     }
 }
@@ -375,12 +329,12 @@ impl Paxos {
 
     /// The journal, for inspection.
     pub fn journal(&self) -> &Journal {
-        &self.journal
+        &self.node.log
     }
 
     /// The highest ballot promised, for inspection.
     pub fn promised(&self) -> Term {
-        self.promise.term
+        self.node.promise.term
     }
 
     /// The last heartbeat seen, for inspection.
@@ -390,50 +344,27 @@ impl Paxos {
 
     /// What this node, as leader, knows of `peer`.
     pub fn peer(&self, peer: NodeId) -> Option<&Peer> {
-        self.reign().and_then(|reign| reign.peers.get(&peer))
+        self.office()?.peers.get(&peer)
     }
 
     /// Promises needed of the voters in force.
     pub(crate) fn promises_needed(&self) -> usize {
-        self.options.quorums.promises(self.membership.all_voters().count())
+        self.options.quorums.promises(self.node.membership.all_voters().count())
     }
 
     /// Accepts needed of the voters in force.
     pub(crate) fn accepts_needed(&self) -> usize {
-        self.options.quorums.accepts(self.membership.all_voters().count())
+        self.options.quorums.accepts(self.node.membership.all_voters().count())
     }
 
     /// How many voters are like this.
     pub(crate) fn count_voters(&self, is_it: impl Fn(NodeId) -> bool) -> usize {
-        self.membership.all_voters().filter(|id| is_it(*id)).count()
-    }
-
-    pub(crate) fn other_voters(&self) -> Vec<NodeId> {
-        self.membership.all_voters().filter(|id| *id != self.me).collect()
-    }
-
-    /// The place of the commit.
-    pub(crate) fn committed(&self) -> Lsn {
-        let term = self.journal.ballot_at(self.commit).expect("the commit is at or above the compaction point");
-        Lsn { term, index: self.commit }
-    }
-
-    /// Whether this node is the only one to ask.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.membership.is_voter(self.me) && self.membership.all_voters().count() == 1
-    }
-
-    /// Whether this node may lead: a voter, willing, able to write, with a complete state machine.
-    pub(crate) fn may_lead(&self) -> bool {
-        self.membership.is_voter(self.me)
-            && self.priority != Priority::Never
-            && self.installing.is_none()
-            && !self.is_disk_stalled
+        self.node.membership.all_voters().filter(|id| is_it(*id)).count()
     }
 
     /// The highest ballot that this node knows of (TF-8).
     pub(crate) fn next_ballot(&self) -> Term {
-        ballot::ballot_above(self.promise.term.max(self.committed().term).max(self.ballot_seen), self.me)
+        ballot::ballot_above(self.node.promise.term.max(self.node.committed().term).max(self.ballot_seen), self.node.me)
     }
 
     // --- Messages. -----------------------------------------------------------------------------------------------
@@ -442,18 +373,18 @@ impl Paxos {
     fn on_own_message(&mut self, message: Message, out: &mut Effects<Paxos>) {
         match message {
             Message::PrepareAck { ballot, from, .. } => {
-                let (accepted, _) = self.journal.slice(from, u64::MAX, usize::MAX);
-                self.on_prepare_ack(self.me, ballot, from, u64::MAX, accepted, out);
+                let (accepted, _) = self.node.log.slice(from, u64::MAX, usize::MAX);
+                self.on_prepare_ack(self.node.me, ballot, from, u64::MAX, accepted, out);
             }
             Message::AcceptAck { ballot, from, through, committed } => {
-                self.on_accept_ack(self.me, ballot, from, through, committed, out)
+                self.on_accept_ack(self.node.me, ballot, from, through, committed, out)
             }
             other => unreachable!("a node never says {other:?} to itself"),
         }
     }
 
     fn on_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Paxos>) {
-        let sane = |ballot: Term| self.promise.term.may_follow(ballot);
+        let sane = |ballot: Term| self.node.promise.term.may_follow(ballot);
         if !sane(message.ballot()) {
             return;
         }
@@ -495,9 +426,9 @@ impl Paxos {
 
     /// The only way to a higher promise: durable before anything that rests on it leaves (TI-1).
     pub(crate) fn promise_to(&mut self, ballot: Term, out: &mut Effects<Paxos>) {
-        assert!(ballot > self.promise.term, "promises only grow (TI-1)");
-        self.promise = Promise::without_vote(ballot);
-        out.persist(Record::Promise(self.promise));
+        assert!(ballot > self.node.promise.term, "promises only grow (TI-1)");
+        self.node.promise = Promise::without_vote(ballot);
+        out.persist(Record::Promise(self.node.promise));
     }
 
     /// Drops what only the present part has, and tells those who wait for it.
@@ -506,14 +437,12 @@ impl Paxos {
             Part::Follower => {}
             Part::Polling(_) => out.cancel_timer(Timer::Grace),
             Part::Reign(reign) => {
-                self.leader = self.leader.filter(|leader| *leader != self.me);
+                self.node.leader = self.node.other_leader();
                 for timer in [Timer::Heartbeat, Timer::QuorumCheck] {
                     out.cancel_timer(timer);
                 }
                 // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
-                for ticket in reign.reads.into_tickets() {
-                    out.refuse(ticket, Refusal::NotLeader(None));
-                }
+                reign.office.reads.refuse_all(out);
             }
         }
     }
@@ -526,31 +455,19 @@ impl Paxos {
         self.set_deadline(out);
     }
 
-    pub(crate) fn announce(&self, from: Role, because: Reason, out: &mut Effects<Paxos>) {
-        out.announce(Transition {
-            node: self.me,
-            from,
-            to: self.role(),
-            term: self.promise.term,
-            leader: self.leader,
-            lsn: self.journal.last(),
-            because,
-        });
-    }
-
     // --- Commit, the same for leaders and followers. -------------------------------------------------------------
 
     /// Everything through `index` is chosen: it is applied, in order; a membership among it takes effect.
     pub(crate) fn apply_through(&mut self, index: u64, out: &mut Effects<Paxos>) {
-        while self.commit < index {
-            let next = self.commit + 1;
-            let entry = self.journal.slot(next).expect("what is committed has no holes (TI-7)").clone();
+        while self.node.commit < index {
+            let next = self.node.commit + 1;
+            let entry = self.node.log.slot(next).expect("what is committed has no holes (TI-7)").clone();
             let is_of_this_reign = self.reign().is_none_or(|reign| entry.lsn.term <= reign.ballot);
             assert!(
                 is_of_this_reign || self.leads_on_after_later(),
                 "whoever learns what a later ballot chose leads no more (TF-2)"
             );
-            self.commit = next;
+            self.node.commit = next;
             // One record for a run, but before a change of membership takes effect.
             if next == index || entry.kind == EntryKind::Membership {
                 out.persist(Record::Committed(entry.lsn));
@@ -560,10 +477,5 @@ impl Paxos {
             }
             out.apply(entry);
         }
-    }
-
-    pub(crate) fn reconfigure(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Paxos>) {
-        self.membership = membership.clone();
-        out.push(Effect::Reconfigure { membership, index });
     }
 }

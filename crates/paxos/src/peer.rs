@@ -4,47 +4,29 @@
 //! far what was sent before it has come, and whatever has not is sent again, identically (TL-7). What is committed is
 //! not sent but asked for.
 
-use hustings_core::Priority;
+use hustings_core::leading::Known;
 use std::collections::VecDeque;
 
 /// One peer, as the leader sees it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
+    /// What is known of it under every protocol. It has committed, or accepted in this ballot, everything that it stores,
+    /// durably; its rounds are heartbeats.
+    pub known: Known,
     /// The next slot to send.
     pub next: u64,
     /// Messages under way: (last slot, cost in bytes), oldest first.
     pub inflight: VecDeque<(u64, usize)>,
-    /// It has committed, or accepted in this ballot, everything through here, durably.
-    pub stored: u64,
     /// It has committed everything through here.
     pub committed: u64,
     /// The heartbeat that asks about what was sent before it, and the last slot of that.
     pub mark: Option<(u64, u64)>,
-    /// Whether it was heard since the last quorum check (TL-10).
-    pub is_active: bool,
-    /// The highest heartbeat that it answered.
-    pub round: u64,
-    /// How much it should lead.
-    pub priority: Priority,
-    /// Quorum checks in a row that found it caught up: leadership goes to a preferred peer that stays, not to one that
-    /// blinks.
-    pub ready_checks: u32,
 }
 
 impl Peer {
     /// A peer of which nothing is known.
     pub fn new() -> Peer {
-        Peer {
-            next: 1,
-            inflight: VecDeque::new(),
-            stored: 0,
-            committed: 0,
-            mark: None,
-            is_active: true,
-            round: 0,
-            priority: Priority::Normal,
-            ready_checks: 0,
-        }
+        Peer { known: Known::default(), next: 1, inflight: VecDeque::new(), committed: 0, mark: None }
     }
 
     /// Everything is sent again from here on.
@@ -56,15 +38,15 @@ impl Peer {
 
     /// These slots arrived, durably.
     pub fn on_stored(&mut self, from: u64, through: u64) {
-        if from <= self.stored + 1 {
-            self.stored = self.stored.max(through);
+        if from <= self.known.stored + 1 {
+            self.known.stored = self.known.stored.max(through);
         }
         self.inflight.retain(|(last, _)| *last < from || *last > through);
     }
 
     /// It committed through here, and all of it is on its disk.
     pub fn on_committed_durably(&mut self, index: u64) {
-        self.stored = self.stored.max(index);
+        self.known.stored = self.known.stored.max(index);
         self.on_committed(index);
     }
 
@@ -90,5 +72,17 @@ impl Peer {
 impl Default for Peer {
     fn default() -> Peer {
         Peer::new()
+    }
+}
+
+impl AsRef<Known> for Peer {
+    fn as_ref(&self) -> &Known {
+        &self.known
+    }
+}
+
+impl AsMut<Known> for Peer {
+    fn as_mut(&mut self) -> &mut Known {
+        &mut self.known
     }
 }

@@ -15,8 +15,8 @@ use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::paxos::{Part, Paxos, Reign, Stage, Timer};
 use crate::peer::Peer;
-use crate::read::Reads;
 use crate::{Accept, message};
+use hustings_core::leading::{Leads, Office};
 use hustings_core::{Effects, Entry, EntryKind, Lsn, NodeId, Reason, Record, RestsOn, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,11 +29,12 @@ impl Paxos {
         let from = self.role();
         let ballot = self.next_ballot();
         self.leave_part(out);
-        self.leader = None;
+        self.node.leader = None;
         self.lost_leader = None;
         self.told_polls.clear();
         self.promise_to(ballot, out);
-        let first = self.commit + 1;
+        let first = self.node.commit + 1;
+        let peers = self.node.membership.everyone().map(|peer| (peer, Peer::new()));
         self.part = Part::Reign(Box::new(Reign {
             ballot,
             stage: Stage::Preparing,
@@ -42,14 +43,9 @@ impl Paxos {
             rounds: 0,
             proposed: BTreeMap::new(),
             votes: BTreeMap::new(),
-            end: self.commit,
-            fence: 0,
-            first_own: u64::MAX,
+            end: self.node.commit,
             counter: 0,
-            peers: self.membership.everyone().map(|peer| (peer, Peer::new())).collect(),
-            reads: Reads::default(),
-            transfer: None,
-            uncommitted_bytes: 0,
+            office: Office { first_own: u64::MAX, ..Office::new(peers.collect(), 0, 0) },
             is_pausing: false,
         }));
         self.announce(from, because, out);
@@ -57,11 +53,11 @@ impl Paxos {
         self.send_prepares(out);
         // The own promise counts once it is durable, like everyone else's.
         let own = Message::PrepareAck { ballot, from: first, through: u64::MAX, accepted: Vec::new() };
-        out.send_resting_on(RestsOn::Promise, self.me, own);
+        out.send_resting_on(RestsOn::Promise, self.node.me, own);
     }
 
     fn send_prepares(&self, out: &mut Effects<Paxos>) {
-        for voter in self.other_voters() {
+        for voter in self.node.other_voters() {
             self.send_prepare_to(voter, out);
         }
     }
@@ -70,8 +66,8 @@ impl Paxos {
     pub(crate) fn send_prepare_to(&self, voter: NodeId, out: &mut Effects<Paxos>) {
         let Some(reign) = self.reign() else { return };
         let covered = reign.promises.covered_by(voter);
-        if self.membership.is_voter(voter) && covered < u64::MAX {
-            let prepare = Message::Prepare { ballot: reign.ballot, from: covered.max(self.commit) + 1 };
+        if self.node.membership.is_voter(voter) && covered < u64::MAX {
+            let prepare = Message::Prepare { ballot: reign.ballot, from: covered.max(self.node.commit) + 1 };
             out.send_resting_on(RestsOn::Promise, voter, prepare);
         }
     }
@@ -102,14 +98,14 @@ impl Paxos {
         if ballot.node() != from.0 {
             return;
         }
-        if ballot < self.promise.term || (slot <= self.commit && !is_forgetful) {
-            let nack = Message::PrepareNack { ballot, promised: self.promise.term, committed: self.commit };
+        if ballot < self.node.promise.term || (slot <= self.node.commit && !is_forgetful) {
+            let nack = Message::PrepareNack { ballot, promised: self.node.promise.term, committed: self.node.commit };
             return out.send_resting_on(RestsOn::Nothing, from, nack);
         }
-        if ballot > self.promise.term {
+        if ballot > self.node.promise.term {
             let role = self.role();
             self.leave_part(out);
-            self.leader = None;
+            self.node.leader = None;
             self.lost_leader = None;
             self.told_polls.clear();
             self.promise_to(ballot, out);
@@ -117,8 +113,8 @@ impl Paxos {
             // TH-7: it is somebody else's turn now.
             self.set_deadline(out);
         }
-        let first = slot.max(self.commit + 1);
-        let (accepted, is_all) = self.journal.slice(first, u64::MAX, self.limits.message_bytes_max);
+        let first = slot.max(self.node.commit + 1);
+        let (accepted, is_all) = self.node.log.slice(first, u64::MAX, self.node.limits.message_bytes_max);
         let last = accepted.last().map_or(slot, |entry| entry.lsn.index);
         let through = if is_all { u64::MAX } else { last };
         let rests_on = if self.has(Defect::UnsyncedPromise) { RestsOn::Nothing } else { RestsOn::Promise };
@@ -143,8 +139,8 @@ impl Paxos {
             // No acceptor takes a slot so far beyond what it has committed, and this one has not committed what was asked.
             return;
         }
-        if let Some(peer) = reign.peers.get_mut(&from) {
-            peer.is_active = true;
+        if let Some(peer) = reign.office.peers.get_mut(&from) {
+            peer.known.is_active = true;
         }
         if !reign.promises.take(from, slot, through, accepted) {
             return;
@@ -165,7 +161,7 @@ impl Paxos {
         out: &mut Effects<Paxos>,
     ) {
         self.ballot_seen = self.ballot_seen.max(promised);
-        if committed > self.commit {
+        if committed > self.node.commit {
             self.ask_for_committed(from, out);
         }
         if promised > ballot {
@@ -197,7 +193,7 @@ impl Paxos {
 
     /// Proposes what the promises allow: recovered values, no-ops in holes, and a no-op behind them.
     pub(crate) fn advance_recovery(&mut self, out: &mut Effects<Paxos>) {
-        let Some(first) = self.reign().map(|reign| reign.end.max(self.commit) + 1) else { return };
+        let Some(first) = self.reign().map(|reign| reign.end.max(self.node.commit) + 1) else { return };
         while let Some(accept) = self.next_recovered() {
             let is_change = accept.entry().kind == EntryKind::Membership;
             let index = accept.entry().lsn.index;
@@ -205,7 +201,7 @@ impl Paxos {
             if let Some(reign) = self.reign_mut()
                 && is_change
             {
-                reign.fence = index;
+                reign.office.pending_change = index;
             }
         }
         let Some(end) = self.reign().map(|reign| reign.end) else { return };
@@ -223,12 +219,12 @@ impl Paxos {
         let is_own_enough = self.has(Defect::RecoversWithoutQuorum);
         let needed = self.promises_needed() - usize::from(is_own_enough);
         let is_forgetful = self.has(Defect::IgnoresAccepted);
-        let (me, commit, membership) = (self.me, self.commit, self.membership.clone());
+        let (me, commit, membership) = (self.node.me, self.node.commit, self.node.membership.clone());
         let reign = self.reign()?;
         let slot = reign.end.max(commit) + 1;
         // Nothing is said in a ballot before the own promise of it is durable.
         let is_durable = reign.promises.nodes().contains(&me);
-        if !is_durable || reign.fence > commit || reign.first_own != u64::MAX {
+        if !is_durable || reign.office.pending_change > commit || reign.office.first_own != u64::MAX {
             return None;
         }
         let prepared = reign.promises.prepared(slot, &membership, needed)?;
@@ -238,7 +234,7 @@ impl Paxos {
         if let Some(reign) = self.reign_mut()
             && is_last
         {
-            reign.first_own = slot;
+            reign.office.first_own = slot;
         }
         Some(Accept::of(prepared, value.unwrap_or_else(|| Entry::blank(Lsn::ZERO))))
     }
@@ -247,12 +243,12 @@ impl Paxos {
         let Some(reign) = self.reign_mut() else { return };
         reign.stage = Stage::Recovering;
         let promised = reign.promises.nodes();
-        self.leader = Some(self.me);
+        self.node.leader = Some(self.node.me);
         self.announce(hustings_core::Role::Candidate, Reason::VoteWon(promised), out);
-        self.end_transfer(out);
+        self.node.end_transfer(out);
         out.cancel_timer(Timer::Deadline);
-        out.set_timer(Timer::Heartbeat, self.timing.heartbeat..=self.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.timing.election_max..=self.timing.election_max);
+        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.node.timing.election_max..=self.node.timing.election_max);
         self.send_heartbeats(out);
     }
 
@@ -263,10 +259,10 @@ impl Paxos {
         let Some(reign) = self.reign_mut() else { unreachable!("only a ballot's owner proposes in it") };
         assert_eq!(entry.lsn.term, reign.ballot, "an accept is of this ballot and no other (TI-5)");
         reign.end = index;
-        reign.uncommitted_bytes += entry.payload.len();
+        reign.office.uncommitted_bytes += entry.payload.len();
         reign.proposed.insert(index, accept);
         reign.votes.insert(index, BTreeSet::new());
-        self.journal.put(entry.clone());
+        self.node.log.put(entry.clone());
         out.persist(Record::Put(entry));
     }
 
@@ -275,14 +271,14 @@ impl Paxos {
         let Some(reign) = self.reign() else { return };
         if first <= reign.end {
             let (ballot, through) = (reign.ballot, reign.end);
-            let own = message::Message::AcceptAck { ballot, from: first, through, committed: self.commit };
-            out.send(self.me, own);
+            let own = message::Message::AcceptAck { ballot, from: first, through, committed: self.node.commit };
+            out.send(self.node.me, own);
         }
     }
 
     /// What was committed elsewhere meanwhile need not be asked about.
     pub(crate) fn resume_recovery(&mut self, out: &mut Effects<Paxos>) {
-        let commit = self.commit;
+        let commit = self.node.commit;
         let Some(reign) = self.reign_mut() else { return };
         reign.promises.start_at(commit + 1);
         if reign.stage == Stage::Preparing {
