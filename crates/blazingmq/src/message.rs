@@ -5,7 +5,10 @@
 //! reign.
 
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
+use hustings_core::wire::{
+    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, priority_number, priority_numbered,
+    snapshot_within,
+};
 use hustings_core::{Entry, Lsn, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -238,23 +241,6 @@ struct Shape {
     snapshot: Option<SnapshotReferenceShape>,
 }
 
-fn number_of(priority: Priority) -> u32 {
-    match priority {
-        Priority::Never => 0,
-        Priority::Normal => 1,
-        Priority::Preferred => 2,
-    }
-}
-
-fn priority_of(number: u32) -> Result<Priority, WireError> {
-    match number {
-        0 => Ok(Priority::Never),
-        1 => Ok(Priority::Normal),
-        2 => Ok(Priority::Preferred),
-        other => Err(WireError(format!("a priority of unknown kind {other}"))),
-    }
-}
-
 impl Shape {
     fn of(kind: u32, term: Term) -> Shape {
         Shape { kind, term: term.0, ..Shape::default() }
@@ -267,30 +253,6 @@ impl Shape {
     fn place(&self) -> Lsn {
         Lsn::new(self.place_term, self.place_index)
     }
-
-    fn reference(&self, term: Term) -> Result<SnapshotReference, WireError> {
-        let reference: SnapshotReference = present(self.snapshot.clone(), "snapshot")?.try_into()?;
-        if reference.lsn.term > term {
-            return Err(WireError(format!("a snapshot through {} cannot come in term {term}", reference.lsn)));
-        }
-        Ok(reference)
-    }
-}
-
-/// Entries that directly follow each other and `previous`, with terms that never fall and none above the leader's.
-fn consecutive(shapes: Vec<EntryShape>, previous: Lsn, term: Term) -> Result<Vec<Entry>, WireError> {
-    let mut before = previous;
-    let mut entries = Vec::with_capacity(shapes.len());
-    for shape in shapes {
-        let entry = Entry::try_from(shape)?;
-        let is_next = before.index.checked_add(1) == Some(entry.lsn.index);
-        if !is_next || entry.lsn.term < before.term || entry.lsn.term > term {
-            return Err(WireError(format!("entry {} cannot follow {before} in term {term}", entry.lsn)));
-        }
-        before = entry.lsn;
-        entries.push(entry);
-    }
-    Ok(entries)
 }
 
 impl Wire for Message {
@@ -309,9 +271,12 @@ impl Wire for Message {
             Message::Heartbeat { round, commit, is_active, .. } => {
                 Shape { round: *round, commit: *commit, flag: *is_active, ..Shape::of(6, term) }
             }
-            Message::Heard { round, priority, is_installing, .. } => {
-                Shape { round: *round, priority: number_of(*priority), flag: *is_installing, ..Shape::of(7, term) }
-            }
+            Message::Heard { round, priority, is_installing, .. } => Shape {
+                round: *round,
+                priority: priority_number(*priority),
+                flag: *is_installing,
+                ..Shape::of(7, term)
+            },
             Message::Cession { .. } => Shape::of(8, term),
             Message::NodeStatus { is_available } => Shape { flag: *is_available, ..Shape::of(9, term) },
             Message::LsnRequest { .. } => Shape::of(10, term),
@@ -356,7 +321,7 @@ impl Wire for Message {
             7 => Message::Heard {
                 term,
                 round: shape.round,
-                priority: priority_of(shape.priority)?,
+                priority: priority_numbered(shape.priority)?,
                 is_installing: shape.flag,
             },
             8 => Message::Cession { term },
@@ -374,7 +339,7 @@ impl Wire for Message {
                 Message::Pulled { term, previous: place, entries, last, commit: shape.commit }
             }
             14 => Message::PullGap { term, hint: place },
-            15 => Message::PullSnapshot { term, reference: shape.reference(term)? },
+            15 => Message::PullSnapshot { term, reference: snapshot_within(shape.snapshot, term)? },
             16 => Message::Records {
                 term,
                 previous: place,
@@ -383,7 +348,7 @@ impl Wire for Message {
             },
             17 => Message::Ack { term, index: place.index },
             18 => Message::Gap { term, hint: place },
-            19 => Message::Snapshot { term, reference: shape.reference(term)? },
+            19 => Message::Snapshot { term, reference: snapshot_within(shape.snapshot, term)? },
             20 => Message::SnapshotFailed { term, lsn: place },
             21 => Message::Handover { term },
             other => return Err(WireError(format!("a BlazingMQ message of unknown kind {other}"))),

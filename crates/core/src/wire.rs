@@ -5,8 +5,8 @@
 //! siblings.
 
 use crate::{
-    Assignment, Change, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Passage, Promise,
-    Record, SnapshotReference, Stamp, Term,
+    Assignment, Change, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Passage, Priority,
+    Promise, Record, SnapshotReference, Stamp, Term,
 };
 use bytes::{Bytes, BytesMut};
 use prost::Message as _;
@@ -260,6 +260,50 @@ impl TryFrom<MembershipShape> for Membership {
             });
         if sane { Ok(membership) } else { Err(WireError("a membership that contradicts itself".into())) }
     }
+}
+
+/// Entries that directly follow each other and `previous`, with terms that never fall and none above the leader's.
+pub fn consecutive(shapes: Vec<EntryShape>, previous: Lsn, term: Term) -> Result<Vec<Entry>, WireError> {
+    let mut before = previous;
+    let mut entries = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        let entry = Entry::try_from(shape)?;
+        let is_next = before.index.checked_add(1) == Some(entry.lsn.index);
+        if !is_next || entry.lsn.term < before.term || entry.lsn.term > term {
+            return Err(WireError(format!("entry {} cannot follow {before} in term {term}", entry.lsn)));
+        }
+        before = entry.lsn;
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+/// The number of a priority on the wire.
+pub fn priority_number(priority: Priority) -> u32 {
+    match priority {
+        Priority::Never => 0,
+        Priority::Normal => 1,
+        Priority::Preferred => 2,
+    }
+}
+
+/// The priority with this number on the wire.
+pub fn priority_numbered(number: u32) -> Result<Priority, WireError> {
+    match number {
+        0 => Ok(Priority::Never),
+        1 => Ok(Priority::Normal),
+        2 => Ok(Priority::Preferred),
+        other => Err(WireError(format!("a priority of unknown kind {other}"))),
+    }
+}
+
+/// A snapshot that a leader of `term` names: nothing of a later term is in it.
+pub fn snapshot_within(shape: Option<SnapshotReferenceShape>, term: Term) -> Result<SnapshotReference, WireError> {
+    let reference: SnapshotReference = present(shape, "snapshot")?.try_into()?;
+    if reference.lsn.term > term {
+        return Err(WireError(format!("a snapshot through {} cannot come in term {term}", reference.lsn)));
+    }
+    Ok(reference)
 }
 
 /// The wire shape of a [`SnapshotReference`].

@@ -3,7 +3,10 @@
 //! ELECT, VOTE and LEAD are the text's; the others are ours and carry acknowledgements, refusals, snapshots and hand-overs.
 
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
+use hustings_core::wire::{
+    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, present, priority_number,
+    priority_numbered, snapshot_within,
+};
 use hustings_core::{Entry, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -174,23 +177,6 @@ struct Shape {
     losses: u32,
 }
 
-fn number_of(priority: Priority) -> u32 {
-    match priority {
-        Priority::Never => 0,
-        Priority::Normal => 1,
-        Priority::Preferred => 2,
-    }
-}
-
-fn priority_of(number: u32) -> Result<Priority, WireError> {
-    match number {
-        0 => Ok(Priority::Never),
-        1 => Ok(Priority::Normal),
-        2 => Ok(Priority::Preferred),
-        other => Err(WireError(format!("a priority of unknown kind {other}"))),
-    }
-}
-
 impl Shape {
     fn of(kind: u32, term: Term) -> Shape {
         Shape { kind, term: term.0, ..Shape::default() }
@@ -205,22 +191,6 @@ impl Shape {
     }
 }
 
-/// Entries that directly follow each other and `previous`, with terms that never fall and none above the leader's.
-fn consecutive(shapes: Vec<EntryShape>, previous: Lsn, term: Term) -> Result<Vec<Entry>, WireError> {
-    let mut before = previous;
-    let mut entries = Vec::with_capacity(shapes.len());
-    for shape in shapes {
-        let entry = Entry::try_from(shape)?;
-        let is_next = before.index.checked_add(1) == Some(entry.lsn.index);
-        if !is_next || entry.lsn.term < before.term || entry.lsn.term > term {
-            return Err(WireError(format!("entry {} cannot follow {before} in term {term}", entry.lsn)));
-        }
-        before = entry.lsn;
-        entries.push(entry);
-    }
-    Ok(entries)
-}
-
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
         let term = self.term();
@@ -228,7 +198,7 @@ impl Wire for Message {
             Message::Elect { claim, commit, .. } => Shape {
                 commit_term: commit.term.0,
                 commit_index: commit.index,
-                priority: number_of(claim.priority),
+                priority: priority_number(claim.priority),
                 flag: claim.is_successor,
                 reign: claim.reign.0,
                 hears_majority: claim.hears_majority,
@@ -244,7 +214,7 @@ impl Wire for Message {
             },
             Message::Heard { round, priority, is_installing, .. } => Shape {
                 round: Some(*round),
-                priority: number_of(*priority),
+                priority: priority_number(*priority),
                 flag: *is_installing,
                 ..Shape::of(4, term)
             },
@@ -272,7 +242,7 @@ impl Wire for Message {
                 ballot: term,
                 claim: Claim {
                     last: place,
-                    priority: priority_of(shape.priority)?,
+                    priority: priority_numbered(shape.priority)?,
                     is_successor: shape.flag,
                     reign: Term(shape.reign),
                     hears_majority: shape.hears_majority,
@@ -291,7 +261,7 @@ impl Wire for Message {
             4 => Message::Heard {
                 term,
                 round: present(shape.round, "round")?,
-                priority: priority_of(shape.priority)?,
+                priority: priority_numbered(shape.priority)?,
                 is_installing: shape.flag,
             },
             5 => Message::Stored { term, index: place.index },
@@ -302,13 +272,7 @@ impl Wire for Message {
                 hint_term: shape.hint_term.map(Term),
             },
             7 => Message::Obsolete { term },
-            8 => {
-                let reference: SnapshotReference = present(shape.snapshot, "snapshot")?.try_into()?;
-                if reference.lsn.term > term {
-                    return Err(WireError(format!("a snapshot through {} cannot come in term {term}", reference.lsn)));
-                }
-                Message::Snapshot { term, reference }
-            }
+            8 => Message::Snapshot { term, reference: snapshot_within(shape.snapshot, term)? },
             9 => Message::SnapshotFailed { term, lsn: place },
             10 => Message::Handover { term },
             other => return Err(WireError(format!("a GMT-2000 message of unknown kind {other}"))),

@@ -2,7 +2,9 @@
 
 use crate::Accept;
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
+use hustings_core::wire::{
+    EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present, priority_number, priority_numbered,
+};
 use hustings_core::{Entry, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -210,23 +212,6 @@ struct Shape {
     snapshot: Option<SnapshotReferenceShape>,
 }
 
-fn number_of(priority: Priority) -> u32 {
-    match priority {
-        Priority::Never => 0,
-        Priority::Normal => 1,
-        Priority::Preferred => 2,
-    }
-}
-
-fn priority_of(number: u32) -> Result<Priority, WireError> {
-    match number {
-        0 => Ok(Priority::Never),
-        1 => Ok(Priority::Normal),
-        2 => Ok(Priority::Preferred),
-        other => Err(WireError(format!("a priority of unknown kind {other}"))),
-    }
-}
-
 /// Slots in ascending order between two others.
 fn ascending(shapes: Vec<EntryShape>, from: u64, through: u64) -> Result<Vec<Entry>, WireError> {
     let mut next = Some(from);
@@ -330,7 +315,7 @@ impl Wire for Message {
                 counter: *counter,
                 committed: *committed,
                 through: *held,
-                choice: number_of(*priority),
+                choice: priority_number(*priority),
                 ..Shape::default()
             },
             Message::RetransmitRequest { committed, promised } => {
@@ -409,7 +394,7 @@ impl Wire for Message {
                 counter: shape.counter,
                 committed,
                 held: shape.through,
-                priority: priority_of(shape.choice)?,
+                priority: priority_numbered(shape.choice)?,
             },
             11 => Message::RetransmitRequest { committed, promised },
             12 => Message::RetransmitResponse { entries: consecutive(shape.entries)?, committed },

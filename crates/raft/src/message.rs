@@ -1,7 +1,10 @@
 //! What Raft nodes say to each other: [`Message`].
 
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
+use hustings_core::wire::{
+    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, priority_number, priority_numbered,
+    snapshot_within,
+};
 use hustings_core::{Entry, Lsn, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -183,22 +186,6 @@ struct Shape {
     snapshot: Option<SnapshotReferenceShape>,
 }
 
-fn priority_number(priority: Priority) -> u32 {
-    match priority {
-        Priority::Never => 0,
-        Priority::Normal => 1,
-        Priority::Preferred => 2,
-    }
-}
-
-fn priority_numbered(number: u32) -> Priority {
-    match number {
-        0 => Priority::Never,
-        1 => Priority::Normal,
-        _ => Priority::Preferred,
-    }
-}
-
 impl Shape {
     fn of_request(kind: u32, request: &VoteRequest) -> Shape {
         Shape {
@@ -234,33 +221,19 @@ impl Shape {
         Lsn::new(self.commit_term, self.commit_index)
     }
 
-    fn into_request(self) -> VoteRequest {
-        VoteRequest {
+    fn into_request(self) -> Result<VoteRequest, WireError> {
+        Ok(VoteRequest {
             term: Term(self.term),
             last: self.place(),
             commit: self.commit(),
-            priority: priority_numbered(self.priority),
+            priority: priority_numbered(self.priority)?,
             is_transfer: self.flag,
-        }
+        })
     }
 
     fn into_reply(self) -> VoteReply {
         let commit = self.commit();
         VoteReply { term: Term(self.term), campaign: Term(self.campaign), is_granted: self.flag, commit }
-    }
-
-    /// Entries that directly follow each other and `previous`, with terms that never fall and none above the leader's.
-    fn into_entries(entries: Vec<EntryShape>, previous: Lsn, term: Term) -> Result<Vec<Entry>, WireError> {
-        let entries = entries.into_iter().map(Entry::try_from).collect::<Result<Vec<_>, _>>()?;
-        let mut before = previous;
-        for entry in &entries {
-            let follows = Some(entry.lsn.index) == before.index.checked_add(1) && entry.lsn.term >= before.term;
-            if !follows || entry.lsn.term > term {
-                return Err(WireError(format!("entry {} cannot follow {before} in term {term}", entry.lsn)));
-            }
-            before = entry.lsn;
-        }
-        Ok(entries)
     }
 }
 
@@ -321,13 +294,13 @@ impl Wire for Message {
         check_numbers([shape.place_index, shape.commit_index, shape.hint_index])?;
         let (term, place) = (Term(shape.term), shape.place());
         Ok(match shape.kind {
-            1 => Message::PreVote(shape.into_request()),
+            1 => Message::PreVote(shape.into_request()?),
             2 => Message::PreVoteReply(shape.into_reply()),
-            3 => Message::Vote(shape.into_request()),
+            3 => Message::Vote(shape.into_request()?),
             4 => Message::VoteReply(shape.into_reply()),
             5 => {
                 let commit = shape.commit_index;
-                let entries = Shape::into_entries(shape.entries, place, term)?;
+                let entries = consecutive(shape.entries, place, term)?;
                 Message::Append { term, previous: place, entries, commit }
             }
             6 => Message::Matched { term, index: place.index },
@@ -342,16 +315,10 @@ impl Wire for Message {
             10 => Message::HeartbeatReply {
                 term,
                 position: place.index,
-                priority: priority_numbered(shape.priority),
+                priority: priority_numbered(shape.priority)?,
                 is_installing: shape.flag,
             },
-            11 => {
-                let reference: SnapshotReference = present(shape.snapshot, "snapshot")?.try_into()?;
-                if reference.lsn.term > term {
-                    return Err(WireError(format!("a snapshot through {} cannot come in term {term}", reference.lsn)));
-                }
-                Message::Snapshot { term, reference }
-            }
+            11 => Message::Snapshot { term, reference: snapshot_within(shape.snapshot, term)? },
             12 => Message::SnapshotFailed { term, lsn: place },
             13 => Message::TimeoutNow { term },
             other => return Err(WireError(format!("a Raft message of unknown kind {other}"))),

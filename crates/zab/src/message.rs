@@ -5,7 +5,9 @@
 
 use crate::vote::{ServerState, Standing, Vote};
 use bytes::{Bytes, BytesMut};
-use hustings_core::wire::{EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present};
+use hustings_core::wire::{
+    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, snapshot_within,
+};
 use hustings_core::{Entry, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
@@ -299,22 +301,6 @@ impl Shape {
     }
 }
 
-/// Entries that directly follow each other and `previous`, with terms that never fall and none above the leader's.
-fn consecutive(shapes: Vec<EntryShape>, previous: Lsn, epoch: Term) -> Result<Vec<Entry>, WireError> {
-    let mut before = previous;
-    let mut entries = Vec::with_capacity(shapes.len());
-    for shape in shapes {
-        let entry = Entry::try_from(shape)?;
-        let is_next = before.index.checked_add(1) == Some(entry.lsn.index);
-        if !is_next || entry.lsn.term < before.term || entry.lsn.term > epoch {
-            return Err(WireError(format!("entry {} cannot follow {before} in epoch {epoch}", entry.lsn)));
-        }
-        before = entry.lsn;
-        entries.push(entry);
-    }
-    Ok(entries)
-}
-
 impl Wire for Message {
     fn encode(&self, out: &mut BytesMut) {
         let base = |kind| Shape::of(kind, self.connection().unwrap_or(0), self.epoch().unwrap_or(Term::ZERO));
@@ -394,14 +380,7 @@ impl Wire for Message {
             },
             5 => Message::Diff { connection, epoch },
             6 => Message::Truncate { connection, epoch, to: place },
-            7 => {
-                let reference: SnapshotReference = present(shape.snapshot, "snapshot")?.try_into()?;
-                if reference.lsn.term > epoch {
-                    let what = format!("a snapshot through {} cannot come in epoch {epoch}", reference.lsn);
-                    return Err(WireError(what));
-                }
-                Message::Snapshot { connection, epoch, reference }
-            }
+            7 => Message::Snapshot { connection, epoch, reference: snapshot_within(shape.snapshot, epoch)? },
             8 => Message::Proposal {
                 connection,
                 epoch,
