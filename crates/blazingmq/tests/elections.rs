@@ -7,7 +7,7 @@ use hustings_core::protocol::DiskHealth;
 use hustings_core::{
     Admin, Change, Cluster, Durable, Input, Lsn, MembershipChange, NodeId, Outcome, Priority, Protocol, Role, Term,
 };
-use support::{Theatre, cast, history, one};
+use support::{Theatre, Verbs as _, cast, history, one};
 
 fn is_scouting(message: &Message) -> bool {
     matches!(message, Message::Scouting { .. })
@@ -35,7 +35,7 @@ fn the_first_to_wait_long_enough_scouts_proposes_heals_and_leads() {
     let mut theatre = cast(5);
     theatre.elect(1);
     assert_eq!(theatre.leaders(), [1]);
-    assert!((1..=5).all(|id| theatre.term(id) == 1 && theatre.leader_of(id) == Some(1) && theatre.commit(id) == 1));
+    assert!((1..=5).all(|id| theatre.term(id) == 1 && theatre.follows(id) == Some(1) && theatre.commit(id) == 1));
     assert_eq!(theatre.value(1).healing(), Healing::LeaderHealed);
     assert!((2..=5).all(|id| theatre.value(id).healing() == Healing::FollowerHealed));
     assert_eq!(theatre.value(1).supporters().len(), 5);
@@ -62,7 +62,7 @@ fn el_1_a_node_that_was_cut_off_disturbs_nobody_when_it_is_back() {
         theatre.join(2, other);
     }
     theatre.settle();
-    assert_eq!((theatre.leaders(), theatre.term(1), theatre.leader_of(2)), (vec![1], term, Some(1)));
+    assert_eq!((theatre.leaders(), theatre.term(1), theatre.follows(2)), (vec![1], term, Some(1)));
     assert_eq!(theatre.count(2, is_support), 1, "unsolicited (rule 16 c)");
     assert!(theatre.value(1).supporters().contains(&NodeId(2)));
 }
@@ -99,7 +99,7 @@ fn el_2_one_broken_link_does_not_make_leadership_alternate() {
         theatre.ring_if_armed(2, Timer::Scouting);
     }
     assert!(theatre.count(2, is_scouting) >= 20);
-    assert_eq!((theatre.leaders(), theatre.leader_of(2)), (vec![1], None));
+    assert_eq!((theatre.leaders(), theatre.follows(2)), (vec![1], None));
     assert!((1..=4).all(|id| theatre.term(id) == term));
 }
 
@@ -122,7 +122,7 @@ fn el_3_of_two_candidates_of_a_term_the_loser_follows_and_supports_the_winner() 
         theatre.pick(voter, 2, is_support);
     }
     theatre.settle();
-    assert_eq!((theatre.leaders(), theatre.leader_of(3), theatre.term(3)), (vec![2], Some(2), 1));
+    assert_eq!((theatre.leaders(), theatre.follows(3), theatre.term(3)), (vec![2], Some(2), 1));
     assert_eq!(theatre.value(2).supporters().len(), 4);
 }
 
@@ -168,10 +168,10 @@ fn el_4_a_stale_leader_learns_the_later_term_and_follows() {
     assert_eq!((theatre.role(1), theatre.term(1)), (Role::Follower, term));
     assert_eq!(theatre.count(1, is_cession), 3);
     theatre.settle();
-    assert_eq!(theatre.leader_of(3), Some(2), "the cession of n1 is not n2's");
+    assert_eq!(theatre.follows(3), Some(2), "the cession of n1 is not n2's");
     theatre.heal();
     theatre.settle();
-    assert_eq!((theatre.leaders(), theatre.leader_of(1), theatre.term(1)), (vec![2], Some(2), term));
+    assert_eq!((theatre.leaders(), theatre.follows(1), theatre.term(1)), (vec![2], Some(2), term));
     assert!(theatre.value(2).supporters().contains(&NodeId(1)));
 }
 
@@ -189,7 +189,7 @@ fn el_5_a_node_that_joins_is_told_at_once_and_supports_unasked() {
     }
     assert_eq!(theatre.count(1, is_heartbeat), 1, "without waiting for the period");
     theatre.settle();
-    assert_eq!((theatre.leader_of(4), theatre.term(4)), (Some(1), 1));
+    assert_eq!((theatre.follows(4), theatre.term(4)), (Some(1), 1));
     assert_eq!(theatre.value(1).supporters().len(), 4);
     theatre.kill(2);
     assert_eq!(theatre.leaders(), [1], "three of four support it");
@@ -203,7 +203,7 @@ fn el_6_a_leader_that_cannot_go_on_says_so_and_nobody_waits_for_its_silence() {
     theatre.input(1, Input::Health(DiskHealth::Stalled));
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 2), "without any alarm");
-    assert!((1..=4).all(|id| theatre.leader_of(id) == Some(2)));
+    assert!((1..=4).all(|id| theatre.follows(id) == Some(2)));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn el_7_a_leader_below_a_quorum_stands_down_and_cedes() {
     theatre.kill(2);
     theatre.settle();
     assert_eq!(theatre.role(1), Role::Follower);
-    assert_eq!(theatre.leader_of(3), None, "it heard the cession");
+    assert_eq!(theatre.follows(3), None, "it heard the cession");
     assert!(theatre.is_armed(3, Timer::Wait));
 }
 
@@ -320,7 +320,7 @@ fn a_tentative_leader_that_never_speaks_is_given_up() {
     theatre.pick(1, 2, is_scouting);
     theatre.pick(2, 1, |_| true);
     theatre.pick(1, 2, is_proposal);
-    assert_eq!((theatre.value(2).tentative(), theatre.leader_of(2)), (Some(NodeId(1)), None));
+    assert_eq!((theatre.value(2).tentative(), theatre.follows(2)), (Some(NodeId(1)), None));
     theatre.table.clear();
     theatre.isolate(1);
     theatre.ring(2, Timer::Silence);
@@ -335,7 +335,7 @@ fn a_heartbeat_of_a_later_term_moves_even_a_sticky_follower() {
     let mut theatre = cast(3);
     theatre.elect(1);
     theatre.deliver(2, 3, Message::Heartbeat { term: Term(7), round: 0, commit: 0, is_active: false });
-    assert_eq!((theatre.leader_of(3), theatre.term(3)), (Some(2), 7));
+    assert_eq!((theatre.follows(3), theatre.term(3)), (Some(2), 7));
     assert_eq!(theatre.count(3, |message| matches!(message, Message::Support { term } if *term == Term(7))), 1);
 }
 

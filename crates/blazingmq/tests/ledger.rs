@@ -9,7 +9,7 @@ use hustings_core::{
     Role, Term,
 };
 use std::sync::Arc;
-use support::{Theatre, cast, history, one};
+use support::{Theatre, Verbs as _, cast, history, one};
 
 fn is_pull(message: &Message) -> bool {
     matches!(message, Message::Pull { .. })
@@ -248,7 +248,7 @@ fn cs_12_a_leader_that_follows_another_begins_anew() {
     theatre.elect(1);
     theatre.propose(1, "x");
     theatre.deliver(2, 1, Message::Heartbeat { term: Term(6), round: 0, commit: 0, is_active: false });
-    assert_eq!((theatre.value(1).healing(), theatre.leader_of(1)), (Healing::FollowerWaiting, Some(2)));
+    assert_eq!((theatre.value(1).healing(), theatre.follows(1)), (Healing::FollowerWaiting, Some(2)));
     assert_eq!(theatre.count(1, is_registration), 1);
 }
 
@@ -415,7 +415,7 @@ fn who_registers_before_it_is_a_member_is_asked_again() {
     theatre.enter_as(Cluster { me: NodeId(4), membership: founding, ..Cluster::of(4, 4) }, Durable::default());
     theatre.join(1, 4);
     theatre.settle();
-    assert_eq!(theatre.leader_of(4), Some(1));
+    assert_eq!(theatre.follows(4), Some(1));
     theatre.change(1, &one(Change::AddVoter(NodeId(4))));
     theatre.heartbeat(1);
     assert_eq!(theatre.last(4), theatre.last(1));

@@ -8,7 +8,7 @@ use hustings_core::protocol::DiskHealth;
 use hustings_core::{
     Admin, Assignment, Change, Cluster, EntryKind, Input, Limits, NodeId, Outcome, Priority, Protocol as _, Role,
 };
-use support::{Theatre, cast, one};
+use support::{Theatre, Verbs as _, cast, one};
 
 /// So many voters, and three partitions.
 fn divided(voters: u64, placement: Placement) -> Theatre {

@@ -59,6 +59,7 @@ const ARROWS: [(&str, &[&str]); 17] = [
             "hustings-world",
         ],
     ),
+    ("hustings-stage", &["hustings-core"]),
     ("hustings-testbed", &["hustings-api"]),
     ("hustings-torture", &["hustings-api", "hustings-properties", "hustings-testbed", "hustings-world"]),
 ];
@@ -99,6 +100,7 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
             "hustings-paxos",
             "hustings-kv",
             "hustings-properties",
+            "hustings-stage",
             "hustings-world",
         ]
         .contains(&name)

@@ -8,7 +8,7 @@ mod support;
 
 use hustings_core::{Admin, Change, Cluster, Limits, NodeId, Role};
 use hustings_gmt2000::{Options, Timer};
-use support::{End, Theatre, one};
+use support::{End, Theatre, Verbs as _, one};
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Scene {

@@ -5,7 +5,7 @@ mod support;
 use hustings_core::options::Options as _;
 use hustings_core::{Admin, Cluster, Input, Lsn, NodeId, Outcome, Priority, Role, Term};
 use hustings_gmt2000::{Claim, Message, Options, Timer};
-use support::{Theatre, cast, history, is_elect, is_lead, is_vote, seen};
+use support::{Theatre, Verbs as _, cast, history, is_elect, is_lead, is_vote, seen};
 
 /// Five nodes whose leader n1 of term 5 is dead, and what each saw last.
 fn bereaved(saw: [(u64, u64); 4]) -> Theatre {
@@ -87,8 +87,12 @@ fn gm_3_the_old_leader_is_chosen_again_if_its_claim_is_not_below() {
     assert_eq!(theatre.leaders(), [3], "and not n1, which has the same claim");
 }
 
-impl Theatre {
+trait Enthroning {
     /// This one leads, by election or by a hand-over.
+    fn enthrone(&mut self, id: u64);
+}
+
+impl Enthroning for Theatre {
     fn enthrone(&mut self, id: u64) {
         self.elect(1);
         if id != 1 {
@@ -413,8 +417,12 @@ fn voted_alone() -> Theatre {
     theatre
 }
 
-impl Theatre {
+trait Waiting {
     /// Whether somebody leads after two timeouts of silence: one to note it, one to act on it.
+    fn is_led_soon(&mut self) -> bool;
+}
+
+impl Waiting for Theatre {
     fn is_led_soon(&mut self) -> bool {
         for _ in 0..2 {
             for id in 2..=4 {

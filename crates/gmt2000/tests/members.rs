@@ -5,7 +5,7 @@ mod support;
 
 use hustings_core::{Change, Cluster, MembershipRefusal, NodeId, Priority, Refusal, Role};
 use hustings_gmt2000::{Message, Options, Timer};
-use support::{Theatre, cast, one};
+use support::{Theatre, Verbs as _, cast, one};
 
 #[test]
 fn what_stands_behind_a_removal_commits_with_it() {

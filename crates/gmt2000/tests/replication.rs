@@ -7,7 +7,7 @@ use hustings_core::{
 };
 use hustings_gmt2000::{Message, Options, Timer};
 use std::sync::Arc;
-use support::{Theatre, cast, history, is_lead, one};
+use support::{Theatre, Verbs as _, cast, history, is_lead, one};
 
 #[test]
 fn a_proposal_is_applied_everywhere_once_a_majority_stored_it() {

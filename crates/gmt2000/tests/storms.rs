@@ -13,7 +13,7 @@ use hustings_core::{
 };
 use hustings_gmt2000::{Options, Timer};
 use std::collections::{BTreeMap, BTreeSet};
-use support::{Theatre, one};
+use support::{Theatre, Verbs as _, one};
 
 /// A small generator of numbers: the same seed gives the same storm on every machine.
 struct Dice(u64);

@@ -6,7 +6,7 @@ mod support;
 use hustings_core::protocol::DiskHealth;
 use hustings_core::{Admin, Cluster, Input, NodeId, Outcome, Priority, Refusal, Role, Term};
 use hustings_paxos::{Message, Options, Timer};
-use support::{Theatre, ballot, cast, journal};
+use support::{Theatre, Verbs as _, ballot, cast, journal};
 
 fn is_low_ball(message: &Message) -> bool {
     matches!(message, Message::LowBall { .. })

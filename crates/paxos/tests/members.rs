@@ -5,7 +5,7 @@ mod support;
 
 use hustings_core::{Change, Cluster, MembershipRefusal, NodeId, Priority, Refusal, Role};
 use hustings_paxos::{Options, Timer};
-use support::{Theatre, cast, one};
+use support::{Theatre, Verbs as _, cast, one};
 
 #[test]
 fn the_last_voter_that_may_lead_stays() {

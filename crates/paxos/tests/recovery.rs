@@ -7,7 +7,7 @@ mod support;
 use hustings_core::{Cluster, Entry, Limits, Lsn, Membership, NodeId, Record, Role, Term};
 use hustings_paxos::{Message, Options, Timer};
 use std::sync::Arc;
-use support::{End, Theatre, ballot, cast, journal, one};
+use support::{End, Theatre, Verbs as _, ballot, cast, journal, one};
 
 fn is_accept(message: &Message) -> bool {
     matches!(message, Message::Accept { accepts, .. } if !accepts.is_empty())

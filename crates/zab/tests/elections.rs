@@ -6,7 +6,7 @@ use hustings_core::{
     Admin, Change, Cluster, Durable, Lsn, MembershipChange, NodeId, Outcome, Priority, Protocol, Role, Term,
 };
 use hustings_zab::{Message, Notification, Options, ServerState, Standing, Timer, Vote};
-use support::{Theatre, cast, history};
+use support::{Theatre, Verbs as _, cast, history};
 
 fn vote(leader: u64, epoch: u64) -> Vote {
     Vote { leader: NodeId(leader), epoch: Term(epoch), last: Lsn::ZERO, standing: Standing::Normal }

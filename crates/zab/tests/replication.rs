@@ -7,7 +7,7 @@ use hustings_core::{
     Ticket,
 };
 use hustings_zab::{Message, Options, Timer};
-use support::{End, Theatre, cast, history};
+use support::{End, Theatre, Verbs as _, cast, history};
 
 /// n3 leads n1 and n2.
 fn ruled() -> Theatre {

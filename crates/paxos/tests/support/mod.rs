@@ -1,579 +1,101 @@
-//! A cluster of TRex values in memory, for stories: messages on a table, alarms rung by hand, disks as records.
-//!
-//! A disk is instant unless a story holds it or ends it; what rests on a record then waits behind it, as at a host. Whatever
-//! a story does, the annals see to it that nothing that must hold for ever is contradicted.
+//! What is TRex's own on the stage that all protocols share: what must be durable before promises and accepts leave, and which
+//! alarms make an election.
 
-#![allow(dead_code, reason = "each test file uses its own part of the support")]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part of the support")]
 
 use bytes::Bytes;
 use hustings_core::options::Options as _;
-use hustings_core::protocol::LinkState;
-use hustings_core::replica::gate::{Gate, Gated};
-use hustings_core::{
-    Admin, Change, Cluster, Durable, Effect, Effects, Entry, EntryKind, Input, Lsn, MembershipChange, NodeId, Origin,
-    Outcome, Promise, Proposal, Protocol, Record, Refusal, Role, SnapshotReference, Stamp, Term, Ticket, Transition,
-    Wire,
-};
+use hustings_core::{Durable, Entry, EntryKind, Lsn, NodeId, Origin, Promise, Record, Stamp, Term};
 use hustings_paxos::{Message, Options, Paxos, Timer};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use hustings_stage::Direction;
+pub use hustings_stage::{End, one};
 
-/// What must hold over all lives of all nodes.
-#[derive(Default)]
-pub struct Annals {
-    /// Who led each ballot: its node.
-    pub reigns: BTreeMap<u64, BTreeSet<u64>>,
-    /// One history: what was applied at each index, wherever.
-    pub committed: BTreeMap<u64, Entry>,
-}
+pub struct Ours;
 
-/// What happens to a node whose disk takes no more records.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
-    /// Nothing that it would have said after the last durable record is ever said.
-    AtOnce,
-    /// It runs on, with a disk that never answers.
-    Lingering,
-}
-
-pub struct Actor {
-    pub value: Paxos,
-    pub durable: Durable,
-    pub applied: Vec<Entry>,
-    pub replies: Vec<(Ticket, Outcome)>,
-    pub reads: Vec<(Ticket, u64)>,
-    pub transitions: Vec<Transition>,
-    pub armed: BTreeSet<Timer>,
-    pub fetching: Option<SnapshotReference>,
-    pub restored: Option<SnapshotReference>,
-    /// Records that became durable in this life.
-    pub written: usize,
-    pub is_dead: bool,
-    gate: Gate<Paxos>,
-    unsynced: VecDeque<(u64, Record)>,
-    is_disk_held: bool,
-    end: Option<(usize, End)>,
-}
-
-pub struct Theatre {
-    pub actors: BTreeMap<u64, Actor>,
-    /// (from, to, what), in the order in which it was said.
-    pub table: VecDeque<(u64, u64, Message)>,
-    /// Everything that ever reached the table.
-    pub said: Vec<(u64, u64, Message)>,
-    pub annals: Annals,
-    cut: BTreeSet<(u64, u64)>,
-    graveyard: BTreeSet<u64>,
-    cluster: Cluster,
-    options: Options,
-    sequence: u64,
-}
+pub type Theatre = hustings_stage::Theatre<Ours>;
 
 /// This many voters, n1 to nN, as they are by default.
 pub fn cast(voters: u64) -> Theatre {
-    Theatre::new(Cluster::of(voters, 1), Options::default())
+    Theatre::cast(voters)
 }
 
-impl Theatre {
-    pub fn new(cluster: Cluster, options: Options) -> Theatre {
-        let ids: Vec<u64> = cluster.membership.everyone().map(|id| id.0).collect();
-        let mut theatre = Theatre {
-            actors: BTreeMap::new(),
-            table: VecDeque::new(),
-            said: Vec::new(),
-            annals: Annals::default(),
-            cut: BTreeSet::new(),
-            graveyard: BTreeSet::new(),
-            cluster,
-            options,
-            sequence: 0,
-        };
-        for id in ids {
-            theatre.enter(id, Durable::default());
-        }
-        theatre
+impl Direction for Ours {
+    type Protocol = Paxos;
+
+    const HEARTBEAT: Timer = Timer::Heartbeat;
+    const RESTARTS_ARE_SEEN: bool = true;
+
+    fn is_published(options: &Options) -> bool {
+        options.as_published
     }
 
-    /// A node is born, or reborn, with what its disk holds.
-    pub fn enter(&mut self, id: u64, durable: Durable) {
-        let cluster = Cluster { me: NodeId(id), ..self.cluster.clone() };
-        self.enter_as(cluster, durable);
+    /// TI-6: ballots may differ.
+    fn is_same(known: &Entry, entry: &Entry) -> bool {
+        same_value(known, entry)
     }
 
-    pub fn enter_as(&mut self, cluster: Cluster, durable: Durable) {
-        let id = cluster.me.0;
-        let mut out = Effects::new();
-        let value = Paxos::start(cluster, self.options.clone(), durable.clone(), &mut out);
-        let actor = Actor {
-            value,
-            durable,
-            applied: Vec::new(),
-            replies: Vec::new(),
-            reads: Vec::new(),
-            transitions: Vec::new(),
-            armed: BTreeSet::new(),
-            fetching: None,
-            restored: None,
-            written: 0,
-            is_dead: false,
-            gate: Gate::new(),
-            unsynced: VecDeque::new(),
-            is_disk_held: false,
-            end: None,
-        };
-        self.actors.insert(id, actor);
-        self.carry_out(id, out);
-    }
-
-    /// A node dies at once and is reborn from its disk; what was on its way to it is lost.
-    pub fn restart(&mut self, id: u64) {
-        let durable = self.actors[&id].durable.clone();
-        self.kill(id);
-        self.enter(id, durable);
-        for other in self.ids().into_iter().filter(|other| *other != id) {
-            if !self.cut.contains(&(id, other)) && !self.cut.contains(&(other, id)) {
-                self.join(id, other);
+    fn on_said(stage: &mut Theatre, id: u64, _: NodeId, message: &Message) {
+        let durable = &stage.actor(id).durable;
+        match message {
+            // TI-1.
+            Message::PrepareAck { ballot, .. } if !stage.options.is_laboratory() => {
+                assert!(durable.promise.term >= *ballot, "n{id} promises {ballot} before that is durable (TI-1)");
             }
+            // TI-2.
+            Message::AcceptAck { ballot, from, through, committed } if !stage.options.is_laboratory() => {
+                for slot in durable.snapshot_index() + 1..=*committed {
+                    assert!(durable.entries.contains_key(&slot), "n{id} has committed slot {slot} on no disk");
+                }
+                for slot in *from..=*through {
+                    let held = durable.entries.get(&slot).is_some_and(|entry| entry.lsn.term >= *ballot);
+                    let is_chosen = slot <= durable.snapshot_index() || slot <= durable.committed.index;
+                    assert!(held || is_chosen, "n{id} acknowledges slot {slot} before that is durable (TI-2)");
+                }
+            }
+            // TI-5: a promise quorum first, of the whole history of what was said.
+            Message::Accept { ballot, accepts, .. } if !accepts.is_empty() && !stage.options.is_laboratory() => {
+                let promised = |who: &u64| {
+                    stage.said.iter().any(|(from, _, said)| {
+                        from == who && matches!(said, Message::PrepareAck { ballot: b, .. } if b == ballot)
+                    })
+                };
+                let others = stage.actors.keys().filter(|who| **who != id && promised(who)).count();
+                let dead = stage.graveyard.iter().filter(|who| promised(who)).count();
+                let needed = stage.options.quorums.promises(stage.cluster.membership.voters.len());
+                assert!(others + dead + 1 >= needed, "n{id} proposes in {ballot} without a promise quorum (TI-5)");
+            }
+            _ => {}
         }
     }
+}
 
-    /// The same, so fast or behind such cuts that nobody sees a link drop.
-    pub fn restart_unseen(&mut self, id: u64) {
-        let durable = self.actors[&id].durable.clone();
-        self.table.retain(|(from, to, _)| *from != id && *to != id);
-        self.enter(id, durable);
+pub trait Verbs {
+    fn ballot_of(&self, id: u64) -> u64;
+    fn promised(&self, id: u64) -> Term;
+    /// This node's deadline passes, and whatever comes of it runs to its end.
+    fn elect(&mut self, id: u64);
+    fn heartbeat_if_armed(&mut self, id: u64);
+}
+
+impl Verbs for Theatre {
+    fn ballot_of(&self, id: u64) -> u64 {
+        self.term(id)
     }
 
-    /// A process dies and everybody hears of it, as the kernel tells them.
-    pub fn kill(&mut self, id: u64) {
-        self.graveyard.insert(id);
-        self.actors.remove(&id);
-        self.table.retain(|(from, to, _)| *from != id && *to != id);
-        for other in self.ids() {
-            self.link_down(other, id);
-        }
-    }
-
-    // --- Questions. ----------------------------------------------------------------------------------------------
-
-    pub fn ids(&self) -> Vec<u64> {
-        self.actors.keys().copied().collect()
-    }
-
-    pub fn actor(&self, id: u64) -> &Actor {
-        &self.actors[&id]
-    }
-
-    pub fn actor_mut(&mut self, id: u64) -> &mut Actor {
-        self.actors.get_mut(&id).expect("an actor of this theatre")
-    }
-
-    pub fn value(&self, id: u64) -> &Paxos {
-        &self.actors[&id].value
-    }
-
-    pub fn role(&self, id: u64) -> Role {
-        self.value(id).status().role
-    }
-
-    pub fn ballot_of(&self, id: u64) -> u64 {
-        self.value(id).status().term.0
-    }
-
-    pub fn commit(&self, id: u64) -> u64 {
-        self.value(id).status().commit
-    }
-
-    pub fn last(&self, id: u64) -> Lsn {
-        self.value(id).journal().last()
-    }
-
-    pub fn promised(&self, id: u64) -> Term {
+    fn promised(&self, id: u64) -> Term {
         self.value(id).promised()
     }
 
-    pub fn leader_of(&self, id: u64) -> Option<u64> {
-        self.value(id).status().leader.map(|id| id.0)
-    }
-
-    pub fn leaders(&self) -> Vec<u64> {
-        self.ids().into_iter().filter(|id| self.role(*id) == Role::Leader).collect()
-    }
-
-    pub fn is_armed(&self, id: u64, timer: Timer) -> bool {
-        self.actor(id).armed.contains(&timer)
-    }
-
-    /// How many messages of this kind a node said.
-    pub fn count(&self, from: u64, is_it: impl Fn(&Message) -> bool) -> usize {
-        self.said.iter().filter(|(who, _, what)| *who == from && is_it(what)).count()
-    }
-
-    pub fn outcome(&self, id: u64, ticket: Ticket) -> Option<&Outcome> {
-        self.actor(id).replies.iter().rev().find(|(answered, _)| *answered == ticket).map(|(_, outcome)| outcome)
-    }
-
-    pub fn refusal(&self, id: u64, origin: Origin) -> Option<Refusal> {
-        match self.outcome(id, Ticket::Proposal(origin)) {
-            Some(Outcome::Refused(refusal)) => Some(refusal.clone()),
-            _ => None,
-        }
-    }
-
-    pub fn read_index(&self, id: u64, ticket: Ticket) -> Option<u64> {
-        self.actor(id).reads.iter().find(|(answered, _)| *answered == ticket).map(|(_, index)| *index)
-    }
-
-    /// Commands that a node applied, as text.
-    pub fn lines(&self, id: u64) -> Vec<String> {
-        let commands = self.actor(id).applied.iter().filter(|entry| entry.kind == EntryKind::Command);
-        commands.map(|entry| String::from_utf8_lossy(&entry.payload).into_owned()).collect()
-    }
-
-    // --- Verbs. --------------------------------------------------------------------------------------------------
-
-    pub fn input(&mut self, id: u64, input: Input<Paxos>) {
-        let actor = self.actor_mut(id);
-        if actor.is_dead {
-            return;
-        }
-        let mut out = Effects::new();
-        actor.value.step(input, &mut out);
-        actor.value.assert_invariants();
-        self.carry_out(id, out);
-    }
-
-    pub fn ring(&mut self, id: u64, timer: Timer) {
-        assert!(self.actor_mut(id).armed.remove(&timer), "{timer:?} is not armed at n{id}");
-        self.input(id, Input::Alarm(timer));
-    }
-
-    pub fn ring_if_armed(&mut self, id: u64, timer: Timer) {
-        if self.is_armed(id, timer) {
-            self.ring(id, timer);
-        }
-    }
-
-    /// This node's deadline passes, and whatever comes of it runs to its end.
-    pub fn elect(&mut self, id: u64) {
+    fn elect(&mut self, id: u64) {
         self.ring(id, Timer::Deadline);
         self.settle();
         self.ring_if_armed(id, Timer::Grace);
         self.settle();
     }
 
-    pub fn heartbeat(&mut self, id: u64) {
-        self.ring(id, Timer::Heartbeat);
-        self.settle();
-    }
-
-    pub fn heartbeat_if_armed(&mut self, id: u64) {
+    fn heartbeat_if_armed(&mut self, id: u64) {
         self.ring_if_armed(id, Timer::Heartbeat);
         self.settle();
-    }
-
-    fn put(&mut self, id: u64, kind: EntryKind, payload: Bytes) -> Origin {
-        self.sequence += 1;
-        let origin = Origin { node: NodeId(id), incarnation: 1, sequence: self.sequence };
-        self.input(id, Input::Propose(vec![Proposal { origin, kind, stamp: Stamp::NONE, payload }]));
-        origin
-    }
-
-    pub fn propose_quietly(&mut self, id: u64, text: &str) -> Origin {
-        self.put(id, EntryKind::Command, Bytes::copy_from_slice(text.as_bytes()))
-    }
-
-    pub fn propose(&mut self, id: u64, text: &str) -> Origin {
-        let origin = self.propose_quietly(id, text);
-        self.settle();
-        origin
-    }
-
-    pub fn change_quietly(&mut self, id: u64, change: &MembershipChange) -> Origin {
-        self.put(id, EntryKind::Membership, change.to_bytes())
-    }
-
-    pub fn change(&mut self, id: u64, change: &MembershipChange) -> Origin {
-        let origin = self.change_quietly(id, change);
-        self.settle();
-        origin
-    }
-
-    pub fn read(&mut self, id: u64, number: u64) -> Ticket {
-        let ticket = Ticket::Read { node: NodeId(id), number };
-        self.input(id, Input::Read { ticket });
-        ticket
-    }
-
-    pub fn admin(&mut self, id: u64, request: Admin) -> Ticket {
-        self.sequence += 1;
-        let ticket = Ticket::Admin(self.sequence);
-        self.input(id, Input::Admin { ticket, request });
-        ticket
-    }
-
-    pub fn cut_one_way(&mut self, from: u64, to: u64) {
-        self.cut.insert((from, to));
-    }
-
-    /// Silently: nobody is told. What is said meanwhile never arrives, as on any link.
-    pub fn cut(&mut self, a: u64, b: u64) {
-        self.cut_one_way(a, b);
-        self.cut_one_way(b, a);
-    }
-
-    /// The link drops, and both ends are told.
-    pub fn sever(&mut self, a: u64, b: u64) {
-        self.cut(a, b);
-        self.drop_session(a, b);
-    }
-
-    /// The link is back, in a new session.
-    pub fn join(&mut self, a: u64, b: u64) {
-        self.cut.remove(&(a, b));
-        self.cut.remove(&(b, a));
-        for (at, peer) in [(a, b), (b, a)] {
-            if self.actors.contains_key(&at) && self.actors.contains_key(&peer) {
-                self.link_up(at, peer);
-            }
-        }
-    }
-
-    fn drop_session(&mut self, a: u64, b: u64) {
-        self.table.retain(|(from, to, _)| (*from, *to) != (a, b) && (*from, *to) != (b, a));
-        for (at, peer) in [(a, b), (b, a)] {
-            if self.actors.contains_key(&at) {
-                self.link_down(at, peer);
-            }
-        }
-    }
-
-    pub fn isolate(&mut self, id: u64) {
-        for other in self.ids().into_iter().filter(|other| *other != id) {
-            self.cut(id, other);
-        }
-    }
-
-    /// All cuts end, and nobody is told.
-    pub fn heal(&mut self) {
-        self.cut.clear();
-    }
-
-    /// What is on the table and true of this is lost.
-    pub fn lose(&mut self, is_it: impl Fn(u64, u64, &Message) -> bool) {
-        self.table.retain(|(from, to, message)| !is_it(*from, *to, message));
-    }
-
-    pub fn link_down(&mut self, at: u64, peer: u64) {
-        self.input(at, Input::Link { peer: NodeId(peer), state: LinkState::Down });
-    }
-
-    pub fn link_up(&mut self, at: u64, peer: u64) {
-        self.input(at, Input::Link { peer: NodeId(peer), state: LinkState::Up });
-    }
-
-    pub fn hold_disk(&mut self, id: u64) {
-        self.actor_mut(id).is_disk_held = true;
-    }
-
-    pub fn release_disk(&mut self, id: u64) {
-        self.actor_mut(id).is_disk_held = false;
-        self.sync(id);
-    }
-
-    /// The disk takes this many more records, and no more.
-    pub fn end_disk_after(&mut self, id: u64, records: usize, end: End) {
-        let actor = self.actor_mut(id);
-        actor.end = Some((actor.written + records, end));
-    }
-
-    pub fn deliver(&mut self, from: u64, to: u64, message: Message) {
-        if self.actors.contains_key(&to) {
-            // As on the wire: what cannot be decoded never arrives.
-            let message = Message::decode(message.to_bytes()).expect("what was said can be read");
-            self.input(to, Input::Message { from: NodeId(from), message });
-        }
-    }
-
-    /// Delivers what is on the table, and what that leads to, until nothing moves.
-    pub fn settle(&mut self) {
-        let mut steps = 0;
-        while let Some((from, to, message)) = self.table.pop_front() {
-            steps += 1;
-            assert!(steps < 100_000, "messages never stop");
-            if !self.cut.contains(&(from, to)) {
-                self.deliver(from, to, message);
-            }
-        }
-    }
-
-    /// Delivers until a message of this kind from this node stands on the table.
-    pub fn settle_until(&mut self, from: u64, is_it: impl Fn(&Message) -> bool) {
-        while !self.table.iter().any(|(who, _, message)| *who == from && is_it(message)) {
-            let (from, to, message) = self.table.pop_front().expect("it is said before all is settled");
-            if !self.cut.contains(&(from, to)) {
-                self.deliver(from, to, message);
-            }
-        }
-    }
-
-    /// Delivers the first message on the table from one to the other that this is true of.
-    pub fn pick(&mut self, from: u64, to: u64, is_it: impl Fn(&Message) -> bool) {
-        let at = self.table.iter().position(|(a, b, message)| (*a, *b) == (from, to) && is_it(message));
-        let at = at.unwrap_or_else(|| panic!("nothing like it from n{from} to n{to}: {:#?}", self.table));
-        let (from, to, message) = self.table.remove(at).expect("it was found there");
-        self.deliver(from, to, message);
-    }
-
-    /// The snapshot that this node fetches arrives whole, and is installed.
-    pub fn finish_fetch(&mut self, id: u64) {
-        let reference = self.actor_mut(id).fetching.take().expect("a fetch is under way");
-        let lsn = reference.lsn;
-        self.input(id, Input::SnapshotReady(reference));
-        self.input(id, Input::SnapshotInstalled(lsn));
-        self.settle();
-    }
-
-    /// The node cuts a snapshot of what it has applied.
-    pub fn compact(&mut self, id: u64) {
-        let status = self.value(id).status();
-        let term = self.value(id).journal().ballot_at(status.commit).expect("the commit is in the log");
-        let lsn = Lsn { term, index: status.commit };
-        let reference = SnapshotReference { lsn, membership: status.membership, bytes: 1, digest: 1 };
-        self.input(id, Input::Compact(reference));
-    }
-
-    // --- What a host does. ---------------------------------------------------------------------------------------
-
-    fn carry_out(&mut self, id: u64, effects: Effects<Paxos>) {
-        for effect in effects {
-            let actor = self.actors.get_mut(&id).expect("an actor");
-            let free = match effect {
-                Effect::Persist(record) => {
-                    let number = actor.gate.number(&record);
-                    match actor.end {
-                        Some((after, End::AtOnce)) if actor.written == after => {
-                            actor.is_dead = true;
-                            return;
-                        }
-                        Some((after, End::Lingering)) if actor.written == after => actor.is_disk_held = true,
-                        _ => {}
-                    }
-                    actor.unsynced.push_back((number, record));
-                    if !actor.is_disk_held {
-                        self.sync(id);
-                    }
-                    continue;
-                }
-                Effect::Send { to, message, rests_on } => actor.gate.send(to, message, rests_on),
-                Effect::Apply(entry) => actor.gate.apply(entry),
-                Effect::Reconfigure { membership, index } => actor.gate.reconfigure(membership, index),
-                Effect::Restore(reference) => actor.gate.restore(reference),
-                Effect::FetchSnapshot { reference, .. } => {
-                    actor.fetching = Some(reference);
-                    None
-                }
-                Effect::ReadAt { ticket, index } => {
-                    actor.reads.push((ticket, index));
-                    None
-                }
-                Effect::Reply { ticket, outcome } => {
-                    actor.replies.push((ticket, outcome));
-                    None
-                }
-                Effect::SetTimer { timer, .. } => {
-                    actor.armed.insert(timer);
-                    None
-                }
-                Effect::CancelTimer(timer) => {
-                    actor.armed.remove(&timer);
-                    None
-                }
-                Effect::Announce(transition) => {
-                    if matches!(transition.to, Role::Leader | Role::Synchronizing) {
-                        let reign = self.annals.reigns.entry(transition.term.0).or_default();
-                        reign.insert(id);
-                        assert!(self.options.as_published || reign.len() == 1, "E1: two leaders: {reign:?}");
-                    }
-                    actor.transitions.push(transition);
-                    None
-                }
-            };
-            if let Some(gated) = free {
-                self.release(id, gated);
-            }
-        }
-    }
-
-    fn sync(&mut self, id: u64) {
-        let actor = self.actors.get_mut(&id).expect("an actor");
-        let mut last = 0;
-        for (number, record) in actor.unsynced.drain(..) {
-            actor.durable.absorb(record);
-            actor.written += 1;
-            last = number;
-        }
-        for gated in actor.gate.on_durable(last) {
-            self.release(id, gated);
-        }
-    }
-
-    fn release(&mut self, id: u64, gated: Gated<Paxos>) {
-        match gated {
-            Gated::Send(to, message) => {
-                let durable = &self.actors[&id].durable;
-                match &message {
-                    // TI-1.
-                    Message::PrepareAck { ballot, .. } if !self.options.is_laboratory() => {
-                        assert!(
-                            durable.promise.term >= *ballot,
-                            "n{id} promises {ballot} before that is durable (TI-1)"
-                        );
-                    }
-                    // TI-2.
-                    Message::AcceptAck { ballot, from, through, committed } if !self.options.is_laboratory() => {
-                        for slot in durable.snapshot_index() + 1..=*committed {
-                            assert!(durable.entries.contains_key(&slot), "n{id} has committed slot {slot} on no disk");
-                        }
-                        for slot in *from..=*through {
-                            let held = durable.entries.get(&slot).is_some_and(|entry| entry.lsn.term >= *ballot);
-                            let is_chosen = slot <= durable.snapshot_index() || slot <= durable.committed.index;
-                            assert!(held || is_chosen, "n{id} acknowledges slot {slot} before that is durable (TI-2)");
-                        }
-                    }
-                    // TI-5: a promise quorum first, of the whole history of what was said.
-                    Message::Accept { ballot, accepts, .. } if !accepts.is_empty() && !self.options.is_laboratory() => {
-                        let promised = |who: &u64| {
-                            self.said.iter().any(|(from, _, said)| {
-                                from == who && matches!(said, Message::PrepareAck { ballot: b, .. } if b == ballot)
-                            })
-                        };
-                        let others = self.actors.keys().filter(|who| **who != id && promised(who)).count();
-                        let dead = self.graveyard.iter().filter(|who| promised(who)).count();
-                        let needed = self.options.quorums.promises(self.cluster.membership.voters.len());
-                        assert!(
-                            others + dead + 1 >= needed,
-                            "n{id} proposes in {ballot} without a promise quorum (TI-5)"
-                        );
-                    }
-                    _ => {}
-                }
-                if to.0 == id {
-                    return self.input(id, Input::Message { from: to, message });
-                }
-                self.said.push((id, to.0, message.clone()));
-                self.table.push_back((id, to.0, message));
-            }
-            Gated::Apply(entry) => {
-                let known = self.annals.committed.entry(entry.lsn.index).or_insert_with(|| entry.clone());
-                assert!(
-                    self.options.as_published || same_value(known, &entry),
-                    "n{id} applies {entry:?} where {known:?} was applied before"
-                );
-                self.actor_mut(id).applied.push(entry);
-            }
-            Gated::Reconfigure(_) => {}
-            Gated::Restore(reference) => self.actor_mut(id).restored = Some(reference),
-        }
     }
 }
 
@@ -599,8 +121,4 @@ pub fn journal(promise: Term, slots: &[(u64, Term, &str)], committed: u64) -> Du
     let commit = at.map(|(index, term, _)| Record::Committed(Lsn { term: *term, index: *index }));
     let promise = Record::Promise(Promise::without_vote(promise));
     std::iter::once(promise).chain(slots.iter().map(put)).chain(commit).collect()
-}
-
-pub fn one(step: Change) -> MembershipChange {
-    MembershipChange::of([step])
 }

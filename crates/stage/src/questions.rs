@@ -1,0 +1,90 @@
+//! What a story asks of its nodes.
+
+use crate::{Actor, Direction, Message, Theatre, Timer};
+use hustings_core::{EntryKind, Lsn, Origin, Outcome, Protocol as _, Refusal, Role, Ticket};
+
+impl<D: Direction> Theatre<D> {
+    /// All who live, in order.
+    pub fn ids(&self) -> Vec<u64> {
+        self.actors.keys().copied().collect()
+    }
+
+    /// A node that lives.
+    pub fn actor(&self, id: u64) -> &Actor<D> {
+        &self.actors[&id]
+    }
+
+    /// A node that lives, to be changed.
+    pub fn actor_mut(&mut self, id: u64) -> &mut Actor<D> {
+        self.actors.get_mut(&id).expect("an actor of this theatre")
+    }
+
+    /// Its value.
+    pub fn value(&self, id: u64) -> &D::Protocol {
+        &self.actors[&id].value
+    }
+
+    /// Its role.
+    pub fn role(&self, id: u64) -> Role {
+        self.value(id).status().role
+    }
+
+    /// The term that it is in.
+    pub fn term(&self, id: u64) -> u64 {
+        self.value(id).status().term.0
+    }
+
+    /// What it knows to be committed.
+    pub fn commit(&self, id: u64) -> u64 {
+        self.value(id).status().commit
+    }
+
+    /// Where its log ends.
+    pub fn last(&self, id: u64) -> Lsn {
+        self.value(id).status().last
+    }
+
+    /// Whom it follows, as others are told.
+    pub fn leader_of(&self, id: u64) -> Option<u64> {
+        self.value(id).status().leader.map(|id| id.0)
+    }
+
+    /// All who say that they lead.
+    pub fn leaders(&self) -> Vec<u64> {
+        self.ids().into_iter().filter(|id| self.role(*id) == Role::Leader).collect()
+    }
+
+    /// Whether an alarm is set.
+    pub fn is_armed(&self, id: u64, timer: Timer<D>) -> bool {
+        self.actor(id).armed.contains(&timer)
+    }
+
+    /// How many messages of this kind a node said.
+    pub fn count(&self, from: u64, is_it: impl Fn(&Message<D>) -> bool) -> usize {
+        self.said.iter().filter(|(who, _, what)| *who == from && is_it(what)).count()
+    }
+
+    /// The last answer to a ticket.
+    pub fn outcome(&self, id: u64, ticket: Ticket) -> Option<&Outcome> {
+        self.actor(id).replies.iter().rev().find(|(answered, _)| *answered == ticket).map(|(_, outcome)| outcome)
+    }
+
+    /// Why a proposal was refused, if it was.
+    pub fn refusal(&self, id: u64, origin: Origin) -> Option<Refusal> {
+        match self.outcome(id, Ticket::Proposal(origin)) {
+            Some(Outcome::Refused(refusal)) => Some(refusal.clone()),
+            _ => None,
+        }
+    }
+
+    /// From where on a read is linearizable, if it is confirmed.
+    pub fn read_index(&self, id: u64, ticket: Ticket) -> Option<u64> {
+        self.actor(id).reads.iter().find(|(answered, _)| *answered == ticket).map(|(_, index)| *index)
+    }
+
+    /// Commands that a node applied, as text.
+    pub fn lines(&self, id: u64) -> Vec<String> {
+        let commands = self.actor(id).applied.iter().filter(|entry| entry.kind == EntryKind::Command);
+        commands.map(|entry| String::from_utf8_lossy(&entry.payload).into_owned()).collect()
+    }
+}
