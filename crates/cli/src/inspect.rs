@@ -159,11 +159,11 @@ impl Found {
 
     fn print(&self, directory: &Path) {
         println!("{}", directory.display());
-        if let Some(Peek { identity, founding, storage_incarnation, boots }) = &self.meta {
+        if let Some(Peek { identity, founding, storage_incarnation, boots, version }) = &self.meta {
             let me = founding.name_of(identity.node);
             println!("  member      {me} ({}) of cluster {}", identity.node, identity.cluster_id);
             println!("  protocol    {}", identity.protocol);
-            println!("  storage     {storage_incarnation:016x}, opened {boots} times");
+            println!("  storage     {storage_incarnation:016x}, opened {boots} times, needs apply version {version}");
             println!("  founded by  {founding}");
         }
         let or_dash = |index: Option<u64>| index.map_or("-".to_string(), |index| index.to_string());
@@ -222,6 +222,7 @@ fn meta_json(peek: &Peek) -> Value {
         "founding": membership_json(&peek.founding),
         "storage_incarnation": format!("{:016x}", peek.storage_incarnation),
         "boots": peek.boots,
+        "apply_version": peek.version.0,
     })
 }
 

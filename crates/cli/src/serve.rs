@@ -5,7 +5,7 @@ use crate::{descriptors, logging, protocols};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::replica::Policy;
-use hustings_core::{Admin, ClusterId, Membership, NodeId, Role};
+use hustings_core::{Admin, ClusterId, Membership, NodeId, Role, StateMachine as _};
 use hustings_kv::KvStore;
 use hustings_node::{ClusterSecret, Handle, NodeConfig};
 use hustings_server::{Server, ServerOptions};
@@ -196,9 +196,10 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         NodeConfig::joining(cluster_id, me, plan.member.clone(), known.founding, hints, &plan.data_dir)
     } else if plan.is_joining {
         let urls: Vec<String> = plan.founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
-        let welcome = hustings_node::discover(&urls, &plan.member, &plan.identity, secret.as_ref())
-            .await
-            .context("cannot join: add this member first, and name the others in --initial-cluster")?;
+        let welcome =
+            hustings_node::discover(&urls, &plan.member, &plan.identity, KvStore::VERSION_MAX, secret.as_ref())
+                .await
+                .context("cannot join: add this member first, and name the others in --initial-cluster")?;
         tracing::info!(node = %welcome.you, cluster = %welcome.cluster_id, "joining");
         let (founding, hints) = (welcome.founding, welcome.membership);
         NodeConfig::joining(welcome.cluster_id, welcome.you, plan.member.clone(), founding, hints, &plan.data_dir)

@@ -127,7 +127,7 @@ async fn a_directory_of_someone_else_is_refused_and_left_alone() {
     let whole = std::fs::read(&meta).expect("it is there");
     let mut newer = whole.clone();
     // The next format, with the checksum that goes with it.
-    let (format, next) = (hustings_wal::meta::FORMAT, hustings_wal::meta::FORMAT + 1);
+    let (format, next) = (hustings_wal::meta::FORMAT, hustings_wal::meta::FORMAT_VERSIONED + 1);
     newer[8..12].copy_from_slice(&next.to_le_bytes());
     let checksum = crc32c_of(&[&next.to_le_bytes(), &whole[20..]]);
     newer[16..20].copy_from_slice(&checksum.to_le_bytes());

@@ -49,7 +49,7 @@ pub use protocol::{
     Admin, DiskHealth, Effect, Effects, Input, LinkState, Links, Outcome, Proposal, Protocol, Refusal, RestsOn, Slots,
     Ticket,
 };
-pub use replica::Replica;
+pub use replica::{ApplyVersion, Replica};
 pub use state_machine::{SnapshotError, StateMachine};
 pub use status::{Reason, Role, Status, Transition};
 pub use tally::Tally;

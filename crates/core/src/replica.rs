@@ -2,8 +2,8 @@
 //!
 //! The replica owns what all protocols need and none should write again: the gate that holds effects back until what
 //! they rest on is durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second
-//! copies ([`sessions`]), the clock of leases ([`clock`]), read barriers ([`reads`]), and snapshots ([`snapshots`]). It is a plain value like the
-//! protocol inside: an [`Event`] goes in, [`Action`]s come out, and the host does them.
+//! copies ([`sessions`]), the clock of leases ([`clock`]), read barriers ([`reads`]), snapshots ([`snapshots`]), and the version of
+//! the rules by which entries are applied ([`versions`]). It is a plain value like the protocol inside: an [`Event`] goes in, [`Action`]s come out, and the host does them.
 //!
 //! ```text
 //!    Event ──► Replica ──► P::step ──► Effects ──► gate ──► Action
@@ -21,6 +21,7 @@ pub mod proposals;
 pub mod reads;
 pub mod sessions;
 pub mod snapshots;
+pub mod versions;
 
 use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Proposal, Protocol, Refusal, Ticket};
 use crate::{
@@ -40,6 +41,7 @@ pub use snapshots::{Policy, ReplicaState, SnapshotContents};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
+pub use versions::ApplyVersion;
 
 /// Numbers records in the order of their emission, from 1 in each life of a replica.
 pub type RecordNumber = u64;
@@ -74,6 +76,11 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     proposals: Proposals,
     reads: Reads,
     snapshots: Snapshots,
+    /// By which rules entries are applied, and up to which this build can.
+    version: ApplyVersion,
+    can: ApplyVersion,
+    /// An entry asked for a version that this build cannot apply: nothing happens any more.
+    has_stopped: bool,
     /// What the protocol said to itself and may hear now, after everything that came before it was carried out.
     own_messages: VecDeque<P::Message>,
     /// The leader changed in this step; acted upon once the step's own effects are carried out, for the same reason.
@@ -109,13 +116,15 @@ pub struct Birth<P: Protocol, S: StateMachine> {
     pub incarnation: u64,
     /// When snapshots are cut.
     pub policy: Policy,
+    /// The highest apply version that this build can, or is allowed to; at most [`StateMachine::VERSION_MAX`].
+    pub can: ApplyVersion,
 }
 
 impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// A replica at birth or rebirth; the first actions go to `out`.
     pub fn start(birth: Birth<P, S>, out: &mut Vec<Action<P, S>>) -> Replica<P, S> {
-        let Birth { cluster, options, recovered, machine, state, incarnation, policy } = birth;
-        let ReplicaState { sessions, clock } = state;
+        let Birth { cluster, options, recovered, mut machine, state, incarnation, policy, can } = birth;
+        let ReplicaState { sessions, clock, version } = state;
         let reference = recovered.snapshot.clone();
         let (applied, membership) = match &reference {
             Some(reference) => (reference.lsn, reference.membership.clone()),
@@ -123,6 +132,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         };
         let (me, timing) = (cluster.me, cluster.timing);
         let clock = Clock::new(clock, &recovered);
+        machine.adopt(version);
         let mut effects = Effects::new();
         let protocol = P::start(cluster, options, recovered, &mut effects);
         let mut replica = Replica {
@@ -142,10 +152,14 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             proposals: Proposals::new(),
             reads: Reads::new(incarnation),
             snapshots: Snapshots::new(policy, reference.map_or(0, |reference| reference.bytes)),
+            version,
+            can,
+            has_stopped: false,
             own_messages: VecDeque::new(),
             is_leader_news: false,
             is_settling: false,
         };
+        out.push(Action::Version(version));
         out.push(Action::Membership(membership));
         replica.carry_out(effects, out);
         replica.hear_own_messages(out);
@@ -157,6 +171,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     /// # Panics
     /// When the protocol reaches an impossible state.
     pub fn step(&mut self, event: Event<P, S>, out: &mut Vec<Action<P, S>>) {
+        if self.has_stopped {
+            return;
+        }
         match event {
             Event::Peer { from, message } => self.on_message(from, message, out),
             Event::Alarm(Alarm::Protocol(timer)) => self.feed(Input::Alarm(timer), out),
@@ -180,6 +197,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 self.timing = timing;
                 self.feed(Input::Retime(timing), out)
             }
+            Event::Able(able) => self.on_able(&able, out),
             Event::Health(health) => self.feed(Input::Health(health), out),
         }
         self.hear_own_messages(out);
@@ -328,6 +346,9 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     fn apply(&mut self, entry: Entry, out: &mut Vec<Action<P, S>>) {
+        if self.stops_at(&entry, out) {
+            return;
+        }
         let Entry { lsn, kind, origin, stamp, payload } = entry;
         assert_eq!(lsn.index, self.applied.index + 1, "entries are applied in order, without gaps");
         self.applied = lsn;
@@ -367,6 +388,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                     out.push(Action::Reconfigured { request: origin.sequence, membership });
                 }
             }
+            EntryKind::Blank if origin == Origin::NOBODY => self.on_raise(&payload, out),
             EntryKind::Blank => self.sessions.on_blank(origin, &payload),
             EntryKind::Protocol => {}
         }

@@ -1,6 +1,7 @@
 //! What is replicated: [`StateMachine`].
 
 use crate::Lsn;
+use crate::replica::ApplyVersion;
 use bytes::{Buf, Bytes};
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -30,6 +31,16 @@ pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'stati
     type Response: Clone + Eq + Debug + Send + 'static;
     /// An immutable view of the state: O(1) to take, cheap to clone, read and encoded off the replica's loop.
     type View: Clone + Send + Sync + 'static;
+
+    /// The highest version of its rules that this build can compute by.
+    ///
+    /// Whatever decides what [`StateMachine::apply`] or [`StateMachine::advance`] do, limits and shares included, belongs to a
+    /// version: a build that changes any of it raises this number and keeps the old rules beside the new ones.
+    const VERSION_MAX: ApplyVersion = ApplyVersion::FIRST;
+
+    /// From here on computes by the rules of this version, which is at most [`StateMachine::VERSION_MAX`]; called at birth, when a
+    /// snapshot is loaded and where the log raises it.
+    fn adopt(&mut self, _version: ApplyVersion) {}
 
     /// Moves the log's clock; called before `apply` of the entry that carries the time.
     fn advance(&mut self, elapsed: Duration);

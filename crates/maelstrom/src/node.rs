@@ -314,6 +314,7 @@ impl<P: Protocol> Running<P> {
             state,
             incarnation: recovered.boots,
             policy: setup.policy,
+            can: Store::VERSION_MAX,
         };
         let mut actions = Vec::new();
         let replica = Replica::start(birth, &mut actions);
@@ -551,6 +552,8 @@ impl<P: Protocol> Running<P> {
                 }
                 Action::Announce(transition) => out.notes.push(transition.to_string()),
                 Action::Reconfigured { .. } | Action::AdminEnded { .. } | Action::Membership(_) => {}
+                Action::Version(_) => {}
+                Action::Stop { why } => unreachable!("members of one build can apply what one of them proposes: {why}"),
                 Action::CutSnapshot(contents) => {
                     let reference = self.storage.cut(&contents)?;
                     out.notes.push(format!("cut a snapshot through {}", reference.lsn));

@@ -2,7 +2,7 @@
 
 use crate::secret::ClusterSecret;
 use hustings_core::replica::Policy;
-use hustings_core::{ClusterId, Limits, Member, Membership, NodeId, Priority, Timing};
+use hustings_core::{ApplyVersion, ClusterId, Limits, Member, Membership, NodeId, Priority, Timing};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,6 +42,9 @@ pub struct NodeConfig {
     pub limits: Limits,
     /// When snapshots are cut.
     pub policy: Policy,
+    /// The highest apply version that this node says it can; above what its state machine can it means nothing. A cluster in which
+    /// somebody holds back can still go back to older builds.
+    pub version_max: ApplyVersion,
     /// The longest frame that a peer may send, in bytes.
     pub frame_bytes_max: usize,
     /// After how long without an answer a disk counts as stalled.
@@ -98,6 +101,7 @@ impl NodeConfig {
             priority: Priority::default(),
             limits: Limits::default(),
             policy: Policy::default(),
+            version_max: ApplyVersion(u32::MAX),
             frame_bytes_max: 64 << 20,
             disk_stall_after: Duration::from_secs(1),
             on_sync: Arc::new(|_| {}),

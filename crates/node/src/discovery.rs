@@ -1,10 +1,10 @@
 //! How a node that was added to a running cluster learns who it is: [`discover`].
 
-use crate::frame::{Greeting, Hello, LinkError, Welcome};
+use crate::frame::{Build, Greeting, Hello, LinkError, Welcome};
 use crate::link::{address_of, greet};
 use crate::secret::{self, ClusterSecret};
 use bytes::BytesMut;
-use hustings_core::{ClusterId, Member, NodeId};
+use hustings_core::{ApplyVersion, ClusterId, Member, NodeId};
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -20,7 +20,8 @@ pub struct DiscoveryError {
     pub tried: Vec<(String, String)>,
 }
 
-/// Asks the members at `peer_urls`, one after the other, which member has the peer URLs of `member`.
+/// Asks the members at `peer_urls`, one after the other, which member has the peer URLs of `member`, for a node that can apply
+/// entries by versions up to `can`.
 ///
 /// # Errors
 /// When nobody answers, or nobody knows those URLs: the member must be added first.
@@ -28,11 +29,12 @@ pub async fn discover(
     peer_urls: &[String],
     member: &Member,
     protocol: &str,
+    can: ApplyVersion,
     secret: Option<&ClusterSecret>,
 ) -> Result<Welcome, DiscoveryError> {
     let mut tried = Vec::new();
     for url in peer_urls.iter().filter(|url| !member.peer_urls.contains(url)) {
-        match timeout(TIMEOUT, ask(address_of(url), member, protocol, secret)).await {
+        match timeout(TIMEOUT, ask(address_of(url), member, protocol, can, secret)).await {
             Ok(Ok(welcome)) => return Ok(welcome),
             Ok(Err(error)) => tried.push((url.clone(), error.to_string())),
             Err(_) => tried.push((url.clone(), "no answer".into())),
@@ -45,6 +47,7 @@ async fn ask(
     address: &str,
     member: &Member,
     protocol: &str,
+    can: ApplyVersion,
     secret: Option<&ClusterSecret>,
 ) -> Result<Welcome, LinkError> {
     let mut stream = TcpStream::connect(address).await?;
@@ -56,6 +59,7 @@ async fn ask(
         boots: 0,
         process: 0,
         nonce: secret::nonce(),
+        build: Build::this(can),
         member: member.clone(),
     };
     match greet(&mut stream, &mut BytesMut::new(), &Greeting::Hello(hello), secret).await? {

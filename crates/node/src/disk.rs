@@ -6,8 +6,8 @@
 use crate::config::OnSync;
 use crate::counters::Counters;
 use crate::timers::{boot_micros, prefer_this_thread};
-use hustings_core::Record;
 use hustings_core::replica::RecordNumber;
+use hustings_core::{ApplyVersion, Record};
 use hustings_wal::{Wal, WalError};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,14 @@ const PROBE_EVERY: Duration = Duration::from_secs(2);
 
 /// Records in the order of their emission.
 pub(crate) type Batch = Vec<(RecordNumber, Record)>;
+
+/// What the disk thread is told.
+enum Job {
+    /// Write these.
+    Write(Batch),
+    /// The directory needs builds that can apply this version.
+    NeedVersion(ApplyVersion),
+}
 
 /// What the disk thread says.
 #[derive(Debug)]
@@ -54,7 +62,7 @@ impl BusySince {
 
 /// The loop's end of the disk thread.
 pub(crate) struct DiskThread {
-    batches: Sender<Batch>,
+    jobs: Sender<Job>,
     pub(crate) busy: BusySince,
 }
 
@@ -65,7 +73,7 @@ impl DiskThread {
         counters: Arc<Counters>,
         on_sync: OnSync,
     ) -> std::io::Result<(DiskThread, std::thread::JoinHandle<()>)> {
-        let (batches, arrivals) = std::sync::mpsc::channel();
+        let (jobs, arrivals) = std::sync::mpsc::channel();
         let busy = BusySince::default();
         let own_busy = busy.clone();
         let thread = std::thread::Builder::new().name("hustings-disk".into()).spawn(move || {
@@ -75,18 +83,23 @@ impl DiskThread {
                 let _ = news.send(DiskNews::Failed(error));
             }
         })?;
-        Ok((DiskThread { batches, busy }, thread))
+        Ok((DiskThread { jobs, busy }, thread))
     }
 
     /// Hands records over; when the thread is gone the loop hears of it by [`DiskNews::Failed`].
     pub(crate) fn write(&self, batch: Batch) {
-        let _ = self.batches.send(batch);
+        let _ = self.jobs.send(Job::Write(batch));
+    }
+
+    /// The directory is from now on for builds that can apply this version.
+    pub(crate) fn need_version(&self, version: ApplyVersion) {
+        let _ = self.jobs.send(Job::NeedVersion(version));
     }
 }
 
 fn run(
     mut wal: Wal,
-    arrivals: &Receiver<Batch>,
+    arrivals: &Receiver<Job>,
     news: &UnboundedSender<DiskNews>,
     busy: &BusySince,
     counters: &Counters,
@@ -94,7 +107,7 @@ fn run(
 ) -> Result<(), WalError> {
     loop {
         let first = match arrivals.recv_timeout(PROBE_EVERY) {
-            Ok(batch) => batch,
+            Ok(job) => job,
             Err(RecvTimeoutError::Timeout) => {
                 busy.start();
                 wal.probe()?;
@@ -109,7 +122,11 @@ fn run(
         };
         busy.start();
         let (mut last, mut wants_sync) = (0, false);
-        let mut take = |wal: &mut Wal, batch: Batch| -> Result<(), WalError> {
+        let mut take = |wal: &mut Wal, job: Job| -> Result<(), WalError> {
+            let batch = match job {
+                Job::Write(batch) => batch,
+                Job::NeedVersion(version) => return wal.need_version(version),
+            };
             for (number, record) in &batch {
                 wal.append(record)?;
                 wants_sync |= record.wants_sync();

@@ -12,7 +12,7 @@
 //! stranger can make a node allocate a few kilobytes and no more (BI-01, BI-02).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use hustings_core::{ClusterId, Member, Membership, NodeId, Wire, WireError};
+use hustings_core::{ApplyVersion, ClusterId, Member, Membership, NodeId, Wire, WireError};
 use prost::Message as _;
 use std::io;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -23,7 +23,8 @@ pub(crate) const MAGIC: &[u8; 8] = b"hustings";
 /// The newest version of frames and messages that this node speaks, and the oldest. Two nodes speak if their ranges overlap.
 ///
 /// 2: entries carry readings of the log's clock; a hello names the process and may be challenged.
-pub(crate) const VERSION: u32 = 2;
+/// 3: a hello says by which rules its sender applies entries and can apply them. Nothing else differs, so 2 is still spoken.
+pub(crate) const VERSION: u32 = 3;
 pub(crate) const VERSION_MIN: u32 = 2;
 
 /// The longest handshake frame, in bytes.
@@ -136,7 +137,26 @@ pub(crate) struct Hello {
     pub(crate) process: u64,
     /// Drawn for this greeting: what a challenge proves, it proves of this one.
     pub(crate) nonce: Bytes,
+    pub(crate) build: Build,
     pub(crate) member: Member,
+}
+
+/// What the sender's build can, and what it does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Build {
+    /// The newest version of the peer protocol that it speaks.
+    pub(crate) speaks: u32,
+    /// By which rules it applies entries.
+    pub(crate) applies: ApplyVersion,
+    /// The highest apply version that it can.
+    pub(crate) can: ApplyVersion,
+}
+
+impl Build {
+    /// This build, by whose rules a state machine can compute up to `can`, before it applies anything.
+    pub(crate) fn this(can: ApplyVersion) -> Build {
+        Build { speaks: VERSION, applies: ApplyVersion::FIRST, can }
+    }
 }
 
 /// What a node with a cluster secret says before it says anything of itself.
@@ -209,6 +229,11 @@ struct GreetingShape {
     nonce: Bytes,
     #[prost(bytes = "bytes", tag = "18")]
     proof: Bytes,
+    /// Left out by builds that speak version 2: they apply by the first version and can no other.
+    #[prost(uint32, tag = "19")]
+    applies: u32,
+    #[prost(uint32, tag = "20")]
+    can_apply: u32,
 }
 
 impl Greeting {
@@ -222,21 +247,25 @@ impl Greeting {
     pub(crate) fn to_bytes(&self) -> Bytes {
         let empty = GreetingShape { version: VERSION, version_min: VERSION_MIN, ..GreetingShape::default() };
         let shape = match self.clone() {
-            Greeting::Hello(Hello { cluster_id, from, to, protocol, boots, process, nonce, member }) => GreetingShape {
-                kind: 1,
-                cluster_id: cluster_id.0,
-                from: from.0,
-                to: to.0,
-                protocol,
-                boots,
-                process,
-                nonce,
-                incarnation: member.incarnation,
-                text: member.name,
-                peer_urls: member.peer_urls,
-                client_urls: member.client_urls,
-                ..empty
-            },
+            Greeting::Hello(Hello { cluster_id, from, to, protocol, boots, process, nonce, build, member }) => {
+                GreetingShape {
+                    kind: 1,
+                    cluster_id: cluster_id.0,
+                    from: from.0,
+                    to: to.0,
+                    protocol,
+                    boots,
+                    process,
+                    nonce,
+                    applies: build.applies.0,
+                    can_apply: build.can.0,
+                    incarnation: member.incarnation,
+                    text: member.name,
+                    peer_urls: member.peer_urls,
+                    client_urls: member.client_urls,
+                    ..empty
+                }
+            }
             Greeting::Welcome(Welcome { cluster_id, you, founding, membership }) => GreetingShape {
                 kind: 2,
                 cluster_id: cluster_id.0,
@@ -271,6 +300,11 @@ impl Greeting {
                 boots: shape.boots,
                 process: shape.process,
                 nonce: shape.nonce,
+                build: Build {
+                    speaks: shape.version,
+                    applies: ApplyVersion(shape.applies.max(1)),
+                    can: ApplyVersion(shape.can_apply.max(1)),
+                },
                 member: Member {
                     name: shape.text,
                     peer_urls: shape.peer_urls,
@@ -332,6 +366,7 @@ mod tests {
             boots: 3,
             process: 5,
             nonce: Bytes::from_static(b"once"),
+            build: Build { speaks: VERSION, applies: ApplyVersion(2), can: ApplyVersion(3) },
             member: Member {
                 name: "a".into(),
                 peer_urls: vec!["http://127.0.0.1:1".into()],

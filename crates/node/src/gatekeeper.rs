@@ -81,7 +81,8 @@ impl Gatekeeper {
 
     /// Whether a link to this peer may come up; a refusal names the thing and the remedy.
     pub(crate) fn admit(&self, hello: &Hello) -> Answer {
-        if let Some(refusal) = self.refusal_of_protocol(hello).or_else(|| self.refusal_of_identity(hello)) {
+        let refusal = self.refusal_of_protocol(hello).or_else(|| self.refusal_of_identity(hello));
+        if let Some(refusal) = refusal.or_else(|| self.refusal_of_build(hello)) {
             return Answer::Refused(refusal);
         }
         let Hello { from, process, .. } = hello;
@@ -148,6 +149,21 @@ impl Gatekeeper {
         None
     }
 
+    /// Why a peer is refused whose build cannot apply what this node's cluster applies, or the other way round.
+    fn refusal_of_build(&self, hello: &Hello) -> Option<Refusal> {
+        let (mine, theirs) = (self.hello.build, hello.build);
+        let Hello { from, member, .. } = hello;
+        let them = if from.0 == 0 { member.name.clone() } else { from.to_string() };
+        let (older, version, can) = match (theirs.can < mine.applies, mine.can < theirs.applies) {
+            (true, _) => (them, mine.applies, theirs.can),
+            (_, true) => (self.me.to_string(), theirs.applies, mine.can),
+            _ => return None,
+        };
+        Some(Refusal::because(format!(
+            "{older} is too old a build: this cluster computes by apply version {version}, and it can {can} at most; start it with the build that the other members run"
+        )))
+    }
+
     /// Why a peer that runs another protocol is refused, whether it knows its id already or asks for it.
     fn refusal_of_protocol(&self, hello: &Hello) -> Option<Refusal> {
         let Hello { from, protocol, member, .. } = hello;
@@ -175,7 +191,7 @@ impl Gatekeeper {
     /// Answers a node that was added and asks who it is.
     pub(crate) fn welcome(&self, hello: &Hello) -> Greeting {
         // Before it makes itself a data directory, which would be of the wrong protocol for good.
-        if let Some(refusal) = self.refusal_of_protocol(hello) {
+        if let Some(refusal) = self.refusal_of_protocol(hello).or_else(|| self.refusal_of_build(hello)) {
             return Greeting::Refusal(refusal);
         }
         let is_asking = |urls: &[String]| urls.iter().any(|url| hello.member.peer_urls.contains(url));

@@ -5,7 +5,8 @@
 
 use bytes::Bytes;
 use hustings_core::{
-    Admin, ClusterId, Lsn, Membership, MembershipChange, NodeId, Outcome, Refusal, Role, StateMachine, Term, Transition,
+    Admin, ApplyVersion, ClusterId, Lsn, Membership, MembershipChange, NodeId, Outcome, Refusal, Role, StateMachine,
+    Term, Transition,
 };
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -71,6 +72,8 @@ pub struct NodeStatus {
     pub membership: Arc<Membership>,
     /// Whether its disk answers.
     pub is_disk_healthy: bool,
+    /// By which rules it applies entries.
+    pub version: ApplyVersion,
 }
 
 /// A transition, and when this node saw it.

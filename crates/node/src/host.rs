@@ -426,6 +426,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     }
                 }
                 Action::Announce(transition) => self.on_transition(transition),
+                Action::Version(version) => self.on_version(version),
+                Action::Stop { why } => {
+                    (self.wiring.on_fatal)(&why);
+                    self.has_ended = true;
+                }
                 Action::Membership(membership) => {
                     // Whoever was removed hears so at its next handshake; until then its last messages leave.
                     let is_removed = |peer: NodeId| peer.0 < membership.next_id && !membership.has(peer);
@@ -539,6 +544,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let status = self.replica.status();
         let applied = self.replica.applied();
         let is_disk_healthy = !self.is_disk_stalled;
+        let version = self.replica.version();
         self.wiring.status.send_if_modified(|told| {
             // Where the log is changes with every put: it can be looked at, and nobody is woken for it.
             told.last = status.last;
@@ -548,12 +554,14 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 || told.term != status.term
                 || told.leader != status.leader
                 || told.is_disk_healthy != is_disk_healthy
+                || told.version != version
                 || !Arc::ptr_eq(&told.membership, &status.membership);
             if is_news {
                 told.role = status.role;
                 told.term = status.term;
                 told.leader = status.leader;
                 told.is_disk_healthy = is_disk_healthy;
+                told.version = version;
                 told.membership = status.membership;
             }
             is_news

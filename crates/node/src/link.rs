@@ -375,7 +375,7 @@ impl<M: Wire + 'static> Links<M> {
                 let gatekeeper = links.gatekeeper.borrow();
                 (gatekeeper.known_urls(), gatekeeper.hello.clone(), gatekeeper.secret.clone())
             };
-            match discover(&urls, &hello.member, &hello.protocol, secret.as_ref()).await {
+            match discover(&urls, &hello.member, &hello.protocol, hello.build.can, secret.as_ref()).await {
                 Ok(welcome) => {
                     links.gatekeeper.borrow_mut().learn(welcome);
                     links.follow_membership();

@@ -10,7 +10,7 @@ use crate::alarm_clock::AlarmClock;
 use crate::config::{NodeConfig, StartError};
 use crate::counters::Counters;
 use crate::disk::DiskThread;
-use crate::frame::Hello;
+use crate::frame::{Build, Hello};
 use crate::gatekeeper::Gatekeeper;
 use crate::handle::{Handle, NodeStatus};
 use crate::host::{Host, Wiring};
@@ -22,10 +22,10 @@ use hustings_core::options::Options as _;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::{Birth, Replica};
 use hustings_core::{
-    Change, Cluster, Durable, EntryKind, Lsn, Membership, MembershipChange, NodeId, Protocol, Role, StateMachine, Term,
-    Wire as _,
+    ApplyVersion, Change, Cluster, Durable, EntryKind, Lsn, Membership, MembershipChange, NodeId, Protocol, Role,
+    StateMachine, Term, Wire as _,
 };
-use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal};
+use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal, WalError};
 use std::cell::RefCell;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
@@ -72,12 +72,18 @@ pub fn start<P: Protocol, S: StateMachine>(
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&config.data_dir)?);
     let protocol = options.identity(P::NAME);
     let identity = Identity { cluster_id: config.cluster_id, node: config.me, protocol: protocol.clone() };
-    let (wal, recovered) = Wal::open(disk.clone(), &identity, &config.founding, Options::default())?;
+    let can = config.version_max.min(S::VERSION_MAX);
+    let options_of_log = Options { version_max: can, ..Options::default() };
+    let (wal, recovered) = Wal::open(disk.clone(), &identity, &config.founding, options_of_log)?;
     let store = SnapshotStore::open(disk)?;
     let (machine, state) = match &recovered.durable.snapshot {
         Some(reference) => snapshots::load::<S>(&store, reference).map_err(StartError::Snapshot)?,
         None => (machine, ReplicaState::default()),
     };
+    if state.version > can {
+        let directory = config.data_dir.display().to_string();
+        return Err(WalError::NewerRules { directory, found: state.version, supported: can }.into());
+    }
     let torn_bytes = recovered.torn_bytes;
     let mut member = config.member.clone();
     member.incarnation = Some(recovered.storage_incarnation);
@@ -97,6 +103,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         applied: Lsn::ZERO,
         membership: Arc::new(recovered.founding.clone()),
         is_disk_healthy: true,
+        version: ApplyVersion::FIRST,
     });
     let counters = Arc::new(Counters::default());
     let (disk_news, disk_queue) = mpsc::unbounded_channel();
@@ -115,6 +122,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         boots: recovered.boots,
         process: rand::random(),
         nonce: Bytes::new(),
+        build: Build::this(can),
         member,
     };
     let loop_counters = counters.clone();
@@ -134,6 +142,7 @@ pub fn start<P: Protocol, S: StateMachine>(
             state,
             incarnation: recovered.boots,
             policy: config.policy,
+            can,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime without worker threads needs only an epoll descriptor");

@@ -4,7 +4,7 @@ use super::{Host, Proposer, REQUESTS_MANY};
 use crate::pace::Finding;
 use crate::timers::boot_micros;
 use hustings_core::replica::{Event, ReplicaMessage, RequestId};
-use hustings_core::{Change, EntryKind, MembershipChange, Protocol, Role, StateMachine, Wire};
+use hustings_core::{ApplyVersion, Change, EntryKind, MembershipChange, Protocol, Role, StateMachine, Wire};
 
 impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Requests whose clients gave up are forgotten.
@@ -19,11 +19,34 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         // A commit index that nothing came after need not ride for ever.
         self.hand_over_batch();
         self.reconcile();
+        self.tell_who_is_able();
         let applied = self.replica.applied().index;
         let requests = std::mem::take(&mut self.requests_since_sweep) + (applied - self.applied_at_sweep);
         self.applied_at_sweep = applied;
         self.eagerness.set(requests < REQUESTS_MANY);
         self.watch_pace();
+    }
+
+    /// Members that are connected said what their builds can; a leader may raise the apply version by it.
+    fn tell_who_is_able(&mut self) {
+        if self.replica.role() == Role::Leader
+            && self.replica.version() < self.wiring.gatekeeper.borrow().hello.build.can
+        {
+            let able = self.links.iter().map(|(id, link)| (*id, link.hello.build.can)).collect();
+            self.step(Event::Able(able));
+        }
+    }
+
+    /// From here on entries are applied by other rules: peers that cannot are refused, and so is this directory to such builds.
+    pub(super) fn on_version(&mut self, version: ApplyVersion) {
+        let before = std::mem::replace(&mut self.wiring.gatekeeper.borrow_mut().hello.build.applies, version);
+        if version > ApplyVersion::FIRST {
+            // A log that raised it has said so already; a snapshot that was fetched has not.
+            self.wiring.disk.need_version(version);
+        }
+        if version > before {
+            tracing::info!(node = %self.replica.me(), "entries are applied by version {version} from here on: older builds are refused");
+        }
     }
 
     /// Asks peers for round trips, and follows what was measured or warns of it.

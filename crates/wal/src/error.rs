@@ -1,5 +1,6 @@
 //! What can go wrong, each with the file, the place, the cause and the remedy: [`WalError`].
 
+use hustings_core::ApplyVersion;
 use std::io;
 
 /// Why the disk cannot be used, or can no longer be.
@@ -73,6 +74,20 @@ pub enum WalError {
         found: u32,
         /// The newest one known here.
         supported: u32,
+    },
+    /// The log asks for an apply version that this build does not know.
+    #[error(
+        "the data directory {directory} needs apply version {found}, and this build can apply {supported} at most; nothing was \
+         changed: start the build that wrote it, or a newer one. There is no way back to an older build but a snapshot that was \
+         saved before the upgrade (`hustings snapshot restore`)"
+    )]
+    NewerRules {
+        /// Which directory.
+        directory: String,
+        /// What its log asks for.
+        found: ApplyVersion,
+        /// The highest one known here.
+        supported: ApplyVersion,
     },
     /// An older version wrote it, in a format that means something else.
     #[error(

@@ -127,8 +127,8 @@ fn look_at(disk: &dyn Disk, name: &str) -> Vec<Inspection> {
 }
 
 fn look_at_meta(disk: &dyn Disk, found: &mut Vec<Inspection>) -> Result<(), WalError> {
-    if let Some(Meta { identity, founding, storage_incarnation, boots, .. }) = Meta::read(disk)? {
-        found.push(Inspection::Meta(Peek { identity, founding, storage_incarnation, boots }));
+    if let Some(meta) = Meta::read(disk)? {
+        found.push(Inspection::Meta(meta.peek()));
     }
     Ok(())
 }

@@ -12,7 +12,7 @@ use crate::error::WalError;
 use crate::prefix::{self, PREFIX, Prefix};
 use crate::real::RealDisk;
 use bytes::{Bytes, BytesMut};
-use hustings_core::{ClusterId, Membership, NodeId, Wire as _};
+use hustings_core::{ApplyVersion, ClusterId, Membership, NodeId, Wire as _};
 use prost::Message as _;
 use std::io;
 use std::path::Path;
@@ -20,10 +20,13 @@ use std::path::Path;
 /// The name of the file.
 pub const META: &str = "meta";
 const META_TEMPORARY: &str = "meta.tmp";
-/// The format of data directories that this version reads and writes.
+/// The format of data directories that this version reads and writes, while entries are applied by the first apply version.
 ///
 /// 2: entries carry absolute readings of the log's clock. Format 1 carried differences, which could count twice.
 pub const FORMAT: u32 = 2;
+/// The format of this file, and of nothing else, once the log has asked for a higher apply version: builds that know of none
+/// refuse the directory by it, and the others by the version that it says.
+pub const FORMAT_VERSIONED: u32 = 3;
 const MAGIC: &[u8; 8] = b"HUSTMETA";
 /// A membership of hundreds of members stays far below.
 const META_BYTES_MAX: u64 = 16 << 20;
@@ -50,6 +53,8 @@ pub struct Peek {
     pub storage_incarnation: u64,
     /// How often it was opened.
     pub boots: u64,
+    /// The highest apply version that its log has asked for.
+    pub version: ApplyVersion,
 }
 
 /// The contents of the file.
@@ -62,6 +67,8 @@ pub(crate) struct Meta {
     pub(crate) boots: u64,
     /// The segment that was written to when the directory was last opened: it must be there.
     pub(crate) segment: u64,
+    /// The highest apply version that the log has asked for; written before the record that does.
+    pub(crate) version: ApplyVersion,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -80,9 +87,18 @@ struct MetaShape {
     boots: u64,
     #[prost(uint64, tag = "7")]
     segment: u64,
+    /// Left out for the first.
+    #[prost(uint32, tag = "8")]
+    version: u32,
 }
 
 impl Meta {
+    /// What is shown of it.
+    pub(crate) fn peek(self) -> Peek {
+        let Meta { identity, founding, storage_incarnation, boots, version, .. } = self;
+        Peek { identity, founding, storage_incarnation, boots, version }
+    }
+
     /// Reads the file; `None` when it is absent.
     pub(crate) fn read(disk: &dyn Disk) -> Result<Option<Meta>, WalError> {
         let location = || disk.location(META);
@@ -107,7 +123,9 @@ impl Meta {
         if bytes.len() != prefix.length || !prefix.agrees_with(&bytes) {
             return Err(damaged(16, "its checksum does not agree"));
         }
-        check_format(location(), prefix.format)?;
+        if prefix.format != FORMAT_VERSIONED {
+            check_format(location(), prefix.format)?;
+        }
         let shape = MetaShape::decode(bytes).map_err(|error| damaged(PREFIX as u64, &error.to_string()))?;
         let founding =
             Membership::decode(shape.founding).map_err(|error| damaged(PREFIX as u64, &error.to_string()))?;
@@ -121,11 +139,13 @@ impl Meta {
             storage_incarnation: shape.storage_incarnation,
             boots: shape.boots,
             segment: shape.segment,
+            version: ApplyVersion(shape.version.max(1)),
         }))
     }
 
     /// Replaces the file, durably.
     pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), WalError> {
+        let is_first = self.version == ApplyVersion::FIRST;
         let shape = MetaShape {
             cluster_id: self.identity.cluster_id.0,
             node: self.identity.node.0,
@@ -134,6 +154,7 @@ impl Meta {
             storage_incarnation: self.storage_incarnation,
             boots: self.boots,
             segment: self.segment,
+            version: if is_first { 0 } else { self.version.0 },
         };
         let body = shape.encode_to_vec();
         assert!(
@@ -141,13 +162,21 @@ impl Meta {
             "no membership is admitted that its reader would refuse"
         );
         let mut bytes = BytesMut::with_capacity(PREFIX + body.len());
-        prefix::put(MAGIC, &body, &mut bytes);
+        prefix::put(MAGIC, if is_first { FORMAT } else { FORMAT_VERSIONED }, &body, &mut bytes);
         let io = |action, name| move |source| WalError::io(action, disk.location(name), None, source);
         let file = disk.create(META_TEMPORARY, 0).map_err(io("creating", META_TEMPORARY))?;
         file.write_at(0, &bytes).map_err(io("writing", META_TEMPORARY))?;
         file.sync_data().map_err(io("syncing", META_TEMPORARY))?;
         disk.rename(META_TEMPORARY, META).map_err(io("renaming to", META))?;
         disk.sync_directory().map_err(io("syncing the directory", ""))
+    }
+
+    /// Refuses a directory whose log may need a newer build.
+    pub(crate) fn check_version(&self, disk: &dyn Disk, can: ApplyVersion) -> Result<(), WalError> {
+        if self.version <= can {
+            return Ok(());
+        }
+        Err(WalError::NewerRules { directory: disk.location(""), found: self.version, supported: can })
     }
 
     /// Refuses a directory that belongs to something else.
@@ -184,10 +213,5 @@ pub fn peek(directory: &Path) -> Result<Option<Peek>, WalError> {
     let Some(disk) = RealDisk::open_read_only(directory)? else { return Ok(None) };
     // A directory whose creation was cut short holds nothing yet.
     let meta = Meta::read(&disk)?.filter(|meta| meta.boots > 0);
-    Ok(meta.map(|Meta { identity, founding, storage_incarnation, boots, .. }| Peek {
-        identity,
-        founding,
-        storage_incarnation,
-        boots,
-    }))
+    Ok(meta.map(Meta::peek))
 }

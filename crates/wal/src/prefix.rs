@@ -7,7 +7,6 @@
 //! Shared by [`crate::meta`] and [`crate::segment`]. Snapshot files begin and end in a way of their own
 //! ([`crate::snapshot_file`]).
 
-use crate::meta::FORMAT;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
 /// Bytes in front of the body.
@@ -38,12 +37,12 @@ impl Prefix {
     }
 }
 
-/// Writes prefix and body in the present format.
-pub(crate) fn put(magic: &[u8; 8], body: &[u8], out: &mut BytesMut) {
+/// Writes prefix and body in this format.
+pub(crate) fn put(magic: &[u8; 8], format: u32, body: &[u8], out: &mut BytesMut) {
     out.put_slice(magic);
-    out.put_u32_le(FORMAT);
+    out.put_u32_le(format);
     out.put_u32_le(u32::try_from(body.len()).expect("a header or a membership is far below 4 GiB"));
-    out.put_u32_le(checksum(FORMAT, body));
+    out.put_u32_le(checksum(format, body));
     out.put_slice(body);
 }
 

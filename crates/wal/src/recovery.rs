@@ -40,6 +40,8 @@ pub struct Recovered {
     pub founding: Membership,
     /// Whether it was created just now.
     pub is_new: bool,
+    /// How many batches it holds, the first one ever included: what was durable once is among them.
+    pub batches: u64,
     /// Bytes of writes that were cut by the crash; they were never acknowledged, and are gone now.
     pub torn_bytes: u64,
 }

@@ -11,7 +11,7 @@
 
 use crate::disk::{Disk, File};
 use crate::error::WalError;
-use crate::meta::{Identity, check_format};
+use crate::meta::{FORMAT, Identity, check_format};
 use crate::prefix::{self, PREFIX, Prefix};
 use crate::sector::SECTOR;
 use bytes::{Bytes, BytesMut};
@@ -90,7 +90,7 @@ impl Header {
         let body = shape.encode_to_vec();
         assert!(PREFIX + body.len() <= HEADER_BYTES, "a protocol's name is short");
         let mut page = BytesMut::with_capacity(HEADER_BYTES);
-        prefix::put(MAGIC, &body, &mut page);
+        prefix::put(MAGIC, FORMAT, &body, &mut page);
         page.resize(HEADER_BYTES, 0);
         page.to_vec()
     }

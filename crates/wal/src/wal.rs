@@ -23,7 +23,8 @@ use crate::recovery::{self, Found, Recovered, Sealed};
 use crate::sector::{SECTOR, Seal};
 use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, Header, SEGMENT_BYTES_MIN, Segment};
 use bytes::{BufMut as _, BytesMut};
-use hustings_core::{Durable, Membership, Promise, Record, Term};
+use hustings_core::replica::versions::version_wanted_by;
+use hustings_core::{ApplyVersion, Durable, Membership, Promise, Record, Term};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -51,6 +52,8 @@ pub struct Options {
     pub batch_bytes_max: usize,
     /// Where segments are made ready.
     pub preparation: Preparation,
+    /// The highest apply version that whoever opens the log can apply.
+    pub version_max: ApplyVersion,
 }
 
 impl Default for Options {
@@ -63,6 +66,7 @@ impl Default for Options {
             first_segment_bytes: 1 << 20,
             batch_bytes_max: 1 << 20,
             preparation: Preparation::Background,
+            version_max: ApplyVersion::FIRST,
         }
     }
 }
@@ -80,8 +84,7 @@ impl Options {
 pub struct Wal {
     disk: Arc<dyn Disk>,
     options: Options,
-    identity: Identity,
-    storage_incarnation: u64,
+    meta: Meta,
     preparer: Preparer,
     sealed: VecDeque<Sealed>,
     current: Segment,
@@ -153,6 +156,7 @@ impl Wal {
             },
         };
         meta.check(&*disk, identity)?;
+        meta.check_version(&*disk, options.version_max)?;
         let found = recovery::read(&*disk, &meta)?;
         if !is_new {
             found.settle(&*disk)?;
@@ -168,6 +172,7 @@ impl Wal {
             boots: meta.boots,
             founding: meta.founding.clone(),
             is_new,
+            batches: found.last_batch,
             torn_bytes: found.torn_bytes,
         };
         Ok((Wal::resume(disk, options, meta, found)?, recovered))
@@ -189,8 +194,7 @@ impl Wal {
         let mut pending = BytesMut::with_capacity(options.batch_bytes_max.min(1 << 16));
         pending.put_bytes(0, batch::HEAD);
         let mut wal = Wal {
-            identity: meta.identity,
-            storage_incarnation: meta.storage_incarnation,
+            meta,
             seal,
             index_max: found.current_index_max,
             next_sector: found.next_sector,
@@ -240,7 +244,11 @@ impl Wal {
         batch::put_record(record, self.last_batch + 1, &mut self.pending);
         self.pending_count += 1;
         match record {
-            Record::Put(entry) => self.pending_index_max = self.pending_index_max.max(entry.lsn.index),
+            Record::Put(entry) => {
+                self.pending_index_max = self.pending_index_max.max(entry.lsn.index);
+                // First the directory says so, then the record does.
+                self.mark(version_wanted_by(entry).unwrap_or_default())?;
+            }
             Record::TruncateFrom(_) => {}
             other => self.scalars.absorb(other.clone()),
         }
@@ -250,6 +258,28 @@ impl Wal {
             return Err(WalError::TooLarge { what: "a batch", file, bytes, bytes_max: batch::BYTES_MAX });
         }
         if self.pending.len() >= self.options.batch_bytes_max { self.write_pending() } else { Ok(()) }
+    }
+
+    /// The directory is opened from now on only by builds that can apply this version; durable when this returns.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses; from then on the log is poisoned.
+    pub fn need_version(&mut self, version: ApplyVersion) -> Result<(), WalError> {
+        self.unless_poisoned(|wal| wal.mark(version))
+    }
+
+    fn mark(&mut self, version: ApplyVersion) -> Result<(), WalError> {
+        if version <= self.meta.version {
+            return Ok(());
+        }
+        self.meta.version = version;
+        self.meta.write(&*self.disk)
+    }
+
+    /// How many batches are known to be durable, since the directory was created. It only grows, whatever a protocol truncates or
+    /// replaces: a directory that is opened with fewer than were once durable has lost some.
+    pub fn durable_batches(&self) -> u64 {
+        self.synced
     }
 
     /// Writes the pending batch without making it durable.
@@ -308,7 +338,7 @@ impl Wal {
 
     /// The number drawn when the directory was created.
     pub fn storage_incarnation(&self) -> u64 {
-        self.storage_incarnation
+        self.meta.storage_incarnation
     }
 
     /// Bytes of all segments that the log holds now.
@@ -347,8 +377,8 @@ impl Wal {
 
     fn header(&self, sequence: u64) -> Header {
         Header {
-            identity: self.identity.clone(),
-            storage_incarnation: self.storage_incarnation,
+            identity: self.meta.identity.clone(),
+            storage_incarnation: self.meta.storage_incarnation,
             sequence,
             bytes: self.options.bytes_of(sequence),
         }
@@ -413,7 +443,7 @@ impl Wal {
             bytes: full.header.bytes,
             index_max: self.index_max,
         });
-        self.seal = Seal::of(self.storage_incarnation, sequence);
+        self.seal = Seal::of(self.meta.storage_incarnation, sequence);
         self.index_max = 0;
         self.next_sector = FIRST_SECTOR;
         self.preparer.ask(self.header(sequence + 1));
@@ -493,8 +523,14 @@ fn create(
             break number;
         }
     };
-    let meta =
-        Meta { identity: identity.clone(), founding: founding.clone(), storage_incarnation, boots: 0, segment: 1 };
+    let meta = Meta {
+        identity: identity.clone(),
+        founding: founding.clone(),
+        storage_incarnation,
+        boots: 0,
+        segment: 1,
+        version: ApplyVersion::FIRST,
+    };
     meta.write(disk)?;
     let header = Header { identity: identity.clone(), storage_incarnation, sequence: 1, bytes: options.bytes_of(1) };
     Segment::make(disk, &header, None, &|| false)?;

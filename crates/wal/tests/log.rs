@@ -7,7 +7,8 @@ use hustings_core::{
 };
 use hustings_wal::{
     Disk, File, Identity, Options, Preparation, RealDisk, Recovered, SnapshotStore, Stored, Wal, WalError,
-    meta::FORMAT, peek,
+    meta::{FORMAT, FORMAT_VERSIONED},
+    peek,
 };
 use std::io;
 use std::path::Path;
@@ -195,8 +196,8 @@ fn another_format_is_refused_by_name_with_the_way_over() {
         std::fs::write(directory.path().join("meta"), meta.concat()).unwrap();
         open(directory.path()).unwrap_err()
     };
-    let error = open_with_format(FORMAT + 1);
-    assert!(matches!(error, WalError::NewerFormat { found, .. } if found == FORMAT + 1), "{error}");
+    let error = open_with_format(FORMAT_VERSIONED + 1);
+    assert!(matches!(error, WalError::NewerFormat { found, .. } if found == FORMAT_VERSIONED + 1), "{error}");
     let error = open_with_format(FORMAT - 1);
     assert!(matches!(error, WalError::OlderFormat { found, .. } if found == FORMAT - 1), "{error}");
     assert!(error.to_string().contains("snapshot save"), "{error}");

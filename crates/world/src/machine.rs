@@ -221,6 +221,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             state,
             incarnation: self.incarnation,
             policy,
+            can: Witness::<S>::VERSION_MAX,
         };
         Ok(Recovered { birth, durable })
     }

@@ -2,10 +2,11 @@
 //!
 //! What to read next: [`super`], the replica itself.
 
-use super::{RecordNumber, ReplicaMessage, ReplicaState, RequestId, SnapshotContents};
+use super::{ApplyVersion, RecordNumber, ReplicaMessage, ReplicaState, RequestId, SnapshotContents};
 use crate::protocol::{Admin, DiskHealth, LinkState, Outcome, Protocol, Refusal};
 use crate::{EntryKind, Lsn, Membership, NodeId, Record, SnapshotReference, StateMachine, Timing, Transition};
 use bytes::Bytes;
+use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,6 +97,8 @@ pub enum Event<P: Protocol, S: StateMachine> {
     },
     /// New heartbeat and election ranges.
     Retime(Timing),
+    /// Which members are connected, and the highest version that each can apply. Told again and again.
+    Able(BTreeMap<NodeId, ApplyVersion>),
     /// The disk's health changed.
     Health(DiskHealth),
 }
@@ -159,6 +162,14 @@ pub enum Action<P: Protocol, S: StateMachine> {
     Announce(Transition),
     /// A membership took effect: dial, or hang up.
     Membership(Arc<Membership>),
+    /// From here on entries are applied by the rules of this version: say so to peers.
+    Version(ApplyVersion),
+    /// Stop the node: it cannot apply the next entry, and nothing comes out of this replica any more. The text names the thing and
+    /// the remedy.
+    Stop {
+        /// Why.
+        why: String,
+    },
     /// Encode and store a snapshot off the loop, then say [`Event::SnapshotCut`].
     CutSnapshot(SnapshotContents<S>),
     /// Store a chunk of a fetched snapshot; after the last one verify, sync and say [`Event::SnapshotStored`].

@@ -12,7 +12,7 @@
 use super::clock::LogTime;
 use super::gate::Gated;
 use super::sessions::Sessions;
-use super::{Action, Alarm, Replica, ReplicaMessage};
+use super::{Action, Alarm, ApplyVersion, Replica, ReplicaMessage};
 use crate::protocol::{Input, Protocol};
 use crate::{Lsn, Membership, NodeId, SnapshotReference, StateMachine, Term};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -22,6 +22,10 @@ use std::sync::Arc;
 
 /// How a snapshot begins that has the log's clock; those of format 1 begin with the number of sessions, which is small.
 const WITH_CLOCK: u32 = u32::MAX;
+
+/// How a snapshot begins that has an apply version above the first, before its clock. A build that knows of no versions cannot
+/// read it, and is not meant to.
+const WITH_VERSION: u32 = u32::MAX - 1;
 
 /// When snapshots are cut: whichever comes first.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -46,6 +50,8 @@ pub struct ReplicaState {
     pub sessions: Sessions,
     /// The log's clock.
     pub clock: LogTime,
+    /// By which rules entries are applied.
+    pub version: ApplyVersion,
 }
 
 /// What a snapshot consists of, ready to be encoded off the loop.
@@ -79,7 +85,11 @@ impl<S: StateMachine> SnapshotContents<S> {
     /// Hands the snapshot's bytes to `sink` in chunks: the replica's own state, then the state machine.
     pub fn encode(&self, sink: &mut dyn FnMut(Bytes)) {
         let mut head = BytesMut::new();
-        let ReplicaState { sessions, clock } = &self.state;
+        let ReplicaState { sessions, clock, version } = &self.state;
+        if *version > ApplyVersion::FIRST {
+            head.put_u32_le(WITH_VERSION);
+            head.put_u32_le(version.0);
+        }
         head.put_u32_le(WITH_CLOCK);
         head.put_u64_le(clock.term.0);
         head.put_u64_le(clock.micros);
@@ -100,8 +110,12 @@ impl<S: StateMachine> SnapshotContents<S> {
     /// Reads the bytes of a snapshot back.
     pub fn decode(bytes: &mut dyn Buf) -> Result<(S, ReplicaState), crate::SnapshotError> {
         let short = || crate::SnapshotError { what: "it ends inside the sessions".into() };
-        let mut clock = LogTime::default();
+        let (mut clock, mut version) = (LogTime::default(), ApplyVersion::FIRST);
         let mut count = bytes.try_get_u32_le().map_err(|_| short())?;
+        if count == WITH_VERSION {
+            version = ApplyVersion(bytes.try_get_u32_le().map_err(|_| short())?);
+            count = bytes.try_get_u32_le().map_err(|_| short())?;
+        }
         if count == WITH_CLOCK {
             clock.term = Term(bytes.try_get_u64_le().map_err(|_| short())?);
             clock.micros = bytes.try_get_u64_le().map_err(|_| short())?;
@@ -120,7 +134,7 @@ impl<S: StateMachine> SnapshotContents<S> {
             }
             parts.push((node, incarnation, through, above));
         }
-        Ok((S::decode(bytes)?, ReplicaState { sessions: Sessions::from_parts(parts), clock }))
+        Ok((S::decode(bytes)?, ReplicaState { sessions: Sessions::from_parts(parts), clock, version }))
     }
 }
 
@@ -213,9 +227,14 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         out.push(Action::CutSnapshot(SnapshotContents {
             lsn: self.applied,
             membership: self.membership.clone(),
-            state: ReplicaState { sessions: self.sessions.clone(), clock: self.clock.applied() },
+            state: self.replicated_state(),
             view: self.machine.freeze(),
         }));
+    }
+
+    /// What is replicated beside the state machine.
+    fn replicated_state(&self) -> ReplicaState {
+        ReplicaState { sessions: self.sessions.clone(), clock: self.clock.applied(), version: self.version }
     }
 
     pub(super) fn on_snapshot_cut(&mut self, reference: Option<SnapshotReference>, out: &mut Vec<Action<P, S>>) {
@@ -338,9 +357,14 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     ) {
         let reference = self.snapshots.loading.take().expect("a snapshot is loaded only when one was asked for");
         assert_eq!(reference.lsn, lsn, "the snapshot that was asked for is the one that was loaded");
-        self.machine = machine;
-        self.sessions = state.sessions;
-        self.clock.on_restored(state.clock);
+        let ReplicaState { sessions, clock, version } = state;
+        if self.stops_at_snapshot(lsn, version, out) {
+            return;
+        }
+        (self.machine, self.sessions, self.version) = (machine, sessions, version);
+        self.machine.adopt(version);
+        self.clock.on_restored(clock);
+        out.push(Action::Version(version));
         self.applied = lsn;
         self.snapshots.last_bytes = reference.bytes;
         self.snapshots.entries = 0;

@@ -4,7 +4,7 @@
 
 use bytes::{Buf, Bytes};
 use hustings_core::replica::Policy;
-use hustings_core::{ClusterId, Limits, Lsn, Member, Membership, NodeId, SnapshotError, StateMachine};
+use hustings_core::{ApplyVersion, ClusterId, Limits, Lsn, Member, Membership, NodeId, SnapshotError, StateMachine};
 use hustings_node::{Handle, Node, NodeConfig, NodeStatus, StartError};
 use hustings_raft::{Options, Raft};
 use std::collections::BTreeMap;
@@ -21,6 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Counter {
     pub times: Arc<BTreeMap<Bytes, u64>>,
+    /// By its second rules a command counts twice.
+    pub counts_twice: bool,
 }
 
 impl Counter {
@@ -61,6 +63,12 @@ impl StateMachine for Counter {
     type Response = u64;
     type View = Counter;
 
+    const VERSION_MAX: ApplyVersion = ApplyVersion(2);
+
+    fn adopt(&mut self, version: ApplyVersion) {
+        self.counts_twice = version >= ApplyVersion(2);
+    }
+
     fn advance(&mut self, _: Duration) {}
 
     fn apply(&mut self, _: Lsn, payload: &Bytes) -> u64 {
@@ -68,7 +76,7 @@ impl StateMachine for Counter {
             DAM.wait();
         }
         let times = Arc::make_mut(&mut self.times).entry(payload.clone()).or_default();
-        *times += 1;
+        *times += if self.counts_twice { 2 } else { 1 };
         *times
     }
 
@@ -99,7 +107,7 @@ impl StateMachine for Counter {
             let command = snapshot.copy_to_bytes(length);
             times.insert(command, snapshot.try_get_u64_le().map_err(short)?);
         }
-        Ok(Counter { times: Arc::new(times) })
+        Ok(Counter { times: Arc::new(times), counts_twice: false })
     }
 }
 
@@ -111,6 +119,8 @@ pub struct Troupe {
     pub running: BTreeMap<NodeId, Handle<Counter>>,
     pub limits: Limits,
     pub policy: Policy,
+    /// The apply version that a build of the next start can.
+    pub can: ApplyVersion,
 }
 
 pub fn free_addresses(count: u64) -> Vec<SocketAddr> {
@@ -137,8 +147,8 @@ impl Troupe {
             ..Member::default()
         }));
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let (limits, policy) = (Limits::default(), Policy::default());
-        Troupe { directory, founding, addresses, running: BTreeMap::new(), limits, policy }
+        let (limits, policy, can) = (Limits::default(), Policy::default(), ApplyVersion::FIRST);
+        Troupe { directory, founding, addresses, running: BTreeMap::new(), limits, policy, can }
     }
 
     /// `size` founders, all running.
@@ -167,6 +177,7 @@ impl Troupe {
         config.peer_listen = vec![address];
         config.limits = self.limits;
         config.policy = self.policy;
+        config.version_max = self.can;
         config.on_fatal = Arc::new(|why| panic!("the node cannot go on: {why}"));
         config
     }

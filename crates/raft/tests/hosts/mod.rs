@@ -7,8 +7,8 @@ use bytes::{Buf, Bytes};
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::{Action, Alarm, Birth, Event, Policy, Replica, ReplicaMessage, Request, SnapshotContents};
 use hustings_core::{
-    Cluster, Durable, EntryKind, LinkState, Lsn, MembershipChange, NodeId, Record, Refusal, Role, SnapshotError,
-    SnapshotReference, StateMachine, Wire,
+    ApplyVersion, Cluster, Durable, EntryKind, LinkState, Lsn, MembershipChange, NodeId, Record, Refusal, Role,
+    SnapshotError, SnapshotReference, StateMachine, Wire,
 };
 use hustings_raft::{Message, Options, Raft, Timer};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,11 +20,19 @@ pub struct Book {
     pub lines: Vec<String>,
     pub micros: u64,
     pub due: Option<u64>,
+    /// By its second rules it writes in capitals.
+    pub is_loud: bool,
 }
 
 impl StateMachine for Book {
     type Response = usize;
     type View = Book;
+
+    const VERSION_MAX: ApplyVersion = ApplyVersion(2);
+
+    fn adopt(&mut self, version: ApplyVersion) {
+        self.is_loud = version >= ApplyVersion(2);
+    }
 
     fn advance(&mut self, elapsed: Duration) {
         self.micros += u64::try_from(elapsed.as_micros()).expect("stories are short");
@@ -38,7 +46,7 @@ impl StateMachine for Book {
         if let Some((_, millis)) = line.split_once(' ').filter(|(word, _)| ["lease", "keep"].contains(word)) {
             self.due = Some(self.micros + 1_000 * millis.parse::<u64>().expect("milliseconds"));
         }
-        self.lines.push(line);
+        self.lines.push(if self.is_loud { line.to_uppercase() } else { line });
         self.lines.len()
     }
 
@@ -62,7 +70,7 @@ impl StateMachine for Book {
         let due = Some(snapshot.try_get_u64_le().map_err(short)?).filter(|due| *due > 0);
         let text = snapshot.copy_to_bytes(snapshot.remaining());
         let text = std::str::from_utf8(&text).map_err(|_| SnapshotError { what: "no text".into() })?;
-        Ok(Book { lines: text.lines().map(str::to_string).collect(), micros, due })
+        Ok(Book { lines: text.lines().map(str::to_string).collect(), micros, due, is_loud: false })
     }
 }
 
@@ -94,6 +102,9 @@ pub struct Host {
     next_read: u64,
     files: BTreeMap<Lsn, Bytes>,
     receiving: Vec<u8>,
+    /// What its build can, and why it stopped.
+    pub can: ApplyVersion,
+    pub stopped: Option<String>,
 }
 
 pub struct Hosts {
@@ -102,6 +113,11 @@ pub struct Hosts {
     /// All that was ever sent.
     pub sent: Vec<(u64, u64, Said)>,
     cut: BTreeSet<(u64, u64)>,
+}
+
+fn birth(cluster: Cluster, recovered: Durable, can: ApplyVersion, policy: Policy) -> Birth<Raft, Book> {
+    let (options, machine, state) = (Options::default(), Book::default(), ReplicaState::default());
+    Birth { cluster, options, recovered, machine, state, incarnation: 1, policy, can }
 }
 
 /// Three replicas as they are by default.
@@ -113,15 +129,7 @@ impl Hosts {
     pub fn new(cluster: Cluster, policy: Policy) -> Hosts {
         let mut hosts = Hosts { hosts: BTreeMap::new(), bag: VecDeque::new(), sent: Vec::new(), cut: BTreeSet::new() };
         for id in cluster.membership.everyone().collect::<Vec<_>>() {
-            let birth = Birth {
-                cluster: Cluster { me: id, ..cluster.clone() },
-                options: Options::default(),
-                recovered: Durable::default(),
-                machine: Book::default(),
-                state: ReplicaState::default(),
-                incarnation: 1,
-                policy,
-            };
+            let birth = birth(Cluster { me: id, ..cluster.clone() }, Durable::default(), ApplyVersion::FIRST, policy);
             let mut actions = Vec::new();
             let host = Host {
                 replica: Replica::start(birth, &mut actions),
@@ -138,6 +146,8 @@ impl Hosts {
                 next_read: 1,
                 files: BTreeMap::new(),
                 receiving: Vec::new(),
+                can: ApplyVersion::FIRST,
+                stopped: None,
             };
             hosts.hosts.insert(id.0, host);
             hosts.act(id.0, actions);
@@ -251,6 +261,31 @@ impl Hosts {
         self.act(id, Vec::new());
     }
 
+    /// This node is started again, by a build that can apply up to this version.
+    pub fn rebuild(&mut self, id: u64, can: u32) {
+        let policy = Policy::default();
+        let host = self.host_mut(id);
+        let (cluster, recovered) = (Cluster::of(3, id), host.durable.clone());
+        let mut actions = Vec::new();
+        host.replica = Replica::start(birth(cluster, recovered, ApplyVersion(can), policy), &mut actions);
+        (host.can, host.stopped) = (ApplyVersion(can), None);
+        host.armed.clear();
+        host.unsynced.clear();
+        self.act(id, actions);
+    }
+
+    /// This node's host tells who is connected to it, and what their builds can.
+    pub fn tell_who_is_able(&mut self, id: u64) {
+        let connected = self.hosts.iter().filter(|(other, _)| **other != id && !self.cut.contains(&(id, **other)));
+        let able = connected.map(|(other, host)| (NodeId(*other), host.can)).collect();
+        self.step(id, Event::Able(able));
+        self.settle();
+    }
+
+    pub fn version(&self, id: u64) -> u32 {
+        self.host(id).replica.version().0
+    }
+
     pub fn isolate(&mut self, id: u64) {
         for other in self.hosts.keys().filter(|other| **other != id) {
             self.cut.extend([(id, *other), (*other, id)]);
@@ -340,7 +375,8 @@ impl Hosts {
                     events.push_back(Event::ChunkRead { to, lsn, offset, bytes });
                 }
                 Action::LoadSnapshot(reference) => host.load = Some(reference),
-                Action::AdminEnded { .. } | Action::Announce(_) | Action::Membership(_) => {}
+                Action::AdminEnded { .. } | Action::Announce(_) | Action::Membership(_) | Action::Version(_) => {}
+                Action::Stop { why } => host.stopped = Some(why),
             }
         }
         if !host.is_disk_held && !host.unsynced.is_empty() {

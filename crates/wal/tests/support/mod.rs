@@ -25,6 +25,7 @@ pub fn tiny() -> Options {
         first_segment_bytes: 16 << 10,
         batch_bytes_max: 6000,
         preparation: Preparation::Inline,
+        ..Options::default()
     }
 }
 

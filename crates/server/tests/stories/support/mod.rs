@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hustings_api::Client;
-use hustings_core::{Admin, ClusterId, Lsn, Membership, MembershipChange, MembershipError, NodeId, Refusal, Role};
+use hustings_core::{
+    Admin, ApplyVersion, ClusterId, Lsn, Membership, MembershipChange, MembershipError, NodeId, Refusal, Role,
+};
 use hustings_core::{StateMachine, Term};
 use hustings_kv::{KvStore, Outcome, View};
 use hustings_node::{Applied, NodeStatus, Readable, RequestError};
@@ -64,6 +66,7 @@ impl Double {
             applied: Lsn::new(7, 0),
             membership: Arc::new(membership),
             is_disk_healthy: true,
+            version: ApplyVersion::FIRST,
         };
         let state = State { store: KvStore::new(), index: 0, admins: Vec::new() };
         Double {
