@@ -6,7 +6,7 @@
 //!
 //! A version becomes garbage through the change that superseded it. So the removal walks the changes between the last
 //! compaction and this one, and for each forgets the version before it: the work is proportional to what was written, not to
-//! what is stored, and each step does a bounded part of it ([`CHANGES_PER_APPLY`]). How far it is belongs to the state: all
+//! what is stored, and each step does a bounded part of it ([`crate::Rules::changes_per_command`]). How far it is belongs to the state: all
 //! members forget in the same steps.
 
 use std::sync::Arc;
@@ -15,17 +15,6 @@ use crate::{
     KvError, View,
     store::{Key, Revision, Version},
 };
-
-/// How many changes an `apply` walks on the side: more than one command writes, so that the walk ends; few enough to cost
-/// tens of microseconds.
-pub(crate) const CHANGES_PER_APPLY: usize = 32;
-
-/// How many changes the passing of time walks, once for each batch of entries: a tenth of a millisecond or two. So a leader
-/// that nobody asks anything ends the removal too, by the blank entries with which it tells the time.
-pub(crate) const CHANGES_PER_TICK: usize = 256;
-
-/// How many changes an idle entry ([`crate::Advance`]) walks: a millisecond or two.
-pub(crate) const CHANGES_PER_ADVANCE: usize = 2_000;
 
 impl View {
     /// Makes `revision` the oldest readable one.

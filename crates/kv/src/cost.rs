@@ -5,55 +5,37 @@
 //! all. The cost follows from the state and the command alone, so that all members refuse the same commands.
 //!
 //! The unit is a visit of one key, some 0.1 microseconds; the weights are measured (`examples/cost.rs`), the decision and
-//! what it refuses stand in `docs/adr/0010-a-budget-per-command.md`. The constants are part of the replicated rules: members
-//! with other ones would refuse other commands, so they change with an apply version and never alone.
+//! what it refuses stand in `docs/adr/0010-a-budget-per-command.md`. The numbers are part of the replicated rules
+//! ([`crate::rules`]): members with other ones would refuse other commands.
 
-use crate::{Command, KvError, Request, Txn, View, lease::KEYS_PER_STEP, store::Key};
+use crate::{Command, KvError, Request, Rules, Txn, View, store::Key};
 
-/// What one command may cost, in visits: some 20 milliseconds.
-pub const COST_MAX: u64 = 160_000;
-
-/// A key that a comparison or a deletion looks at.
-pub(crate) const VISIT: u64 = 1;
-
-/// What the deletion of a key costs beside the visit.
-pub(crate) const DELETE: u64 = 15;
-
-/// A key written.
-pub(crate) const PUT: u64 = 40;
-
-/// A range in a transaction: its state is kept for whoever waits for the answer, and later writes copy what they share.
-pub(crate) const RANGE: u64 = 100;
-
-/// A lease named in a renewal.
-pub(crate) const RENEWAL: u64 = 5;
-
-/// A key that goes with its lease; a step never has more of them than the budget would pay.
-const LEASE_KEY: u64 = 30;
-
-/// Bytes copied or compared that cost as much as a visit.
-const BYTES: usize = 1_024;
+/// What one command may cost by the first rules, in visits.
+pub const COST_MAX: u64 = Rules::FIRST.cost_max;
 
 /// Operations that a transaction may have and count as cheap: etcd's own bound for each of its three lists, and some more.
 const CHEAP_STEPS_MAX: usize = 400;
 
-/// How many keys one command may delete.
-pub const DELETIONS_MAX: u64 = COST_MAX / (VISIT + DELETE);
+/// How many keys one command may delete by the first rules.
+pub const DELETIONS_MAX: u64 = COST_MAX / (Rules::FIRST.visit + Rules::FIRST.delete);
 
 /// What a command has left to spend.
 #[derive(Debug)]
 pub(crate) struct Budget {
+    /// What things cost.
+    pub(crate) rules: &'static Rules,
     limit: u64,
     left: u64,
 }
 
 impl Budget {
-    pub(crate) fn new() -> Budget {
-        Budget::of(COST_MAX)
+    /// All that one command may spend.
+    pub(crate) fn new(rules: &'static Rules) -> Budget {
+        Budget::of(rules, rules.cost_max)
     }
 
-    fn of(limit: u64) -> Budget {
-        Budget { limit, left: limit }
+    fn of(rules: &'static Rules, limit: u64) -> Budget {
+        Budget { rules, limit, left: limit }
     }
 
     /// Takes a cost out of what is left; refuses when that is not enough.
@@ -64,7 +46,7 @@ impl Budget {
 
     /// What a run over so many bytes costs.
     pub(crate) fn spend_bytes(&mut self, bytes: usize) -> Result<(), KvError> {
-        self.spend((bytes / BYTES) as u64)
+        self.spend((bytes / self.rules.bytes) as u64)
     }
 
     fn spent(&self) -> u64 {
@@ -79,19 +61,22 @@ impl View {
     /// # Errors
     /// Those with which applying it would be refused at once; [`KvError::TooCostly`] above `limit`.
     pub fn cost(&self, command: &Command, limit: u64) -> Result<u64, KvError> {
-        let mut budget = Budget::of(limit.min(COST_MAX));
+        let rules = self.rules;
+        let mut budget = Budget::of(rules, limit.min(rules.cost_max));
         match command {
             Command::DeleteRange(delete) => self.check_delete(delete, &mut budget)?,
             Command::Txn(txn) => drop(self.plan(txn, &mut budget)?),
-            Command::LeaseKeepAlive(renewal) => budget.spend((renewal.ids.len() as u64).saturating_mul(RENEWAL))?,
+            Command::LeaseKeepAlive(renewal) => {
+                budget.spend((renewal.ids.len() as u64).saturating_mul(rules.renewal))?
+            }
             Command::LeaseRevoke(revoke) => {
-                budget.spend(VISIT)?;
+                budget.spend(rules.visit)?;
                 let attached = self.attached.range((revoke.id, Key::new(b""))..);
-                for _ in attached.take_while(|(lease, _)| *lease == revoke.id).take(KEYS_PER_STEP) {
-                    budget.spend(LEASE_KEY)?;
+                for _ in attached.take_while(|(lease, _)| *lease == revoke.id).take(rules.keys_per_tick) {
+                    budget.spend(rules.lease_key)?;
                 }
             }
-            _ => budget.spend(PUT)?,
+            _ => budget.spend(rules.put)?,
         }
         Ok(budget.spent())
     }

@@ -14,7 +14,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
-    AlarmKind, KvError, LeaseGrant, View,
+    AlarmKind, KvError, LeaseGrant, Rules, View,
     range::KeyRange,
     store::{Key, Writer},
 };
@@ -22,11 +22,11 @@ use crate::{
 /// The longest time to live, seconds, as in etcd.
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 
-/// How many due leases end in one step at most: a mass expiry must not stall the loop (TM-08).
-pub const LEASES_PER_STEP: usize = 1_000;
+/// How many due leases end in one step at most: a mass expiry must not stall the loop (TM-08). By the first rules.
+pub const LEASES_PER_STEP: usize = Rules::FIRST.leases_per_tick;
 
-/// How many keys the leases ending in one step delete before the rest must wait: some 20 milliseconds.
-pub const KEYS_PER_STEP: usize = 5_000;
+/// How many keys the leases ending in one step delete before the rest must wait: some 20 milliseconds. By the first rules.
+pub const KEYS_PER_STEP: usize = Rules::FIRST.keys_per_tick;
 
 /// How much of what is due ends in one step.
 #[derive(Clone, Copy, Debug)]
@@ -37,9 +37,14 @@ pub(crate) struct Share {
 
 impl Share {
     /// When time passes, once for each batch of entries.
-    pub(crate) const OF_A_TICK: Share = Share { leases: LEASES_PER_STEP, keys: KEYS_PER_STEP };
+    pub(crate) fn of_a_tick(rules: &Rules) -> Share {
+        Share { leases: rules.leases_per_tick, keys: rules.keys_per_tick }
+    }
+
     /// Beside a command, of which there may be a thousand in a batch.
-    pub(crate) const OF_A_COMMAND: Share = Share { leases: 8, keys: 32 };
+    pub(crate) fn of_a_command(rules: &Rules) -> Share {
+        Share { leases: rules.leases_per_command, keys: rules.keys_per_command }
+    }
 }
 
 /// A lease.
@@ -138,7 +143,7 @@ impl View {
         }
         if self.leases.contains_key(&grant.id) {
             // Due, and waiting for its turn: the new lease must not inherit its keys.
-            self.lease_end(grant.id, KEYS_PER_STEP, deadlines);
+            self.lease_end(grant.id, self.rules.keys_per_tick, deadlines);
         }
         if self.leases.contains_key(&grant.id) {
             // It had more keys than go in one step.
@@ -156,7 +161,7 @@ impl View {
         if !self.leases.contains_key(&id) {
             return Err(KvError::LeaseNotFound);
         }
-        self.lease_end(id, KEYS_PER_STEP, deadlines);
+        self.lease_end(id, self.rules.keys_per_tick, deadlines);
         Ok(())
     }
 

@@ -23,6 +23,8 @@ mod store;
 
 pub mod range;
 
+pub mod rules;
+
 pub mod cost;
 
 pub mod txn;
@@ -55,5 +57,6 @@ pub use response::{
     Alarm, DeferredRange, DeleteRangeResponse, KeyValue, KvError, OperationResponse, Outcome, PutResponse,
     RangeResponse, Response, TxnResponse,
 };
+pub use rules::Rules;
 pub use store::View;
 pub use watch::{Compacted, Event, EventKind, Events, Portion};

@@ -9,18 +9,15 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use hustings_core::{Lsn, SnapshotError, StateMachine};
+use hustings_core::{ApplyVersion, Lsn, SnapshotError, StateMachine};
 
 use crate::{
-    Alarm, AlarmChange, AlarmKind, Command, KvError, Outcome, Response, View,
-    compact::{CHANGES_PER_ADVANCE, CHANGES_PER_APPLY, CHANGES_PER_TICK},
-    cost::{self, Budget},
+    Alarm, AlarmChange, AlarmKind, Command, KvError, Outcome, Response, Rules, View,
+    cost::Budget,
     lease::{Deadlines, Share},
+    rules::{RULES, VERSION_MAX, rules_of},
     snapshot,
 };
-
-/// Alarms that may stand: two kinds for many more members than a cluster has.
-const ALARMS_MAX: usize = 256;
 
 /// The key-value store as a replicated value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -28,6 +25,8 @@ pub struct KvStore {
     view: View,
     /// Follows from the view's leases.
     deadlines: Deadlines,
+    /// The rules of each apply version.
+    known: &'static [Rules],
 }
 
 impl Default for KvStore {
@@ -39,7 +38,16 @@ impl Default for KvStore {
 impl KvStore {
     /// An empty store, at revision 1.
     pub fn new() -> KvStore {
-        KvStore { view: View::empty(), deadlines: Deadlines::new() }
+        KvStore::knowing(&RULES)
+    }
+
+    /// An empty store that computes by the rules of other versions than this build has: for tests of what an upgrade does.
+    ///
+    /// # Panics
+    /// When there are none: a store begins with the first.
+    pub fn knowing(rules: &'static [Rules]) -> KvStore {
+        let first = rules_of(rules, ApplyVersion::FIRST);
+        KvStore { view: View::empty(first), deadlines: Deadlines::new(), known: rules }
     }
 
     /// The state as it is now, without the cost of freezing it.
@@ -51,14 +59,15 @@ impl KvStore {
         let is_corrupt = self.view.has_alarm(AlarmKind::Corrupt);
         match command {
             Command::LeaseKeepAlive(renewal) => {
-                Budget::new().spend((renewal.ids.len() as u64).saturating_mul(cost::RENEWAL))?;
+                let rules = self.view.rules;
+                Budget::new(rules).spend((renewal.ids.len() as u64).saturating_mul(rules.renewal))?;
                 let renew = |id| (id, self.view.lease_renew(id, &mut self.deadlines));
                 let renewed = renewal.ids.into_iter().map(renew).collect();
                 Ok(Response::LeaseKeepAlive { revision: self.view.revision, renewed })
             }
             Command::Alarm(change) => self.change_alarm(&change),
             Command::Advance(_) => {
-                self.view.clean(CHANGES_PER_ADVANCE);
+                self.view.clean(self.view.rules.changes_per_advance);
                 Ok(Response::Advance { revision: self.view.revision })
             }
             _ if is_corrupt => Err(KvError::Corrupt),
@@ -86,8 +95,7 @@ impl KvStore {
         let concerns_it = match (kind, change.raise) {
             (AlarmKind::None, _) => false,
             (_, true) => {
-                // Each command looks through them.
-                if self.view.alarms.len() >= ALARMS_MAX && !self.view.alarms.contains(&alarm) {
+                if self.view.alarms.len() >= self.view.rules.alarms_max && !self.view.alarms.contains(&alarm) {
                     return Err(KvError::TooManyAlarms);
                 }
                 self.view.alarms.insert(alarm);
@@ -104,16 +112,24 @@ impl StateMachine for KvStore {
     type Response = Outcome;
     type View = View;
 
+    const VERSION_MAX: ApplyVersion = VERSION_MAX;
+
+    fn adopt(&mut self, version: ApplyVersion) {
+        self.view.rules = rules_of(self.known, version);
+    }
+
     fn advance(&mut self, elapsed: Duration) {
         self.view.clock = self.view.clock.saturating_add(elapsed);
-        self.view.lease_expire(Share::OF_A_TICK, &mut self.deadlines);
-        self.view.clean(CHANGES_PER_TICK);
+        let rules = self.view.rules;
+        self.view.lease_expire(Share::of_a_tick(rules), &mut self.deadlines);
+        self.view.clean(rules.changes_per_tick);
     }
 
     fn apply(&mut self, _lsn: Lsn, payload: &Bytes) -> Outcome {
         let command = Command::from_payload(payload).ok_or(KvError::Malformed)?;
-        self.view.lease_expire(Share::OF_A_COMMAND, &mut self.deadlines);
-        self.view.clean(CHANGES_PER_APPLY);
+        let rules = self.view.rules;
+        self.view.lease_expire(Share::of_a_command(rules), &mut self.deadlines);
+        self.view.clean(rules.changes_per_command);
         self.run(command)
     }
 
@@ -137,6 +153,6 @@ impl StateMachine for KvStore {
     fn decode(bytes: &mut dyn Buf) -> Result<KvStore, SnapshotError> {
         let view = snapshot::decode(bytes)?;
         let deadlines = view.leases.iter().map(|(id, lease)| (lease.deadline, *id)).collect();
-        Ok(KvStore { view, deadlines })
+        Ok(KvStore { view, deadlines, known: &RULES })
     }
 }

@@ -22,6 +22,7 @@ use prost::{Message, Oneof};
 use crate::{
     Alarm, AlarmKind, KeyValue, View,
     lease::{LEASE_TTL_SECONDS_MAX, Lease},
+    rules::RULES,
     store::{Key, Revision, Version, owned},
 };
 
@@ -209,7 +210,7 @@ impl BlockWriter<'_> {
 pub(crate) fn decode(snapshot: &mut dyn Buf) -> Result<View, SnapshotError> {
     let mut reader = BlockReader { snapshot, offset: 0, checksum: 0 };
     reader.read_header()?;
-    let mut restored = Restored { view: View::empty(), meta: None, last: Revision::first(0) };
+    let mut restored = Restored { view: View::empty(&RULES[0]), meta: None, last: Revision::first(0) };
     while let Some(mut block) = reader.read_block()? {
         let end = reader.offset;
         while block.has_remaining() {

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::{
     AlarmKind, Compare, CompareTarget, Comparison, DeferredRange, DeleteRange, DeleteRangeResponse, KvError, Operation,
     OperationResponse, Put, PutResponse, Request, Txn, TxnResponse, View,
-    cost::{self, Budget},
+    cost::Budget,
     range::KeyRange,
     store::{Version, Writer},
 };
@@ -61,7 +61,7 @@ impl View {
         if !txn.is_read_only() {
             return Err(KvError::Malformed);
         }
-        let plan = self.plan(txn, &mut Budget::new())?;
+        let plan = self.plan(txn, &mut Budget::new(self.rules))?;
         let mut response = self.read_plan(&plan)?;
         response.revision = self.revision;
         Ok(response)
@@ -93,7 +93,7 @@ impl View {
 
     /// Deletes a key or a range of keys.
     pub(crate) fn delete_range(&mut self, delete: &DeleteRange) -> Result<DeleteRangeResponse, KvError> {
-        self.check_delete(delete, &mut Budget::new())?;
+        self.check_delete(delete, &mut Budget::new(self.rules))?;
         let mut writer = Writer::new(self);
         let response = writer.run_delete(delete);
         writer.finish();
@@ -105,7 +105,7 @@ impl View {
         if self.has_alarm(AlarmKind::NoSpace) && txn.may_put() {
             return Err(KvError::NoSpace);
         }
-        let plan = self.plan(txn, &mut Budget::new())?;
+        let plan = self.plan(txn, &mut Budget::new(self.rules))?;
         let mut writer = Writer::new(self);
         let mut response = writer.run(&plan);
         response.revision = writer.finish();
@@ -138,7 +138,7 @@ impl View {
         if compare.key.is_empty() {
             return Err(KvError::EmptyKey);
         }
-        budget.spend(cost::VISIT)?;
+        budget.spend(budget.rules.visit)?;
         let target_bytes = match &compare.target {
             Some(CompareTarget::Value(value)) => value.len(),
             _ => 0,
@@ -150,7 +150,7 @@ impl View {
             return Ok(!matches!(compare.target, Some(CompareTarget::Value(_))) && stands(compare, None));
         }
         for version in versions {
-            budget.spend(cost::VISIT)?;
+            budget.spend(budget.rules.visit)?;
             budget.spend_bytes(target_bytes)?;
             if !stands(compare, Some(version)) {
                 return Ok(false);
@@ -168,17 +168,17 @@ impl View {
         })?;
         self.check_operations(plan, &mut |request| match request {
             Request::Range(range) => {
-                budget.spend(cost::RANGE)?;
+                budget.spend(budget.rules.range)?;
                 self.check_readable(range, self.revision)
             }
             Request::DeleteRange(delete) => {
-                budget.spend(cost::VISIT)?;
+                budget.spend(budget.rules.visit)?;
                 self.check_delete(delete, budget)
             }
             Request::Put(put) => {
                 let kept = if put.ignore_value { self.live_version(&put.key) } else { None };
                 budget.spend_bytes(kept.map_or(put.value.len(), |kept| kept.kv.value.len()))?;
-                budget.spend(cost::PUT)
+                budget.spend(budget.rules.put)
             }
             Request::Txn(_) => Ok(()),
         })
@@ -210,7 +210,7 @@ impl View {
         }
         let keys = KeyRange::new(delete.key.clone(), delete.range_end.clone());
         for _ in self.live_versions(&keys) {
-            budget.spend(cost::VISIT + cost::DELETE)?;
+            budget.spend(budget.rules.visit + budget.rules.delete)?;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What one command may cost, and who pays for a read.
 
 use crate::common::*;
-use hustings_core::StateMachine;
+use hustings_core::{ApplyVersion, Lsn, StateMachine, Term};
 use hustings_kv::*;
 
 /// A store with so many keys, `k00000` onwards.
@@ -163,4 +163,23 @@ fn alarms_are_bounded() {
     let raised = (0..1_000).filter(|member| store.run(raise(*member)).is_ok()).count();
     assert_eq!((raised, store.view().alarms().len()), (256, 256));
     assert!(store.run(raise(3)).is_ok(), "one that stands is raised again");
+}
+
+/// Goal: a budget changes with the apply version and at its entry, not with the build. Method: a build that knows a tighter
+/// second set of rules, before and after it adopts them.
+#[test]
+fn the_budget_is_that_of_the_apply_version() {
+    static RULES: [Rules; 2] = [Rules::FIRST, Rules { cost_max: 1_600, ..Rules::FIRST }];
+    let mut next = KvStore::knowing(&RULES);
+    let mut apply = |command: Command| next.apply(Lsn { term: Term(1), index: 1 }, &command.to_payload());
+    for number in 0..101 {
+        apply(Command::Put(put(&format!("k{number:03}"), "v"))).expect("a put is cheap");
+    }
+    let today = next.clone();
+    next.adopt(ApplyVersion(2));
+    let all = Command::DeleteRange(delete_all());
+    assert_eq!(next.view().cost(&all, COST_MAX), Err(KvError::TooCostly), "proposers look at the same rules");
+    let apply_to = |mut store: KvStore| store.apply(Lsn { term: Term(1), index: 2 }, &all.to_payload());
+    assert!(apply_to(today).is_ok());
+    assert_eq!(apply_to(next), Err(KvError::TooCostly));
 }

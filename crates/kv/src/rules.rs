@@ -1,0 +1,97 @@
+//! By which numbers commands are applied: [`Rules`], one set for each apply version.
+//!
+//! Everything here decides what an entry does, so members with other numbers would diverge. A build that wants other numbers
+//! adds a set and keeps the old ones: the log says from which entry on the new set applies
+//! ([`hustings_core::replica::versions`]). The same holds for what is no number: a new command, a new field of one, another
+//! order of steps. None may have an effect below the version that it came with.
+
+use hustings_core::ApplyVersion;
+
+/// What one command may cost, what its parts cost, and how much due work goes with it.
+///
+/// Costs are in visits of a key, some 0.1 microseconds each; the weights are measured (`examples/cost.rs`).
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Rules {
+    /// What one command may cost: some 20 milliseconds.
+    pub cost_max: u64,
+    /// A key that a comparison or a deletion looks at.
+    pub visit: u64,
+    /// What the deletion of a key costs beside the visit.
+    pub delete: u64,
+    /// A key written.
+    pub put: u64,
+    /// A range in a transaction: its state is kept for whoever waits for the answer, and later writes copy what they share.
+    pub range: u64,
+    /// A lease named in a renewal.
+    pub renewal: u64,
+    /// A key that goes with its lease; a step never has more of them than the budget would pay.
+    pub lease_key: u64,
+    /// Bytes copied or compared that cost as much as a visit.
+    pub bytes: usize,
+    /// Due leases that end when time passes, once for each batch of entries, and the keys that go with them.
+    pub leases_per_tick: usize,
+    /// As above.
+    pub keys_per_tick: usize,
+    /// The same beside a command, of which there may be a thousand in a batch.
+    pub leases_per_command: usize,
+    /// As above.
+    pub keys_per_command: usize,
+    /// Changes that an `apply` walks on the side to remove compacted history: more than one command writes, so that the walk ends;
+    /// few enough to cost tens of microseconds.
+    pub changes_per_command: usize,
+    /// Changes that the passing of time walks, once for each batch of entries: a tenth of a millisecond or two. So a leader that
+    /// nobody asks anything ends the removal too, by the blank entries with which it tells the time.
+    pub changes_per_tick: usize,
+    /// Changes that an idle entry ([`crate::Advance`]) walks: a millisecond or two.
+    pub changes_per_advance: usize,
+    /// Alarms that may stand: two kinds for many more members than a cluster has. Each command looks through them.
+    pub alarms_max: usize,
+}
+
+impl Rules {
+    /// The rules of the first apply version.
+    pub const FIRST: Rules = Rules {
+        cost_max: 160_000,
+        visit: 1,
+        delete: 15,
+        put: 40,
+        range: 100,
+        renewal: 5,
+        lease_key: 30,
+        bytes: 1_024,
+        leases_per_tick: 1_000,
+        keys_per_tick: 5_000,
+        leases_per_command: 8,
+        keys_per_command: 32,
+        changes_per_command: 32,
+        changes_per_tick: 256,
+        changes_per_advance: 2_000,
+        alarms_max: 256,
+    };
+}
+
+/// The rules of all apply versions that this build knows, from the first on.
+pub static RULES: [Rules; 1] = [Rules::FIRST];
+
+/// The highest apply version that this build knows.
+pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(1);
+
+/// The rules of a version.
+///
+/// # Panics
+/// For a version that `known` does not contain: a replica stops before it adopts one.
+pub(crate) fn rules_of(known: &'static [Rules], version: ApplyVersion) -> &'static Rules {
+    let place = usize::try_from(version.0).ok().and_then(|number| number.checked_sub(1));
+    place.and_then(|place| known.get(place)).unwrap_or_else(|| panic!("apply version {version} is not known here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_version_up_to_the_highest_has_rules() {
+        assert_eq!(RULES.len(), VERSION_MAX.0 as usize);
+        assert_eq!(rules_of(&RULES, VERSION_MAX), &RULES[RULES.len() - 1]);
+    }
+}
