@@ -215,6 +215,8 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     config.timing = plan.timing;
     config.timing_mode = plan.timing_mode.clone();
     config.priority = plan.priority;
+    config.compare_states_every = plan.compare_states_every;
+    config.version_max = plan.version_max;
     config.policy = Policy { entries_max: plan.snapshot_count, ..Policy::default() };
     config.frame_bytes_max = config.frame_bytes_max.max(plan.request_bytes_max * 4);
     config.on_fatal = Arc::new(|why| {

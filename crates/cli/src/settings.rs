@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use hustings_core::{Member, Priority, Timing};
+use hustings_core::{ApplyVersion, Member, Priority, Timing};
 use hustings_node::config::TimingMode;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,6 +55,16 @@ const SETTINGS: &[Setting] = &[
         "timing-bounds",
         "100,5000",
         "With --timing auto, milliseconds between which the election timeout may move; equal on all members",
+    ),
+    setting(
+        "experimental-corrupt-check-time",
+        "5m",
+        "How often members compare digests of what they hold; one that differs raises the alarm CORRUPT; 0s means never",
+    ),
+    setting(
+        "apply-version-max",
+        "",
+        "Hold an upgrade back: the highest apply version this member says it can; empty means all that this build can",
     ),
     setting("snapshot-count", "100000", "Applied entries between snapshots"),
     setting(
@@ -272,6 +282,15 @@ impl Settings {
         if snapshot_count == 0 {
             return self.bad("snapshot-count", "give at least 1");
         }
+        let compare = humantime::parse_duration(self.text("experimental-corrupt-check-time"));
+        let compare: Duration = compare.or_else(|error| self.bad("experimental-corrupt-check-time", error))?;
+        let version_max = match self.text("apply-version-max") {
+            "" => ApplyVersion(u32::MAX),
+            _ => match self.number("apply-version-max").map(u32::try_from)? {
+                Ok(version @ 1..) => ApplyVersion(version),
+                _ => return self.bad("apply-version-max", "give at least 1"),
+            },
+        };
         Ok(Plan {
             member,
             data_dir,
@@ -284,6 +303,8 @@ impl Settings {
             timing,
             timing_mode,
             snapshot_count,
+            compare_states_every: (compare > Duration::ZERO).then_some(compare),
+            version_max,
             quota_bytes: quota,
             memory_limit_bytes: memory_limit,
             request_bytes_max: request_bytes,
@@ -363,6 +384,8 @@ pub(crate) struct Plan {
     pub(crate) timing: Timing,
     pub(crate) timing_mode: TimingMode,
     pub(crate) snapshot_count: u64,
+    pub(crate) compare_states_every: Option<Duration>,
+    pub(crate) version_max: ApplyVersion,
     pub(crate) quota_bytes: u64,
     pub(crate) memory_limit_bytes: u64,
     pub(crate) request_bytes_max: usize,

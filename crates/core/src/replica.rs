@@ -14,6 +14,7 @@
 //! What to read next: `crates/node`, the host that does the actions for real.
 
 pub mod clock;
+pub mod digests;
 pub mod event;
 pub mod gate;
 pub mod message;
@@ -198,6 +199,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                 self.feed(Input::Retime(timing), out)
             }
             Event::Able(able) => self.on_able(&able, out),
+            Event::Compare => self.on_compare(out),
             Event::Health(health) => self.feed(Input::Health(health), out),
         }
         self.hear_own_messages(out);
@@ -388,7 +390,10 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
                     out.push(Action::Reconfigured { request: origin.sequence, membership });
                 }
             }
-            EntryKind::Blank if origin == Origin::NOBODY => self.on_raise(&payload, out),
+            EntryKind::Blank if origin == Origin::NOBODY => {
+                self.on_raise(&payload, out);
+                self.on_compare_applied(&payload, out);
+            }
             EntryKind::Blank => self.sessions.on_blank(origin, &payload),
             EntryKind::Protocol => {}
         }
@@ -421,7 +426,10 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             ReplicaMessage::Chunk { lsn, offset, bytes } => self.on_chunk(from, lsn, offset, bytes, out),
             ReplicaMessage::ChunkGone { lsn } => self.on_chunk_gone(from, lsn, out),
             // Between hosts: a value has no clock to measure with.
-            ReplicaMessage::Ping { .. } | ReplicaMessage::Pong { .. } => {}
+            ReplicaMessage::Ping { .. }
+            | ReplicaMessage::Pong { .. }
+            | ReplicaMessage::Digest { .. }
+            | ReplicaMessage::Durable { .. } => {}
         }
     }
 

@@ -42,6 +42,11 @@ fn main() {
         let lease = if number < keys / 10 { 7 } else { 0 };
         full.apply(Lsn { term: Term(1), index: 1 }, &put(number, lease).to_payload()).expect("room");
     }
+    let begun = Instant::now();
+    let frozen = full.freeze();
+    let (froze, begun) = (begun.elapsed(), Instant::now());
+    let digest = KvStore::digest(&frozen);
+    println!("freeze {froze:.2?}, digest {:.2?} of {keys} keys ({digest:016x})", begun.elapsed());
     let say = |what: &str, command: &Command| {
         // Beside a view, as watches and snapshots hold one: the first write to each node copies it.
         let mut store = full.clone();

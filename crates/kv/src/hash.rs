@@ -4,7 +4,40 @@
 //! and however far the removal of compacted history is on each: history that a complete compaction would have removed is
 //! left out (failure RP-10 is what this finds). The number is ours, not etcd's: members of one cluster compare with each other.
 
+use hustings_core::replica::digests::Digest;
+
 use crate::{KvError, View, store::Revision};
+
+/// A digest of all that is replicated, to compare members with at one entry: unlike [`hash_kv`] it knows leases, alarms and how
+/// far the removal of compacted history is. Its definition changes only with an apply version, never with an encoding.
+pub(crate) fn digest(view: &View) -> u64 {
+    let mut digest = Digest::new();
+    let cleaning = view.cleaning.map_or([-1, -1], |place| [place.main, place.sub]);
+    for number in [view.revision, view.compact_revision].into_iter().chain(cleaning) {
+        digest.write_number(number as u64);
+    }
+    digest.write_number(view.clock.as_micros() as u64);
+    for (place, version) in &view.history {
+        let kv = &version.kv;
+        for number in [place.main, place.sub, kv.create_revision, kv.version, kv.lease] {
+            digest.write_number(number as u64);
+        }
+        digest.write(&kv.key);
+        digest.write(&kv.value);
+    }
+    for (id, lease) in &view.leases {
+        for number in [*id as u64, lease.ttl as u64, lease.deadline.as_micros() as u64] {
+            digest.write_number(number);
+        }
+    }
+    for alarm in &view.alarms {
+        digest.write_number(alarm.member);
+        digest.write_number(alarm.kind as u64);
+    }
+    digest.write_number(view.live.len() as u64);
+    digest.write_number(view.attached.len() as u64);
+    digest.finish()
+}
 
 /// A hash of the history, with the revisions that it is about.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -14,6 +14,7 @@ use hustings_core::{ApplyVersion, Lsn, SnapshotError, StateMachine};
 use crate::{
     Alarm, AlarmChange, AlarmKind, Command, KvError, Outcome, Response, Rules, View,
     cost::Budget,
+    hash,
     lease::{Deadlines, Share},
     rules::{RULES, VERSION_MAX, rules_of},
     snapshot,
@@ -148,6 +149,10 @@ impl StateMachine for KvStore {
 
     fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
         snapshot::encode(view, sink);
+    }
+
+    fn digest(view: &View) -> u64 {
+        hash::digest(view)
     }
 
     fn decode(bytes: &mut dyn Buf) -> Result<KvStore, SnapshotError> {

@@ -314,7 +314,7 @@ impl<P: Protocol> Running<P> {
             state,
             incarnation: recovered.boots,
             policy: setup.policy,
-            can: Store::VERSION_MAX,
+            can: hustings_core::ApplyVersion::FIRST,
         };
         let mut actions = Vec::new();
         let replica = Replica::start(birth, &mut actions);
@@ -552,7 +552,7 @@ impl<P: Protocol> Running<P> {
                 }
                 Action::Announce(transition) => out.notes.push(transition.to_string()),
                 Action::Reconfigured { .. } | Action::AdminEnded { .. } | Action::Membership(_) => {}
-                Action::Version(_) => {}
+                Action::Version(_) | Action::Digest(_) => {}
                 Action::Stop { why } => unreachable!("members of one build can apply what one of them proposes: {why}"),
                 Action::CutSnapshot(contents) => {
                     let reference = self.storage.cut(&contents)?;

@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How often members compare their states: rarely enough that a large state costs a thousandth of a core.
+const COMPARE_STATES_EVERY: Duration = Duration::from_secs(300);
+
 /// What to do when the node can no longer be trusted: its disk failed or its replica reached an impossible state.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -49,6 +52,8 @@ pub struct NodeConfig {
     pub frame_bytes_max: usize,
     /// After how long without an answer a disk counts as stalled.
     pub disk_stall_after: Duration,
+    /// How often members compare digests of their states, when something was applied; `None` for never.
+    pub compare_states_every: Option<Duration>,
     /// Hears how long each sync of the log took, for metrics.
     pub on_sync: OnSync,
     /// Called once when the node cannot go on; the default logs and aborts the process.
@@ -104,6 +109,7 @@ impl NodeConfig {
             version_max: ApplyVersion(u32::MAX),
             frame_bytes_max: 64 << 20,
             disk_stall_after: Duration::from_secs(1),
+            compare_states_every: Some(COMPARE_STATES_EVERY),
             on_sync: Arc::new(|_| {}),
             on_fatal: Arc::new(|why| {
                 tracing::error!("fatal: {why}");

@@ -8,6 +8,7 @@ use hustings_core::{
     Admin, ApplyVersion, ClusterId, Lsn, Membership, MembershipChange, NodeId, Outcome, Refusal, Role, StateMachine,
     Term, Transition,
 };
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::SystemTime;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -74,6 +75,11 @@ pub struct NodeStatus {
     pub is_disk_healthy: bool,
     /// By which rules it applies entries.
     pub version: ApplyVersion,
+    /// Told by the leader: members whose state differed from that of most when states were last compared; `NodeId(0)` when nobody
+    /// can say which is right.
+    pub differing: BTreeSet<NodeId>,
+    /// The entry at which this leader last compared states; 0 before that.
+    pub compared_at: u64,
 }
 
 /// A transition, and when this node saw it.

@@ -27,8 +27,12 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+#[path = "integrity.rs"]
+mod integrity;
 #[path = "upkeep.rs"]
 mod upkeep;
+
+use integrity::Integrity;
 
 /// Inputs taken in one turn before what they led to is sent out.
 const TURN_MAX: usize = 512;
@@ -56,6 +60,7 @@ pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
     pub(crate) happenings: broadcast::Sender<Happening>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) disk_stall_after: Duration,
+    pub(crate) compare_states_every: Option<Duration>,
     pub(crate) pace: Pace,
     pub(crate) clock: AlarmClock,
     pub(crate) on_fatal: OnFatal,
@@ -124,6 +129,7 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     is_disk_stalled: bool,
     is_own_introduced: bool,
     is_reconciling: bool,
+    integrity: Integrity,
     told_applied: u64,
     stopping: Option<oneshot::Sender<()>>,
     has_ended: bool,
@@ -131,6 +137,7 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
 
 impl<P: Protocol, S: StateMachine> Host<P, S> {
     pub(crate) fn new(replica: Replica<P, S>, wiring: Wiring<P, S>) -> Host<P, S> {
+        let integrity = Integrity::new(wiring.compare_states_every);
         Host {
             replica,
             wiring,
@@ -154,6 +161,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             is_disk_stalled: false,
             is_own_introduced: false,
             is_reconciling: false,
+            integrity,
             told_applied: 0,
             stopping: None,
             has_ended: false,
@@ -274,6 +282,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                         ReplicaMessage::Pong { sent_micros } => {
                             self.wiring.pace.on_round_trip(boot_micros().saturating_sub(sent_micros));
                         }
+                        ReplicaMessage::Digest { index, digest } => self.on_digest_of(peer, index, digest),
                         message => self.step(Event::Peer { from: peer, message }),
                     }
                 }
@@ -379,6 +388,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             SnapshotNews::Loaded { lsn, machine, state } => {
                 self.step(Event::SnapshotLoaded { lsn, machine, state });
             }
+            SnapshotNews::Digest { index, digest } => self.on_digest(index, digest),
             SnapshotNews::Failed(why) => {
                 (self.wiring.on_fatal)(&format!("a snapshot could not be handled: {why}"));
                 self.has_ended = true;
@@ -427,6 +437,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 }
                 Action::Announce(transition) => self.on_transition(transition),
                 Action::Version(version) => self.on_version(version),
+                Action::Digest(contents) => self.on_digest_wanted(contents),
                 Action::Stop { why } => {
                     (self.wiring.on_fatal)(&why);
                     self.has_ended = true;
@@ -555,6 +566,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 || told.leader != status.leader
                 || told.is_disk_healthy != is_disk_healthy
                 || told.version != version
+                || told.differing != self.integrity.differing
+                || told.compared_at != self.integrity.compared_at
                 || !Arc::ptr_eq(&told.membership, &status.membership);
             if is_news {
                 told.role = status.role;
@@ -562,6 +575,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 told.leader = status.leader;
                 told.is_disk_healthy = is_disk_healthy;
                 told.version = version;
+                told.differing.clone_from(&self.integrity.differing);
+                told.compared_at = self.integrity.compared_at;
                 told.membership = status.membership;
             }
             is_news

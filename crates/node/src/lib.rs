@@ -6,6 +6,7 @@
 //! What to read next: [`node`] (the threads), [`host`] (the loop), [`link`] (the wire between peers), [`disk`].
 
 mod alarm_clock;
+mod comparison;
 pub mod config;
 pub mod counters;
 pub mod discovery;

@@ -27,6 +27,7 @@ use hustings_core::{
 };
 use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal, WalError};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -104,6 +105,8 @@ pub fn start<P: Protocol, S: StateMachine>(
         membership: Arc::new(recovered.founding.clone()),
         is_disk_healthy: true,
         version: ApplyVersion::FIRST,
+        differing: BTreeSet::new(),
+        compared_at: 0,
     });
     let counters = Arc::new(Counters::default());
     let (disk_news, disk_queue) = mpsc::unbounded_channel();
@@ -171,6 +174,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 happenings,
                 counters: loop_counters,
                 disk_stall_after: config.disk_stall_after,
+                compare_states_every: config.compare_states_every,
                 pace: Pace::new(config.timing_mode, config.timing),
                 clock: AlarmClock::new().expect("a loop whose runtime has its descriptors finds one more"),
                 on_fatal: config.on_fatal,

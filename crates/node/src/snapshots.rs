@@ -27,6 +27,7 @@ const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 /// What the loop wants done.
 pub(crate) enum SnapshotJob<S: StateMachine> {
     Cut(SnapshotContents<S>),
+    Digest(SnapshotContents<S>),
     Store {
         reference: SnapshotReference,
         offset: u64,
@@ -46,6 +47,11 @@ pub(crate) enum SnapshotJob<S: StateMachine> {
 /// What came of it.
 pub(crate) enum SnapshotNews<S: StateMachine> {
     Cut(SnapshotReference),
+    /// Of the state behind this entry.
+    Digest {
+        index: u64,
+        digest: u64,
+    },
     /// There is no room for one now, or no descriptor; the log goes on, and the next one is tried when it is due.
     NotCut(String),
     Stored(Result<SnapshotReference, SnapshotReference>),
@@ -91,6 +97,9 @@ fn run<S: StateMachine>(
                 }
                 Err(error) => Err(error),
             },
+            SnapshotJob::Digest(contents) => {
+                Ok(Some(SnapshotNews::Digest { index: contents.lsn.index, digest: contents.digest() }))
+            }
             SnapshotJob::Store { reference, offset, bytes } => {
                 match store.store_chunk(&reference, offset, &bytes) {
                     Ok(Stored::More) => Ok(None),

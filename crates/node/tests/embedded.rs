@@ -284,3 +284,26 @@ async fn silent_strangers_keep_no_peer_out() {
     let youngest = crowd.last().expect("there are 200").try_read(&mut [0; 1]);
     assert_eq!(youngest.expect_err("nothing was said").kind(), std::io::ErrorKind::WouldBlock);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_computed_something_else_is_named() {
+    // Goal: H10, no silent divergence. Method: states are compared whenever the loop looks; first all are alike, then one member
+    // counts a command twice.
+    let troupe = Troupe::started(3);
+    let leader = troupe.leader().await;
+    for number in 0..3 {
+        propose(troupe.handle(leader), &format!("command {number}")).await;
+    }
+    let handle = troupe.handle(leader);
+    let compared = until(handle, "states are compared", |status| status.compared_at >= 3).await;
+    assert!(compared.differing.is_empty(), "{compared:?}");
+    propose(handle, "defect").await;
+    let found = until(handle, "somebody differs", |status| !status.differing.is_empty()).await.differing;
+    let mut defective = Vec::new();
+    for (id, handle) in &troupe.running {
+        let local = in_time(handle.read_local()).await.expect("always served").view;
+        defective.extend((local.of("defect") == 2).then_some(*id));
+    }
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), defective);
+    assert_eq!(defective.len(), 1);
+}

@@ -174,6 +174,13 @@ impl<B: Backend> Services<B> {
             "# HELP hustings_memory_held_bytes Bytes held for clients, of --memory-limit.\n\
              # TYPE hustings_memory_held_bytes gauge\nhustings_memory_held_bytes {held}\n"
         ));
+        let (version, differing) = (status.version.0, status.differing.len());
+        out.push_str(&format!(
+            "# HELP hustings_apply_version By which rules entries are applied.\n\
+             # TYPE hustings_apply_version gauge\nhustings_apply_version {version}\n\
+             # HELP hustings_members_differing Members whose state differed when this leader last compared.\n\
+             # TYPE hustings_members_differing gauge\nhustings_members_differing {differing}\n"
+        ));
         respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
     }
 
@@ -200,6 +207,9 @@ impl<B: Backend> Services<B> {
             "commit": status.commit,
             "applied": status.applied.index,
             "protocol": status.protocol,
+            "apply_version": status.version.0,
+            "compared_at": status.compared_at,
+            "differing": status.differing.iter().map(|id| status.membership.name_of(*id)).collect::<Vec<_>>(),
             "healthy": status.leader.is_some() && status.is_disk_healthy,
             "partitions": status.membership.assignments.iter().map(|(partition, assignment)| json!({
                 "partition": partition,

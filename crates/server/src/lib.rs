@@ -21,6 +21,8 @@ mod context;
 
 mod quota;
 
+mod integrity;
+
 mod memory;
 
 mod body;

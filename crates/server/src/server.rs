@@ -46,6 +46,7 @@ use crate::fate;
 use crate::gateway;
 use crate::http;
 use crate::hub;
+use crate::integrity;
 use crate::metrics::{METHODS, Metrics};
 use crate::options::ServerOptions;
 use crate::quota;
@@ -88,6 +89,7 @@ impl<B: Backend> Server<B> {
         let slots = Arc::new(Semaphore::new(self.context.options.connections_max));
         let mut tasks = JoinSet::new();
         tasks.spawn(quota::keep(self.context.clone()));
+        tasks.spawn(integrity::keep(self.context.clone()));
         tasks.spawn(fate::keep(self.context.clone()));
         tasks.spawn(cluster::announce(self.context.clone()));
         tasks.spawn(hub::run(self.context.clone(), self.inboxes.hub));

@@ -85,7 +85,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 self.journal.note(self.now, Line::Transition(transition));
             }
             Action::Membership(membership) => self.on_membership(at, &membership),
-            Action::Version(_) => {}
+            Action::Version(_) | Action::Digest(_) => {}
             Action::Stop { why } => unreachable!("members of one build can apply what one of them proposes: {why}"),
             Action::CutSnapshot(contents) => self.work(at, Job::Cut(contents)),
             Action::StoreChunk { reference, offset, bytes } => self.work(at, Job::Store { reference, offset, bytes }),

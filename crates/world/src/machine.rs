@@ -221,7 +221,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             state,
             incarnation: self.incarnation,
             policy,
-            can: Witness::<S>::VERSION_MAX,
+            can: hustings_core::ApplyVersion::FIRST,
         };
         Ok(Recovered { birth, durable })
     }

@@ -99,6 +99,8 @@ pub enum Event<P: Protocol, S: StateMachine> {
     Retime(Timing),
     /// Which members are connected, and the highest version that each can apply. Told again and again.
     Able(BTreeMap<NodeId, ApplyVersion>),
+    /// The members' states should be compared. Means nothing to who does not lead.
+    Compare,
     /// The disk's health changed.
     Health(DiskHealth),
 }
@@ -164,6 +166,8 @@ pub enum Action<P: Protocol, S: StateMachine> {
     Membership(Arc<Membership>),
     /// From here on entries are applied by the rules of this version: say so to peers.
     Version(ApplyVersion),
+    /// Digest this off the loop and tell the leader: all members do so at this entry.
+    Digest(SnapshotContents<S>),
     /// Stop the node: it cannot apply the next entry, and nothing comes out of this replica any more. The text names the thing and
     /// the remedy.
     Stop {

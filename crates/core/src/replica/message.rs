@@ -89,11 +89,31 @@ pub enum ReplicaMessage<M> {
         /// As it was said.
         sent_micros: u64,
     },
+    /// Between hosts, from version 3 of the peer protocol on: my state at an entry where states are compared.
+    Digest {
+        /// The entry.
+        index: u64,
+        /// Of the state behind it.
+        digest: u64,
+    },
+    /// Between hosts, from version 3 on: how much is durable at me and, as far as I have heard, at others.
+    Durable(Vec<Position>),
+}
+
+/// How much of a member's log is durable, as it said itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Position {
+    /// Which member.
+    pub node: NodeId,
+    /// Its storage incarnation: another directory has positions of its own.
+    pub storage: u64,
+    /// How many batches were durable. Only grows, whatever a protocol truncates.
+    pub batches: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
 struct Envelope {
-    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Kind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13")]
     kind: Option<Kind>,
 }
 
@@ -121,6 +141,34 @@ enum Kind {
     Ping(u64),
     #[prost(uint64, tag = "11")]
     Pong(u64),
+    #[prost(message, tag = "12")]
+    Digest(DigestShape),
+    #[prost(message, tag = "13")]
+    Durable(DurableShape),
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct DigestShape {
+    #[prost(uint64, tag = "1")]
+    index: u64,
+    #[prost(fixed64, tag = "2")]
+    digest: u64,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct DurableShape {
+    #[prost(message, repeated, tag = "1")]
+    positions: Vec<PositionShape>,
+}
+
+#[derive(Clone, Copy, PartialEq, prost::Message)]
+struct PositionShape {
+    #[prost(uint64, tag = "1")]
+    node: u64,
+    #[prost(fixed64, tag = "2")]
+    storage: u64,
+    #[prost(uint64, tag = "3")]
+    batches: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -229,6 +277,9 @@ fn refusal_numbered(code: u32, node: u64, what: String) -> Result<Refusal, WireE
 /// The most requests in one message of forwarded proposals: what a node keeps outstanding.
 const FORWARDED_MAX: usize = 1 << 17;
 
+/// The most positions in one message: far more than a cluster has members.
+const POSITIONS_MAX: usize = 1_024;
+
 /// No node numbers as many requests in one life.
 const SEQUENCE_MAX: u64 = 1 << 62;
 
@@ -286,6 +337,14 @@ impl<M: Wire> Wire for ReplicaMessage<M> {
             ReplicaMessage::ChunkGone { lsn } => Kind::ChunkGone(chunk(lsn, 0, 0, Bytes::new())),
             ReplicaMessage::Ping { sent_micros } => Kind::Ping(*sent_micros),
             ReplicaMessage::Pong { sent_micros } => Kind::Pong(*sent_micros),
+            ReplicaMessage::Digest { index, digest } => Kind::Digest(DigestShape { index: *index, digest: *digest }),
+            ReplicaMessage::Durable(positions) => {
+                let shape = |position: &Position| {
+                    let Position { node: NodeId(node), storage, batches } = *position;
+                    PositionShape { node, storage, batches }
+                };
+                Kind::Durable(DurableShape { positions: positions.iter().map(shape).collect() })
+            }
         };
         encode_shape(&Envelope { kind: Some(kind) }, out);
     }
@@ -337,6 +396,20 @@ impl<M: Wire> Wire for ReplicaMessage<M> {
             Kind::ChunkGone(shape) => ReplicaMessage::ChunkGone { lsn: Lsn::new(shape.term, shape.index) },
             Kind::Ping(sent_micros) => ReplicaMessage::Ping { sent_micros },
             Kind::Pong(sent_micros) => ReplicaMessage::Pong { sent_micros },
+            Kind::Digest(DigestShape { index, digest }) => ReplicaMessage::Digest { index, digest },
+            Kind::Durable(DurableShape { positions }) => {
+                if positions.len() > POSITIONS_MAX {
+                    return Err(WireError(format!(
+                        "{} positions in one message, at most {POSITIONS_MAX}",
+                        positions.len()
+                    )));
+                }
+                let position = |shape: PositionShape| {
+                    let PositionShape { node, storage, batches } = shape;
+                    Position { node: NodeId(node), storage, batches }
+                };
+                ReplicaMessage::Durable(positions.into_iter().map(position).collect())
+            }
         })
     }
 }

@@ -224,17 +224,17 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.snapshots.cutting = true;
         self.snapshots.entries = 0;
         self.snapshots.bytes = 0;
-        out.push(Action::CutSnapshot(SnapshotContents {
-            lsn: self.applied,
-            membership: self.membership.clone(),
-            state: self.replicated_state(),
-            view: self.machine.freeze(),
-        }));
+        out.push(Action::CutSnapshot(self.contents()));
     }
 
-    /// What is replicated beside the state machine.
-    fn replicated_state(&self) -> ReplicaState {
-        ReplicaState { sessions: self.sessions.clone(), clock: self.clock.applied(), version: self.version }
+    /// All that is replicated, as it is now.
+    pub(super) fn contents(&self) -> SnapshotContents<S> {
+        SnapshotContents {
+            lsn: self.applied,
+            membership: self.membership.clone(),
+            state: ReplicaState { sessions: self.sessions.clone(), clock: self.clock.applied(), version: self.version },
+            view: self.machine.freeze(),
+        }
     }
 
     pub(super) fn on_snapshot_cut(&mut self, reference: Option<SnapshotReference>, out: &mut Vec<Action<P, S>>) {

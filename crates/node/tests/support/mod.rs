@@ -10,6 +10,7 @@ use hustings_raft::{Options, Raft};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -43,6 +44,9 @@ pub struct Dam {
     opened: Condvar,
 }
 
+/// Whether a member has been defective; one story uses it.
+pub static DEFECT: AtomicBool = AtomicBool::new(false);
+
 /// The process has one dam; one story uses it.
 pub static DAM: std::sync::LazyLock<Dam> = std::sync::LazyLock::new(Dam::default);
 
@@ -75,8 +79,10 @@ impl StateMachine for Counter {
         if payload == "hold" {
             DAM.wait();
         }
+        // One member, whichever comes first, computes what the others do not.
+        let is_defective = payload == "defect" && !DEFECT.swap(true, Ordering::Relaxed);
         let times = Arc::make_mut(&mut self.times).entry(payload.clone()).or_default();
-        *times += if self.counts_twice { 2 } else { 1 };
+        *times += if self.counts_twice || is_defective { 2 } else { 1 };
         *times
     }
 
@@ -178,6 +184,7 @@ impl Troupe {
         config.limits = self.limits;
         config.policy = self.policy;
         config.version_max = self.can;
+        config.compare_states_every = Some(Duration::from_millis(1));
         config.on_fatal = Arc::new(|why| panic!("the node cannot go on: {why}"));
         config
     }
@@ -189,7 +196,9 @@ impl Troupe {
     }
 
     pub async fn stop(&mut self, id: NodeId) {
-        self.running.remove(&id).expect("it runs").stop().await;
+        let handle = self.running.remove(&id).expect("it runs");
+        assert!(handle.status().differing.is_empty(), "states differ: {:?}", handle.status());
+        handle.stop().await;
     }
 
     pub fn handle(&self, id: NodeId) -> &Handle<Counter> {

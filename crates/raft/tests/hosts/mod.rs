@@ -105,6 +105,8 @@ pub struct Host {
     /// What its build can, and why it stopped.
     pub can: ApplyVersion,
     pub stopped: Option<String>,
+    /// Of its state, at the entries where states are compared.
+    pub digests: Vec<(u64, u64)>,
 }
 
 pub struct Hosts {
@@ -148,6 +150,7 @@ impl Hosts {
                 receiving: Vec::new(),
                 can: ApplyVersion::FIRST,
                 stopped: None,
+                digests: Vec::new(),
             };
             hosts.hosts.insert(id.0, host);
             hosts.act(id.0, actions);
@@ -376,6 +379,7 @@ impl Hosts {
                 }
                 Action::LoadSnapshot(reference) => host.load = Some(reference),
                 Action::AdminEnded { .. } | Action::Announce(_) | Action::Membership(_) | Action::Version(_) => {}
+                Action::Digest(contents) => host.digests.push((contents.lsn.index, contents.digest())),
                 Action::Stop { why } => host.stopped = Some(why),
             }
         }

@@ -8,11 +8,11 @@ use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{
     AlarmRequest, AlarmType, DefragmentRequest, DowngradeRequest, HashKvRequest, HashRequest, MemberAddRequest,
     MemberListRequest, MemberPromoteRequest, MemberRemoveRequest, MemberUpdateRequest, MoveLeaderRequest, PutRequest,
-    SnapshotRequest, StatusRequest, alarm_request::AlarmAction,
+    RangeRequest, SnapshotRequest, StatusRequest, alarm_request::AlarmAction,
 };
 use hustings_api::health::{HealthCheckRequest, health_check_response::ServingStatus};
 use hustings_core::{Admin, NodeId, StateMachine};
-use hustings_server::ServerOptions;
+use hustings_server::{Backend, ServerOptions};
 
 fn refused<T>(answer: Result<T, tonic::Status>) -> EtcdError {
     EtcdError::of(&answer.map(|_| ()).unwrap_err()).expect("an error that etcd's clients know")
@@ -197,4 +197,26 @@ async fn health_follows_the_leader() {
     assert_eq!(changes.message().await.unwrap().unwrap().status, serving);
     served.double.declare(|status| status.leader = None);
     assert_eq!(changes.message().await.unwrap().unwrap().status, ServingStatus::NotServing as i32);
+}
+
+/// Goal: members that differ do not go on as if nothing were. Method: the node says that n2 differs, then that nobody knows who
+/// does; writes are refused, reads are served as etcd 3.5.1 was seen to.
+#[tokio::test]
+async fn members_that_differ_raise_the_alarm_corrupt() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    let put = || PutRequest { key: "a".into(), value: "b".into(), ..PutRequest::default() };
+    client.kv().put(put()).await.expect("all is well");
+    let mut applied = served.double.applied_changes();
+    for (member, index) in [(2, 2), (0, 3)] {
+        served.double.declare(|status| status.differing = [NodeId(member)].into());
+        applied.wait_for(|applied| *applied >= index).await.expect("it runs");
+    }
+    let all = AlarmRequest { action: AlarmAction::Get as i32, ..AlarmRequest::default() };
+    let alarms = client.maintenance().alarm(all).await.expect("asked for").into_inner().alarms;
+    assert!(alarms.iter().all(|alarm| alarm.alarm == AlarmType::Corrupt as i32));
+    assert_eq!(alarms.iter().map(|alarm| alarm.member_id).collect::<Vec<_>>(), [0, 2]);
+    assert_eq!(refused(client.kv().put(put()).await), EtcdError::Corrupt);
+    let range = RangeRequest { key: "a".into(), ..RangeRequest::default() };
+    assert_eq!(client.kv().range(range).await.expect("served").into_inner().count, 1);
 }

@@ -189,7 +189,7 @@ impl<P: Protocol> Member<P> {
             state: ReplicaState::default(),
             incarnation: self.lives + 1,
             policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX },
-            can: Ledger::VERSION_MAX,
+            can: hustings_core::ApplyVersion::FIRST,
         }
     }
 

@@ -1,6 +1,7 @@
 //! A store without a cluster behind a real listener, and a client of it.
 #![allow(dead_code)] // Each test file uses its part.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -67,6 +68,8 @@ impl Double {
             membership: Arc::new(membership),
             is_disk_healthy: true,
             version: ApplyVersion::FIRST,
+            differing: BTreeSet::default(),
+            compared_at: 0,
         };
         let state = State { store: KvStore::new(), index: 0, admins: Vec::new() };
         Double {
