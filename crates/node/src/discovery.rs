@@ -60,6 +60,8 @@ async fn ask(
         process: 0,
         nonce: secret::nonce(),
         build: Build::this(can),
+        born_with: 0,
+        durable: 0,
         member: member.clone(),
     };
     match greet(&mut stream, &mut BytesMut::new(), &Greeting::Hello(hello), secret).await? {

@@ -32,8 +32,8 @@ enum Job {
 /// What the disk thread says.
 #[derive(Debug)]
 pub(crate) enum DiskNews {
-    /// All records up to this number are durable.
-    Durable(RecordNumber),
+    /// All records up to this number are durable, and with them so many batches of the log.
+    Durable { number: RecordNumber, batches: u64 },
     /// The disk failed; nothing after the last durable record is.
     Failed(WalError),
 }
@@ -144,7 +144,7 @@ fn run(
             let took = start.elapsed();
             counters.on_sync(took);
             on_sync(took);
-            if news.send(DiskNews::Durable(last)).is_err() {
+            if news.send(DiskNews::Durable { number: last, batches: wal.durable_batches() }).is_err() {
                 return Ok(());
             }
         } else {

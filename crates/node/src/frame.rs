@@ -12,6 +12,7 @@
 //! stranger can make a node allocate a few kilobytes and no more (BI-01, BI-02).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use hustings_core::replica::message::Position;
 use hustings_core::{ApplyVersion, ClusterId, Member, Membership, NodeId, Wire, WireError};
 use prost::Message as _;
 use std::io;
@@ -23,9 +24,12 @@ pub(crate) const MAGIC: &[u8; 8] = b"hustings";
 /// The newest version of frames and messages that this node speaks, and the oldest. Two nodes speak if their ranges overlap.
 ///
 /// 2: entries carry readings of the log's clock; a hello names the process and may be challenged.
-/// 3: a hello says by which rules its sender applies entries and can apply them. Nothing else differs, so 2 is still spoken.
+/// 3: a hello says by which rules its sender applies entries and can apply them, and how much of its log is durable; members tell
+/// that, and digests of their states. To peers that speak 2 nothing of it is sent.
 pub(crate) const VERSION: u32 = 3;
 pub(crate) const VERSION_MIN: u32 = 2;
+/// From this version on a peer says and understands what is durable and what its state is.
+pub(crate) const SPEAKS_OF_STATE: u32 = 3;
 
 /// The longest handshake frame, in bytes.
 pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
@@ -56,6 +60,9 @@ pub(crate) enum LinkError {
     /// The peer refuses this node, in its words.
     #[error("refused by the peer: {0}")]
     Refused(Refusal),
+    /// This node refuses the peer that it dialled.
+    #[error("the peer is refused: {0}")]
+    Unwelcome(Refusal),
 }
 
 /// Why a peer does not speak to this node.
@@ -63,21 +70,28 @@ pub(crate) enum LinkError {
 pub(crate) struct Refusal {
     /// In words that name the thing and the remedy.
     pub(crate) why: String,
-    /// The node was removed from the cluster: it must not go on. All other refusals may pass.
+    /// The node was removed from the cluster: it must not go on. Refusals that say nothing of the kind may pass.
     pub(crate) is_removed: bool,
+    /// The node's directory lacks what it has acknowledged: it must not go on with it.
+    pub(crate) is_rolled_back: bool,
 }
 
 impl Refusal {
     /// One that may pass.
     pub(crate) fn because(why: String) -> Refusal {
-        Refusal { why, is_removed: false }
+        Refusal { why, is_removed: false, is_rolled_back: false }
     }
 
     /// The one that cannot pass.
     pub(crate) fn of_removed(node: NodeId) -> Refusal {
         let why =
             format!("{node} was removed from the cluster: add it again as a new member, with an empty data directory");
-        Refusal { why, is_removed: true }
+        Refusal { is_removed: true, ..Refusal::because(why) }
+    }
+
+    /// Nor can this one.
+    pub(crate) fn of_rolled_back(why: String) -> Refusal {
+        Refusal { is_rolled_back: true, ..Refusal::because(why) }
     }
 }
 
@@ -138,6 +152,9 @@ pub(crate) struct Hello {
     /// Drawn for this greeting: what a challenge proves, it proves of this one.
     pub(crate) nonce: Bytes,
     pub(crate) build: Build,
+    /// How much of its log is durable; of this life of it.
+    pub(crate) born_with: u64,
+    pub(crate) durable: u64,
     pub(crate) member: Member,
 }
 
@@ -156,6 +173,14 @@ impl Build {
     /// This build, by whose rules a state machine can compute up to `can`, before it applies anything.
     pub(crate) fn this(can: ApplyVersion) -> Build {
         Build { speaks: VERSION, applies: ApplyVersion::FIRST, can }
+    }
+}
+
+impl Hello {
+    /// How much of its log the sender has durable.
+    pub(crate) fn position(&self) -> Position {
+        let storage = self.member.incarnation.unwrap_or(0);
+        Position { node: self.from, storage, boots: self.boots, born_with: self.born_with, batches: self.durable }
     }
 }
 
@@ -234,6 +259,12 @@ struct GreetingShape {
     applies: u32,
     #[prost(uint32, tag = "20")]
     can_apply: u32,
+    #[prost(uint64, tag = "21")]
+    born_with: u64,
+    #[prost(uint64, tag = "22")]
+    durable: u64,
+    #[prost(bool, tag = "23")]
+    is_rolled_back: bool,
 }
 
 impl Greeting {
@@ -247,25 +278,25 @@ impl Greeting {
     pub(crate) fn to_bytes(&self) -> Bytes {
         let empty = GreetingShape { version: VERSION, version_min: VERSION_MIN, ..GreetingShape::default() };
         let shape = match self.clone() {
-            Greeting::Hello(Hello { cluster_id, from, to, protocol, boots, process, nonce, build, member }) => {
-                GreetingShape {
-                    kind: 1,
-                    cluster_id: cluster_id.0,
-                    from: from.0,
-                    to: to.0,
-                    protocol,
-                    boots,
-                    process,
-                    nonce,
-                    applies: build.applies.0,
-                    can_apply: build.can.0,
-                    incarnation: member.incarnation,
-                    text: member.name,
-                    peer_urls: member.peer_urls,
-                    client_urls: member.client_urls,
-                    ..empty
-                }
-            }
+            Greeting::Hello(hello) => GreetingShape {
+                kind: 1,
+                cluster_id: hello.cluster_id.0,
+                from: hello.from.0,
+                to: hello.to.0,
+                protocol: hello.protocol,
+                boots: hello.boots,
+                process: hello.process,
+                nonce: hello.nonce,
+                applies: hello.build.applies.0,
+                can_apply: hello.build.can.0,
+                born_with: hello.born_with,
+                durable: hello.durable,
+                incarnation: hello.member.incarnation,
+                text: hello.member.name,
+                peer_urls: hello.member.peer_urls,
+                client_urls: hello.member.client_urls,
+                ..empty
+            },
             Greeting::Welcome(Welcome { cluster_id, you, founding, membership }) => GreetingShape {
                 kind: 2,
                 cluster_id: cluster_id.0,
@@ -274,7 +305,9 @@ impl Greeting {
                 membership: membership.to_bytes(),
                 ..empty
             },
-            Greeting::Refusal(Refusal { why, is_removed }) => GreetingShape { kind: 3, text: why, is_removed, ..empty },
+            Greeting::Refusal(Refusal { why, is_removed, is_rolled_back }) => {
+                GreetingShape { kind: 3, text: why, is_removed, is_rolled_back, ..empty }
+            }
             Greeting::Challenge(Challenge { nonce, proof }) => GreetingShape { kind: 4, nonce, proof, ..empty },
             Greeting::Proof(proof) => GreetingShape { kind: 5, proof, ..empty },
         };
@@ -305,6 +338,8 @@ impl Greeting {
                     applies: ApplyVersion(shape.applies.max(1)),
                     can: ApplyVersion(shape.can_apply.max(1)),
                 },
+                born_with: shape.born_with,
+                durable: shape.durable,
                 member: Member {
                     name: shape.text,
                     peer_urls: shape.peer_urls,
@@ -319,7 +354,11 @@ impl Greeting {
                 founding: Membership::decode(shape.founding)?,
                 membership: Membership::decode(shape.membership)?,
             }),
-            3 => Greeting::Refusal(Refusal { why: shape.text, is_removed: shape.is_removed }),
+            3 => Greeting::Refusal(Refusal {
+                why: shape.text,
+                is_removed: shape.is_removed,
+                is_rolled_back: shape.is_rolled_back,
+            }),
             4 => Greeting::Challenge(Challenge { nonce: shape.nonce, proof: shape.proof }),
             5 => Greeting::Proof(shape.proof),
             other => return Err(LinkError::Stranger(format!("a greeting of unknown kind {other}"))),
@@ -367,6 +406,8 @@ mod tests {
             process: 5,
             nonce: Bytes::from_static(b"once"),
             build: Build { speaks: VERSION, applies: ApplyVersion(2), can: ApplyVersion(3) },
+            born_with: 4,
+            durable: 6,
             member: Member {
                 name: "a".into(),
                 peer_urls: vec!["http://127.0.0.1:1".into()],

@@ -3,8 +3,9 @@
 //! A greeting is answered with a refusal that names the thing and the remedy, or with this node's own. What a peer says of
 //! itself is remembered only once a link to it is up: with a cluster secret, once it is proven.
 
-use crate::frame::{Greeting, Hello, Refusal, Welcome};
+use crate::frame::{Greeting, Hello, Refusal, SPEAKS_OF_STATE, Welcome};
 use crate::link::Outbox;
+use crate::positions::{Positions, rolled_back};
 use crate::secret::{self, ClusterSecret};
 use hustings_core::{ClusterId, Membership, NodeId};
 use std::collections::BTreeMap;
@@ -24,6 +25,8 @@ pub(crate) struct Gatekeeper {
     seen: BTreeMap<NodeId, (Option<u64>, u64)>,
     /// The newest session of each peer that is connected.
     connected: BTreeMap<NodeId, Connected>,
+    /// How much of its log each peer has said to be durable, in this life of this node and before.
+    pub(crate) positions: Positions,
     /// What all members know, if there is such a thing.
     pub(crate) secret: Option<ClusterSecret>,
 }
@@ -65,6 +68,7 @@ impl Gatekeeper {
         founding: Membership,
         hints: Membership,
         secret: Option<ClusterSecret>,
+        positions: Positions,
     ) -> Gatekeeper {
         Gatekeeper {
             cluster_id: hello.cluster_id,
@@ -75,6 +79,7 @@ impl Gatekeeper {
             hints,
             seen: BTreeMap::new(),
             connected: BTreeMap::new(),
+            positions,
             secret,
         }
     }
@@ -139,6 +144,9 @@ impl Gatekeeper {
                 "{from} was seen here with another data directory: it lost its promises, so it may not vote; remove the member and add it again"
             )));
         }
+        if let Some(refusal) = self.refusal_of_rolled_back(hello) {
+            return Some(refusal);
+        }
         if let Some((_, seen)) = self.seen.get(from)
             && boots < seen
         {
@@ -147,6 +155,13 @@ impl Gatekeeper {
             )));
         }
         None
+    }
+
+    /// Why a peer is refused that comes back with less than it had said to be durable.
+    fn refusal_of_rolled_back(&self, hello: &Hello) -> Option<Refusal> {
+        let now = hello.position();
+        let had = self.positions.missing_in(&now).filter(|_| hello.build.speaks >= SPEAKS_OF_STATE)?;
+        Some(Refusal::of_rolled_back(rolled_back(&had, &now)))
     }
 
     /// Why a peer is refused whose build cannot apply what this node's cluster applies, or the other way round.

@@ -19,6 +19,7 @@ use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, Replic
 use hustings_core::{
     EntryKind, Membership, NodeId, Outcome, Protocol, Record, Role, SnapshotReference, StateMachine, Transition, Wire,
 };
+use hustings_wal::Disk;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -49,6 +50,7 @@ const REQUESTS_MANY: u64 = 3_000;
 pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
     pub(crate) disk: DiskThread,
     pub(crate) disk_queue: mpsc::UnboundedReceiver<DiskNews>,
+    pub(crate) files: Arc<dyn Disk>,
     pub(crate) snapshot_jobs: std::sync::mpsc::Sender<SnapshotJob<S>>,
     pub(crate) snapshot_queue: mpsc::UnboundedReceiver<SnapshotNews<S>>,
     pub(crate) links: Rc<Links<P::Message>>,
@@ -193,6 +195,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
         if self.stopping.is_some() {
             self.hand_over_batch();
+            self.say_last_words();
         }
         tracing::info!(node = %self.replica.me(), "stopped");
         self.stopping.take()
@@ -260,7 +263,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     fn on_disk(&mut self, news: DiskNews) {
         match news {
-            DiskNews::Durable(number) => {
+            DiskNews::Durable { number, batches } => {
+                self.wiring.gatekeeper.borrow_mut().hello.durable = batches;
                 self.step(Event::Durable(number));
                 if let Some((_, reference)) = self.unpruned.take_if(|(record, _)| *record <= number) {
                     self.hand_to_snapshots(SnapshotJob::Prune(reference));
@@ -283,6 +287,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                             self.wiring.pace.on_round_trip(boot_micros().saturating_sub(sent_micros));
                         }
                         ReplicaMessage::Digest { index, digest } => self.on_digest_of(peer, index, digest),
+                        ReplicaMessage::Durable(positions) => self.on_positions(positions),
                         message => self.step(Event::Peer { from: peer, message }),
                     }
                 }
@@ -294,14 +299,17 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     self.step(Event::Link { peer, state: LinkState::Down });
                 }
                 self.step(Event::Link { peer, state: LinkState::Up });
+                self.on_introduced(peer);
                 self.reconcile();
             }
             Arrival::Down { peer, session } => {
                 if self.links.get(&peer).is_some_and(|link| link.session == session) {
                     self.links.remove(&peer);
+                    self.integrity.remember_soon();
                     self.step(Event::Link { peer, state: LinkState::Down });
                 }
             }
+            Arrival::RolledBack { why } => self.on_rolled_back(&why),
             Arrival::Removed { why } => {
                 // The peers know better than this node's log: it is out, and says so to whoever runs it.
                 (self.wiring.on_fatal)(&why);
@@ -537,6 +545,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             return;
         }
         self.act();
+        self.tell_position();
         // Peers first: what they do with it takes longer than the way to the disk thread, which may preempt this one.
         for link in self.links.values() {
             link.outbox.flush();

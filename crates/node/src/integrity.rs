@@ -1,16 +1,31 @@
-//! What a loop does so that no member differs from the others in silence: from time to time they compare their states.
+//! What a loop does so that no member differs from the others in silence: they compare their states from time to time, and tell
+//! each other how much of their logs is durable ([`crate::positions`]).
 
-use super::Host;
+use super::{Host, Link};
 use crate::comparison::{Comparison, Finding};
+use crate::frame::SPEAKS_OF_STATE;
+use crate::positions::{Heard, rolled_back};
 use crate::snapshots::SnapshotJob;
+use hustings_core::replica::message::Position;
 use hustings_core::replica::{Event, ReplicaMessage, SnapshotContents};
 use hustings_core::{NodeId, Protocol, Role, StateMachine};
+use hustings_wal::peers;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// From this version of the peer protocol on a peer understands digests.
-const SPEAKS_OF_DIGESTS: u32 = 3;
+/// The least time between two words to a peer that does not lead on what is durable here. The leader hears it with every
+/// acknowledgement.
+const TELL_EVERY: Duration = Duration::from_millis(20);
+
+/// How often what is known of others is written down while they live.
+const REMEMBER_EVERY: Duration = Duration::from_secs(30);
+
+impl Link {
+    fn speaks_of_state(&self) -> bool {
+        self.hello.build.speaks >= SPEAKS_OF_STATE
+    }
+}
 
 /// The state of these watches.
 pub(crate) struct Integrity {
@@ -24,19 +39,38 @@ pub(crate) struct Integrity {
     pub(crate) differing: BTreeSet<NodeId>,
     /// The entry of that comparison; 0 before the first.
     pub(crate) compared_at: u64,
+    /// What was told of this node's own log: to which leader, and to all.
+    told_leader: (Option<NodeId>, u64),
+    told_all: u64,
+    told_all_at: Instant,
+    /// Positions of others came in that were not told on, or not written down.
+    is_gossip: bool,
+    is_unwritten: bool,
+    remember_at: Instant,
 }
 
 impl Integrity {
     pub(crate) fn new(every: Option<Duration>) -> Integrity {
-        let next = Instant::now() + every.unwrap_or_default();
+        let now = Instant::now();
         Integrity {
             every,
-            next,
+            next: now + every.unwrap_or_default(),
             asked_at: 0,
             comparison: Comparison::default(),
             differing: BTreeSet::new(),
             compared_at: 0,
+            told_leader: (None, 0),
+            told_all: 0,
+            told_all_at: now,
+            is_gossip: false,
+            is_unwritten: false,
+            remember_at: now + REMEMBER_EVERY,
         }
+    }
+
+    /// Somebody is gone: what was heard of it last matters when it comes back.
+    pub(super) fn remember_soon(&mut self) {
+        self.remember_at = Instant::now();
     }
 }
 
@@ -64,7 +98,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         match self.replica.leader() {
             Some(leader) if leader == me => self.on_digest_of(me, index, digest),
             Some(leader) => {
-                let link = self.links.get(&leader).filter(|link| link.hello.build.speaks >= SPEAKS_OF_DIGESTS);
+                let link = self.links.get(&leader).filter(|link| link.speaks_of_state());
                 if let Some(link) = link {
                     link.outbox.put(&ReplicaMessage::<P::Message>::Digest { index, digest });
                 }
@@ -98,6 +132,116 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 }
                 self.integrity.differing = members;
             }
+        }
+    }
+
+    // --- What is durable. ----------------------------------------------------------------------------------------
+
+    /// Tells what is durable here: the leader at once, with the acknowledgements that rest on it, the others soon.
+    pub(super) fn tell_position(&mut self) {
+        let own = self.wiring.gatekeeper.borrow().hello.position();
+        let leader = self.replica.leader();
+        if self.integrity.told_leader != (leader, own.batches) {
+            self.integrity.told_leader = (leader, own.batches);
+            self.tell_positions(&[own], |peer| Some(peer) == leader);
+        }
+        let now = Instant::now();
+        if self.integrity.told_all != own.batches && now >= self.integrity.told_all_at + TELL_EVERY {
+            (self.integrity.told_all, self.integrity.told_all_at) = (own.batches, now);
+            self.tell_positions(&[own], |peer| Some(peer) != leader);
+        }
+    }
+
+    fn tell_positions(&self, positions: &[Position], is_meant: impl Fn(NodeId) -> bool) {
+        let message = ReplicaMessage::<P::Message>::Durable(positions.to_vec());
+        for (_, link) in self.links.iter().filter(|(peer, link)| is_meant(**peer) && link.speaks_of_state()) {
+            link.outbox.put(&message);
+        }
+    }
+
+    /// A link is up: each tells the other what it knows of everybody.
+    pub(super) fn on_introduced(&mut self, peer: NodeId) {
+        let Some(link) = self.links.get(&peer).filter(|link| link.speaks_of_state()) else { return };
+        let said = link.hello.position();
+        self.on_positions(vec![said]);
+        let known = self.wiring.gatekeeper.borrow().positions.to_vec();
+        self.tell_positions(&known, |to| to == peer);
+    }
+
+    /// What is durable at a peer and, as far as it has heard, at others.
+    pub(super) fn on_positions(&mut self, positions: Vec<Position>) {
+        let own = self.wiring.gatekeeper.borrow().hello.position();
+        for told in positions {
+            if told.node == own.node && told.storage == own.storage {
+                // What a copy of the directory told that was started elsewhere is not this node's to judge.
+                if told.boots < own.boots && own.born_with < told.batches {
+                    let why = rolled_back(&told, &own);
+                    return self.on_rolled_back(&why);
+                }
+                continue;
+            }
+            let heard = {
+                let mut gatekeeper = self.wiring.gatekeeper.borrow_mut();
+                if !gatekeeper.knows(told.node) {
+                    continue;
+                }
+                gatekeeper.positions.hear(told)
+            };
+            self.integrity.is_gossip |= heard != Heard::Nothing;
+            self.integrity.is_unwritten |= heard != Heard::Nothing;
+            if heard == Heard::RolledBack {
+                self.hang_up_if_rolled_back(told.node);
+            }
+        }
+    }
+
+    /// Its next greeting is refused, in words.
+    fn hang_up_if_rolled_back(&self, peer: NodeId) {
+        let Some(link) = self.links.get(&peer) else { return };
+        if let Some(had) = self.wiring.gatekeeper.borrow().positions.missing_in(&link.hello.position()) {
+            tracing::error!(%peer, "{}", rolled_back(&had, &link.hello.position()));
+            link.outbox.close();
+        }
+    }
+
+    /// This node's directory lacks what the node has acknowledged: neither this life of it nor a later one goes on with it.
+    pub(super) fn on_rolled_back(&mut self, why: &str) {
+        if let Err(error) = peers::mark_rolled_back(&*self.wiring.files, why) {
+            tracing::error!("the directory could not be marked as rolled back: {error}");
+        }
+        (self.wiring.on_fatal)(why);
+        self.has_ended = true;
+    }
+
+    /// Now and then: what is known of others is told on, and written down.
+    pub(super) fn keep_positions(&mut self) {
+        if std::mem::take(&mut self.integrity.is_gossip) {
+            let known = self.wiring.gatekeeper.borrow().positions.to_vec();
+            self.tell_positions(&known, |_| true);
+        }
+        if Instant::now() >= self.integrity.remember_at {
+            self.integrity.remember_at = Instant::now() + REMEMBER_EVERY;
+            self.remember_positions();
+        }
+    }
+
+    /// At a stop everybody hears how far this node's log is durable, and what it knows of others is written down.
+    pub(super) fn say_last_words(&mut self) {
+        let own = self.wiring.gatekeeper.borrow().hello.position();
+        self.tell_positions(&[own], |_| true);
+        self.links.values().for_each(|link| link.outbox.flush());
+        self.remember_positions();
+    }
+
+    fn remember_positions(&mut self) {
+        if std::mem::take(&mut self.integrity.is_unwritten) {
+            let positions = {
+                let mut gatekeeper = self.wiring.gatekeeper.borrow_mut();
+                let membership = gatekeeper.membership.clone();
+                gatekeeper.positions.retain(|node| membership.has(node) || node.0 >= membership.next_id);
+                gatekeeper.positions.to_vec()
+            };
+            self.hand_to_snapshots(SnapshotJob::Remember(positions));
         }
     }
 }

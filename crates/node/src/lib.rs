@@ -18,6 +18,7 @@ mod host;
 mod link;
 pub mod node;
 mod pace;
+mod positions;
 pub mod secret;
 mod snapshots;
 mod timers;

@@ -68,6 +68,8 @@ pub(crate) enum Arrival<M> {
     Down { peer: NodeId, session: u64 },
     /// A peer says that this node was removed from the cluster.
     Removed { why: String },
+    /// A peer says that this node's directory lacks what it has acknowledged.
+    RolledBack { why: String },
 }
 
 /// Bytes on their way to a peer.
@@ -420,6 +422,13 @@ impl<M: Wire + 'static> Links<M> {
                             // The loop decides what to do about it.
                             let _ = self.arrivals.send(Arrival::Removed { why: refusal.why.clone() }).await;
                         }
+                        if refusal.is_rolled_back {
+                            let _ = self.arrivals.send(Arrival::RolledBack { why: refusal.why.clone() }).await;
+                        }
+                        last_refusal = refusal.why;
+                    }
+                    Err(LinkError::Unwelcome(refusal)) if refusal.why != last_refusal => {
+                        tracing::error!(%peer, "{refusal}");
                         last_refusal = refusal.why;
                     }
                     Err(error) => tracing::debug!(%peer, %url, "no link: {error}"),
@@ -450,7 +459,7 @@ impl<M: Wire + 'static> Links<M> {
                     self.probe(peer);
                 }
                 match admission.refusal() {
-                    Some(refusal) => Err(LinkError::Refused(refusal)),
+                    Some(refusal) => Err(LinkError::Unwelcome(refusal)),
                     None => self.run(stream, buffer, hello).await,
                 }
             }

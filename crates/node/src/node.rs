@@ -16,6 +16,7 @@ use crate::handle::{Handle, NodeStatus};
 use crate::host::{Host, Wiring};
 use crate::link::Links;
 use crate::pace::Pace;
+use crate::positions::Positions;
 use crate::snapshots;
 use bytes::Bytes;
 use hustings_core::options::Options as _;
@@ -25,7 +26,7 @@ use hustings_core::{
     ApplyVersion, Change, Cluster, Durable, EntryKind, Lsn, Membership, MembershipChange, NodeId, Protocol, Role,
     StateMachine, Term, Wire as _,
 };
-use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal, WalError};
+use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal, WalError, peers};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -76,7 +77,12 @@ pub fn start<P: Protocol, S: StateMachine>(
     let can = config.version_max.min(S::VERSION_MAX);
     let options_of_log = Options { version_max: can, ..Options::default() };
     let (wal, recovered) = Wal::open(disk.clone(), &identity, &config.founding, options_of_log)?;
-    let store = SnapshotStore::open(disk)?;
+    let positions = Positions::of(peers::read_positions(&*disk).unwrap_or_else(|error| {
+        tracing::warn!("what was remembered of other members is lost: {error}");
+        Vec::new()
+    }));
+    let store = SnapshotStore::open(disk.clone())?;
+    let files = disk;
     let (machine, state) = match &recovered.durable.snapshot {
         Some(reference) => snapshots::load::<S>(&store, reference).map_err(StartError::Snapshot)?,
         None => (machine, ReplicaState::default()),
@@ -113,7 +119,8 @@ pub fn start<P: Protocol, S: StateMachine>(
     let (disk, disk_thread) =
         DiskThread::spawn(wal, disk_news, counters.clone(), config.on_sync.clone()).map_err(StartError::Thread)?;
     let (snapshot_news, snapshot_queue) = mpsc::unbounded_channel();
-    let (snapshot_jobs, snapshot_thread) = snapshots::spawn(store, snapshot_news).map_err(StartError::Thread)?;
+    let (snapshot_jobs, snapshot_thread) =
+        snapshots::spawn(store, files.clone(), snapshot_news).map_err(StartError::Thread)?;
 
     let handle = Handle { calls, status: status_watch, applied: applied_watch, happenings: happenings.clone() };
     let me = config.me;
@@ -126,6 +133,8 @@ pub fn start<P: Protocol, S: StateMachine>(
         process: rand::random(),
         nonce: Bytes::new(),
         build: Build::this(can),
+        born_with: recovered.batches,
+        durable: recovered.batches,
         member,
     };
     let loop_counters = counters.clone();
@@ -151,7 +160,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         let runtime = runtime.expect("a runtime without worker threads needs only an epoll descriptor");
         let tasks = tokio::task::LocalSet::new();
         let stopping = tasks.block_on(&runtime, async move {
-            let gatekeeper = Gatekeeper::new(hello, recovered.founding, hints, config.secret);
+            let gatekeeper = Gatekeeper::new(hello, recovered.founding, hints, config.secret, positions);
             let gatekeeper = Rc::new(RefCell::new(gatekeeper));
             let (arrivals, arrival_queue) = mpsc::channel(ARRIVALS_MAX);
             let links = Links::new(gatekeeper.clone(), arrivals, loop_counters.clone(), config.frame_bytes_max);
@@ -173,6 +182,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 applied,
                 happenings,
                 counters: loop_counters,
+                files,
                 disk_stall_after: config.disk_stall_after,
                 compare_states_every: config.compare_states_every,
                 pace: Pace::new(config.timing_mode, config.timing),

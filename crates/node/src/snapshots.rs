@@ -4,9 +4,11 @@ use crate::timers::prefer_this_thread;
 use bytes::Bytes;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
+use hustings_core::replica::message::Position;
 use hustings_core::{Lsn, NodeId, SnapshotReference, StateMachine};
-use hustings_wal::{SnapshotStore, Stored, WalError};
+use hustings_wal::{Disk, SnapshotStore, Stored, WalError, peers};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
@@ -40,6 +42,8 @@ pub(crate) enum SnapshotJob<S: StateMachine> {
         offset: u64,
     },
     Load(SnapshotReference),
+    /// Write down how much of their logs other members have said to be durable.
+    Remember(Vec<Position>),
     /// The record that names this one is durable: no older one can be needed after a crash.
     Prune(SnapshotReference),
 }
@@ -72,16 +76,18 @@ pub(crate) enum SnapshotNews<S: StateMachine> {
 /// Starts the thread.
 pub(crate) fn spawn<S: StateMachine>(
     store: SnapshotStore,
+    files: Arc<dyn Disk>,
     news: UnboundedSender<SnapshotNews<S>>,
 ) -> std::io::Result<(Sender<SnapshotJob<S>>, std::thread::JoinHandle<()>)> {
     let (jobs, arrivals) = std::sync::mpsc::channel();
-    let run = move || run(&store, &arrivals, &news);
+    let run = move || run(&store, &*files, &arrivals, &news);
     let thread = std::thread::Builder::new().name("hustings-snapshot".into()).spawn(run)?;
     Ok((jobs, thread))
 }
 
 fn run<S: StateMachine>(
     store: &SnapshotStore,
+    files: &dyn Disk,
     arrivals: &Receiver<SnapshotJob<S>>,
     news: &UnboundedSender<SnapshotNews<S>>,
 ) {
@@ -125,6 +131,12 @@ fn run<S: StateMachine>(
                 }
                 Err(why) => Ok(Some(SnapshotNews::Failed(why))),
             },
+            SnapshotJob::Remember(positions) => {
+                if let Err(error) = peers::write_positions(files, &positions) {
+                    tracing::warn!("what is known of other members is not written down: {error}");
+                }
+                Ok(None)
+            }
             SnapshotJob::Prune(reference) => match prune(store, &reference, &pins, Instant::now()) {
                 // Not now: the next one removes them too.
                 Err(error) if error.is_for_want_of_descriptors() => Ok(None),
@@ -198,7 +210,6 @@ mod tests {
     use super::*;
     use hustings_core::Membership;
     use hustings_wal::RealDisk;
-    use std::sync::Arc;
 
     #[test]
     fn a_snapshot_that_is_being_fetched_outlives_newer_ones() {

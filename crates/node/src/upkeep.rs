@@ -21,6 +21,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.reconcile();
         self.tell_who_is_able();
         self.compare_if_due();
+        self.keep_positions();
         let applied = self.replica.applied().index;
         let requests = std::mem::take(&mut self.requests_since_sweep) + (applied - self.applied_at_sweep);
         self.applied_at_sweep = applied;

@@ -102,6 +102,14 @@ pub enum WalError {
         /// The one known here.
         supported: u32,
     },
+    /// Other members refused the directory: it is older than what its member has acknowledged.
+    #[error("the data directory {directory} is not used any more: {why}")]
+    RolledBack {
+        /// Which directory.
+        directory: String,
+        /// What they said, with the remedy.
+        why: String,
+    },
     /// Bytes that were durable are not what they were.
     #[error(
         "{file} is damaged at byte {offset}: {what}; nothing was changed: restore the directory, or remove the member from the \

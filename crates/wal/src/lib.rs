@@ -14,6 +14,8 @@
 //!   meta                       who this directory belongs to, its incarnation, how often it was opened
 //!   wal-0000000000000007.seg   a segment: header page, attestations, batches of sealed sectors, zeros to the end
 //!   snapshot-T-I-DIGEST.snap   a snapshot
+//!   peers                      how much of their logs other members have said to be durable
+//!   rolled-back                others refused this directory: it lacks what its member has acknowledged
 //!   *.tmp                      unfinished; removed at the next start
 //!   LOCK                       held by the process that lives here
 //! ```
@@ -33,6 +35,7 @@ pub mod sector;
 mod prefix;
 
 pub mod meta;
+pub mod peers;
 pub mod segment;
 
 mod prepare;

@@ -18,6 +18,7 @@ use crate::batch::{self, Head};
 use crate::disk::Disk;
 use crate::error::WalError;
 use crate::meta::{Identity, META, Meta};
+use crate::peers;
 use crate::prepare::Preparer;
 use crate::recovery::{self, Found, Recovered, Sealed};
 use crate::sector::{SECTOR, Seal};
@@ -141,6 +142,7 @@ impl Wal {
         founding: &Membership,
         options: Options,
     ) -> Result<(Wal, Recovered), WalError> {
+        peers::check_rolled_back(&*disk)?;
         let meta = Meta::read(&*disk)?;
         let names = list(&*disk)?;
         let (mut meta, is_new) = match meta {

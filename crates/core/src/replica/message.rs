@@ -107,8 +107,46 @@ pub struct Position {
     pub node: NodeId,
     /// Its storage incarnation: another directory has positions of its own.
     pub storage: u64,
+    /// In which of its starts it said so.
+    pub boots: u64,
+    /// How many batches it had when that start began, all durable.
+    pub born_with: u64,
     /// How many batches were durable. Only grows, whatever a protocol truncates.
     pub batches: u64,
+}
+
+impl Position {
+    /// Positions as bytes, on the wire and in a file.
+    pub fn encode_all(positions: &[Position]) -> Bytes {
+        positions_shape(positions).encode_to_vec().into()
+    }
+
+    /// Reads what [`Position::encode_all`] wrote.
+    ///
+    /// # Errors
+    /// Anything else, and more than a cluster has members.
+    pub fn decode_all(bytes: Bytes) -> Result<Vec<Position>, WireError> {
+        positions_shaped(DurableShape::decode(bytes)?)
+    }
+}
+
+fn positions_shape(positions: &[Position]) -> DurableShape {
+    let shape = |position: &Position| {
+        let Position { node: NodeId(node), storage, boots, born_with, batches } = *position;
+        PositionShape { node, storage, boots, born_with, batches }
+    };
+    DurableShape { positions: positions.iter().map(shape).collect() }
+}
+
+fn positions_shaped(DurableShape { positions }: DurableShape) -> Result<Vec<Position>, WireError> {
+    if positions.len() > POSITIONS_MAX {
+        return Err(WireError(format!("{} positions at once, at most {POSITIONS_MAX}", positions.len())));
+    }
+    let position = |shape: PositionShape| {
+        let PositionShape { node, storage, boots, born_with, batches } = shape;
+        Position { node: NodeId(node), storage, boots, born_with, batches }
+    };
+    Ok(positions.into_iter().map(position).collect())
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -168,6 +206,10 @@ struct PositionShape {
     #[prost(fixed64, tag = "2")]
     storage: u64,
     #[prost(uint64, tag = "3")]
+    boots: u64,
+    #[prost(uint64, tag = "4")]
+    born_with: u64,
+    #[prost(uint64, tag = "5")]
     batches: u64,
 }
 
@@ -338,13 +380,7 @@ impl<M: Wire> Wire for ReplicaMessage<M> {
             ReplicaMessage::Ping { sent_micros } => Kind::Ping(*sent_micros),
             ReplicaMessage::Pong { sent_micros } => Kind::Pong(*sent_micros),
             ReplicaMessage::Digest { index, digest } => Kind::Digest(DigestShape { index: *index, digest: *digest }),
-            ReplicaMessage::Durable(positions) => {
-                let shape = |position: &Position| {
-                    let Position { node: NodeId(node), storage, batches } = *position;
-                    PositionShape { node, storage, batches }
-                };
-                Kind::Durable(DurableShape { positions: positions.iter().map(shape).collect() })
-            }
+            ReplicaMessage::Durable(positions) => Kind::Durable(positions_shape(positions)),
         };
         encode_shape(&Envelope { kind: Some(kind) }, out);
     }
@@ -397,19 +433,7 @@ impl<M: Wire> Wire for ReplicaMessage<M> {
             Kind::Ping(sent_micros) => ReplicaMessage::Ping { sent_micros },
             Kind::Pong(sent_micros) => ReplicaMessage::Pong { sent_micros },
             Kind::Digest(DigestShape { index, digest }) => ReplicaMessage::Digest { index, digest },
-            Kind::Durable(DurableShape { positions }) => {
-                if positions.len() > POSITIONS_MAX {
-                    return Err(WireError(format!(
-                        "{} positions in one message, at most {POSITIONS_MAX}",
-                        positions.len()
-                    )));
-                }
-                let position = |shape: PositionShape| {
-                    let PositionShape { node, storage, batches } = shape;
-                    Position { node: NodeId(node), storage, batches }
-                };
-                ReplicaMessage::Durable(positions.into_iter().map(position).collect())
-            }
+            Kind::Durable(shape) => ReplicaMessage::Durable(positions_shaped(shape)?),
         })
     }
 }

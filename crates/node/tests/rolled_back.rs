@@ -1,0 +1,144 @@
+//! A member that comes back with less of its log than it has acknowledged, under each protocol.
+//!
+//! ```text
+//!    n1 ─── n2 ─── n3      n1 leads, n2 acknowledges, n3 hears only n2: it knows how much n2 holds, and holds nothing itself
+//! ```
+
+mod support;
+
+use hustings_blazingmq::BlazingMq;
+use hustings_core::{Membership, NodeId, Priority, Protocol};
+use hustings_gmt2000::Gmt2000;
+use hustings_node::{Handle, NodeConfig, StartError};
+use hustings_paxos::Paxos;
+use hustings_raft::Raft;
+use hustings_wal::WalError;
+use hustings_zab::Zab;
+use std::path::Path;
+use std::sync::Arc;
+use support::{Counter, Troupe, free_addresses, in_time, propose, read, until, url_of};
+use tokio::sync::mpsc;
+
+const N1: NodeId = NodeId(1);
+const N2: NodeId = NodeId(2);
+const N3: NodeId = NodeId(3);
+
+fn copy(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to);
+    std::fs::create_dir_all(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("it is there").flatten() {
+        std::fs::copy(entry.path(), to.join(entry.file_name())).expect("there is room");
+    }
+}
+
+/// Three founders of whom the outer two cannot reach each other.
+struct Chain {
+    troupe: Troupe,
+    fatal: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),
+}
+
+impl Chain {
+    fn new() -> Chain {
+        Chain { troupe: Troupe::of(3), fatal: mpsc::unbounded_channel() }
+    }
+
+    fn config(&self, id: NodeId, priority: Priority) -> NodeConfig {
+        let mut founding: Membership = self.troupe.founding.clone();
+        let stranger = [N3, N2, N1][id.0 as usize - 1];
+        if stranger != id {
+            let nowhere = vec![url_of(free_addresses(1)[0])];
+            founding.members.get_mut(&stranger).expect("a founder").peer_urls = nowhere;
+        }
+        let config = NodeConfig::new(hustings_core::ClusterId(7), id, founding, self.troupe.data_dir(id));
+        let mut config = self.troupe.equipped(config, self.troupe.addresses[&id]);
+        let fatal = self.fatal.0.clone();
+        config.on_fatal = Arc::new(move |why| drop(fatal.send(why.into())));
+        config.priority = priority;
+        config
+    }
+
+    fn start<P: Protocol>(&self, id: NodeId, priority: Priority) -> Result<Handle<Counter>, StartError> {
+        let config = self.config(id, priority);
+        Ok(hustings_node::start::<P, Counter>(config, P::Options::default(), Counter::default())?.handle)
+    }
+}
+
+async fn story<P: Protocol>() {
+    let mut chain = Chain::new();
+    let start = |chain: &Chain, id, priority| chain.start::<P>(id, priority).expect("it starts");
+    let n1 = start(&chain, N1, Priority::Normal);
+    let n3 = start(&chain, N3, Priority::Never);
+    let n2 = start(&chain, N2, Priority::Never);
+    until(&n2, "n1 leads", |status| status.leader == Some(N1)).await;
+    for number in 0..5 {
+        propose(&n1, &format!("early {number}")).await;
+    }
+    n2.stop().await;
+    let (directory, old) = (chain.troupe.data_dir(N2), chain.troupe.directory.path().join("old"));
+    copy(&directory, &old);
+    let n2 = start(&chain, N2, Priority::Never);
+    for number in 0..15 {
+        propose(&n1, &format!("late {number}")).await;
+    }
+    for stopped in [n2, n3, n1] {
+        stopped.stop().await;
+    }
+    let newest = chain.troupe.directory.path().join("newest");
+    copy(&directory, &newest);
+    copy(&old, &directory);
+
+    let n3 = start(&chain, N3, Priority::Normal);
+    let n2 = start(&chain, N2, Priority::Normal);
+    if let Ok(readable) = in_time(n2.read()).await {
+        panic!("{} of 20 acknowledged commands are left", readable.view.total());
+    }
+    let why = in_time(chain.fatal.1.recv()).await.expect("it ended for a reason");
+    assert!(why.contains("the data directory of n2 is older than what n2 has acknowledged"), "{why}");
+    assert!(why.contains("batches of its log were durable in its start 2, and start 2 has"), "{why}");
+    assert!(why.contains("remove the member and add it again"), "{why}");
+    assert_eq!(n3.status().leader, None, "alone it decides nothing");
+    drop(n2);
+    let refused = loop {
+        // The threads of the one that ended let go of directory and port in their own time.
+        match chain.start::<P>(N2, Priority::Normal) {
+            Err(StartError::Storage(WalError::InUse { .. }) | StartError::Listen { .. }) => {
+                tokio::task::yield_now().await
+            }
+            other => break other.map(|_| ()).expect_err("its own directory says so now"),
+        }
+    };
+    assert!(matches!(&refused, StartError::Storage(WalError::RolledBack { .. })), "{refused}");
+
+    copy(&newest, &directory);
+    let n2 = start(&chain, N2, Priority::Normal);
+    assert_eq!(read(&n2).await.total(), 20, "what was acknowledged is there");
+    for stopped in [n2, n3] {
+        stopped.stop().await;
+    }
+    assert!(chain.fatal.1.try_recv().is_err(), "nobody else was convicted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_directory_is_refused_by_whoever_remembers_under_raft() {
+    story::<Raft>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_directory_is_refused_by_whoever_remembers_under_gmt2000() {
+    story::<Gmt2000>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_directory_is_refused_by_whoever_remembers_under_blazingmq() {
+    story::<BlazingMq>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_directory_is_refused_by_whoever_remembers_under_zab() {
+    story::<Zab>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_directory_is_refused_by_whoever_remembers_under_paxos() {
+    story::<Paxos>().await;
+}
