@@ -38,3 +38,18 @@ async fn nothing_is_lost_when_processes_and_links_of_a_raft_cluster_break() {
 async fn nothing_is_lost_when_processes_and_links_of_a_gmt2000_cluster_break() {
     nothing_is_lost("gmt2000", 3, 8).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_when_processes_and_links_of_a_blazingmq_cluster_break() {
+    nothing_is_lost("blazingmq", 3, 5).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_when_processes_and_links_of_a_zab_cluster_break() {
+    nothing_is_lost("zab", 3, 4).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_lost_when_processes_and_links_of_a_paxos_cluster_break() {
+    nothing_is_lost("paxos", 3, 2).await;
+}

@@ -1,6 +1,7 @@
 //! A whole run: [`run()`].
 
 use crate::clients::{History, Load};
+use crate::onlookers::Onlookers;
 use crate::rig::Rig;
 use crate::script::Script;
 use crate::verdict::{self, Report};
@@ -69,6 +70,7 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     let mut report = Report::default();
     let begun = Instant::now();
     let load = Load::start(torture.seed, torture.clients, torture.keys, &rig.cluster.endpoints(), begun);
+    let onlookers = Onlookers::start(&rig.cluster.endpoints());
     for step in &torture.script.steps {
         tokio::time::sleep(step.at.saturating_sub(begun.elapsed())).await;
         let text = step.act.to_string();
@@ -92,12 +94,18 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     report.unavailable = verdict::gaps(&history, end);
     report.operations = (history.done, history.refused, history.unknown);
     let judging = Instant::now();
-    judge(torture, rig, &history, &mut report).await?;
+    judge(torture, rig, &history, onlookers, &mut report).await?;
     report.took.1 = judging.elapsed();
     Ok(report)
 }
 
-async fn judge(torture: &Torture, rig: &mut Rig, history: &History, report: &mut Report) -> Result<()> {
+async fn judge(
+    torture: &Torture,
+    rig: &mut Rig,
+    history: &History,
+    onlookers: Onlookers,
+    report: &mut Report,
+) -> Result<()> {
     let client = Client::connect(&rig.cluster.endpoints()).await?;
     let last = put(&client, "end", "0").await.context("the last write")?;
     let mut told = Vec::new();
@@ -108,6 +116,9 @@ async fn judge(torture: &Torture, rig: &mut Rig, history: &History, report: &mut
     }
     let (first, others) = told.split_first().context("a cluster has members")?;
     report.revisions = first.1.len();
+    let (watched, violations) = onlookers.end(&client, last, &first.1).await?;
+    report.watched = watched;
+    report.violations.extend(violations);
     report.violations.extend(verdict::compare(&history.changes, &first.1));
     for (name, events) in others {
         let difference = first.1.iter().find(|(revision, event)| events.get(revision) != Some(event));
@@ -150,6 +161,7 @@ async fn judge(torture: &Torture, rig: &mut Rig, history: &History, report: &mut
         (has(&["disk fail", "disk crash-at"]) && rig.expected_ends == 0, "no system call was hit"),
         (report.injected.is_empty(), "no fault was injected"),
         (history.done == 0, "no operation was served"),
+        (watched.renewals == 0, "no lease was renewed"),
         (report.leader_changes == 0, "no leader ever changed"),
     ];
     let empty = zeroes.iter().filter(|(is_zero, _)| *is_zero);

@@ -5,11 +5,13 @@
 //! | linearizable | the clients' history, by the same judge as in the world |
 //! | no acknowledged change lost, no revision given twice | every change of every revision, read through a watch from revision 1 |
 //! | nothing done twice, nothing done that was refused, nothing from nowhere | the same: values are unique |
+//! | watchers see every revision once; leases live as long as promised, and end | [`crate::onlookers`], while all this goes on |
 //! | members equal | the watches of all members, and their `HashKV` |
 //! | one leader per term | the members' own logs |
 //! | nobody ended by itself | the processes |
 
 use crate::clients::{Change, Fate, History, key_name};
+use crate::onlookers::Watched;
 use anyhow::{Context, Result};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
@@ -53,6 +55,8 @@ pub struct Report {
     pub revisions: usize,
     /// Time in gaps of more than 100 ms without any answer, the longest one, and when it ended.
     pub unavailable: (Duration, Duration, Duration),
+    /// What watchers and holders of leases came to.
+    pub watched: Watched,
     /// From the moment when everything was whole until every member served.
     pub recovered_in: Duration,
     /// Processes that ended because their disks failed them.
@@ -76,6 +80,8 @@ impl fmt::Display for Report {
             "operations    {done} done, {refused} refused, {unknown} perhaps done; {} revisions read back from every member",
             self.revisions
         )?;
+        let Watched { streams, renewals, leases } = self.watched;
+        writeln!(f, "onlookers     {streams} streams of changes, {renewals} renewals of {leases} leases")?;
         writeln!(f, "leaders       {} changes", self.leader_changes)?;
         writeln!(
             f,

@@ -212,14 +212,14 @@ impl Zab {
         self.hand_over_as_caretaker(from, out);
     }
 
-    /// A leader that no quorum answers resigns, so that nobody waits for it (§5.7); and a follower that does not answer is
+    /// A leader that no quorum answers resigns; and a follower that does not answer is
     /// let go, as one whose socket timed out.
     pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Zab>) {
         let (me, last) = (self.node.me, self.node.log.last().index);
         let Part::Leading(leading) = &mut self.part else { unreachable!("leaving cancels the alarm") };
         let heard = leading.office.heard(&self.node);
         if !self.node.is_quorum(&heard) {
-            return self.become_looking(Reason::QuorumLost(heard), out);
+            return self.give_up_leading(heard, out);
         }
         let mut silent = Vec::new();
         for (id, learner) in leading.office.peers.iter_mut().filter(|(id, _)| **id != me) {

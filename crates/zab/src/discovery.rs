@@ -240,6 +240,6 @@ impl Zab {
     pub(crate) fn on_init_limit(&mut self, out: &mut Effects<Zab>) {
         let Part::Leading(leading) = &self.part else { unreachable!("leaving cancels the alarm") };
         let heard = leading.office.peers.keys().copied().collect();
-        self.become_looking(Reason::QuorumLost(heard), out);
+        self.give_up_leading(heard, out);
     }
 }

@@ -26,6 +26,8 @@ use std::collections::BTreeMap;
 
 /// Each vain wait doubles the next, up to an election timeout.
 const DOUBLINGS_MAX: u32 = 4;
+/// After so many vain waits of a search a server that gives way proposes itself again: by then others would lead.
+const GIVES_WAY_DOUBLINGS: u32 = 3;
 
 /// Above so many voters a changed vote is said a little later, and the changes meanwhile with it: as ZooKeeper's send queue of
 /// length 1 (§5.3). Otherwise a hundred members would say ten thousand things for every better vote.
@@ -89,6 +91,14 @@ impl Zab {
         self.begin_round(out);
     }
 
+    /// A leader that no quorum answers in time resigns, so that nobody waits for it (§5.7). `[OURS]` One that never came to lead
+    /// does not propose itself for a while: what it says may reach the others too late, and with the largest id it would be
+    /// elected again and again, to come to nothing each time.
+    pub(crate) fn give_up_leading(&mut self, heard: Vec<NodeId>, out: &mut Effects<Zab>) {
+        self.gives_way = matches!(&self.part, Part::Leading(leading) if leading.phase != Phase::Broadcast);
+        self.become_looking(Reason::QuorumLost(heard), out);
+    }
+
     /// What this server proposed has become untrue: a new round of the same search.
     pub(crate) fn look_again(&mut self, out: &mut Effects<Zab>) {
         if matches!(self.part, Part::Looking(_)) {
@@ -121,6 +131,7 @@ impl Zab {
         let standing = match self.may_lead() {
             false => Standing::Never,
             true if self.is_successor => Standing::Successor,
+            true if self.gives_way => Standing::Never,
             true if self.node.is_caretaker => Standing::Normal,
             true => Standing::from(self.node.priority),
         };
@@ -192,6 +203,9 @@ impl Zab {
         self.give_up_the_unmet(out);
         let Part::Looking(looking) = &mut self.part else { return };
         looking.doublings = (looking.doublings + 1).min(DOUBLINGS_MAX);
+        if looking.doublings == GIVES_WAY_DOUBLINGS && std::mem::take(&mut self.gives_way) {
+            return self.look_again(out);
+        }
         self.broadcast_vote(out);
         self.arm_resend(out);
     }
@@ -360,6 +374,7 @@ impl Zab {
         let by = self.supporters(vote);
         self.leave_part(out);
         self.is_successor = false;
+        self.gives_way = false;
         self.part = Part::Following(Following { leader, phase: Phase::Discovery, vote });
         self.announce(from, Reason::Elected { leader, by }, out);
         self.connect(leader, out);

@@ -107,6 +107,8 @@ pub struct Zab {
     pub(crate) unmet: BTreeSet<NodeId>,
     /// The last leader handed over to this node.
     pub(crate) is_successor: bool,
+    /// Its last attempt to lead found no quorum that answered in time: somebody else may try first.
+    pub(crate) gives_way: bool,
     /// The snapshot that is being fetched.
     pub(crate) fetching: Option<SnapshotReference>,
 }
@@ -136,6 +138,7 @@ impl Protocol for Zab {
             connection: 0,
             unmet: BTreeSet::new(),
             is_successor: false,
+            gives_way: false,
             fetching: None,
         };
         // What a recorded commit covers was committed, and a change in it is in force.

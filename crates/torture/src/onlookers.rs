@@ -1,0 +1,231 @@
+//! Whoever depends on time and order while members break: [`Onlookers`], watchers and holders of leases.
+//!
+//! A watcher follows all changes from the first revision on, at one member after the other, and must see every revision once
+//! and in order. A holder renews its lease; whoever was told that it lives for so long must find it alive for so long, counted
+//! from the moment when the renewal was *sent*. When all is whole again the holders go, and their leases must end.
+
+use crate::verdict::Events;
+use anyhow::{Context, Result};
+use hustings_api::Client;
+use hustings_api::etcdserverpb::watch_request::RequestUnion;
+use hustings_api::etcdserverpb::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseTimeToLiveRequest, WatchCreateRequest, WatchRequest,
+};
+use hustings_properties::Violation;
+use hustings_testbed::wait_for;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// Holders of leases, and how long their leases live.
+const HOLDERS: usize = 4;
+const TTL: Duration = Duration::from_secs(3);
+/// A holder renews so often.
+const RENEW_EVERY: Duration = Duration::from_millis(500);
+/// How long anybody waits for an answer or a connection before it goes to the next member.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long watchers may take to see the last revision, once everything is whole.
+const CATCH_UP: Duration = Duration::from_secs(20);
+
+/// What a watcher saw.
+#[derive(Default)]
+struct Seen {
+    events: Events,
+    violations: Vec<Violation>,
+    /// Members that it watched, one after the other.
+    streams: u64,
+}
+
+/// What a holder knows.
+#[derive(Default)]
+struct Held {
+    violations: Vec<Violation>,
+    renewals: u64,
+    /// Leases that it had, the last one included.
+    leases: Vec<i64>,
+}
+
+/// What the onlookers came to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Watched {
+    /// Streams that watchers opened.
+    pub streams: u64,
+    /// Renewals of leases that were acknowledged.
+    pub renewals: u64,
+    /// Leases that were granted.
+    pub leases: u64,
+}
+
+/// Watchers, one per member, and holders of leases.
+pub struct Onlookers {
+    /// Watchers go on until they have seen this revision.
+    through: Arc<AtomicI64>,
+    has_stopped: Arc<AtomicBool>,
+    watchers: Vec<JoinHandle<Seen>>,
+    holders: Vec<JoinHandle<Held>>,
+}
+
+impl Onlookers {
+    /// They begin, each at a member of its own.
+    pub fn start(endpoints: &[String]) -> Onlookers {
+        let (through, has_stopped) = (Arc::new(AtomicI64::new(i64::MAX)), Arc::new(AtomicBool::new(false)));
+        let from = |first: usize| Endpoints { endpoints: endpoints.to_vec(), position: first % endpoints.len() };
+        let watchers = (0..endpoints.len()).map(|at| tokio::spawn(watch(from(at), through.clone()))).collect();
+        let holders = (0..HOLDERS).map(|at| tokio::spawn(hold(from(at), has_stopped.clone()))).collect();
+        Onlookers { through, has_stopped, watchers, holders }
+    }
+
+    /// Everything is whole and `last` is the last revision: what they saw is compared with `events`, what a member tells.
+    ///
+    /// # Errors
+    /// When the run could not be judged; what did not hold is in the violations.
+    pub async fn end(self, client: &Client, last: i64, events: &Events) -> Result<(Watched, Vec<Violation>)> {
+        self.has_stopped.store(true, Ordering::Relaxed);
+        self.through.store(last, Ordering::Relaxed);
+        let (mut watched, mut violations) = (Watched::default(), Vec::new());
+        for (number, watcher) in (1..).zip(self.watchers) {
+            let Ok(seen) = tokio::time::timeout(CATCH_UP, watcher).await else {
+                let what = format!("watcher {number} did not see revision {last} within {CATCH_UP:?}");
+                violations.push(Violation::of("watchers catch up", what));
+                continue;
+            };
+            let seen = seen?;
+            watched.streams += seen.streams;
+            violations.extend(seen.violations);
+            if let Some(difference) = events.iter().find(|(revision, event)| seen.events.get(revision) != Some(event)) {
+                let what = format!("watcher {number} saw another history, or less of it, from {difference:?} on");
+                violations.push(Violation::of("watch without a gap or a repetition", what));
+            }
+        }
+        let mut leases = Vec::new();
+        for holder in self.holders {
+            let held = holder.await?;
+            watched.renewals += held.renewals;
+            violations.extend(held.violations);
+            leases.extend(held.leases);
+        }
+        watched.leases = leases.len() as u64;
+        for id in leases {
+            let ended = wait_for("a lease that nobody renews to end", async || {
+                let question = LeaseTimeToLiveRequest { id, keys: false };
+                let answer = client.lease().lease_time_to_live(question).await.ok()?.into_inner();
+                (answer.ttl <= 0).then_some(())
+            });
+            if let Err(error) = ended.await {
+                violations.push(Violation::of("leases end", format!("lease {id}: {error:#}")));
+            }
+        }
+        Ok((watched, violations))
+    }
+}
+
+/// The members, and whose turn it is.
+struct Endpoints {
+    endpoints: Vec<String>,
+    position: usize,
+}
+
+impl Endpoints {
+    /// Connects to the next one; `None` when it does not answer in time.
+    async fn next(&mut self) -> Option<Client> {
+        self.position = (self.position + 1) % self.endpoints.len();
+        let endpoint = self.endpoints[self.position].clone();
+        tokio::time::timeout(ANSWER_TIMEOUT, Client::connect(&[endpoint])).await.ok()?.ok()
+    }
+}
+
+async fn watch(mut endpoints: Endpoints, through: Arc<AtomicI64>) -> Seen {
+    let (mut seen, mut last) = (Seen::default(), 1);
+    while last < through.load(Ordering::Relaxed) {
+        let Some(client) = endpoints.next().await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        // What ends a stream is not asked: the next one goes on where this one stood.
+        let _ = follow(&client, &mut seen, &mut last, &through).await;
+    }
+    seen
+}
+
+/// One stream, until it ends or says nothing for a while.
+async fn follow(client: &Client, seen: &mut Seen, last: &mut i64, through: &AtomicI64) -> Result<()> {
+    let (requests, queue) = tokio::sync::mpsc::channel(1);
+    let create = WatchCreateRequest {
+        key: "\0".into(),
+        range_end: "\0".into(),
+        start_revision: *last + 1,
+        ..WatchCreateRequest::default()
+    };
+    requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }).await?;
+    let stream = tokio_stream::wrappers::ReceiverStream::new(queue);
+    let mut answers = tokio::time::timeout(ANSWER_TIMEOUT, client.watch().watch(stream)).await??.into_inner();
+    seen.streams += 1;
+    while *last < through.load(Ordering::Relaxed) {
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, answers.message()).await??.context("the stream ended")?;
+        for event in answer.events {
+            let kv = event.kv.unwrap_or_default();
+            if kv.mod_revision != *last + 1 {
+                let what = format!("revision {} came after {last}", kv.mod_revision);
+                seen.violations.push(Violation::of("watch without a gap or a repetition", what));
+            }
+            *last = kv.mod_revision;
+            let text = String::from_utf8_lossy(&kv.value).into_owned();
+            let value = (event.r#type == 0).then(|| text.parse().unwrap_or(u64::MAX));
+            seen.events.insert(*last, (String::from_utf8_lossy(&kv.key).into_owned(), value));
+        }
+    }
+    Ok(())
+}
+
+async fn hold(mut endpoints: Endpoints, has_stopped: Arc<AtomicBool>) -> Held {
+    let mut held = Held::default();
+    // The lease, and until when it was promised to live.
+    let mut lease: Option<(i64, Instant)> = None;
+    let mut client = None;
+    while !has_stopped.load(Ordering::Relaxed) {
+        tokio::time::sleep(RENEW_EVERY).await;
+        if client.is_none() {
+            client = endpoints.next().await;
+        }
+        let Some(connected) = &client else { continue };
+        let sent = Instant::now();
+        match lease {
+            None => match tokio::time::timeout(ANSWER_TIMEOUT, grant(connected)).await {
+                Ok(Ok(id)) => {
+                    held.leases.push(id);
+                    lease = Some((id, sent + TTL));
+                }
+                _ => client = None,
+            },
+            Some((id, promised)) => match tokio::time::timeout(ANSWER_TIMEOUT, renew(connected, id)).await {
+                Ok(Ok(true)) => {
+                    held.renewals += 1;
+                    lease = Some((id, promised.max(sent + TTL)));
+                }
+                Ok(Ok(false)) => {
+                    if let Some(early) = promised.checked_duration_since(Instant::now()) {
+                        let what = format!("lease {id} was gone {early:?} before the time that its holder was told");
+                        held.violations.push(Violation::of("leases live", what));
+                    }
+                    lease = None;
+                }
+                _ => client = None,
+            },
+        }
+    }
+    held
+}
+
+async fn grant(client: &Client) -> Result<i64> {
+    let request = LeaseGrantRequest { ttl: i64::try_from(TTL.as_secs())?, id: 0 };
+    Ok(client.lease().lease_grant(request).await?.into_inner().id)
+}
+
+/// Whether the lease lives.
+async fn renew(client: &Client, id: i64) -> Result<bool> {
+    let request = tokio_stream::once(LeaseKeepAliveRequest { id });
+    let mut answers = client.lease().lease_keep_alive(request).await?.into_inner();
+    let answer = answers.message().await?.context("no answer")?;
+    Ok(answer.ttl > 0)
+}
