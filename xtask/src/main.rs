@@ -14,6 +14,7 @@ usage: cargo xtask CHORE
 chores:
   proto           compile crates/api/proto into crates/api/src/generated
   proto --check   fail if the committed code is not what `proto` would write
+  golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
 ";
 
 /// What a chore gives back: an error is a sentence for the person who ran it.
@@ -24,6 +25,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["proto", rest @ ..] => proto(rest),
+        ["golden", generation] => golden(generation),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {
@@ -33,6 +35,33 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// The crates whose formats have samples under `golden`.
+const WITH_FORMATS: [&str; 9] = [
+    "hustings-core",
+    "hustings-kv",
+    "hustings-wal",
+    "hustings-node",
+    "hustings-raft",
+    "hustings-gmt2000",
+    "hustings-blazingmq",
+    "hustings-zab",
+    "hustings-paxos",
+];
+
+/// Runs the tests that read samples, and lets them write what is missing first.
+fn golden(generation: &str) -> Outcome {
+    if generation.parse::<u32>().is_err() {
+        return Err(format!("a generation is a number, not {generation:?}"));
+    }
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let packages = WITH_FORMATS.iter().flat_map(|name| ["-p", name]);
+    run(Command::new(cargo)
+        .args(["test", "-q"])
+        .args(packages)
+        .arg("of_earlier_builds")
+        .env("HUSTINGS_GOLDEN", generation))
 }
 
 /// Compiles the declarations; this binary has the compiler.

@@ -3,6 +3,9 @@
 #[path = "../../core/tests/support/mod.rs"]
 mod words;
 
+#[path = "../../../golden/check.rs"]
+mod golden;
+
 use bytes::Bytes;
 use hustings_blazingmq::Message;
 use hustings_core::wire::NUMBER_MAX;
@@ -172,4 +175,11 @@ fn absurd_fields_are_refused() {
     refused(&[number(1, 16), number(2, 1), entry(1, 2, 0)], "cannot follow");
     refused(&[number(1, 16), number(2, 1), entry(2, 1, 0)], "cannot follow");
     refused(&[number(1, 13), number(2, 1), entry(1, 1, 0)], "cannot hold");
+}
+
+#[test]
+fn messages_of_earlier_builds_mean_the_same() {
+    golden::check("blazingmq-messages", message(), Wire::to_bytes, |bytes| {
+        Message::decode(bytes).map_err(|error| error.to_string())
+    });
 }

@@ -5,9 +5,10 @@
 //! snapshot. The new cluster's id is drawn from its token, its members' names and the file, so that members of the old one, and
 //! of a restoration from another file, are strangers to it.
 //!
-//! Terms, indices and revisions go on from where the snapshot was made, so fencing tokens do not fall behind it. What happened
-//! between the snapshot and the loss of the old cluster is unknown to the new one: a watcher or a resource that has seen later
-//! revisions than the snapshot's must be told to start afresh. Deliberately absent: etcd's `--bump-revision`, which hides that.
+//! What happened between the snapshot and the loss of the old cluster is unknown to the new one. So terms and revisions do not go
+//! on where the snapshot was made but far above ([`TERMS_BUMPED`], `--bump-revision`): no fencing token falls, no lock's
+//! revision comes twice, and a watcher that has seen later revisions than the snapshot's is told that they are compacted
+//! instead of waiting for them.
 //!
 //! What to read next: `hustings_server::snapshot` (the file), [`crate::serve`] (who a restored directory says it is).
 
@@ -16,7 +17,7 @@ use crate::serve::cluster_id_of;
 use crate::settings::{Settings, with_settings};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use clap::{Arg, ArgMatches, Command, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
 use hustings_core::{Lsn, Membership, NodeId, Promise, Record, StateMachine, Term};
@@ -28,6 +29,14 @@ use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How far above the snapshot's term the new cluster begins: more than a cluster elects in its life, also where a term packs a
+/// ballot and a node (2^20 ballots), and no further than one message may raise a term.
+const TERMS_BUMPED: u64 = 1 << 36;
+
+/// How far above the snapshot's revision, unless asked otherwise: the most that etcd's manual reckons with, a week of 1,500 writes a
+/// second.
+const REVISIONS_BUMPED: &str = "1000000000";
+
 /// The command lines of `snapshot status` and `snapshot restore`.
 pub(crate) fn commands() -> [Command; 2] {
     let file = || Arg::new("file").required(true).value_parser(value_parser!(PathBuf)).help("The snapshot");
@@ -35,7 +44,12 @@ pub(crate) fn commands() -> [Command; 2] {
         Command::new("status").about("Check a snapshot and show what it is of").arg(file()).arg(output_argument());
     let restore = Command::new("restore")
         .about("Make a snapshot into a new data directory of a new cluster; run it for every member");
-    [status, with_settings(restore).arg(file()).arg(output_argument())]
+    let bump = Arg::new("bump-revision").long("bump-revision").value_name("COUNT").default_value(REVISIONS_BUMPED);
+    let bump = bump.value_parser(value_parser!(u64)).help(
+        "How far the revision is raised above the snapshot's, so that none is given out twice; everything below is compacted",
+    );
+    let marked = Arg::new("mark-compacted").long("mark-compacted").action(ArgAction::SetTrue).hide(true);
+    [status, with_settings(restore).arg(file()).arg(bump).arg(marked).arg(output_argument())]
 }
 
 /// A snapshot file, verified.
@@ -114,7 +128,9 @@ fn restore(matches: &ArgMatches) -> Result<()> {
             listed.peer_urls.join(",")
         );
     }
-    let snapshot = read(path)?;
+    let mut snapshot = read(path)?;
+    let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
+    snapshot.store.bump_revision(bump).with_context(|| format!("give a smaller --bump-revision than {bump}"))?;
     check_vacant(&plan.data_dir)?;
     let digest_text: String = snapshot.digest.iter().map(|byte| format!("{byte:02x}")).collect();
     let cluster_id = cluster_id_of(&format!("{} restored from {digest_text}", plan.token), &founding);
@@ -133,7 +149,7 @@ fn restore(matches: &ArgMatches) -> Result<()> {
 }
 
 fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str, snapshot: &Snapshot) {
-    let (cluster, revision) = (identity.cluster_id, snapshot.head.revision);
+    let (cluster, revision) = (identity.cluster_id, snapshot.store.view().revision());
     let NodeId(member) = identity.node;
     if format_of(matches) == Format::Json {
         let value = json!({
@@ -187,7 +203,7 @@ fn write_member(directory: &Path, identity: &Identity, founding: Membership, sna
     });
     written?;
     let reference = writer.finish()?;
-    wal.append(&Record::Promise(Promise::without_vote(Term(contents.lsn.term.0))))?;
+    wal.append(&Record::Promise(Promise::without_vote(Term(contents.lsn.term.0 + TERMS_BUMPED))))?;
     wal.append(&Record::Snapshot(reference))?;
     wal.sync()?;
     Ok(())

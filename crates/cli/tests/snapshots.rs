@@ -4,6 +4,8 @@
 mod support;
 
 use hustings_api::Client;
+use hustings_api::etcdserverpb::{RangeRequest, WatchCreateRequest, WatchRequest, watch_request::RequestUnion};
+use hustings_api::v3lockpb::LockRequest;
 use hustings_testbed::{Cluster, get, put};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -57,20 +59,67 @@ async fn a_saved_state_becomes_a_new_cluster_and_nothing_is_missing() {
             new.wait_until_serving(position).await.expect("it serves");
         }
         let hashes = new.hashes().await.expect("all answer");
-        assert_eq!(hashes, [(hash, revision); 3]);
+        let bumped = revision + 1_000_000_000;
+        assert_eq!(hashes, [(hash, bumped); 3]);
         let client = Client::connect(&new.endpoints()).await.expect("a node answers");
         for number in 0..50 {
             let (value, at) = get(&client, &format!("key/{number}")).await.expect("a read").expect("it is there");
             assert!(value == format!("value {number}") && at <= revision, "key/{number}: {value} at {at}");
         }
         let next = put(&client, "after", "restoration").await.expect("it is written");
-        assert_eq!(next, revision + 1, "revisions go on where the snapshot ended");
+        assert_eq!(next, bumped + 1, "revisions go on far above what the old cluster can have given out");
         // A node of the restored cluster survives like any other.
         new.kill(0);
         new.start_node(0).expect("it starts");
         new.wait_until_serving(0).await.expect("it serves");
         assert_eq!(new.hashes().await.expect("all answer").len(), 3);
     }
+}
+
+/// Goal: no fencing token falls and no revision comes twice. Method: after the snapshot the old cluster goes on, through four
+/// restarts and a lock; then the snapshot is restored, and somebody watches from what the old cluster said last.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_of_a_restored_cluster_are_above_all_of_the_old() {
+    let mut old = Cluster::start(program(), 1).await.expect("a node starts");
+    let client = Client::connect(&old.endpoints()).await.expect("it answers");
+    put(&client, "before", "1").await.expect("it is written");
+    let file = old.directory().join("early.snap");
+    hustings(&["snapshot", "save", "--endpoints", &old.nodes[0].client, file.to_str().expect("paths here are text")])
+        .ok();
+    for _ in 0..4 {
+        old.terminate(0).expect("it ends");
+        old.start_node(0).expect("it starts");
+        old.wait_until_serving(0).await.expect("it serves");
+    }
+    let client = Client::connect(&old.endpoints()).await.expect("it answers");
+    let lock = |name: &str| LockRequest { name: name.as_bytes().to_vec().into(), lease: 0 };
+    let tokens = async |client: &Client| {
+        let locked = client.lock().lock(lock("resource")).await.expect("nobody holds it").into_inner();
+        let range = RangeRequest { key: locked.key, ..RangeRequest::default() };
+        let held = client.kv().range(range).await.expect("a read").into_inner();
+        let header = held.header.expect("always");
+        (header.raft_term, held.kvs[0].create_revision, header.revision)
+    };
+    let (old_term, old_token, seen) = tokens(&client).await;
+    old.terminate(0).expect("it ends");
+
+    let mut new = Cluster::prepare(program(), 1).expect("ports are free");
+    restore(&file, &new, 0).ok();
+    new.start_node(0).expect("it starts");
+    new.wait_until_serving(0).await.expect("it serves");
+    let client = Client::connect(&new.endpoints()).await.expect("it answers");
+    let (term, token, _) = tokens(&client).await;
+    assert!(term > old_term && token > old_token, "{term} and {token} after {old_term} and {old_token}");
+    let create = WatchCreateRequest { key: "before".into(), start_revision: seen + 1, ..Default::default() };
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    let mut events = client.watch().watch(tokio_stream::iter([create])).await.expect("it is opened").into_inner();
+    let told = loop {
+        let said = events.message().await.expect("a word").expect("before its end");
+        if said.compact_revision > 0 {
+            break said.compact_revision;
+        }
+    };
+    assert!(told > seen, "what it has seen is not this cluster's: {told} after {seen}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -5,9 +5,12 @@
 
 mod support;
 
+#[path = "../../../golden/check.rs"]
+mod golden;
+
 use bytes::Bytes;
 use hustings_core::replica::ReplicaMessage;
-use hustings_core::replica::message::ForwardedRequest;
+use hustings_core::replica::message::{ForwardedRequest, Position};
 use hustings_core::replica::sessions::settled;
 use hustings_core::{
     EntryKind, Membership, MembershipChange, MembershipRefusal, NodeId, Record, Refusal, SnapshotReference, Wire,
@@ -52,6 +55,16 @@ fn forwarded() -> impl Strategy<Value = ForwardedRequest> {
         .prop_map(|(sequence, (kind, payload))| ForwardedRequest { sequence, kind, payload })
 }
 
+fn position() -> impl Strategy<Value = Position> {
+    any::<[u64; 5]>().prop_map(|[node, storage, boots, born_with, batches]| Position {
+        node: NodeId(node),
+        storage,
+        boots,
+        born_with,
+        batches,
+    })
+}
+
 fn message() -> impl Strategy<Value = Message> {
     let some = any::<u64>;
     prop_oneof![
@@ -75,6 +88,8 @@ fn message() -> impl Strategy<Value = Message> {
         lsn().prop_map(|lsn| ReplicaMessage::ChunkGone { lsn }),
         any::<u64>().prop_map(|sent_micros| ReplicaMessage::Ping { sent_micros }),
         any::<u64>().prop_map(|sent_micros| ReplicaMessage::Pong { sent_micros }),
+        (some(), some()).prop_map(|(index, digest)| ReplicaMessage::Digest { index, digest }),
+        vec(position(), 0..4).prop_map(ReplicaMessage::Durable),
     ]
 }
 
@@ -221,4 +236,16 @@ fn absurd_replica_messages_are_refused() {
         refused::<Message>(forward(&[number(1, sequence), number(2, 1)]), "counted up from 1");
     }
     refused::<Message>(number(77, 1), "kind");
+}
+
+/// Goal: H10, what earlier builds sent and stored is read by this one. Method: samples of every kind that were written then.
+#[test]
+fn words_of_earlier_builds_mean_the_same() {
+    fn check<T: Wire + Debug>(name: &str, values: impl Strategy<Value = T>) {
+        golden::check(name, values, T::to_bytes, |bytes| T::decode(bytes).map_err(|error| error.to_string()));
+    }
+    check("replica-messages", message());
+    check("records", record());
+    check("membership-changes", change());
+    check("memberships", membership());
 }

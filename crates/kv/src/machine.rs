@@ -51,6 +51,22 @@ impl KvStore {
         KvStore { view: View::empty(first), deadlines: Deadlines::new(), known: rules }
     }
 
+    /// Raises the present revision by so many, and compacts everything below: for a store that goes on as a new cluster, which must
+    /// use no revision again that the old one may have given out. Existing keys keep theirs.
+    ///
+    /// Errors: the sum is beyond what a store can count; nothing is changed.
+    pub fn bump_revision(&mut self, by: u64) -> Result<(), SnapshotError> {
+        let revision = i64::try_from(by).ok().and_then(|by| self.view.revision.checked_add(by));
+        let Some(revision) = revision.filter(|revision| *revision <= snapshot::COUNTER_MAX) else {
+            return Err(SnapshotError { what: format!("revision {} cannot be raised by {by}", self.view.revision) });
+        };
+        if by > 0 {
+            self.view.revision = revision;
+            self.view.compact(revision).expect("the present is neither compacted nor in the future");
+        }
+        Ok(())
+    }
+
     /// The state as it is now, without the cost of freezing it.
     pub fn view(&self) -> &View {
         &self.view

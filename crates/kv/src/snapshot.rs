@@ -32,7 +32,7 @@ const BLOCK_BYTES: usize = 256 * 1024;
 /// Length and checksum.
 const BLOCK_HEADER_BYTES: usize = 8;
 /// Above this no counter can overflow in the lifetime of anything, and no decoded one may start.
-const COUNTER_MAX: i64 = i64::MAX / 2;
+pub(crate) const COUNTER_MAX: i64 = i64::MAX / 2;
 
 #[derive(Clone, PartialEq, Message)]
 struct Record {

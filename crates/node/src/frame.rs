@@ -394,6 +394,7 @@ impl Greeting {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::golden;
     use proptest::prelude::*;
 
     fn hello() -> Greeting {
@@ -469,5 +470,27 @@ mod tests {
             }
             let _ = Greeting::decode(Bytes::from(bytes));
         }
+    }
+
+    fn greetings() -> Vec<Greeting> {
+        let membership = Membership::of_voters([NodeId(1), NodeId(2)]);
+        vec![
+            hello(),
+            Greeting::Welcome(Welcome {
+                cluster_id: ClusterId(7),
+                you: NodeId(3),
+                founding: membership.clone(),
+                membership,
+            }),
+            Greeting::Refusal(Refusal::because("no".into())),
+            Greeting::Challenge(Challenge { nonce: Bytes::from_static(b"once"), proof: Bytes::from_static(b"proof") }),
+            Greeting::Proof(Bytes::from_static(b"proof")),
+        ]
+    }
+
+    #[test]
+    fn greetings_of_earlier_builds_mean_the_same() {
+        let decode = |bytes| Greeting::decode(bytes).map_err(|error| error.to_string());
+        golden::check("greetings", prop::sample::select(greetings()), Greeting::to_bytes, decode);
     }
 }

@@ -13,6 +13,9 @@ pub mod discovery;
 mod disk;
 mod frame;
 mod gatekeeper;
+#[cfg(test)]
+#[path = "../../../golden/check.rs"]
+mod golden;
 pub mod handle;
 mod host;
 mod link;

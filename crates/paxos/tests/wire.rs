@@ -3,6 +3,9 @@
 #[path = "../../core/tests/support/mod.rs"]
 mod words;
 
+#[path = "../../../golden/check.rs"]
+mod golden;
+
 use bytes::Bytes;
 use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, Priority, Term, Wire};
@@ -166,4 +169,11 @@ fn absurd_fields_are_refused() {
     refused(&[number(1, 10), number(8, 3)], "priority of unknown kind 3");
     refused(&[number(1, 12), entry(1, 1), entry(1, 3)], "hole between");
     refused(&[number(1, 13)], "`snapshot` is missing");
+}
+
+#[test]
+fn messages_of_earlier_builds_mean_the_same() {
+    golden::check("paxos-messages", message(), Wire::to_bytes, |bytes| {
+        Message::decode(bytes).map_err(|error| error.to_string())
+    });
 }

@@ -3,6 +3,9 @@
 #[path = "../../core/tests/support/mod.rs"]
 mod words;
 
+#[path = "../../../golden/check.rs"]
+mod golden;
+
 use bytes::Bytes;
 use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, Priority, Term, Wire};
@@ -145,4 +148,11 @@ fn absurd_fields_are_refused() {
     refused(&[number(1, 5), number(2, 1), entry(2, 1, 0)], "cannot follow");
     refused(&[number(1, 5), number(2, 9), number(3, 3), entry(2, 1, 0)], "cannot follow");
     refused(&[number(1, 5), number(2, 9), number(4, u64::MAX)], "ever counted up to");
+}
+
+#[test]
+fn messages_of_earlier_builds_mean_the_same() {
+    golden::check("raft-messages", message(), Wire::to_bytes, |bytes| {
+        Message::decode(bytes).map_err(|error| error.to_string())
+    });
 }

@@ -3,6 +3,9 @@
 #[path = "../../core/tests/support/mod.rs"]
 mod words;
 
+#[path = "../../../golden/check.rs"]
+mod golden;
+
 use bytes::Bytes;
 use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, NodeId, Priority, Term, Wire};
@@ -156,4 +159,11 @@ fn absurd_fields_are_refused() {
     refused(&[number(1, 8), number(3, 1), entry(1, 2, 0)], "cannot follow");
     refused(&[number(1, 8), number(3, 1), entry(2, 1, 0)], "cannot follow");
     refused(&[number(1, 8), number(3, 9), number(5, u64::MAX)], "ever counted up to");
+}
+
+#[test]
+fn messages_of_earlier_builds_mean_the_same() {
+    golden::check("zab-messages", message(), Wire::to_bytes, |bytes| {
+        Message::decode(bytes).map_err(|error| error.to_string())
+    });
 }

@@ -181,6 +181,9 @@ mod tests {
 
     #[test]
     fn a_payload_says_what_was_written_and_nothing_else_does() {
+        // As every build from the first on writes it: it stands in logs.
+        let stored = b"raise-version-1\0\x02\0\0\0\x01\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0";
+        assert_eq!(raise(ApplyVersion(2), &[NodeId(1), NodeId(3)].into()), stored[..]);
         let able = BTreeSet::from([NodeId(1), NodeId(u64::MAX)]);
         let payload = raise(ApplyVersion(7), &able);
         assert_eq!(raised(&payload), Some((ApplyVersion(7), able)));

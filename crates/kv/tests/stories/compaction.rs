@@ -128,3 +128,25 @@ fn a_snapshot_taken_during_the_removal_goes_on_where_it_was() {
     store.settle();
     assert_eq!(store.view().lease_time_to_live(1, LeaseKeys::List).expect("there").keys, [bytes("leased")]);
 }
+
+/// Goal: a store that goes on as a new cluster gives out no revision twice. Method: what is below is compacted, what lives stays
+/// as it was, and the next change is above all.
+#[test]
+fn a_bumped_store_goes_on_above_and_forgets_below() {
+    let mut store = Store::new();
+    for (key, value) in [("a", "1"), ("a", "2"), ("b", "1")] {
+        store.put(key, value);
+    }
+    store.delete("b", "");
+    assert!(store.kv.bump_revision(u64::MAX).is_err() && store.kv.bump_revision(i64::MAX as u64).is_err());
+    assert_eq!(store.revision(), 5, "nothing was changed");
+    store.kv.bump_revision(1_000).expect("there is room");
+    store.settle();
+    assert_eq!((store.revision(), store.view().compact_revision(), store.view().version_count()), (1_005, 1_005, 1));
+    let old = store.view().range(&range("a", "")).expect("readable").kvs[0].clone();
+    assert_eq!((old.create_revision, old.mod_revision, &old.value[..]), (2, 3, &b"2"[..]));
+    let read_at = |revision| store.view().range(&Range { revision, ..range("a", "") });
+    assert_eq!(read_at(1_004), Err(KvError::Compacted { compact_revision: 1_005 }));
+    store.put("c", "1");
+    assert_eq!(store.revision(), 1_006);
+}

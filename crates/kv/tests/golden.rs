@@ -1,0 +1,108 @@
+//! Commands and snapshots that earlier builds stored are read by this one, and mean the same.
+
+#[path = "../../../golden/check.rs"]
+mod golden;
+
+use bytes::{Bytes, BytesMut};
+use hustings_core::{Lsn, StateMachine};
+use hustings_kv::*;
+use proptest::prelude::*;
+use std::time::Duration;
+
+/// Every command, with every field that it has set to something.
+fn commands() -> Vec<Command> {
+    let text = Bytes::from_static;
+    let put =
+        Put { key: text(b"k"), value: text(b"v"), lease: 7, prev_kv: true, ignore_value: true, ignore_lease: true };
+    let delete = DeleteRange { key: text(b"a"), range_end: text(b"z"), prev_kv: true };
+    let range = Range {
+        key: text(b"a"),
+        range_end: text(b"z"),
+        limit: 3,
+        revision: 4,
+        sort_order: SortOrder::Descend as i32,
+        sort_target: SortTarget::Mod as i32,
+        keys_only: true,
+        count_only: true,
+        min_mod_revision: 5,
+        max_mod_revision: 6,
+        min_create_revision: 7,
+        max_create_revision: 8,
+    };
+    let targets = [
+        CompareTarget::Version(1),
+        CompareTarget::Create(2),
+        CompareTarget::Mod(3),
+        CompareTarget::Value(text(b"v")),
+        CompareTarget::Lease(7),
+    ];
+    let compare = |target| Compare {
+        comparison: Comparison::NotEqual as i32,
+        key: text(b"k"),
+        range_end: text(b"l"),
+        target: Some(target),
+    };
+    let txn = Txn {
+        compare: targets.into_iter().map(compare).collect(),
+        success: vec![Request::Put(put.clone()).into(), Request::Range(range).into()],
+        failure: vec![Request::DeleteRange(delete.clone()).into(), Request::Txn(Txn::default()).into()],
+    };
+    vec![
+        Command::Put(put),
+        Command::DeleteRange(delete),
+        Command::Txn(txn),
+        Command::Compact(Compact { revision: 9 }),
+        Command::LeaseGrant(LeaseGrant { id: 7, ttl: 60 }),
+        Command::LeaseRevoke(LeaseRevoke { id: 7 }),
+        Command::LeaseKeepAlive(LeaseKeepAlive { ids: vec![7, 8] }),
+        Command::Alarm(AlarmChange { raise: true, member: 3, kind: AlarmKind::NoSpace as i32 }),
+        Command::Advance(Advance {}),
+    ]
+}
+
+#[test]
+fn commands_of_earlier_builds_mean_the_same() {
+    let decode = |bytes| Command::from_payload(&bytes).ok_or_else(|| "it is no command".to_string());
+    golden::check("commands", prop::sample::select(commands()), Command::to_payload, decode);
+}
+
+/// A small store with a bit of everything: versions, a tombstone, a lease with a key, an alarm, a compaction under way.
+fn store() -> KvStore {
+    let mut store = KvStore::new();
+    store.advance(Duration::from_millis(1_500));
+    let text = Bytes::from_static;
+    let put = |key, value, lease| Command::Put(Put { key: text(key), value: text(value), lease, ..Put::default() });
+    for command in [
+        Command::LeaseGrant(LeaseGrant { id: 7, ttl: 60 }),
+        put(b"a", b"1", 0),
+        put(b"a", b"2", 7),
+        put(b"b", b"1", 0),
+        Command::DeleteRange(DeleteRange { key: text(b"b"), ..DeleteRange::default() }),
+        Command::Compact(Compact { revision: 3 }),
+        Command::Alarm(AlarmChange { raise: true, member: 3, kind: AlarmKind::NoSpace as i32 }),
+    ] {
+        store.apply(Lsn::new(1, 1), &command.to_payload()).expect("it can be done");
+    }
+    store
+}
+
+#[test]
+fn snapshots_of_earlier_builds_mean_the_same() {
+    let encode = |store: &KvStore| {
+        let mut bytes = BytesMut::new();
+        KvStore::encode(&store.freeze(), &mut |chunk| bytes.extend_from_slice(&chunk));
+        bytes.freeze()
+    };
+    // `Debug` shows the rules too, which are this build's: what the store holds is shown by its digest and hash.
+    struct Shown(KvStore);
+    impl std::fmt::Debug for Shown {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            let view = self.0.freeze();
+            let hash = hash_kv(&view, 0).expect("the present can be hashed");
+            let (leases, alarms) = (view.leases(), view.alarms());
+            write!(f, "Store {hash:?} {leases:?} {alarms:?} {:016x} {:?}", KvStore::digest(&view), view.clock())
+        }
+    }
+    let decode = |mut bytes: Bytes| KvStore::decode(&mut bytes).map(Shown).map_err(|error| error.to_string());
+    golden::check("snapshots", Just(()).prop_map(|()| Shown(store())), |Shown(store)| encode(store), decode);
+}
