@@ -7,6 +7,8 @@
 //!
 //! Deliberately absent: time, chance and faults of the network other than cuts; those are the world's.
 
+pub mod crashes;
+
 mod host;
 mod questions;
 mod verbs;
