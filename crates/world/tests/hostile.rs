@@ -1,7 +1,7 @@
 //! Whatever a peer says, it ends nobody. Goal: an impossible state of one's own is a crash, bad input from a peer never is
 //! (style 15), in all five protocols. Method: a small cluster runs; of every message that arrives, each number is replaced
 //! by extreme ones, and what can be decoded is told to a copy of the receiver, which then runs on for a while: its alarms
-//! ring, it is asked to write and to read, and the honest message comes after all.
+//! ring, it is asked to write and to read, and the honest message comes after all. `HUSTINGS_LIES` makes it longer.
 
 use hustings_blazingmq::BlazingMq;
 use hustings_core::protocol::LinkState;
@@ -251,8 +251,12 @@ fn torment<P: Protocol>(seed: u64) -> (BTreeSet<String>, usize) {
 }
 
 fn nobody_is_ended<P: Protocol>() {
+    let wanted = std::env::var("HUSTINGS_LIES").map_or(0, |text| text.parse().expect("a number of lies"));
     let (mut ended, mut tried) = (BTreeSet::new(), 0);
-    for seed in 1..=4 {
+    for seed in 1.. {
+        if seed > 4 && tried >= wanted {
+            break;
+        }
         let (some, count) = torment::<P>(u64::wrapping_mul(seed, 0x9E37_79B9_7F4A_7C15));
         ended.extend(some);
         tried += count;
