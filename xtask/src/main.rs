@@ -4,6 +4,8 @@
 
 #[cfg(feature = "proto")]
 mod proto;
+#[cfg(feature = "upgrade")]
+mod upgrade;
 
 use std::process::{Command, ExitCode};
 
@@ -14,6 +16,8 @@ usage: cargo xtask CHORE
 chores:
   proto           compile crates/api/proto into crates/api/src/generated
   proto --check   fail if the committed code is not what `proto` would write
+  rolling-upgrade [--old REV] [--protocol NAME]
+                  run builds of several versions in one cluster, in every order of upgrade
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
 ";
 
@@ -26,6 +30,7 @@ fn main() -> ExitCode {
     let outcome = match words.as_slice() {
         ["proto", rest @ ..] => proto(rest),
         ["golden", generation] => golden(generation),
+        ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {
@@ -79,6 +84,20 @@ fn proto(arguments: &[&str]) -> Outcome {
 fn proto(arguments: &[&str]) -> Outcome {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     run(Command::new(cargo).args(["run", "-q", "-p", "xtask", "--features", "proto", "--", "proto"]).args(arguments))
+}
+
+/// Runs the upgrade; this binary has the clients.
+#[cfg(feature = "upgrade")]
+fn rolling_upgrade(arguments: &[&str]) -> Outcome {
+    upgrade::run(arguments)
+}
+
+/// Builds this binary again, with the clients, and runs that.
+#[cfg(not(feature = "upgrade"))]
+fn rolling_upgrade(arguments: &[&str]) -> Outcome {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut command = Command::new(cargo);
+    run(command.args(["run", "-q", "-p", "xtask", "--features", "upgrade", "--", "rolling-upgrade"]).args(arguments))
 }
 
 /// Runs a command to its end.

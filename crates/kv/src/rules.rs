@@ -71,10 +71,16 @@ impl Rules {
 }
 
 /// The rules of all apply versions that this build knows, from the first on.
+#[cfg(not(feature = "laboratory-rules"))]
 pub static RULES: [Rules; 1] = [Rules::FIRST];
-
-/// The highest apply version that this build knows.
+#[cfg(not(feature = "laboratory-rules"))]
 pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(1);
+
+/// A build of tomorrow, for rolling upgrades in the laboratory: it has one set more, with half the budget.
+#[cfg(feature = "laboratory-rules")]
+pub static RULES: [Rules; 2] = [Rules::FIRST, Rules { cost_max: Rules::FIRST.cost_max / 2, ..Rules::FIRST }];
+#[cfg(feature = "laboratory-rules")]
+pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(2);
 
 /// The rules of a version.
 ///

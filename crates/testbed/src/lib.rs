@@ -185,6 +185,11 @@ impl Cluster {
         self.directory.disable_cleanup(true);
     }
 
+    /// Nodes that are started from now on run this; those that run go on as they are.
+    pub fn use_program(&mut self, program: Program) {
+        self.program = program;
+    }
+
     /// All client endpoints.
     pub fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.client.clone()).collect()
