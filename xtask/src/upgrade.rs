@@ -114,8 +114,22 @@ impl Shared {
 
 async fn upgrade(builds: &Builds, order: [usize; 3], protocol: &str) -> anyhow::Result<String> {
     let program = |path: &Path| Program::hustings(path).with(&["--protocol", protocol, "--snapshot-count", "1000"]);
-    let checked = |path: &Path| program(path).with(&["--experimental-corrupt-check-time", "1s"]);
     let mut cluster = Cluster::start(program(&builds.old), 3).await?;
+    let upgraded = upgrade_all(builds, order, &program, &mut cluster).await;
+    if upgraded.is_err() {
+        eprintln!("what was left of the cluster: {}", cluster.directory().display());
+        cluster.keep();
+    }
+    upgraded
+}
+
+async fn upgrade_all(
+    builds: &Builds,
+    order: [usize; 3],
+    program: &impl Fn(&Path) -> Program,
+    cluster: &mut Cluster,
+) -> anyhow::Result<String> {
+    let checked = |path: &Path| program(path).with(&["--experimental-corrupt-check-time", "1s"]);
     let shared = Arc::new(Shared::default());
     let endpoints = cluster.endpoints();
     let client = Client::connect(&endpoints).await?;
@@ -150,8 +164,8 @@ async fn upgrade(builds: &Builds, order: [usize; 3], protocol: &str) -> anyhow::
     for task in tasks {
         task.await?;
     }
-    judge(&cluster, &shared).await?;
-    refuse_downgrades(builds, &mut cluster, order[0], &program).await?;
+    judge(cluster, &shared).await?;
+    refuse_downgrades(builds, cluster, order[0], program).await?;
     let hashes = cluster.hashes().await?;
     anyhow::ensure!(hashes.iter().all(|hash| *hash == hashes[0]), "members differ: {hashes:?}");
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

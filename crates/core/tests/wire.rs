@@ -56,10 +56,11 @@ fn forwarded() -> impl Strategy<Value = ForwardedRequest> {
 }
 
 fn position() -> impl Strategy<Value = Position> {
-    any::<[u64; 5]>().prop_map(|[node, storage, boots, born_with, batches]| Position {
+    any::<[u64; 6]>().prop_map(|[node, storage, boots, process, born_with, batches]| Position {
         node: NodeId(node),
         storage,
         boots,
+        process,
         born_with,
         batches,
     })

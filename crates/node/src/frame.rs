@@ -180,7 +180,14 @@ impl Hello {
     /// How much of its log the sender has durable.
     pub(crate) fn position(&self) -> Position {
         let storage = self.member.incarnation.unwrap_or(0);
-        Position { node: self.from, storage, boots: self.boots, born_with: self.born_with, batches: self.durable }
+        Position {
+            node: self.from,
+            storage,
+            boots: self.boots,
+            process: self.process,
+            born_with: self.born_with,
+            batches: self.durable,
+        }
     }
 }
 

@@ -72,7 +72,8 @@ impl Positions {
         let known = self.0.get(&now.node).filter(|known| known.storage == now.storage)?;
         let lacks = match now.boots.cmp(&known.boots) {
             Ordering::Greater => now.born_with < known.batches,
-            Ordering::Equal => now.batches < known.batches,
+            // The same life: what others told of it may have come before its own greeting, which was on its way.
+            Ordering::Equal => now.process != known.process && now.batches < known.batches,
             // It may be the original of which a copy was started elsewhere: then it has more than the copy began with.
             Ordering::Less => now.batches <= known.born_with && now.batches < known.batches,
         };
@@ -108,7 +109,12 @@ mod tests {
     const N2: NodeId = NodeId(2);
 
     fn position(boots: u64, born_with: u64, batches: u64) -> Position {
-        Position { node: N2, storage: 9, boots, born_with, batches }
+        Position { node: N2, storage: 9, boots, process: 100 + boots, born_with, batches }
+    }
+
+    /// Of a copy that was started elsewhere, or after the original was gone.
+    fn of_copy(position: Position) -> Position {
+        Position { process: 900, ..position }
     }
 
     #[test]
@@ -120,7 +126,8 @@ mod tests {
         let said = rolled_back(&had, &position(4, 305, 305));
         assert!(said.contains("812 batches") && said.contains("start 4 has 305") && said.contains("remove"), "{said}");
         assert!(positions.missing_in(&position(4, 305, 900)).is_some(), "what it wrote since is another history");
-        assert!(positions.missing_in(&position(3, 305, 305)).is_some(), "a copy that was started as often");
+        assert!(positions.missing_in(&of_copy(position(3, 305, 305))).is_some(), "a copy that was started as often");
+        assert_eq!(positions.missing_in(&position(3, 700, 811)), None, "hearsay came before the greeting");
         assert!(positions.missing_in(&position(2, 305, 305)).is_some(), "a copy that was started less often");
         assert_eq!(positions.missing_in(&Position { storage: 8, ..position(1, 0, 0) }), None, "another directory");
     }
@@ -169,7 +176,7 @@ mod tests {
         fn an_honest_member_is_never_convicted_and_a_rolled_back_one_always(steps in prop::collection::vec(step(), 1..60)) {
             let mut now = position(1, 0, 0);
             let (mut told, mut peer) = (Vec::new(), Positions::default());
-            let mut copies = vec![now];
+            let (mut copies, mut greetings) = (vec![now], vec![now]);
             for step in steps {
                 match step {
                     Step::Sync(batches) => now.batches += batches,
@@ -184,14 +191,19 @@ mod tests {
                     Step::Crash { found } => {
                         copies.push(now);
                         now = position(now.boots + 1, now.batches + found, now.batches + found);
+                        greetings.clear();
                     }
                 }
-                prop_assert_eq!(peer.missing_in(&now), None, "{:?} of {:?}", now, peer);
+                // Also a greeting of this life that was on its way for long.
+                greetings.push(now);
+                for greeting in &greetings {
+                    prop_assert_eq!(peer.missing_in(greeting), None, "{:?} of {:?}", greeting, peer);
+                }
             }
             // Any older copy that lacks something it had told is convicted, whatever it writes afterwards.
             let had = told.iter().map(|told| told.batches).max().unwrap_or(0);
             for copy in copies.into_iter().filter(|copy| copy.batches < had) {
-                let again = position(copy.boots + 1, copy.batches, copy.batches);
+                let again = of_copy(position(copy.boots + 1, copy.batches, copy.batches));
                 prop_assert!(peer.missing_in(&again).is_some(), "{:?} of {:?}", again, peer);
             }
         }

@@ -96,7 +96,7 @@ fn write(directory: &Path) {
         wal.append(&record).expect("there is room");
         wal.sync().expect("there is room");
     }
-    let position = Position { node: NodeId(2), storage: 9, boots: 3, born_with: 700, batches: 812 };
+    let position = Position { node: NodeId(2), storage: 9, boots: 3, process: 5, born_with: 700, batches: 812 };
     peers::write_positions(&*disk, &[position]).expect("there is room");
 }
 

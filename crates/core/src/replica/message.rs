@@ -109,6 +109,8 @@ pub struct Position {
     pub storage: u64,
     /// In which of its starts it said so.
     pub boots: u64,
+    /// The number that this start drew: a copy of the directory may have been started as often.
+    pub process: u64,
     /// How many batches it had when that start began, all durable.
     pub born_with: u64,
     /// How many batches were durable. Only grows, whatever a protocol truncates.
@@ -132,8 +134,8 @@ impl Position {
 
 fn positions_shape(positions: &[Position]) -> DurableShape {
     let shape = |position: &Position| {
-        let Position { node: NodeId(node), storage, boots, born_with, batches } = *position;
-        PositionShape { node, storage, boots, born_with, batches }
+        let Position { node: NodeId(node), storage, boots, process, born_with, batches } = *position;
+        PositionShape { node, storage, boots, process, born_with, batches }
     };
     DurableShape { positions: positions.iter().map(shape).collect() }
 }
@@ -143,8 +145,8 @@ fn positions_shaped(DurableShape { positions }: DurableShape) -> Result<Vec<Posi
         return Err(WireError(format!("{} positions at once, at most {POSITIONS_MAX}", positions.len())));
     }
     let position = |shape: PositionShape| {
-        let PositionShape { node, storage, boots, born_with, batches } = shape;
-        Position { node: NodeId(node), storage, boots, born_with, batches }
+        let PositionShape { node, storage, boots, process, born_with, batches } = shape;
+        Position { node: NodeId(node), storage, boots, process, born_with, batches }
     };
     Ok(positions.into_iter().map(position).collect())
 }
@@ -211,6 +213,8 @@ struct PositionShape {
     born_with: u64,
     #[prost(uint64, tag = "5")]
     batches: u64,
+    #[prost(fixed64, tag = "6")]
+    process: u64,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
