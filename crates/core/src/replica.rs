@@ -183,7 +183,10 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             Event::Alarm(Alarm::Chunk) => self.on_chunk_overdue(out),
             Event::Link { peer, state } => self.on_link(peer, state, out),
             Event::Durable(number) => self.on_durable(number, out),
-            Event::Elapsed(micros) => self.clock.on_elapsed(micros),
+            Event::Elapsed(micros) => {
+                self.clock.on_elapsed(micros);
+                self.snapshots.on_elapsed(micros);
+            }
             Event::Propose(requests) => self.on_propose(requests, out),
             Event::Read(requests) => self.on_read(requests, out),
             Event::Abandon(request) => self.proposals.forget(request),

@@ -21,7 +21,7 @@ use crate::snapshots;
 use bytes::Bytes;
 use hustings_core::options::Options as _;
 use hustings_core::replica::ReplicaState;
-use hustings_core::replica::{Birth, Replica};
+use hustings_core::replica::{Birth, Policy, Replica};
 use hustings_core::{
     ApplyVersion, Change, Cluster, Durable, EntryKind, Lsn, Membership, MembershipChange, NodeId, Protocol, Role,
     StateMachine, Term, Wire as _,
@@ -153,7 +153,7 @@ pub fn start<P: Protocol, S: StateMachine>(
             machine,
             state,
             incarnation: recovered.boots,
-            policy: config.policy,
+            policy: staggered(config.policy, me),
             can,
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -226,6 +226,11 @@ fn with_members_of_log(mut hints: Membership, durable: &Durable) -> Membership {
         }
     }
     hints
+}
+
+/// Members cut their snapshots at different entries, or all their disks would be busy at once.
+fn staggered(policy: Policy, NodeId(me): NodeId) -> Policy {
+    Policy { entries_max: policy.entries_max.saturating_add(policy.entries_max / 10 * (me % 5)), ..policy }
 }
 
 fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListener>, StartError> {

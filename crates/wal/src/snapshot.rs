@@ -85,6 +85,15 @@ impl SnapshotStore {
     /// # Errors
     /// Whatever the disk refuses. Chunks that do not fit are [`Stored::Corrupt`], not errors: they are a peer's doing.
     pub fn store_chunk(&self, reference: &SnapshotReference, offset: u64, bytes: &[u8]) -> Result<Stored, WalError> {
+        let stored = self.take_chunk(reference, offset, bytes);
+        if !matches!(stored, Ok(Stored::More | Stored::Complete)) {
+            // What was written of it takes room that others need more. One that cannot be removed goes at the next start.
+            let _ = self.disk.remove(FETCHED);
+        }
+        stored
+    }
+
+    fn take_chunk(&self, reference: &SnapshotReference, offset: u64, bytes: &[u8]) -> Result<Stored, WalError> {
         let mut fetch = self.fetch();
         if offset == 0 {
             *fetch = None;

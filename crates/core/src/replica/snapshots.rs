@@ -6,6 +6,7 @@
 //! ```text
 //!    leader: "here is my snapshot's reference" ──► follower: Effect::FetchSnapshot
 //!    leader ◄── AskChunk(offset) ── follower;  leader ── Chunk(bytes) ──► follower    (until complete)
+//!           ◄── AskChunk(next) ──              (as many ahead as come back soon)
 //!    follower: host verifies, syncs ──► Input::SnapshotReady ──► Persist(Snapshot), Restore
 //! ```
 
@@ -138,15 +139,66 @@ impl<S: StateMachine> SnapshotContents<S> {
     }
 }
 
+/// From this size on a snapshot is large, and cut only when the log since the last is at least this part of it.
+const LARGE_STATE_BYTES: u64 = 16 << 20;
+const STATE_BY_LOG_MAX: u64 = 4;
+/// What an entry costs the log beside its payload.
+const ENTRY_BYTES: u64 = 64;
+
 /// A snapshot being fetched.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Fetch {
     from: NodeId,
     reference: SnapshotReference,
     offset: u64,
-    /// How often the next chunk was asked for.
+    /// How often the next chunk was asked for in vain.
     asked: u32,
+    /// How long the source's chunks are; 0 until the first has come.
+    chunk_bytes: u64,
+    /// Bytes that may be on their way, in whole chunks.
+    window_bytes: u64,
+    /// Chunks that were asked for and have not come: their places, and when.
+    ahead: VecDeque<(u64, u64)>,
+    /// Microseconds that passed since the fetch began.
+    elapsed_micros: u64,
 }
+
+impl Fetch {
+    fn new(from: NodeId, reference: SnapshotReference, offset: u64) -> Fetch {
+        let (chunk_bytes, window_bytes, ahead) = (0, 0, VecDeque::new());
+        Fetch { from, reference, offset, asked: 0, chunk_bytes, window_bytes, ahead, elapsed_micros: 0 }
+    }
+
+    /// The next place to ask for, if one more chunk may be on its way.
+    fn next(&self) -> Option<u64> {
+        let next = match self.ahead.back() {
+            None => self.offset,
+            // How long they are is not known yet.
+            Some(_) if self.chunk_bytes == 0 => return None,
+            Some((last, _)) => last + self.chunk_bytes,
+        };
+        let fits = self.ahead.is_empty() || next - self.offset < self.window_bytes;
+        (fits && next < self.reference.bytes).then_some(next)
+    }
+
+    /// The chunk that was wanted next has come, after a delay: what comes soon lets more be asked for ahead, what comes late less.
+    fn on_come(&mut self, bytes: u64, soon_micros: u64) {
+        let asked_at = self.ahead.pop_front().map_or(self.elapsed_micros, |(_, asked_at)| asked_at);
+        let delay_micros = self.elapsed_micros - asked_at;
+        if self.chunk_bytes == 0 {
+            (self.chunk_bytes, self.window_bytes) = (bytes, bytes);
+        }
+        self.window_bytes = match delay_micros <= soon_micros {
+            true => (self.window_bytes + self.chunk_bytes).min(WINDOW_BYTES_MAX),
+            false => self.window_bytes / 2,
+        };
+        self.window_bytes = self.window_bytes.max(self.chunk_bytes);
+        (self.offset, self.asked) = (self.offset + bytes, 0);
+    }
+}
+
+/// The most that may be on its way to a fetcher: a gigabit per second over 30 ms.
+const WINDOW_BYTES_MAX: u64 = 4 << 20;
 
 /// So often a chunk is asked for before its source is given up: it may be connected and answer nothing, because its disk
 /// hangs or its process stands still, and others may have a snapshot.
@@ -196,6 +248,13 @@ impl Snapshots {
         self.bytes += payload as u64;
     }
 
+    /// Time passed: it matters while something is fetched.
+    pub(super) fn on_elapsed(&mut self, micros: u64) {
+        if let Some(fetch) = &mut self.fetch {
+            fetch.elapsed_micros = fetch.elapsed_micros.saturating_add(micros);
+        }
+    }
+
     pub(super) fn is_loading(&self) -> bool {
         self.loading.is_some()
     }
@@ -212,7 +271,11 @@ impl Snapshots {
     fn is_due(&self) -> bool {
         let quiet = !self.cutting && self.loading.is_none();
         let bytes_max = self.policy.bytes_max.max(self.last_bytes);
-        quiet && self.entries > 0 && (self.entries >= self.policy.entries_max || self.bytes >= bytes_max)
+        // A large state is not written again for a few entries: the log since then is at least a part of it.
+        let log_bytes = self.bytes + self.entries * ENTRY_BYTES;
+        let is_worth_it = self.last_bytes < LARGE_STATE_BYTES || log_bytes >= self.last_bytes / STATE_BY_LOG_MAX;
+        let are_many = self.entries >= self.policy.entries_max && is_worth_it;
+        quiet && self.entries > 0 && (are_many || self.bytes >= bytes_max)
     }
 }
 
@@ -249,24 +312,32 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         // Equal references are equal bytes, whoever has them.
         let begun = self.snapshots.begun.take().filter(|(begun, _)| *begun == reference);
         let offset = begun.map_or(0, |(_, offset)| offset);
-        self.snapshots.fetch = Some(Fetch { from, reference, offset, asked: 0 });
-        self.ask_chunk(out);
+        self.snapshots.fetch = Some(Fetch::new(from, reference, offset));
+        self.ask_chunks(out);
     }
 
-    fn ask_chunk(&mut self, out: &mut Vec<Action<P, S>>) {
-        let Some(Fetch { from, reference, offset, asked }) = &mut self.snapshots.fetch else { return };
-        *asked += 1;
-        let (lsn, digest, offset) = (reference.lsn, reference.digest, *offset);
-        out.push(Action::Send(*from, ReplicaMessage::AskChunk { lsn, digest, offset }));
+    /// Asks for the next chunks, as far ahead as the last ones came back soon: so a fetch fills a long link, and heartbeats on a
+    /// slow one wait behind little more than one chunk. The alarm rings only when no chunk came for as long.
+    fn ask_chunks(&mut self, out: &mut Vec<Action<P, S>>) {
+        let Some(fetch) = &mut self.snapshots.fetch else { return };
+        let (lsn, digest) = (fetch.reference.lsn, fetch.reference.digest);
+        while let Some(offset) = fetch.next() {
+            fetch.ahead.push_back((offset, fetch.elapsed_micros));
+            out.push(Action::Send(fetch.from, ReplicaMessage::AskChunk { lsn, digest, offset }));
+        }
         out.push(Action::SetTimer(Alarm::Chunk, self.timing.election()));
     }
 
     pub(super) fn on_chunk_overdue(&mut self, out: &mut Vec<Action<P, S>>) {
-        if self.snapshots.fetch.as_ref().is_some_and(|fetch| fetch.asked >= ASKED_MAX) {
-            self.fail_fetch(out);
-        } else {
-            self.ask_chunk(out);
+        let Some(fetch) = &mut self.snapshots.fetch else { return };
+        fetch.asked += 1;
+        if fetch.asked >= ASKED_MAX {
+            return self.fail_fetch(out);
         }
+        // What was asked for is lost: again from where it stands, one at a time.
+        fetch.ahead.clear();
+        fetch.window_bytes = fetch.chunk_bytes;
+        self.ask_chunks(out);
     }
 
     pub(super) fn on_chunk(&mut self, from: NodeId, lsn: Lsn, offset: u64, bytes: Bytes, out: &mut Vec<Action<P, S>>) {
@@ -277,8 +348,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         if fetch.from != from || fetch.reference.lsn != lsn || fetch.offset != offset || !fits {
             return;
         }
-        fetch.offset = end;
-        fetch.asked = 0;
+        let soon_micros = u64::try_from(self.timing.heartbeat.as_micros() / 2).expect("a heartbeat is short");
+        fetch.on_come(bytes.len() as u64, soon_micros);
         let reference = fetch.reference.clone();
         let is_complete = end == reference.bytes;
         out.push(Action::StoreChunk { reference, offset, bytes });
@@ -286,7 +357,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             self.snapshots.fetch = None;
             out.push(Action::CancelTimer(Alarm::Chunk));
         } else {
-            self.ask_chunk(out);
+            self.ask_chunks(out);
         }
     }
 
