@@ -28,6 +28,9 @@ pub mod acknowledging;
 pub mod in_order;
 pub mod progress;
 
+#[cfg(test)]
+mod stories;
+
 pub use acknowledging::{Acknowledging, Following};
 pub use adopting::{Adopting, SendsToMembers, Welcoming};
 pub use hand_over::HandingOver;
