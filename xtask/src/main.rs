@@ -2,6 +2,7 @@
 //!
 //! A chore is one module with one function; this file only finds it. Read next: the module of the chore.
 
+mod fast;
 #[cfg(feature = "proto")]
 mod proto;
 #[cfg(feature = "upgrade")]
@@ -14,6 +15,7 @@ const USAGE: &str = "\
 usage: cargo xtask CHORE
 
 chores:
+  fast            what most often goes wrong, in two minutes; `.ci/run` looks at everything
   proto           compile crates/api/proto into crates/api/src/generated
   proto --check   fail if the committed code is not what `proto` would write
   rolling-upgrade [--old REV] [--protocol NAME]
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
+        ["fast"] => fast::run(),
         ["proto", rest @ ..] => proto(rest),
         ["golden", generation] => golden(generation),
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),

@@ -6,10 +6,10 @@ mod words;
 #[path = "../../../golden/check.rs"]
 mod golden;
 
-use bytes::Bytes;
 use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, Priority, Term, Wire};
 use hustings_raft::{Message, VoteReply, VoteRequest};
+use hustings_stage::wire as suite;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use words::{counted, entry, lsn, nested, number, reference};
@@ -76,40 +76,23 @@ fn message() -> impl Strategy<Value = Message> {
     ]
 }
 
-/// Decoding does not panic; what it accepts is stable.
-fn is_stable(bytes: Vec<u8>) -> Result<(), TestCaseError> {
-    if let Ok(message) = Message::decode(Bytes::from(bytes)) {
-        prop_assert_eq!(Message::decode(message.to_bytes()), Ok(message));
-    }
-    Ok(())
+#[test]
+fn arbitrary_bytes_never_panic() {
+    suite::arbitrary_bytes_never_panic::<Message>();
+}
+
+#[test]
+fn a_damaged_message_never_panics() {
+    suite::damaged_messages_never_panic(message());
+}
+
+#[test]
+fn messages_come_back() {
+    suite::messages_come_back(message());
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn arbitrary_bytes_never_panic(bytes in vec(any::<u8>(), 0..300)) {
-        is_stable(bytes)?;
-    }
-
-    #[test]
-    fn a_damaged_message_never_panics(
-        message in message(),
-        at: prop::sample::Index,
-        flip: u8,
-        keep: prop::sample::Index,
-    ) {
-        let mut bytes = message.to_bytes().to_vec();
-        let at = at.index(bytes.len());
-        bytes[at] ^= flip;
-        bytes.truncate(keep.index(bytes.len() + 1).max(at + 1));
-        is_stable(bytes)?;
-    }
-
-    #[test]
-    fn messages_come_back(message in message()) {
-        prop_assert_eq!(Message::decode(message.to_bytes()), Ok(message));
-    }
 
     /// Entries that leave a hole, go back in terms, or are of a term that their leader has not reached.
     #[test]
@@ -134,10 +117,7 @@ proptest! {
 
 #[test]
 fn absurd_fields_are_refused() {
-    let refused = |fields: &[Vec<u8>], why: &str| {
-        let error = Message::decode(Bytes::from(fields.concat())).expect_err(why).to_string();
-        assert!(error.contains(why), "`{error}` does not say `{why}`");
-    };
+    let refused = suite::refused::<Message>;
     let entry = |term, index, kind| nested(12, &[number(1, term), number(2, index), number(3, kind)].concat());
     refused(&[], "unknown kind 0");
     refused(&[number(1, 14)], "unknown kind 14");
