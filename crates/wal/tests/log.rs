@@ -172,7 +172,12 @@ fn a_fetched_snapshot_that_is_not_what_was_promised_is_forgotten() {
     let cut = writer.finish().unwrap();
     let wanted = SnapshotReference { lsn: Lsn::new(3, 80), ..cut };
     let outcomes = |chunks: &[(u64, &[u8])]| -> Vec<Stored> {
-        chunks.iter().map(|(offset, bytes)| store.store_chunk(&wanted, *offset, bytes).unwrap()).collect()
+        let stored: Vec<Stored> =
+            chunks.iter().map(|(offset, bytes)| store.store_chunk(&wanted, *offset, bytes).unwrap()).collect();
+        let names = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name());
+        let left: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".tmp")).collect();
+        assert!(left.is_empty(), "H13, nothing of it takes room: {left:?}");
+        stored
     };
     assert_eq!(outcomes(&[(0, &[1; 1500]), (1500, &[2; 1500])]), [Stored::More, Stored::Corrupt], "other bytes");
     assert_eq!(outcomes(&[(0, &[1; 1500]), (1600, &[1; 1400])]), [Stored::More, Stored::Corrupt], "a gap");
