@@ -1,0 +1,90 @@
+//! How a snapshot is fetched: as far ahead as the link allows, and again what was lost.
+
+mod hosts;
+
+use hosts::{Hosts, Said};
+use hustings_core::replica::{Alarm, Policy, ReplicaMessage};
+use hustings_core::{Cluster, Limits};
+use hustings_raft::Timer;
+
+fn cutting() -> Hosts {
+    let limits = Limits { trailing_entries: 0, ..Limits::default() };
+    let policy = Policy { entries_max: 2, ..Policy::default() };
+    Hosts::new(Cluster { limits, ..Cluster::of(3, 1) }, policy)
+}
+
+/// A fetch of some thirty chunks by n3, from n1, under way: the offer has come and nothing was answered yet.
+fn fetching() -> Hosts {
+    let mut hosts = cutting();
+    hosts.elect(1);
+    hosts.isolate(3);
+    hosts.propose(1, &"long ".repeat(100));
+    hosts.settle();
+    hosts.finish_cut(1);
+    hosts.heal();
+    hosts.ring(1, Alarm::Protocol(Timer::Heartbeat));
+    while !hosts.bag.iter().any(|(_, _, said)| is_question(said)) {
+        let (from, to, said) = hosts.bag.pop_front().expect("a question comes");
+        hosts.deliver(from, to, said);
+    }
+    hosts
+}
+
+fn is_question(said: &Said) -> bool {
+    matches!(said, ReplicaMessage::AskChunk { .. })
+}
+
+/// Delivers everything; each chunk takes so long. Answers how many questions there were, and how many were open at once.
+fn fetch_all(hosts: &mut Hosts, millis: u64) -> (usize, usize) {
+    let (mut asked, mut open_max) = (0, 0);
+    while let Some((from, to, said)) = hosts.bag.pop_front() {
+        let is_chunk = matches!(said, ReplicaMessage::Chunk { .. });
+        let is_underway = |said: &Said| is_question(said) || matches!(said, ReplicaMessage::Chunk { .. });
+        let open = hosts.bag.iter().filter(|(_, _, said)| is_underway(said)).count() + usize::from(is_underway(&said));
+        (asked, open_max) = (asked + usize::from(is_question(&said)), open_max.max(open));
+        if is_chunk {
+            hosts.pass(3, millis);
+        }
+        hosts.deliver(from, to, said);
+    }
+    (asked, open_max)
+}
+
+#[test]
+fn a_fetch_asks_ahead_as_far_as_chunks_come_soon() {
+    // Goal: H8, a long link is filled, and on a slow one heartbeats wait behind little. Method: the same fetch with chunks that
+    // come at once, and with chunks of which each takes most of a heartbeat.
+    let mut quick = fetching();
+    let (asked, open_max) = fetch_all(&mut quick, 0);
+    assert!(open_max > 4, "{open_max} under way at once");
+    let mut slow = fetching();
+    let (asked_slowly, open_max) = fetch_all(&mut slow, 80);
+    assert!(open_max <= 2, "{open_max} under way at once");
+    assert_eq!(asked, asked_slowly, "each chunk is asked for once");
+    for mut hosts in [quick, slow] {
+        hosts.heartbeat(1);
+        assert_eq!(hosts.lines(3), hosts.lines(1));
+    }
+}
+
+#[test]
+fn chunks_that_are_lost_on_the_way_are_asked_for_again() {
+    // Goal: nothing depends on all chunks coming. Method: with many under way, every fifth chunk is lost.
+    let mut hosts = fetching();
+    let mut chunks = 0;
+    for _ in 0..1_000 {
+        let Some((from, to, said)) = hosts.bag.pop_front() else {
+            if !hosts.host(3).armed.contains_key(&Alarm::Chunk) {
+                break;
+            }
+            hosts.ring(3, Alarm::Chunk);
+            continue;
+        };
+        chunks += usize::from(matches!(said, ReplicaMessage::Chunk { .. }));
+        if !matches!(said, ReplicaMessage::Chunk { .. }) || chunks % 5 != 0 {
+            hosts.deliver(from, to, said);
+        }
+    }
+    hosts.heartbeat(1);
+    assert_eq!(hosts.lines(3), hosts.lines(1));
+}
