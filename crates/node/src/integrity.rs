@@ -6,7 +6,7 @@ use crate::comparison::{Comparison, Finding};
 use crate::frame::SPEAKS_OF_STATE;
 use crate::positions::{Heard, rolled_back};
 use crate::snapshots::SnapshotJob;
-use hustings_core::replica::message::Position;
+use hustings_core::replica::message::{POSITIONS_MAX, Position};
 use hustings_core::replica::{Event, ReplicaMessage, SnapshotContents};
 use hustings_core::{NodeId, Protocol, Role, StateMachine};
 use hustings_wal::peers;
@@ -153,9 +153,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     }
 
     fn tell_positions(&self, positions: &[Position], is_meant: impl Fn(NodeId) -> bool) {
-        let message = ReplicaMessage::<P::Message>::Durable(positions.to_vec());
-        for (_, link) in self.links.iter().filter(|(peer, link)| is_meant(**peer) && link.speaks_of_state()) {
-            link.outbox.put(&message);
+        for portion in positions.chunks(POSITIONS_MAX) {
+            let message = ReplicaMessage::<P::Message>::Durable(portion.to_vec());
+            for (_, link) in self.links.iter().filter(|(peer, link)| is_meant(**peer) && link.speaks_of_state()) {
+                link.outbox.put(&message);
+            }
         }
     }
 

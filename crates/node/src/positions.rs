@@ -54,6 +54,15 @@ impl Positions {
             self.0.insert(told.node, told);
             return Heard::News;
         };
+        if told.boots == known.boots && told.process != known.process {
+            // Two starts that count alike: one is of a copy, or of a directory that was rolled back to before the other. Both go
+            // on only if nothing is missing in either, and who greets with less is refused.
+            if told.batches <= known.batches {
+                return Heard::Nothing;
+            }
+            *known = told;
+            return Heard::RolledBack;
+        }
         let (earlier, later) = if told.boots < known.boots { (told, *known) } else { (*known, told) };
         if earlier.boots < later.boots && later.born_with < earlier.batches {
             // What the later start tells is of another history: it covers nothing of this one.
@@ -141,6 +150,17 @@ mod tests {
             assert!(positions.missing_in(&rolled_back).is_some());
             assert_eq!(positions.missing_in(&position(5, 812, 812)), None, "the newest directory was put back");
         }
+    }
+
+    #[test]
+    fn of_two_starts_that_count_alike_the_one_that_began_with_less_is_refused() {
+        // A backup from before the last start is put back, and links to one that has heard nothing of that start yet.
+        let (told, of_backup) = (position(3, 700, 812), of_copy(position(3, 305, 305)));
+        let mut positions = Positions::of([of_backup]);
+        assert_eq!(positions.hear(told), Heard::RolledBack);
+        assert!(positions.missing_in(&of_backup).is_some());
+        assert_eq!(positions.missing_in(&position(4, 812, 812)), None, "the newest directory was put back");
+        assert_eq!(positions.hear(of_backup), Heard::Nothing, "it is said once");
     }
 
     #[test]

@@ -46,6 +46,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             // A log that raised it has said so already; a snapshot that was fetched has not.
             self.wiring.disk.need_version(version);
         }
+        for link in self.links.values().filter(|link| link.hello.build.can < version) {
+            link.outbox.close();
+        }
         if version > before {
             tracing::info!(node = %self.replica.me(), "entries are applied by version {version} from here on: older builds are refused");
         }

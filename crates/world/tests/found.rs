@@ -40,8 +40,3 @@ fn a_lease_ends_though_leaders_change_faster_than_it_runs() {
 fn votes_in_vain_of_those_that_must_not_lead_keep_nobody_from_leading() {
     play_all(include_str!("found/gmt2000-never-and-wiped.txt"));
 }
-
-#[test]
-fn one_that_is_heard_too_late_does_not_keep_the_others_from_leading() {
-    play_all(include_str!("found/zab-heard-late.txt"));
-}

@@ -229,6 +229,7 @@ impl Zab {
                 if self.on_vote(from, vote, round, out) == Reply::Owed && wants_answer {
                     self.answer(from, out);
                 }
+                self.stop_giving_way_to_nobody(out);
                 self.settle_votes(out);
             }
             (true, _) => self.on_settled_vote(from, Heard { state, vote, round }, out),
@@ -240,6 +241,17 @@ impl Zab {
             // Rule 12: who has settled tells whom it has settled for, in its own round.
             (false, ServerState::Looking) if wants_answer => self.answer(from, out),
             (false, _) => {}
+        }
+    }
+
+    /// A quorum speaks, and nobody names anybody who may lead: there is nobody to give way to.
+    fn stop_giving_way_to_nobody(&mut self, out: &mut Effects<Zab>) {
+        let Part::Looking(looking) = &self.part else { return };
+        let speaks = |id: NodeId| id == self.node.me || looking.received.contains_key(&id);
+        let is_quorum = self.node.membership.verdict(|id| Some(speaks(id))) == Verdict::Won;
+        if self.gives_way && is_quorum && !looking.proposal.is_eligible() {
+            self.gives_way = false;
+            self.look_again(out);
         }
     }
 
@@ -408,12 +420,12 @@ impl Zab {
     /// go one by one, and a new round makes everybody speak. It begins only where what this server proposed has become untrue,
     /// itself: without this link it reaches no quorum.
     pub(crate) fn on_link_down_while_looking(&mut self, peer: NodeId, could_lead: bool, out: &mut Effects<Zab>) {
-        let own = self.own_vote();
+        let (own, may_lead) = (self.own_vote(), self.may_lead());
         let Part::Looking(looking) = &mut self.part else { return };
         looking.received.remove(&peer);
         looking.settled.remove(&peer);
         looking.callers.remove(&peer);
-        if could_lead && !own.is_eligible() {
+        if could_lead && !may_lead {
             return self.look_again(out);
         }
         if looking.proposal.leader == peer {

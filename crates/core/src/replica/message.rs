@@ -324,7 +324,7 @@ fn refusal_numbered(code: u32, node: u64, what: String) -> Result<Refusal, WireE
 const FORWARDED_MAX: usize = 1 << 17;
 
 /// The most positions in one message: far more than a cluster has members.
-const POSITIONS_MAX: usize = 1_024;
+pub const POSITIONS_MAX: usize = 1_024;
 
 /// No node numbers as many requests in one life.
 const SEQUENCE_MAX: u64 = 1 << 62;

@@ -100,7 +100,8 @@ impl Proposals {
     /// What was forwarded was not appended after all: it may come again, or never may.
     pub(super) fn on_forward_refused(&mut self, origin: Origin, refusal: &Refusal) {
         self.forwarded.remove(&origin);
-        if !passes(refusal) {
+        // Settlings of a session all have the number 0, and are nobody's: a later one may be taken.
+        if origin.sequence > 0 && !passes(refusal) {
             self.refused.remember(origin, refusal.clone());
         }
     }

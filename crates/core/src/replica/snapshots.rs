@@ -17,7 +17,7 @@ use super::{Action, Alarm, ApplyVersion, Replica, ReplicaMessage};
 use crate::protocol::{Input, Protocol};
 use crate::{Lsn, Membership, NodeId, SnapshotReference, StateMachine, Term};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -161,12 +161,27 @@ struct Fetch {
     ahead: VecDeque<(u64, u64)>,
     /// Microseconds that passed since the fetch began.
     elapsed_micros: u64,
+    /// The shortest time that a chunk took: the way there and back, and nothing waited for.
+    delay_min_micros: u64,
+    /// Chunks that overtook an earlier one: no more than were asked for.
+    early: BTreeMap<u64, Bytes>,
 }
 
 impl Fetch {
     fn new(from: NodeId, reference: SnapshotReference, offset: u64) -> Fetch {
         let (chunk_bytes, window_bytes, ahead) = (0, 0, VecDeque::new());
-        Fetch { from, reference, offset, asked: 0, chunk_bytes, window_bytes, ahead, elapsed_micros: 0 }
+        Fetch {
+            from,
+            reference,
+            offset,
+            asked: 0,
+            chunk_bytes,
+            window_bytes,
+            ahead,
+            elapsed_micros: 0,
+            delay_min_micros: u64::MAX,
+            early: BTreeMap::new(),
+        }
     }
 
     /// The next place to ask for, if one more chunk may be on its way.
@@ -181,14 +196,16 @@ impl Fetch {
         (fits && next < self.reference.bytes).then_some(next)
     }
 
-    /// The chunk that was wanted next has come, after a delay: what comes soon lets more be asked for ahead, what comes late less.
-    fn on_come(&mut self, bytes: u64, soon_micros: u64) {
+    /// The chunk that was wanted next has come, after a delay: what waited for less than `wait_max_micros` on its way lets more be
+    /// asked for ahead, what waited longer less.
+    fn on_come(&mut self, bytes: u64, wait_max_micros: u64) {
         let asked_at = self.ahead.pop_front().map_or(self.elapsed_micros, |(_, asked_at)| asked_at);
         let delay_micros = self.elapsed_micros - asked_at;
         if self.chunk_bytes == 0 {
             (self.chunk_bytes, self.window_bytes) = (bytes, bytes);
         }
-        self.window_bytes = match delay_micros <= soon_micros {
+        self.delay_min_micros = self.delay_min_micros.min(delay_micros);
+        self.window_bytes = match delay_micros - self.delay_min_micros <= wait_max_micros {
             true => (self.window_bytes + self.chunk_bytes).min(WINDOW_BYTES_MAX),
             false => self.window_bytes / 2,
         };
@@ -336,6 +353,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
         // What was asked for is lost: again from where it stands, one at a time.
         fetch.ahead.clear();
+        fetch.early.clear();
         fetch.window_bytes = fetch.chunk_bytes;
         self.ask_chunks(out);
     }
@@ -345,15 +363,25 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let end = offset.saturating_add(bytes.len() as u64);
         // Duplicates, answers to earlier questions and bytes beyond the end are ignored.
         let fits = !bytes.is_empty() && end <= fetch.reference.bytes;
-        if fetch.from != from || fetch.reference.lsn != lsn || fetch.offset != offset || !fits {
+        if fetch.from != from || fetch.reference.lsn != lsn || !fits {
             return;
         }
-        let soon_micros = u64::try_from(self.timing.heartbeat.as_micros() / 2).expect("a heartbeat is short");
-        fetch.on_come(bytes.len() as u64, soon_micros);
-        let reference = fetch.reference.clone();
-        let is_complete = end == reference.bytes;
-        out.push(Action::StoreChunk { reference, offset, bytes });
-        if is_complete {
+        if fetch.ahead.iter().skip(1).any(|(asked, _)| *asked == offset) {
+            fetch.early.insert(offset, bytes);
+            return;
+        }
+        if fetch.offset != offset {
+            return;
+        }
+        let wait_max_micros = u64::try_from(self.timing.heartbeat.as_micros() / 2).expect("a heartbeat is short");
+        let mut next = Some(bytes);
+        while let Some(bytes) = next {
+            let (offset, reference) = (fetch.offset, fetch.reference.clone());
+            fetch.on_come(bytes.len() as u64, wait_max_micros);
+            out.push(Action::StoreChunk { reference, offset, bytes });
+            next = fetch.early.remove(&fetch.offset);
+        }
+        if fetch.offset == fetch.reference.bytes {
             self.snapshots.fetch = None;
             out.push(Action::CancelTimer(Alarm::Chunk));
         } else {
