@@ -75,7 +75,7 @@ where
 
 #[test]
 fn raft_survives_what_seeds_draw() {
-    storm::<Raft>(60, 5, "");
+    storm::<Raft>(700, 5, "");
 }
 
 #[test]
@@ -90,12 +90,12 @@ fn blazingmq_survives_what_seeds_draw() {
 
 #[test]
 fn zab_survives_what_seeds_draw() {
-    storm::<Zab>(60, 5, "");
+    storm::<Zab>(400, 5, "");
 }
 
 #[test]
 fn paxos_survives_what_seeds_draw() {
-    storm::<Paxos>(60, 5, "");
+    storm::<Paxos>(260, 5, "");
 }
 
 /// Four of five promise, and two accept: what a majority holds is not asked for.
