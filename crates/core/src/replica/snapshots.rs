@@ -163,6 +163,8 @@ struct Fetch {
     elapsed_micros: u64,
     /// The shortest time that a chunk took: the way there and back, and nothing waited for.
     delay_min_micros: u64,
+    /// Where the chunks end with which the window was last changed: it grows once per round.
+    round_end: u64,
     /// Chunks that overtook an earlier one: no more than were asked for.
     early: BTreeMap<u64, Bytes>,
 }
@@ -180,6 +182,7 @@ impl Fetch {
             ahead,
             elapsed_micros: 0,
             delay_min_micros: u64::MAX,
+            round_end: 0,
             early: BTreeMap::new(),
         }
     }
@@ -201,16 +204,20 @@ impl Fetch {
     fn on_come(&mut self, bytes: u64, wait_max_micros: u64) {
         let asked_at = self.ahead.pop_front().map_or(self.elapsed_micros, |(_, asked_at)| asked_at);
         let delay_micros = self.elapsed_micros - asked_at;
-        if self.chunk_bytes == 0 {
-            (self.chunk_bytes, self.window_bytes) = (bytes, bytes);
-        }
+        let waited_micros = delay_micros.checked_sub(self.delay_min_micros);
         self.delay_min_micros = self.delay_min_micros.min(delay_micros);
-        self.window_bytes = match delay_micros - self.delay_min_micros <= wait_max_micros {
-            true => (self.window_bytes + self.chunk_bytes).min(WINDOW_BYTES_MAX),
-            false => self.window_bytes / 2,
-        };
-        self.window_bytes = self.window_bytes.max(self.chunk_bytes);
         (self.offset, self.asked) = (self.offset + bytes, 0);
+        if self.chunk_bytes == 0 {
+            // The first one is the measure of those that follow.
+            (self.chunk_bytes, self.window_bytes) = (bytes, bytes);
+        } else if waited_micros.is_some_and(|waited| waited > wait_max_micros) {
+            self.window_bytes = (self.window_bytes / 2).max(self.chunk_bytes);
+        } else if self.offset >= self.round_end {
+            self.window_bytes = (self.window_bytes * 2).min(WINDOW_BYTES_MAX).max(self.chunk_bytes);
+        } else {
+            return;
+        }
+        self.round_end = self.offset + self.window_bytes;
     }
 }
 
