@@ -304,8 +304,11 @@ impl Chronicle {
             return Err(Violation::of("one-leader-per-term", what));
         }
         match because {
-            Reason::VoteWon(voters) => self.check_votes(*node, *term, voters)?,
-            Reason::Promised(voters) => self.check_promises(*node, *term, voters)?,
+            // A published form may write down neither name nor term; where slots are chosen one by one a promise names nobody.
+            Reason::VoteWon(voters) if self.rules.votes_are_promises || !self.rules.terms_are_places => {
+                self.check_votes(*node, *term, voters, self.rules.votes_are_promises)?;
+            }
+            Reason::Promised(voters) => self.check_votes(*node, *term, voters, false)?,
             Reason::Synchronized(holders) => self.check_history(*node, *term, holders)?,
             _ => {}
         }
@@ -326,28 +329,18 @@ impl Chronicle {
         self.entries.get(&lsn).map(|facts| facts.digest)
     }
 
-    fn check_votes(&self, leader: NodeId, term: Term, voters: &[NodeId]) -> Result<(), Violation> {
-        let is_by_name = self.rules.votes_are_promises;
-        if !is_by_name && self.rules.terms_are_places {
-            return Ok(());
-        }
-        for voter in voters {
-            let Some(seen) = self.members.get(voter).filter(|seen| !seen.is_excused) else { continue };
-            let promise = seen.shadow.durable().promise;
-            if promise.term < term || (is_by_name && promise.term == term && promise.vote != Some(leader)) {
-                let what = format!("{leader} leads term {term} by the vote of {voter}, whose disk says {promise:?}");
-                return Err(Violation::of("votes-are-durable", what));
-            }
-        }
-        Ok(())
+    /// Those of the members that are named whose disks are to be believed.
+    fn believed<'a>(&'a self, named: &'a [NodeId]) -> impl Iterator<Item = (NodeId, &'a Seen)> {
+        let known = named.iter().filter_map(|id| self.members.get(id).map(|seen| (*id, seen)));
+        known.filter(|(_, seen)| !seen.is_excused)
     }
 
-    fn check_promises(&self, leader: NodeId, term: Term, voters: &[NodeId]) -> Result<(), Violation> {
-        for voter in voters {
-            let Some(seen) = self.members.get(voter).filter(|seen| !seen.is_excused) else { continue };
+    /// Whoever voted for the leader, or promised its term to whomever, has that on disk.
+    fn check_votes(&self, leader: NodeId, term: Term, voters: &[NodeId], is_by_name: bool) -> Result<(), Violation> {
+        for (voter, seen) in self.believed(voters) {
             let promise = seen.shadow.durable().promise;
-            if promise.term < term {
-                let what = format!("{leader} is promised term {term} by {voter}, whose disk says {promise:?}");
+            if promise.term < term || (is_by_name && promise.term == term && promise.vote != Some(leader)) {
+                let what = format!("{leader} leads term {term} by the word of {voter}, whose disk says {promise:?}");
                 return Err(Violation::of("votes-are-durable", what));
             }
         }
@@ -357,8 +350,7 @@ impl Chronicle {
     /// The end of the leader's log stands on the disk of whoever is said to hold its history.
     fn check_history(&self, leader: NodeId, term: Term, holders: &[NodeId]) -> Result<(), Violation> {
         let Some(end) = self.members.get(&leader).map(|seen| seen.shadow.emitted().last()) else { return Ok(()) };
-        for holder in holders {
-            let Some(seen) = self.members.get(holder).filter(|seen| !seen.is_excused) else { continue };
+        for (holder, seen) in self.believed(holders) {
             let durable = seen.shadow.durable();
             if !durable.holds(end) {
                 let has = durable.last();

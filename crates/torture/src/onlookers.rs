@@ -4,13 +4,10 @@
 //! and in order. A holder renews its lease; whoever was told that it lives for so long must find it alive for so long, counted
 //! from the moment when the renewal was *sent*. When all is whole again the holders go, and their leases must end.
 
-use crate::verdict::Events;
+use crate::verdict::{self, Events};
 use anyhow::{Context, Result};
 use hustings_api::Client;
-use hustings_api::etcdserverpb::watch_request::RequestUnion;
-use hustings_api::etcdserverpb::{
-    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseTimeToLiveRequest, WatchCreateRequest, WatchRequest,
-};
+use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseTimeToLiveRequest};
 use hustings_properties::Violation;
 use hustings_testbed::wait_for;
 use std::sync::Arc;
@@ -150,29 +147,19 @@ async fn watch(mut endpoints: Endpoints, through: Arc<AtomicI64>) -> Seen {
 
 /// One stream, until it ends or says nothing for a while.
 async fn follow(client: &Client, seen: &mut Seen, last: &mut i64, through: &AtomicI64) -> Result<()> {
-    let (requests, queue) = tokio::sync::mpsc::channel(1);
-    let create = WatchCreateRequest {
-        key: "\0".into(),
-        range_end: "\0".into(),
-        start_revision: *last + 1,
-        ..WatchCreateRequest::default()
-    };
-    requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }).await?;
-    let stream = tokio_stream::wrappers::ReceiverStream::new(queue);
-    let mut answers = tokio::time::timeout(ANSWER_TIMEOUT, client.watch().watch(stream)).await??.into_inner();
+    let (_requests, mut answers) =
+        tokio::time::timeout(ANSWER_TIMEOUT, verdict::watch_from(client, *last + 1)).await??;
     seen.streams += 1;
     while *last < through.load(Ordering::Relaxed) {
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, answers.message()).await??.context("the stream ended")?;
         for event in answer.events {
-            let kv = event.kv.unwrap_or_default();
-            if kv.mod_revision != *last + 1 {
-                let what = format!("revision {} came after {last}", kv.mod_revision);
+            let (revision, told) = verdict::read(event);
+            if revision != *last + 1 {
+                let what = format!("revision {revision} came after {last}");
                 seen.violations.push(Violation::of("watch without a gap or a repetition", what));
             }
-            *last = kv.mod_revision;
-            let text = String::from_utf8_lossy(&kv.value).into_owned();
-            let value = (event.r#type == 0).then(|| text.parse().unwrap_or(u64::MAX));
-            seen.events.insert(*last, (String::from_utf8_lossy(&kv.key).into_owned(), value));
+            *last = revision;
+            seen.events.insert(revision, told);
         }
     }
     Ok(())

@@ -15,12 +15,15 @@ use crate::onlookers::Watched;
 use anyhow::{Context, Result};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
-use hustings_api::etcdserverpb::{WatchCreateRequest, WatchRequest};
+use hustings_api::etcdserverpb::{WatchCreateRequest, WatchRequest, WatchResponse};
+use hustings_api::mvccpb::Event;
 use hustings_properties::{Value, Violation};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
+use tokio::sync::mpsc;
+use tonic::Streaming;
 
 /// How long a member may be silent while it tells its history.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(20);
@@ -111,18 +114,35 @@ impl fmt::Display for Report {
     }
 }
 
-/// Reads all changes from a member, from the first revision to `last`.
-pub async fn events_of(endpoint: &str, last: i64) -> Result<(Events, Vec<Violation>)> {
-    let client = Client::connect(&[endpoint]).await?;
-    let (requests, queue) = tokio::sync::mpsc::channel(1);
+/// A stream of all changes from this revision on, and the line that must be held for as long as it is wanted.
+pub(crate) async fn watch_from(
+    client: &Client,
+    start_revision: i64,
+) -> Result<(mpsc::Sender<WatchRequest>, Streaming<WatchResponse>)> {
+    let (requests, queue) = mpsc::channel(1);
     let create = WatchCreateRequest {
         key: "\0".into(),
         range_end: "\0".into(),
-        start_revision: 1,
+        start_revision,
         ..WatchCreateRequest::default()
     };
     requests.send(WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) }).await?;
-    let mut answers = client.watch().watch(tokio_stream::wrappers::ReceiverStream::new(queue)).await?.into_inner();
+    let answers = client.watch().watch(tokio_stream::wrappers::ReceiverStream::new(queue)).await?.into_inner();
+    Ok((requests, answers))
+}
+
+/// A change as it is told: its revision, the key, and what that holds since.
+pub(crate) fn read(event: Event) -> (i64, (String, Value)) {
+    let kv = event.kv.unwrap_or_default();
+    let text = String::from_utf8_lossy(&kv.value);
+    let value = (event.r#type == 0).then(|| text.parse().unwrap_or(u64::MAX));
+    (kv.mod_revision, (String::from_utf8_lossy(&kv.key).into_owned(), value))
+}
+
+/// Reads all changes from a member, from the first revision to `last`.
+pub async fn events_of(endpoint: &str, last: i64) -> Result<(Events, Vec<Violation>)> {
+    let client = Client::connect(&[endpoint]).await?;
+    let (_requests, mut answers) = watch_from(&client, 1).await?;
     let (mut events, mut violations, mut seen) = (Events::new(), Vec::new(), 0);
     while seen < last {
         let answer = tokio::time::timeout(WATCH_TIMEOUT, answers.message()).await;
@@ -134,15 +154,13 @@ pub async fn events_of(endpoint: &str, last: i64) -> Result<(Events, Vec<Violati
             break;
         }
         for event in answer.events {
-            let kv = event.kv.unwrap_or_default();
-            let text = String::from_utf8_lossy(&kv.value).into_owned();
-            let value = (event.r#type == 0).then(|| text.parse().unwrap_or(u64::MAX));
-            if kv.mod_revision != seen + 1 && !(seen == 0 && kv.mod_revision <= 2) {
-                let what = format!("{endpoint}: revision {} came after {seen}", kv.mod_revision);
+            let (revision, told) = read(event);
+            if revision != seen + 1 && !(seen == 0 && revision <= 2) {
+                let what = format!("{endpoint}: revision {revision} came after {seen}");
                 violations.push(Violation::of("watch without a gap or a repetition", what));
             }
-            seen = kv.mod_revision;
-            events.insert(seen, (String::from_utf8_lossy(&kv.key).into_owned(), value));
+            seen = revision;
+            events.insert(seen, told);
         }
     }
     Ok((events, violations))

@@ -230,7 +230,7 @@ impl Search {
         }
     }
 
-    /// What seeds do not draw: one slow link, one slow moment, resignations, writes at a member of choice.
+    /// What seeds place anywhere, placed where it may matter: one slow moment, resignations; and writes at a member of choice.
     fn add_wild(&mut self, plan: &mut Plan, parent: usize) {
         let at = self.moment(parent);
         let election = plan.settings.election_max();
