@@ -75,7 +75,7 @@ where
 
 #[test]
 fn raft_survives_what_seeds_draw() {
-    storm::<Raft>(700, 5, "");
+    storm::<Raft>(1_000, 5, "");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn zab_survives_what_seeds_draw() {
 
 #[test]
 fn paxos_survives_what_seeds_draw() {
-    storm::<Paxos>(260, 5, "");
+    storm::<Paxos>(400, 5, "");
 }
 
 /// Four of five promise, and two accept: what a majority holds is not asked for.

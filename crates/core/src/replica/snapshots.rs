@@ -224,6 +224,10 @@ impl Fetch {
 /// The most that may be on its way to a fetcher: a gigabit per second over 30 ms.
 const WINDOW_BYTES_MAX: u64 = 4 << 20;
 
+/// When so many later chunks have come, the one that is wanted next is lost and not late, and asked for again at once.
+/// Source: RFC 5681 §3.2, three duplicate acknowledgements.
+const OVERTAKEN: usize = 3;
+
 /// So often a chunk is asked for before its source is given up: it may be connected and answer nothing, because its disk
 /// hangs or its process stands still, and others may have a snapshot.
 const ASKED_MAX: u32 = 3;
@@ -358,9 +362,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         if fetch.asked >= ASKED_MAX {
             return self.fail_fetch(out);
         }
-        // What was asked for is lost: again from where it stands, one at a time.
+        // What was asked for is lost: again from where it stands, one at a time. What came early is not asked for again.
         fetch.ahead.clear();
-        fetch.early.clear();
         fetch.window_bytes = fetch.chunk_bytes;
         self.ask_chunks(out);
     }
@@ -374,7 +377,11 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             return;
         }
         if fetch.ahead.iter().skip(1).any(|(asked, _)| *asked == offset) {
-            fetch.early.insert(offset, bytes);
+            let is_news = fetch.early.insert(offset, bytes).is_none();
+            if is_news && fetch.early.len() == OVERTAKEN {
+                let (digest, offset) = (fetch.reference.digest, fetch.offset);
+                out.push(Action::Send(from, ReplicaMessage::AskChunk { lsn, digest, offset }));
+            }
             return;
         }
         if fetch.offset != offset {
