@@ -56,13 +56,9 @@ fn forwarded() -> impl Strategy<Value = ForwardedRequest> {
 }
 
 fn position() -> impl Strategy<Value = Position> {
-    any::<[u64; 6]>().prop_map(|[node, storage, boots, process, born_with, batches]| Position {
-        node: NodeId(node),
-        storage,
-        boots,
-        process,
-        born_with,
-        batches,
+    (any::<[u64; 3]>(), [0..=1_u64 << 55, 0..=1 << 55, 0..=1 << 55]).prop_map(|([node, storage, process], numbers)| {
+        let [boots, one, other] = numbers;
+        Position { node: NodeId(node), storage, boots, process, born_with: one.min(other), batches: one.max(other) }
     })
 }
 
@@ -237,6 +233,10 @@ fn absurd_replica_messages_are_refused() {
         refused::<Message>(forward(&[number(1, sequence), number(2, 1)]), "counted up from 1");
     }
     refused::<Message>(number(77, 1), "kind");
+    let durable = |fields: &[Vec<u8>]| nested(13, &nested(1, &[&[number(1, 2)], fields].concat().concat()));
+    refused::<Message>(durable(&[number(5, u64::MAX)]), "n2 has no");
+    refused::<Message>(durable(&[number(3, 1 << 56)]), "n2 has no");
+    refused::<Message>(durable(&[number(4, 7), number(5, 6)]), "began with 7");
 }
 
 /// Goal: H10, what earlier builds sent and stored is read by this one. Method: samples of every kind that were written then.

@@ -11,6 +11,8 @@ pub(crate) const NOBODY_KNOWS: NodeId = NodeId(0);
 pub(crate) struct Comparison {
     index: u64,
     digests: BTreeMap<NodeId, u64>,
+    /// Who differed when it last answered.
+    differing: BTreeSet<NodeId>,
 }
 
 /// What a comparison found so far.
@@ -18,9 +20,8 @@ pub(crate) struct Comparison {
 pub(crate) enum Finding {
     /// Too few have answered to say anything.
     Open,
-    /// All who answered, and they are most, are in one state.
-    Alike,
-    /// These members differ from the state of most; or [`NOBODY_KNOWS`] which do.
+    /// These members, and [`NOBODY_KNOWS`] which of those who answered, differ from the state of most; empty: all who answered,
+    /// and they are most, are in one state. Who differed before and has not answered differs still.
     Differ(BTreeSet<NodeId>),
 }
 
@@ -35,24 +36,27 @@ impl Comparison {
             self.digests.clear();
         }
         self.digests.insert(member, digest);
-        self.finding(membership)
+        let members: BTreeSet<NodeId> = membership.everyone().collect();
+        let Some(differing) = self.differing_of_those_who_answered(&members) else { return Finding::Open };
+        let has_answered = |member: &NodeId| match *member {
+            NOBODY_KNOWS => members.iter().all(|member| self.digests.contains_key(member)),
+            member => !members.contains(&member) || self.digests.contains_key(&member),
+        };
+        self.differing.retain(|member| !has_answered(member));
+        self.differing.extend(differing);
+        Finding::Differ(self.differing.clone())
     }
 
-    fn finding(&self, membership: &Membership) -> Finding {
-        let members: BTreeSet<NodeId> = membership.everyone().collect();
+    /// `None`: too few have answered to say.
+    fn differing_of_those_who_answered(&self, members: &BTreeSet<NodeId>) -> Option<BTreeSet<NodeId>> {
         let mut counts: BTreeMap<u64, usize> = BTreeMap::new();
         self.digests.values().for_each(|digest| *counts.entry(*digest).or_default() += 1);
         let of_most = counts.iter().find(|(_, count)| **count * 2 > members.len()).map(|(digest, _)| *digest);
         match of_most {
-            Some(_) if counts.len() == 1 => Finding::Alike,
             Some(most) => {
-                let differing = self.digests.iter().filter(|(_, digest)| **digest != most).map(|(member, _)| *member);
-                Finding::Differ(differing.collect())
+                Some(self.digests.iter().filter(|(_, digest)| **digest != most).map(|(member, _)| *member).collect())
             }
-            None if members.iter().all(|member| self.digests.contains_key(member)) => {
-                Finding::Differ([NOBODY_KNOWS].into())
-            }
-            None => Finding::Open,
+            None => members.iter().all(|member| self.digests.contains_key(member)).then(|| [NOBODY_KNOWS].into()),
         }
     }
 }
@@ -78,7 +82,8 @@ mod tests {
         assert_eq!(note(&mut comparison, 3, 1, 9, 8), Finding::Open, "too late");
         assert_eq!(note(&mut comparison, 3, 9, 10, 8), Finding::Open, "a stranger");
         assert_eq!(note(&mut comparison, 3, 2, 11, 8), Finding::Open, "a new entry");
-        assert_eq!(note(&mut comparison, 3, 3, 11, 8), Finding::Alike, "one has not answered");
+        assert_eq!(note(&mut comparison, 3, 3, 11, 8), differ(&[1]), "it has not answered, so it is not cured");
+        assert_eq!(note(&mut comparison, 3, 1, 11, 8), differ(&[]), "it was cured");
     }
 
     #[test]
@@ -86,7 +91,20 @@ mod tests {
         let mut two = Comparison::default();
         assert_eq!(note(&mut two, 2, 1, 10, 7), Finding::Open);
         assert_eq!(note(&mut two, 2, 2, 10, 8), differ(&[0]));
+        assert_eq!(note(&mut two, 2, 2, 11, 8), Finding::Open);
+        assert_eq!(note(&mut two, 2, 1, 11, 8), differ(&[]), "both are in one state again");
         let mut one = Comparison::default();
-        assert_eq!(note(&mut one, 1, 1, 10, 7), Finding::Alike);
+        assert_eq!(note(&mut one, 1, 1, 10, 7), differ(&[]));
+    }
+
+    #[test]
+    fn who_differed_and_was_removed_is_forgotten() {
+        let mut comparison = Comparison::default();
+        for (member, digest) in [(1, 7), (2, 8), (3, 8)] {
+            note(&mut comparison, 3, member, 10, digest);
+        }
+        let rest = Membership::of_voters([NodeId(2), NodeId(3)]);
+        assert_eq!(comparison.note(NodeId(2), 11, 8, &rest), Finding::Open);
+        assert_eq!(comparison.note(NodeId(3), 11, 8, &rest), differ(&[]));
     }
 }

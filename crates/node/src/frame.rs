@@ -331,7 +331,7 @@ impl Greeting {
                 shape.version
             )));
         }
-        Ok(match shape.kind {
+        let greeting = match shape.kind {
             1 => Greeting::Hello(Hello {
                 cluster_id: ClusterId(shape.cluster_id),
                 from: NodeId(shape.from),
@@ -369,7 +369,11 @@ impl Greeting {
             4 => Greeting::Challenge(Challenge { nonce: shape.nonce, proof: shape.proof }),
             5 => Greeting::Proof(shape.proof),
             other => return Err(LinkError::Stranger(format!("a greeting of unknown kind {other}"))),
-        })
+        };
+        if let Greeting::Hello(hello) = &greeting {
+            hello.position().checked()?;
+        }
+        Ok(greeting)
     }
 
     /// Reads magic and frame; bytes beyond stay in `buffer`. Gives the frame's payload, too, as it came.

@@ -112,6 +112,12 @@ impl Gatekeeper {
         self.membership.has(peer) || self.hints.members.contains_key(&peer) || self.secret.is_some()
     }
 
+    /// Whether a member's directory can be this one: the membership knows no other.
+    pub(crate) fn may_be_of(&self, member: NodeId, storage: u64) -> bool {
+        let known = self.membership.members.get(&member).and_then(|known| known.incarnation);
+        known.is_none_or(|known| known == storage)
+    }
+
     fn refusal_of_identity(&self, hello: &Hello) -> Option<Refusal> {
         let Hello { cluster_id, from, to, boots, member, .. } = hello;
         if *cluster_id != self.cluster_id {

@@ -113,16 +113,16 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         if self.replica.role() != Role::Leader {
             return;
         }
+        if index > self.replica.status().commit {
+            tracing::warn!(%member, index, "a member tells its state at an entry that is not committed: not compared");
+            return;
+        }
         let membership = self.replica.membership().clone();
         match self.integrity.comparison.note(member, index, digest, &membership) {
             Finding::Open => {}
-            Finding::Alike => {
-                self.integrity.compared_at = index;
-                self.integrity.differing.clear();
-            }
             Finding::Differ(members) => {
                 self.integrity.compared_at = index;
-                if self.integrity.differing != members {
+                if !members.is_empty() && self.integrity.differing != members {
                     let names: Vec<String> = members.iter().map(|id| membership.name_of(*id)).collect();
                     tracing::error!(
                         index,
@@ -184,7 +184,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             }
             let heard = {
                 let mut gatekeeper = self.wiring.gatekeeper.borrow_mut();
-                if !gatekeeper.knows(told.node) {
+                if !gatekeeper.knows(told.node) || !gatekeeper.may_be_of(told.node, told.storage) {
                     continue;
                 }
                 gatekeeper.positions.hear(told)

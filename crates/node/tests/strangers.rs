@@ -40,6 +40,9 @@ struct Greeting {
     proof: Bytes,
 }
 
+/// A hello that says more is no hello.
+const BOOTS_MAX: u64 = 1 << 55;
+
 const HELLO: u32 = 1;
 const REFUSAL: u32 = 3;
 const CHALLENGE: u32 = 4;
@@ -124,7 +127,7 @@ async fn whoever_does_not_know_the_secret_locks_no_member_out() {
     let leader = troupe.leader().await;
     for id in &ids[..2] {
         let mut stream = TcpStream::connect(troupe.addresses[id]).await.expect("it listens");
-        say(&mut stream, &Greeting { boots: u64::MAX, ..hello(ids[2].0, *id) }).await;
+        say(&mut stream, &Greeting { boots: BOOTS_MAX, ..hello(ids[2].0, *id) }).await;
         let challenge = hear(&mut stream).await;
         assert_eq!((challenge.kind, challenge.from, challenge.text.as_str()), (CHALLENGE, 0, ""), "nothing of itself");
         say(&mut stream, &Greeting { version: 2, kind: PROOF, proof: vec![7; 32].into(), ..Greeting::default() }).await;

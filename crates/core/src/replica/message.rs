@@ -118,6 +118,23 @@ pub struct Position {
 }
 
 impl Position {
+    /// Itself, if a log can be so: numbers that nothing ever reaches would refuse its member a link for good.
+    ///
+    /// # Errors
+    /// More starts or batches than a log has in a thousand years, or fewer batches than its start began with.
+    pub fn checked(self) -> Result<Position, WireError> {
+        let Position { node, boots, born_with, batches, .. } = self;
+        if born_with > batches {
+            return Err(WireError(format!("start {boots} of {node} began with {born_with} batches and has {batches}")));
+        }
+        if batches > BATCHES_MAX || boots > BATCHES_MAX {
+            return Err(WireError(format!(
+                "{node} has no {batches} batches in start {boots}: at most {BATCHES_MAX} of both"
+            )));
+        }
+        Ok(self)
+    }
+
     /// Positions as bytes, on the wire and in a file.
     pub fn encode_all(positions: &[Position]) -> Bytes {
         positions_shape(positions).encode_to_vec().into()
@@ -146,9 +163,9 @@ fn positions_shaped(DurableShape { positions }: DurableShape) -> Result<Vec<Posi
     }
     let position = |shape: PositionShape| {
         let PositionShape { node, storage, boots, process, born_with, batches } = shape;
-        Position { node: NodeId(node), storage, boots, process, born_with, batches }
+        Position { node: NodeId(node), storage, boots, process, born_with, batches }.checked()
     };
-    Ok(positions.into_iter().map(position).collect())
+    positions.into_iter().map(position).collect()
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -325,6 +342,9 @@ const FORWARDED_MAX: usize = 1 << 17;
 
 /// The most positions in one message: far more than a cluster has members.
 pub const POSITIONS_MAX: usize = 1_024;
+
+/// A batch takes a sync, and a thousand years have fewer microseconds.
+const BATCHES_MAX: u64 = 1 << 55;
 
 /// No node numbers as many requests in one life.
 const SEQUENCE_MAX: u64 = 1 << 62;
