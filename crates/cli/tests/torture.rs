@@ -1,12 +1,12 @@
 //! Goal: what clients saw of a cluster that was broken on purpose has an explanation, and nothing acknowledged is lost.
-//! Method: the torturer, for twenty seconds and with every fault that needs no root, on real processes behind its proxies.
+//! Method: the torturer, for half a minute and with every fault that needs no root, on real processes behind its proxies.
 //! The disk's faults need root: `xtask/torture-disks.sh`. Longer runs: `docs/torture.md`.
 
 use hustings_torture::plan::plan;
 use hustings_torture::{Kind, Logs, Torture, run};
 use std::time::Duration;
 
-const SECONDS: u64 = 20;
+const SECONDS: u64 = 32;
 
 async fn nothing_is_lost(protocol: &str, nodes: usize, seed: u64) {
     let script = plan(seed, nodes, SECONDS, Kind::WITHOUT_ROOT).expect("every kind fits");
@@ -19,6 +19,8 @@ async fn nothing_is_lost(protocol: &str, nodes: usize, seed: u64) {
         clients: 6,
         keys: 8,
         script,
+        ballast: 0,
+        newer: None,
         logs: Logs::Remove,
     };
     let mut story = Vec::new();

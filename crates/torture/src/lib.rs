@@ -22,6 +22,7 @@ pub mod script;
 pub mod plan;
 
 pub mod disks;
+mod operator;
 pub mod proxy;
 pub mod rig;
 

@@ -32,6 +32,13 @@ fn command() -> Command {
         .arg(number("seed", "1", "Decides which faults come when"))
         .arg(number("clients", "6", "How many clients").value_parser(value_parser!(u64).range(1..=256)))
         .arg(number("keys", "8", "On how many keys").value_parser(value_parser!(u64).range(1..)))
+        .arg(number("ballast", "0", "So many keys of 256 bytes stand in the store before anything begins"))
+        .arg(
+            Arg::new("newer")
+                .long("newer")
+                .value_parser(value_parser!(PathBuf))
+                .help("The newer build that the members are upgraded to, one after the other"),
+        )
         .arg(
             Arg::new("faults")
                 .long("faults")
@@ -54,7 +61,11 @@ fn script_of(matches: &ArgMatches) -> Result<Script> {
         Some(kinds) => kinds.copied().collect(),
         None => Kind::WITHOUT_ROOT.to_vec(),
     };
-    plan(number("seed"), usize::try_from(number("nodes"))?, number("seconds"), &kinds)
+    let mut script = plan(number("seed"), usize::try_from(number("nodes"))?, number("seconds"), &kinds)?;
+    if matches.contains_id("newer") {
+        script.upgrade(number("nodes"), Duration::from_secs(number("seconds")));
+    }
+    Ok(script)
 }
 
 fn main() -> ExitCode {
@@ -89,6 +100,8 @@ fn torture(matches: &ArgMatches) -> Result<bool> {
         clients: number("clients"),
         keys: number("keys"),
         script,
+        ballast: number("ballast"),
+        newer: matches.get_one("newer").cloned(),
         logs: if matches.get_flag("keep-logs") { Logs::Keep } else { Logs::Remove },
     };
     // The plan waits for tools and processes on its own thread; clients and proxies must not wait with it.

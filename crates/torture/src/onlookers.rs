@@ -32,6 +32,8 @@ struct Seen {
     violations: Vec<Violation>,
     /// Members that it watched, one after the other.
     streams: u64,
+    /// Revisions between the two that it missed, since they were compacted when it came.
+    missed: Vec<(i64, i64)>,
 }
 
 /// What a holder knows.
@@ -52,6 +54,8 @@ pub struct Watched {
     pub renewals: u64,
     /// Leases that were granted.
     pub leases: u64,
+    /// How often a watcher came too late for what was compacted.
+    pub compactions: u64,
 }
 
 /// Watchers, one per member, and holders of leases.
@@ -64,20 +68,27 @@ pub struct Onlookers {
 }
 
 impl Onlookers {
-    /// They begin, each at a member of its own.
-    pub fn start(endpoints: &[String]) -> Onlookers {
+    /// They begin, each at a member of its own, with the first change after a revision.
+    pub fn start(endpoints: &[String], after: i64) -> Onlookers {
         let (through, has_stopped) = (Arc::new(AtomicI64::new(i64::MAX)), Arc::new(AtomicBool::new(false)));
         let from = |first: usize| Endpoints { endpoints: endpoints.to_vec(), position: first % endpoints.len() };
-        let watchers = (0..endpoints.len()).map(|at| tokio::spawn(watch(from(at), through.clone()))).collect();
+        let watchers = (0..endpoints.len()).map(|at| tokio::spawn(watch(from(at), after, through.clone()))).collect();
         let holders = (0..HOLDERS).map(|at| tokio::spawn(hold(from(at), has_stopped.clone()))).collect();
         Onlookers { through, has_stopped, watchers, holders }
     }
 
-    /// Everything is whole and `last` is the last revision: what they saw is compared with `events`, what a member tells.
+    /// Everything is whole and `last` is the last revision: what they saw is compared with `events`, what a member tells. Nobody
+    /// may have missed more than what was `compacted`.
     ///
     /// # Errors
     /// When the run could not be judged; what did not hold is in the violations.
-    pub async fn end(self, client: &Client, last: i64, events: &Events) -> Result<(Watched, Vec<Violation>)> {
+    pub async fn end(
+        self,
+        client: &Client,
+        last: i64,
+        compacted: i64,
+        events: &Events,
+    ) -> Result<(Watched, Vec<Violation>)> {
         self.has_stopped.store(true, Ordering::Relaxed);
         self.through.store(last, Ordering::Relaxed);
         let (mut watched, mut violations) = (Watched::default(), Vec::new());
@@ -90,7 +101,15 @@ impl Onlookers {
             let seen = seen?;
             watched.streams += seen.streams;
             violations.extend(seen.violations);
-            if let Some(difference) = events.iter().find(|(revision, event)| seen.events.get(revision) != Some(event)) {
+            if let Some((from, to)) = seen.missed.iter().find(|(_, to)| *to > compacted) {
+                let what =
+                    format!("watcher {number} was told that {from} to {to} are compacted, and only {compacted} are");
+                violations.push(Violation::of("watch without a gap or a repetition", what));
+            }
+            let is_missed = |revision: i64| seen.missed.iter().any(|(from, to)| (*from..=*to).contains(&revision));
+            watched.compactions += seen.missed.len() as u64;
+            let mut differences = events.iter().filter(|(revision, event)| seen.events.get(revision) != Some(event));
+            if let Some(difference) = differences.find(|(revision, _)| !is_missed(**revision)) {
                 let what = format!("watcher {number} saw another history, or less of it, from {difference:?} on");
                 violations.push(Violation::of("watch without a gap or a repetition", what));
             }
@@ -132,8 +151,8 @@ impl Endpoints {
     }
 }
 
-async fn watch(mut endpoints: Endpoints, through: Arc<AtomicI64>) -> Seen {
-    let (mut seen, mut last) = (Seen::default(), 1);
+async fn watch(mut endpoints: Endpoints, after: i64, through: Arc<AtomicI64>) -> Seen {
+    let (mut seen, mut last) = (Seen::default(), after.max(1));
     while last < through.load(Ordering::Relaxed) {
         let Some(client) = endpoints.next().await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -152,6 +171,12 @@ async fn follow(client: &Client, seen: &mut Seen, last: &mut i64, through: &Atom
     seen.streams += 1;
     while *last < through.load(Ordering::Relaxed) {
         let answer = tokio::time::timeout(ANSWER_TIMEOUT, answers.message()).await??.context("the stream ended")?;
+        if answer.compact_revision > *last {
+            // Everything below it is gone; the next stream goes on with it.
+            seen.missed.push((*last + 1, answer.compact_revision - 1));
+            *last = answer.compact_revision - 1;
+            return Ok(());
+        }
         for event in answer.events {
             let (revision, told) = verdict::read(event);
             if revision != *last + 1 {

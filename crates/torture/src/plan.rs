@@ -52,11 +52,19 @@ pub enum Kind {
     PowerCut,
     /// The n-th write or sync fails, or ends the process.
     Syscall,
+    /// Every sync takes longer.
+    SlowDisk,
+    /// Hardly a file or connection can be opened.
+    Descriptors,
+    /// Old revisions are compacted.
+    Compact,
+    /// A member is removed, and joins again with an empty directory.
+    Replace,
 }
 
 impl Kind {
-    /// All kinds, those without disks first.
-    pub const ALL: [Kind; 12] = [
+    /// All kinds, those that need no root first.
+    pub const ALL: [Kind; 16] = [
         Kind::Kill,
         Kind::Pause,
         Kind::Cut,
@@ -65,6 +73,10 @@ impl Kind {
         Kind::Reset,
         Kind::HalfOpen,
         Kind::Bandwidth,
+        Kind::Descriptors,
+        Kind::Compact,
+        Kind::Replace,
+        Kind::SlowDisk,
         Kind::DiskFreeze,
         Kind::DiskFull,
         Kind::PowerCut,
@@ -72,7 +84,7 @@ impl Kind {
     ];
 
     /// Those of processes and links, which need no root.
-    pub const WITHOUT_ROOT: &'static [Kind] = Kind::ALL.split_at(8).0;
+    pub const WITHOUT_ROOT: &'static [Kind] = Kind::ALL.split_at(11).0;
 
     fn name(self) -> &'static str {
         match self {
@@ -88,6 +100,10 @@ impl Kind {
             Kind::DiskFull => "disk-full",
             Kind::PowerCut => "power-cut",
             Kind::Syscall => "syscall",
+            Kind::SlowDisk => "slow-disk",
+            Kind::Descriptors => "descriptors",
+            Kind::Compact => "compact",
+            Kind::Replace => "replace",
         }
     }
 }
@@ -233,6 +249,16 @@ impl Draw {
                 };
                 (Act::Shared(Command::Disk(self.victim(), fault)), vec![recover, restart])
             }
+            Kind::SlowDisk => {
+                let micros = self.dice.between(2, 120) * 1_000;
+                (Act::Shared(Command::Disk(self.victim(), DiskFault::Slow(micros))), vec![recover])
+            }
+            Kind::Descriptors => {
+                let left = self.dice.below(6);
+                (Act::Descriptors(self.victim(), Some(left)), vec![Act::Descriptors(Who::All, None)])
+            }
+            Kind::Compact => (Act::Compact, Vec::new()),
+            Kind::Replace => (Act::Replace(self.victim()), Vec::new()),
         }
     }
 }

@@ -17,8 +17,8 @@ use hustings_world::dice::Dice;
 use prost::Message as _;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
@@ -38,8 +38,11 @@ const CHUNKS_MAX: usize = 4_096;
 /// The kernel gives a peer link up when what was sent is not acknowledged for so long.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
 
-/// A direction between two members, by id.
+/// A direction between two members, by their places from 1 on; 0 is whoever has no id yet.
 pub type Direction = (u64, u64);
+
+/// Which id has which place: a member that is replaced comes back with another.
+type Places = Arc<Mutex<BTreeMap<u64, u64>>>;
 
 /// How it stands with one direction.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -74,6 +77,7 @@ pub struct Passed {
 /// All proxies of a cluster.
 pub struct Proxies {
     board: watch::Sender<Board>,
+    places: Places,
     /// What passed.
     pub passed: Arc<Passed>,
 }
@@ -81,21 +85,27 @@ pub struct Proxies {
 impl Proxies {
     /// A proxy in front of each member's peer address, in the order of ids; gives their own addresses.
     pub async fn start(seed: u64, targets: &[SocketAddr]) -> Result<(Proxies, Vec<SocketAddr>)> {
-        let ids = 1..=targets.len() as u64;
-        let directions = ids.clone().flat_map(|from| ids.clone().map(move |to| (from, to)));
+        let all = 0..=targets.len() as u64;
+        let directions = all.clone().flat_map(|from| all.clone().map(move |to| (from, to)));
         let board: Board = directions.map(|direction| (direction, Line::default())).collect();
-        let proxies = Proxies { board: watch::Sender::new(board), passed: Arc::default() };
+        let places = Arc::new(Mutex::new(all.clone().map(|id| (id, id)).collect()));
+        let proxies = Proxies { board: watch::Sender::new(board), places, passed: Arc::default() };
         let mut addresses = Vec::new();
-        for (id, target) in ids.zip(targets) {
+        for (place, target) in all.skip(1).zip(targets) {
             let listener = hustings_testbed::free_listener().context("no port for a proxy")?;
             listener.set_nonblocking(true)?;
             let listener = TcpListener::from_std(listener)?;
             addresses.push(listener.local_addr()?);
-            let way =
-                Way { id, target: *target, seed, board: proxies.board.subscribe(), passed: proxies.passed.clone() };
+            let (board, places) = (proxies.board.subscribe(), proxies.places.clone());
+            let way = Way { place, target: *target, seed, board, places, passed: proxies.passed.clone() };
             tokio::spawn(accept(listener, way));
         }
         Ok((proxies, addresses))
+    }
+
+    /// The member at this place has this id from now on.
+    pub fn know(&self, id: u64, place: u64) {
+        self.places.lock().expect("nobody panics with it").insert(id, place);
     }
 
     /// Changes some lines.
@@ -155,10 +165,11 @@ impl Line {
 /// The way to one member.
 #[derive(Clone)]
 struct Way {
-    id: u64,
+    place: u64,
     target: SocketAddr,
     seed: u64,
     board: watch::Receiver<Board>,
+    places: Places,
     passed: Arc<Passed>,
 }
 
@@ -209,7 +220,8 @@ async fn introduction(stream: &mut TcpStream) -> Option<(BytesMut, u64)> {
 
 async fn carry_both_ways(mut stream: TcpStream, mut way: Way) -> Option<()> {
     let (hello, from) = timeout(HELLO_TIMEOUT, introduction(&mut stream)).await.ok()??;
-    let (there, back) = ((from, way.id), (way.id, from));
+    let from = way.places.lock().expect("nobody panics with it").get(&from).copied().unwrap_or(0);
+    let (there, back) = ((from, way.place), (way.place, from));
     // Who is cut off reaches nobody; who gives up meanwhile never called.
     let is_open = |board: &Board| board.get(&there).is_some_and(|line| line.held_since.is_none());
     let mut nothing = [0; 1];

@@ -1,6 +1,7 @@
 //! Processes, what stands between them and what stands under them: [`Rig`]. It does what a script says.
 
 use crate::disks::Disk;
+use crate::operator::Past;
 use crate::proxy::{Direction, Proxies};
 use crate::script::Act;
 use anyhow::{Context, Result, bail};
@@ -8,7 +9,7 @@ use hustings_api::Client;
 use hustings_api::etcdserverpb::StatusRequest;
 use hustings_testbed::{Cluster, PATIENCE, Program};
 use hustings_world::{Command, DiskFault, Who};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -17,6 +18,9 @@ use tempfile::TempDir;
 
 /// How long a member may take to say who leads.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
+
+/// How long an operator tries to replace a member before the next fault comes.
+const REPLACE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// How a node writes and syncs.
 const WRITES: &str = "fdatasync,pwrite64";
@@ -27,12 +31,20 @@ pub struct Rig {
     pub cluster: Cluster,
     /// What stands between them.
     pub proxies: Proxies,
-    disks: Vec<Disk>,
+    pub(crate) disks: Vec<Disk>,
     tracers: Vec<Option<Tracer>>,
-    /// Whose process may end by itself, because its disk fails it.
-    is_excused: Vec<bool>,
+    /// Whose process may end by itself, because its disk fails it or it is removed.
+    pub(crate) is_excused: Vec<bool>,
     is_paused: Vec<bool>,
     last_leader: usize,
+    /// What was compacted away, as a member told it before.
+    pub(crate) history: Past,
+    /// What `upgrade` starts.
+    pub newer: Option<Program>,
+    /// Who was removed and has not joined again.
+    pub(crate) replacing: BTreeSet<usize>,
+    /// Who joined instead of being a founder.
+    pub(crate) is_replaced: Vec<bool>,
     /// Ends of processes that nothing excuses.
     pub unexpected_ends: Vec<String>,
     /// Ends of processes that their disks explain.
@@ -44,6 +56,8 @@ pub struct Rig {
 struct Tracer {
     process: std::process::Child,
     log: PathBuf,
+    /// Whether it only makes calls slow.
+    is_harmless: bool,
 }
 
 impl Rig {
@@ -67,6 +81,10 @@ impl Rig {
             is_excused: vec![false; count],
             is_paused: vec![false; count],
             last_leader: 0,
+            history: Past::default(),
+            newer: None,
+            replacing: BTreeSet::new(),
+            is_replaced: vec![false; count],
             unexpected_ends: Vec::new(),
             expected_ends: 0,
             directory,
@@ -176,6 +194,32 @@ impl Rig {
                 }
                 return Ok(self.names(&positions));
             }
+            Act::Descriptors(who, left) => {
+                let positions = self.those(*who).await?;
+                for position in &positions {
+                    self.limit_descriptors(*position, *left)?;
+                }
+                return Ok(self.names(&positions));
+            }
+            Act::Compact => return self.compact().await,
+            Act::Replace(who) => {
+                let positions = self.those(*who).await?;
+                for position in &positions {
+                    self.replacing.insert(*position);
+                    self.replace(*position, REPLACE_PATIENCE).await?;
+                }
+                return Ok(self.names(&positions));
+            }
+            Act::Upgrade(who) => {
+                let newer = self.newer.clone().context("there is no newer build: name it with --newer")?;
+                self.cluster.use_program(newer);
+                let positions = self.those(*who).await?;
+                for position in &positions {
+                    self.perform_at(&Command::Crash(*who), *position).await?;
+                    self.restart(*position)?;
+                }
+                return Ok(self.names(&positions));
+            }
             Act::Shared(command) => command,
         };
         let directions = match command {
@@ -267,7 +311,7 @@ impl Rig {
         Ok(())
     }
 
-    fn disk(&mut self, position: usize) -> Result<&mut Disk> {
+    pub(crate) fn disk(&mut self, position: usize) -> Result<&mut Disk> {
         self.disks.get_mut(position).context("the nodes have no disks of their own")
     }
 
@@ -283,6 +327,7 @@ impl Rig {
                 self.disk(position)?.fill(left)
             }
             DiskFault::Roomy => self.disk(position)?.empty(),
+            DiskFault::Slow(micros) => self.trace(position, "fdatasync", &format!("delay_exit={micros}")),
             DiskFault::Recover => {
                 self.thaw(position)?;
                 self.untrace(position)
@@ -309,8 +354,9 @@ impl Rig {
             .stdin(Stdio::null())
             .stderr(Stdio::null());
         let process = hustings_testbed::spawn(&mut command).context("cannot run strace: install its package")?;
-        self.is_excused[position] = true;
-        self.tracers[position] = Some(Tracer { process, log });
+        let is_harmless = what.starts_with("delay");
+        self.is_excused[position] |= !is_harmless;
+        self.tracers[position] = Some(Tracer { process, log, is_harmless });
         let deadline = Instant::now() + PATIENCE;
         let is_traced = || {
             let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -332,7 +378,8 @@ impl Rig {
         let _ = kill_process(pid, Signal::TERM);
         tracer.process.wait()?;
         let log = std::fs::read_to_string(&tracer.log).unwrap_or_default();
-        if log.is_empty() {
+        // Who was slowed down for a moment only may have written nothing in it.
+        if log.is_empty() && !tracer.is_harmless {
             bail!("strace saw no write and no sync of {}", self.cluster.nodes[position].name);
         }
         Ok(())
@@ -349,7 +396,41 @@ impl Rig {
             disk.restore_power()?;
         }
         self.is_excused[position] = false;
+        match self.replacing.contains(&position) {
+            // It has lost its data, and starts when it is a member again.
+            true => Ok(()),
+            false => self.start_process(position),
+        }
+    }
+
+    /// Starts a process: a founder, or one that joins.
+    pub(crate) fn start_process(&mut self, position: usize) -> Result<()> {
+        if self.is_replaced[position] {
+            // Until it has joined it may find nobody who takes it in.
+            self.is_excused[position] = true;
+            return self.cluster.join(position);
+        }
         self.cluster.start_node(position)
+    }
+
+    /// Ends a process that is no member any more.
+    pub(crate) async fn end(&mut self, position: usize) -> Result<()> {
+        self.is_excused[position] = true;
+        self.perform_at(&Command::Resume(Who::All), position).await?;
+        self.untrace(position)?;
+        self.perform_at(&Command::Crash(Who::All), position).await
+    }
+
+    /// Lets a process open so many more files than it has open, or as many as the system allows.
+    fn limit_descriptors(&mut self, position: usize, left: Option<u64>) -> Result<()> {
+        let Some(pid) = self.cluster.nodes[position].pid() else { return Ok(()) };
+        let process = Pid::from_raw(i32::try_from(pid)?).context("process ids are not zero")?;
+        // One that ends meanwhile needs no limit.
+        let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return Ok(()) };
+        let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+        let current = left.map_or(maximum, |left| Some(open.count() as u64 + left));
+        let _ = prlimit(Some(process), Resource::Nofile, Rlimit { current, maximum });
+        Ok(())
     }
 
     /// Notices processes that have ended by themselves.
@@ -383,6 +464,13 @@ impl Rig {
             self.untrace(position)?;
             self.perform_at(&Command::Resume(Who::All), position).await?;
             self.restart(position)?;
+            self.limit_descriptors(position, None)?;
+        }
+        for position in self.replacing.clone() {
+            self.replace(position, PATIENCE).await?;
+        }
+        if let Some(position) = self.replacing.first() {
+            bail!("{} could not be replaced within {PATIENCE:?}", self.cluster.nodes[*position].name);
         }
         let deadline = Instant::now() + PATIENCE;
         let mut missing: BTreeSet<usize> = (0..self.count()).collect();

@@ -4,9 +4,12 @@ use crate::clients::{History, Load};
 use crate::onlookers::Onlookers;
 use crate::rig::Rig;
 use crate::script::Script;
-use crate::verdict::{self, Report};
+use crate::verdict::{self, Events, Report};
 use anyhow::{Context, Result};
+use bytes::Bytes;
 use hustings_api::Client;
+use hustings_api::etcdserverpb::request_op::Request;
+use hustings_api::etcdserverpb::{PutRequest, RequestOp, TxnRequest};
 use hustings_properties::Violation;
 use hustings_testbed::{Program, put, wait_for};
 use std::collections::BTreeSet;
@@ -16,6 +19,9 @@ use std::time::{Duration, Instant};
 
 /// Applied entries between snapshots: few, so that a short run sees snapshots sent and logs cut.
 const SNAPSHOT_COUNT: &str = "1000";
+
+/// Keys of ballast that come together: as many operations as a transaction may have.
+const BALLAST_BATCH: usize = 128;
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -36,6 +42,10 @@ pub struct Torture {
     pub keys: u64,
     /// What is done to the cluster.
     pub script: Script,
+    /// So many keys of 256 bytes stand in the store before anything begins.
+    pub ballast: u64,
+    /// What `upgrade` starts.
+    pub newer: Option<PathBuf>,
     /// Whether the logs stay when everything held, too.
     pub logs: Logs,
 }
@@ -54,10 +64,11 @@ pub enum Logs {
 /// # Errors
 /// When the run could not be made. What did not hold is in the report.
 pub async fn run(torture: &Torture, say: &mut (dyn FnMut(&str) + Send)) -> Result<Report> {
-    let program =
-        Program::hustings(&torture.binary).with(&["--protocol", &torture.protocol, "--snapshot-count", SNAPSHOT_COUNT]);
+    let program = protocol_of(Program::hustings(&torture.binary), torture);
     let needs_disks = torture.script.steps.iter().any(|step| step.act.needs_disks());
     let mut rig = Rig::start(program, torture.nodes, torture.seed, needs_disks).await?;
+    rig.newer = torture.newer.as_ref().map(|newer| protocol_of(Program::hustings(newer), torture));
+    rig.history.told = lay_ballast(&rig.cluster.endpoints(), torture.ballast).await?;
     let result = break_and_judge(torture, &mut rig, say).await;
     if torture.logs == Logs::Keep || !matches!(&result, Ok(report) if report.violations.is_empty()) {
         rig.cluster.keep();
@@ -66,11 +77,35 @@ pub async fn run(torture: &Torture, say: &mut (dyn FnMut(&str) + Send)) -> Resul
     result
 }
 
+fn protocol_of(program: Program, torture: &Torture) -> Program {
+    program.with(&["--protocol", &torture.protocol, "--snapshot-count", SNAPSHOT_COUNT])
+}
+
+/// Fills the store with keys that nobody asks for; gives the revision behind them.
+async fn lay_ballast(endpoints: &[String], keys: u64) -> Result<i64> {
+    let client = Client::connect(endpoints).await?;
+    let (mut revision, value) = (0, Bytes::from(vec![7; 256]));
+    for first in (0..keys).step_by(BALLAST_BATCH) {
+        let put = |number: u64| RequestOp {
+            request: Some(Request::RequestPut(PutRequest {
+                key: format!("ballast/{number:012}").into(),
+                value: value.clone(),
+                ..PutRequest::default()
+            })),
+        };
+        let success = (first..keys.min(first + BALLAST_BATCH as u64)).map(put).collect();
+        let txn = TxnRequest { success, ..TxnRequest::default() };
+        let answer = client.kv().txn(txn).await.context("the ballast")?.into_inner();
+        revision = answer.header.context("answers have headers")?.revision;
+    }
+    Ok(revision)
+}
+
 async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(&str) + Send)) -> Result<Report> {
     let mut report = Report::default();
     let begun = Instant::now();
     let load = Load::start(torture.seed, torture.clients, torture.keys, &rig.cluster.endpoints(), begun);
-    let onlookers = Onlookers::start(&rig.cluster.endpoints());
+    let onlookers = Onlookers::start(&rig.cluster.endpoints(), rig.history.told);
     for step in &torture.script.steps {
         tokio::time::sleep(step.at.saturating_sub(begun.elapsed())).await;
         let text = step.act.to_string();
@@ -110,13 +145,15 @@ async fn judge(
     let last = put(&client, "end", "0").await.context("the last write")?;
     let mut told = Vec::new();
     for node in &rig.cluster.nodes {
-        let (events, violations) = verdict::events_of(&node.client, last).await?;
+        let (events, violations) = verdict::events_of(&node.client, rig.history.told, last).await?;
         report.violations.extend(violations);
-        told.push((node.name.clone(), events));
+        // What members have forgotten they told before.
+        let whole = rig.history.events.clone().into_iter().chain(events).collect::<Events>();
+        told.push((node.name.clone(), whole));
     }
     let (first, others) = told.split_first().context("a cluster has members")?;
     report.revisions = first.1.len();
-    let (watched, violations) = onlookers.end(&client, last, &first.1).await?;
+    let (watched, violations) = onlookers.end(&client, last, rig.history.compacted, &first.1).await?;
     report.watched = watched;
     report.violations.extend(violations);
     report.violations.extend(verdict::compare(&history.changes, &first.1));

@@ -6,9 +6,10 @@
 //!    at 3s half-open n1 n2
 //! ```
 //!
-//! The words are the world's ([`hustings_world::Command`]), as far as real processes can be broken in that way, two that only
-//! make sense on real sockets, `half-open` and `bandwidth`, and one that nobody survives, `lie`: it proves that the torturer can
-//! convict. `heal` ends everything that is wrong with links, `disk all recover` ends a lie.
+//! The words are the world's ([`hustings_world::Command`]), as far as real processes can be broken in that way; those that only
+//! make sense on real sockets, `half-open` and `bandwidth`, or in real processes, `descriptors` and `upgrade`; what operators do,
+//! `compact` and `replace`; and one that nobody survives, `lie`: it proves that the torturer can convict. `heal` ends everything
+//! that is wrong with links, `disk all recover` a lie, `descriptors all any` their shortage.
 
 use anyhow::{Context, Result, bail};
 use hustings_world::{Command, DiskFault, Who, parse};
@@ -26,6 +27,14 @@ pub enum Act {
     Bandwidth(Who, Who, u64),
     /// Its disk says that it has synced and has not. No plan contains it: after a power cut, what was acknowledged is lost.
     Lie(Who),
+    /// It can open so many more files and connections than it has open; `None`: as many as the system allows.
+    Descriptors(Who, Option<u64>),
+    /// All but the newest revisions are compacted.
+    Compact,
+    /// It is removed from the membership, loses its data, and is added and joins again.
+    Replace(Who),
+    /// It is killed and starts as the newer build.
+    Upgrade(Who),
 }
 
 impl fmt::Display for Act {
@@ -35,6 +44,11 @@ impl fmt::Display for Act {
             Act::HalfOpen(from, to) => write!(f, "half-open {from} {to}"),
             Act::Bandwidth(from, to, bytes) => write!(f, "bandwidth {from} {to} {bytes}"),
             Act::Lie(who) => write!(f, "lie {who}"),
+            Act::Descriptors(who, Some(left)) => write!(f, "descriptors {who} {left}"),
+            Act::Descriptors(who, None) => write!(f, "descriptors {who} any"),
+            Act::Compact => f.write_str("compact"),
+            Act::Replace(who) => write!(f, "replace {who}"),
+            Act::Upgrade(who) => write!(f, "upgrade {who}"),
         }
     }
 }
@@ -54,8 +68,19 @@ impl Act {
                 return Ok(Act::Bandwidth(parse::who(from)?, parse::who(to)?, number));
             }
             ["lie", who] => return Ok(Act::Lie(parse::who(who)?)),
+            ["compact"] => return Ok(Act::Compact),
+            ["replace", who] => return Ok(Act::Replace(parse::who(who)?)),
+            ["upgrade", who] => return Ok(Act::Upgrade(parse::who(who)?)),
+            ["descriptors", who, "any"] => return Ok(Act::Descriptors(parse::who(who)?, None)),
+            ["descriptors", who, left] => {
+                let left = left.parse().map_err(|_| format!("`{left}` is no number of descriptors, nor `any`"))?;
+                return Ok(Act::Descriptors(parse::who(who)?, Some(left)));
+            }
             [word @ ("half-open" | "bandwidth"), ..] => {
                 return Err(format!("`{word}` takes two members, and `bandwidth` bytes per second"));
+            }
+            [word @ ("descriptors" | "compact" | "replace" | "upgrade" | "lie"), ..] => {
+                return Err(format!("`{word}` takes a member, `descriptors` a number or `any`, and `compact` nothing"));
             }
             _ => {}
         }
@@ -79,6 +104,7 @@ impl Act {
                 _,
                 DiskFault::Stall
                 | DiskFault::Recover
+                | DiskFault::Slow(_)
                 | DiskFault::Full(_)
                 | DiskFault::Roomy
                 | DiskFault::Fail(_)
@@ -93,7 +119,9 @@ impl Act {
     pub fn needs_disks(&self) -> bool {
         match self {
             Act::Shared(Command::PowerOff(_)) => true,
-            Act::Shared(Command::Disk(_, fault)) => !matches!(fault, DiskFault::Fail(_) | DiskFault::CrashAt(_)),
+            Act::Shared(Command::Disk(_, fault)) => {
+                matches!(fault, DiskFault::Stall | DiskFault::Full(_) | DiskFault::Roomy)
+            }
             _ => false,
         }
     }
@@ -137,6 +165,15 @@ impl Script {
         Ok(Script { steps })
     }
 
+    /// Adds an upgrade of each member, one after the other, spread over the length of a run.
+    pub fn upgrade(&mut self, nodes: u64, length: Duration) {
+        for node in 1..=nodes {
+            let at = length * u32::try_from(node).unwrap_or(u32::MAX) / u32::try_from(nodes + 1).unwrap_or(u32::MAX);
+            self.steps.push(Step { at, act: Act::Upgrade(Who::Node(node)) });
+        }
+        self.steps.sort_by_key(|step| step.at);
+    }
+
     fn parse_line(line: &str) -> Result<Step, String> {
         let rest = line.strip_prefix("at ").ok_or("a line begins with `at` and a time, like `at 1500ms`")?;
         let (time, act) = rest.trim().split_once(' ').ok_or("after the time, something is to be done")?;
@@ -156,8 +193,7 @@ mod tests {
 
     #[test]
     fn a_script_reads_as_it_is_written() {
-        let text =
-            "at 5ms pause leader\nat 7ms bandwidth n1 n2 9000\nat 9ms disk n3 fail 4\nat 9ms half-open n2 leader\n";
+        let text = "at 5ms pause leader\nat 7ms bandwidth n1 n2 9000\nat 9ms disk n3 fail 4\nat 9ms half-open n2 leader\nat 11ms descriptors n2 4\nat 12ms descriptors all any\nat 12ms compact\nat 13ms replace follower.1\nat 14ms upgrade n1\nat 15ms disk n2 slow 20ms\n";
         assert_eq!(Script::parse(text).expect("it is right").to_string(), text);
     }
 
@@ -172,5 +208,7 @@ mod tests {
         assert!(refusal("at 2s heal\nat 1s heal").contains("earlier"));
         assert!(refusal("at 1s links 1ms 2ms loss 5").contains("TCP loses"));
         assert!(refusal("pause n1").contains("begins with `at`"));
+        assert!(refusal("at 1s descriptors n1 few").contains("no number of descriptors"));
+        assert!(refusal("at 1s compact n1").contains("`compact` nothing"));
     }
 }

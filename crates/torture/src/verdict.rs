@@ -83,8 +83,11 @@ impl fmt::Display for Report {
             "operations    {done} done, {refused} refused, {unknown} perhaps done; {} revisions read back from every member",
             self.revisions
         )?;
-        let Watched { streams, renewals, leases } = self.watched;
-        writeln!(f, "onlookers     {streams} streams of changes, {renewals} renewals of {leases} leases")?;
+        let Watched { streams, renewals, leases, compactions } = self.watched;
+        writeln!(
+            f,
+            "onlookers     {streams} streams of changes ({compactions} compacted before), {renewals} renewals of {leases} leases"
+        )?;
         writeln!(f, "leaders       {} changes", self.leader_changes)?;
         writeln!(
             f,
@@ -96,7 +99,11 @@ impl fmt::Display for Report {
             "peer links    {connections} connections, {} KiB, {hindered} chunks hindered, {resets} connections reset",
             bytes >> 10
         )?;
-        writeln!(f, "processes     {} ended because their disks failed them", self.expected_ends)?;
+        writeln!(
+            f,
+            "processes     {} ended because their disks failed them, or they were removed",
+            self.expected_ends
+        )?;
         writeln!(f, "took          {:.1?}, the judge {:.2?} of it", self.took.0, self.took.1)?;
         match self.violations.is_empty() {
             true => write!(f, "verdict       everything held"),
@@ -139,11 +146,11 @@ pub(crate) fn read(event: Event) -> (i64, (String, Value)) {
     (kv.mod_revision, (String::from_utf8_lossy(&kv.key).into_owned(), value))
 }
 
-/// Reads all changes from a member, from the first revision to `last`.
-pub async fn events_of(endpoint: &str, last: i64) -> Result<(Events, Vec<Violation>)> {
+/// Reads all changes from a member that came after the revision `after`, to `last`.
+pub async fn events_of(endpoint: &str, after: i64, last: i64) -> Result<(Events, Vec<Violation>)> {
     let client = Client::connect(&[endpoint]).await?;
-    let (_requests, mut answers) = watch_from(&client, 1).await?;
-    let (mut events, mut violations, mut seen) = (Events::new(), Vec::new(), 0);
+    let (_requests, mut answers) = watch_from(&client, after + 1).await?;
+    let (mut events, mut violations, mut seen) = (Events::new(), Vec::new(), after);
     while seen < last {
         let answer = tokio::time::timeout(WATCH_TIMEOUT, answers.message()).await;
         let answer =
