@@ -25,13 +25,14 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 18] = [
+const ARROWS: [(&str, &[&str]); 19] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
     ("hustings-blazingmq", &["hustings-core"]),
     ("hustings-zab", &["hustings-core"]),
     ("hustings-paxos", &["hustings-core"]),
+    ("hustings-lease", &[]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
@@ -98,6 +99,7 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
             "hustings-blazingmq",
             "hustings-zab",
             "hustings-paxos",
+            "hustings-lease",
             "hustings-kv",
             "hustings-properties",
             "hustings-stage",

@@ -1,0 +1,328 @@
+//! One process that stands for election: [`Candidate`].
+//!
+//! ```text
+//!            ┌──────────────── Unknown, entry gone ────────────────┐
+//!            ▼                                                     │
+//!   ┌─► Seeking ── look: vacant ─► Contending ─┬─ waiting ─► Waiting
+//!   │     (looks)                              │                │ turn, vacant, expired: contends
+//!   │        └─ look: ours ─┐                  └─ won ─┐        │
+//!   │                       ▼                          ▼        │
+//!   │                    Entering ◄────────────────────┴────────┘
+//!   │                       │ held off, and the lease is fresh
+//!   │                       ▼
+//!   │                    Leading ── lost ───────────────► Ended
+//!   │                       │ silence, unhealthy, asked     │ stopped
+//!   │                       ▼                               │
+//!   └─ StandingBack ◄─ Releasing ◄─ stopped ─ Stopping ─────┘
+//! ```
+//!
+//! A candidate is a value: no IO, no clock. It asks one thing at a time, and ignores every answer but that to its last
+//! question. Times are symbolic ([`Until`]): the host knows when each attempt left.
+//!
+//! Deviation from most clients: a notification is never permission (a race is won by a swap only), an unknown outcome is
+//! looked at before anything is asked again, a tenure that has begun to stop never revives, and what is held is released
+//! last, after the application has stopped.
+//!
+//! Source: `docs/leadership.md`, "What a candidate does"; "Leader and Followers", election through a store.
+
+mod seeking;
+
+mod tenure;
+
+mod words;
+
+pub use words::{Change, Effect, Health, Heir, Input, Loss, Name, Until, When, Why};
+
+use crate::handover::Roster;
+use crate::laboratory::Defect;
+use crate::store::{Answer, Attempt, CandidateId, Note, Profile, Renewal, Request, Sight, Version};
+use crate::timing::{Misfit, Timing};
+use crate::token::Token;
+use std::time::Duration;
+
+/// Whoever is unhealthy, or won with a token that fell, stands back for this long.
+pub const STAND_BACK: Duration = Duration::from_secs(30);
+/// What a dead heir costs: others stand back for this long.
+pub const HEIR_TIME: Duration = Duration::from_secs(2);
+
+/// What one candidate is told at its start.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Settings {
+    /// Its name, unique per life.
+    pub id: CandidateId,
+    /// A holder hands over to a healthy candidate of a higher priority.
+    pub priority: u32,
+    /// Its place among the candidates, from 0: in a race, later ones wait a little longer.
+    pub rank: u32,
+    /// Its times.
+    pub timing: Timing,
+    /// Its store.
+    pub profile: Profile,
+    pub(crate) planted: Option<Defect>,
+}
+
+impl Settings {
+    /// A candidate of priority and rank 0.
+    pub fn new(id: CandidateId, timing: Timing, profile: Profile) -> Settings {
+        Settings { id, priority: 0, rank: 0, timing, profile, planted: None }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Kind {
+    Contend,
+    Renew,
+    Release,
+    Look,
+}
+
+/// Where a candidate stands.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Stage {
+    /// Looks who holds the election, or will when the retry alarm rings.
+    Seeking,
+    /// Asked to become the holder, over this version.
+    Contending { over: Option<Version> },
+    /// Somebody else holds it; in a queue, with its own entry's token.
+    Waiting { entry: Option<Token> },
+    /// Holds it, and does not act yet.
+    Entering { token: Token, is_held_off: bool },
+    /// Leads.
+    Leading { token: Token },
+    /// The application stops.
+    Stopping { token: Token, loss: Loss },
+    /// The belief has ended, the application not yet; the note if there is something to release.
+    Ended { release: Option<Note> },
+    /// The application has stopped, the store does not know yet.
+    Releasing { note: Note },
+    /// Does not stand for election until the alarm rang and it is healthy.
+    StandingBack { is_over: bool },
+    /// Stands for election no more.
+    Left,
+}
+
+/// From when validity counts.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+struct Lease {
+    /// The last attempt that is known to have extended the lease.
+    confirmed: Option<Attempt>,
+    /// With relayed renewals: the last answered one on this connection, which the next one confirms.
+    previous: Option<Attempt>,
+    /// Too little is left to take office on.
+    is_short: bool,
+}
+
+/// The version that an observer waits for to grow old.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct Observed {
+    version: Version,
+    is_expired: bool,
+}
+
+/// A record without a holder: the version to swap on, and what the last holder left.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+struct Vacancy {
+    version: Option<Version>,
+    note: Option<Note>,
+}
+
+/// One candidate of one election.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Candidate {
+    settings: Settings,
+    stage: Stage,
+    last_attempt: Attempt,
+    /// The one question that is open.
+    asked: Option<(Attempt, Kind)>,
+    lease: Lease,
+    /// In a tenure: something was seen that speaks against it.
+    is_in_doubt: bool,
+    /// In a tenure: a renewal is due, and another question is open.
+    is_renewal_due: bool,
+    observed: Option<Observed>,
+    /// In a race: nobody holds the election.
+    vacant: Option<Vacancy>,
+    /// In a queue: a turn that came before the answer that tells the entry's token.
+    early_turn: Option<(Token, Option<Note>)>,
+    /// The highest token of anybody that this candidate has seen.
+    highest: Option<Token>,
+    /// The predecessor whose heir was let pass already.
+    yielded: Option<Token>,
+    health: Health,
+    /// Why it leaves for good.
+    leaving: Option<Why>,
+    /// How long it stands back once it has released.
+    rest: Duration,
+    roster: Roster,
+    /// Whether people were told that it waits.
+    has_told_waiting: bool,
+}
+
+impl Candidate {
+    /// A candidate, and the first things that its host must do.
+    ///
+    /// # Errors
+    /// Times that do not fit together, or not this store; see [`Timing::check`].
+    pub fn start(settings: Settings) -> Result<(Candidate, Vec<Effect>), Misfit> {
+        settings.timing.check(&settings.profile)?;
+        let mut candidate = Candidate {
+            settings,
+            stage: Stage::Seeking,
+            last_attempt: Attempt(0),
+            asked: None,
+            lease: Lease::default(),
+            is_in_doubt: false,
+            is_renewal_due: false,
+            observed: None,
+            vacant: None,
+            early_turn: None,
+            highest: None,
+            yielded: None,
+            health: Health::Healthy,
+            leaving: None,
+            rest: Duration::ZERO,
+            roster: Roster::default(),
+            has_told_waiting: false,
+        };
+        let mut out = vec![Effect::Watch];
+        candidate.ask(Request::Look, &mut out);
+        Ok((candidate, out))
+    }
+
+    /// Takes one input; what the host must do about it, in order.
+    ///
+    /// Answers to anything but the last question are ignored, as are alarms that no longer matter; nothing that a store
+    /// says panics.
+    pub fn handle(&mut self, input: Input) -> Vec<Effect> {
+        let mut out = Vec::new();
+        match input {
+            Input::Answer(attempt, answer) => self.on_answer(attempt, answer, &mut out),
+            Input::Seen(sight) => self.on_seen(sight, &mut out),
+            Input::Alarm(name) => self.on_alarm(name, &mut out),
+            Input::Health(health) => self.on_health(health, &mut out),
+            Input::StandDown(why) => self.on_stand_down(why, &mut out),
+            Input::HandOver(Heir(heir)) => self.on_hand_over(heir, &mut out),
+            Input::Stopped => self.on_stopped(&mut out),
+        }
+        self.assert_invariants();
+        out
+    }
+
+    /// The settings that it was started with.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The token of its tenure, from winning until the application has stopped; `None` without one.
+    ///
+    /// This is no permission: whether the candidate may act is what [`crate::Schedule::believes`] says at the moment.
+    pub fn token(&self) -> Option<Token> {
+        match &self.stage {
+            Stage::Entering { token, .. } | Stage::Leading { token } | Stage::Stopping { token, .. } => Some(*token),
+            _ => None,
+        }
+    }
+
+    /// Whether it stands for election no more, and holds nothing.
+    pub fn has_left(&self) -> bool {
+        self.stage == Stage::Left
+    }
+
+    fn has(&self, defect: Defect) -> bool {
+        self.settings.planted == Some(defect)
+    }
+
+    fn on_answer(&mut self, attempt: Attempt, answer: Answer, out: &mut Vec<Effect>) {
+        let Some((_, kind)) = self.asked.filter(|(asked, _)| *asked == attempt) else { return };
+        self.asked = None;
+        match kind {
+            Kind::Look => self.on_looked(answer, out),
+            Kind::Contend => self.on_contended(attempt, answer, out),
+            Kind::Renew => self.on_renewed(attempt, answer, out),
+            Kind::Release => self.on_released(answer, out),
+        }
+    }
+
+    fn on_seen(&mut self, sight: Sight, out: &mut Vec<Effect>) {
+        match sight {
+            Sight::Vacant { version, note } => self.on_vacant(version, note, out),
+            Sight::Held { by, token, version, ttl } => self.on_held(by, token, version, ttl, out),
+            Sight::Turn { token, note } => self.on_turn(token, note, out),
+            Sight::EntryGone(token) => self.on_entry_gone(token, out),
+            Sight::Roster(standings) => self.on_roster(standings, out),
+            Sight::Interrupted => self.on_interrupted(out),
+        }
+    }
+
+    fn on_alarm(&mut self, name: Name, out: &mut Vec<Effect>) {
+        match name {
+            Name::Renew => self.on_renewal_due(out),
+            Name::Retry => self.on_retry(out),
+            Name::Short => self.on_short(out),
+            Name::Stop => self.on_stop_due(out),
+            Name::End => self.on_end_due(out),
+            Name::HoldOff => self.on_held_off(out),
+            Name::Expiry => self.on_expiry(out),
+            Name::Contend => self.on_place_reached(out),
+            Name::Poll => self.on_poll(out),
+            Name::StandBack => self.on_rested(out),
+            Name::Prefer => self.on_prefer(out),
+        }
+    }
+
+    /// Opens the next question; the answer to an earlier one will be ignored.
+    fn ask(&mut self, request: Request, out: &mut Vec<Effect>) {
+        assert!(!matches!(self.asked, Some((_, Kind::Contend))), "what may have been won is never left unanswered");
+        self.last_attempt = Attempt(self.last_attempt.0 + 1);
+        let kind = match request {
+            Request::Contend { .. } => Kind::Contend,
+            Request::Renew => Kind::Renew,
+            Request::Release(_) => Kind::Release,
+            Request::Look => Kind::Look,
+        };
+        self.asked = Some((self.last_attempt, kind));
+        out.push(Effect::Ask(self.last_attempt, request));
+    }
+
+    fn retry_later(&self, out: &mut Vec<Effect>) {
+        out.push(Effect::SetAlarm(Name::Retry, When::After(self.settings.timing.retry())));
+    }
+
+    fn cancel(&self, names: &[Name], out: &mut Vec<Effect>) {
+        out.extend(names.iter().map(|name| Effect::CancelAlarm(*name)));
+    }
+
+    fn is_willing(&self) -> bool {
+        self.leaving.is_none() && self.health == Health::Healthy
+    }
+
+    fn is_relayed(&self) -> bool {
+        self.settings.profile.renewal == Renewal::Relayed
+    }
+
+    fn saw_token(&mut self, token: Token) {
+        self.highest = self.highest.max(Some(token));
+    }
+
+    /// What must be true after every input.
+    fn assert_invariants(&self) {
+        let is_queue = self.settings.profile.is_queue();
+        match &self.stage {
+            Stage::Leading { token } => {
+                assert!(self.lease.confirmed.is_some(), "who leads knows from when its lease counts");
+                assert!(self.leaving.is_none(), "who leaves leads no more");
+                assert!(Some(*token) <= self.highest, "a leader's own token has been seen");
+            }
+            Stage::Contending { .. } => {
+                assert!(matches!(self.asked, Some((_, Kind::Contend))), "who contends has asked for it");
+            }
+            Stage::Stopping { .. } => {
+                assert!(self.lease.confirmed.is_some(), "who stops knows until when");
+            }
+            Stage::Left => assert!(self.asked.is_none(), "who has left asks nothing"),
+            _ => {}
+        }
+        assert!(is_queue || self.early_turn.is_none(), "there are turns in queues only");
+        assert!(!is_queue || self.observed.is_none(), "queues are ended by their store");
+    }
+}

@@ -1,0 +1,205 @@
+//! What a candidate hears and does: its inputs, effects, alarms and transitions.
+
+use crate::store::{Answer, Attempt, CandidateId, Note, Request, Sight};
+use crate::token::Token;
+use std::fmt;
+use std::time::Duration;
+
+/// What happens to a candidate.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Input {
+    /// The store answered an attempt.
+    Answer(Attempt, Answer),
+    /// A look or a watch saw something.
+    Seen(Sight),
+    /// An alarm that was set rang. Alarms that are due come before answers and sights that wait.
+    Alarm(Name),
+    /// The application says how it is.
+    Health(Health),
+    /// The application, or an operator, wants this candidate to lead no longer.
+    StandDown(Why),
+    /// The application, or an operator, wants another candidate to lead.
+    HandOver(Heir),
+    /// Nothing of the tenure acts any more: the answer to [`Effect::Stop`] and to [`Effect::Forget`].
+    Stopped,
+}
+
+/// What the host must do, in this order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Effect {
+    /// Record the boot-time clock for this attempt, then send the request.
+    Ask(Attempt, Request),
+    /// Watch the election from now on, or anew; what is seen comes as [`Input::Seen`].
+    Watch,
+    /// This candidate leads with this token until then, as the clock says whenever somebody asks. Extends an earlier
+    /// belief in the same token; one that has ended stays ended.
+    Believe(Token, Until),
+    /// Let the application stop, and kill what still acts at this time; then say [`Input::Stopped`]. The belief goes on.
+    Stop(Until, Loss),
+    /// The belief ends now: kill what still acts, then say [`Input::Stopped`], if that was not said since the tenure began.
+    Forget(Loss),
+    /// Ring this alarm then; replaces an earlier one of the same name.
+    SetAlarm(Name, When),
+    /// Do not ring this alarm.
+    CancelAlarm(Name),
+    /// Tell people.
+    Announce(Change),
+}
+
+/// The moment `sent(attempt) + H - less` on the candidate's own clock, where H is [`crate::Timing::validity`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Until {
+    /// The attempt from which validity counts.
+    pub attempt: Attempt,
+    /// How long before its end.
+    pub less: Duration,
+}
+
+/// When an alarm rings.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum When {
+    /// This long from now.
+    After(Duration),
+    /// Between these two from now; the host draws.
+    Between(Duration, Duration),
+    /// This long after the attempt left; now, if that has passed.
+    Sent(Attempt, Duration),
+    /// At this moment of an attempt's validity; now, if that has passed.
+    At(Until),
+}
+
+/// An alarm.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Name {
+    /// Extend the lease.
+    Renew,
+    /// Ask again what was refused or not answered.
+    Retry,
+    /// Too little of the lease is left to take office on it.
+    Short,
+    /// Stop, for the lease was not extended in time.
+    Stop,
+    /// All must have ended; the belief ends.
+    End,
+    /// A winner has waited long enough to act.
+    HoldOff,
+    /// The version seen last has stood for the time to live.
+    Expiry,
+    /// Contend for what is vacant: this candidate's place among the others, or the heir's time is up.
+    Contend,
+    /// Look, in case that a watch was lost.
+    Poll,
+    /// Stand for election again.
+    StandBack,
+    /// A preferred candidate has been healthy for long enough to hand over to it.
+    Prefer,
+}
+
+/// What the application says of itself.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Health {
+    /// It can do the work.
+    Healthy,
+    /// It cannot.
+    Unhealthy,
+}
+
+/// Why a candidate is asked to lead no longer.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Why {
+    /// It leaves for good; in the words of who asked.
+    Leaving(String),
+    /// It gives way once, and stands for election again after the others; in the words of who asked.
+    Asked(String),
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Why::Leaving(words) => write!(f, "leaving: {words}"),
+            Why::Asked(words) => write!(f, "asked to step down: {words}"),
+        }
+    }
+}
+
+/// The candidate that shall lead next.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Heir(pub CandidateId);
+
+/// Why a tenure ended.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Loss {
+    /// No renewal was answered in time.
+    Silence,
+    /// The store says that the session or the record is gone.
+    Gone,
+    /// Somebody else holds the election.
+    Taken,
+    /// The application said that it is unhealthy.
+    Unhealthy,
+    /// It was asked to.
+    StoodDown(Why),
+    /// Another candidate shall lead.
+    HandedOver(CandidateId),
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Loss::Silence => write!(f, "no renewal was answered in time"),
+            Loss::Gone => write!(f, "the store says that the lease is gone"),
+            Loss::Taken => write!(f, "somebody else holds the election"),
+            Loss::Unhealthy => write!(f, "unhealthy"),
+            Loss::StoodDown(why) => why.fmt(f),
+            Loss::HandedOver(heir) => write!(f, "handed over to {heir}"),
+        }
+    }
+}
+
+/// A transition, for people. A tenure that leads has one `Leads` and one `Ends`, in this order.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Change {
+    /// Waits for the one that holds the election.
+    Waits,
+    /// Won, and does not act yet.
+    Elected(Token),
+    /// Leads from now on.
+    Leads(Token),
+    /// Has begun to stop.
+    Stops(Token, Loss),
+    /// Leads no more.
+    Ends(Token, Loss),
+    /// Gave up what it held in the store.
+    Released(Note),
+    /// Won with a token that is not above one seen before: the store's history was replaced. Does not lead with it.
+    TokenFell {
+        /// The token won.
+        won: Token,
+        /// The highest token seen before.
+        seen: Token,
+    },
+    /// Does not stand for election for this long, or until it is healthy.
+    StandsBack(Duration),
+    /// Stands for election no more.
+    Leaves,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Change::Waits => write!(f, "waits"),
+            Change::Elected(token) => write!(f, "elected, token {token}"),
+            Change::Leads(token) => write!(f, "leads, token {token}"),
+            Change::Stops(token, loss) => write!(f, "stops, token {token}, because {loss}"),
+            Change::Ends(token, loss) => write!(f, "leads no more, token {token}, because {loss}"),
+            Change::Released(note) => write!(f, "released, token {}, because {}", note.token, note.because),
+            Change::TokenFell { won, seen } => write!(
+                f,
+                "won with token {won}, not above {seen} that was seen before: the store's history was replaced; does not \
+                 lead until the generation is raised"
+            ),
+            Change::StandsBack(time) => write!(f, "stands back for {time:?}"),
+            Change::Leaves => write!(f, "leaves"),
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! Leader election for applications as a value: one [`Candidate`] per process, and a store that arbitrates.
+//!
+//! A service that wants one active process asks a linearizable store for a lease. This crate holds the rules: how long a
+//! process may believe that it leads ([`timing`]), when it must stop, when it may release, and how resources refuse
+//! whoever comes too late ([`gate`]). It has no IO and no clock. A host sends the requests, records when each one left,
+//! and rings the alarms; [`schedule`] is the bookkeeping that every host needs.
+//!
+//! Source: "Leader and Followers" (patterns of distributed systems), small clusters that elect through a store;
+//! `docs/leadership.md`.
+//!
+//! What to read next: [`token`], [`timing`], [`store`] (what is asked and what may be answered), [`candidate`] (the
+//! rules), [`schedule`].
+
+pub mod token;
+
+pub mod timing;
+
+pub mod store;
+
+pub mod candidate;
+
+pub mod handover;
+
+pub mod schedule;
+
+pub mod laboratory;
+
+pub use candidate::{Candidate, Change, Effect, Heir, Input, Loss, Name, Settings, Until, When, Why};
+pub use laboratory::Defect;
+pub use schedule::Schedule;
+pub use store::{Answer, Attempt, CandidateId, Note, Profile, Refusal, Request, Sight, Version};
+pub use timing::{Misfit, Timing};
+pub use token::Token;
