@@ -23,9 +23,14 @@ pub mod handover;
 
 pub mod schedule;
 
+pub mod gate;
+
+pub mod history;
+
 pub mod laboratory;
 
 pub use candidate::{Candidate, Change, Effect, Heir, Input, Loss, Name, Settings, Until, When, Why};
+pub use gate::FenceGate;
 pub use laboratory::Defect;
 pub use schedule::Schedule;
 pub use store::{Answer, Attempt, CandidateId, Note, Profile, Refusal, Request, Sight, Version};

@@ -6,6 +6,7 @@
 //! - [`chronicle`]: elections, logs and commits, over the whole history of a cluster;
 //! - [`history`]: what clients did and saw, and [`linearizability`], which judges it;
 //! - [`lease_clock`]: no lease ends before its time;
+//! - [`tenures`]: an application has one leader, and what comes too late is refused;
 //! - [`by_configurations`]: the same judgement by another algorithm, slow and simple, against which the fast one is tested.
 //!
 //! What to read next: [`chronicle`].
@@ -16,11 +17,13 @@ pub mod history;
 pub mod lease_clock;
 pub mod linearizability;
 pub mod shadow;
+pub mod tenures;
 
 pub use chronicle::{Chronicle, Rules};
 pub use history::{Act, Operation, Value};
 pub use lease_clock::LeaseClock;
 pub use linearizability::{Nonlinearizable, check};
+pub use tenures::Tenures;
 
 /// A property that does not hold, and how one sees it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -1,0 +1,162 @@
+//! Who led, and how each tenure ended: [`History`], bounded, as text that any store can hold.
+//!
+//! A winner writes its own name and token, and the end of its predecessor: the note that it left, or for how long nobody
+//! heard of it. So "why did the leader change last night" has an answer after the leader is gone.
+
+use crate::store::{CandidateId, Note};
+use crate::token::Token;
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+/// How many tenures are kept.
+pub const KEPT: usize = 32;
+/// The longest name or reason that is kept, in characters.
+const LONGEST: usize = 200;
+
+/// How the tenure before ended.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum End {
+    /// There was none that is known.
+    First,
+    /// It left a note.
+    Noted(String),
+    /// It left nothing; for how long nobody had heard of it.
+    Silent(Duration),
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            End::First => write!(f, "first known"),
+            End::Noted(because) => because.fmt(f),
+            End::Silent(time) => write!(f, "silent for {:.1} s", time.as_secs_f64()),
+        }
+    }
+}
+
+/// A tenure, with the end of the one before it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Tenure {
+    /// Its token.
+    pub token: Token,
+    /// Who led.
+    pub who: CandidateId,
+    /// Why the one before it ended.
+    pub before: End,
+}
+
+/// The last tenures of an election, oldest first.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct History {
+    tenures: VecDeque<Tenure>,
+}
+
+impl History {
+    /// A winner writes itself down. A token that is there already changes nothing, so a repeated write is harmless.
+    pub fn on_won(&mut self, token: Token, who: CandidateId, note: Option<&Note>, silence: Duration) {
+        if self.tenures.iter().any(|tenure| tenure.token == token) {
+            return;
+        }
+        let before = match note {
+            Some(note) => End::Noted(note.because.clone()),
+            None if self.tenures.is_empty() => End::First,
+            None => End::Silent(silence),
+        };
+        self.tenures.push_back(Tenure { token, who, before });
+        while self.tenures.len() > KEPT {
+            self.tenures.pop_front();
+        }
+    }
+
+    /// The tenures, oldest first.
+    pub fn tenures(&self) -> impl DoubleEndedIterator<Item = &Tenure> {
+        self.tenures.iter()
+    }
+
+    /// Reads what `Display` writes. Lines that somebody else wrote, and cannot be read, are left out.
+    pub fn parse(text: &str) -> History {
+        let mut tenures: VecDeque<Tenure> = text.lines().filter_map(parse_line).collect();
+        while tenures.len() > KEPT {
+            tenures.pop_front();
+        }
+        History { tenures }
+    }
+}
+
+/// One line per tenure: token, who, how the one before ended; separated by tabs.
+impl fmt::Display for History {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for Tenure { token, who, before } in &self.tenures {
+            let (kind, words) = match before {
+                End::First => ("first", String::new()),
+                End::Noted(because) => ("noted", one_field(because)),
+                End::Silent(time) => ("silent", time.as_millis().to_string()),
+            };
+            writeln!(f, "{token}\t{}\t{kind}\t{words}", one_field(&who.0))?;
+        }
+        Ok(())
+    }
+}
+
+/// A text without tabs and line ends, cut to what is kept.
+fn one_field(text: &str) -> String {
+    text.chars().take(LONGEST).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+fn parse_line(line: &str) -> Option<Tenure> {
+    let mut fields = line.split('\t');
+    let (token, who) = (fields.next()?.parse().ok()?, CandidateId::named(fields.next()?));
+    let before = match (fields.next()?, fields.next()?) {
+        ("first", _) => End::First,
+        ("noted", because) => End::Noted(because.to_owned()),
+        ("silent", millis) => End::Silent(Duration::from_millis(millis.parse().ok()?)),
+        _ => return None,
+    };
+    Some(Tenure { token, who, before })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn won(history: &mut History, number: u64, note: Option<&str>) {
+        let note = note.map(|because| Note { token: Token::new(number - 1), because: because.into(), heir: None });
+        history.on_won(
+            Token::new(number),
+            CandidateId::named(format!("c{number}")),
+            note.as_ref(),
+            Duration::from_millis(9_800),
+        );
+    }
+
+    #[test]
+    fn a_history_says_why_the_leader_changed() {
+        let mut history = History::default();
+        won(&mut history, 1, None);
+        won(&mut history, 2, Some("leaving: deploy"));
+        won(&mut history, 3, None);
+        let ends: Vec<String> = history.tenures().map(|tenure| tenure.before.to_string()).collect();
+        assert_eq!(ends, ["first known", "leaving: deploy", "silent for 9.8 s"]);
+        assert_eq!(History::parse(&history.to_string()), history);
+    }
+
+    #[test]
+    fn a_history_is_bounded_and_a_repeated_write_changes_nothing() {
+        let mut history = History::default();
+        for number in 1..=100 {
+            won(&mut history, number, None);
+            won(&mut history, number, Some("again"));
+        }
+        assert_eq!(history.tenures().count(), KEPT);
+        assert_eq!(history.tenures().last().map(|tenure| tenure.token), Some(Token::new(100)));
+    }
+
+    #[test]
+    fn text_of_somebody_else_is_left_out_and_reasons_stay_on_their_line() {
+        assert_eq!(History::parse("{\"json\": true}\n7\n\n8\tb\tsilent\tx\n"), History::default());
+        let mut history = History::default();
+        won(&mut history, 2, Some("two\nlines\tand a tab"));
+        assert_eq!(history.to_string(), "2\tc2\tnoted\ttwo lines and a tab\n");
+    }
+}
