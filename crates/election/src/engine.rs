@@ -1,0 +1,369 @@
+//! The thread on which candidates live: [`Engine`]. One per process and store.
+//!
+//! ```text
+//!   Office, Leadership ── Order ──► ┌ engine ──────────────────────────────┐
+//!   drivers ───────────── Told ───► │ alarms that are due, then one input  │ ──► seats ──► store
+//!                                   │ candidate.handle(..) ──► effects     │ ──► tenures (atomics, watch channels)
+//!                                   └──────────────────────────────────────┘
+//! ```
+//!
+//! It has an operating system thread of its own, so that a busy or blocked runtime of the application delays no renewal. Belief
+//! does not depend on it: a [`Tenure`] holds the moment at which it ends, and whoever asks compares it with the clock.
+
+use crate::clock::{BootTimer, boot_micros};
+use crate::leadership::{Phase, Tenure};
+use crate::seat::{Key, Line, Seat, Sitter, Store, Told};
+use hustings_lease::{Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// How long an engine that ends waits for its store to take back what it holds.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Who stands for election, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    pub(crate) election: String,
+    pub(crate) id: CandidateId,
+    pub(crate) priority: u32,
+    pub(crate) value: String,
+    pub(crate) stop_grace: Duration,
+    pub(crate) kill_margin: Duration,
+    pub(crate) renewal: Option<Duration>,
+    pub(crate) rate_error_millionths: u32,
+}
+
+/// Why a campaign ended without a leadership.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CampaignError {
+    /// The times do not fit together, or not the store.
+    #[error("{0}")]
+    Timing(String),
+    /// The store refuses whatever is asked.
+    #[error("{0}")]
+    Store(String),
+    /// The process cannot go on electing.
+    #[error("the election's thread has ended: {0}")]
+    Ended(String),
+}
+
+/// Who waits for a tenure.
+pub(crate) type Waiter = oneshot::Sender<Result<Arc<Tenure>, CampaignError>>;
+
+/// What the application asks of the engine.
+pub(crate) enum Order {
+    Stand(Key, Standing, Waiter),
+    Input(Key, Input),
+    /// Told when the candidate holds nothing any more.
+    WhenLeft(Key, oneshot::Sender<()>),
+    Changes(Key, mpsc::UnboundedSender<Change>),
+}
+
+/// A handle; the thread ends when the last one is dropped and no candidate is left.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    orders: mpsc::UnboundedSender<Order>,
+    next_key: AtomicU64,
+}
+
+impl Engine {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// No thread, or no descriptor.
+    pub(crate) fn start(store: Box<dyn Store>) -> std::io::Result<Engine> {
+        let (orders, incoming) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        std::thread::Builder::new().name("election".to_owned()).spawn(move || {
+            runtime.block_on(async {
+                match Host::new(store, incoming) {
+                    Ok(host) => host.run().await,
+                    Err(error) => tracing::error!(%error, "no election can be held: no descriptor for a timer"),
+                }
+            });
+        })?;
+        Ok(Engine { orders, next_key: AtomicU64::new(1) })
+    }
+
+    pub(crate) fn next_key(&self) -> Key {
+        Key(self.next_key.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn orders(&self) -> &mpsc::UnboundedSender<Order> {
+        &self.orders
+    }
+}
+
+/// One candidate with its bookkeeping.
+struct Runner {
+    candidate: Candidate,
+    book: Schedule,
+    seat: Box<dyn Seat>,
+    /// The latest tenure; the application may hold it still.
+    tenure: Option<Arc<Tenure>>,
+    waiter: Option<Waiter>,
+    on_left: Vec<oneshot::Sender<()>>,
+    watchers: Vec<mpsc::UnboundedSender<Change>>,
+    election: String,
+    /// Under which time it stands in the engine's order of alarms.
+    alarm: Option<u64>,
+}
+
+struct Host {
+    store: Box<dyn Store>,
+    orders: mpsc::UnboundedReceiver<Order>,
+    told: mpsc::UnboundedReceiver<Told>,
+    tell: mpsc::UnboundedSender<Told>,
+    timer: BootTimer,
+    ttl: Option<Duration>,
+    /// Why nobody can stand.
+    refusal: Option<String>,
+    /// Who stands once the store is open, and no other candidate of this process stands for the same election.
+    pending: Vec<(Key, Standing, Waiter)>,
+    runners: BTreeMap<Key, Runner>,
+    alarms: BTreeSet<(u64, Key)>,
+}
+
+impl Host {
+    fn new(store: Box<dyn Store>, orders: mpsc::UnboundedReceiver<Order>) -> std::io::Result<Host> {
+        let (tell, told) = mpsc::unbounded_channel();
+        let timer = BootTimer::new()?;
+        let (pending, runners, alarms) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
+        Ok(Host { store, orders, told, tell, timer, ttl: None, refusal: None, pending, runners, alarms })
+    }
+
+    async fn run(mut self) {
+        self.store.open(self.tell.clone());
+        let mut is_open = true;
+        while is_open || !self.runners.is_empty() {
+            let next = self.alarms.first().map(|(at, _)| *at);
+            tokio::select! {
+                order = self.orders.recv(), if is_open => match order {
+                    Some(order) => self.on_order(order),
+                    None => is_open = false,
+                },
+                Some(told) = self.told.recv() => self.on_told(told),
+                rung = self.timer.wait_until(next) => if let Err(error) = rung {
+                    tracing::error!(%error, "the timer of elections failed");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                },
+            }
+            self.ring();
+        }
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.store.close()).await;
+    }
+
+    /// Alarms that are due come before any answer.
+    fn ring(&mut self) {
+        let now = boot_micros();
+        while let Some((_, key)) = self.alarms.first().copied().filter(|(at, _)| *at <= now) {
+            self.ring_for(key, now);
+        }
+    }
+
+    fn ring_for(&mut self, key: Key, now: u64) {
+        while let Some(runner) = self.runners.get_mut(&key) {
+            let Some(name) = runner.book.take_due(now) else { break };
+            let effects = runner.candidate.handle(Input::Alarm(name));
+            self.carry_out(key, effects);
+        }
+        self.note_alarm(key);
+    }
+
+    /// Keeps the order of alarms true.
+    fn note_alarm(&mut self, key: Key) {
+        let Some(runner) = self.runners.get_mut(&key) else {
+            self.alarms.retain(|(_, other)| *other != key);
+            return;
+        };
+        let next = runner.book.next_alarm();
+        if runner.alarm != next {
+            runner.alarm.map(|at| self.alarms.remove(&(at, key)));
+            next.map(|at| self.alarms.insert((at, key)));
+            runner.alarm = next;
+        }
+    }
+
+    fn on_order(&mut self, order: Order) {
+        match order {
+            Order::Stand(key, standing, waiter) => match &self.refusal {
+                Some(why) => drop(waiter.send(Err(CampaignError::Store(why.clone())))),
+                None => {
+                    self.pending.push((key, standing, waiter));
+                    self.let_stand();
+                }
+            },
+            Order::Input(key, input) => {
+                self.pending.retain(|(pending, _, _)| *pending != key);
+                self.feed(key, input);
+            }
+            Order::WhenLeft(key, told) => match self.runners.get_mut(&key) {
+                Some(runner) => runner.on_left.push(told),
+                None => drop(told.send(())),
+            },
+            Order::Changes(key, sender) => {
+                if let Some(runner) = self.runners.get_mut(&key) {
+                    runner.watchers.push(sender);
+                }
+            }
+        }
+    }
+
+    fn on_told(&mut self, told: Told) {
+        match told {
+            Told::Opened(ttl) => {
+                self.ttl = Some(ttl);
+                self.let_stand();
+            }
+            Told::Refused(why) => {
+                tracing::error!(%why, "the store of elections refuses");
+                for (_, _, waiter) in self.pending.drain(..) {
+                    let _ = waiter.send(Err(CampaignError::Store(why.clone())));
+                }
+                self.refusal = Some(why);
+            }
+            Told::For(key, input) => self.feed(key, input),
+        }
+    }
+
+    /// Candidates of one session have one place in an election's queue: one stands, the others wait for it to leave.
+    fn let_stand(&mut self) {
+        let Some(ttl) = self.ttl else { return };
+        for (key, standing, waiter) in std::mem::take(&mut self.pending) {
+            match self.runners.values().any(|runner| runner.election == standing.election) {
+                true => self.pending.push((key, standing, waiter)),
+                false => self.stand(key, standing, waiter, ttl),
+            }
+        }
+    }
+
+    fn stand(&mut self, key: Key, standing: Standing, waiter: Waiter, ttl: Duration) {
+        let profile = self.store.profile();
+        let defaults = Timing::for_store(ttl, &profile);
+        let timing = Timing {
+            stop_grace: standing.stop_grace,
+            kill_margin: standing.kill_margin,
+            renewal: standing.renewal.unwrap_or(defaults.renewal),
+            rate_error_millionths: standing.rate_error_millionths,
+            ..defaults
+        };
+        let mut settings = Settings::new(standing.id.clone(), timing, profile);
+        settings.priority = standing.priority;
+        let (candidate, effects) = match Candidate::start(settings) {
+            Ok(started) => started,
+            Err(misfit) => return drop(waiter.send(Err(CampaignError::Timing(misfit.0)))),
+        };
+        let Standing { election, id, priority, value, .. } = standing;
+        let line = Line { key, told: self.tell.clone() };
+        let seat = self.store.seat(Sitter { election: election.clone(), id, priority, value, line });
+        let book = Schedule::new(&timing);
+        let (on_left, watchers) = (Vec::new(), Vec::new());
+        let runner = Runner {
+            candidate,
+            book,
+            seat,
+            tenure: None,
+            waiter: Some(waiter),
+            on_left,
+            watchers,
+            election,
+            alarm: None,
+        };
+        self.runners.insert(key, runner);
+        self.carry_out(key, effects);
+        self.note_alarm(key);
+    }
+
+    fn feed(&mut self, key: Key, input: Input) {
+        // What is due was due before this came.
+        self.ring_for(key, boot_micros());
+        let Some(runner) = self.runners.get_mut(&key) else { return };
+        let effects = runner.candidate.handle(input);
+        self.carry_out(key, effects);
+        self.note_alarm(key);
+    }
+
+    fn carry_out(&mut self, key: Key, effects: Vec<Effect>) {
+        let Some(runner) = self.runners.get_mut(&key) else { return };
+        let mut is_unwanted = false;
+        for effect in effects {
+            match effect {
+                Effect::Ask(attempt, request) => {
+                    let from = runner.seat.ask(attempt, request);
+                    runner.book.on_ask(attempt, from);
+                }
+                Effect::Watch => runner.seat.watch(),
+                Effect::Believe(token, until) => {
+                    let believes = runner.book.believe(token, until, boot_micros());
+                    if believes && let Some(until) = runner.book.believes_until() {
+                        is_unwanted |= !runner.believe(key, token, until);
+                    }
+                }
+                Effect::Stop(until, loss) => {
+                    let by = runner.book.resolve(until).unwrap_or(0);
+                    runner.tell_phase(Phase::Stopping { loss, by_micros: by });
+                }
+                Effect::Forget(loss) => {
+                    runner.book.forget();
+                    if let Some(tenure) = &runner.tenure {
+                        tenure.end();
+                    }
+                    runner.tell_phase(Phase::Over(loss));
+                }
+                Effect::SetAlarm(name, when) => {
+                    runner.book.set_alarm(name, when, boot_micros(), |most| rand::random_range(0..=most));
+                }
+                Effect::CancelAlarm(name) => runner.book.cancel_alarm(name),
+                Effect::Announce(change) => runner.announce(change),
+            }
+        }
+        if self.runners.get(&key).is_some_and(|runner| runner.candidate.has_left()) {
+            let runner = self.runners.remove(&key).expect("it was just there");
+            for told in runner.on_left {
+                // Who asked may wait no longer.
+                let _ = told.send(());
+            }
+            runner.alarm.map(|at| self.alarms.remove(&(at, key)));
+            self.let_stand();
+        }
+        if is_unwanted {
+            self.feed(key, Input::StandDown(Why::Leaving("nobody waits for the election any more".to_owned())));
+            self.feed(key, Input::Stopped);
+        }
+    }
+}
+
+impl Runner {
+    /// The belief lasts until then. False when nobody waits for the tenure that begins.
+    fn believe(&mut self, key: Key, token: hustings_lease::Token, until: u64) -> bool {
+        if let Some(tenure) = self.tenure.as_ref().filter(|tenure| tenure.token == token) {
+            tenure.extend(until);
+            return true;
+        }
+        let tenure = Arc::new(Tenure::new(key, token, until));
+        self.tenure = Some(tenure.clone());
+        self.seat.won(token);
+        self.waiter.take().is_some_and(|waiter| waiter.send(Ok(tenure)).is_ok())
+    }
+
+    fn tell_phase(&mut self, phase: Phase) {
+        if let Some(tenure) = &self.tenure {
+            tenure.tell(phase);
+        }
+    }
+
+    fn announce(&mut self, change: Change) {
+        let id = &self.candidate.settings().id;
+        match &change {
+            Change::Ends(_, Loss::StoodDown(_)) | Change::Waits | Change::Elected(_) | Change::Leaves => {
+                tracing::debug!(election = %self.election, %id, "{change}");
+            }
+            Change::TokenFell { .. } => tracing::error!(election = %self.election, %id, "{change}"),
+            _ => tracing::info!(election = %self.election, %id, "{change}"),
+        }
+        self.watchers.retain(|watcher| watcher.send(change.clone()).is_ok());
+    }
+}

@@ -1,0 +1,230 @@
+//! The proof that one leads, for as long as one does: [`Leadership`] and [`Lead`].
+
+use crate::clock::boot_micros;
+use crate::engine::{Engine, Order};
+use crate::seat::Key;
+use hustings_lease::{CandidateId, Heir, Input, Loss, Token, Why};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+
+/// How it stands with a tenure.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Leads,
+    /// Stop; at this moment of boot time all must have ended.
+    Stopping {
+        loss: Loss,
+        by_micros: u64,
+    },
+    Over(Loss),
+}
+
+/// One uninterrupted leadership, shared by the application and the engine.
+#[derive(Debug)]
+pub(crate) struct Tenure {
+    pub(crate) key: Key,
+    pub(crate) token: Token,
+    /// The belief ends at this moment of boot time, in microseconds; 0: it has ended.
+    until_micros: AtomicU64,
+    phase: watch::Sender<Phase>,
+}
+
+impl Tenure {
+    pub(crate) fn new(key: Key, token: Token, until_micros: u64) -> Tenure {
+        Tenure { key, token, until_micros: AtomicU64::new(until_micros), phase: watch::Sender::new(Phase::Leads) }
+    }
+
+    /// A later end; what has ended stays ended.
+    pub(crate) fn extend(&self, until_micros: u64) {
+        let later = |known: u64| (known != 0 && known < until_micros).then_some(until_micros);
+        let _ = self.until_micros.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+    }
+
+    pub(crate) fn end(&self) {
+        self.until_micros.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn tell(&self, phase: Phase) {
+        self.phase.send_if_modified(|known| {
+            let is_news = !matches!(known, Phase::Over(_)) && *known != phase;
+            if is_news {
+                *known = phase;
+            }
+            is_news
+        });
+    }
+
+    fn remaining(&self) -> Option<Duration> {
+        let left = self.until_micros.load(Ordering::Acquire).checked_sub(boot_micros())?;
+        (left > 0).then(|| Duration::from_micros(left))
+    }
+
+    fn loss(&self) -> Loss {
+        match &*self.phase.borrow() {
+            Phase::Stopping { loss, .. } | Phase::Over(loss) => loss.clone(),
+            // The clock says so before the engine does.
+            Phase::Leads => Loss::Silence,
+        }
+    }
+}
+
+/// The proof of a tenure. It cannot be copied; dropped, it ends the tenure, and releases the election in the background.
+///
+/// Whatever acts as the leader borrows a [`Lead`] of it, and so cannot outlive it:
+///
+/// ```compile_fail
+/// # async fn story(guard: hustings_election::Leadership) {
+/// let lead = guard.lead().unwrap();
+/// guard.resign("deploy").await; // `guard` is still borrowed: release comes last
+/// println!("{}", lead.token());
+/// # }
+/// ```
+///
+/// and no token can be had without one:
+///
+/// ```compile_fail
+/// # fn story(guard: hustings_election::Leadership) {
+/// let token = guard.token(); // there is no such method: only a `Lead` yields a token
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Leadership {
+    tenure: Arc<Tenure>,
+    engine: Arc<Engine>,
+}
+
+impl Leadership {
+    pub(crate) fn new(tenure: Arc<Tenure>, engine: Arc<Engine>) -> Leadership {
+        Leadership { tenure, engine }
+    }
+
+    /// Whether this process leads at this moment: an atomic and the clock, and never blocks.
+    ///
+    /// Computed whenever it is asked, so a process that was paused or suspended for too long is told no when it wakes, before
+    /// anybody has noticed anything.
+    pub fn is_leader(&self) -> bool {
+        boot_micros() < self.tenure.until_micros.load(Ordering::Acquire)
+    }
+
+    /// For how long it may lead if nothing more is heard from the store; zero when it leads no more.
+    pub fn remaining(&self) -> Duration {
+        self.tenure.remaining().unwrap_or_default()
+    }
+
+    /// The proof to act with, for now.
+    ///
+    /// # Errors
+    /// Why the tenure ended, or is about to.
+    pub fn lead(&self) -> Result<Lead<'_>, Loss> {
+        match self.is_leader() {
+            true => Ok(Lead { tenure: &self.tenure }),
+            false => Err(self.tenure.loss()),
+        }
+    }
+
+    /// Waits until it is time to stop, and says why, and how long all may take to end.
+    pub async fn stop(&self) -> (Loss, Duration) {
+        let mut phase = self.tenure.phase.subscribe();
+        // The engine holds the other end for as long as the tenure is not over.
+        let seen = phase.wait_for(|phase| *phase != Phase::Leads).await.map(|phase| phase.clone());
+        match seen {
+            Ok(Phase::Stopping { loss, by_micros }) => {
+                (loss, Duration::from_micros(by_micros.saturating_sub(boot_micros())))
+            }
+            Ok(Phase::Over(loss)) => (loss, Duration::ZERO),
+            Ok(Phase::Leads) | Err(_) => (Loss::Silence, Duration::ZERO),
+        }
+    }
+
+    /// Waits until this process leads no more, and says why.
+    pub async fn lost(&self) -> Loss {
+        let mut phase = self.tenure.phase.subscribe();
+        match phase.wait_for(|phase| matches!(phase, Phase::Over(_))).await.map(|phase| phase.clone()) {
+            Ok(Phase::Over(loss)) => loss,
+            _ => Loss::Silence,
+        }
+    }
+
+    /// Works as the leader; dropped at the moment at which all must have ended, if it has not ended by then.
+    ///
+    /// # Errors
+    /// Why the tenure ended before the work did.
+    pub async fn run<T>(&self, work: impl AsyncFnOnce(Lead<'_>) -> T) -> Result<T, Loss> {
+        let lead = self.lead()?;
+        let deadline = async {
+            let (loss, left) = self.stop().await;
+            tokio::time::sleep(left).await;
+            loss
+        };
+        tokio::select! {
+            biased;
+            loss = deadline => Err(loss),
+            done = work(lead) => Ok(done),
+        }
+    }
+
+    /// Ends the tenure, releases the election and waits until it is released.
+    pub async fn resign(self, because: &str) {
+        let (left, told) = oneshot::channel();
+        let _ = self.engine.orders().send(Order::WhenLeft(self.tenure.key, left));
+        self.leave(because);
+        // Ended without an answer: the thread is gone, and with it the renewals.
+        let _ = told.await;
+    }
+
+    /// Lets another candidate lead: stops being the leader, and tells the others to let it go first.
+    pub async fn hand_over(self, heir: &str) {
+        let heir = Heir(CandidateId::named(heir));
+        let _ = self.engine.orders().send(Order::Input(self.tenure.key, Input::HandOver(heir)));
+        self.resign("handed over").await;
+    }
+
+    fn leave(&self, because: &str) {
+        self.tenure.end();
+        let key = self.tenure.key;
+        let orders = self.engine.orders();
+        let _ = orders.send(Order::Input(key, Input::StandDown(Why::Leaving(because.to_owned()))));
+        let _ = orders.send(Order::Input(key, Input::Stopped));
+    }
+}
+
+impl Drop for Leadership {
+    fn drop(&mut self) {
+        self.leave("the leadership was dropped");
+    }
+}
+
+/// Proof that somebody led a moment ago and has not given it up: what acts as the leader takes it as an argument.
+///
+/// The clock may run on while one acts. Whatever must not be done twice carries the token to a resource that refuses older
+/// ones ([`hustings_lease::FenceGate`]).
+#[derive(Clone, Copy, Debug)]
+pub struct Lead<'a> {
+    tenure: &'a Tenure,
+}
+
+impl Lead<'_> {
+    /// The token of this tenure: above those of all earlier ones.
+    pub fn token(&self) -> Token {
+        self.tenure.token
+    }
+
+    /// Whether the tenure goes on at this moment.
+    pub fn is_leader(&self) -> bool {
+        self.tenure.remaining().is_some()
+    }
+
+    /// For how long it goes on if nothing more is heard from the store.
+    pub fn remaining(&self) -> Duration {
+        self.tenure.remaining().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Lead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "token {}", self.token())
+    }
+}

@@ -1,0 +1,40 @@
+//! Elect one leader of a service, know when it stops being one, and make the losers harmless.
+//!
+//! ```no_run
+//! # async fn story() -> Result<(), Box<dyn std::error::Error>> {
+//! use hustings_election::{Election, Named};
+//!
+//! let election = Election::open("hustings://10.0.0.1:2379,10.0.0.2:2379/billing")?;
+//! let office = election.candidate(Named::new("billing-1").priority(5));
+//! loop {
+//!     let leadership = office.campaign().await?;
+//!     let ended = leadership
+//!         .run(async |lead| {
+//!             println!("I lead, and my token is {}", lead.token());
+//!             std::future::pending::<()>().await;
+//!         })
+//!         .await;
+//!     println!("I lead no more: {}", ended.expect_err("the work never ends by itself"));
+//! }
+//! # }
+//! ```
+//!
+//! A [`Leadership`] is computed whenever it is asked, on a clock that runs on while the machine sleeps. It ends before the
+//! store gives the election to somebody else, as long as clocks run at rates within 1 %. What a paused process does between
+//! asking and acting only a token can catch: see `docs/leadership.md`.
+//!
+//! What to read next: [`Leadership`], then `engine` (who drives the candidate), then `stores`.
+
+mod address;
+mod clock;
+mod engine;
+mod leadership;
+mod office;
+mod seat;
+mod stores;
+
+pub use address::{BadAddress, Scheme, StoreAddress};
+pub use engine::CampaignError;
+pub use hustings_lease::{CandidateId, Change, FenceGate, Loss, Token};
+pub use leadership::{Lead, Leadership};
+pub use office::{Election, Named, Office, OpenError};

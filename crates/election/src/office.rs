@@ -1,0 +1,233 @@
+//! Where one stands for election: [`Election`] and [`Office`].
+
+use crate::address::{BadAddress, Scheme, StoreAddress, check_name};
+use crate::engine::{CampaignError, Engine, Order, Standing};
+use crate::leadership::Leadership;
+use crate::seat::Key;
+use crate::stores::etcd;
+use hustings_lease::{CandidateId, Change, Input, Profile, Why};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot};
+
+/// Why an election cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL is wrong.
+    #[error(transparent)]
+    Address(#[from] BadAddress),
+    /// The URL names a store and no election.
+    #[error("{0:?} names a store and no election: add its name, as in {0}/billing")]
+    NoElection(String),
+    /// The name is none.
+    #[error("{0}")]
+    Name(String),
+    /// The process has no room for a thread.
+    #[error("no thread for elections: {0}")]
+    Thread(#[from] std::io::Error),
+}
+
+/// All candidates of one process at one store share a session: one lease, one thread.
+static ENGINES: Mutex<BTreeMap<SessionKey, Weak<Engine>>> = Mutex::new(BTreeMap::new());
+static SESSIONS: AtomicU64 = AtomicU64::new(1);
+
+/// Store, time to live, and which session of those there are.
+type SessionKey = (StoreAddress, Duration, u64);
+
+/// One election of one store.
+#[derive(Clone, Debug)]
+pub struct Election {
+    store: StoreAddress,
+    name: String,
+    ttl: Duration,
+    session: u64,
+}
+
+impl Election {
+    /// Opens the election that a URL names, like `hustings://10.0.0.1:2379,10.0.0.2:2379/billing`. Nothing is asked of the
+    /// store yet.
+    ///
+    /// # Errors
+    /// A URL that names no store, or no election.
+    pub fn open(url: &str) -> Result<Election, OpenError> {
+        let (store, name) = StoreAddress::parse(url)?;
+        let name = name.ok_or_else(|| OpenError::NoElection(url.trim_end_matches('/').to_owned()))?;
+        Election::of(store, &name)
+    }
+
+    /// Opens an election by its store and its name.
+    ///
+    /// # Errors
+    /// A name that is none.
+    pub fn of(store: StoreAddress, name: &str) -> Result<Election, OpenError> {
+        let name = check_name(name).map_err(OpenError::Name)?.to_owned();
+        Ok(Election { store, name, ttl: Duration::from_secs(10), session: 0 })
+    }
+
+    /// With another time to live of the lease than 10 s: what a successor waits at most when a leader vanishes.
+    #[must_use]
+    pub fn ttl(self, ttl: Duration) -> Election {
+        Election { ttl, ..self }
+    }
+
+    /// With a session of its own, apart from all others of this process: a lease, a connection, a thread.
+    #[must_use]
+    pub fn own_session(self) -> Election {
+        Election { session: SESSIONS.fetch_add(1, Ordering::Relaxed), ..self }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// A candidate for it.
+    pub fn candidate(&self, named: Named) -> Office {
+        Office { election: self.clone(), named }
+    }
+
+    /// The thread that holds this store's session; started if there is none.
+    fn engine(&self) -> Result<Arc<Engine>, OpenError> {
+        let key = (self.store.clone(), self.ttl, self.session);
+        let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(engine) = engines.get(&key).and_then(Weak::upgrade) {
+            return Ok(engine);
+        }
+        let store: Box<dyn crate::seat::Store> = match self.store.scheme {
+            Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, &self.store.endpoints, self.ttl)),
+            Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &self.store.endpoints, self.ttl)),
+        };
+        let engine = Arc::new(Engine::start(store)?);
+        engines.retain(|_, engine| engine.strong_count() > 0);
+        engines.insert(key, Arc::downgrade(&engine));
+        Ok(engine)
+    }
+}
+
+/// Who stands for election.
+#[derive(Clone, Debug)]
+pub struct Named {
+    id: String,
+    value: String,
+    priority: u32,
+    stop_grace: Duration,
+    kill_margin: Duration,
+    renewal: Option<Duration>,
+    rate_error_millionths: u32,
+}
+
+impl Named {
+    /// A candidate with this name, which others see. A process that restarts may use it again.
+    pub fn new(id: impl Into<String>) -> Named {
+        Named {
+            id: id.into(),
+            value: String::new(),
+            priority: 0,
+            stop_grace: Duration::from_secs(2),
+            kill_margin: Duration::from_millis(500),
+            renewal: None,
+            rate_error_millionths: 10_000,
+        }
+    }
+
+    /// What observers are told beside the name: an address, most often.
+    #[must_use]
+    pub fn value(self, value: impl Into<String>) -> Named {
+        Named { value: value.into(), ..self }
+    }
+
+    /// A leader hands over to a healthy candidate of a higher priority; 0 without it.
+    #[must_use]
+    pub fn priority(self, priority: u32) -> Named {
+        Named { priority, ..self }
+    }
+
+    /// How long the application gets to stop by itself; 2 s without it.
+    #[must_use]
+    pub fn stop_grace(self, stop_grace: Duration) -> Named {
+        Named { stop_grace, ..self }
+    }
+
+    /// How long before the end of the belief everything has ended; half a second without it.
+    #[must_use]
+    pub fn kill_margin(self, kill_margin: Duration) -> Named {
+        Named { kill_margin, ..self }
+    }
+
+    /// How often the lease is renewed; a fifth of its time to live without it.
+    #[must_use]
+    pub fn renewal(self, renewal: Duration) -> Named {
+        Named { renewal: Some(renewal), ..self }
+    }
+}
+
+/// A candidate of an election, which may campaign again and again.
+#[derive(Clone, Debug)]
+pub struct Office {
+    election: Election,
+    named: Named,
+}
+
+impl Office {
+    /// Stands for election until it is won. Dropped before, the candidate leaves.
+    ///
+    /// Waits for as long as it takes, also for a store that does not answer.
+    ///
+    /// # Errors
+    /// Times that do not fit together, or what the store refuses for good.
+    pub async fn campaign(&self) -> Result<Leadership, CampaignError> {
+        self.campaign_told(None).await
+    }
+
+    /// As [`Office::campaign`], and every transition is told.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn campaign_told(
+        &self,
+        changes: Option<mpsc::UnboundedSender<Change>>,
+    ) -> Result<Leadership, CampaignError> {
+        let engine = self.election.engine().map_err(|error| CampaignError::Ended(error.to_string()))?;
+        let Named { id, value, priority, stop_grace, kill_margin, renewal, rate_error_millionths } = self.named.clone();
+        let standing = Standing {
+            election: self.election.name.clone(),
+            id: CandidateId::named(id),
+            priority,
+            value,
+            stop_grace,
+            kill_margin,
+            renewal,
+            rate_error_millionths,
+        };
+        let (waiter, won) = oneshot::channel();
+        let key = engine.next_key();
+        let ended = || CampaignError::Ended("it was stopped, or panicked".to_owned());
+        engine.orders().send(Order::Stand(key, standing, waiter)).map_err(|_| ended())?;
+        if let Some(changes) = changes {
+            engine.orders().send(Order::Changes(key, changes)).map_err(|_| ended())?;
+        }
+        let mut campaign = Campaign { engine, key, is_over: false };
+        let tenure = won.await.map_err(|_| ended())?;
+        campaign.is_over = true;
+        Ok(Leadership::new(tenure?, campaign.engine.clone()))
+    }
+}
+
+/// A campaign whose future is dropped is given up.
+struct Campaign {
+    engine: Arc<Engine>,
+    key: Key,
+    is_over: bool,
+}
+
+impl Drop for Campaign {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let why = Why::Leaving("the campaign was given up".to_owned());
+            let _ = self.engine.orders().send(Order::Input(self.key, Input::StandDown(why)));
+            let _ = self.engine.orders().send(Order::Input(self.key, Input::Stopped));
+        }
+    }
+}

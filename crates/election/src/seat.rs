@@ -1,0 +1,79 @@
+//! What a store's driver is to the engine: [`Store`] and [`Seat`].
+//!
+//! A store is opened once per process; each candidate gets a seat in it. Both live on the engine's thread, and do their IO in
+//! tasks there. What comes of it is told through a [`Line`].
+
+use hustings_lease::{Answer, Attempt, CandidateId, Input, Profile, Request, Sight, Token};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Which candidate of a process.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct Key(pub(crate) u64);
+
+/// What drivers tell the engine.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// The store grants this time to live: candidates may stand.
+    Opened(Duration),
+    /// The store cannot be used, and trying again does not help.
+    Refused(String),
+    /// For a candidate.
+    For(Key, Input),
+}
+
+/// The way from a seat to its candidate.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) key: Key,
+    pub(crate) told: UnboundedSender<Told>,
+}
+
+impl Line {
+    pub(crate) fn answer(&self, attempt: Attempt, answer: Answer) {
+        self.input(Input::Answer(attempt, answer));
+    }
+
+    pub(crate) fn saw(&self, sight: Sight) {
+        self.input(Input::Seen(sight));
+    }
+
+    fn input(&self, input: Input) {
+        // An engine that has ended needs no input.
+        let _ = self.told.send(Told::For(self.key, input));
+    }
+}
+
+/// Who takes a seat.
+#[derive(Clone, Debug)]
+pub(crate) struct Sitter {
+    pub(crate) election: String,
+    pub(crate) id: CandidateId,
+    pub(crate) priority: u32,
+    /// What it says to whoever looks who leads.
+    pub(crate) value: String,
+    pub(crate) line: Line,
+}
+
+/// An open store.
+pub(crate) trait Store: Send {
+    /// How it behaves.
+    fn profile(&self) -> Profile;
+    /// Opens it; from inside the engine's runtime. Says [`Told::Opened`] once.
+    fn open(&mut self, told: UnboundedSender<Told>);
+    /// A place for a candidate.
+    fn seat(&mut self, sitter: Sitter) -> Box<dyn Seat>;
+    /// Ends what the store holds for this process, when no candidate is left.
+    fn close(&mut self) -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>>;
+}
+
+/// One candidate's place in a store.
+pub(crate) trait Seat {
+    /// Asks; the answer comes through the line. Gives the moment, in microseconds of boot time, from which the lease counts
+    /// that a good answer proves: now, or when the last renewal of a shared session left.
+    fn ask(&mut self, attempt: Attempt, request: Request) -> u64;
+    /// Watches, from now on or anew.
+    fn watch(&mut self);
+    /// Writes down that this candidate won, for whoever asks why leadership moved. As far as it goes.
+    fn won(&mut self, token: Token);
+}

@@ -1,0 +1,3 @@
+//! The stores that can arbitrate.
+
+pub(crate) mod etcd;

@@ -1,0 +1,58 @@
+//! Hustings and etcd: a queue of keys on the lease of a session.
+//!
+//! ```text
+//!   NAME/<lease in hex>    an entry; the one with the least create revision leads, and that revision is its token
+//!   NAME.note              what the last leader left: why it ended, who shall be next
+//!   NAME.generation        raised by hand when the store's history was replaced; absent is 0
+//!   NAME.history           who led, and how each tenure ended
+//! ```
+//!
+//! Entries are those of `etcdctl elect` and of every client's `concurrency.Election`, which may be rivals. The rules are our
+//! own: the server's Campaign call may answer late, and what it answers may be old.
+//!
+//! What the store promises. Hustings: renewals are committed, and the log's clock ends leases, also across changes of its
+//! leader. etcd: its leader renews leases in its memory; versions below 3.4.31 and 3.5.13 let a deposed leader renew, and those
+//! below 3.4.38, 3.5.23 and 3.6.5 let a revoked lease be renewed.
+
+mod keys;
+mod seat;
+mod session;
+
+use crate::seat::{Seat, Sitter, Store, Told};
+use hustings_lease::Profile;
+use session::Session;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// One process' session at a cluster.
+pub(crate) struct EtcdStore {
+    profile: Profile,
+    session: Arc<Session>,
+}
+
+impl EtcdStore {
+    pub(crate) fn new(profile: Profile, endpoints: &[String], ttl: Duration) -> EtcdStore {
+        EtcdStore { profile, session: Arc::new(Session::new(endpoints, ttl)) }
+    }
+}
+
+impl Store for EtcdStore {
+    fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    fn open(&mut self, told: UnboundedSender<Told>) {
+        tokio::spawn(session::keep(self.session.clone(), self.profile, told));
+    }
+
+    fn seat(&mut self, sitter: Sitter) -> Box<dyn Seat> {
+        self.session.seats().push(sitter.line.clone());
+        Box::new(seat::EtcdSeat::new(self.session.clone(), sitter))
+    }
+
+    fn close(&mut self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+        Box::pin(self.session.revoke())
+    }
+}

@@ -1,0 +1,381 @@
+//! One candidate at Hustings or etcd: [`EtcdSeat`].
+//!
+//! Every answer that shows the queue starts a watch behind its revision, with those who stand before this candidate then. So
+//! no departure is missed, and the successor needs no further question.
+
+use super::keys::{Entry, Names, generation_of, note_of, note_to_bytes, standing, token_of};
+use super::session::Session;
+use crate::clock::boot_micros;
+use crate::seat::{Seat, Sitter};
+use bytes::Bytes;
+use hustings_api::Client;
+use hustings_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use hustings_api::etcdserverpb::request_op::Request as Op;
+use hustings_api::etcdserverpb::response_op::Response as Done;
+use hustings_api::etcdserverpb::{
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest,
+    WatchRequest, range_request, watch_request,
+};
+use hustings_api::mvccpb::{KeyValue, event::EventType};
+use hustings_lease::history::History;
+use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// How often a winner tries to write itself into the history.
+const HISTORY_TRIES: usize = 5;
+
+/// A candidate's place.
+pub(super) struct EtcdSeat {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    session: Arc<Session>,
+    sitter: Sitter,
+    names: Names,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// The lease on which the own entry stands, and the entry's token.
+    entry: Option<(i64, Token)>,
+    /// The note that was there before this candidate won, and since when it knows of a leader.
+    note: Option<Note>,
+    seen_at_micros: u64,
+    watcher: Option<JoinHandle<()>>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.watcher.take().inspect(JoinHandle::abort);
+    }
+}
+
+/// What stands in an election's keys at a revision.
+struct Queue {
+    revision: i64,
+    /// In the order of their creation.
+    entries: Vec<KeyValue>,
+    note: Option<Note>,
+    /// `None` when what stands there cannot be read.
+    generation: Option<u32>,
+}
+
+impl EtcdSeat {
+    pub(super) fn new(session: Arc<Session>, sitter: Sitter) -> EtcdSeat {
+        let names = Names::of(&sitter.election);
+        EtcdSeat { shared: Arc::new(Shared { session, sitter, names, state: Mutex::default() }) }
+    }
+}
+
+impl Seat for EtcdSeat {
+    fn ask(&mut self, attempt: Attempt, request: Request) -> u64 {
+        // The lease is the session's: it counts from the session's last renewal, which left before this request.
+        let held = self.shared.session.held();
+        let since = held.map_or_else(boot_micros, |held| held.since_micros);
+        if matches!(request, Request::Renew) {
+            let entry = self.shared.state().entry;
+            let is_ours = entry.is_none_or(|(lease, _)| held.is_some_and(|held| held.lease == lease));
+            let answer = if held.is_some() && is_ours { Answer::Renewed } else { Answer::Gone };
+            self.shared.sitter.line.answer(attempt, answer);
+            return since;
+        }
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            let answer = shared.carry_out(request).await;
+            shared.sitter.line.answer(attempt, answer);
+        });
+        since
+    }
+
+    fn watch(&mut self) {
+        // Each answer that shows the queue starts one; before the first there is nothing to watch for.
+    }
+
+    fn won(&mut self, token: Token) {
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            for _ in 0..HISTORY_TRIES {
+                if let Ok(Some(true)) = timeout(shared.session.patience(), shared.write_history(token)).await {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            tracing::debug!(election = %shared.sitter.election, "the history could not be written");
+        });
+    }
+}
+
+impl Shared {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
+        let Some(client) = self.session.client() else { return Answer::Refused(Refusal::Unreachable) };
+        let asked = async {
+            match request {
+                Request::Contend { .. } => self.contend(&client).await,
+                Request::Look => self.look(&client).await,
+                Request::Release(note) => self.release(&client, &note).await,
+                Request::Renew => unreachable!("renewals are the session's"),
+            }
+        };
+        match timeout(self.session.patience(), asked).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(status)) => self.failed(&status),
+            Err(_) => {
+                self.session.suspect();
+                Answer::Unknown
+            }
+        }
+    }
+
+    fn failed(&self, status: &tonic::Status) -> Answer {
+        match status.code() {
+            tonic::Code::NotFound => {
+                // The lease on which the entry was to stand.
+                self.session.held().inspect(|held| self.session.lose(held.lease));
+                Answer::Refused(Refusal::Other(status.message().to_owned()))
+            }
+            tonic::Code::InvalidArgument
+            | tonic::Code::PermissionDenied
+            | tonic::Code::Unauthenticated
+            | tonic::Code::ResourceExhausted
+            | tonic::Code::FailedPrecondition => Answer::Refused(Refusal::Other(status.message().to_owned())),
+            _ => {
+                self.session.suspect();
+                Answer::Unknown
+            }
+        }
+    }
+
+    /// The three reads that show the whole election.
+    fn reads(&self) -> Vec<RequestOp> {
+        let entries = RangeRequest {
+            key: self.names.entries.clone().into(),
+            range_end: self.names.entries_end(),
+            sort_target: range_request::SortTarget::Create.into(),
+            sort_order: range_request::SortOrder::Ascend.into(),
+            ..RangeRequest::default()
+        };
+        let one = |key: &str| RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() };
+        [entries, one(&self.names.note), one(&self.names.generation)]
+            .into_iter()
+            .map(|range| RequestOp { request: Some(Op::RequestRange(range)) })
+            .collect()
+    }
+
+    async fn contend(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
+        let Some(held) = self.session.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
+        let key = self.names.entry(held.lease);
+        let Sitter { id, priority, value, .. } = &self.sitter;
+        let entry = Entry { hustings: 1, id: id.0.clone(), priority: *priority, healthy: true, value: value.clone() };
+        let put =
+            PutRequest { key: key.clone().into(), value: entry.to_bytes(), lease: held.lease, ..PutRequest::default() };
+        let mut success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
+        success.extend(self.reads());
+        let txn = TxnRequest { compare: vec![is_created(&key, 0)], success, failure: self.reads() };
+        let queue = Queue::of(client.kv().txn(txn).await?.into_inner());
+        Ok(self.take_in(queue, client, held.lease))
+    }
+
+    async fn look(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
+        // No comparison and only reads, none of them serializable: as linearizable as one read.
+        let txn = TxnRequest { success: self.reads(), ..TxnRequest::default() };
+        let queue = Queue::of(client.kv().txn(txn).await?.into_inner());
+        let lease = self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.held().map(|held| held.lease));
+        let Some(lease) = lease else { return Ok(Answer::Gone) };
+        match (queue.entries.first(), queue.generation) {
+            (Some(first), Some(generation)) => self.sitter.line.saw(Sight::Held {
+                by: standing(first).id,
+                token: token_of(generation, first),
+                version: Version(first.mod_revision.unsigned_abs()),
+                ttl: None,
+            }),
+            _ => self.sitter.line.saw(Sight::Vacant { version: None, note: queue.note.clone() }),
+        }
+        Ok(self.take_in(queue, client, lease))
+    }
+
+    /// Where this candidate stands in a queue, and what it watches from there on.
+    fn take_in(self: &Arc<Shared>, queue: Queue, client: &Client, lease: i64) -> Answer {
+        let Some(generation) = queue.generation else {
+            let why = format!("{} holds no number: write one with `hustings elect --raise`", self.names.generation);
+            return Answer::Refused(Refusal::Other(why));
+        };
+        let key = self.names.entry(lease);
+        let place = queue.entries.iter().position(|entry| entry.key == key);
+        let mut state = self.state();
+        state.note.clone_from(&queue.note);
+        state.watcher.take().inspect(JoinHandle::abort);
+        let Some(place) = place else {
+            state.entry = None;
+            return Answer::Gone;
+        };
+        let token = token_of(generation, &queue.entries[place]);
+        state.entry = Some((lease, token));
+        state.seen_at_micros = boot_micros();
+        self.sitter.line.saw(Sight::Roster(queue.entries.iter().map(standing).collect()));
+        let view = View {
+            own: key.into(),
+            token,
+            ahead: queue.entries[..place].iter().map(|entry| entry.key.clone()).collect(),
+            entries: queue.entries.into_iter().map(|entry| (entry.key.clone(), entry)).collect(),
+            note: queue.note,
+        };
+        let is_first = view.ahead.is_empty();
+        state.watcher = Some(tokio::spawn(follow(self.clone(), client.clone(), view, queue.revision + 1)));
+        if is_first { Answer::Won(token) } else { Answer::Waiting(Some(token)) }
+    }
+
+    async fn release(&self, client: &Client, note: &Note) -> Result<Answer, tonic::Status> {
+        let Some((lease, token)) = self.state().entry else { return Ok(Answer::Gone) };
+        let key = self.names.entry(lease);
+        let created = i64::try_from(token.number).unwrap_or(i64::MAX);
+        let put =
+            PutRequest { key: self.names.note.clone().into(), value: note_to_bytes(note), ..PutRequest::default() };
+        let delete = DeleteRangeRequest { key: key.clone().into(), ..DeleteRangeRequest::default() };
+        // The note comes before the deletion: whoever sees this candidate leave has seen why.
+        let mut success = vec![RequestOp { request: Some(Op::RequestDeleteRange(delete)) }];
+        if note.token == token {
+            success.insert(0, RequestOp { request: Some(Op::RequestPut(put)) });
+        }
+        let txn = TxnRequest { compare: vec![is_created(&key, created)], success, failure: Vec::new() };
+        client.kv().txn(txn).await?;
+        let mut state = self.state();
+        state.entry = None;
+        state.watcher.take().inspect(JoinHandle::abort);
+        Ok(Answer::Gone)
+    }
+
+    /// `Some(true)`: it stands there.
+    async fn write_history(&self, token: Token) -> Option<bool> {
+        let client = self.session.client()?;
+        let range = RangeRequest { key: self.names.history.clone().into(), ..RangeRequest::default() };
+        let kv = client.kv().range(range).await.ok()?.into_inner().kvs.into_iter().next();
+        let text = kv.as_ref().map(|kv| String::from_utf8_lossy(&kv.value).into_owned()).unwrap_or_default();
+        let mut history = History::parse(&text);
+        let (note, since) = {
+            let state = self.state();
+            (state.note.clone(), state.seen_at_micros)
+        };
+        let silence = Duration::from_micros(boot_micros().saturating_sub(since));
+        history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
+        let compare = Compare {
+            result: CompareResult::Equal.into(),
+            target: CompareTarget::Mod.into(),
+            key: self.names.history.clone().into(),
+            target_union: Some(TargetUnion::ModRevision(kv.map_or(0, |kv| kv.mod_revision))),
+            ..Compare::default()
+        };
+        let key = self.names.history.clone().into();
+        let put = PutRequest { key, value: history.to_string().into(), ..PutRequest::default() };
+        let success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
+        let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
+        Some(client.kv().txn(txn).await.ok()?.into_inner().succeeded)
+    }
+}
+
+fn is_created(key: &str, revision: i64) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Create.into(),
+        key: key.to_owned().into(),
+        target_union: Some(TargetUnion::CreateRevision(revision)),
+        ..Compare::default()
+    }
+}
+
+impl Queue {
+    fn of(response: TxnResponse) -> Queue {
+        let revision = response.header.map_or(0, |header| header.revision);
+        let ranges = response.responses.into_iter().filter_map(|one| match one.response {
+            Some(Done::ResponseRange(range)) => Some(range.kvs),
+            _ => None,
+        });
+        let mut ranges = ranges.collect::<Vec<_>>().into_iter();
+        let mut entries = ranges.next().unwrap_or_default();
+        entries.sort_by_key(|entry| entry.create_revision);
+        let note = ranges.next().and_then(|kvs| note_of(&kvs.first()?.value));
+        let generation = generation_of(ranges.next().unwrap_or_default().first());
+        Queue { revision, entries, note, generation }
+    }
+}
+
+/// The queue as a watcher knows it.
+struct View {
+    own: Bytes,
+    token: Token,
+    /// Entries before the own one.
+    ahead: Vec<Bytes>,
+    entries: BTreeMap<Bytes, KeyValue>,
+    note: Option<Note>,
+}
+
+/// Watches the election from a revision on, until the stream breaks.
+async fn follow(shared: Arc<Shared>, client: Client, mut view: View, revision: i64) {
+    if watch(&shared, &client, &mut view, revision).await.is_none() {
+        shared.session.suspect();
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        shared.sitter.line.saw(Sight::Interrupted);
+    }
+}
+
+async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision: i64) -> Option<()> {
+    // From the note to the last entry; what lies between and is of another election is passed over.
+    let create = WatchCreateRequest {
+        key: format!("{}.", shared.sitter.election).into(),
+        range_end: shared.names.entries_end(),
+        start_revision,
+        ..WatchCreateRequest::default()
+    };
+    let (requests, outgoing) = tokio::sync::mpsc::channel(1);
+    let union = watch_request::RequestUnion::CreateRequest(create);
+    requests.try_send(WatchRequest { request_union: Some(union) }).ok()?;
+    let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
+    let mut answers = client.watch().watch(outgoing).await.ok()?.into_inner();
+    loop {
+        let answer = answers.message().await.ok()??;
+        if answer.canceled {
+            return None;
+        }
+        for event in answer.events {
+            let is_deleted = event.r#type() == EventType::Delete;
+            let Some(kv) = event.kv else { continue };
+            if kv.key == shared.names.note {
+                view.note = note_of(&kv.value);
+                shared.state().note.clone_from(&view.note);
+            } else if kv.key.starts_with(shared.names.entries.as_bytes()) {
+                view.on_entry(shared, kv, is_deleted);
+            }
+        }
+    }
+}
+
+impl View {
+    fn on_entry(&mut self, shared: &Shared, kv: KeyValue, is_deleted: bool) {
+        let line = &shared.sitter.line;
+        if !is_deleted {
+            self.entries.insert(kv.key.clone(), kv);
+        } else if kv.key == self.own {
+            self.entries.remove(&kv.key);
+            line.saw(Sight::EntryGone(self.token));
+        } else {
+            self.entries.remove(&kv.key);
+            let was_waiting = !self.ahead.is_empty();
+            self.ahead.retain(|key| *key != kv.key);
+            if was_waiting && self.ahead.is_empty() {
+                line.saw(Sight::Turn { token: self.token, note: self.note.clone() });
+            }
+        }
+        let mut entries: Vec<&KeyValue> = self.entries.values().collect();
+        entries.sort_by_key(|entry| entry.create_revision);
+        line.saw(Sight::Roster(entries.into_iter().map(standing).collect()));
+    }
+}

@@ -1,0 +1,262 @@
+//! One lease for all candidates of a process at one cluster: [`Session`].
+
+use crate::clock::boot_micros;
+use crate::seat::{Line, Told};
+use hustings_api::Client;
+use hustings_api::client::Options;
+use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, StatusRequest};
+use hustings_lease::{Input, Profile, Sight};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::timeout;
+
+/// The longest wait between two tries to reach the cluster.
+const RETRY_MAX: Duration = Duration::from_millis(200);
+
+/// A lease as the store granted it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Held {
+    pub(super) lease: i64,
+    /// When the last request left that is known to have granted or extended it, in microseconds of boot time.
+    pub(super) since_micros: u64,
+}
+
+/// The session of a process.
+pub(super) struct Session {
+    endpoints: Vec<String>,
+    ttl: Duration,
+    state: Mutex<State>,
+    /// Wakes the keeper: the connection is not trusted any more.
+    suspect: tokio::sync::Notify,
+}
+
+#[derive(Default)]
+struct State {
+    client: Option<Client>,
+    held: Option<Held>,
+    seats: Vec<Line>,
+}
+
+impl Session {
+    pub(super) fn new(endpoints: &[String], ttl: Duration) -> Session {
+        Session { endpoints: endpoints.to_vec(), ttl, state: Mutex::default(), suspect: tokio::sync::Notify::new() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long one request may take: as long as it takes until the next renewal.
+    pub(super) fn patience(&self) -> Duration {
+        self.ttl / 5
+    }
+
+    /// The way to the cluster.
+    pub(super) fn client(&self) -> Option<Client> {
+        self.state().client.clone()
+    }
+
+    pub(super) fn held(&self) -> Option<Held> {
+        self.state().held
+    }
+
+    /// The lines of all candidates, for news that concern everybody.
+    pub(super) fn seats(&self) -> Seats<'_> {
+        Seats(self.state())
+    }
+
+    /// A request had no answer: the keeper looks for another member.
+    pub(super) fn suspect(&self) {
+        self.suspect.notify_one();
+    }
+
+    /// The store said that this lease is gone, or nobody can say any more that it is not.
+    pub(super) fn lose(&self, lease: i64) {
+        let mut state = self.state();
+        if state.held.is_some_and(|held| held.lease == lease) {
+            state.held = None;
+            self.suspect.notify_one();
+        }
+    }
+
+    pub(super) async fn revoke(&self) {
+        let (Some(client), Some(held)) = (self.client(), self.held()) else { return };
+        let _ = client.lease().lease_revoke(LeaseRevokeRequest { id: held.lease }).await;
+    }
+}
+
+/// The candidates of a session, while its state is locked.
+pub(super) struct Seats<'a>(MutexGuard<'a, State>);
+
+impl Seats<'_> {
+    pub(super) fn push(&mut self, line: Line) {
+        self.0.seats.retain(|seat| !seat.told.is_closed());
+        self.0.seats.push(line);
+    }
+}
+
+/// Keeps the session alive for as long as the engine lives: connects, grants, renews; moves on when a member is silent.
+pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, told: UnboundedSender<Told>) {
+    let (mut is_open, mut failures) = (false, 0_u32);
+    while !told.is_closed() {
+        match connect(&session).await {
+            Ok(()) => failures = 0,
+            Err(why) => {
+                failures += 1;
+                if failures.is_power_of_two() {
+                    tracing::warn!(store = ?session.endpoints, failures, "no session: {why}");
+                }
+                tokio::time::sleep((RETRY_MAX / 10 * failures.min(10)).min(RETRY_MAX)).await;
+                continue;
+            }
+        }
+        warn_of_version(&session, profile).await;
+        loop {
+            if session.held().is_none() {
+                match grant(&session).await {
+                    Ok(ttl) if !is_open => {
+                        is_open = true;
+                        let _ = told.send(Told::Opened(ttl));
+                    }
+                    Ok(_) => {}
+                    Err(Denied::ForGood(why)) => {
+                        let _ = told.send(Told::Refused(why));
+                        return;
+                    }
+                    Err(Denied::ForNow(why)) => {
+                        tracing::debug!("no lease: {why}");
+                        break;
+                    }
+                }
+            }
+            if renew_on(&session).await.is_err() {
+                break;
+            }
+            // The lease is gone; another one is asked for on the same connection.
+        }
+        interrupt(&session);
+        move_on(&session).await;
+    }
+}
+
+async fn connect(session: &Session) -> Result<(), String> {
+    if session.client().is_some() {
+        return Ok(());
+    }
+    let patience = session.patience();
+    let options = Options {
+        connect_timeout: patience.min(Duration::from_secs(2)),
+        keep_alive_interval: Duration::from_secs(5),
+        keep_alive_timeout: patience,
+    };
+    let client = Client::connect_with(&session.endpoints, options).await.map_err(|error| error.to_string())?;
+    session.state().client = Some(client);
+    Ok(())
+}
+
+/// The next member, if one accepts; else the first that does, later.
+async fn move_on(session: &Session) {
+    let Some(mut client) = session.client() else { return };
+    let moved = timeout(session.patience(), client.move_on()).await;
+    session.state().client = matches!(moved, Ok(Ok(()))).then_some(client);
+}
+
+async fn warn_of_version(session: &Session, profile: Profile) {
+    let Some(client) = session.client().filter(|_| profile.name == "etcd") else { return };
+    let Ok(Ok(status)) = timeout(session.patience(), client.maintenance().status(StatusRequest {})).await else {
+        return;
+    };
+    let version = status.into_inner().version;
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor, patch) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    let is_below = |fixes: &[(u32, u32)]| {
+        major < 3
+            || major == 3 && fixes.iter().any(|(fixed, at)| minor == *fixed && patch < *at)
+            || major == 3 && minor < 4
+    };
+    if is_below(&[(4, 31), (5, 13)]) {
+        tracing::warn!(
+            %version,
+            "this etcd lets a member that was deposed as leader renew leases (etcd#17465): two may lead; upgrade it to 3.5.13 or later"
+        );
+    } else if is_below(&[(4, 38), (5, 23), (6, 5)]) {
+        tracing::warn!(%version, "this etcd lets a revoked lease be renewed (etcd#20616): upgrade it to 3.5.23 or later");
+    }
+}
+
+enum Denied {
+    ForNow(String),
+    ForGood(String),
+}
+
+async fn grant(session: &Session) -> Result<Duration, Denied> {
+    let client = session.client().ok_or_else(|| Denied::ForNow("no connection".to_owned()))?;
+    // Stores count whole seconds; a part of one is granted as a whole.
+    let seconds = i64::try_from(session.ttl.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
+    let sent = boot_micros();
+    let asked =
+        timeout(session.patience(), client.lease().lease_grant(LeaseGrantRequest { ttl: seconds, id: 0 })).await;
+    let answer = match asked {
+        Err(_) => return Err(Denied::ForNow("no answer".to_owned())),
+        Ok(Err(status)) => {
+            let why = format!("no lease of {seconds} s is granted: {}", status.message());
+            return Err(match status.code() {
+                tonic::Code::InvalidArgument | tonic::Code::OutOfRange | tonic::Code::Unauthenticated => {
+                    Denied::ForGood(why)
+                }
+                tonic::Code::PermissionDenied | tonic::Code::Unimplemented => Denied::ForGood(why),
+                _ => Denied::ForNow(why),
+            });
+        }
+        Ok(Ok(answer)) => answer.into_inner(),
+    };
+    session.state().held = Some(Held { lease: answer.id, since_micros: sent });
+    // What was granted may be more, and is what counts; less than asked for would be a lie.
+    Ok(Duration::from_secs(answer.ttl.unsigned_abs()))
+}
+
+/// Renews on one stream. `Ok`: the lease is gone. `Err`: this member does not answer.
+async fn renew_on(session: &Session) -> Result<(), ()> {
+    let (Some(client), Some(held)) = (session.client(), session.held()) else { return Err(()) };
+    let patience = session.patience();
+    let (requests, outgoing) = tokio::sync::mpsc::channel(4);
+    let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
+    let mut sent = boot_micros();
+    requests.try_send(LeaseKeepAliveRequest { id: held.lease }).map_err(drop)?;
+    let opened = timeout(patience, client.lease().lease_keep_alive(outgoing)).await.map_err(drop)?;
+    let mut answers = opened.map_err(drop)?.into_inner();
+    loop {
+        // One question at a time: an answer belongs to the question before it.
+        let answer = timeout(patience, answers.message()).await.map_err(drop)?.map_err(drop)?.ok_or(())?;
+        if answer.ttl <= 0 {
+            session.lose(held.lease);
+            return Ok(());
+        }
+        if let Some(known) = session.state().held.as_mut().filter(|known| known.lease == held.lease) {
+            known.since_micros = sent;
+        }
+        let pause = Duration::from_micros((sent + micros(patience)).saturating_sub(boot_micros()));
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            // Whoever had no answer is right or wrong: the next question shows it.
+            () = session.suspect.notified() => if session.held().is_none() {
+                // Somebody else was told that it is gone.
+                return Ok(());
+            },
+        }
+        sent = boot_micros();
+        requests.try_send(LeaseKeepAliveRequest { id: held.lease }).map_err(drop)?;
+    }
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What was seen on a connection that is gone was perhaps not all.
+fn interrupt(session: &Session) {
+    for seat in &session.state().seats {
+        let _ = seat.told.send(Told::For(seat.key, Input::Seen(Sight::Interrupted)));
+    }
+}
