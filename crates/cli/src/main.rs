@@ -6,6 +6,7 @@
 mod bench;
 mod client;
 mod descriptors;
+mod elect;
 mod inspect;
 mod logging;
 mod maelstrom;
@@ -20,6 +21,7 @@ mod usage;
 mod workload;
 
 use clap::Command;
+use hustings_election::supervisor;
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
@@ -38,6 +40,7 @@ fn command() -> Command {
         .subcommand(serve::command())
         .subcommand(settings::config_command())
         .subcommands(client::commands())
+        .subcommand(elect::run::command())
         .subcommand(inspect::command())
         .subcommand(bench::command())
         .subcommand(prove::simulate::command())
@@ -48,6 +51,13 @@ fn command() -> Command {
 }
 
 fn main() -> ExitCode {
+    // What a sidecar starts is this program, too: before anything else, for it must come up at once.
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.split_first() {
+        Some((verb, rest)) if verb == supervisor::SHIM => return supervisor::run_shim(rest),
+        Some((verb, rest)) if verb == supervisor::WARDEN => return supervisor::run_warden(rest),
+        _ => {}
+    }
     // A panic in any thread ends the process: a half-alive node is worse than a dead one (house §7.9).
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -65,6 +75,7 @@ fn main() -> ExitCode {
         error.exit()
     });
     let result = match matches.subcommand() {
+        Some(("run", matches)) => return ExitCode::from(elect::run::run(matches)),
         Some(("up", matches)) => up::run(matches),
         Some(("maelstrom", matches)) => maelstrom::run(matches),
         Some(("workload", matches)) => workload::run(matches),

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 /// How long an engine that ends waits for its store to take back what it holds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
@@ -34,6 +34,8 @@ pub(crate) struct Standing {
     pub(crate) kill_margin: Duration,
     pub(crate) renewal: Option<Duration>,
     pub(crate) rate_error_millionths: u32,
+    /// Who is told every transition.
+    pub(crate) changes: Option<mpsc::UnboundedSender<Change>>,
 }
 
 /// Why a campaign ended without a leadership.
@@ -59,7 +61,6 @@ pub(crate) enum Order {
     Input(Key, Input),
     /// Told when the candidate holds nothing any more.
     WhenLeft(Key, oneshot::Sender<()>),
-    Changes(Key, mpsc::UnboundedSender<Change>),
 }
 
 /// A handle; the thread ends when the last one is dropped and no candidate is left.
@@ -67,6 +68,8 @@ pub(crate) enum Order {
 pub(crate) struct Engine {
     orders: mpsc::UnboundedSender<Order>,
     next_key: AtomicU64,
+    /// Closed when the thread has ended.
+    ended: watch::Receiver<()>,
 }
 
 impl Engine {
@@ -76,6 +79,7 @@ impl Engine {
     /// No thread, or no descriptor.
     pub(crate) fn start(store: Box<dyn Store>) -> std::io::Result<Engine> {
         let (orders, incoming) = mpsc::unbounded_channel();
+        let (ending, ended) = watch::channel(());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("election".to_owned()).spawn(move || {
             runtime.block_on(async {
@@ -84,12 +88,17 @@ impl Engine {
                     Err(error) => tracing::error!(%error, "no election can be held: no descriptor for a timer"),
                 }
             });
+            drop(ending);
         })?;
-        Ok(Engine { orders, next_key: AtomicU64::new(1) })
+        Ok(Engine { orders, next_key: AtomicU64::new(1), ended })
     }
 
     pub(crate) fn next_key(&self) -> Key {
         Key(self.next_key.fetch_add(1, Ordering::Relaxed))
+    }
+
+    pub(crate) fn ended(&self) -> watch::Receiver<()> {
+        self.ended.clone()
     }
 
     pub(crate) fn orders(&self) -> &mpsc::UnboundedSender<Order> {
@@ -204,11 +213,6 @@ impl Host {
                 Some(runner) => runner.on_left.push(told),
                 None => drop(told.send(())),
             },
-            Order::Changes(key, sender) => {
-                if let Some(runner) = self.runners.get_mut(&key) {
-                    runner.watchers.push(sender);
-                }
-            }
         }
     }
 
@@ -256,11 +260,11 @@ impl Host {
             Ok(started) => started,
             Err(misfit) => return drop(waiter.send(Err(CampaignError::Timing(misfit.0)))),
         };
-        let Standing { election, id, priority, value, .. } = standing;
+        let Standing { election, id, priority, value, changes, .. } = standing;
         let line = Line { key, told: self.tell.clone() };
         let seat = self.store.seat(Sitter { election: election.clone(), id, priority, value, line });
         let book = Schedule::new(&timing);
-        let (on_left, watchers) = (Vec::new(), Vec::new());
+        let (on_left, watchers) = (Vec::new(), changes.into_iter().collect());
         let runner = Runner {
             candidate,
             book,
@@ -343,7 +347,7 @@ impl Runner {
             tenure.extend(until);
             return true;
         }
-        let tenure = Arc::new(Tenure::new(key, token, until));
+        let tenure = Arc::new(Tenure::new(key, token, until, self.seat.will(token)));
         self.tenure = Some(tenure.clone());
         self.seat.won(token);
         self.waiter.take().is_some_and(|waiter| waiter.send(Ok(tenure)).is_ok())

@@ -3,6 +3,7 @@
 use crate::clock::boot_micros;
 use crate::engine::{Engine, Order};
 use crate::seat::Key;
+use crate::stores::etcd::Will;
 use hustings_lease::{CandidateId, Heir, Input, Loss, Token, Why};
 use std::fmt;
 use std::sync::Arc;
@@ -27,14 +28,15 @@ pub(crate) enum Phase {
 pub(crate) struct Tenure {
     pub(crate) key: Key,
     pub(crate) token: Token,
+    will: Option<Will>,
     /// The belief ends at this moment of boot time, in microseconds; 0: it has ended.
     until_micros: AtomicU64,
     phase: watch::Sender<Phase>,
 }
 
 impl Tenure {
-    pub(crate) fn new(key: Key, token: Token, until_micros: u64) -> Tenure {
-        Tenure { key, token, until_micros: AtomicU64::new(until_micros), phase: watch::Sender::new(Phase::Leads) }
+    pub(crate) fn new(key: Key, token: Token, until_micros: u64, will: Option<Will>) -> Tenure {
+        Tenure { key, token, will, until_micros: AtomicU64::new(until_micros), phase: watch::Sender::new(Phase::Leads) }
     }
 
     /// A later end; what has ended stays ended.
@@ -164,6 +166,12 @@ impl Leadership {
             loss = deadline => Err(loss),
             done = work(lead) => Ok(done),
         }
+    }
+
+    /// How another process can release the election when this one is gone: for whoever outlives it and knows that nothing of it
+    /// acts any more.
+    pub fn will(&self) -> Option<Will> {
+        self.tenure.will.clone()
     }
 
     /// Ends the tenure, releases the election and waits until it is released.

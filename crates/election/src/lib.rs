@@ -32,6 +32,7 @@ mod leadership;
 mod office;
 mod seat;
 mod stores;
+pub mod supervisor;
 
 pub use address::{BadAddress, Scheme, StoreAddress};
 pub use engine::CampaignError;

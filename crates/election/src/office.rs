@@ -78,6 +78,15 @@ impl Election {
         Election { session: SESSIONS.fetch_add(1, Ordering::Relaxed), ..self }
     }
 
+    /// Waits until nothing of this process stands in the store any more: before the process ends, when all campaigns and
+    /// leaderships of this store have been dropped. At most two seconds.
+    pub async fn close(self) {
+        let key = (self.store, self.ttl, self.session);
+        let engine = ENGINES.lock().unwrap_or_else(PoisonError::into_inner).get(&key).and_then(Weak::upgrade);
+        let Some(mut ended) = engine.map(|engine| engine.ended()) else { return };
+        let _ = tokio::time::timeout(Duration::from_secs(2), async { while ended.changed().await.is_ok() {} }).await;
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -200,14 +209,12 @@ impl Office {
             kill_margin,
             renewal,
             rate_error_millionths,
+            changes,
         };
         let (waiter, won) = oneshot::channel();
         let key = engine.next_key();
         let ended = || CampaignError::Ended("it was stopped, or panicked".to_owned());
         engine.orders().send(Order::Stand(key, standing, waiter)).map_err(|_| ended())?;
-        if let Some(changes) = changes {
-            engine.orders().send(Order::Changes(key, changes)).map_err(|_| ended())?;
-        }
         let mut campaign = Campaign { engine, key, is_over: false };
         let tenure = won.await.map_err(|_| ended())?;
         campaign.is_over = true;

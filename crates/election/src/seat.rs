@@ -3,6 +3,7 @@
 //! A store is opened once per process; each candidate gets a seat in it. Both live on the engine's thread, and do their IO in
 //! tasks there. What comes of it is told through a [`Line`].
 
+use crate::stores::etcd::Will;
 use hustings_lease::{Answer, Attempt, CandidateId, Input, Profile, Request, Sight, Token};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
@@ -74,6 +75,8 @@ pub(crate) trait Seat {
     fn ask(&mut self, attempt: Attempt, request: Request) -> u64;
     /// Watches, from now on or anew.
     fn watch(&mut self);
+    /// How another process can release this tenure, if it can.
+    fn will(&self, token: Token) -> Option<Will>;
     /// Writes down that this candidate won, for whoever asks why leadership moved. As far as it goes.
     fn won(&mut self, token: Token);
 }

@@ -17,6 +17,9 @@
 mod keys;
 mod seat;
 mod session;
+mod will;
+
+pub use will::Will;
 
 use crate::seat::{Seat, Sitter, Store, Told};
 use hustings_lease::Profile;

@@ -5,6 +5,7 @@
 
 use super::keys::{Entry, Names, generation_of, note_of, note_to_bytes, standing, token_of};
 use super::session::Session;
+use super::will::Will;
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
 use bytes::Bytes;
@@ -95,6 +96,12 @@ impl Seat for EtcdSeat {
 
     fn watch(&mut self) {
         // Each answer that shows the queue starts one; before the first there is nothing to watch for.
+    }
+
+    fn will(&self, token: Token) -> Option<Will> {
+        let (lease, _) = self.shared.state().entry.filter(|(_, own)| *own == token)?;
+        let (endpoints, election) = (self.shared.session.endpoints().to_vec(), self.shared.sitter.election.clone());
+        Some(Will { endpoints, election, lease, token: token.to_string() })
     }
 
     fn won(&mut self, token: Token) {
@@ -236,17 +243,8 @@ impl Shared {
 
     async fn release(&self, client: &Client, note: &Note) -> Result<Answer, tonic::Status> {
         let Some((lease, token)) = self.state().entry else { return Ok(Answer::Gone) };
-        let key = self.names.entry(lease);
-        let created = i64::try_from(token.number).unwrap_or(i64::MAX);
-        let put =
-            PutRequest { key: self.names.note.clone().into(), value: note_to_bytes(note), ..PutRequest::default() };
-        let delete = DeleteRangeRequest { key: key.clone().into(), ..DeleteRangeRequest::default() };
-        // The note comes before the deletion: whoever sees this candidate leave has seen why.
-        let mut success = vec![RequestOp { request: Some(Op::RequestDeleteRange(delete)) }];
-        if note.token == token {
-            success.insert(0, RequestOp { request: Some(Op::RequestPut(put)) });
-        }
-        let txn = TxnRequest { compare: vec![is_created(&key, created)], success, failure: Vec::new() };
+        // Who only waited leaves no note.
+        let txn = release_of(&self.names, lease, token, (note.token == token).then(|| note_to_bytes(note)));
         client.kv().txn(txn).await?;
         let mut state = self.state();
         state.entry = None;
@@ -280,6 +278,18 @@ impl Shared {
         let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
         Some(client.kv().txn(txn).await.ok()?.into_inner().succeeded)
     }
+}
+
+/// Takes exactly this entry away. The note comes before the deletion: whoever sees the holder leave has seen why.
+pub(super) fn release_of(names: &Names, lease: i64, token: Token, note: Option<Bytes>) -> TxnRequest {
+    let key = names.entry(lease);
+    let created = i64::try_from(token.number).unwrap_or(i64::MAX);
+    let delete = DeleteRangeRequest { key: key.clone().into(), ..DeleteRangeRequest::default() };
+    let put = |value| PutRequest { key: names.note.clone().into(), value, ..PutRequest::default() };
+    let left = note.map(|value| RequestOp { request: Some(Op::RequestPut(put(value))) });
+    let gone = RequestOp { request: Some(Op::RequestDeleteRange(delete)) };
+    let success = left.into_iter().chain([gone]).collect();
+    TxnRequest { compare: vec![is_created(&key, created)], success, failure: Vec::new() }
 }
 
 fn is_created(key: &str, revision: i64) -> Compare {

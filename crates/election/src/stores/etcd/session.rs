@@ -47,6 +47,10 @@ impl Session {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(super) fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
     /// How long one request may take: as long as it takes until the next renewal.
     pub(super) fn patience(&self) -> Duration {
         self.ttl / 5

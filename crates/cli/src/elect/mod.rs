@@ -1,0 +1,52 @@
+//! Elections of applications on the command line: `run`, `elect`, `observe`, `lock`, `why`.
+
+pub(crate) mod run;
+mod sidecar;
+mod watchman;
+
+use anyhow::{Context, Result};
+use clap::{Arg, ArgMatches, value_parser};
+use hustings_election::{Election, StoreAddress};
+use std::time::Duration;
+
+/// `--store URL` and what the election needs beside it.
+pub(crate) fn store_arguments() -> Vec<Arg> {
+    let duration = |name: &'static str, default: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("DURATION")
+            .default_value(default)
+            .value_parser(value_parser!(humantime::Duration))
+            .help(help)
+    };
+    vec![
+        Arg::new("store")
+            .long("store")
+            .value_name("URL")
+            .env("HUSTINGS_STORE")
+            .default_value("hustings://127.0.0.1:2379")
+            .help("The store that arbitrates: hustings://HOST:PORT,HOST:PORT or etcd://..."),
+        duration("ttl", "10s", "The lease's time to live: what a successor waits when a leader vanishes"),
+    ]
+}
+
+/// The election that the command line names.
+pub(crate) fn election_of(matches: &ArgMatches, name: &str) -> Result<Election> {
+    let url = matches.get_one::<String>("store").expect("it has a default");
+    let (store, in_url) = StoreAddress::parse(url)?;
+    if let Some(in_url) = in_url.filter(|in_url| in_url != name) {
+        anyhow::bail!("--store names the election {in_url:?}, and the command line {name:?}: leave one of them out");
+    }
+    let election = Election::of(store, name).context("--election")?;
+    Ok(election.ttl(duration_of(matches, "ttl")))
+}
+
+pub(crate) fn duration_of(matches: &ArgMatches, name: &str) -> Duration {
+    (*matches.get_one::<humantime::Duration>(name).expect("it has a default")).into()
+}
+
+/// A name for this process, unique in its life: what others see of it.
+pub(crate) fn own_id() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "host".to_owned());
+    format!("{}-{}", host.trim(), std::process::id())
+}

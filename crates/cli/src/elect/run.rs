@@ -1,0 +1,135 @@
+//! `hustings run`: this command, only while I lead.
+
+use super::sidecar::{OnLoss, Sidecar};
+use super::{duration_of, election_of, own_id, store_arguments};
+use anyhow::{Result, bail};
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_election::Named;
+use hustings_election::supervisor::EXIT_SUPERVISOR;
+use std::path::PathBuf;
+
+/// The command line of `run`.
+pub(crate) fn command() -> Command {
+    let duration = |name: &'static str, default: &'static str, help: &'static str| {
+        Arg::new(name)
+            .long(name)
+            .value_name("DURATION")
+            .default_value(default)
+            .value_parser(value_parser!(humantime::Duration))
+            .help(help)
+    };
+    Command::new("run")
+        .about("Run a command only while this process leads an election, and end it before anybody else may")
+        .after_help(
+            "The command gets HUSTINGS_ELECTION, HUSTINGS_ID, HUSTINGS_FENCE_GENERATION, HUSTINGS_FENCE_NUMBER and, with --listen, \
+             HUSTINGS_SOCKET. Its exit code is passed on; 75: the leadership was lost and the command stopped (with --on-loss exit), \
+             125: the sidecar failed, 126 and 127: the command cannot be run or is not there, 128+N: a signal ended it.",
+        )
+        .arg(Arg::new("election").long("election").required(true).value_name("NAME").help("Which election"))
+        .args(store_arguments())
+        .arg(Arg::new("id").long("id").value_name("NAME").help("What others see [default: host name and process id]"))
+        .arg(Arg::new("value").long("value").default_value("").help("What observers are told beside the id, like an address"))
+        .arg(
+            Arg::new("priority")
+                .long("priority")
+                .value_parser(value_parser!(u32))
+                .default_value("0")
+                .help("A leader hands over to a healthy candidate of a higher one"),
+        )
+        .arg(duration("stop-grace", "2s", "What the command gets to stop by itself, after SIGTERM"))
+        .arg(duration("kill-margin", "500ms", "How long before the lease can end everything has been killed"))
+        .arg(
+            Arg::new("on-loss")
+                .long("on-loss")
+                .value_parser(["campaign", "exit"])
+                .default_value("campaign")
+                .help("After a leadership was lost: stand for election again, or exit with 75"),
+        )
+        .arg(
+            Arg::new("restart")
+                .long("restart")
+                .value_name("on-failure:N")
+                .help("Start the command again, up to N times in one leadership, when it ends with a failure"),
+        )
+        .arg(Arg::new("health-command").long("health-command").value_name("COMMAND").help(
+            "A shell command that says by its exit code whether this process may lead; asked each second",
+        ))
+        .arg(
+            Arg::new("pre-stop")
+                .long("pre-stop")
+                .value_name("COMMAND")
+                .help("A shell command that runs within the stop grace, before the command is asked to stop"),
+        )
+        .arg(Arg::new("listen").long("listen").value_name("unix:PATH").help("Answer GET /leader, /events, /metrics and POST /step-down, /health here"))
+        .arg(
+            Arg::new("contain")
+                .long("contain")
+                .value_parser(["group", "cgroup", "namespace"])
+                .default_value("group")
+                .help("How the command's processes are held together; a level that this machine lacks is refused"),
+        )
+        .arg(Arg::new("command").required(true).num_args(1..).trailing_var_arg(true).allow_hyphen_values(true).action(ArgAction::Append).help("The command"))
+}
+
+fn restarts_of(matches: &ArgMatches) -> Result<u32> {
+    let Some(text) = matches.get_one::<String>("restart") else { return Ok(0) };
+    match text.strip_prefix("on-failure:").map(str::parse) {
+        Some(Ok(count)) => Ok(count),
+        _ => bail!("--restart {text:?} is not of the form on-failure:N"),
+    }
+}
+
+/// Runs it; gives the exit code.
+pub(crate) fn run(matches: &ArgMatches) -> u8 {
+    let sidecar = match sidecar_of(matches) {
+        Ok(sidecar) => sidecar,
+        Err(error) => {
+            crate::logging::say(format_args!("{error:#}"));
+            return 2;
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(sidecar.run()));
+    outcome.unwrap_or_else(|error| {
+        crate::logging::say(format_args!("{error:#}"));
+        EXIT_SUPERVISOR
+    })
+}
+
+fn sidecar_of(matches: &ArgMatches) -> Result<Sidecar> {
+    let text = |name: &str| matches.get_one::<String>(name).cloned();
+    let name = text("election").expect("it is required");
+    let id = text("id").unwrap_or_else(own_id);
+    let (stop_grace, kill_margin) = (duration_of(matches, "stop-grace"), duration_of(matches, "kill-margin"));
+    let named = Named::new(&id)
+        .value(text("value").unwrap_or_default())
+        .priority(*matches.get_one("priority").expect("it has a default"))
+        .stop_grace(stop_grace)
+        .kill_margin(kill_margin);
+    let level = text("contain").expect("it has a default");
+    if level != "group" {
+        bail!(
+            "--contain {level} is not there: this build holds processes together by `group`, with the warden as reaper of those that leave it"
+        );
+    }
+    let socket = match text("listen") {
+        None => None,
+        Some(listen) => match listen.strip_prefix("unix:") {
+            Some(path) if !path.is_empty() => Some(PathBuf::from(path)),
+            _ => bail!("--listen {listen:?} is not of the form unix:PATH"),
+        },
+    };
+    Ok(Sidecar {
+        election: election_of(matches, &name)?,
+        named,
+        id,
+        stop_grace,
+        kill_margin,
+        on_loss: if text("on-loss").as_deref() == Some("exit") { OnLoss::Exit } else { OnLoss::Campaign },
+        restarts: restarts_of(matches)?,
+        health_command: text("health-command"),
+        pre_stop: text("pre-stop"),
+        socket,
+        command: matches.get_many::<String>("command").expect("it is required").cloned().collect(),
+    })
+}

@@ -1,0 +1,361 @@
+//! The sidecar: campaigns, lets the warden run the command, and releases last. [`Sidecar`].
+
+use super::watchman::{self, Board, Wish};
+use crate::logging::say;
+use anyhow::{Context, Result};
+use hustings_election::supervisor::{
+    EXIT_SUPERVISOR, Say, Start, Tell, Times, WARDEN, end_descendants_of, end_group, is_group_gone,
+};
+use hustings_election::{CampaignError, Change, Election, Leadership, Named, Office, Token};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixListener;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// The exit code when a leadership was lost: try again later.
+const EXIT_LOST: u8 = 75;
+/// How long the warden may take to come up.
+const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often the warden is told that the belief lasts longer.
+const TELL_EVERY: Duration = Duration::from_millis(200);
+/// How often an application is asked how it is.
+const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// So many answers that are no in a row are believed.
+const UNHEALTHY_AFTER: u32 = 2;
+
+/// What comes after a leadership was lost.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnLoss {
+    /// Stand for election again.
+    Campaign,
+    /// Exit, for whoever supervises this process.
+    Exit,
+}
+
+/// What `hustings run` was told.
+pub(crate) struct Sidecar {
+    pub(crate) election: Election,
+    pub(crate) named: Named,
+    pub(crate) id: String,
+    pub(crate) stop_grace: Duration,
+    pub(crate) kill_margin: Duration,
+    pub(crate) on_loss: OnLoss,
+    pub(crate) restarts: u32,
+    pub(crate) health_command: Option<String>,
+    pub(crate) pre_stop: Option<String>,
+    pub(crate) socket: Option<PathBuf>,
+    pub(crate) command: Vec<String>,
+}
+
+/// How a tenure ended for the sidecar.
+enum End {
+    /// The command ended by itself.
+    Command(u8),
+    /// The leadership was lost, or given away.
+    Lost(String),
+    /// This process was told to end; what the command ended with.
+    Told(u8),
+    /// The warden is gone.
+    NoWarden(String),
+}
+
+/// The process that ends the command in time.
+struct Warden {
+    process: Child,
+    lines: Lines<BufReader<OwnedReadHalf>>,
+    writing: OwnedWriteHalf,
+    /// Holds the socket.
+    _directory: TempDir,
+}
+
+impl Warden {
+    /// Starts one that waits to be told.
+    async fn start() -> Result<Warden> {
+        let directory = tempfile::Builder::new().prefix("hustings-run-").tempdir().context("no place for a socket")?;
+        let path = directory.path().join("warden");
+        let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
+        let binary = std::env::current_exe().context("this program's own file")?;
+        let process = Command::new(binary).arg(WARDEN).arg(&path).spawn().context("the warden cannot be started")?;
+        let accepted = tokio::time::timeout(WARDEN_TIMEOUT, listener.accept()).await.context("the warden is silent")?;
+        let (reading, writing) = accepted?.0.into_split();
+        Ok(Warden { process, lines: BufReader::new(reading).lines(), writing, _directory: directory })
+    }
+
+    async fn say(&mut self, say: &Say) -> Result<()> {
+        let mut line = serde_json::to_string(say)?;
+        line.push('\n');
+        self.writing.write_all(line.as_bytes()).await?;
+        Ok(())
+    }
+
+    /// What it says next; an error when it is gone.
+    async fn hear(&mut self) -> Result<Tell> {
+        let line = self.lines.next_line().await?.context("the warden is gone")?;
+        Ok(serde_json::from_str(&line)?)
+    }
+}
+
+/// What ends the sidecar from outside.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hangup: Signal,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Signals> {
+        Ok(Signals {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            hangup: signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.hangup.recv() => "SIGHUP",
+        }
+    }
+}
+
+impl Sidecar {
+    /// Runs the command whenever this process leads; gives the exit code, once nothing of it stands in the store any more.
+    pub(crate) async fn run(self) -> Result<u8> {
+        let election = self.election.clone();
+        let code = self.serve().await;
+        election.close().await;
+        code
+    }
+
+    async fn serve(self) -> Result<u8> {
+        let mut signals = Signals::new()?;
+        let (board, mut wishes) = watchman::start(self.socket.as_deref(), &self.id, self.election.name())?;
+        let office = self.election.candidate(self.named.clone());
+        loop {
+            // A warden that is up already costs no time at the turn.
+            let mut warden = Warden::start().await?;
+            let campaign = campaign(&office, &board);
+            let leadership = tokio::select! {
+                won = campaign => won?,
+                name = signals.next() => {
+                    say(format_args!("{name} while standing for election: leaves"));
+                    return Ok(0);
+                }
+            };
+            let mut left = self.restarts;
+            let end = self.lead(&leadership, &mut warden, &board, &mut wishes, &mut signals, &mut left).await;
+            board.told(&Change::Leaves);
+            let because = match &end {
+                Ok(End::Command(code)) => format!("the command ended with status {code}"),
+                Ok(End::Lost(loss)) => loss.clone(),
+                Ok(End::Told(_)) => "told to stop".to_owned(),
+                Ok(End::NoWarden(why)) => why.clone(),
+                Err(error) => format!("{error:#}"),
+            };
+            // Nothing of it acts any more.
+            leadership.resign(&because).await;
+            match end? {
+                End::Command(code) | End::Told(code) => return Ok(code),
+                End::NoWarden(why) => {
+                    say(format_args!("{why}: the command was killed"));
+                    return Ok(EXIT_SUPERVISOR);
+                }
+                End::Lost(loss) => {
+                    say(format_args!("leads {} no more: {loss}", self.election.name()));
+                    if self.on_loss == OnLoss::Exit {
+                        return Ok(EXIT_LOST);
+                    }
+                }
+            }
+        }
+    }
+
+    fn times(&self, leadership: &Leadership) -> Times {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        Times::of(micros(leadership.remaining()), micros(self.stop_grace), micros(self.kill_margin))
+    }
+
+    fn environment(&self, token: Token) -> BTreeMap<String, String> {
+        let mut environment = BTreeMap::from([
+            ("HUSTINGS_ELECTION".to_owned(), self.election.name().to_owned()),
+            ("HUSTINGS_ID".to_owned(), self.id.clone()),
+            ("HUSTINGS_FENCE_GENERATION".to_owned(), token.generation.to_string()),
+            ("HUSTINGS_FENCE_NUMBER".to_owned(), token.number.to_string()),
+        ]);
+        if let Some(socket) = &self.socket {
+            environment.insert("HUSTINGS_SOCKET".to_owned(), socket.display().to_string());
+        }
+        environment
+    }
+
+    fn start(&self, leadership: &Leadership, token: Token, times: Times) -> Say {
+        let (command, environment) = (self.command.clone(), self.environment(token));
+        Say::Start(Start { command, environment, times, will: leadership.will() })
+    }
+
+    /// One tenure: from the start of the command to the end of all that it started.
+    async fn lead(
+        &self,
+        leadership: &Leadership,
+        warden: &mut Warden,
+        board: &Board,
+        wishes: &mut mpsc::UnboundedReceiver<Wish>,
+        signals: &mut Signals,
+        restarts: &mut u32,
+    ) -> Result<End> {
+        let Ok(lead) = leadership.lead() else { return Ok(End::Lost("lost before the command began".to_owned())) };
+        let token = lead.token();
+        let mut times = self.times(leadership);
+        let start = self.start(leadership, token, times);
+        say(format_args!("leads {}, token {token}", self.election.name()));
+        if warden.say(&start).await.is_err() {
+            return Ok(End::NoWarden("the warden was gone before the command began".to_owned()));
+        }
+        let mut group = 0;
+        let mut tick = tokio::time::interval(TELL_EVERY);
+        let mut health = tokio::time::interval(HEALTH_EVERY);
+        let mut sick = 0;
+        // Why it stops, once it does, and whether this process ends then.
+        let mut stopping: Option<(String, bool)> = None;
+        loop {
+            tokio::select! {
+                heard = warden.hear() => match heard {
+                    Ok(Tell::Started { group: started }) => group = started,
+                    Ok(Tell::Noted(_)) => {}
+                    Ok(Tell::Failed { why }) => {
+                        say(format_args!("the command cannot be started: {why}"));
+                        return Ok(End::Command(126));
+                    }
+                    Ok(Tell::Ended { code }) => {
+                        let _ = warden.process.wait().await;
+                        if stopping.is_none() && code != 0 && *restarts > 0 && leadership.is_leader() {
+                            *restarts -= 1;
+                            say(format_args!("the command ended with status {code}: starts it again ({restarts} left)"));
+                            *warden = Warden::start().await?;
+                            times = self.times(leadership);
+                            group = 0;
+                            let again = self.start(leadership, token, times);
+                            // One that is gone is heard.
+                            let _ = warden.say(&again).await;
+                            continue;
+                        }
+                        return Ok(self.on_command_ended(code, stopping, leadership).await);
+                    }
+                    Err(error) => {
+                        self.end_without_warden(group, warden).await;
+                        return Ok(End::NoWarden(format!("{error:#}")));
+                    }
+                },
+                _ = tick.tick() => {
+                    let now = self.times(leadership);
+                    if stopping.is_none() && leadership.is_leader() && now.kill_micros > times.kill_micros + 1_000 {
+                        times = now;
+                        warden.say(&Say::Times(times)).await.unwrap_or_default();
+                    }
+                    if times.until_kill().is_zero() && group != 0 && !is_group_gone(group) {
+                        // The warden should have done it by now: it stands still, and goes with the rest.
+                        warden.process.id().into_iter().for_each(end_descendants_of);
+                        end_group(group);
+                        let _ = warden.process.start_kill();
+                    }
+                }
+                (loss, left) = leadership.stop(), if stopping.is_none() => {
+                    stopping = Some((loss.to_string(), false));
+                    self.stop(warden, left).await;
+                }
+                name = signals.next() => {
+                    if stopping.is_none() {
+                        self.stop(warden, self.stop_grace).await;
+                    }
+                    stopping = Some((name.to_owned(), true));
+                }
+                Some(wish) = wishes.recv() => match wish {
+                    Wish::StepDown { because } if stopping.is_none() => {
+                        stopping = Some((because, false));
+                        self.stop(warden, self.stop_grace).await;
+                    }
+                    Wish::StepDown { .. } => {}
+                    Wish::Health(is_healthy) => sick = if is_healthy { 0 } else { UNHEALTHY_AFTER },
+                },
+                _ = health.tick() => {
+                    if let Some(command) = &self.health_command {
+                        sick = if succeeds(command, HEALTH_EVERY).await { 0 } else { sick + 1 };
+                    }
+                    if sick >= UNHEALTHY_AFTER && stopping.is_none() {
+                        stopping = Some(("unhealthy".to_owned(), false));
+                        self.stop(warden, self.stop_grace).await;
+                    }
+                }
+            }
+            board.renewed(leadership, token);
+        }
+    }
+
+    /// Lets the command stop, within what is left.
+    async fn stop(&self, warden: &mut Warden, left: Duration) {
+        let mut left = left.min(self.stop_grace);
+        if let Some(command) = &self.pre_stop {
+            let begun = std::time::Instant::now();
+            if !succeeds(command, left / 2).await {
+                say(format_args!("the pre-stop command failed, or took too long"));
+            }
+            left = left.saturating_sub(begun.elapsed());
+        }
+        let grace_micros = u64::try_from(left.as_micros()).unwrap_or(u64::MAX);
+        // A warden that is gone is seen by who reads.
+        let _ = warden.say(&Say::Stop { grace_micros }).await;
+    }
+
+    async fn on_command_ended(&self, code: u8, stopping: Option<(String, bool)>, leadership: &Leadership) -> End {
+        match stopping {
+            Some((_, true)) => End::Told(code),
+            Some((why, false)) => End::Lost(why),
+            // The warden stopped it at its deadline, before this process heard of the loss.
+            None if !leadership.is_leader() => End::Lost(leadership.lost().await.to_string()),
+            None => End::Command(code),
+        }
+    }
+
+    /// The warden is gone, and the kernel has killed the command with it; whatever else it started is killed here.
+    async fn end_without_warden(&self, group: i32, warden: &mut Warden) {
+        let _ = warden.process.start_kill();
+        let _ = warden.process.wait().await;
+        while group != 0 && !is_group_gone(group) {
+            end_group(group);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// Stands for election until it is won.
+async fn campaign(office: &Office, board: &Board) -> Result<Leadership, CampaignError> {
+    let (sender, mut changes) = mpsc::unbounded_channel();
+    let mut campaign = std::pin::pin!(office.campaign_told(Some(sender)));
+    loop {
+        tokio::select! {
+            won = &mut campaign => return won,
+            Some(change) = changes.recv() => {
+                if change == Change::Waits {
+                    say(format_args!("waits for its turn"));
+                }
+                board.told(&change);
+            }
+        }
+    }
+}
+
+/// Whether a shell command ends well, in time.
+async fn succeeds(command: &str, within: Duration) -> bool {
+    let child = Command::new("/bin/sh").args(["-c", command]).stdin(Stdio::null()).kill_on_drop(true).spawn();
+    let Ok(mut child) = child else { return false };
+    matches!(tokio::time::timeout(within, child.wait()).await, Ok(Ok(status)) if status.success())
+}

@@ -1,0 +1,183 @@
+//! What a command and its neighbours may ask the sidecar, over HTTP on a unix socket.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /leader` | 200 when this process leads, 503 elsewhere; id, token, for how long it is valid |
+//! | `GET /events` | each transition, as server-sent events |
+//! | `GET /metrics` | `hustings_leadership_*` |
+//! | `POST /step-down` | 202; `{"because": "..."}` |
+//! | `POST /health` | 204; `{"healthy": false}` |
+
+use anyhow::{Context, Result};
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures::{Stream, StreamExt};
+use hustings_election::{Change, Leadership, Token};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::net::UnixListener;
+use tokio::sync::{broadcast, mpsc};
+use tokio_stream::wrappers::BroadcastStream;
+
+/// What somebody wants of the sidecar.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    StepDown { because: String },
+    Health(bool),
+}
+
+#[derive(Default)]
+struct Told {
+    /// The tenure, and until when it is valid as far as was known.
+    tenure: Option<(Token, Instant)>,
+    /// The last transition.
+    because: String,
+    transitions: u64,
+}
+
+/// What is shown.
+#[derive(Clone)]
+pub(crate) struct Board {
+    id: Arc<str>,
+    election: Arc<str>,
+    told: Arc<Mutex<Told>>,
+    events: broadcast::Sender<String>,
+    wishes: mpsc::UnboundedSender<Wish>,
+}
+
+impl Board {
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something changed.
+    pub(crate) fn told(&self, change: &Change) {
+        let mut told = self.lock();
+        told.transitions += 1;
+        told.because = change.to_string();
+        if !matches!(change, Change::Leads(_) | Change::Elected(_)) {
+            told.tenure = None;
+        }
+        // Nobody may listen.
+        let _ = self
+            .events
+            .send(json!({"id": *self.id, "election": *self.election, "change": change.to_string()}).to_string());
+    }
+
+    /// The belief lasts at least so long.
+    pub(crate) fn renewed(&self, leadership: &Leadership, token: Token) {
+        let asked = Instant::now();
+        self.lock().tenure = Some((token, asked + leadership.remaining()));
+    }
+
+    fn valid(&self) -> Option<(Token, Duration)> {
+        let (token, until) = self.lock().tenure?;
+        let left = until.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some((token, left))
+    }
+}
+
+/// Serves on this socket, if there is one.
+///
+/// # Errors
+/// The path is in use by a process that answers, or cannot be made.
+pub(crate) fn start(socket: Option<&Path>, id: &str, election: &str) -> Result<(Board, mpsc::UnboundedReceiver<Wish>)> {
+    let (wishes, wished) = mpsc::unbounded_channel();
+    let board = Board {
+        id: id.into(),
+        election: election.into(),
+        told: Arc::default(),
+        events: broadcast::Sender::new(64),
+        wishes,
+    };
+    if let Some(path) = socket {
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            anyhow::bail!("--listen unix:{}: another process listens there", path.display());
+        }
+        // What a process that was killed left behind.
+        let is_socket = |path: &Path| {
+            use std::os::unix::fs::FileTypeExt;
+            std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
+        };
+        if is_socket(path) {
+            std::fs::remove_file(path)?;
+        }
+        let listener = UnixListener::bind(path).with_context(|| format!("--listen unix:{}", path.display()))?;
+        // Only this user's processes may ask.
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        let router = Router::new()
+            .route("/leader", get(leader))
+            .route("/events", get(events))
+            .route("/metrics", get(metrics))
+            .route("/step-down", post(step_down))
+            .route("/health", post(health))
+            .with_state(board.clone());
+        tokio::spawn(async move {
+            if let Err(error) = axum::serve(listener, router).await {
+                crate::logging::say(format_args!("--listen ends: {error}"));
+            }
+        });
+    }
+    Ok((board, wished))
+}
+
+async fn leader(State(board): State<Board>) -> Response {
+    let because = board.lock().because.clone();
+    match board.valid() {
+        Some((token, left)) => {
+            let millis = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+            let body = json!({
+                "leads": true, "id": *board.id, "election": *board.election, "token": token.to_string(),
+                "valid_for_ms": millis, "because": because,
+            });
+            Json(body).into_response()
+        }
+        None => {
+            let body = json!({"leads": false, "id": *board.id, "election": *board.election, "because": because});
+            (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
+        }
+    }
+}
+
+async fn events(State(board): State<Board>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let events = BroadcastStream::new(board.events.subscribe());
+    Sse::new(events.filter_map(async |event| Some(Ok(Event::default().data(event.ok()?)))))
+}
+
+async fn metrics(State(board): State<Board>) -> String {
+    let held = board.valid();
+    let (is_held, number, left) = held.map_or((0, 0, 0.0), |(token, left)| (1, token.number, left.as_secs_f64()));
+    let transitions = board.lock().transitions;
+    format!(
+        "# TYPE hustings_leadership_held gauge\nhustings_leadership_held {is_held}\n\
+         # TYPE hustings_leadership_token gauge\nhustings_leadership_token {number}\n\
+         # TYPE hustings_leadership_transitions_total counter\nhustings_leadership_transitions_total {transitions}\n\
+         # TYPE hustings_leadership_renew_margin_seconds gauge\nhustings_leadership_renew_margin_seconds {left:.3}\n"
+    )
+}
+
+async fn step_down(State(board): State<Board>, body: Option<Json<Value>>) -> StatusCode {
+    let because = body.and_then(|Json(body)| body["because"].as_str().map(str::to_owned));
+    let because = because.unwrap_or_else(|| "asked to step down".to_owned());
+    // A sidecar that ends needs no wish.
+    let _ = board.wishes.send(Wish::StepDown { because });
+    StatusCode::ACCEPTED
+}
+
+async fn health(State(board): State<Board>, Json(body): Json<Value>) -> Response {
+    match body["healthy"].as_bool() {
+        Some(is_healthy) => {
+            let _ = board.wishes.send(Wish::Health(is_healthy));
+            StatusCode::NO_CONTENT.into_response()
+        }
+        None => (StatusCode::BAD_REQUEST, "say {\"healthy\": true} or false\n").into_response(),
+    }
+}

@@ -1,0 +1,220 @@
+//! Goal: a command runs only while its sidecar leads, and at most one of them at a time, whoever is killed or paused. Method:
+//! real sidecars at a real cluster; each command holds a witness, a lock of the kernel on one file, and ends with 99 when
+//! another holds it.
+
+mod support;
+
+use hustings_testbed::{Cluster, Program};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{HUSTINGS, Running, signal_pid};
+use tempfile::TempDir;
+
+/// What the witness of an overlap exits with.
+const OVERLAP: &str = "99";
+const TTL: Duration = Duration::from_secs(3);
+
+/// A cluster, and a place where commands leave their traces.
+struct Story {
+    cluster: Cluster,
+    directory: TempDir,
+}
+
+impl Story {
+    async fn begin() -> Story {
+        let cluster = Cluster::start(Program::hustings(HUSTINGS), 3).await.expect("it starts");
+        Story { cluster, directory: tempfile::tempdir().expect("a place") }
+    }
+
+    fn store(&self) -> String {
+        let hosts: Vec<String> =
+            self.cluster.endpoints().iter().map(|url| url.trim_start_matches("http://").to_owned()).collect();
+        format!("hustings://{}", hosts.join(","))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// `hustings run` of this command.
+    fn sidecar(&self, id: &str, options: &[&str], command: &[&str]) -> Command {
+        // What it says goes where its command's output goes.
+        let mut run = Command::new("sh");
+        run.args(["-c", "exec \"$0\" \"$@\" 2>&1", HUSTINGS]);
+        run.args(["run", "--election", "billing", "--store", &self.store(), "--id", id, "--ttl", "3s"])
+            .args(["--stop-grace", "500ms", "--kill-margin", "300ms"])
+            .args(options)
+            .arg("--")
+            .args(command);
+        run
+    }
+
+    /// A sidecar whose command holds the witness, writes down that it has begun and with which processes, and stays.
+    fn worker(&self, id: &str) -> Running {
+        let (log, witness) = (self.path("log"), self.path("witness"));
+        let script = format!(
+            "echo {id} $HUSTINGS_FENCE_NUMBER $PPID $$ >> {}; trap 'exit 0' TERM; while :; do sleep 0.01; done",
+            log.display()
+        );
+        let witness = witness.to_string_lossy();
+        let command = ["flock", "--nonblock", "--no-fork", "-E", OVERLAP, &witness, "sh", "-c", &script];
+        Running::start(&mut self.sidecar(id, &[], &command))
+    }
+
+    /// The lines that commands have written, once there are so many.
+    async fn begun(&self, count: usize) -> Vec<Begun> {
+        let log = self.path("log");
+        let deadline = Instant::now() + Duration::from_secs(20);
+        loop {
+            let begun = read(&log);
+            if begun.len() >= count {
+                return begun;
+            }
+            assert!(Instant::now() < deadline, "{count} commands did not begin: {begun:?}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+/// A command that has begun.
+#[derive(Clone, Debug)]
+struct Begun {
+    id: String,
+    token: u64,
+    warden: u32,
+    command: u32,
+}
+
+fn read(log: &Path) -> Vec<Begun> {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let line = |line: &str| {
+        let mut words = line.split(' ').map(str::to_owned);
+        let mut next = || words.next().expect("four words");
+        let number = |word: String| word.parse().expect("a number");
+        Begun {
+            id: next(),
+            token: number(next()),
+            warden: next().parse().expect("a number"),
+            command: next().parse().expect("a number"),
+        }
+    };
+    whole.lines().map(line).collect()
+}
+
+fn is_alive(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // A zombie does nothing any more.
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+impl Story {
+    /// One runs its command, the other waits for its turn.
+    async fn one_works_and_one_waits(&self) -> (Running, Begun, Running) {
+        let first = self.worker("a");
+        let begun = self.begun(1).await[0].clone();
+        let mut second = self.worker("b");
+        second.line_with("waits for its turn");
+        (first, begun, second)
+    }
+
+    /// The second one's command begins, after the first one's has ended.
+    async fn the_second_works(&self, before: &Begun) -> Begun {
+        let next = self.begun(2).await[1].clone();
+        assert!(!is_alive(before.command), "two commands run");
+        assert!(next.id == "b" && next.token > before.token, "{next:?} after {before:?}");
+        next
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_that_is_killed_leaves_nothing_behind_and_is_succeeded_at_once() {
+    let story = Story::begin().await;
+    let (mut first, begun, _second) = story.one_works_and_one_waits().await;
+    let killed = Instant::now();
+    first.signal(Signal::KILL);
+    story.the_second_works(&begun).await;
+    println!("the successor's command began {:?} after kill -9", killed.elapsed());
+    assert!(killed.elapsed() < TTL, "it waited for the lease to end: nobody carried out the will");
+    first.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_that_is_told_to_end_stops_its_command_first() {
+    let story = Story::begin().await;
+    let (mut first, begun, mut second) = story.one_works_and_one_waits().await;
+    let told = Instant::now();
+    first.signal(Signal::TERM);
+    story.the_second_works(&begun).await;
+    println!("the successor's command began {:?} after SIGTERM", told.elapsed());
+    assert_eq!(first.end(), Some(0), "the command ended well: {:?}", first.seen);
+    second.signal(Signal::TERM);
+    assert_eq!(second.end(), Some(0), "{:?}", second.seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sidecar_that_stands_still_is_not_needed_to_end_its_command() {
+    let story = Story::begin().await;
+    let (first, begun, _second) = story.one_works_and_one_waits().await;
+    let paused = Instant::now();
+    first.signal(Signal::STOP);
+    story.the_second_works(&begun).await;
+    println!("the successor's command began {:?} after SIGSTOP of the sidecar", paused.elapsed());
+    first.signal(Signal::CONT);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warden_that_stands_still_is_replaced_by_the_sidecar() {
+    let story = Story::begin().await;
+    let (mut first, begun, _second) = story.one_works_and_one_waits().await;
+    signal_pid(begun.warden, Signal::STOP);
+    // Nothing ends as long as the lease is renewed; a sidecar that is told to end does not wait for its warden for ever.
+    first.signal(Signal::TERM);
+    story.the_second_works(&begun).await;
+    first.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_warden_that_is_killed_takes_its_command_with_it() {
+    let story = Story::begin().await;
+    let (mut first, begun, _second) = story.one_works_and_one_waits().await;
+    signal_pid(begun.warden, Signal::KILL);
+    story.the_second_works(&begun).await;
+    assert_eq!(first.end(), Some(125), "{:?}", first.seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_that_stands_still_is_killed_in_time() {
+    let story = Story::begin().await;
+    let (mut first, begun, _second) = story.one_works_and_one_waits().await;
+    signal_pid(begun.command, Signal::STOP);
+    first.signal(Signal::TERM);
+    story.the_second_works(&begun).await;
+    assert_eq!(first.end(), Some(128 + 9), "it was killed: {:?}", first.seen);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_command_ends_with_is_passed_on() {
+    let story = Story::begin().await;
+    let code = |options: &[&str], command: &[&str]| Running::start(&mut story.sidecar("a", options, command)).end();
+    assert_eq!(code(&[], &["sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(code(&[], &["sh", "-c", "kill -9 $$"]), Some(128 + 9));
+    assert_eq!(code(&[], &["/no/such/command"]), Some(127));
+    assert_eq!(code(&[], &["/etc/passwd"]), Some(126));
+    let tries = story.path("tries");
+    let script = format!("echo >> {0}; test $(wc -l < {0}) = 3", tries.display());
+    assert_eq!(code(&["--restart", "on-failure:5"], &["sh", "-c", &script]), Some(0), "the third try ends well");
+    assert_eq!(std::fs::read_to_string(tries).expect("it ran"), "\n\n\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_that_leave_the_group_of_a_command_end_with_it() {
+    let story = Story::begin().await;
+    let stray = story.path("stray");
+    let script = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & sleep 0.2", stray.display());
+    assert_eq!(Running::start(&mut story.sidecar("a", &[], &["sh", "-c", &script])).end(), Some(0));
+    let stray: u32 = std::fs::read_to_string(stray).expect("it ran").trim().parse().expect("a number");
+    assert!(!is_alive(stray), "a process of its own session outlives the command");
+}

@@ -1,0 +1,104 @@
+//! One command that runs only while its process leads: what the sidecar, its warden and the shim share.
+//!
+//! ```text
+//!   sidecar ── times, after each renewal ──► warden ──► shim ──exec──► COMMAND
+//!      │  ◄── started, receipts, ended ────────┤ a thread, a session and a process of its own
+//!      │                                       ├ at U - s - k it asks the group to stop, at U - k it kills all that is left
+//!      └ no receipt: kills the group itself    └ sidecar gone: kills at once, reaps, and releases: the last will
+//! ```
+//!
+//! Whoever of the three is paused or killed, the two others end what runs: a sidecar that is stopped is not needed, a warden
+//! that is stopped is replaced by the sidecar at the deadline, and whoever kills the warden kills COMMAND with it, by the
+//! parent-death signal that the shim sets before it becomes COMMAND.
+//!
+//! What it cannot do: when all of them are frozen together (a virtual machine, a freezer), COMMAND may run on thawing until the
+//! timer of one of them does. Only the token closes that window.
+
+mod shim;
+mod tree;
+mod warden;
+
+pub use shim::{SHIM, run_shim};
+pub use tree::{end_descendants_of, end_group, is_group_gone};
+pub use warden::{WARDEN, run_warden};
+
+use crate::clock::boot_micros;
+use crate::stores::etcd::Will;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How the parts end when they cannot do their work.
+pub const EXIT_SUPERVISOR: u8 = 125;
+
+/// What the sidecar says to the warden, a line of JSON each.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Say {
+    /// Run this.
+    Start(Start),
+    /// The belief lasts longer: new moments of boot time.
+    Times(Times),
+    /// Stop now: ask the group, and kill what is left after so many microseconds, or at the kill moment if that is sooner.
+    Stop {
+        /// The time that COMMAND gets.
+        grace_micros: u64,
+    },
+    /// Send the group this signal.
+    Signal(i32),
+}
+
+/// What to run.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Start {
+    /// The command and its arguments.
+    pub command: Vec<String>,
+    /// Variables for it.
+    pub environment: BTreeMap<String, String>,
+    /// Until when it may run.
+    pub times: Times,
+    /// How to release the election when the sidecar is gone.
+    pub will: Option<Will>,
+}
+
+/// Moments of boot time, in microseconds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Times {
+    /// Ask the group to stop.
+    pub stop_micros: u64,
+    /// Kill what is left.
+    pub kill_micros: u64,
+}
+
+impl Times {
+    /// The moments for a belief that lasts so many microseconds from now.
+    pub fn of(remaining_micros: u64, grace_micros: u64, margin_micros: u64) -> Times {
+        let kill_micros = (boot_micros() + remaining_micros).saturating_sub(margin_micros);
+        Times { stop_micros: kill_micros.saturating_sub(grace_micros), kill_micros }
+    }
+
+    /// How long until the group is killed.
+    pub fn until_kill(&self) -> std::time::Duration {
+        std::time::Duration::from_micros(self.kill_micros.saturating_sub(boot_micros()))
+    }
+}
+
+/// What the warden says to the sidecar.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Tell {
+    /// COMMAND runs, as the leader of this process group.
+    Started {
+        /// The group.
+        group: i32,
+    },
+    /// These times are in force.
+    Noted(Times),
+    /// COMMAND and all that it started have ended and are reaped.
+    Ended {
+        /// Its exit code, or 128 and the number of the signal that ended it.
+        code: u8,
+    },
+    /// COMMAND could not be started.
+    Failed {
+        /// Why.
+        why: String,
+    },
+}

@@ -1,0 +1,79 @@
+//! All processes that a process has started, and their end.
+
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process_group, wait};
+use std::time::Duration;
+
+/// Between two looks at processes that do not end at once.
+const LOOK_AGAIN: Duration = Duration::from_micros(500);
+
+/// The children of a process, as the kernel lists them.
+fn children_of(pid: Pid) -> Vec<Pid> {
+    let id = pid.as_raw_nonzero();
+    let Ok(threads) = std::fs::read_dir(format!("/proc/{id}/task")) else { return Vec::new() };
+    let lists = threads.flatten().filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
+    lists
+        .flat_map(|list| list.split_whitespace().filter_map(|one| Pid::from_raw(one.parse().ok()?)).collect::<Vec<_>>())
+        .collect()
+}
+
+/// All descendants of a process.
+fn descendants_of(pid: Pid) -> Vec<Pid> {
+    let (mut found, mut next) = (Vec::new(), vec![pid]);
+    while let Some(parent) = next.pop() {
+        let children = children_of(parent);
+        next.extend(&children);
+        found.extend(children);
+    }
+    found
+}
+
+/// Kills all descendants of this process, which is their reaper, until none is left. `after_each` runs between two rounds.
+pub(super) fn end_descendants(mut reaped: impl FnMut(Pid, u8)) {
+    let me = rustix::process::getpid();
+    loop {
+        for pid in descendants_of(me) {
+            // One that has ended meanwhile waits to be reaped, and nobody else has its number.
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        if !reap(&mut reaped) {
+            return;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Takes in all children that have ended; says whether there are others.
+pub(super) fn reap(reaped: &mut impl FnMut(Pid, u8)) -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => {
+                let signal = status.terminating_signal().map(|signal| 128 + signal);
+                let code = status.exit_status().or(signal).unwrap_or(0);
+                reaped(pid, u8::try_from(code).unwrap_or(u8::MAX));
+            }
+            Ok(None) => return true,
+            // There is none, or this cannot be asked.
+            Err(_) => return false,
+        }
+    }
+}
+
+/// Kills all descendants of another process, as far as they can be seen.
+pub fn end_descendants_of(process: u32) {
+    let Some(process) = i32::try_from(process).ok().and_then(Pid::from_raw) else { return };
+    for pid in descendants_of(process) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Kills a process group that somebody else should have ended.
+pub fn end_group(group: i32) {
+    if let Some(group) = Pid::from_raw(group) {
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// Whether nobody of a process group is left.
+pub fn is_group_gone(group: i32) -> bool {
+    Pid::from_raw(group).is_none_or(|group| test_kill_process_group(group).is_err())
+}

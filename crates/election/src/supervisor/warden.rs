@@ -1,0 +1,244 @@
+//! The process that ends COMMAND in time, whatever happens to the sidecar: [`run_warden`]. One thread, no runtime.
+
+use super::tree::{end_descendants, reap};
+use super::{EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times};
+use crate::clock::boot_micros;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_child_subreaper, setsid};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
+};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// The hidden verb: `hustings __warden SOCKET`.
+pub const WARDEN: &str = "__warden";
+
+/// How long the last will may take.
+const WILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Waits on the socket to be told what to run, runs it, ends it in time.
+pub fn run_warden(arguments: &[String]) -> ExitCode {
+    let [socket] = arguments else { return ExitCode::from(EXIT_SUPERVISOR) };
+    match Warden::new(socket).and_then(Warden::run) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hustings: the warden of a command failed: {error}");
+            end_descendants(|_, _| {});
+            ExitCode::from(EXIT_SUPERVISOR)
+        }
+    }
+}
+
+struct Running {
+    group: Pid,
+    handle: OwnedFd,
+    /// `None` once it was asked to stop.
+    stop_micros: Option<u64>,
+    kill_micros: u64,
+    will: Option<crate::stores::etcd::Will>,
+}
+
+struct Warden {
+    lines: BufReader<UnixStream>,
+    socket: UnixStream,
+    timer: OwnedFd,
+    running: Option<Running>,
+}
+
+impl Warden {
+    fn new(socket: &str) -> std::io::Result<Warden> {
+        // Signals of the sidecar's terminal are the sidecar's; orphans of COMMAND come here to be ended and reaped.
+        setsid()?;
+        set_child_subreaper(Some(rustix::process::getpid()))?;
+        let socket = UnixStream::connect(socket)?;
+        socket.set_nonblocking(true)?;
+        let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+        Ok(Warden { lines: BufReader::new(socket.try_clone()?), socket, timer, running: None })
+    }
+
+    fn run(mut self) -> std::io::Result<()> {
+        loop {
+            let (has_line, has_ended) = self.wait()?;
+            if has_ended {
+                return self.on_ended();
+            }
+            self.look_at_clock();
+            if has_line && !self.read_lines()? {
+                return self.on_orphaned();
+            }
+        }
+    }
+
+    /// Until there is a line to read, COMMAND has ended, or a moment has come.
+    fn wait(&mut self) -> std::io::Result<(bool, bool)> {
+        let mut asked = vec![
+            PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
+        ];
+        if let Some(running) = &self.running {
+            asked.push(PollFd::from_borrowed_fd(running.handle.as_fd(), PollFlags::IN));
+        }
+        match poll(&mut asked, None) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let is_ready = |place: usize| asked.get(place).is_some_and(|one| !one.revents().is_empty());
+        Ok((is_ready(0), is_ready(2)))
+    }
+
+    /// False when the sidecar is gone.
+    fn read_lines(&mut self) -> std::io::Result<bool> {
+        loop {
+            let mut line = String::new();
+            match self.lines.read_line(&mut line) {
+                Ok(0) => return Ok(false),
+                Ok(_) if line.ends_with('\n') => {
+                    let say = serde_json::from_str(&line).map_err(std::io::Error::other)?;
+                    self.on_said(say)?;
+                }
+                // Half a line, and no more comes.
+                Ok(_) => return Ok(false),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && line.is_empty() => return Ok(true),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Err(std::io::Error::other("half a line on the socket"));
+                }
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+
+    fn on_said(&mut self, say: Say) -> std::io::Result<()> {
+        match say {
+            Say::Start(start) => return self.start(start),
+            Say::Times(times) => {
+                if let Some(running) = &mut self.running {
+                    running.stop_micros = running.stop_micros.map(|_| times.stop_micros);
+                    // Who was asked to stop gets no more time.
+                    if running.stop_micros.is_some() {
+                        running.kill_micros = times.kill_micros;
+                    }
+                }
+                self.tell(&Tell::Noted(times));
+            }
+            Say::Stop { grace_micros } => {
+                if let Some(running) = &mut self.running {
+                    running.stop_micros = None;
+                    running.kill_micros = running.kill_micros.min(boot_micros() + grace_micros);
+                    signal(running.group, Signal::TERM);
+                }
+            }
+            Say::Signal(number) => {
+                if let (Some(running), Some(number)) = (&self.running, Signal::from_named_raw(number)) {
+                    signal(running.group, number);
+                }
+            }
+        }
+        self.set_timer();
+        Ok(())
+    }
+
+    fn start(&mut self, start: Start) -> std::io::Result<()> {
+        let Start { command, environment, times, will } = start;
+        let me = rustix::process::getpid().as_raw_nonzero().to_string();
+        let spawned = Command::new(std::env::current_exe()?)
+            .args([SHIM, &me])
+            .args(command)
+            .envs(environment)
+            .process_group(0)
+            .spawn();
+        let child = match spawned {
+            Ok(child) => child,
+            Err(error) => {
+                self.tell(&Tell::Failed { why: error.to_string() });
+                return Ok(());
+            }
+        };
+        let group = Pid::from_child(&child);
+        let handle = pidfd_open(group, PidfdFlags::empty())?;
+        let Times { stop_micros, kill_micros } = times;
+        self.running = Some(Running { group, handle, stop_micros: Some(stop_micros), kill_micros, will });
+        self.tell(&Tell::Started { group: group.as_raw_nonzero().get() });
+        self.set_timer();
+        Ok(())
+    }
+
+    /// What is due is done, however late.
+    fn look_at_clock(&mut self) {
+        let now = boot_micros();
+        if let Some(running) = &mut self.running {
+            if running.stop_micros.is_some_and(|stop| stop <= now) {
+                running.stop_micros = None;
+                signal(running.group, Signal::TERM);
+            }
+            if running.kill_micros <= now {
+                signal(running.group, Signal::KILL);
+                // Whoever left the group is found through this process, its reaper. COMMAND's own end comes as any other.
+                running.kill_micros = now + 1_000;
+            }
+        }
+        self.set_timer();
+    }
+
+    fn set_timer(&self) {
+        let next =
+            self.running.as_ref().map_or(0, |running| running.stop_micros.unwrap_or(u64::MAX).min(running.kill_micros));
+        let part = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
+        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let it_value = Timespec { tv_sec: part(next / 1_000_000), tv_nsec: part(next % 1_000_000 * 1_000) };
+        // A moment that has passed rings at once; setting it also takes an earlier ring back.
+        let set = Itimerspec { it_interval: zero, it_value };
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &set);
+    }
+
+    /// COMMAND has ended: so does all that it started, before anybody hears of it.
+    fn on_ended(mut self) -> std::io::Result<()> {
+        let code = self.end_all();
+        self.tell(&Tell::Ended { code });
+        Ok(())
+    }
+
+    fn end_all(&mut self) -> u8 {
+        let group = self.running.as_ref().map(|running| running.group);
+        let mut code = 0;
+        let mut note = |pid: Pid, ended: u8| {
+            if Some(pid) == group {
+                code = ended;
+            }
+        };
+        // COMMAND's own end, before anybody else is killed.
+        reap(&mut note);
+        end_descendants(&mut note);
+        code
+    }
+
+    /// The sidecar is gone: nothing renews the lease, and nobody else will release it.
+    fn on_orphaned(mut self) -> std::io::Result<()> {
+        if let Some(running) = &self.running {
+            signal(running.group, Signal::KILL);
+        }
+        self.end_all();
+        let Some(will) = self.running.and_then(|running| running.will) else { return Ok(()) };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let _ = tokio::time::timeout(WILL_TIMEOUT, will.carry_out("the sidecar was killed")).await;
+        });
+        Ok(())
+    }
+
+    fn tell(&mut self, tell: &Tell) {
+        let mut line = serde_json::to_string(tell).expect("plain values are JSON");
+        line.push('\n');
+        // A sidecar that does not read acts by its own clock.
+        let _ = self.socket.write_all(line.as_bytes());
+    }
+}
+
+fn signal(group: Pid, signal: Signal) {
+    // Nobody of it may be left.
+    let _ = kill_process_group(group, signal);
+}
