@@ -41,6 +41,7 @@ fn command() -> Command {
         .subcommand(settings::config_command())
         .subcommands(client::commands())
         .subcommand(elect::run::command())
+        .subcommands(elect::verbs::commands())
         .subcommand(inspect::command())
         .subcommand(bench::command())
         .subcommand(prove::simulate::command())
@@ -76,6 +77,8 @@ fn main() -> ExitCode {
     });
     let result = match matches.subcommand() {
         Some(("run", matches)) => return ExitCode::from(elect::run::run(matches)),
+        Some(("lock", matches)) => return ExitCode::from(elect::run::lock(matches)),
+        Some((verb @ ("elect" | "observe" | "why"), matches)) => on_runtime_of(1, elect::verbs::run(verb, matches)),
         Some(("up", matches)) => up::run(matches),
         Some(("maelstrom", matches)) => maelstrom::run(matches),
         Some(("workload", matches)) => workload::run(matches),

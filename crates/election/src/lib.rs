@@ -29,6 +29,7 @@ mod address;
 mod clock;
 mod engine;
 mod leadership;
+mod observe;
 mod office;
 mod seat;
 mod stores;
@@ -36,6 +37,8 @@ pub mod supervisor;
 
 pub use address::{BadAddress, Scheme, StoreAddress};
 pub use engine::CampaignError;
+pub use hustings_lease::history::{End, History, Tenure};
 pub use hustings_lease::{CandidateId, Change, FenceGate, Loss, Token};
 pub use leadership::{Lead, Leadership};
+pub use observe::{Leader, Observer, StoreError, Wish};
 pub use office::{Election, Named, Office, OpenError};

@@ -92,6 +92,10 @@ impl Election {
         &self.name
     }
 
+    pub(crate) fn store(&self) -> &StoreAddress {
+        &self.store
+    }
+
     /// A candidate for it.
     pub fn candidate(&self, named: Named) -> Office {
         Office { election: self.clone(), named }

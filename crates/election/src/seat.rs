@@ -39,7 +39,7 @@ impl Line {
         self.input(Input::Seen(sight));
     }
 
-    fn input(&self, input: Input) {
+    pub(crate) fn input(&self, input: Input) {
         // An engine that has ended needs no input.
         let _ = self.told.send(Told::For(self.key, input));
     }

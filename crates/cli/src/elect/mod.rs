@@ -2,6 +2,7 @@
 
 pub(crate) mod run;
 mod sidecar;
+pub(crate) mod verbs;
 mod watchman;
 
 use anyhow::{Context, Result};

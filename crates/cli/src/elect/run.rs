@@ -10,6 +10,15 @@ use std::path::PathBuf;
 
 /// The command line of `run`.
 pub(crate) fn command() -> Command {
+    with_options(
+        Command::new("run")
+            .about("Run a command only while this process leads an election, and end it before anybody else may")
+            .arg(Arg::new("election").long("election").required(true).value_name("NAME").help("Which election")),
+    )
+}
+
+/// What `run` and `lock` have in common.
+pub(crate) fn with_options(command: Command) -> Command {
     let duration = |name: &'static str, default: &'static str, help: &'static str| {
         Arg::new(name)
             .long(name)
@@ -18,14 +27,12 @@ pub(crate) fn command() -> Command {
             .value_parser(value_parser!(humantime::Duration))
             .help(help)
     };
-    Command::new("run")
-        .about("Run a command only while this process leads an election, and end it before anybody else may")
+    command
         .after_help(
             "The command gets HUSTINGS_ELECTION, HUSTINGS_ID, HUSTINGS_FENCE_GENERATION, HUSTINGS_FENCE_NUMBER and, with --listen, \
              HUSTINGS_SOCKET. Its exit code is passed on; 75: the leadership was lost and the command stopped (with --on-loss exit), \
              125: the sidecar failed, 126 and 127: the command cannot be run or is not there, 128+N: a signal ended it.",
         )
-        .arg(Arg::new("election").long("election").required(true).value_name("NAME").help("Which election"))
         .args(store_arguments())
         .arg(Arg::new("id").long("id").value_name("NAME").help("What others see [default: host name and process id]"))
         .arg(Arg::new("value").long("value").default_value("").help("What observers are told beside the id, like an address"))
@@ -81,8 +88,17 @@ fn restarts_of(matches: &ArgMatches) -> Result<u32> {
 
 /// Runs it; gives the exit code.
 pub(crate) fn run(matches: &ArgMatches) -> u8 {
-    let sidecar = match sidecar_of(matches) {
-        Ok(sidecar) => sidecar,
+    serve(matches, "election", None)
+}
+
+/// Runs a command once, under a lock.
+pub(crate) fn lock(matches: &ArgMatches) -> u8 {
+    serve(matches, "name", Some(OnLoss::Exit))
+}
+
+fn serve(matches: &ArgMatches, name: &str, on_loss: Option<OnLoss>) -> u8 {
+    let sidecar = match sidecar_of(matches, name) {
+        Ok(sidecar) => Sidecar { on_loss: on_loss.unwrap_or(sidecar.on_loss), ..sidecar },
         Err(error) => {
             crate::logging::say(format_args!("{error:#}"));
             return 2;
@@ -96,9 +112,9 @@ pub(crate) fn run(matches: &ArgMatches) -> u8 {
     })
 }
 
-fn sidecar_of(matches: &ArgMatches) -> Result<Sidecar> {
+fn sidecar_of(matches: &ArgMatches, name: &str) -> Result<Sidecar> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
-    let name = text("election").expect("it is required");
+    let name = text(name).expect("it is required");
     let id = text("id").unwrap_or_else(own_id);
     let (stop_grace, kill_margin) = (duration_of(matches, "stop-grace"), duration_of(matches, "kill-margin"));
     let named = Named::new(&id)

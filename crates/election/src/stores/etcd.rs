@@ -5,6 +5,7 @@
 //!   NAME.note              what the last leader left: why it ended, who shall be next
 //!   NAME.generation        raised by hand when the store's history was replaced; absent is 0
 //!   NAME.history           who led, and how each tenure ended
+//!   NAME.wish              what an operator wants of whoever leads
 //! ```
 //!
 //! Entries are those of `etcdctl elect` and of every client's `concurrency.Election`, which may be rivals. The rules are our
@@ -15,6 +16,7 @@
 //! below 3.4.38, 3.5.23 and 3.6.5 let a revoked lease be renewed.
 
 mod keys;
+pub(crate) mod observe;
 mod seat;
 mod session;
 mod will;

@@ -14,6 +14,7 @@ pub(super) struct Names {
     pub(super) note: String,
     pub(super) generation: String,
     pub(super) history: String,
+    pub(super) wish: String,
 }
 
 impl Names {
@@ -23,6 +24,7 @@ impl Names {
             note: format!("{election}.note"),
             generation: format!("{election}.generation"),
             history: format!("{election}.history"),
+            wish: format!("{election}.wish"),
         }
     }
 

@@ -4,6 +4,7 @@
 //! no departure is missed, and the successor needs no further question.
 
 use super::keys::{Entry, Names, generation_of, note_of, note_to_bytes, standing, token_of};
+use super::observe::WrittenWish;
 use super::session::Session;
 use super::will::Will;
 use crate::clock::boot_micros;
@@ -19,7 +20,7 @@ use hustings_api::etcdserverpb::{
 };
 use hustings_api::mvccpb::{KeyValue, event::EventType};
 use hustings_lease::history::History;
-use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
+use hustings_lease::{Answer, Attempt, CandidateId, Heir, Input, Note, Refusal, Request, Sight, Token, Version, Why};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -361,6 +362,8 @@ async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision
             if kv.key == shared.names.note {
                 view.note = note_of(&kv.value);
                 shared.state().note.clone_from(&view.note);
+            } else if kv.key == shared.names.wish && !is_deleted {
+                view.on_wish(shared, &kv);
             } else if kv.key.starts_with(shared.names.entries.as_bytes()) {
                 view.on_entry(shared, kv, is_deleted);
             }
@@ -369,6 +372,17 @@ async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision
 }
 
 impl View {
+    /// An operator wants something of whoever has this token.
+    fn on_wish(&self, shared: &Shared, kv: &KeyValue) {
+        let Ok(WrittenWish { token, because, to }) = serde_json::from_slice(&kv.value) else { return };
+        if self.ahead.is_empty() && token.parse() == Ok(self.token) {
+            shared.sitter.line.input(match to {
+                Some(to) => Input::HandOver(Heir(CandidateId::named(to))),
+                None => Input::StandDown(Why::Asked(because)),
+            });
+        }
+    }
+
     fn on_entry(&mut self, shared: &Shared, kv: KeyValue, is_deleted: bool) {
         let line = &shared.sitter.line;
         if !is_deleted {

@@ -1,0 +1,189 @@
+//! `hustings elect`, `observe`, `lock` and `why`: elections by hand.
+
+use super::{election_of, own_id, run, store_arguments};
+use crate::output::{Format, format_of, not_found, output_argument, unavailable};
+use anyhow::Result;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use hustings_election::{Change, Election, Leader, Loss, Named, StoreError, Wish};
+use serde_json::json;
+use std::io::Write;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+/// How long `observe --once` waits for a store.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The command lines.
+pub(crate) fn commands() -> Vec<Command> {
+    let name = || Arg::new("name").required(true).value_name("NAME").help("Which election");
+    vec![
+        Command::new("elect")
+            .about("Stand for election by hand: say so when elected, lead until told to end; or speak to whoever leads")
+            .after_help("Exit code 75 when the leadership was lost, 3 when there is nobody to speak to.")
+            .arg(name())
+            .arg(Arg::new("value").help("What observers are told"))
+            .arg(
+                Arg::new("id")
+                    .long("id")
+                    .value_name("NAME")
+                    .help("What others see [default: host name and process id]"),
+            )
+            .arg(
+                Arg::new("step-down")
+                    .long("step-down")
+                    .action(ArgAction::SetTrue)
+                    .conflicts_with_all(["value", "raise"])
+                    .help("Tell whoever leads to step down"),
+            )
+            .arg(Arg::new("to").long("to").value_name("ID").requires("step-down").help("In favour of this candidate"))
+            .arg(
+                Arg::new("raise")
+                    .long("raise")
+                    .action(ArgAction::SetTrue)
+                    .conflicts_with("value")
+                    .help("After the store was restored: later tokens are above all earlier ones"),
+            )
+            .args(store_arguments())
+            .arg(output_argument()),
+        Command::new("observe")
+            .about("Show who leads an election, and whenever that changes")
+            .arg(name())
+            .arg(
+                Arg::new("once")
+                    .long("once")
+                    .action(ArgAction::SetTrue)
+                    .help("Only now; exit code 3 when nobody leads"),
+            )
+            .args(store_arguments())
+            .arg(output_argument()),
+        Command::new("why")
+            .about("Tell who led an election, and why each leadership ended")
+            .arg(name())
+            .args(store_arguments())
+            .arg(output_argument()),
+        run::with_options(
+            Command::new("lock")
+                .about("Run a command once, when nobody else holds the lock, and end it before anybody else may")
+                .arg(name()),
+        ),
+    ]
+}
+
+/// Runs one of them.
+pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
+    let name = matches.get_one::<String>("name").expect("it is required");
+    let election = election_of(matches, name)?;
+    match verb {
+        "elect" => elect(matches, election).await,
+        "observe" => observe(matches, election).await,
+        _ => why(matches, election).await,
+    }
+}
+
+async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
+    let because = || "asked by `hustings elect --step-down`".to_owned();
+    let wish = match (matches.get_flag("step-down"), matches.get_flag("raise")) {
+        (true, _) => Some(Wish::StepDown { because: because(), to: matches.get_one("to").cloned() }),
+        (_, true) => Some(Wish::Raise),
+        _ => None,
+    };
+    if let Some(wish) = wish {
+        println!("{}", election.wish(&wish).await.map_err(of_store)?);
+        return Ok(());
+    }
+    let id = matches.get_one::<String>("id").cloned().unwrap_or_else(own_id);
+    let named = Named::new(&id).value(matches.get_one::<String>("value").cloned().unwrap_or_default());
+    let office = election.candidate(named.stop_grace(Duration::ZERO).kill_margin(Duration::ZERO));
+    let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+    let mut told = async move || {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    };
+    let (sender, mut changes) = mpsc::unbounded_channel();
+    let said = tokio::spawn(async move {
+        while let Some(change) = changes.recv().await {
+            if change == Change::Waits {
+                crate::logging::say(format_args!("waits for its turn"));
+            }
+        }
+    });
+    let leadership = tokio::select! {
+        won = office.campaign_told(Some(sender)) => won?,
+        () = told() => {
+            election.close().await;
+            return Ok(());
+        }
+    };
+    let shown = leadership.lead().map(|lead| lead.token()).map_err(|loss| lost(&loss))?;
+    match format_of(matches) {
+        Format::Json => println!("{}", json!({"leads": true, "id": id, "token": shown.to_string()})),
+        _ => println!("{id} leads {}, token {shown}", election.name()),
+    }
+    let loss = tokio::select! {
+        loss = leadership.lost() => Some(loss),
+        (loss, _) = leadership.stop() => Some(loss),
+        () = told() => None,
+    };
+    leadership.resign("told to end").await;
+    election.close().await;
+    said.abort();
+    loss.map_or(Ok(()), |loss| Err(lost(&loss)))
+}
+
+fn of_store(error: StoreError) -> anyhow::Error {
+    match &error {
+        StoreError::NobodyLeads(_) => not_found(error.to_string()),
+        StoreError::Silent(_) => unavailable(error.to_string()),
+    }
+}
+
+fn lost(loss: &Loss) -> anyhow::Error {
+    crate::output::Exit { code: 75, what: format!("leads no more: {loss}") }.into()
+}
+
+fn show(format: Format, leader: Option<&Leader>) -> Result<()> {
+    let mut out = std::io::stdout();
+    match (format, leader) {
+        (Format::Json, Some(Leader { id, value, token })) => {
+            writeln!(out, "{}", json!({"id": id, "value": value, "token": token.to_string()}))?;
+        }
+        (Format::Json, None) => writeln!(out, "{}", json!({"id": null}))?,
+        (_, Some(Leader { id, value, token })) if value.is_empty() => writeln!(out, "{id} leads, token {token}")?,
+        (_, Some(Leader { id, value, token })) => writeln!(out, "{id} leads, token {token}: {value}")?,
+        (_, None) => writeln!(out, "nobody leads")?,
+    }
+    Ok(out.flush()?)
+}
+
+async fn observe(matches: &ArgMatches, election: Election) -> Result<()> {
+    let mut observer = election.observe();
+    if matches.get_flag("once") {
+        let asked = tokio::time::timeout(ANSWER_TIMEOUT, observer.next()).await;
+        let leader = asked.map_err(|_| unavailable("the store does not answer"))?;
+        show(format_of(matches), leader.as_ref())?;
+        return leader.map(drop).ok_or_else(|| not_found(format!("nobody leads {}", election.name())));
+    }
+    loop {
+        show(format_of(matches), observer.next().await.as_ref())?;
+    }
+}
+
+async fn why(matches: &ArgMatches, election: Election) -> Result<()> {
+    let history = election.history().await.map_err(of_store)?;
+    if history.tenures().next().is_none() {
+        return Err(not_found(format!("nobody is known to have led {}", election.name())));
+    }
+    for tenure in history.tenures() {
+        let (token, who, before) = (tenure.token, &tenure.who, &tenure.before);
+        match format_of(matches) {
+            Format::Json => {
+                println!("{}", json!({"token": token.to_string(), "id": who.0, "before": before.to_string()}));
+            }
+            _ => println!("token {token}: {who} was elected; the one before: {before}"),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Reading an election of Hustings or etcd, and speaking to whoever leads it.
+
+use super::keys::{Entry, Names, generation_of, token_of};
+use crate::observe::{Leader, StoreError, Wish};
+use hustings_api::Client;
+use hustings_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
+use hustings_api::etcdserverpb::request_op::Request as Op;
+use hustings_api::etcdserverpb::{
+    Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
+    range_request, watch_request,
+};
+use hustings_api::mvccpb::KeyValue;
+use hustings_lease::history::History;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tonic::Streaming;
+
+/// Between two tries to reach a store.
+const RETRY: Duration = Duration::from_millis(100);
+/// How long one question may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What stands there.
+pub(crate) struct Shown(pub(crate) Option<Leader>);
+
+/// A watch over an election, opened anew when it breaks.
+pub(crate) struct Following {
+    endpoints: Vec<String>,
+    names: Names,
+    open: Option<(Client, mpsc::Sender<WatchRequest>, Streaming<WatchResponse>)>,
+}
+
+impl Following {
+    pub(crate) fn new(endpoints: &[String], election: &str) -> Following {
+        Following { endpoints: endpoints.to_vec(), names: Names::of(election), open: None }
+    }
+
+    /// What stands there now, or after the next event.
+    pub(crate) async fn next(&mut self) -> Shown {
+        loop {
+            match self.step().await {
+                Ok(shown) => return shown,
+                Err(why) => {
+                    tracing::debug!(%why, "an election cannot be observed");
+                    self.open = None;
+                    self.endpoints.rotate_left(1);
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<Shown, String> {
+        if let Some((client, _, answers)) = &mut self.open {
+            let answer = answers.message().await.map_err(|status| status.message().to_owned())?;
+            let answer = answer.ok_or("the watch ended")?;
+            if answer.canceled {
+                return Err(answer.cancel_reason);
+            }
+            return Ok(Shown(look(client, &self.names).await?.0));
+        }
+        let client = Client::connect(&self.endpoints).await.map_err(|error| error.to_string())?;
+        let (shown, revision) = look(&client, &self.names).await?;
+        let create = WatchCreateRequest {
+            key: self.names.entries.clone().into(),
+            range_end: self.names.entries_end(),
+            start_revision: revision + 1,
+            ..WatchCreateRequest::default()
+        };
+        let (requests, outgoing) = mpsc::channel(1);
+        let union = watch_request::RequestUnion::CreateRequest(create);
+        requests.try_send(WatchRequest { request_union: Some(union) }).map_err(|_| "no room for one request")?;
+        let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
+        let answers = client.watch().watch(outgoing).await.map_err(|status| status.message().to_owned())?;
+        self.open = Some((client, requests, answers.into_inner()));
+        Ok(Shown(shown))
+    }
+}
+
+/// The leader, and the revision at which it was.
+async fn look(client: &Client, names: &Names) -> Result<(Option<Leader>, i64), String> {
+    let first = RangeRequest {
+        key: names.entries.clone().into(),
+        range_end: names.entries_end(),
+        sort_target: range_request::SortTarget::Create.into(),
+        sort_order: range_request::SortOrder::Ascend.into(),
+        limit: 1,
+        ..RangeRequest::default()
+    };
+    let (entries, revision) = range(client, first).await?;
+    let Some(kv) = entries.first() else { return Ok((None, revision)) };
+    let (generations, _) = range(client, one(&names.generation)).await?;
+    let token = token_of(generation_of(generations.first()).unwrap_or(0), kv);
+    let leader = match serde_json::from_slice::<Entry>(&kv.value) {
+        Ok(Entry { id, value, .. }) => Leader { id, value, token },
+        Err(_) => {
+            let text = String::from_utf8_lossy(&kv.value).into_owned();
+            Leader { id: text.clone(), value: text, token }
+        }
+    };
+    Ok((Some(leader), revision))
+}
+
+fn one(key: &str) -> RangeRequest {
+    RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() }
+}
+
+async fn range(client: &Client, request: RangeRequest) -> Result<(Vec<KeyValue>, i64), String> {
+    let asked = tokio::time::timeout(PATIENCE, client.kv().range(request)).await;
+    let answer = asked.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
+    let answer = answer.map_err(|status| status.message().to_owned())?.into_inner();
+    Ok((answer.kvs, answer.header.map_or(0, |header| header.revision)))
+}
+
+/// The history as winners wrote it.
+pub(crate) async fn history(endpoints: &[String], election: &str) -> Result<History, String> {
+    let client = Client::connect(endpoints).await.map_err(|error| error.to_string())?;
+    let (kvs, _) = range(&client, one(&Names::of(election).history)).await?;
+    let text = kvs.first().map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
+    Ok(History::parse(&text.unwrap_or_default()))
+}
+
+/// What an operator wants of the tenure with this token.
+#[derive(Serialize, Deserialize)]
+pub(super) struct WrittenWish {
+    pub(super) token: String,
+    pub(super) because: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) to: Option<String>,
+}
+
+/// Writes a wish where the leader sees it; or raises the generation.
+pub(crate) async fn act(endpoints: &[String], election: &str, wish: &Wish) -> Result<String, StoreError> {
+    let client = Client::connect(endpoints).await.map_err(|error| StoreError::Silent(error.to_string()))?;
+    let names = Names::of(election);
+    match wish {
+        Wish::StepDown { because, to } => {
+            let looked = look(&client, &names).await.map_err(StoreError::Silent)?;
+            let leader = looked.0.ok_or_else(|| StoreError::NobodyLeads(election.to_owned()))?;
+            let wish = WrittenWish { token: leader.token.to_string(), because: because.clone(), to: to.clone() };
+            let value = serde_json::to_vec(&wish).expect("strings are JSON");
+            let put = PutRequest { key: names.wish.into(), value: value.into(), ..PutRequest::default() };
+            client.kv().put(put).await.map_err(silent)?;
+            Ok(format!("told {}, token {}", leader.id, leader.token))
+        }
+        Wish::Raise => {
+            let (kvs, _) = range(&client, one(&names.generation)).await.map_err(StoreError::Silent)?;
+            let known = generation_of(kvs.first()).unwrap_or(0);
+            let raised = known.saturating_add(1);
+            let compare = Compare {
+                result: CompareResult::Equal.into(),
+                target: CompareTarget::Mod.into(),
+                key: names.generation.clone().into(),
+                target_union: Some(TargetUnion::ModRevision(kvs.first().map_or(0, |kv| kv.mod_revision))),
+                ..Compare::default()
+            };
+            let (key, value) = (names.generation.into(), raised.to_string().into());
+            let put = PutRequest { key, value, ..PutRequest::default() };
+            let success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
+            let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
+            let answer = client.kv().txn(txn).await.map_err(silent)?.into_inner();
+            match answer.succeeded {
+                true => Ok(format!("the generation of {election} is {raised} now")),
+                false => {
+                    let why = "somebody else changed the generation meanwhile: look, and raise it again";
+                    Err(StoreError::Silent(why.to_owned()))
+                }
+            }
+        }
+    }
+}
+
+fn silent(status: tonic::Status) -> StoreError {
+    StoreError::Silent(status.message().to_owned())
+}
