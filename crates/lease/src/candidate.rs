@@ -256,11 +256,12 @@ impl Candidate {
 
     fn on_alarm(&mut self, name: Name, out: &mut Vec<Effect>) {
         match name {
+            Name::End => self.on_end_due(out),
+            Name::Stop => self.on_stop_due(out),
+            Name::Overdue => self.on_overdue(out),
+            Name::Short => self.on_short(out),
             Name::Renew => self.on_renewal_due(out),
             Name::Retry => self.on_retry(out),
-            Name::Short => self.on_short(out),
-            Name::Stop => self.on_stop_due(out),
-            Name::End => self.on_end_due(out),
             Name::HoldOff => self.on_held_off(out),
             Name::Expiry => self.on_expiry(out),
             Name::Contend => self.on_place_reached(out),
@@ -282,6 +283,23 @@ impl Candidate {
         };
         self.asked = Some((self.last_attempt, kind));
         out.push(Effect::Ask(self.last_attempt, request));
+        let until = Until { attempt: self.last_attempt, less: self.too_late() };
+        out.push(Effect::SetAlarm(Name::Overdue, When::At(until)));
+    }
+
+    /// How long before the end of an attempt's validity it is too late to take office on it.
+    fn too_late(&self) -> Duration {
+        let timing = &self.settings.timing;
+        // A relayed renewal counts the one before, which left a renewal interval and a round trip earlier.
+        let lag = if self.is_relayed() { timing.renewal * 2 } else { Duration::ZERO };
+        timing.stop_before_end() + timing.renewal / 2 + lag
+    }
+
+    /// The answer to the open question would come too late, if it came: whoever slept must not act on it.
+    fn on_overdue(&mut self, out: &mut Vec<Effect>) {
+        if let Some((attempt, _)) = self.asked {
+            self.on_answer(attempt, Answer::Unknown, out);
+        }
     }
 
     fn retry_later(&self, out: &mut Vec<Effect>) {

@@ -5,6 +5,7 @@
 
 use crate::candidate::Settings;
 use crate::schedule::Schedule;
+use crate::store_model::StoreModel;
 
 /// A planted defect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -83,4 +84,11 @@ pub fn schedule(settings: &Settings) -> Schedule {
         schedule.plant(defect, &settings.timing);
     }
     schedule
+}
+
+/// The same store with a defect in it, if it is one of stores.
+pub fn plant_store(store: &mut StoreModel, defect: Defect) {
+    if defect == Defect::CounterRestarts {
+        store.restart_counter();
+    }
 }

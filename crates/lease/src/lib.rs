@@ -27,6 +27,8 @@ pub mod gate;
 
 pub mod history;
 
+pub mod store_model;
+
 pub mod laboratory;
 
 pub use candidate::{Candidate, Change, Effect, Heir, Input, Loss, Name, Settings, Until, When, Why};
@@ -34,5 +36,6 @@ pub use gate::FenceGate;
 pub use laboratory::Defect;
 pub use schedule::Schedule;
 pub use store::{Answer, Attempt, CandidateId, Note, Profile, Refusal, Request, Sight, Version};
+pub use store_model::{Desk, StoreModel};
 pub use timing::{Misfit, Timing};
 pub use token::Token;

@@ -89,12 +89,10 @@ impl Schedule {
         self.alarms.values().min().copied()
     }
 
-    /// Takes the earliest alarm that is due. To be asked until it says `None`, before any answer is passed on.
+    /// Takes one alarm that is due, in the order of [`Name`]: what is over first. To be asked until it says `None`, before
+    /// any answer is passed on.
     pub fn take_due(&mut self, now: u64) -> Option<Name> {
-        let (at, name) = self.alarms.iter().map(|(name, at)| (*at, *name)).min()?;
-        if at > now {
-            return None;
-        }
+        let name = self.alarms.iter().find(|(_, at)| **at <= now).map(|(name, _)| *name)?;
         self.alarms.remove(&name);
         Some(name)
     }
@@ -105,6 +103,8 @@ impl Schedule {
     pub fn believe(&mut self, token: Token, until: Until, now: u64) -> bool {
         let is_over = self.belief.is_some_and(|(known, end)| known == token && end <= now);
         if is_over && self.planted != Some(Defect::Revives) {
+            // The candidate did not know: it is told by the alarm that should have rung.
+            self.alarms.insert(Name::Stop, now);
             return false;
         }
         let end = self.resolve(until).unwrap_or(0);

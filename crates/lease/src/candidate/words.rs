@@ -68,19 +68,22 @@ pub enum When {
     At(Until),
 }
 
-/// An alarm.
+/// An alarm. Of those that are due, the earlier one here rings first, whenever each was due: whoever wakes late learns
+/// first what is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Name {
+    /// All must have ended; the belief ends.
+    End,
+    /// Stop, for the lease was not extended in time.
+    Stop,
+    /// The open question is too old for its answer to be good for anything.
+    Overdue,
+    /// Too little of the lease is left to take office on it.
+    Short,
     /// Extend the lease.
     Renew,
     /// Ask again what was refused or not answered.
     Retry,
-    /// Too little of the lease is left to take office on it.
-    Short,
-    /// Stop, for the lease was not extended in time.
-    Stop,
-    /// All must have ended; the belief ends.
-    End,
     /// A winner has waited long enough to act.
     HoldOff,
     /// The version seen last has stood for the time to live.

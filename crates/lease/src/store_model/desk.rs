@@ -1,0 +1,60 @@
+//! The driver of a [`super::StoreModel`]: [`Desk`].
+
+use super::{Command, Reply};
+use crate::store::{Answer, CandidateId, Profile, Request, Sight};
+use crate::token::Token;
+
+/// What a driver keeps for one candidate: its session, and what it won.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Desk {
+    id: CandidateId,
+    profile: Profile,
+    session: u32,
+    token: Option<Token>,
+    /// In a queue: the entry that the store last told of.
+    entry: Option<Token>,
+    connection: u32,
+}
+
+impl Desk {
+    /// The driver of this candidate.
+    pub fn new(id: CandidateId, profile: Profile, connection: u32) -> Desk {
+        Desk { id, profile, session: 0, token: None, entry: None, connection }
+    }
+
+    /// Its session of now.
+    pub fn session(&self) -> super::Session {
+        (self.id.clone(), self.session)
+    }
+
+    /// Translates a request.
+    pub fn command(&self, request: Request) -> Command {
+        Command { session: self.session(), token: self.token, connection: self.connection, request }
+    }
+
+    /// Takes the reply to a command of the session of now: what the candidate is told, in order.
+    pub fn on_reply(&mut self, command: &Command, reply: Reply) -> (Vec<Sight>, Answer) {
+        if command.session == self.session() {
+            match reply.answer {
+                Answer::Won(token) => (self.token, self.entry) = (Some(token), Some(token)),
+                Answer::Waiting(Some(token)) => self.entry = Some(token),
+                _ => {}
+            }
+            // Where there are no sessions, a name is for life.
+            if reply.is_session_over && !self.profile.is_observed() {
+                (self.session, self.entry) = (self.session + 1, None);
+            }
+        }
+        (reply.sights, reply.answer)
+    }
+
+    /// The connection was replaced.
+    pub fn reconnect(&mut self, connection: u32) {
+        self.connection = self.connection.max(connection);
+    }
+
+    /// In a queue: the entry that the store last told of, which is to be watched.
+    pub fn entry(&self) -> Option<Token> {
+        self.entry
+    }
+}

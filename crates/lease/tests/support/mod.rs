@@ -1,0 +1,14 @@
+//! Candidates, a store and a resource in virtual time, drawn from a seed and judged by true time.
+#![allow(dead_code, reason = "each test uses another part")]
+
+pub mod dice;
+pub mod faults;
+pub mod host;
+pub mod world;
+
+pub use dice::Dice;
+pub use faults::Faults;
+pub use world::{Seen, Setup, World};
+
+pub const MILLISECOND: u64 = 1_000;
+pub const SECOND: u64 = 1_000_000;

@@ -1,0 +1,700 @@
+//! The run itself: events in the order of true time.
+
+use super::faults::{self, Faults, Mishap, Weather};
+use super::host::{Clock, Delivery, Host, Work};
+use super::{Dice, MILLISECOND, SECOND};
+use hustings_lease::candidate::Health;
+use hustings_lease::gate::Memory;
+use hustings_lease::store::{Contend, Renewal, Standing};
+use hustings_lease::store_model::Command;
+use hustings_lease::{
+    Answer, Attempt, Candidate, Change, Defect, Desk, Effect, FenceGate, Heir, Input, Profile, Settings, Sight,
+    StoreModel, Timing, Token, Why, laboratory,
+};
+use hustings_properties::{Tenures, Violation};
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+/// What goes wrong goes wrong before this time.
+const DISTURBED: u64 = 60 * SECOND;
+/// So long after that somebody leads, and goes on.
+const SETTLED: u64 = DISTURBED + 60 * SECOND;
+const END: u64 = SETTLED + 30 * SECOND;
+const LEADERLESS: Duration = Duration::from_secs(25);
+/// A belief lasts no longer than the time to live after its last renewal.
+const UNHEALTHY: Duration = Duration::from_millis(10_200);
+
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    pub profile: Profile,
+    pub faults: Faults,
+    pub defect: Option<Defect>,
+    pub hosts: usize,
+    pub seed: u64,
+    /// Prints what happens.
+    pub is_told: bool,
+}
+
+/// What a run did, so that a run that did nothing is no proof.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct Seen {
+    pub tenures: u64,
+    pub ends: u64,
+    pub admitted: u64,
+    pub refused: u64,
+    pub mishaps: u64,
+}
+
+enum Event {
+    ToStore(usize, u32, Attempt, Command),
+    ToHost(usize, u32, Delivery),
+    Timeout(usize, u32, Attempt),
+    Wake(usize),
+    Restart(usize),
+    Healthy(usize),
+    Stopped(usize, u32, Token),
+    /// The application takes office, or writes, if it believes.
+    Office(usize, u32, Token),
+    Write(usize, u32, Token),
+    Raise(usize, u32, Token),
+    Read(usize, u32, Token),
+    Arrive(Token),
+    Relay,
+    Expiry,
+    Rosters,
+    Mishap(Mishap),
+    Calm,
+}
+
+pub struct World {
+    setup: Setup,
+    now: u64,
+    dice: Dice,
+    weather: Weather,
+    events: BTreeMap<(u64, u64), Event>,
+    sequence: u64,
+    store: StoreModel,
+    told_revision: u64,
+    backup: Option<StoreModel>,
+    store_out_until: u64,
+    hosts: Vec<Host>,
+    gate: FenceGate<Memory>,
+    judge: Tenures,
+    seen: Seen,
+}
+
+impl World {
+    /// Runs a world to its end.
+    pub fn run(setup: Setup) -> Result<Seen, (Violation, Seen)> {
+        let mut world = World::new(setup);
+        let result = world.play();
+        (world.seen.tenures, world.seen.ends, world.seen.admitted) = world.judge.counts();
+        result.map(|()| world.seen).map_err(|violation| (violation, world.seen))
+    }
+
+    fn new(setup: Setup) -> World {
+        let mut dice = Dice::new(setup.seed);
+        let timing = Timing::for_store(Duration::from_secs(10).max(setup.profile.ttl_min), &setup.profile);
+        let error = i64::from(timing.rate_error_millionths);
+        let rate = |dice: &mut Dice| {
+            let error = if setup.faults == Faults::WildClocks { error * 12 } else { error };
+            match dice.below(3) {
+                0 => error,
+                1 => -error,
+                _ => dice.between(0, 2 * error as u64) as i64 - error,
+            }
+        };
+        let mut store = StoreModel::new(setup.profile, timing.ttl, rate(&mut dice) as i32);
+        if let Some(defect) = setup.defect {
+            laboratory::plant_store(&mut store, defect);
+        }
+        let weather = Weather::draw(setup.faults, &mut dice);
+        let has_priorities = setup.faults != Faults::None && dice.one_in(2);
+        let mut world = World {
+            setup,
+            now: 0,
+            weather,
+            events: BTreeMap::new(),
+            sequence: 0,
+            store,
+            told_revision: 0,
+            backup: None,
+            store_out_until: 0,
+            hosts: Vec::new(),
+            gate: FenceGate::open(Memory::default()).expect("memory does not fail"),
+            judge: Tenures::default(),
+            seen: Seen::default(),
+            dice: dice.clone(),
+        };
+        for number in 0..setup.hosts {
+            let mut settings = Settings::new(Host::named(number, 0), timing, setup.profile);
+            settings.rank = number as u32;
+            settings.priority = if has_priorities { number as u32 } else { 0 };
+            if let Some(defect) = setup.defect {
+                settings = laboratory::plant(settings, defect);
+            }
+            let (rate, offset) = (rate(&mut dice), dice.between(SECOND, 1_000 * SECOND));
+            world.hosts.push(Host {
+                life: 0,
+                candidate: Candidate::start(settings.clone()).expect("the times fit").0,
+                schedule: laboratory::schedule(&settings),
+                clock: Clock { rate, offset, stood: 0, stands_since: None },
+                desk: Desk::new(settings.id.clone(), setup.profile, 0),
+                is_up: false,
+                asleep_until: None,
+                cut_until: 0,
+                inbox: VecDeque::new(),
+                open: None,
+                is_watching: false,
+                work: None,
+                is_healthy: true,
+                last_arrival: 0,
+                wakes_at: u64::MAX,
+                settings,
+            });
+            let at = dice.below(SECOND);
+            world.at(at, Event::Restart(number));
+        }
+        for (at, mishap) in faults::draw(setup.faults, &setup.profile, setup.hosts, DISTURBED, &mut dice) {
+            world.at(at, Event::Mishap(mishap));
+        }
+        world.at(MILLISECOND, Event::Relay);
+        world.at(2 * SECOND, Event::Rosters);
+        world.at(DISTURBED, Event::Calm);
+        world.dice = dice;
+        world
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.sequence += 1;
+        self.events.insert((time.max(self.now), self.sequence), event);
+    }
+
+    fn tell(&self, what: impl FnOnce() -> String) {
+        if self.setup.is_told {
+            println!("{:>12} {}", self.now, what());
+        }
+    }
+
+    fn play(&mut self) -> Result<(), Violation> {
+        while let Some(((time, _), event)) = self.events.pop_first() {
+            if time > END {
+                break;
+            }
+            self.now = time;
+            self.on_event(event)?;
+            self.push_watches();
+            self.look()?;
+        }
+        if self.setup.faults == Faults::None {
+            self.judge.nothing_changed()?;
+        }
+        Ok(())
+    }
+
+    fn look(&mut self) -> Result<(), Violation> {
+        let now = self.now;
+        let believers: Vec<(usize, (u32, u64))> = (0..self.hosts.len())
+            .filter_map(|host| self.hosts[host].believes(now).map(|token| (host, plain(token))))
+            .collect();
+        match self.judge.on_moment(now, &believers) {
+            Err(violation) if violation.property == "one-believer" && !self.must_keep_p1() => {}
+            judged => judged?,
+        }
+        self.judge.dead_work_stops(now, &believers, UNHEALTHY)?;
+        if now > SETTLED && self.setup.faults != Faults::Forgotten {
+            self.judge.somebody_leads(now, LEADERLESS)?;
+        }
+        Ok(())
+    }
+
+    /// Beyond what is assumed, one believer is not promised; a setup without a defect that must show it says so itself.
+    fn must_keep_p1(&self) -> bool {
+        self.setup.faults.keep_p1() || matches!(self.setup.faults, Faults::WildClocks | Faults::Deposed)
+    }
+
+    fn on_event(&mut self, event: Event) -> Result<(), Violation> {
+        match event {
+            Event::ToStore(host, life, attempt, command) => self.on_arrived(host, life, attempt, command),
+            Event::ToHost(host, life, delivery) => {
+                if self.hosts[host].life == life {
+                    self.hosts[host].inbox.push_back(delivery);
+                    return self.pump(host);
+                }
+            }
+            Event::Timeout(host, life, attempt) => {
+                if self.hosts[host].life == life && self.hosts[host].open == Some(attempt) {
+                    let answer = Input::Answer(attempt, Answer::Unknown);
+                    self.hosts[host].inbox.push_back(Delivery::Local(answer));
+                    return self.pump(host);
+                }
+            }
+            Event::Wake(host) => return self.on_wake(host),
+            Event::Restart(host) => return self.on_restart(host),
+            Event::Healthy(host) => return self.on_health(host, true),
+            Event::Stopped(host, life, token) => return self.on_stopped(host, life, token),
+            Event::Office(host, life, token) => self.on_office(host, life, token),
+            Event::Write(host, life, token) => self.on_write(host, life, token),
+            Event::Raise(host, life, token) => self.on_raise(host, life, token),
+            Event::Read(host, life, token) => {
+                self.judge.on_read(plain(token));
+                let at = self.now + self.weather.delay(&mut self.dice);
+                self.at(at, Event::Write(host, life, token));
+            }
+            Event::Arrive(token) => match self.gate.admit(token) {
+                Ok(()) => return self.judge.on_admitted(plain(token)),
+                Err(_) => self.seen.refused += 1,
+            },
+            Event::Relay => {
+                self.store.relay(self.now);
+                let tick = self.setup.profile.hold_off.as_micros() as u64;
+                let gap = self.dice.between(tick / 4, tick.max(4 * SECOND) * 98 / 100);
+                let gap = if tick == 0 { 100 * SECOND } else { gap.min(tick * 98 / 100) };
+                self.at(self.now + gap, Event::Relay);
+            }
+            Event::Expiry => self.store.expire(self.now),
+            Event::Rosters => return self.on_rosters(),
+            Event::Mishap(mishap) => return self.on_mishap(mishap),
+            Event::Calm => return self.on_calm(),
+        }
+        Ok(())
+    }
+
+    // The network and the store.
+
+    fn is_cut(&self, host: usize) -> bool {
+        self.hosts[host].cut_until > self.now
+    }
+
+    fn is_lost(&mut self, host: usize) -> bool {
+        self.is_cut(host) || self.dice.percent(self.weather.lost)
+    }
+
+    fn send(&mut self, host: usize, attempt: Attempt, command: Command) {
+        let is_relayed = self.setup.profile.renewal == Renewal::Relayed;
+        let copies = if !is_relayed && self.dice.percent(self.weather.doubled) { 2 } else { 1 };
+        let life = self.hosts[host].life;
+        for _ in 0..copies {
+            if self.is_lost(host) {
+                continue;
+            }
+            let mut at = self.now + self.weather.delay(&mut self.dice);
+            if is_relayed {
+                at = at.max(self.hosts[host].last_arrival);
+                self.hosts[host].last_arrival = at;
+            }
+            self.at(at, Event::ToStore(host, life, attempt, command.clone()));
+        }
+        let timeout = self.hosts[host].settings.timing.renewal.as_micros() as u64;
+        self.at(self.now + timeout, Event::Timeout(host, life, attempt));
+    }
+
+    fn on_arrived(&mut self, host: usize, life: u32, attempt: Attempt, command: Command) {
+        if self.store_out_until > self.now {
+            return;
+        }
+        let Some(reply) = self.store.execute(&command, self.now) else { return };
+        self.tell(|| format!("store: {:?} {:?} -> {:?}", command.session, command.request, reply.answer));
+        self.arm_expiry();
+        if !self.is_lost(host) {
+            let copies = if self.dice.percent(self.weather.doubled) { 2 } else { 1 };
+            for _ in 0..copies {
+                let at = self.now + self.weather.delay(&mut self.dice);
+                let delivery = Delivery::Reply(attempt, command.clone(), reply.clone());
+                self.at(at, Event::ToHost(host, life, delivery));
+            }
+        }
+    }
+
+    fn arm_expiry(&mut self) {
+        if let Some(at) = self.store.next_expiry() {
+            self.at(at, Event::Expiry);
+        }
+    }
+
+    /// Tells everybody who watches of what has changed; what is lost shows as a broken connection, later.
+    fn push_watches(&mut self) {
+        if self.store.revision() == self.told_revision {
+            return;
+        }
+        self.told_revision = self.store.revision();
+        self.arm_expiry();
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].is_up && self.hosts[host].is_watching {
+                self.push_watch(host);
+            }
+        }
+    }
+
+    fn push_watch(&mut self, host: usize) {
+        let (life, session) = (self.hosts[host].life, self.hosts[host].desk.session());
+        let mut sights = self.store.sights(&session);
+        if self.setup.profile.contend == Contend::Queue && !self.store.has_entry(&session) {
+            sights.extend(self.hosts[host].desk.entry().map(Sight::EntryGone));
+        }
+        let delivery =
+            if self.is_lost(host) { Delivery::Interrupted(self.store.connection()) } else { Delivery::Sights(sights) };
+        let mut at = self.now + self.weather.delay(&mut self.dice);
+        if matches!(delivery, Delivery::Interrupted(_)) {
+            at = at.max(self.hosts[host].cut_until) + self.dice.below(2 * SECOND);
+        }
+        self.at(at, Event::ToHost(host, life, delivery));
+    }
+
+    // Hosts.
+
+    fn on_wake(&mut self, host: usize) -> Result<(), Violation> {
+        self.hosts[host].wakes_at = u64::MAX;
+        if self.hosts[host].asleep_until.is_some_and(|until| until <= self.now) {
+            self.hosts[host].asleep_until = None;
+            let clock = &mut self.hosts[host].clock;
+            if let Some(since) = clock.stands_since.take() {
+                clock.stood += self.now - since;
+            }
+            self.tell(|| format!("{host} wakes"));
+        }
+        self.pump(host)
+    }
+
+    /// Lets a host do what is due: alarms first, then one message after the other.
+    fn pump(&mut self, host: usize) -> Result<(), Violation> {
+        while self.hosts[host].is_awake() {
+            let clock = self.hosts[host].clock.read(self.now);
+            if let Some(name) = self.hosts[host].schedule.take_due(clock) {
+                self.input(host, Input::Alarm(name))?;
+            } else if let Some(delivery) = self.hosts[host].inbox.pop_front() {
+                self.deliver(host, delivery)?;
+            } else {
+                break;
+            }
+        }
+        self.sleep_until_next(host);
+        Ok(())
+    }
+
+    fn sleep_until_next(&mut self, host: usize) {
+        let known = &self.hosts[host];
+        let next = match known.asleep_until {
+            Some(until) => Some(until),
+            None => known.schedule.next_alarm().map(|at| known.clock.true_time(at)),
+        };
+        let Some(next) = next.filter(|_| known.is_up) else { return };
+        if known.wakes_at > next || known.wakes_at <= self.now {
+            self.hosts[host].wakes_at = next;
+            self.at(next, Event::Wake(host));
+        }
+    }
+
+    fn deliver(&mut self, host: usize, delivery: Delivery) -> Result<(), Violation> {
+        match delivery {
+            Delivery::Reply(attempt, command, reply) => {
+                let clock = self.hosts[host].clock.read(self.now);
+                if self.hosts[host].open == Some(attempt) {
+                    self.hosts[host].open = None;
+                    self.hosts[host].schedule.on_answer(attempt, clock);
+                }
+                let (sights, answer) = self.hosts[host].desk.on_reply(&command, reply);
+                for sight in sights {
+                    self.input(host, Input::Seen(sight))?;
+                }
+                self.input(host, Input::Answer(attempt, answer))
+            }
+            Delivery::Sights(sights) => {
+                for sight in sights {
+                    self.input(host, Input::Seen(sight))?;
+                }
+                Ok(())
+            }
+            Delivery::Interrupted(connection) => {
+                self.hosts[host].desk.reconnect(connection);
+                self.input(host, Input::Seen(Sight::Interrupted))
+            }
+            Delivery::Local(input) => {
+                if let Input::Answer(attempt, _) = input {
+                    if self.hosts[host].open != Some(attempt) {
+                        return Ok(());
+                    }
+                    self.hosts[host].open = None;
+                }
+                self.input(host, input)
+            }
+        }
+    }
+
+    fn input(&mut self, host: usize, input: Input) -> Result<(), Violation> {
+        self.tell(|| format!("{host} <- {input:?}"));
+        let effects = self.hosts[host].candidate.handle(input);
+        self.apply(host, effects)
+    }
+
+    fn apply(&mut self, host: usize, effects: Vec<Effect>) -> Result<(), Violation> {
+        for effect in effects {
+            self.tell(|| format!("{host} -> {effect:?}"));
+            let clock = self.hosts[host].clock.read(self.now);
+            let life = self.hosts[host].life;
+            match effect {
+                Effect::Ask(attempt, request) => {
+                    let known = &mut self.hosts[host];
+                    known.schedule.on_ask(attempt, clock);
+                    known.open = Some(attempt);
+                    let command = known.desk.command(request);
+                    self.send(host, attempt, command);
+                }
+                Effect::Watch => {
+                    self.hosts[host].is_watching = true;
+                    self.push_watch(host);
+                }
+                Effect::Believe(token, until) => {
+                    self.hosts[host].schedule.believe(token, until, clock);
+                }
+                Effect::Stop(..) => {
+                    let grace = self.hosts[host].settings.timing.stop_grace.as_micros() as u64;
+                    self.stop_work(host, grace);
+                }
+                Effect::Forget(_) => {
+                    self.hosts[host].schedule.forget();
+                    self.stop_work(host, 100 * MILLISECOND);
+                }
+                Effect::SetAlarm(name, when) => {
+                    let dice = &mut self.dice;
+                    self.hosts[host].schedule.set_alarm(name, when, clock, |most| dice.between(0, most));
+                }
+                Effect::CancelAlarm(name) => self.hosts[host].schedule.cancel_alarm(name),
+                Effect::Announce(Change::Leads(token)) => {
+                    self.judge.on_start(host, plain(token))?;
+                    self.hosts[host].work = Some(Work { token, is_stopped: false });
+                    let at = self.now + self.weather.delay(&mut self.dice);
+                    self.at(at, Event::Office(host, life, token));
+                }
+                Effect::Announce(Change::Ends(token, loss)) => {
+                    self.judge.on_end(host, plain(token), &loss.to_string())?;
+                }
+                Effect::Announce(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn on_restart(&mut self, host: usize) -> Result<(), Violation> {
+        if self.hosts[host].is_up {
+            return Ok(());
+        }
+        let connection = self.store.connection();
+        let known = &mut self.hosts[host];
+        known.settings.id = Host::named(host, known.life);
+        let (candidate, effects) = Candidate::start(known.settings.clone()).expect("the times fit");
+        known.candidate = candidate;
+        known.schedule = laboratory::schedule(&known.settings);
+        known.desk = Desk::new(known.settings.id.clone(), known.settings.profile, connection);
+        known.inbox.clear();
+        (known.is_up, known.is_healthy, known.open, known.work) = (true, true, None, None);
+        self.tell(|| format!("{host} starts"));
+        self.apply(host, effects)?;
+        self.pump(host)
+    }
+
+    // The application.
+
+    fn stop_work(&mut self, host: usize, grace: u64) {
+        let token = self.hosts[host].work.as_ref().filter(|work| !work.is_stopped).map(|work| work.token);
+        let life = self.hosts[host].life;
+        // Without it, the application stopped before the belief ended.
+        if let Some(token) = token {
+            let at = self.now + self.dice.below(grace);
+            self.at(at, Event::Stopped(host, life, token));
+        }
+    }
+
+    fn on_stopped(&mut self, host: usize, life: u32, token: Token) -> Result<(), Violation> {
+        if let Some(until) = self.hosts[host].asleep_until {
+            self.at(until + 1, Event::Stopped(host, life, token));
+            return Ok(());
+        }
+        let known = &mut self.hosts[host];
+        let Some(work) = known.work.as_mut().filter(|work| work.token == token && known.life == life) else {
+            return Ok(());
+        };
+        if !std::mem::replace(&mut work.is_stopped, true) {
+            known.inbox.push_back(Delivery::Local(Input::Stopped));
+        }
+        self.pump(host)
+    }
+
+    /// Whether the application acts in this tenure at this moment: this is the check.
+    fn may_act(&self, host: usize, life: u32, token: Token) -> bool {
+        let known = &self.hosts[host];
+        let works = known.work.as_ref().is_some_and(|work| work.token == token && !work.is_stopped);
+        known.life == life && works && known.believes(self.now) == Some(token)
+    }
+
+    fn on_office(&mut self, host: usize, life: u32, token: Token) {
+        if self.hosts[host].asleep_until.is_some() {
+            let at = self.hosts[host].asleep_until.unwrap_or(0) + 1;
+            return self.at(at, Event::Office(host, life, token));
+        }
+        if self.may_act(host, life, token) {
+            let at = self.now + self.weather.delay(&mut self.dice);
+            self.at(at, Event::Raise(host, life, token));
+        }
+    }
+
+    fn on_raise(&mut self, host: usize, life: u32, token: Token) {
+        let raises = self.setup.defect != Some(Defect::DoesNotRaise);
+        if !raises || self.gate.raise(token).is_ok() {
+            let at = self.now + self.weather.delay(&mut self.dice);
+            self.at(at, Event::Read(host, life, token));
+        }
+    }
+
+    fn on_write(&mut self, host: usize, life: u32, token: Token) {
+        if let Some(until) = self.hosts[host].asleep_until {
+            return self.at(until + 1, Event::Write(host, life, token));
+        }
+        if self.may_act(host, life, token) {
+            // It may be paused between the check and the effect, and the effect may be late.
+            let late = if self.dice.one_in(10) { self.dice.below(15 * SECOND) } else { 0 };
+            let at = self.now + self.weather.delay(&mut self.dice) + late;
+            self.at(at, Event::Arrive(token));
+            let next = self.now + self.dice.between(300 * MILLISECOND, 900 * MILLISECOND);
+            self.at(next, Event::Write(host, life, token));
+        }
+    }
+
+    fn on_health(&mut self, host: usize, is_healthy: bool) -> Result<(), Violation> {
+        if self.hosts[host].is_up && self.hosts[host].is_healthy != is_healthy {
+            self.hosts[host].is_healthy = is_healthy;
+            self.judge.on_health(host, is_healthy, self.now);
+            let health = if is_healthy { Health::Healthy } else { Health::Unhealthy };
+            self.hosts[host].inbox.push_back(Delivery::Local(Input::Health(health)));
+        }
+        self.pump(host)
+    }
+
+    fn on_rosters(&mut self) -> Result<(), Violation> {
+        let standing = |host: &Host| Standing {
+            id: host.settings.id.clone(),
+            priority: host.settings.priority,
+            is_healthy: host.is_healthy,
+            is_ours: true,
+        };
+        let mut roster: Vec<Standing> = self.hosts.iter().filter(|host| host.is_up).map(standing).collect();
+        let order = self.store.order();
+        roster.sort_by_key(|standing| order.iter().position(|id| *id == standing.id).unwrap_or(usize::MAX));
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].is_up && !self.is_lost(host) {
+                let life = self.hosts[host].life;
+                let at = self.now + self.weather.delay(&mut self.dice);
+                let sights = Delivery::Sights(vec![Sight::Roster(roster.clone())]);
+                self.at(at, Event::ToHost(host, life, sights));
+            }
+        }
+        self.at(self.now + 3 * SECOND, Event::Rosters);
+        Ok(())
+    }
+
+    // What goes wrong.
+
+    fn on_mishap(&mut self, mishap: Mishap) -> Result<(), Violation> {
+        self.seen.mishaps += 1;
+        self.tell(|| format!("mishap: {mishap:?}"));
+        match mishap {
+            Mishap::Pause(host, time) => self.put_to_sleep(host, time, false),
+            Mishap::Suspend(host, time) => self.put_to_sleep(host, time, true),
+            Mishap::Cut(host, time) => self.hosts[host].cut_until = self.now + time,
+            Mishap::Crash(host, time) => self.crash(host, time),
+            Mishap::Sick(host, time) => {
+                self.at(self.now + time, Event::Healthy(host));
+                if self.hosts[host].is_awake() {
+                    return self.on_health(host, false);
+                }
+            }
+            Mishap::StepDown => {
+                let asked = Input::StandDown(Why::Asked("by the test".into()));
+                return self.ask_leader(asked);
+            }
+            Mishap::HandOver(host, dies_for) => {
+                let heir = Heir(self.hosts[host].settings.id.clone());
+                let asked = self.ask_leader(Input::HandOver(heir));
+                if dies_for > 0 {
+                    self.crash(host, dies_for);
+                }
+                return asked;
+            }
+            Mishap::StoreLeader(gap) => {
+                self.store_out_until = self.now + gap;
+                self.store.change_leader(self.now, Duration::from_micros(gap));
+            }
+            Mishap::LoseTouches => {
+                self.store.lose_touches();
+                for host in 0..self.hosts.len() {
+                    let life = self.hosts[host].life;
+                    let at = self.now + self.weather.delay(&mut self.dice);
+                    let delivery = Delivery::Interrupted(self.store.connection());
+                    self.at(at, Event::ToHost(host, life, delivery));
+                }
+            }
+            Mishap::Lenient(time) => self.store.be_lenient(Duration::from_micros(time)),
+            Mishap::Depose(window) => self.store.depose(self.now, Duration::from_micros(window)),
+            Mishap::Remember => self.backup = Some(self.store.clone()),
+            Mishap::Restore => {
+                if let Some(backup) = self.backup.take() {
+                    self.store.restore(&backup, self.now);
+                }
+            }
+            Mishap::Raise => self.store.raise_generation(),
+            Mishap::Delete => self.store.delete(),
+            Mishap::Erase => self.store.erase(),
+        }
+        Ok(())
+    }
+
+    fn put_to_sleep(&mut self, host: usize, time: u64, is_machine: bool) {
+        let known = &mut self.hosts[host];
+        if !known.is_awake() {
+            return;
+        }
+        known.asleep_until = Some((self.now + time).min(DISTURBED));
+        if is_machine && self.setup.defect == Some(Defect::MonotonicClock) {
+            known.clock.stands_since = Some(self.now);
+        }
+        self.sleep_until_next(host);
+    }
+
+    fn crash(&mut self, host: usize, time: u64) {
+        let known = &mut self.hosts[host];
+        if !known.is_awake() {
+            return;
+        }
+        (known.is_up, known.life) = (false, known.life + 1);
+        self.judge.on_crash(host);
+        self.at((self.now + time).min(DISTURBED), Event::Restart(host));
+    }
+
+    fn ask_leader(&mut self, input: Input) -> Result<(), Violation> {
+        for host in 0..self.hosts.len() {
+            if self.hosts[host].is_awake() && self.hosts[host].believes(self.now).is_some() {
+                self.hosts[host].inbox.push_back(Delivery::Local(input.clone()));
+                self.pump(host)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// From now on nothing goes wrong.
+    fn on_calm(&mut self) -> Result<(), Violation> {
+        self.weather = Weather::FINE;
+        self.store.be_lenient(Duration::ZERO);
+        for host in 0..self.hosts.len() {
+            self.hosts[host].cut_until = 0;
+            self.on_health(host, true)?;
+            // What the last disturbance hid shows as a broken connection.
+            let (life, connection) = (self.hosts[host].life, self.store.connection());
+            self.at(self.now + SECOND, Event::ToHost(host, life, Delivery::Interrupted(connection)));
+        }
+        Ok(())
+    }
+}
+
+fn plain(token: Token) -> (u32, u64) {
+    (token.generation, token.number)
+}
