@@ -1,7 +1,8 @@
 //! A small linearizable store that plays every profile: [`StoreModel`], and the driver for it: [`Desk`].
 //!
 //! It is what the rules assume of a store, and no more: requests happen at one moment each, a lease ends by the store's
-//! own clock (or by nobody's, where contenders observe), a change of its leader lengthens leases. What real stores do
+//! own clock (or by nobody's, where contenders observe; and a little early, where winners hold off), a change of its
+//! leader lengthens leases. What real stores do
 //! beyond that (they forget, are restored from a backup, are edited by hand, renew leases after they were deposed) are
 //! methods with that name: whoever calls them says so.
 //!
@@ -194,10 +195,15 @@ impl StoreModel {
         if self.over.contains(session) {
             return false;
         }
-        let end = self.clock(now).saturating_add(self.ttl + self.lenience);
+        let end = self.clock(now).saturating_add(self.ttl + self.lenience).saturating_sub(self.softness());
         let lease = self.sessions.entry(session.clone()).or_insert(end);
         *lease = end.max(*lease);
         true
+    }
+
+    /// How much earlier than it must a lease may end: what a winner's hold-off is for.
+    fn softness(&self) -> u64 {
+        micros(self.profile.hold_off) * 9 / 10
     }
 
     fn end_session(&mut self, session: &Session) {

@@ -7,7 +7,15 @@ use hustings_lease::Profile;
 use support::{Faults, Seen, Setup, World};
 
 fn setup(profile: Profile, faults: Faults, seed: u64) -> Setup {
-    Setup { profile, faults, defect: None, hosts: 3, seed, is_told: std::env::var_os("LEASE_TOLD").is_some() }
+    Setup {
+        profile,
+        faults,
+        defect: None,
+        taken_for: None,
+        hosts: 3,
+        seed,
+        is_told: std::env::var_os("LEASE_TOLD").is_some(),
+    }
 }
 
 fn seeds(faults: Faults, count: u64) {
@@ -55,4 +63,9 @@ fn tokens_fence_where_the_store_is_restored_and_its_generation_raised() {
 #[test]
 fn tokens_fence_where_somebody_deletes_the_record_by_hand() {
     seeds(Faults::ByHand, 100);
+}
+
+#[test]
+fn a_gate_refuses_the_leaders_of_a_store_that_forgot() {
+    seeds(Faults::Forgotten, 100);
 }

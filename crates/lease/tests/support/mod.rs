@@ -1,5 +1,5 @@
 //! Candidates, a store and a resource in virtual time, drawn from a seed and judged by true time.
-#![allow(dead_code, reason = "each test uses another part")]
+#![allow(dead_code, unused_imports, reason = "each test uses another part")]
 
 pub mod dice;
 pub mod faults;
@@ -7,7 +7,7 @@ pub mod host;
 pub mod world;
 
 pub use dice::Dice;
-pub use faults::Faults;
+pub use faults::{Faults, concerns};
 pub use world::{Seen, Setup, World};
 
 pub const MILLISECOND: u64 = 1_000;
