@@ -1,0 +1,377 @@
+//! Goal: one believer in every world of three candidates and four ticks. Method: all orders in which requests, answers,
+//! sights and alarms may come, early, late or never, are walked through; a world that was seen before is not walked again.
+//!
+//! Clocks are off by one tick, each reading in the way that is worst: a request seems to leave one tick later than it does,
+//! an alarm may ring one tick before its time, and a belief is asked of a clock that is not ahead. Each
+//! candidate starts at some time with a look; one that asked as often as it may stands still for good, and what it believes lasts.
+
+use hustings_lease::store_model::{Command, Reply};
+use hustings_lease::{
+    Answer, Attempt, Candidate, CandidateId, Defect, Desk, Effect, Input, Name, Profile, Request, Schedule, Settings,
+    Sight, StoreModel, Timing, Token, laboratory,
+};
+use std::collections::HashSet;
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+const TICK: u64 = 1_000_000;
+/// True time goes from 0 to this many ticks.
+const TICKS: u64 = 4;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Setup {
+    profile: Profile,
+    defect: Option<Defect>,
+    candidates: usize,
+    /// For how many requests of each candidate the store is there.
+    requests: u64,
+    /// How many questions of each may be left open.
+    timeouts: u64,
+}
+
+/// A lease of two ticks of which one is good for nothing, since clocks are off by one.
+fn timing() -> Timing {
+    Timing {
+        ttl: Duration::from_secs(2),
+        rate_error_millionths: 0,
+        granularity: Duration::from_secs(1),
+        stop_grace: Duration::ZERO,
+        kill_margin: Duration::ZERO,
+        renewal: Duration::from_millis(333),
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Host {
+    candidate: Candidate,
+    schedule: Schedule,
+    desk: Desk,
+    /// The one request that is open and has not arrived, and the reply that has not come back.
+    request: Option<(Attempt, Command)>,
+    reply: Option<(Attempt, Command, Reply)>,
+    acts: bool,
+    must_stop: bool,
+    timeouts: u64,
+    has_started: bool,
+    /// What it has seen of the store.
+    seen: u64,
+    /// It asked as often as it may: its process stands still for good, and what it believes lasts.
+    is_paused: bool,
+}
+
+/// Worlds share what they have in common, and know the fingerprints of their parts.
+#[derive(Clone)]
+struct World {
+    now: u64,
+    store: Rc<StoreModel>,
+    hosts: Vec<Rc<Host>>,
+    prints: Vec<u64>,
+}
+
+/// What may happen next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Tick,
+    /// It looks, and is answered at once.
+    Start(usize),
+    Arrive(usize),
+    Reply(usize),
+    /// Nobody knows what became of the request; it may arrive still, unless the next one is sent.
+    Timeout(usize),
+    See(usize),
+    Wake(usize),
+    Stopped(usize),
+}
+
+impl World {
+    fn new(setup: &Setup) -> World {
+        let mut store = StoreModel::new(setup.profile, timing().ttl, 0);
+        if let Some(defect) = setup.defect {
+            laboratory::plant_store(&mut store, defect);
+        }
+        let mut world = World { now: 0, store: Rc::new(store), hosts: Vec::new(), prints: Vec::new() };
+        for number in 0..setup.candidates {
+            let mut settings = Settings::new(CandidateId::named(number.to_string()), timing(), setup.profile);
+            if let Some(defect) = setup.defect {
+                settings = laboratory::plant(settings, defect);
+            }
+            let (candidate, effects) = Candidate::start(settings.clone()).expect("the times fit");
+            let desk = Desk::new(settings.id.clone(), setup.profile, 0);
+            let schedule = laboratory::schedule(&settings);
+            let mut host = Host {
+                candidate,
+                schedule,
+                desk,
+                request: None,
+                reply: None,
+                acts: false,
+                must_stop: false,
+                timeouts: 0,
+                has_started: false,
+                seen: 0,
+                is_paused: false,
+            };
+            host.apply(effects, 0, setup);
+            host.request = None;
+            world.hosts.push(Rc::new(host));
+        }
+        world.prints = world.hosts.iter().map(fingerprint).chain([fingerprint(&world.store)]).collect();
+        world
+    }
+
+    fn host(&mut self, number: usize) -> &mut Host {
+        Rc::make_mut(&mut self.hosts[number])
+    }
+
+    /// Takes the fingerprints of what is no longer shared with the world before.
+    fn fingerprint(&mut self, before: &World) -> u64 {
+        for (number, (host, earlier)) in self.hosts.iter().zip(&before.hosts).enumerate() {
+            if !Rc::ptr_eq(host, earlier) {
+                self.prints[number] = fingerprint(host);
+            }
+        }
+        if !Rc::ptr_eq(&self.store, &before.store) {
+            self.prints[before.hosts.len()] = fingerprint(&self.store);
+        }
+        fingerprint(&(self.now, &self.prints))
+    }
+
+    fn steps(&self, setup: &Setup) -> Vec<Step> {
+        let mut steps = Vec::new();
+        if self.now < TICKS {
+            steps.push(Step::Tick);
+        }
+        for (number, host) in self.hosts.iter().enumerate() {
+            if host.request.is_some() {
+                steps.push(Step::Arrive(number));
+            }
+            if host.is_paused {
+                continue;
+            }
+            if !host.has_started {
+                // Candidates are alike: the first one is whoever starts first.
+                if number == 0 || self.hosts[number - 1].has_started {
+                    steps.push(Step::Start(number));
+                }
+                continue;
+            }
+            if host.reply.is_some() {
+                steps.push(Step::Reply(number));
+            }
+            if (host.request.is_some() || host.reply.is_some()) && host.timeouts < setup.timeouts {
+                steps.push(Step::Timeout(number));
+            }
+            if host.acts && host.must_stop {
+                steps.push(Step::Stopped(number));
+            }
+            if host.seen != self.store.revision() {
+                steps.push(Step::See(number));
+            }
+            if host.schedule.next_alarm().is_some_and(|at| at <= (self.now + 1) * TICK) {
+                steps.push(Step::Wake(number));
+            }
+        }
+        steps
+    }
+
+    fn take(&mut self, step: Step, setup: &Setup) {
+        let (clock, now) = (self.now, self.now * TICK);
+        match step {
+            Step::Tick => {
+                self.now += 1;
+                Rc::make_mut(&mut self.store).expire(self.now * TICK);
+            }
+            Step::Start(number) => {
+                let look = self.host(number).desk.command(Request::Look);
+                let reply = Rc::make_mut(&mut self.store).execute(&look, now);
+                self.host(number).reply = reply.map(|reply| (Attempt(1), look, reply));
+                self.host(number).has_started = true;
+                let revision = self.store.revision();
+                self.host(number).seen = revision;
+                self.host(number).schedule.cancel_alarm(Name::Overdue);
+                self.host(number).on_reply(clock, setup);
+            }
+            Step::Arrive(number) => {
+                let (attempt, command) = self.host(number).request.take().expect("a request is on its way");
+                let reply = Rc::make_mut(&mut self.store).execute(&command, now);
+                self.host(number).reply = reply.map(|reply| (attempt, command, reply));
+            }
+            Step::Reply(number) => self.host(number).on_reply(clock, setup),
+            Step::Timeout(number) => self.host(number).on_timeout(clock, setup),
+            Step::See(number) => {
+                let session = self.host(number).desk.session();
+                let mut sights = self.store.sights(&session);
+                if !self.store.has_entry(&session) {
+                    sights.extend(self.host(number).desk.entry().map(Sight::EntryGone));
+                }
+                let inputs = sights.into_iter().map(Input::Seen).collect();
+                let revision = self.store.revision();
+                self.host(number).seen = revision;
+                self.host(number).inputs(inputs, clock, setup);
+            }
+            Step::Wake(number) => self.host(number).ring(clock + 1, clock, setup),
+            Step::Stopped(number) => {
+                (self.host(number).acts, self.host(number).must_stop) = (false, false);
+                self.host(number).inputs(vec![Input::Stopped], clock, setup);
+            }
+        }
+    }
+
+    /// Of a process that stands still only its belief matters, and only while it lasts.
+    fn simplify(&mut self, first: &World) {
+        for (host, first) in self.hosts.iter_mut().zip(&first.hosts).filter(|(host, _)| host.is_paused) {
+            let schedule = match host.schedule.believes(self.now * TICK) {
+                Some(_) => host.schedule.clone(),
+                None => first.schedule.clone(),
+            };
+            *host = Rc::new(Host { schedule, is_paused: true, request: None, ..(**first).clone() });
+        }
+    }
+
+    /// Those that may believe: a clock that is read twice may read less the second time.
+    fn believers(&self) -> Vec<(usize, Token)> {
+        let believes = |(number, host): (usize, &Rc<Host>)| Some((number, host.schedule.believes(self.now * TICK)?));
+        self.hosts.iter().enumerate().filter_map(believes).collect()
+    }
+}
+
+impl Host {
+    fn on_reply(&mut self, clock: u64, setup: &Setup) {
+        let (attempt, command, reply) = self.reply.take().expect("a reply is on its way");
+        self.ring(clock, clock, setup);
+        self.schedule.on_answer(attempt, (clock + 1) * TICK);
+        let (sights, answer) = self.desk.on_reply(&command, reply);
+        let mut inputs: Vec<Input> = sights.into_iter().map(Input::Seen).collect();
+        inputs.push(Input::Answer(attempt, answer));
+        self.inputs(inputs, clock, setup);
+    }
+
+    /// The open question is answered with "unknown"; what is on its way stays so, until the next one is sent.
+    fn on_timeout(&mut self, clock: u64, setup: &Setup) {
+        let of_request = self.request.as_ref().map(|(attempt, _)| *attempt);
+        let attempt = of_request.or(self.reply.as_ref().map(|(attempt, ..)| *attempt)).expect("something is open");
+        self.timeouts += 1;
+        self.inputs(vec![Input::Answer(attempt, Answer::Unknown)], clock, setup);
+    }
+
+    /// What is due by this clock comes first.
+    fn ring(&mut self, due: u64, clock: u64, setup: &Setup) {
+        while let Some(name) = self.schedule.take_due(due * TICK) {
+            let effects = self.candidate.handle(Input::Alarm(name));
+            self.apply(effects, clock, setup);
+        }
+    }
+
+    fn inputs(&mut self, inputs: Vec<Input>, clock: u64, setup: &Setup) {
+        self.ring(clock, clock, setup);
+        for input in inputs {
+            let effects = self.candidate.handle(input);
+            self.apply(effects, clock, setup);
+        }
+    }
+
+    fn apply(&mut self, effects: Vec<Effect>, clock: u64, setup: &Setup) {
+        for effect in effects {
+            match effect {
+                Effect::Ask(attempt, request) => {
+                    self.schedule.on_ask(attempt, (clock + 1) * TICK);
+                    self.reply = None;
+                    self.is_paused |= attempt.0 > 1 + setup.requests;
+                    self.request = Some((attempt, self.desk.command(request))).filter(|_| !self.is_paused);
+                }
+                Effect::Believe(token, until) => {
+                    self.schedule.believe(token, until, clock * TICK);
+                    self.acts = true;
+                }
+                Effect::Stop(..) => self.must_stop = true,
+                Effect::Forget(_) => {
+                    self.schedule.forget();
+                    self.must_stop = true;
+                }
+                Effect::SetAlarm(name, when) => self.schedule.set_alarm(name, when, clock * TICK, |_| 0),
+                Effect::CancelAlarm(name) => self.schedule.cancel_alarm(name),
+                Effect::Watch | Effect::Announce(_) => {}
+            }
+        }
+    }
+}
+
+struct Walk {
+    worlds: usize,
+    /// In how many somebody believes.
+    led: usize,
+    /// In how many a second tenure has begun.
+    moved: usize,
+    seconds: f64,
+    found: Option<Vec<(usize, Token)>>,
+}
+
+fn walk(setup: &Setup) -> Walk {
+    let began = Instant::now();
+    let first = World::new(setup);
+    let mut known = HashSet::from([first.clone().fingerprint(&first)]);
+    let mut waiting = vec![first.clone()];
+    let mut walk = Walk { worlds: 1, led: 0, moved: 0, seconds: 0.0, found: None };
+    while let Some(world) = waiting.pop() {
+        for step in world.steps(setup) {
+            let mut next = world.clone();
+            next.take(step, setup);
+            next.simplify(&first);
+            if !known.insert(next.fingerprint(&world)) {
+                continue;
+            }
+            walk.worlds += 1;
+            let believers = next.believers();
+            walk.led += usize::from(!believers.is_empty());
+            walk.moved += usize::from(believers.iter().any(|(_, token)| token.number > 1));
+            if believers.len() > 1 {
+                walk.found = Some(believers);
+                waiting.clear();
+                break;
+            }
+            waiting.push(next);
+        }
+    }
+    walk.seconds = began.elapsed().as_secs_f64();
+    walk
+}
+
+fn fingerprint(part: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    part.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn one_believes(setup: Setup) {
+    let walk = walk(&setup);
+    println!(
+        "{}, {} candidates, {} requests each: {} worlds in {:.1} s; somebody believes in {}, after another one in {}",
+        setup.profile.name, setup.candidates, setup.requests, walk.worlds, walk.seconds, walk.led, walk.moved
+    );
+    assert_eq!(walk.found, None, "{}", setup.profile.name);
+    assert!(walk.led > 0 && walk.moved > 0, "a walk without leaders, or without a second one, proves nothing");
+}
+
+#[test]
+fn one_believes_in_every_world_of_three_candidates_and_four_ticks() {
+    for profile in [Profile::HUSTINGS, Profile::POSTGRES] {
+        one_believes(Setup { profile, defect: None, candidates: 3, requests: 1, timeouts: 0 });
+    }
+}
+
+#[test]
+fn one_believes_where_two_candidates_renew_look_again_or_release() {
+    one_believes(Setup { profile: Profile::POSTGRES, defect: None, candidates: 2, requests: 2, timeouts: 0 });
+}
+
+#[test]
+fn the_walk_convicts_who_counts_from_the_answer() {
+    for profile in [Profile::HUSTINGS, Profile::POSTGRES] {
+        let defect = Some(Defect::CountsFromTheAnswer);
+        let walk = walk(&Setup { profile, defect, candidates: 2, requests: 1, timeouts: 0 });
+        println!("{}: convicted after {} worlds: {:?}", profile.name, walk.worlds, walk.found);
+        assert!(walk.found.is_some(), "{}", profile.name);
+    }
+}
