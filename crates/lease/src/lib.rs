@@ -31,6 +31,8 @@ pub mod store_model;
 
 pub mod laboratory;
 
+pub mod published;
+
 pub use candidate::{Candidate, Change, Effect, Heir, Input, Loss, Name, Settings, Until, When, Why};
 pub use gate::FenceGate;
 pub use laboratory::Defect;
