@@ -235,6 +235,11 @@ impl Candidate {
     fn on_answer(&mut self, attempt: Attempt, answer: Answer, out: &mut Vec<Effect>) {
         let Some((_, kind)) = self.asked.filter(|(asked, _)| *asked == attempt) else { return };
         self.asked = None;
+        // There are entries in queues only, whatever a driver says.
+        let answer = match answer {
+            Answer::Waiting(Some(_)) if !self.settings.profile.is_queue() => Answer::Waiting(None),
+            answer => answer,
+        };
         match kind {
             Kind::Look => self.on_looked(answer, out),
             Kind::Contend => self.on_contended(attempt, answer, out),

@@ -242,7 +242,8 @@ impl Candidate {
         if self.settings.profile.is_observed() && self.observed.is_none_or(|seen| seen.version != version) {
             self.observed = Some(Observed { version, is_expired: false });
             // As long as the holder's own record says, if that is longer than ours.
-            let patience = self.settings.timing.ttl.max(ttl.unwrap_or_default()) + self.settings.timing.granularity;
+            let timing = &self.settings.timing;
+            let patience = timing.ttl.max(ttl.unwrap_or_default()).saturating_add(timing.granularity);
             out.push(Effect::SetAlarm(Name::Expiry, When::After(patience)));
         }
     }
