@@ -4,6 +4,7 @@
 pub mod dice;
 pub mod faults;
 pub mod host;
+pub mod stage;
 pub mod world;
 
 pub use dice::Dice;

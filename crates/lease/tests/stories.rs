@@ -1,0 +1,138 @@
+//! Goal: what a candidate does when its store fails it in one of the ways that stores have. Method: one candidate, by hand.
+
+mod support;
+
+use hustings_lease::{Answer, Change, Input, Loss, Name, Note, Profile, Refusal, Request, Sight, Version};
+use support::stage::{Stage, id, token};
+
+fn held(by: &str, number: u64) -> Sight {
+    Sight::Held { by: id(by), token: token(number), version: Version(number), ttl: None }
+}
+
+fn vacant(version: u64) -> Sight {
+    Sight::Vacant { version: Some(Version(version)), note: None }
+}
+
+#[test]
+fn a_later_holder_ends_the_tenure_at_once() {
+    let mut a = Stage::of(Profile::KUBERNETES).leads(5);
+    assert_eq!(a.sees(held("b", 6)).forgets(), Some(Loss::Taken));
+    assert_eq!(a.asks(), None, "the application acts still");
+    assert_eq!(a.hears(Input::Stopped).asks(), Some(Request::Look), "there is nothing to release");
+}
+
+#[test]
+fn a_sight_that_comes_late_is_looked_into_and_changes_nothing() {
+    let mut a = Stage::of(Profile::KUBERNETES).leads(5);
+    assert_eq!((a.sees(held("b", 4)).forgets(), a.asks()), (None, Some(Request::Look)));
+    assert_eq!(a.is_answered(Answer::Won(token(5))).asks(), Some(Request::Renew));
+}
+
+#[test]
+fn a_record_that_is_vacant_while_one_leads_is_lost_when_a_look_says_so() {
+    let mut a = Stage::of(Profile::KUBERNETES).leads(5);
+    assert_eq!(a.sees(vacant(9)).asks(), Some(Request::Look));
+    assert_eq!(a.is_answered(Answer::Gone).forgets(), Some(Loss::Gone));
+}
+
+#[test]
+fn a_renewal_that_says_gone_ends_the_tenure_and_other_errors_do_not() {
+    let mut a = Stage::of(Profile::CONSUL).leads(5);
+    a.rings(Name::Renew).is_answered(Answer::Refused(Refusal::Other("500".into())));
+    assert_eq!((a.forgets(), a.sets(Name::Retry).is_some()), (None, true));
+    assert_eq!(a.rings(Name::Retry).asks(), Some(Request::Renew));
+    assert_eq!(a.is_answered(Answer::Gone).forgets(), Some(Loss::Gone));
+}
+
+#[test]
+fn where_versions_are_swapped_an_unclear_renewal_is_looked_at_first() {
+    for (profile, next) in [(Profile::KUBERNETES, Request::Look), (Profile::ETCD, Request::Renew)] {
+        let mut a = Stage::of(profile).leads(5);
+        a.rings(Name::Renew).is_answered(Answer::Unknown);
+        assert_eq!(a.rings(Name::Retry).asks(), Some(next), "{}", profile.name);
+    }
+}
+
+#[test]
+fn a_conflict_is_read_again_and_never_overwritten() {
+    let mut a = Stage::of(Profile::KUBERNETES);
+    a.is_answered(Answer::Gone);
+    a.sees(held("b", 5));
+    assert_eq!(a.is_answered(Answer::Refused(Refusal::Conflict)).asks(), Some(Request::Look));
+    assert_eq!(a.is_answered(Answer::Waiting(None)).asks(), None, "it waits for the version to grow old");
+}
+
+#[test]
+fn an_event_is_no_permission() {
+    let mut a = Stage::of(Profile::CONSUL);
+    a.sees(held("b", 5)).is_answered(Answer::Waiting(None));
+    a.sees(Sight::Vacant { version: None, note: None });
+    assert!(!a.believes());
+    assert_eq!(a.rings(Name::Contend).asks(), Some(Request::Contend { over: None }));
+    assert!(!a.is_answered(Answer::Waiting(None)).believes(), "somebody else was first");
+}
+
+#[test]
+fn the_turn_of_another_entry_is_nobodys() {
+    let mut a = Stage::of(Profile::ETCD).waits(9);
+    assert_eq!(a.sees(Sight::Turn { token: token(4), note: None }).effects, []);
+    assert!(a.sees(Sight::Turn { token: token(9), note: None }).believes());
+}
+
+#[test]
+fn a_turn_that_overtakes_the_answer_counts() {
+    let mut a = Stage::of(Profile::ETCD);
+    a.is_answered(Answer::Gone);
+    assert_eq!(a.sees(Sight::Turn { token: token(9), note: None }).effects, []);
+    assert!(a.is_answered(Answer::Waiting(Some(token(9)))).believes());
+}
+
+#[test]
+fn an_entry_that_is_gone_ends_the_wait_or_the_tenure() {
+    let mut a = Stage::of(Profile::ETCD).waits(9);
+    assert_eq!(a.sees(Sight::EntryGone(token(9))).asks(), Some(Request::Look));
+    let mut a = Stage::of(Profile::ETCD).leads(9);
+    assert_eq!(a.sees(Sight::EntryGone(token(9))).forgets(), Some(Loss::Gone));
+}
+
+#[test]
+fn a_token_that_fell_leads_nobody_and_is_told() {
+    let mut a = Stage::of(Profile::POSTGRES);
+    a.sees(held("b", 70)).is_answered(Answer::Gone).is_answered(Answer::Won(token(3)));
+    assert_eq!(a.tells(), [Change::TokenFell { won: token(3), seen: token(70) }]);
+    assert!(matches!(a.asks(), Some(Request::Release(Note { token: released, .. })) if released == token(3)));
+    let raised = token(1).in_generation(1);
+    a.is_answered(Answer::Gone).rings(Name::StandBack);
+    assert!(a.is_answered(Answer::Gone).is_answered(Answer::Won(raised)).believes());
+}
+
+#[test]
+fn a_release_whose_outcome_nobody_knows_is_looked_at_and_repeated() {
+    let mut a = Stage::of(Profile::CONSUL).leads(5);
+    a.rings(Name::Stop).hears(Input::Stopped).is_answered(Answer::Unknown);
+    assert_eq!(a.rings(Name::Retry).asks(), Some(Request::Look));
+    assert!(matches!(a.is_answered(Answer::Won(token(5))).asks(), Some(Request::Release(_))));
+}
+
+#[test]
+fn a_broken_connection_starts_relayed_renewals_afresh() {
+    let mut a = Stage::of(Profile::ZOOKEEPER);
+    a.is_answered(Answer::Gone).is_answered(Answer::Won(token(1))).rings(Name::HoldOff);
+    a.rings(Name::Renew).is_answered(Answer::Renewed);
+    assert!(a.rings(Name::Renew).is_answered(Answer::Renewed).believes(), "the second proves the first");
+    a.sees(Sight::Interrupted).is_answered(Answer::Won(token(1)));
+    assert_eq!(a.asks(), Some(Request::Renew));
+    assert!(!a.is_answered(Answer::Renewed).believes(), "what the lost member heard, it may never have relayed");
+    assert!(a.rings(Name::Renew).is_answered(Answer::Renewed).believes());
+}
+
+#[test]
+fn who_slept_learns_first_what_is_over() {
+    let mut a = Stage::of(Profile::ZOOKEEPER);
+    a.is_answered(Answer::Gone).is_answered(Answer::Won(token(1)));
+    a.rings(Name::Short);
+    assert!(!a.rings(Name::HoldOff).believes(), "its lease is too old to take office on");
+    let mut a = Stage::of(Profile::ETCD);
+    a.is_answered(Answer::Gone).rings(Name::Overdue);
+    assert_eq!(a.asks(), Some(Request::Look), "an answer would come too late: it looks");
+}
