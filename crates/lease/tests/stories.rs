@@ -2,7 +2,10 @@
 
 mod support;
 
-use hustings_lease::{Answer, Change, Input, Loss, Name, Note, Profile, Refusal, Request, Sight, Version};
+use hustings_lease::{
+    Answer, Attempt, Change, Input, Loss, Name, Note, Profile, Refusal, Request, Sight, Until, Version, When,
+};
+use std::time::Duration;
 use support::stage::{Stage, id, token};
 
 fn held(by: &str, number: u64) -> Sight {
@@ -135,4 +138,15 @@ fn who_slept_learns_first_what_is_over() {
     let mut a = Stage::of(Profile::ETCD);
     a.is_answered(Answer::Gone).rings(Name::Overdue);
     assert_eq!(a.asks(), Some(Request::Look), "an answer would come too late: it looks");
+}
+
+#[test]
+fn a_leader_stops_so_early_that_all_has_ended_before_its_lease() {
+    let mut a = Stage::of(Profile::ETCD);
+    a.is_answered(Answer::Gone).is_answered(Answer::Won(token(1)));
+    let of = |less| Some(When::At(Until { attempt: Attempt(2), less: Duration::from_millis(less) }));
+    assert_eq!(a.sets(Name::Stop), of(2_500), "stop grace and kill margin before the end");
+    assert_eq!(a.rings(Name::Stop).sets(Name::End), of(500), "kill margin before the end");
+    assert_eq!(a.stops(), Some(Loss::Silence));
+    assert_eq!(a.rings(Name::End).forgets(), Some(Loss::Silence));
 }
