@@ -185,6 +185,10 @@ impl Protocol for BlazingMq {
         self.node.status(self.role(), self.active_leader())
     }
 
+    fn overdue_commit(&self) -> Option<u64> {
+        self.committable().filter(|_| self.is_started())
+    }
+
     fn assert_invariants(&self) {
         self.node.assert_invariants();
         assert!(self.node.leader.is_none() || self.tentative.is_none(), "a leader is tentative or confirmed (E4)");

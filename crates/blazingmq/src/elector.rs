@@ -52,7 +52,7 @@ impl BlazingMq {
         let was_led = self.lost_leader.take().is_some();
         if self.node.has_refused_for_log && !was_led {
             // Nobody else leads within a whole timeout, because of the change of members that only this node knows.
-            self.node.is_caretaker = true;
+            self.node.take_care();
             if self.node.may_lead() {
                 return self.seek_leadership(Reason::ElectionTimeout, out);
             }

@@ -275,11 +275,13 @@ impl BlazingMq {
     }
 
     fn drop_source(&mut self, source: NodeId, out: &mut Effects<BlazingMq>) {
-        let term = self.node.promise.term;
+        let (term, is_stale) = (self.node.promise.term, self.has(Defect::TrustsStalePlace));
         let Part::Leader(leader) = &mut self.part else { return };
         leader.lsns.remove(&source);
-        // What was pulled from it, and cut back for that, is where this node's own ledger ends now.
-        leader.lsns.insert(self.node.me, self.node.log.last());
+        if !is_stale {
+            // What was pulled from it, and cut back for that, is where this node's own ledger ends now.
+            leader.lsns.insert(self.node.me, self.node.log.last());
+        }
         leader.stage = Stage::Collecting;
         out.send_resting_on(RestsOn::Promise, source, Message::LsnRequest { term });
         self.settle_collection(out);

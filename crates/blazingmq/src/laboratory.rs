@@ -29,11 +29,13 @@ pub enum Defect {
     SupportsStaleMemberships,
     /// A partition goes to another primary under the lease of the one before (§3.6, P1).
     KeepsLeases,
+    /// A leader whose source is lost in the middle of a pull reckons with where its own ledger ended before.
+    TrustsStalePlace,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 11] = [
+    pub const ALL: [Defect; 12] = [
         Defect::UnsyncedSupport,
         Defect::UnsyncedAcknowledgement,
         Defect::SupportsTwice,
@@ -45,6 +47,7 @@ impl Defect {
         Defect::ChangesTogether,
         Defect::SupportsStaleMemberships,
         Defect::KeepsLeases,
+        Defect::TrustsStalePlace,
     ];
 
     /// Its name on a command line.
@@ -61,6 +64,7 @@ impl Defect {
             Defect::ChangesTogether => "changes-together",
             Defect::SupportsStaleMemberships => "supports-stale-memberships",
             Defect::KeepsLeases => "keeps-leases",
+            Defect::TrustsStalePlace => "trusts-stale-place",
         }
     }
 

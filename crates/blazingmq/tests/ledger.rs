@@ -457,6 +457,7 @@ fn only_one_voter_changes_at_a_time() {
 fn a_removed_leader_hands_over_and_leaves() {
     let mut theatre = cast(3);
     theatre.elect(1);
+    theatre.heartbeat(1);
     theatre.change(1, &one(Change::Remove(NodeId(1))));
     assert_eq!((theatre.leaders(), theatre.role(1)), (vec![2], Role::Follower));
     theatre.propose(2, "x");

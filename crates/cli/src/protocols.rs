@@ -213,8 +213,27 @@ pub(crate) fn visit<V: Visit>(subject: &Subject, visitor: V) -> Result<V::Out> {
     })
 }
 
-/// The defects that can be planted in a protocol.
+/// The defects that can be planted in a protocol: its own, and those of what all share that show under it.
 pub(crate) fn defects_of(name: &str) -> Vec<&'static str> {
+    let shared = hustings_core::laboratory::Defect::ALL.into_iter().filter(|defect| shows_under(*defect, name));
+    own_defects_of(name).into_iter().chain(shared.map(|defect| defect.name())).collect()
+}
+
+/// Whether a defect of what all protocols share makes a difference under this one.
+fn shows_under(defect: hustings_core::laboratory::Defect, name: &str) -> bool {
+    use hustings_core::laboratory::Defect;
+    match defect {
+        // Paxos commits slot by slot, and whoever promises there may lead.
+        Defect::CommitsOnce | Defect::TakesNoCare => name != Paxos::NAME,
+        // In ZAB and Paxos a fetch ends with the leader that it was begun under.
+        Defect::PinsFetches => [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME].contains(&name),
+        // Elsewhere what an isolated leader wrote never counts again.
+        Defect::StampsDifferences => name == Paxos::NAME,
+        Defect::InsistsOnPreference | Defect::RemovesLastLeader | Defect::LosesTimeWithReigns => true,
+    }
+}
+
+fn own_defects_of(name: &str) -> Vec<&'static str> {
     match name {
         Raft::NAME => hustings_raft::Defect::ALL.iter().map(|defect| defect.name()).collect(),
         Gmt2000::NAME => hustings_gmt2000::Defect::ALL.iter().map(|defect| defect.name()).collect(),

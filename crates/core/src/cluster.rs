@@ -1,5 +1,6 @@
 //! Who a node is and what it is told at birth: [`NodeId`], [`Member`], [`Cluster`].
 
+use crate::laboratory::Defect;
 use crate::{Membership, Timing};
 use std::fmt;
 use std::sync::Arc;
@@ -109,6 +110,8 @@ pub struct Cluster {
     pub priority: Priority,
     /// Bounds on memory and messages.
     pub limits: Limits,
+    /// A defect to be found, for the laboratory only; every server says `None`.
+    pub defect: Option<Defect>,
 }
 
 impl Cluster {
@@ -120,6 +123,7 @@ impl Cluster {
             timing: Timing::default(),
             priority: Priority::default(),
             limits: Limits::default(),
+            defect: None,
         }
     }
 }

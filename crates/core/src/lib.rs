@@ -31,6 +31,7 @@ pub mod timing;
 
 pub mod wire;
 
+pub mod laboratory;
 pub mod leading;
 
 pub mod replica;

@@ -73,6 +73,12 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
     /// The value seen from outside.
     fn status(&self) -> Status;
 
+    /// For judges: the highest index that this leader could commit now, and has not; `None` after every step of a sound
+    /// protocol. Only protocols that commit by counting say it.
+    fn overdue_commit(&self) -> Option<u64> {
+        None
+    }
+
     /// What must hold after every step, at a cost proportional to what the step touched.
     ///
     /// # Panics

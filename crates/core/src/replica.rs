@@ -24,6 +24,7 @@ pub mod sessions;
 pub mod snapshots;
 pub mod versions;
 
+use crate::laboratory::Defect;
 use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Proposal, Protocol, Refusal, Ticket};
 use crate::{
     Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
@@ -88,6 +89,8 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     is_leader_news: bool,
     /// Numbers pile up above a gap in this node's session; seen to at the end of the step.
     is_settling: bool,
+    /// A planted defect, in the laboratory.
+    defect: Option<Defect>,
 }
 
 /// Whether the deadline alarm will ring.
@@ -131,8 +134,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             Some(reference) => (reference.lsn, reference.membership.clone()),
             None => (Lsn::ZERO, cluster.membership.clone()),
         };
-        let (me, timing) = (cluster.me, cluster.timing);
-        let clock = Clock::new(clock, &recovered);
+        let (me, timing, defect) = (cluster.me, cluster.timing, cluster.defect);
+        let clock = Clock::new(clock, &recovered, defect);
         machine.adopt(version);
         let mut effects = Effects::new();
         let protocol = P::start(cluster, options, recovered, &mut effects);
@@ -159,6 +162,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             own_messages: VecDeque::new(),
             is_leader_news: false,
             is_settling: false,
+            defect,
         };
         out.push(Action::Version(version));
         out.push(Action::Membership(membership));
@@ -503,7 +507,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     /// A proposal as the leader puts it into the log. Each carries the clock's reading: a lease that it grants counts
     /// from there.
-    fn stamp(&self, origin: Origin, kind: EntryKind, payload: Bytes) -> Proposal {
+    fn stamp(&mut self, origin: Origin, kind: EntryKind, payload: Bytes) -> Proposal {
         Proposal { origin, kind, stamp: self.clock.stamp(), payload }
     }
 

@@ -111,7 +111,9 @@ impl Gmt2000 {
         // Nobody else leads within a whole timeout: because of what only this node holds; or because the others lack its claim
         // for a majority and have let it grow old; or because its vote is bound to a ballot that they cannot leave without it.
         // So it calls as everybody does, at the usual pace, and claims nothing for itself unless it is a caretaker now.
-        self.node.is_caretaker |= self.node.has_refused_for_log;
+        if self.node.has_refused_for_log {
+            self.node.take_care();
+        }
         self.eager_rounds = 0;
         self.start_election(Reason::ElectionTimeout, Standing::Ordinary, out);
     }
@@ -339,7 +341,8 @@ impl Gmt2000 {
         if !is_over {
             return;
         }
-        let is_heard_of = slate.iter().any(|(id, claim)| *id != self.node.me && claim.hears_majority);
+        let yields = !self.has_defect(Defect::NeverYields);
+        let is_heard_of = yields && slate.iter().any(|(id, claim)| *id != self.node.me && claim.hears_majority);
         self.hears_majority = self.has_majority();
         if self.hears_majority || is_heard_of {
             self.vote(out);
@@ -367,8 +370,9 @@ impl Gmt2000 {
         };
         self.ballot.slate.insert(self.node.me, own);
         let (me, has_majority) = (self.node.me, self.has_majority());
+        let yields = !self.has_defect(Defect::NeverYields);
         let rank = |id: NodeId, claim: &Claim| {
-            let fortune = (claim.hears_majority, Reverse(claim.losses));
+            let fortune = yields.then_some((claim.hears_majority, Reverse(claim.losses)));
             (claim.last, claim.is_successor, fortune, claim.reign, claim.priority, Reverse(id))
         };
         let is_blind = self.has_defect(Defect::VotesBelowOwnLog);

@@ -179,6 +179,10 @@ impl Protocol for Gmt2000 {
         self.node.status(self.role(), self.node.leader)
     }
 
+    fn overdue_commit(&self) -> Option<u64> {
+        self.committable()
+    }
+
     fn assert_invariants(&self) {
         self.node.assert_invariants();
         assert!(self.node.log.last().term <= self.node.promise.term, "no message is of a term beyond the ballot");

@@ -33,11 +33,13 @@ pub enum Defect {
     ChangesTogether,
     /// Changes of membership begin before a new leader has committed a message of its own, one upon the other.
     ChangesBeforeOwnCommit,
+    /// Neither old honours nor a preference yield to who hears a majority: the centre of a star votes for a leaf that cannot win.
+    NeverYields,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 13] = [
+    pub const ALL: [Defect; 14] = [
         Defect::UnsyncedVote,
         Defect::UnsyncedAcknowledgement,
         Defect::VotesTwice,
@@ -51,6 +53,7 @@ impl Defect {
         Defect::ReadsBeforeOwnCommit,
         Defect::ChangesTogether,
         Defect::ChangesBeforeOwnCommit,
+        Defect::NeverYields,
     ];
 
     /// Its name on a command line.
@@ -69,6 +72,7 @@ impl Defect {
             Defect::ReadsBeforeOwnCommit => "reads-before-own-commit",
             Defect::ChangesTogether => "changes-together",
             Defect::ChangesBeforeOwnCommit => "changes-before-own-commit",
+            Defect::NeverYields => "never-yields",
         }
     }
 

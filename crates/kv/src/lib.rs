@@ -35,6 +35,8 @@ pub mod watch;
 
 pub mod lease;
 
+pub mod queue;
+
 mod compact;
 
 pub mod hash;

@@ -307,6 +307,7 @@ impl<P: Protocol> Running<P> {
                 timing: setup.timing,
                 priority: Priority::default(),
                 limits: Limits { trailing_entries: setup.trailing_entries, ..Limits::default() },
+                defect: None,
             },
             options: setup.options.clone(),
             recovered: recovered.durable,

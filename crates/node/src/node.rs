@@ -147,6 +147,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 timing: config.timing,
                 priority: config.priority,
                 limits: config.limits,
+                defect: None,
             },
             options,
             recovered: recovered.durable,

@@ -74,7 +74,7 @@ impl Raft {
         }
         if self.node.has_refused_for_log && !was_led {
             // Nobody else leads within a whole timeout, because of what only this node holds.
-            self.node.is_caretaker = true;
+            self.node.take_care();
             if self.may_campaign() {
                 return self.campaign(Campaign::polite(Reason::ElectionTimeout), out);
             }
@@ -234,7 +234,8 @@ impl Raft {
     /// The priority by which others are measured: one who may not lead asks nobody to stand back, nor does one who could not
     /// win. A preferred member with one deaf link would keep its equals from leading for ever.
     fn standing(&self) -> Priority {
-        if self.may_campaign() && !self.has_lost { self.node.priority } else { Priority::Never }
+        let has_yielded = self.has_lost && !self.has(Defect::NeverYields);
+        if self.may_campaign() && !has_yielded { self.node.priority } else { Priority::Never }
     }
 
     /// A member that must never lead notes whom it keeps from leading by what only it holds.

@@ -52,11 +52,15 @@ pub enum Defect {
     PreVoteRaisesTerm,
     /// A deposed leader goes on leading in the later term.
     LeadsOnInLaterTerms,
+    /// A preferred member that could not win stands in the way of its equals for ever (RV-10).
+    NeverYields,
+    /// The only voter campaigns at its start, also when it must never lead.
+    CampaignsAlone,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 23] = [
+    pub const ALL: [Defect; 25] = [
         Defect::UnsyncedVote,
         Defect::UnsyncedAcknowledgement,
         Defect::VotesTwice,
@@ -80,6 +84,8 @@ impl Defect {
         Defect::InstallsOldSnapshots,
         Defect::PreVoteRaisesTerm,
         Defect::LeadsOnInLaterTerms,
+        Defect::NeverYields,
+        Defect::CampaignsAlone,
     ];
 
     /// Its name on a command line.
@@ -108,6 +114,8 @@ impl Defect {
             Defect::InstallsOldSnapshots => "installs-old-snapshots",
             Defect::PreVoteRaisesTerm => "pre-vote-raises-term",
             Defect::LeadsOnInLaterTerms => "leads-on-in-later-terms",
+            Defect::NeverYields => "never-yields",
+            Defect::CampaignsAlone => "campaigns-alone",
         }
     }
 

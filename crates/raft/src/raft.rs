@@ -128,7 +128,7 @@ impl Protocol for Raft {
         // What a recorded commit covers was committed, and a change in it is in force (RH-9).
         raft.apply_through(recorded, out);
         raft.arm_election(out);
-        if raft.node.is_alone() && raft.may_campaign() {
+        if raft.node.is_alone() && (raft.may_campaign() || raft.has(Defect::CampaignsAlone)) {
             raft.campaign(Campaign::for_real(Reason::Alone), out);
         }
         raft
@@ -163,6 +163,10 @@ impl Protocol for Raft {
 
     fn status(&self) -> Status {
         self.node.status(self.role(), self.node.leader)
+    }
+
+    fn overdue_commit(&self) -> Option<u64> {
+        self.committable()
     }
 
     fn assert_invariants(&self) {

@@ -203,6 +203,7 @@ fn a_removed_leader_hands_over_at_once() {
     // Goal: MB-04, RH-6.
     let mut stage = stage(3);
     stage.elect(1);
+    stage.heartbeat(1);
     stage.change(1, remove(1));
     assert_ne!(stage.leader(), 1);
     assert_eq!(membership_of(&stage, 2).voters, ids(&[2, 3]));

@@ -19,7 +19,8 @@ use hustings_api::EtcdError;
 use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb as pb;
 use hustings_kv as kv;
-use hustings_kv::{Command, CompareTarget, Comparison, KeyValue, LeaseRevoke, SortOrder, SortTarget, View};
+use hustings_kv::queue::{self, Origin};
+use hustings_kv::{Command, KeyValue, LeaseRevoke, SortOrder, SortTarget, View};
 use tonic::Status;
 
 use crate::backend::Backend;
@@ -43,18 +44,6 @@ fn candidate_key(prefix: &[u8], lease: i64) -> Bytes {
     key.put_slice(prefix);
     key.put_slice(format!("{lease:x}").as_bytes());
     key.freeze()
-}
-
-/// "This key was created at this revision, and is the same still"; 0: it does not exist.
-pub(crate) fn created_at(key: &Bytes, revision: i64) -> kv::Compare {
-    let target = Some(CompareTarget::Create(revision));
-    kv::Compare { comparison: Comparison::Equal as i32, key: key.clone(), range_end: Bytes::new(), target }
-}
-
-/// "This key is as it was written at this revision."
-fn modified_at(key: &Bytes, revision: i64) -> kv::Compare {
-    let target = Some(CompareTarget::Mod(revision));
-    kv::Compare { comparison: Comparison::Equal as i32, key: key.clone(), range_end: Bytes::new(), target }
 }
 
 /// The first in a queue, as it was at a revision; 0: as it is now.
@@ -102,28 +91,13 @@ struct Standing {
     value: Option<Bytes>,
 }
 
-/// How a call came by its key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Origin {
-    /// It made it.
-    Made,
-    /// An earlier call of the same lease had made it.
-    Adopted,
-}
-
 /// A key in a queue, as one call wrote it. Dropped before [`Place::keep`], it is given up.
 ///
-/// A client may cancel a call and ask again with the same lease, at another member: two calls then share one key, and the
-/// first, which is perhaps only now noticed to be dead, must not remove what the second stands on. So every call writes,
-/// also when it finds its key, and removes a key only at the modification revision that it wrote itself.
+/// What it writes, and why it writes at all when it finds its key: [`kv::queue`].
 struct Place<B: Backend> {
     context: Arc<Context<B>>,
     standing: Standing,
-    /// The creation revision of the key: the place in the queue, and the fencing token.
-    revision: i64,
-    /// The modification revision of this call's own write.
-    written: i64,
-    origin: Origin,
+    place: queue::Place,
     is_kept: bool,
 }
 
@@ -151,32 +125,12 @@ impl<B: Backend> Place<B> {
 
     async fn take_to_the_end(context: Arc<Context<B>>, standing: Standing) -> Result<Place<B>, Status> {
         let Standing { key, lease, value, .. } = standing.clone();
-        let put = |value: Option<Bytes>| kv::Put {
-            key: key.clone(),
-            ignore_value: value.is_none(),
-            value: value.unwrap_or_default(),
-            // Named again and not kept: a lease that is gone must refuse this, and a key without one gets one.
-            lease,
-            ..kv::Put::default()
-        };
-        let range = kv::Range { key: key.clone(), ..kv::Range::default() };
-        let txn = kv::Txn {
-            compare: vec![created_at(&key, 0)],
-            success: vec![kv::Request::Put(put(Some(value.clone().unwrap_or_default()))).into()],
-            failure: vec![kv::Request::Put(put(value)).into(), kv::Request::Range(range).into()],
-        };
-        let kv::Response::Txn(mut txn) = context.propose_growth_to_the_end(Command::Txn(txn)).await? else {
+        let stand = Command::Txn(queue::stand(&key, lease, value));
+        let kv::Response::Txn(txn) = context.propose_growth_to_the_end(stand).await? else {
             return Err(error::mismatch());
         };
-        let written = txn.revision;
-        let (origin, revision) = match (txn.succeeded, txn.results.pop()) {
-            (true, _) => (Origin::Made, written),
-            (false, Some(kv::OperationResponse::Range(mut range))) => {
-                (Origin::Adopted, range.kvs.pop().ok_or_else(error::mismatch)?.create_revision)
-            }
-            (false, _) => return Err(error::mismatch()),
-        };
-        Ok(Place { context, standing, revision, written, origin, is_kept: false })
+        let place = queue::place_in(txn).ok_or_else(error::mismatch)?;
+        Ok(Place { context, standing, place, is_kept: false })
     }
 
     /// The place is not given up any more.
@@ -194,26 +148,19 @@ impl<B: Backend> Drop for Place<B> {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         // As it does when too many places wait to be given up.
         let Ok(permit) = self.context.lingering.clone().try_acquire_owned() else { return };
-        let (context, standing, written, origin) =
-            (self.context.clone(), self.standing.clone(), self.written, self.origin);
-        let revision = self.revision;
+        let (context, standing, place) = (self.context.clone(), self.standing.clone(), self.place);
         runtime.spawn(async move {
             // What cannot be removed goes with its lease.
-            let _ = give_up(&context, standing, revision, written, origin).await;
+            let _ = give_up(&context, standing, place).await;
             drop(permit);
         });
     }
 }
 
 /// Removes a key if it is as this call wrote it, as soon as there is a leader.
-async fn give_up<B: Backend>(
-    context: &Context<B>,
-    standing: Standing,
-    revision: i64,
-    written: i64,
-    origin: Origin,
-) -> Result<(), Status> {
+async fn give_up<B: Backend>(context: &Context<B>, standing: Standing, place: queue::Place) -> Result<(), Status> {
     let Standing { prefix, key, .. } = standing;
+    let queue::Place { revision, written, origin } = place;
     if origin == Origin::Adopted {
         // The call that made the key may have told its client that it is in; while somebody stands before, it has not, and
         // it will write before it does.
@@ -223,10 +170,7 @@ async fn give_up<B: Backend>(
             return Ok(());
         }
     }
-    let guard = modified_at(&key, written);
-    let delete = kv::Request::DeleteRange(kv::DeleteRange { key, ..kv::DeleteRange::default() });
-    let txn = kv::Txn { compare: vec![guard], success: vec![delete.into()], failure: Vec::new() };
-    context.propose_to_the_end(Command::Txn(txn)).await.map(drop)
+    context.propose_to_the_end(Command::Txn(queue::leave(&key, written))).await.map(drop)
 }
 
 /// A lease that the server granted because the candidate brought none. Dropped before it is kept, it is revoked.
@@ -288,7 +232,7 @@ impl<B: Backend> Candidacy<B> {
 
     /// The creation revision of the key: the fencing token.
     pub(crate) fn revision(&self) -> i64 {
-        self.place.revision
+        self.place.place.revision
     }
 
     /// The lease that the key lives on.
@@ -320,22 +264,22 @@ impl<B: Backend> Candidacy<B> {
             if !view.has_lease(lease) {
                 return Err(EtcdError::LeaseNotFound.into());
             }
-            let own = read_key(&view, &key)?.filter(|own| own.create_revision == self.place.revision);
+            let own = read_key(&view, &key)?.filter(|own| own.create_revision == self.place.place.revision);
             let Some(own) = own else {
                 // Somebody deleted the key; the candidate wants to lead all the same.
                 self.stand_again().await?;
                 continue;
             };
-            let Some(before) = last_before(&view, &prefix, self.place.revision - 1)? else {
-                if own.mod_revision == self.place.written {
+            let Some(before) = last_before(&view, &prefix, self.place.place.revision - 1)? else {
+                if own.mod_revision == self.place.place.written {
                     return Ok(view.revision());
                 }
                 // Another call of this lease took the place over, and could give it up: not after this write. Where nobody
                 // stood before, nobody does now.
-                let revision = self.place.revision;
+                let revision = self.place.place.revision;
                 self.stand_again().await?;
-                if self.place.revision == revision {
-                    return Ok(self.place.written);
+                if self.place.place.revision == revision {
+                    return Ok(self.place.place.written);
                 }
                 continue;
             };

@@ -19,10 +19,11 @@ use hustings_api::v3electionpb as ep;
 use hustings_api::v3electionpb::election_server::Election;
 use hustings_kv as kv;
 use hustings_kv::Command;
+use hustings_kv::queue::created_at;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
-use crate::campaign::{Candidacy, created_at, first, prefix};
+use crate::campaign::{Candidacy, first, prefix};
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::convert;
 use crate::error;

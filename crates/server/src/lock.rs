@@ -10,10 +10,11 @@ use hustings_api::v3lockpb as lp;
 use hustings_api::v3lockpb::lock_server::Lock;
 use hustings_kv as kv;
 use hustings_kv::Command;
+use hustings_kv::queue::created_at;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
-use crate::campaign::{Candidacy, created_at, read_key};
+use crate::campaign::{Candidacy, read_key};
 use crate::context::{Learner, Services};
 use crate::error;
 

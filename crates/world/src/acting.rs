@@ -101,10 +101,14 @@ impl<P: Protocol, S: Service> World<P, S> {
         let (status, applied) = (replica.status(), replica.applied().index);
         let state = (applied != machine.applied).then(|| (applied, replica.machine().digest()));
         let id = machine.id;
-        let has_moved = applied != machine.applied;
+        let (has_moved, overdue) = (applied != machine.applied, replica.protocol().overdue_commit());
         let verdict = follow(&mut self.lease_clock, applied, replica.machine(), self.now);
         self.judged(verdict);
         let commit = status.commit;
+        if let Some(index) = overdue {
+            let what = format!("{id} leads, knows that a quorum holds {index}, and says that {commit} is committed");
+            self.judged(Err(Violation::of("commits-what-is-held", what)));
+        }
         let verdict = self.judge.on_status(id, &status, state);
         self.judged(verdict);
         self.on_commit(commit);
@@ -119,6 +123,13 @@ impl<P: Protocol, S: Service> World<P, S> {
         if id.0 < membership.next_id && !membership.has(id) {
             self.machines[at].is_removed = true;
             self.journal.note(self.now, Line::Host(id, "is not a member any more".into()));
+        }
+        // Where nobody may lead there is no leader ever again, and so no change that could mend it.
+        let founders = (0..self.settings.nodes as usize).any(|at| self.may_ever_lead(at));
+        let may_lead = |id: &NodeId| self.position(*id).is_some_and(|at| self.may_ever_lead(at));
+        if founders && !membership.voters.iter().any(may_lead) {
+            let what = format!("{id} is told of voters of whom none may lead: {:?}", membership.voters);
+            self.judged(Err(Violation::of("somebody-may-lead", what)));
         }
     }
 

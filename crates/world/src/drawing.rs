@@ -255,7 +255,8 @@ impl Drawing<'_> {
             Kind::Transfer => self.push(at, Command::Transfer(node)),
             Kind::Campaign => self.push(at, Command::Campaign(node)),
             Kind::Membership => self.draw_change(at, end, node),
-            Kind::Wipe if !self.has_wiped => {
+            // Of fewer than three a wiped one takes a quorum's promises with it.
+            Kind::Wipe if !self.has_wiped && self.nodes >= 3 => {
                 self.has_wiped = true;
                 self.push(at, Command::Wipe(node));
                 self.push(at + lasts / 2, Command::Remove(node));

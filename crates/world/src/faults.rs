@@ -468,13 +468,6 @@ impl<P: Protocol, S: Service> World<P, S> {
                 && replica.applied().index == status.commit
         })
     }
-
-    /// Plants defects in what stands around every replica.
-    pub fn plant(&mut self, plants: crate::machine::Plants) {
-        for machine in &mut self.machines {
-            machine.plants = plants;
-        }
-    }
 }
 
 impl Dice {

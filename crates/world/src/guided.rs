@@ -16,7 +16,8 @@ use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::journal::Line;
 use crate::machine::Plants;
-use crate::seed::{Plan, Report, draw_priorities, draw_sickness, run_covered};
+use crate::seed::{Plan, Report, run_covered};
+use crate::sickness::{draw_illness, draw_outstanding};
 use crate::witness::Service;
 use hustings_core::Protocol;
 use hustings_core::replica::Policy;
@@ -140,7 +141,13 @@ impl Search {
         if self.corpus.is_empty() || self.dice.below(FRESH_EVERY) == 0 {
             // A seed of its own for each, apart from those of other searches.
             let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.runs);
-            let mut plan = Plan::draw(seed, self.nodes, self.safety);
+            // Smaller clusters and shorter runs are sooner over, and much needs no more.
+            let nodes = if self.dice.below(2) == 0 { self.nodes } else { 1 + self.dice.below(self.nodes) };
+            let safety = self.safety / [1, 1, 2, 4][self.dice.below(4) as usize];
+            let mut plan = Plan::draw(seed, nodes, safety);
+            if self.dice.below(2) == 0 {
+                plan.sick = draw_illness(&mut self.dice, &plan.settings);
+            }
             for _ in 0..self.dice.below(3) {
                 self.change_settings(&mut plan);
             }
@@ -171,22 +178,22 @@ impl Search {
     }
 
     /// A moment at which something could matter: just after somebody changed role, or any.
-    fn moment(&mut self, parent: usize) -> u64 {
+    fn moment(&mut self, parent: usize, safety: u64) -> u64 {
         let soon = [1_000, 8_000, SOON, SOON * 10][self.dice.below(4) as usize];
         let turns = &self.corpus[parent].turns;
         let at = match self.dice.pick(turns).copied() {
             Some(turn) if self.dice.below(4) > 0 => turn + self.dice.below(soon),
-            _ => self.dice.below(self.safety),
+            _ => self.dice.below(safety),
         };
-        at.min(self.safety)
+        at.min(safety)
     }
 
-    fn node(&mut self) -> Who {
-        Who::Node(1 + self.dice.below(self.nodes))
+    fn node(&mut self, plan: &Plan) -> Who {
+        Who::Node(1 + self.dice.below(plan.settings.nodes))
     }
 
-    fn who(&mut self) -> Who {
-        if self.dice.below(3) == 0 { Who::Leader } else { self.node() }
+    fn who(&mut self, plan: &Plan) -> Who {
+        if self.dice.below(3) == 0 { Who::Leader } else { self.node(plan) }
     }
 
     /// One small change.
@@ -202,28 +209,28 @@ impl Search {
             }
             2 | 3 if faults > 0 => {
                 let moved = self.dice.below(faults) as usize;
-                plan.faults[moved].0 = self.moment(parent);
+                plan.faults[moved].0 = self.moment(parent, plan.safety);
             }
             4 if faults > 0 => {
                 // A window of faults again, later or earlier.
                 let from = self.dice.below(faults) as usize;
                 let window: Vec<(u64, Command)> = plan.faults[from..].iter().take(6).cloned().collect();
-                let (first, to) = (window[0].0, self.moment(parent));
+                let (first, to) = (window[0].0, self.moment(parent, plan.safety));
                 let again = |at: u64| (to + at.saturating_sub(first)).min(plan.safety);
                 plan.faults.extend(window.into_iter().map(|(at, command)| (again(at), command)));
             }
             5 => {
                 let other = self.dice.below(self.corpus.len() as u64) as usize;
-                let at = self.dice.below(self.safety);
+                let at = self.dice.below(plan.safety);
                 plan.faults.retain(|(when, _)| *when < at);
                 let rest = self.corpus[other].plan.faults.iter().filter(|(when, _)| *when >= at);
                 plan.faults.extend(rest.cloned());
             }
-            6 if self.dice.below(3) == 0 => plan.sick = draw_sickness(&mut self.dice, &plan.settings),
+            6 if self.dice.below(3) == 0 => plan.sick = draw_illness(&mut self.dice, &plan.settings),
             6 => self.change_settings(plan),
             7 | 8 => self.add_wild(plan, parent),
             _ => {
-                let at = self.moment(parent);
+                let at = self.moment(parent, plan.safety);
                 let drawn = plan.draw_fault(&mut self.dice, at);
                 plan.faults.extend(drawn);
             }
@@ -232,10 +239,10 @@ impl Search {
 
     /// What seeds place anywhere, placed where it may matter: one slow moment, resignations; and writes at a member of choice.
     fn add_wild(&mut self, plan: &mut Plan, parent: usize) {
-        let at = self.moment(parent);
+        let at = self.moment(parent, plan.safety);
         let election = plan.settings.election_max();
         let lasts = [2_000, 20_000, election, election * 6][self.dice.below(4) as usize];
-        let (one, other) = (self.who(), self.node());
+        let (one, other) = (self.who(plan), self.node(plan));
         let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
         match self.dice.below(6) {
             0 | 1 => {
@@ -273,12 +280,12 @@ impl Search {
             3 => settings.policy = Policy { entries_max: dice.between(5, 800), bytes_max: 1 << 20 },
             4 => {
                 // Nobody writes, or hardly anybody: what needs the next request to go on stands still.
-                settings.load.clients = dice.below(3);
+                settings.load.clients = [0, 3, 5][dice.below(3) as usize];
                 settings.load.pause = dice.between(50_000, 5_000_000);
             }
             5 => settings.load.rivals = dice.below(4),
             _ => {
-                settings.priorities = draw_priorities(dice, self.nodes);
+                settings.priorities = draw_outstanding(dice, settings.nodes);
             }
         }
     }

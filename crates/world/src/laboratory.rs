@@ -8,7 +8,6 @@
 //! here as everywhere.
 
 use crate::command::Command;
-use crate::machine::Plants;
 use crate::script::Script;
 use crate::witness::Service;
 use crate::world::World;
@@ -101,7 +100,6 @@ pub fn measure<P: Protocol, S: Service>(script: &Script, options: &P::Options) -
     let mut world: Option<World<P, S>> = None;
     let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), Violation> {
         let world = world.insert(World::new(script.settings.clone(), options.clone())?);
-        world.plant(Plants::default());
         world.weighs_messages = true;
         for command in &script.commands {
             match command {

@@ -31,8 +31,10 @@ mod rivals;
 pub mod graphs;
 pub mod guided;
 pub mod laboratory;
+mod liveness;
 pub mod script;
 pub mod seed;
+mod sickness;
 
 pub mod every;
 

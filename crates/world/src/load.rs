@@ -257,6 +257,11 @@ impl<P: Protocol, S: Service> World<P, S> {
         (self.load.served, self.load.committed) = (Waiting::default(), Waiting::default());
     }
 
+    /// Whether nobody wants anything any more.
+    pub(crate) fn load_is_over(&self) -> bool {
+        self.load.is_over
+    }
+
     /// Clients pause so long on average from now on; 0: as at first. Whoever rests for longer than that begins again soon.
     pub(crate) fn set_pace(&mut self, pause: u64) {
         let pause = if pause == 0 { self.load.settings.pause } else { pause };

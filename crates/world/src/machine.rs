@@ -6,6 +6,7 @@ use crate::load::Asked;
 use crate::settings::DiskPace;
 use crate::witness::{Service, Witness};
 use crate::world::What;
+use hustings_core::laboratory::Defect;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::sessions::Sessions;
 use hustings_core::replica::{Alarm, Birth, RecordNumber, Replica, SnapshotContents};
@@ -35,7 +36,7 @@ pub(crate) enum Job<S: Service> {
     Load(SnapshotReference),
 }
 
-/// Defects of a host and its disk, for proofs that the judge convicts; all off.
+/// Defects of a host, of its disk and of what all protocols share, for proofs that the judge convicts; all off.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Plants {
     /// Records count as durable before they are synced.
@@ -56,6 +57,11 @@ pub struct Plants {
     pub forgets_sessions: bool,
     /// A watcher whose start has been compacted goes on one revision later than it is told.
     pub drops_watch_event: bool,
+    /// A call that finds its client's key in a queue takes it over without writing it, and one that is given up removes the key
+    /// that it made, whoever stands on it by now.
+    pub adopts_without_trace: bool,
+    /// A defect of what all protocols share.
+    pub defect: Option<Defect>,
 }
 
 impl Plants {

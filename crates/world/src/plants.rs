@@ -6,13 +6,15 @@
 use crate::machine::Plants;
 use crate::witness::Service;
 use bytes::{Buf, Bytes};
+use hustings_core::laboratory::Defect;
 use hustings_core::{Lsn, SnapshotError, StateMachine};
-use hustings_kv::{KvStore, Outcome, View};
+use hustings_kv::queue;
+use hustings_kv::{KvStore, Outcome, Request, Txn, View};
 use std::time::Duration;
 
 impl Plants {
     /// The names of all defects of hosts and disks.
-    pub const NAMES: [&'static str; 9] = [
+    pub const NAMES: [&'static str; 10] = [
         "answers-early",
         "forgets-vote",
         "forgets-promise",
@@ -22,6 +24,7 @@ impl Plants {
         "reuses-incarnation",
         "forgets-sessions",
         "drops-watch-event",
+        "adopts-without-trace",
     ];
 
     /// The defect with this name.
@@ -37,9 +40,22 @@ impl Plants {
             "reuses-incarnation" => Plants { reuses_incarnation: true, ..none },
             "forgets-sessions" => Plants { forgets_sessions: true, ..none },
             "drops-watch-event" => Plants { drops_watch_event: true, ..none },
-            _ => return None,
+            "adopts-without-trace" => Plants { adopts_without_trace: true, ..none },
+            // What all protocols share.
+            _ => Plants { defect: Some(Defect::named(name)?), ..none },
         })
     }
+}
+
+/// Standing in a queue as it once was: whoever finds its key there only looks at it.
+pub(crate) fn without_trace(mut stand: Txn) -> Txn {
+    stand.failure.retain(|operation| matches!(operation.request, Some(Request::Range(_))));
+    stand
+}
+
+/// Giving a place up as it once was: whoever wrote the key last, it goes if it is the one that the call had.
+pub(crate) fn leave_as_created(key: &Bytes, revision: i64) -> Txn {
+    Txn { compare: vec![queue::created_at(key, revision)], ..queue::leave(key, 0) }
 }
 
 /// A store that ignores every 40th command of a life: members that were started at different times differ (RP-10).

@@ -1,42 +1,57 @@
 //! Rivals for one lock that lives on a lease: [`Rivals`].
 //!
-//! Each rival is granted a lease, creates the lock's key with it if the key is absent, and believes that it holds the lock until
-//! the time to live has passed *on its own clock* since it sent the last request that was answered. The judge sees true time:
-//! no two rivals may believe at once (`one-holder`, judged whenever one gains the lock or renews its lease), each holder's
-//! fencing token, the revision that created the key, is above all earlier ones (`tokens-grow`), and a lease that nobody asked
-//! for any more ends (`leases-end`).
+//! Each rival is granted a lease, stands in a queue as clients of a server do ([`hustings_kv::queue`]), and once it is the first
+//! believes that it holds the lock until the time to live has passed *on its own clock* since it sent the last request that was
+//! answered. Now and then it gives a call up while it waits, and asks again with the same lease, mostly at another member; what
+//! the call that was given up had written, its member removes later, as a server does that notices late.
+//!
+//! The judge sees true time: no two rivals may believe at once (`one-holder`, judged whenever one gains the lock or renews its
+//! lease), each holder's fencing token, the revision that created its key, is above all earlier ones (`tokens-grow`), and a lease
+//! that nobody asked for any more ends (`leases-end`).
 
+use crate::command::{self, Who};
 use crate::dice::Dice;
 use crate::load::Asked;
+use crate::plants;
 use crate::settings::Settings;
 use crate::witness::Service;
 use crate::world::{What, World};
 use bytes::Bytes;
 use hustings_core::{EntryKind, Protocol};
+use hustings_kv::queue::{self, Origin, Place};
 use hustings_kv::{
-    Command, Compare, CompareTarget, Comparison, LeaseGrant, LeaseKeepAlive, LeaseKeys, LeaseRevoke, OperationResponse,
-    Outcome, Put, Request, Response, Txn,
+    Command, LeaseGrant, LeaseKeepAlive, LeaseKeys, LeaseRevoke, OperationResponse, Outcome, Range, Request, Response,
+    SortOrder, SortTarget, Txn, TxnResponse,
 };
 use hustings_properties::Violation;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 /// The time to live, in seconds.
 const TTL_SECONDS: i64 = 3;
 /// What a holder leaves of it for clocks that run at other speeds than the leader's, in millionths.
 const TRUST: u64 = 800_000;
+/// A rival that waits renews its lease when it would trust it no longer than this, in microseconds.
+const RENEWED_BEFORE: u64 = 1_300_000;
 /// How long a leader may let log time stand still while a lease lives, in microseconds, and a little more.
 const STAMP_EVERY: u64 = 6_000_000;
-const LOCK: &[u8] = b"lock";
+/// How often leadership is handed on while leases run out, in microseconds.
+const HAND_OVER_EVERY: u64 = 1_300_000;
+/// How long a member takes to notice that a client has given a call up, in microseconds.
+const NOTICED: (u64, u64) = (1_000, 3_000_000);
+const QUEUE: &[u8] = b"lock/";
+const QUEUE_END: &[u8] = b"lock0";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     /// Wants a lease.
     Idle,
     Granting,
-    /// Has a lease, wants the lock.
+    /// Has a lease, wants a place in the queue.
     Leased,
-    Locking,
+    Standing,
+    /// Has a place, and asks whether it is the first.
+    Waiting,
     Holding,
     Renewing,
     Leaving,
@@ -54,6 +69,12 @@ struct Rival {
     /// Until when, in true time, it believes that it holds the lock.
     believes_until: u64,
     token: i64,
+    /// Where its present call stands.
+    place: Option<Place>,
+    /// Requests of calls that were given up before they were answered, and their leases.
+    abandoned: Vec<(u64, i64)>,
+    /// What calls that were given up have written, to be removed in this order: with which lease.
+    left: VecDeque<(i64, Place)>,
 }
 
 /// All rivals for the lock.
@@ -74,9 +95,32 @@ impl Rivals {
             trusts_until: 0,
             believes_until: 0,
             token: 0,
+            place: None,
+            abandoned: Vec::new(),
+            left: VecDeque::new(),
         };
         Rivals { rivals: (0..settings.load.rivals).map(rival).collect(), next_lease: 1, highest_token: 0 }
     }
+}
+
+/// The key of whoever stands with this lease.
+fn key_of(lease: i64) -> Bytes {
+    Bytes::from([QUEUE, format!("{lease:x}").as_bytes()].concat())
+}
+
+/// "Who is the first, and is my key as I left it?"
+fn question(lease: i64) -> Txn {
+    let first = Range {
+        key: Bytes::from_static(QUEUE),
+        range_end: Bytes::from_static(QUEUE_END),
+        limit: 1,
+        sort_order: SortOrder::Ascend as i32,
+        sort_target: SortTarget::Create as i32,
+        ..Range::default()
+    };
+    let own = Range { key: key_of(lease), ..Range::default() };
+    let success = vec![Request::Range(first).into(), Request::Range(own).into()];
+    Txn { compare: Vec::new(), success, failure: Vec::new() }
 }
 
 impl<P: Protocol, S: Service> World<P, S> {
@@ -87,14 +131,22 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     pub(crate) fn on_rival(&mut self, number: usize) {
-        let now = self.now;
+        let (now, lacks_trace) = (self.now, self.plants().adopts_without_trace);
         let nodes = self.machines.len() as u64;
+        if self.load_is_over() {
+            return;
+        }
         let rivals = &mut self.load.rivals;
         let rival = &mut rivals.rivals[number];
         if matches!(rival.stage, Stage::Holding | Stage::Renewing) && rival.believes_until <= now {
             // It knows itself that it has lost the lock.
             rival.stage = Stage::Idle;
         }
+        if rival.stage == Stage::Waiting && rival.trusts_until <= now {
+            rival.stage = Stage::Idle;
+        }
+        let gives_up = rival.stage == Stage::Waiting && rival.dice.below(4) == 0;
+        let renews = rival.trusts_until < now + RENEWED_BEFORE;
         let command = match rival.stage {
             Stage::Idle | Stage::Granting => {
                 rival.stage = Stage::Granting;
@@ -102,19 +154,10 @@ impl<P: Protocol, S: Service> World<P, S> {
                 rivals.next_lease += 1;
                 Command::LeaseGrant(LeaseGrant { id: rival.lease, ttl: TTL_SECONDS })
             }
-            Stage::Leased | Stage::Locking => {
-                rival.stage = Stage::Locking;
-                let key = Bytes::from_static(LOCK);
-                let compare = Compare {
-                    comparison: Comparison::Equal as i32,
-                    key: key.clone(),
-                    range_end: Bytes::new(),
-                    target: Some(CompareTarget::Version(0)),
-                };
-                let put = Put { key, value: Bytes::from(number.to_string()), lease: rival.lease, ..Put::default() };
-                let success = vec![hustings_kv::Operation { request: Some(Request::Put(put)) }];
-                Command::Txn(Txn { compare: vec![compare], success, failure: Vec::new() })
-            }
+            Stage::Leased | Stage::Standing => self.stand(number, lacks_trace),
+            Stage::Waiting if gives_up => self.stand(number, lacks_trace),
+            Stage::Waiting if renews => Command::LeaseKeepAlive(LeaseKeepAlive { ids: vec![rival.lease] }),
+            Stage::Waiting => Command::Txn(question(rival.lease)),
             Stage::Holding if rival.dice.below(6) == 0 => {
                 rival.stage = Stage::Leaving;
                 // It stops believing before it asks.
@@ -135,48 +178,133 @@ impl<P: Protocol, S: Service> World<P, S> {
         rival.sent_at = now;
         let request = rival.number;
         let at = rival.dice.below(nodes) as usize;
-        let again = now + 400_000 + rival.dice.below(400_000);
+        let again = now + 300_000 + rival.dice.below(400_000);
         self.at(again, What::Rival(number));
+        self.ask_for_rival(at, number, request, &command);
+    }
+
+    fn ask_for_rival(&mut self, at: usize, number: usize, request: u64, command: &Command) {
         if self.machines[at].is_up() && !self.machines[at].is_paused {
             self.propose(at, Asked::Rival(number, request), EntryKind::Command, command.to_payload());
         }
+    }
+
+    /// A new call; the one before, if there is one, is given up.
+    fn stand(&mut self, number: usize, lacks_trace: bool) -> Command {
+        let rival = &mut self.load.rivals.rivals[number];
+        match rival.place.take() {
+            Some(place) => self.give_up_later(number, place),
+            None if rival.stage == Stage::Standing => rival.abandoned.push((rival.number, rival.lease)),
+            None => {}
+        }
+        let rival = &mut self.load.rivals.rivals[number];
+        rival.stage = Stage::Standing;
+        let stand = queue::stand(&key_of(rival.lease), rival.lease, Some(Bytes::from(number.to_string())));
+        Command::Txn(if lacks_trace { plants::without_trace(stand) } else { stand })
+    }
+
+    /// The member notices in a while that nobody waits for the call any more.
+    fn give_up_later(&mut self, number: usize, place: Place) {
+        let rival = &mut self.load.rivals.rivals[number];
+        rival.left.push_back((rival.lease, place));
+        let noticed = self.now + rival.dice.between(NOTICED.0, NOTICED.1);
+        self.at(noticed, What::Forsaken(number));
+    }
+
+    /// A member removes what a call wrote that was given up, if it may.
+    pub(crate) fn on_forsaken(&mut self, number: usize) {
+        let (nodes, lacks_trace) = (self.machines.len() as u64, self.plants().adopts_without_trace);
+        let rival = &mut self.load.rivals.rivals[number];
+        let Some((lease, place)) = rival.left.pop_front() else { return };
+        let key = key_of(lease);
+        let leave = match place.origin {
+            _ if lacks_trace => plants::leave_as_created(&key, place.revision),
+            Origin::Made => queue::leave(&key, place.written),
+            // The call that made the key may have told its client that it is in, and nobody is asked here.
+            Origin::Adopted => return,
+        };
+        let at = rival.dice.below(nodes) as usize;
+        // Nobody waits for the answer.
+        self.ask_for_rival(at, number, 0, &Command::Txn(leave));
     }
 
     pub(crate) fn on_rival_answer(&mut self, number: usize, request: u64, outcome: Option<&Outcome>) {
         let now = self.now;
         let rival = &mut self.load.rivals.rivals[number];
         if rival.number != request {
-            return;
+            return self.on_late_answer(number, request, outcome);
         }
         let trusts_until = rival.sent_at + TTL_SECONDS as u64 * TRUST;
         match (rival.stage, outcome) {
             (Stage::Granting, Some(Ok(Response::LeaseGrant { .. }))) => {
                 rival.stage = Stage::Leased;
+                rival.place = None;
                 rival.trusts_until = trusts_until;
             }
-            (Stage::Locking, Some(Ok(Response::Txn(txn)))) if txn.succeeded => {
-                if let Some(OperationResponse::Put(put)) = txn.results.first() {
-                    rival.token = put.revision;
-                }
-                rival.stage = Stage::Holding;
-                // The lock does not renew the lease.
-                rival.believes_until = rival.trusts_until;
-                self.check_gain(number, now);
+            (Stage::Standing, Some(Ok(Response::Txn(txn)))) => {
+                rival.place = queue::place_in(txn.clone());
+                rival.stage = Stage::Waiting;
             }
-            (Stage::Locking, Some(Err(_))) => rival.stage = Stage::Idle,
-            (Stage::Renewing, Some(Ok(Response::LeaseKeepAlive { renewed, .. }))) => {
-                if renewed.iter().any(|(_, ttl)| ttl.is_some()) {
-                    rival.stage = Stage::Holding;
-                    rival.trusts_until = trusts_until;
-                    rival.believes_until = trusts_until;
-                    self.check_alone(number, now);
-                } else {
+            (Stage::Waiting, Some(Ok(Response::Txn(txn)))) => self.on_told(number, txn.clone()),
+            (Stage::Standing | Stage::Waiting, Some(Err(_))) => rival.stage = Stage::Idle,
+            (Stage::Waiting | Stage::Renewing, Some(Ok(Response::LeaseKeepAlive { renewed, .. }))) => {
+                if renewed.iter().all(|(_, ttl)| ttl.is_none()) {
                     rival.stage = Stage::Idle;
                     rival.believes_until = now;
+                    return;
+                }
+                rival.trusts_until = trusts_until;
+                if rival.stage == Stage::Renewing {
+                    rival.stage = Stage::Holding;
+                    rival.believes_until = trusts_until;
+                    self.check_alone(number, now);
                 }
             }
             _ => {}
         }
+    }
+
+    /// A call that was given up is answered: what it wrote is removed in a while.
+    fn on_late_answer(&mut self, number: usize, request: u64, outcome: Option<&Outcome>) {
+        let rival = &mut self.load.rivals.rivals[number];
+        let Some(position) = rival.abandoned.iter().position(|(abandoned, _)| *abandoned == request) else { return };
+        let (_, lease) = rival.abandoned.swap_remove(position);
+        if let Some(Ok(Response::Txn(txn))) = outcome
+            && let Some(place) = queue::place_in(txn.clone())
+            && lease == rival.lease
+        {
+            self.give_up_later(number, place);
+        }
+    }
+
+    /// Whether it is the first, and its key as its present call left it.
+    fn on_told(&mut self, number: usize, txn: TxnResponse) {
+        let (now, lacks_trace) = (self.now, self.plants().adopts_without_trace);
+        let rival = &mut self.load.rivals.rivals[number];
+        let Ok(Response::Txn(txn)) = Response::Txn(txn).answered() else { return };
+        let [OperationResponse::Range(first), OperationResponse::Range(own)] = txn.results.as_slice() else { return };
+        let Some(place) = rival.place else { return };
+        let Some(own) = own.kvs.first().filter(|own| own.create_revision == place.revision) else {
+            // Somebody removed its key: it stands again.
+            rival.place = None;
+            rival.stage = Stage::Leased;
+            return;
+        };
+        if first.kvs.first().is_none_or(|first| first.key != own.key) {
+            return;
+        }
+        if own.mod_revision != place.written && !lacks_trace {
+            // Another call of this lease took the place over, and could give it up: not after this one has written again.
+            rival.place = None;
+            rival.stage = Stage::Leased;
+            return;
+        }
+        rival.token = place.revision;
+        rival.place = None;
+        rival.stage = Stage::Holding;
+        // The lock does not renew the lease.
+        rival.believes_until = rival.trusts_until;
+        self.check_gain(number, now);
     }
 
     /// A rival got the lock.
@@ -226,10 +354,15 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         // A lease's time, by the slowest clock; what a leader may leave unwritten; and an election.
         let patience = TTL_SECONDS as u64 * 1_000_000 * 10 / 9 + STAMP_EVERY + self.settings.election_max() * 2;
+        // In half of all runs leadership is handed on all the while: that loses no more than messages take.
+        let hands_over = self.settings.seed % 2 == 1;
         let before = self.deadlines();
         let until = self.now + patience;
         while self.now < until {
-            self.run_until(self.now + 100_000)?;
+            if hands_over {
+                self.apply(&command::Command::Resign(Who::Leader))?;
+            }
+            self.run_until(self.now + HAND_OVER_EVERY)?;
         }
         let lives = |(id, deadline): &(i64, Duration)| before.contains(&(*id, *deadline));
         match self.deadlines().into_iter().find(lives) {

@@ -10,24 +10,24 @@
 //!
 //! Source: Groce et al., "Swarm Testing", 2012; Zeller, "Simplifying and Isolating Failure-Inducing Input", 2002.
 
-use crate::command::{Command, DiskFault, Expectation, Who};
+use crate::command::{Command, Expectation};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::drawing::{Drawing, KINDS};
 use crate::journal::{Counts, Journal};
+pub use crate::liveness::LIVENESS_TIMEOUTS;
+use crate::liveness::{live, mend};
 use crate::machine::Plants;
 use crate::network::Quality;
 use crate::script::Script;
 use crate::settings::{DiskPace, Settings};
+use crate::sickness::{draw_priorities, draw_sickness};
 use crate::witness::Service;
 use crate::world::World;
+use hustings_core::Protocol;
 use hustings_core::replica::Policy;
-use hustings_core::{Priority, Protocol};
 use hustings_properties::Violation;
 use std::panic::AssertUnwindSafe;
-
-/// Longest election timeouts within which a healed cluster must serve.
-pub const LIVENESS_TIMEOUTS: u64 = 10;
 
 /// A run before it is run.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -161,54 +161,6 @@ impl Plan {
     }
 }
 
-/// One in five must not lead, one in five is preferred; somebody may lead.
-pub(crate) fn draw_priorities(dice: &mut Dice, nodes: u64) -> Vec<Priority> {
-    let mut draw = || match dice.below(5) {
-        0 => Priority::Never,
-        1 => Priority::Preferred,
-        _ => Priority::Normal,
-    };
-    let priorities: Vec<Priority> = (0..nodes).map(|_| draw()).collect();
-    if priorities.iter().all(|priority| *priority == Priority::Never) { Vec::new() } else { priorities }
-}
-
-/// What one member suffers from while the others are well; half of all plans have nothing of the kind.
-pub(crate) fn draw_sickness(dice: &mut Dice, settings: &Settings) -> Vec<Command> {
-    let who = match dice.below(2) {
-        0 => Who::Leader,
-        _ => Who::Node(1 + dice.below(settings.nodes)),
-    };
-    let election = settings.election_max();
-    let ill = match dice.below(16) {
-        0 => Command::Pause(who),
-        1 => Command::Disk(who, DiskFault::Stall),
-        2 => Command::Disk(who, DiskFault::Slow(dice.between(50_000, election))),
-        3 => Command::Mute(who, Who::All),
-        4 => Command::Mute(Who::All, who),
-        5 => Command::Slow(who, Who::All, election / 2, election),
-        6 => Command::Slow(Who::All, who, election / 2, election),
-        7 => Command::Isolate(who),
-        _ => return Vec::new(),
-    };
-    vec![ill]
-}
-
-/// What makes everything good again.
-fn mend() -> [Command; 10] {
-    [
-        Command::Heal,
-        Command::Disk(Who::All, DiskFault::Recover),
-        Command::Disk(Who::All, DiskFault::Roomy),
-        Command::Clock(Who::All, 1_000_000),
-        Command::Retime(Who::All, 100),
-        Command::Operator(Who::Leader),
-        Command::Pace(0),
-        Command::Resume(Who::All),
-        Command::Restart(Who::All),
-        Command::Mark,
-    ]
-}
-
 /// Runs a plan.
 pub fn run<P: Protocol, S: Service>(plan: &Plan, options: &P::Options, plants: Plants, arrows_max: usize) -> Report {
     run_with::<P, S>(plan, options, plants, arrows_max, None).0
@@ -233,8 +185,7 @@ fn run_with<P: Protocol, S: Service>(
 ) -> (Report, Option<Box<Coverage>>) {
     let mut world: Option<World<P, S>> = None;
     let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), Violation> {
-        let world = world.insert(World::new(plan.settings.clone(), options.clone())?);
-        world.plant(plants);
+        let world = world.insert(World::planted(plan.settings.clone(), options.clone(), plants)?);
         world.coverage = coverage;
         world.journal.arrows_max = arrows_max;
         for (at, command) in &plan.faults {
@@ -266,69 +217,6 @@ fn run_with<P: Protocol, S: Service>(
         journal: std::mem::take(&mut world.journal),
     };
     (report, coverage)
-}
-
-/// The liveness phase, and what is judged at the end.
-fn live<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Command]) -> Result<(), Violation> {
-    mend().iter().try_for_each(|command| world.apply(command))?;
-    if !world.has_quorum() {
-        // Wiped and refused disks are gone for good, and a majority may be among them: then there is nothing to expect.
-        return linearizable(world);
-    }
-    serve(world, "serves-when-healed", "all is healed")?;
-    if !sick.is_empty() {
-        beside_the_sick(world, sick)?;
-    }
-    world.end_load();
-    let deadline = world.now() + world.settings.load.patience + world.settings.election_max() * LIVENESS_TIMEOUTS;
-    while world.now() < deadline && !(world.is_load_settled() && world.expect_same().is_ok()) {
-        world.run_until(world.now() + 50_000)?;
-    }
-    // A removal that was under way when all was healed may have left a wiped disk in the majority.
-    if world.has_quorum() {
-        world.expect_same()?;
-        world.expect_leases_end()?;
-    }
-    linearizable(world)
-}
-
-/// Somebody must be served within so many of the longest election timeouts.
-fn serve<P: Protocol, S: Service>(
-    world: &mut World<P, S>,
-    property: &'static str,
-    state: &str,
-) -> Result<(), Violation> {
-    let (since, completed) = (world.now(), world.counts.completed);
-    let deadline = since + world.settings.election_max() * LIVENESS_TIMEOUTS;
-    let has_load = world.settings.load.clients > 0;
-    while world.now() < deadline && (has_load && world.counts.completed == completed || world.leader().is_none()) {
-        world.run_until(world.now() + 20_000)?;
-    }
-    if has_load && world.counts.completed == completed && world.has_quorum() {
-        let what = format!(
-            "{state} since {} s, and for {LIVENESS_TIMEOUTS} longest election timeouts no client got an answer",
-            since / 1_000_000,
-        );
-        return Err(Violation::of(property, what));
-    }
-    Ok(())
-}
-
-/// One member falls sick and stays so; the others are a connected majority, and serve.
-fn beside_the_sick<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Command]) -> Result<(), Violation> {
-    sick.iter().try_for_each(|command| world.apply(command))?;
-    let names: Vec<String> = sick.iter().map(Command::to_string).collect();
-    if world.has_quorum_beside_the_sick() {
-        // What was under way with the sick one is done or given up; then it is the others' turn.
-        world.run_until(world.now() + world.settings.election_max() * 2)?;
-        serve(world, "serves-beside-the-sick", &format!("`{}` holds", names.join("; ")))?;
-    }
-    mend().iter().try_for_each(|command| world.apply(command))?;
-    serve(world, "serves-when-healed", "the last one is well")
-}
-
-fn linearizable<P: Protocol, S: Service>(world: &World<P, S>) -> Result<(), Violation> {
-    hustings_properties::check(&world.history()).map_err(|story| Violation::of("linearizable", story.to_string()))
 }
 
 /// The smallest plan found that still violates the same property: faults are left out one after the other, at most `tries` runs.

@@ -16,7 +16,7 @@ use crate::coverage::{self, Coverage, Standing};
 use crate::dice::Dice;
 use crate::journal::{Counts, Journal, Line};
 use crate::load::Load;
-use crate::machine::{Life, Machine};
+use crate::machine::{Life, Machine, Plants};
 use crate::network::Network;
 use crate::settings::Settings;
 use crate::witness::{Service, Witness};
@@ -66,6 +66,8 @@ pub enum What<T> {
     Call(usize, usize, u64),
     /// A rival for the lock does something.
     Rival(usize),
+    /// A member notices that a rival has given a call up.
+    Forsaken(usize),
     /// A machine that slept goes on.
     Wake(usize, u32),
     /// A supervisor starts the process again.
@@ -102,6 +104,8 @@ pub struct World<P: Protocol, S: Service> {
     pub(crate) marked_elections: u64,
     /// Whom the operator asks for changes of membership.
     pub(crate) operator: Who,
+    /// Defects of hosts, disks and what all protocols share.
+    plants: Plants,
     /// What the run reached, where somebody wants to know.
     pub coverage: Option<Box<Coverage>>,
 }
@@ -112,6 +116,14 @@ impl<P: Protocol, S: Service> World<P, S> {
     /// # Errors
     /// A violation in the very first step.
     pub fn new(settings: Settings, options: P::Options) -> Result<World<P, S>, Violation> {
+        World::planted(settings, options, Plants::default())
+    }
+
+    /// The same with defects.
+    ///
+    /// # Errors
+    /// A violation in the very first step.
+    pub fn planted(settings: Settings, options: P::Options, plants: Plants) -> Result<World<P, S>, Violation> {
         let (nodes, seed) = (settings.nodes as usize, settings.seed);
         let founding = Arc::new(Membership::of_voters((1..=settings.nodes).map(NodeId)));
         let machine = |id| Machine::new(NodeId(id), seed, founding.clone(), settings.disk);
@@ -136,6 +148,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             verdict: Ok(()),
             marked_elections: 0,
             operator: Who::Leader,
+            plants,
             coverage: None,
             settings,
         };
@@ -215,6 +228,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             What::Patience(client, number) => self.on_patience(client, number),
             What::Call(at, client, number) => self.on_call(at, client, number),
             What::Rival(rival) => self.on_rival(rival),
+            What::Forsaken(rival) => self.on_forsaken(rival),
             What::Restart(at, life) if self.machines[at].lives == life && !self.machines[at].is_up() => self.start(at),
             // Meant for an earlier life of the member.
             What::Alarm(..)
@@ -253,9 +267,11 @@ impl<P: Protocol, S: Service> World<P, S> {
             timing: settings.timing,
             priority: settings.priorities.get(at).copied().unwrap_or(Priority::Normal),
             limits: Limits { ..settings.limits },
+            defect: self.plants.defect,
         };
         let (options, policy) = (self.options.clone(), settings.policy);
         let machine = &mut self.machines[at];
+        machine.plants = self.plants;
         let id = machine.id;
         let recovered = match machine.recover(cluster, options, policy) {
             Ok(recovered) => recovered,
@@ -502,12 +518,36 @@ impl<P: Protocol, S: Service> World<P, S> {
             machine.is_up() && !machine.is_paused && is_quick
         };
         let fit: Vec<usize> = (0..self.machines.len()).filter(|at| is_fit(&self.machines[*at])).collect();
-        let is_near = |at: usize| {
-            let reached = fit.iter().filter(|peer| **peer != at && !self.network.is_hampered(at, **peer)).count();
-            // Whoever reaches at most half of the others is the sick one.
-            fit.contains(&at) && reached * 2 >= fit.len().saturating_sub(1)
+        let joins = |one: usize, other: usize| one == other || !self.network.is_hampered(one, other);
+        // One may be sick, whatever it reaches, and all the others reach each other.
+        let is_whole_without = |sick: usize| {
+            let others = || fit.iter().filter(|at| **at != sick);
+            others().all(|one| others().all(|other| joins(*one, *other)))
         };
-        self.is_quorum(is_near)
+        let all = self.machines.len();
+        let is_sick = fit.iter().copied().chain([all]).find(|sick| is_whole_without(*sick));
+        is_sick.is_some_and(|sick| self.is_quorum(|at| at != sick && fit.contains(&at)))
+            || fit.iter().any(|at| self.is_centre(*at, &fit))
+    }
+
+    /// Whether this member reaches everybody of `fit` whom anybody reaches, a quorum, and nobody of them knows more: whatever else
+    /// is cut, it can lead. A chain's middle and a star's hub are such.
+    fn is_centre(&self, at: usize, fit: &[usize]) -> bool {
+        let last = |at: usize| self.machines[at].replica.as_ref().map(|replica| replica.status().last);
+        let joins = |one: usize, other: usize| one == other || !self.network.is_hampered(one, other);
+        let is_lost = |peer: usize| fit.iter().all(|other| *other == peer || !joins(*other, peer));
+        let is_whole = fit.iter().all(|peer| is_lost(*peer) || joins(at, *peer) && last(*peer) <= last(at));
+        is_whole
+            && self.may_ever_lead(at)
+            && self.is_voter(at)
+            && self.is_quorum(|peer| fit.contains(&peer) && joins(at, peer))
+    }
+
+    /// Whether a member votes, by the membership of whoever has applied the most.
+    fn is_voter(&self, at: usize) -> bool {
+        let running = self.machines.iter().filter_map(|machine| machine.replica.as_ref());
+        let newest = running.max_by_key(|replica| replica.applied());
+        newest.is_some_and(|replica| replica.membership().is_voter(self.machines[at].id))
     }
 
     /// Whether those that run, and of whom this holds, are a quorum.
@@ -525,8 +565,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         };
         let may_lead = |at: usize| {
             let id = self.machines[at].id;
-            let priority = self.settings.priorities.get(at).copied().unwrap_or(Priority::Normal);
-            priority != Priority::Never && newest.membership().is_voter(id) && runs(id) == Some(true)
+            self.may_ever_lead(at) && newest.membership().is_voter(id) && runs(id) == Some(true)
         };
         let quorums = self.options.quorums();
         let voters = newest.membership().all_voters().count();
@@ -534,6 +573,16 @@ impl<P: Protocol, S: Service> World<P, S> {
         let running = newest.membership().all_voters().filter(|id| runs(*id) == Some(true)).count();
         let is_enough = newest.membership().verdict(runs) == Verdict::Won && running >= needed;
         is_enough && (0..self.machines.len()).any(may_lead)
+    }
+
+    /// What is planted.
+    pub(crate) fn plants(&self) -> Plants {
+        self.plants
+    }
+
+    /// Whether a member's operator lets it lead.
+    pub(crate) fn may_ever_lead(&self, at: usize) -> bool {
+        self.settings.priorities.get(at).is_none_or(|priority| *priority != Priority::Never)
     }
 
     pub(crate) fn position(&self, node: NodeId) -> Option<usize> {

@@ -107,8 +107,7 @@ fn played<S: Service>(text: &str, form: Form, options: &Options, plants: Plants)
     let options = Options { pre_vote: is_usual, check_quorum: is_usual, ..options.clone() };
     let mut commands = 0;
     let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| {
-        let mut world: World<Raft, S> = World::new(script.settings.clone(), options)?;
-        world.plant(plants);
+        let mut world: World<Raft, S> = World::planted(script.settings.clone(), options, plants)?;
         script.play(&mut world, |_, _| commands += 1)
     }));
     match verdict {

@@ -216,7 +216,7 @@ impl Zab {
         learner.stage = Stage::Promised;
         learner.has_promised = is_promise;
         learner.last = last;
-        learner.known.priority = priority;
+        learner.known.on_said(priority);
         match leading.phase {
             Phase::Discovery => self.count_promises(out),
             Phase::Synchronization | Phase::Broadcast => self.synchronize(from, out),

@@ -32,11 +32,13 @@ pub enum Defect {
     ReadsWithoutQuorum,
     /// Two changes of membership are under way together.
     ChangesTogether,
+    /// A leader that would cut off what this node knows to be committed is not left, but held to be impossible.
+    TruncatesCommitted,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 13] = [
+    pub const ALL: [Defect; 14] = [
         Defect::UnsyncedPromise,
         Defect::PromisesTwice,
         Defect::SkipsDiscovery,
@@ -50,6 +52,7 @@ impl Defect {
         Defect::KeepsTail,
         Defect::ReadsWithoutQuorum,
         Defect::ChangesTogether,
+        Defect::TruncatesCommitted,
     ];
 
     /// Its name on a command line.
@@ -68,6 +71,7 @@ impl Defect {
             Defect::KeepsTail => "keeps-tail",
             Defect::ReadsWithoutQuorum => "reads-without-quorum",
             Defect::ChangesTogether => "changes-together",
+            Defect::TruncatesCommitted => "truncates-committed",
         }
     }
 

@@ -183,6 +183,10 @@ impl Protocol for Zab {
         self.node.status(self.role(), self.node.leader)
     }
 
+    fn overdue_commit(&self) -> Option<u64> {
+        self.committable().filter(|_| self.is_serving())
+    }
+
     fn assert_invariants(&self) {
         self.node.assert_invariants();
         assert!(
@@ -447,9 +451,10 @@ impl Zab {
             }
             Part::Following(following) => {
                 let Vote { epoch, last, .. } = following.vote;
-                if following.phase != Phase::Broadcast && self.node.priority == Priority::Never {
+                let must_never = self.node.priority == Priority::Never;
+                if following.phase != Phase::Broadcast && must_never && (epoch, last) < self.summary() {
                     // It never served, and perhaps it never can: it holds less than this node.
-                    self.node.is_caretaker |= (epoch, last) < self.summary();
+                    self.node.take_care();
                 }
                 out.cancel_timer(Timer::Silence);
                 self.say_goodbye(following.leader, self.connection, out);

@@ -138,8 +138,7 @@ impl Visit for Playing<'_> {
         }
         let plants = self.subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
         let run = AssertUnwindSafe(|| {
-            let mut world: World<P, KvStore> = World::new(self.script.settings.clone(), options)?;
-            world.plant(plants);
+            let mut world: World<P, KvStore> = World::planted(self.script.settings.clone(), options, plants)?;
             world.journal.shows_messages = self.shows_messages;
             let mut told = 0;
             let result = self.script.play(&mut world, |command, world| {

@@ -5,6 +5,7 @@
 //! RM-9; house §3; `docs/adr/0001`.
 
 use super::{HandingOver, Haste, Leads, Reading};
+use crate::laboratory::Defect;
 use crate::{
     Change, Effects, Entry, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Priority, Reason, Refusal,
     Wire,
@@ -36,11 +37,17 @@ pub trait Adopting: Leads {
         refused.map(|error| Refusal::Membership(error.kind, error.what))
     }
 
-    /// Whether a member may lead, by what it said last; of one that was not heard yet, yes.
+    /// Whether a member may lead, by what it said last. A member that has said nothing to this leader yet may be one that must
+    /// not; of one that is only about to be added, yes.
     fn may_ever_lead(&self, id: NodeId) -> bool {
-        let known = self.office().and_then(|office| office.known(id)).map(|known| known.priority);
-        let priority = if id == self.node().me { Some(self.node().priority) } else { known };
-        priority != Some(Priority::Never)
+        let node = self.node();
+        let known = self.office().and_then(|office| office.known(id));
+        node.has_defect(Defect::RemovesLastLeader)
+            || match known {
+                _ if id == node.me => node.priority != Priority::Never,
+                Some(known) => known.has_said && known.priority != Priority::Never,
+                None => !node.membership.has(id),
+            }
     }
 
     /// Nine tenths of what is committed, as etcd asks of a learner.

@@ -5,6 +5,7 @@
 //! leader gives way, is each protocol's own. Source: dissertation §3.10; rules RX-1 to RX-3.
 
 use super::{Adopting, Leads, Transfer};
+use crate::laboratory::Defect;
 use crate::{Effects, NodeId, Outcome, Priority, Reason, Refusal, Ticket};
 
 /// How a leader hands over, the same under every protocol.
@@ -111,7 +112,9 @@ pub trait HandingOver: Leads {
                 })
         };
         if let Some(to) = node.membership.voters.iter().copied().find(|id| is_better(*id)) {
-            node.patience.on_handed_over(to);
+            if !node.has_defect(Defect::InsistsOnPreference) {
+                node.patience.on_handed_over(to);
+            }
             self.start_transfer(to, Reason::Preferred(to), out);
         }
     }

@@ -12,6 +12,7 @@
 //! Sources: Raft §5.3; rules RC-1 to RC-3, RF-1, RM-8.
 
 use super::{Adopting, Leads, Node};
+use crate::laboratory::Defect;
 use crate::{
     Effects, Entry, EntryKind, Log, MembershipChange, Origin, Priority, Proposal, Record, Refusal, Stamp, Ticket,
 };
@@ -103,6 +104,9 @@ pub trait Replicating: InOrder {
                 office.uncommitted_bytes = office.uncommitted_bytes.saturating_sub(bytes);
             }
             self.apply_through(index, out);
+            if self.node().has_defect(Defect::CommitsOnce) {
+                break;
+            }
         }
         self.node().commit > before
     }

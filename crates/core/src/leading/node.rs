@@ -1,6 +1,7 @@
 //! What a node is under every protocol, whether it leads or not: [`Node`].
 
 use super::History;
+use crate::laboratory::Defect;
 use crate::quorum::Verdict;
 use crate::{
     Cluster, Durable, Effect, Effects, Entry, Limits, Log, Lsn, Membership, NodeId, Outcome, Patience, Priority,
@@ -51,6 +52,8 @@ pub struct Node<L = Log> {
     pub patience: Patience,
     /// Whether the disk takes writes no more.
     pub is_disk_stalled: bool,
+    /// A planted defect, in the laboratory.
+    pub defect: Option<Defect>,
 }
 
 impl Node<Log> {
@@ -99,7 +102,7 @@ impl Node<Log> {
 impl<L: History> Node<L> {
     /// A node that holds this, and follows nobody. The snapshot's membership supersedes the founding one.
     pub fn new(cluster: Cluster, promise: Promise, log: L, snapshot: Option<SnapshotReference>) -> Node<L> {
-        let Cluster { me, membership, timing, priority, limits } = cluster;
+        let Cluster { me, membership, timing, priority, limits, defect } = cluster;
         Node {
             me,
             timing,
@@ -118,6 +121,7 @@ impl<L: History> Node<L> {
             has_refused_for_log: false,
             patience: Patience::new(),
             is_disk_stalled: false,
+            defect,
         }
     }
 
@@ -143,6 +147,11 @@ impl<L: History> Node<L> {
     pub fn committed(&self) -> Lsn {
         let term = self.log.term_at(self.commit).expect("the commit is at or above the compaction point");
         Lsn { term, index: self.commit }
+    }
+
+    /// Whether this defect is planted here.
+    pub fn has_defect(&self, defect: Defect) -> bool {
+        self.defect == Some(defect)
     }
 
     /// Whether this node is the only one to ask.
@@ -178,6 +187,11 @@ impl<L: History> Node<L> {
     pub fn turn_after(&self, dead: NodeId) -> Duration {
         let is_first = self.priority == Priority::Preferred;
         RANK_STEP * if is_first { 0 } else { self.membership.rank_without(dead, self.me) }
+    }
+
+    /// From now on it leads, though it must never lead, if others make it: they lack what it holds.
+    pub fn take_care(&mut self) {
+        self.is_caretaker = !self.has_defect(Defect::TakesNoCare);
     }
 
     /// Whether these are a quorum.

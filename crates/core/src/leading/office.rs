@@ -16,6 +16,8 @@ pub struct Known {
     pub round: u64,
     /// How much it should lead.
     pub priority: Priority,
+    /// Whether it said so itself.
+    pub has_said: bool,
     /// Quorum checks in a row that found it caught up: leadership goes to a preferred member that stays, not to one
     /// that blinks.
     pub ready_checks: u32,
@@ -24,7 +26,7 @@ pub struct Known {
 impl Default for Known {
     /// Nothing is known, and it has one quorum check to be heard.
     fn default() -> Known {
-        Known { stored: 0, is_active: true, round: 0, priority: Priority::Normal, ready_checks: 0 }
+        Known { stored: 0, is_active: true, round: 0, priority: Priority::Normal, has_said: false, ready_checks: 0 }
     }
 }
 
@@ -32,8 +34,13 @@ impl Known {
     /// It answered a heartbeat of `round`; `highest` is the newest that was asked for.
     pub fn on_heard(&mut self, round: u64, highest: u64, priority: Priority) {
         self.is_active = true;
-        self.priority = priority;
+        self.on_said(priority);
         self.round = self.round.max(round.min(highest));
+    }
+
+    /// It said how much it should lead.
+    pub fn on_said(&mut self, priority: Priority) {
+        (self.priority, self.has_said) = (priority, true);
     }
 
     /// A quorum check ends, and the next begins; says whether it was heard.

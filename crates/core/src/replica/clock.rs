@@ -22,6 +22,7 @@
 //!
 //! What it deliberately does not do: read a clock. Hosts tell how much time has passed ([`super::Event::Elapsed`]).
 
+use crate::laboratory::Defect;
 use crate::log::Stamp;
 use crate::{Durable, Entry, EntryKind, Term};
 use std::time::Duration;
@@ -60,14 +61,20 @@ pub struct Clock {
     now_micros: u64,
     /// The own reign, while this member leads.
     reign: Option<Term>,
+    /// What `now_micros` was when the newest entry was written down here.
+    differs_from_micros: u64,
+    /// A planted defect, in the laboratory.
+    defect: Option<Defect>,
 }
 
 impl Clock {
-    /// The clock of a member that is born with a log and, in its snapshot, with the clock `applied`.
-    pub fn new(applied: LogTime, recovered: &Durable) -> Clock {
-        let mut clock = Clock { applied, ..Clock::default() };
+    /// The clock of a member that is born with a log and, in its snapshot, with the clock `applied`; in the laboratory with a
+    /// defect.
+    pub fn new(applied: LogTime, recovered: &Durable, defect: Option<Defect>) -> Clock {
+        let mut clock = Clock { applied, defect, ..Clock::default() };
         recovered.entries.values().for_each(|entry| clock.on_written(entry));
         clock.now_micros = applied.micros.max(clock.written.micros);
+        clock.differs_from_micros = clock.now_micros;
         clock
     }
 
@@ -94,6 +101,15 @@ impl Clock {
     /// This member begins to lead.
     pub fn lead(&mut self, term: Term) {
         self.reign = Some(term);
+        match self.defect {
+            Some(Defect::LosesTimeWithReigns) => self.now_micros = self.applied.micros,
+            Some(Defect::StampsDifferences) => {
+                let unstamped_micros = self.now_micros - self.differs_from_micros;
+                self.differs_from_micros = self.applied.micros;
+                self.now_micros = self.applied.micros + unstamped_micros;
+            }
+            _ => {}
+        }
     }
 
     /// This member leads no longer.
@@ -105,9 +121,13 @@ impl Clock {
     ///
     /// # Panics
     /// When this member does not lead: nobody else may stamp.
-    pub fn stamp(&self) -> Stamp {
+    pub fn stamp(&mut self) -> Stamp {
         let term = self.reign.expect("only a leader stamps");
-        match self.now_micros {
+        let since_micros = match self.defect {
+            Some(Defect::StampsDifferences) => std::mem::replace(&mut self.differs_from_micros, self.now_micros),
+            _ => 0,
+        };
+        match self.now_micros - since_micros {
             0 => Stamp::NONE,
             micros => Stamp { term, micros },
         }
@@ -116,8 +136,18 @@ impl Clock {
     /// An entry is being written down here.
     pub fn on_written(&mut self, entry: &Entry) {
         let Entry { stamp, kind, .. } = entry;
-        if self.reign == Some(stamp.term) || (*stamp == Stamp::NONE && *kind != EntryKind::Command) {
-            // What this leader stamped itself it has counted on from already; what nobody proposed grants nothing.
+        if *stamp == Stamp::NONE && *kind != EntryKind::Command {
+            // What nobody proposed grants nothing.
+            return;
+        }
+        if self.reign == Some(stamp.term) {
+            // What this leader stamped itself it has counted on from already. But from here on readings of earlier reigns are
+            // stale for it, too, when it leads no more: an isolated leader's slots may come to stand behind these.
+            self.written.take(*stamp);
+            return;
+        }
+        if self.defect == Some(Defect::StampsDifferences) {
+            self.differs_from_micros = self.now_micros;
             return;
         }
         if !self.written.take(*stamp) {
@@ -133,6 +163,13 @@ impl Clock {
             return Duration::ZERO;
         }
         let before_micros = self.applied.micros;
+        if self.defect == Some(Defect::StampsDifferences) {
+            self.applied.micros += stamp.micros;
+            let ahead_micros = self.applied.micros.saturating_sub(self.now_micros);
+            (self.now_micros, self.differs_from_micros) =
+                (self.now_micros + ahead_micros, self.differs_from_micros + ahead_micros);
+            return Duration::from_micros(stamp.micros);
+        }
         self.applied.take(stamp);
         self.applied.micros = self.applied.micros.max(before_micros);
         let elapsed_micros = self.applied.micros - before_micros;
@@ -144,6 +181,9 @@ impl Clock {
     pub fn on_restored(&mut self, applied: LogTime) {
         self.applied = applied;
         self.now_micros = applied.micros.max(self.written.micros);
+        if self.defect == Some(Defect::StampsDifferences) {
+            self.differs_from_micros = self.now_micros;
+        }
     }
 }
 
@@ -206,7 +246,8 @@ mod tests {
         assert_eq!(clock.on_applied(command(3, 2, 55).stamp), Duration::ZERO, "it was read before the grant");
         clock.on_elapsed(2 * SECOND);
         clock.lead(Term(3));
-        assert_eq!(clock.on_applied(clock.stamp()), Duration::from_secs(2));
+        let stamp = clock.stamp();
+        assert_eq!(clock.on_applied(stamp), Duration::from_secs(2));
     }
 
     /// Goal: the same before it is applied. Method: a member writes the stale slot down after the newer one.
@@ -217,6 +258,24 @@ mod tests {
         clock.on_elapsed(7 * SECOND);
         clock.on_written(&command(2, 1, 90));
         assert_eq!(clock.now_micros(), 0, "nothing is applied yet");
+    }
+
+    /// Goal: no lease of a stale slot ends early, though its reading is written down by whoever stamped less before. Method: a
+    /// leader of term 2 leads no more, and recovers a slot of term 1 behind its own, proposed only now, when that reign had counted
+    /// more.
+    #[test]
+    fn readings_of_an_earlier_reign_do_not_move_one_that_led_since() {
+        let mut clock = Clock::default();
+        clock.on_written(&command(1, 1, 40));
+        clock.on_applied(command(1, 1, 40).stamp);
+        clock.lead(Term(2));
+        clock.on_written(&command(2, 2, 40));
+        clock.on_applied(command(2, 2, 40).stamp);
+        clock.follow();
+        clock.on_written(&command(3, 1, 45));
+        assert_eq!(clock.on_applied(command(3, 1, 45).stamp), Duration::ZERO);
+        clock.lead(Term(3));
+        assert_eq!(clock.stamp().micros, 40 * SECOND, "a lease of that slot counts from here");
     }
 
     #[test]

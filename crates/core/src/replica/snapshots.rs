@@ -14,6 +14,7 @@ use super::clock::LogTime;
 use super::gate::Gated;
 use super::sessions::Sessions;
 use super::{Action, Alarm, ApplyVersion, Replica, ReplicaMessage};
+use crate::laboratory::Defect;
 use crate::protocol::{Input, Protocol};
 use crate::{Lsn, Membership, NodeId, SnapshotReference, StateMachine, Term};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
@@ -359,7 +360,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     pub(super) fn on_chunk_overdue(&mut self, out: &mut Vec<Action<P, S>>) {
         let Some(fetch) = &mut self.snapshots.fetch else { return };
         fetch.asked += 1;
-        if fetch.asked >= ASKED_MAX {
+        if fetch.asked >= ASKED_MAX && self.defect != Some(Defect::PinsFetches) {
             return self.fail_fetch(out);
         }
         // What was asked for is lost: again from where it stands, one at a time. What came early is not asked for again.

@@ -1,0 +1,128 @@
+//! What a run must show once its faults are over: [`live`].
+//!
+//! ```text
+//!    faults ──► all is healed: serve ──► one is sick: the others serve ──► all is well: serve ──► alike, leases end
+//! ```
+//!
+//! Safety is judged after every step and needs no phase of its own. What to read next: [`crate::sickness`].
+
+use crate::command::{Command, DiskFault, Who};
+use crate::settings::Settings;
+use crate::witness::Service;
+use crate::world::World;
+use hustings_core::{Priority, Protocol};
+use hustings_properties::Violation;
+
+/// Longest election timeouts within which a healed cluster must serve.
+pub const LIVENESS_TIMEOUTS: u64 = 10;
+
+/// Longest election timeouts in which leadership is watched while nothing goes wrong anew, and how often it may move: waits that
+/// double from four heartbeats' checks on leave room for no more.
+const CALM_TIMEOUTS: u64 = 15;
+const MOVES_MAX: u64 = 4;
+/// How long clients pause at most, in microseconds, while it is judged whether they are served.
+const PACE: u64 = 500_000;
+
+/// The liveness phase, and what is judged at the end.
+pub(crate) fn live<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Command]) -> Result<(), Violation> {
+    mend().iter().try_for_each(|command| world.apply(command))?;
+    if !world.has_quorum() {
+        // Wiped and refused disks are gone for good, and a majority may be among them: then there is nothing to expect.
+        return linearizable(world);
+    }
+    serve(world, "serves-when-healed", "all is healed", World::has_quorum)?;
+    if !sick.is_empty() {
+        beside_the_sick(world, sick)?;
+    }
+    world.end_load();
+    let deadline = world.now() + world.settings.load.patience + world.settings.election_max() * LIVENESS_TIMEOUTS;
+    while world.now() < deadline && !(world.is_load_settled() && world.expect_same().is_ok()) {
+        world.run_until(world.now() + 50_000)?;
+    }
+    // A removal that was under way when all was healed may have left a wiped disk in the majority.
+    if world.has_quorum() {
+        world.expect_same()?;
+        world.expect_leases_end()?;
+    }
+    linearizable(world)
+}
+
+/// Somebody must be served within so many of the longest election timeouts, if that is possible at their end too: a change of
+/// membership may have come into force meanwhile.
+fn serve<P: Protocol, S: Service>(
+    world: &mut World<P, S>,
+    property: &'static str,
+    state: &str,
+    is_possible: fn(&World<P, S>) -> bool,
+) -> Result<(), Violation> {
+    // Clients that rest for long see nothing of it.
+    world.set_pace(world.settings.load.pause.min(PACE));
+    let (since, completed) = (world.now(), world.counts.completed);
+    let deadline = since + world.settings.election_max() * LIVENESS_TIMEOUTS;
+    let has_load = world.settings.load.clients > 0;
+    while world.now() < deadline && (has_load && world.counts.completed == completed || world.leader().is_none()) {
+        world.run_until(world.now() + 20_000)?;
+    }
+    if has_load && world.counts.completed == completed && is_possible(world) {
+        let what = format!(
+            "{state} since {} s, and for {LIVENESS_TIMEOUTS} longest election timeouts no client got an answer",
+            since / 1_000_000,
+        );
+        return Err(Violation::of(property, what));
+    }
+    Ok(())
+}
+
+/// Somebody falls sick and stays so; the others are a connected majority, and serve.
+fn beside_the_sick<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Command]) -> Result<(), Violation> {
+    sick.iter().try_for_each(|command| world.apply(command))?;
+    let names: Vec<String> = sick.iter().map(Command::to_string).collect();
+    if world.has_quorum_beside_the_sick() {
+        // What was under way with the sick one is done or given up; then it is the others' turn.
+        world.run_until(world.now() + world.settings.election_max() * 2)?;
+        let state = format!("`{}` holds", names.join("; "));
+        serve(world, "serves-beside-the-sick", &state, World::has_quorum_beside_the_sick)?;
+        stay_calm(world, &state)?;
+    }
+    mend().iter().try_for_each(|command| world.apply(command))?;
+    serve(world, "serves-when-healed", "the last one is well", World::has_quorum)
+}
+
+/// While nothing goes wrong anew, a preference moves leadership ever more rarely: each hand-over costs clients a moment.
+fn stay_calm<P: Protocol, S: Service>(world: &mut World<P, S>, state: &str) -> Result<(), Violation> {
+    let Settings { priorities, quality, .. } = &world.settings;
+    // What is lost on the way is something that goes wrong, and may end a reign.
+    if !priorities.contains(&Priority::Preferred) || quality.loss > 0 {
+        return Ok(());
+    }
+    let elections = world.counts.elections;
+    world.run_until(world.now() + world.settings.election_max() * CALM_TIMEOUTS)?;
+    let moved = world.counts.elections - elections;
+    if moved > MOVES_MAX && world.has_quorum_beside_the_sick() {
+        let what = format!(
+            "{state}, nothing else happens, and in {CALM_TIMEOUTS} longest election timeouts {moved} came to lead"
+        );
+        return Err(Violation::of("leadership-stays", what));
+    }
+    Ok(())
+}
+
+fn linearizable<P: Protocol, S: Service>(world: &World<P, S>) -> Result<(), Violation> {
+    hustings_properties::check(&world.history()).map_err(|story| Violation::of("linearizable", story.to_string()))
+}
+
+/// What makes everything good again.
+pub(crate) fn mend() -> [Command; 10] {
+    [
+        Command::Heal,
+        Command::Disk(Who::All, DiskFault::Recover),
+        Command::Disk(Who::All, DiskFault::Roomy),
+        Command::Clock(Who::All, 1_000_000),
+        Command::Retime(Who::All, 100),
+        Command::Operator(Who::Leader),
+        Command::Pace(0),
+        Command::Resume(Who::All),
+        Command::Restart(Who::All),
+        Command::Mark,
+    ]
+}
