@@ -1,0 +1,54 @@
+//! A service with several replicas of which one works. Start it three times, each with a name of its own, and kill the one
+//! that works:
+//!
+//! ```sh
+//! cargo run -p hustings-election --example one_works -- hustings://127.0.0.1:2379,127.0.0.1:2381,127.0.0.1:2383/billing a
+//! ```
+//!
+//! The same with `etcd://` in front of an etcd cluster's endpoints.
+
+use hustings_election::{Election, Lead, Named};
+use std::error::Error;
+use std::time::Duration;
+
+/// Work that only the leader does: it cannot be called without the proof.
+async fn work(lead: Lead<'_>) {
+    loop {
+        // Whatever is written carries `lead.token()`, and is refused by its resource below a token seen there before.
+        println!("working with {lead}");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(url), Some(name)) = (arguments.next(), arguments.next()) else {
+        return Err("usage: one_works URL NAME".into());
+    };
+    let election = Election::open(&url)?;
+    let office = election.candidate(Named::new(&name));
+    loop {
+        println!("{name} stands for election");
+        tokio::select! {
+            leadership = office.campaign() => {
+                let leadership = leadership?;
+                tokio::select! {
+                    // Dropped when all must have ended; the election is released after that, never before.
+                    ended = leadership.run(work) => println!("{name} leads no more: {ended:?}"),
+                    interrupted = tokio::signal::ctrl_c() => {
+                        interrupted?;
+                        leadership.resign("interrupted").await;
+                        election.close().await;
+                        return Ok(());
+                    }
+                }
+            }
+            interrupted = tokio::signal::ctrl_c() => {
+                interrupted?;
+                election.close().await;
+                return Ok(());
+            }
+        }
+    }
+}
