@@ -218,3 +218,62 @@ async fn processes_that_leave_the_group_of_a_command_end_with_it() {
     let stray: u32 = std::fs::read_to_string(stray).expect("it ran").trim().parse().expect("a number");
     assert!(!is_alive(stray), "a process of its own session outlives the command");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_line_may_be_long() {
+    let story = Story::begin().await;
+    let long = "x".repeat(100_000);
+    let command = ["sh", "-c", "test ${#1} = 100000", "sh", &long];
+    assert_eq!(Running::start(&mut story.sidecar("a", &[], &command)).end(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_is_refused_with_its_remedy() {
+    let story = Story::begin().await;
+    let said = |options: &[&str]| {
+        let mut sidecar = Running::start(&mut story.sidecar("a", options, &["true"]));
+        (sidecar.end(), sidecar.seen.join("\n"))
+    };
+    let refused = |options: &[&str], code: i32, why: &str| {
+        let (ended, said) = said(options);
+        assert!(ended == Some(code) && said.contains(why), "{options:?}: {ended:?}, {said}");
+    };
+    refused(&["--stop-grace", "9s"], 125, "the lease is too short");
+    refused(&["--restart", "always"], 2, "on-failure:N");
+    refused(&["--contain", "cgroup"], 2, "this build holds processes together by `group`");
+    refused(&["--listen", "tcp:80"], 2, "unix:PATH");
+    let socket = story.path("socket");
+    let _taken = std::os::unix::net::UnixListener::bind(&socket).expect("it is free");
+    refused(&["--listen", &format!("unix:{}", socket.display())], 125, "another process listens there");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn neighbours_ask_the_sidecar_over_its_socket() {
+    let story = Story::begin().await;
+    let socket = story.path("socket");
+    let listen = format!("unix:{}", socket.display());
+    let ask = |method: &str, path: &str, body: &str| {
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "-o", "-", "-w", "\n%{http_code}", "-X", method, "--unix-socket"]).arg(&socket);
+        curl.args(["-H", "content-type: application/json", "-d", body, &format!("http://x{path}")]);
+        let said = support::run(&mut curl).ok();
+        let (body, code) =
+            said.trim_end().rsplit_once('\n').map(|(body, code)| (body.to_owned(), code.to_owned())).expect("a code");
+        (code, body)
+    };
+    let mut sidecar =
+        Running::start(&mut story.sidecar("a", &["--listen", &listen, "--on-loss", "exit"], &["sleep", "600"]));
+    sidecar.line_with("leads billing, token");
+    let deadline = Instant::now() + Duration::from_secs(5);
+    let (code, body) = loop {
+        let answer = ask("GET", "/leader", "");
+        if answer.0 == "200" || Instant::now() > deadline {
+            break answer;
+        }
+    };
+    assert!(code == "200" && body.contains("\"valid_for_ms\"") && body.contains("\"id\":\"a\""), "{code} {body}");
+    assert!(ask("GET", "/metrics", "").1.contains("hustings_leadership_held 1"));
+    assert_eq!(ask("POST", "/step-down", "{\"because\": \"deploy\"}").0, "202");
+    assert_eq!(sidecar.end(), Some(75), "{:?}", sidecar.seen);
+    assert!(sidecar.seen.iter().any(|line| line.contains("leads billing no more: deploy")), "{:?}", sidecar.seen);
+}

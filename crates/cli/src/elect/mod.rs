@@ -51,3 +51,9 @@ pub(crate) fn own_id() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_else(|_| "host".to_owned());
     format!("{}-{}", host.trim(), std::process::id())
 }
+
+/// Shows what goes on between this process and its store, when it is worth a warning.
+pub(crate) fn start_logging() -> Result<()> {
+    let level = std::env::var("HUSTINGS_LOG_LEVEL").unwrap_or_else(|_| "warn".to_owned());
+    crate::logging::start(&level, "human")
+}

@@ -1,7 +1,7 @@
 //! `hustings run`: this command, only while I lead.
 
 use super::sidecar::{OnLoss, Sidecar};
-use super::{duration_of, election_of, own_id, store_arguments};
+use super::{duration_of, election_of, own_id, start_logging, store_arguments};
 use anyhow::{Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_election::Named;
@@ -104,8 +104,13 @@ fn serve(matches: &ArgMatches, name: &str, on_loss: Option<OnLoss>) -> u8 {
             return 2;
         }
     };
+    if let Err(error) = start_logging() {
+        crate::logging::say(format_args!("{error:#}"));
+        return 2;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(sidecar.run()));
+    crate::logging::finish();
     outcome.unwrap_or_else(|error| {
         crate::logging::say(format_args!("{error:#}"));
         EXIT_SUPERVISOR

@@ -11,7 +11,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
-use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixListener;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
@@ -71,8 +70,6 @@ struct Warden {
     process: Child,
     lines: Lines<BufReader<OwnedReadHalf>>,
     writing: OwnedWriteHalf,
-    /// Holds the socket.
-    _directory: TempDir,
 }
 
 impl Warden {
@@ -85,7 +82,9 @@ impl Warden {
         let process = Command::new(binary).arg(WARDEN).arg(&path).spawn().context("the warden cannot be started")?;
         let accepted = tokio::time::timeout(WARDEN_TIMEOUT, listener.accept()).await.context("the warden is silent")?;
         let (reading, writing) = accepted?.0.into_split();
-        Ok(Warden { process, lines: BufReader::new(reading).lines(), writing, _directory: directory })
+        // Both ends are there: the socket's name is not needed any more, and a killed sidecar would leave it behind.
+        directory.close().context("the warden's socket cannot be removed")?;
+        Ok(Warden { process, lines: BufReader::new(reading).lines(), writing })
     }
 
     async fn say(&mut self, say: &Say) -> Result<()> {

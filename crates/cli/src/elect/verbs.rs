@@ -1,6 +1,6 @@
 //! `hustings elect`, `observe`, `lock` and `why`: elections by hand.
 
-use super::{election_of, own_id, run, store_arguments};
+use super::{election_of, own_id, run, start_logging, store_arguments};
 use crate::output::{Format, format_of, not_found, output_argument, unavailable};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -72,6 +72,7 @@ pub(crate) fn commands() -> Vec<Command> {
 
 /// Runs one of them.
 pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
+    start_logging()?;
     let name = matches.get_one::<String>("name").expect("it is required");
     let election = election_of(matches, name)?;
     match verb {

@@ -8,7 +8,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, s
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-use std::io::{BufRead, BufReader, Write};
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -44,8 +44,9 @@ struct Running {
 }
 
 struct Warden {
-    lines: BufReader<UnixStream>,
     socket: UnixStream,
+    /// What came of a line whose end has not come yet.
+    unread: Vec<u8>,
     timer: OwnedFd,
     running: Option<Running>,
 }
@@ -58,7 +59,7 @@ impl Warden {
         let socket = UnixStream::connect(socket)?;
         socket.set_nonblocking(true)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        Ok(Warden { lines: BufReader::new(socket.try_clone()?), socket, timer, running: None })
+        Ok(Warden { socket, unread: Vec::new(), timer, running: None })
     }
 
     fn run(mut self) -> std::io::Result<()> {
@@ -93,21 +94,20 @@ impl Warden {
 
     /// False when the sidecar is gone.
     fn read_lines(&mut self) -> std::io::Result<bool> {
+        let mut bytes = [0; 4_096];
         loop {
-            let mut line = String::new();
-            match self.lines.read_line(&mut line) {
+            match self.socket.read(&mut bytes) {
                 Ok(0) => return Ok(false),
-                Ok(_) if line.ends_with('\n') => {
-                    let say = serde_json::from_str(&line).map_err(std::io::Error::other)?;
-                    self.on_said(say)?;
-                }
-                // Half a line, and no more comes.
-                Ok(_) => return Ok(false),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock && line.is_empty() => return Ok(true),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                    return Err(std::io::Error::other("half a line on the socket"));
-                }
+                Ok(count) => self.unread.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                // A sidecar that was killed may leave its socket in any state.
                 Err(_) => return Ok(false),
+            }
+            while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                let say = serde_json::from_slice(&line).map_err(std::io::Error::other)?;
+                self.on_said(say)?;
             }
         }
     }

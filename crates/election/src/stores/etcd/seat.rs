@@ -75,6 +75,13 @@ impl EtcdSeat {
     }
 }
 
+impl Drop for EtcdSeat {
+    fn drop(&mut self) {
+        self.shared.state().watcher.take().inspect(JoinHandle::abort);
+        self.shared.session.seats().remove(self.shared.sitter.line.key);
+    }
+}
+
 impl Seat for EtcdSeat {
     fn ask(&mut self, attempt: Attempt, request: Request) -> u64 {
         // The lease is the session's: it counts from the session's last renewal, which left before this request.

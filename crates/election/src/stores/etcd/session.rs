@@ -1,11 +1,12 @@
 //! One lease for all candidates of a process at one cluster: [`Session`].
 
 use crate::clock::boot_micros;
-use crate::seat::{Line, Told};
+use crate::seat::{Key, Line, Told};
 use hustings_api::Client;
 use hustings_api::client::Options;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, StatusRequest};
 use hustings_lease::{Input, Profile, Sight};
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
@@ -35,7 +36,7 @@ pub(super) struct Session {
 struct State {
     client: Option<Client>,
     held: Option<Held>,
-    seats: Vec<Line>,
+    seats: BTreeMap<Key, Line>,
 }
 
 impl Session {
@@ -95,8 +96,11 @@ pub(super) struct Seats<'a>(MutexGuard<'a, State>);
 
 impl Seats<'_> {
     pub(super) fn push(&mut self, line: Line) {
-        self.0.seats.retain(|seat| !seat.told.is_closed());
-        self.0.seats.push(line);
+        self.0.seats.insert(line.key, line);
+    }
+
+    pub(super) fn remove(&mut self, key: Key) {
+        self.0.seats.remove(&key);
     }
 }
 
@@ -137,7 +141,8 @@ pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, tol
             if renew_on(&session).await.is_err() {
                 break;
             }
-            // The lease is gone; another one is asked for on the same connection.
+            // The lease is gone, and every entry with it; another one is asked for on the same connection.
+            interrupt(&session);
         }
         interrupt(&session);
         move_on(&session).await;
@@ -258,9 +263,9 @@ fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// What was seen on a connection that is gone was perhaps not all.
+/// What was seen on a connection, or with a lease, that is gone was perhaps not all: everybody looks.
 fn interrupt(session: &Session) {
-    for seat in &session.state().seats {
+    for seat in session.state().seats.values() {
         let _ = seat.told.send(Told::For(seat.key, Input::Seen(Sight::Interrupted)));
     }
 }
