@@ -16,16 +16,17 @@ use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::journal::Line;
 use crate::machine::Plants;
-use crate::seed::{Plan, Report, run_covered};
+use crate::seed::{End, Plan, Report, run_covered};
 use crate::sickness::{draw_illness, draw_outstanding};
 use crate::witness::Service;
 use hustings_core::Protocol;
-use hustings_core::replica::Policy;
 
 /// Plans that are kept; of more, those that brought least are forgotten.
 const CORPUS_MAX: usize = 4_000;
 /// One run in so many is drawn afresh.
 const FRESH_EVERY: u64 = 4;
+/// Of runs in which nobody falls sick at the end, one in so many is judged in peace as well.
+const PEACE_EVERY: u64 = 4;
 /// Plans among which the most promising is chosen.
 const TOURNAMENT: u64 = 8;
 /// Changes that one child has at most.
@@ -123,7 +124,10 @@ impl Search {
         let mut plan = self.next_plan();
         plan.settings.rules.votes_are_promises = self.are_votes_promises;
         self.runs += 1;
-        let (report, coverage) = run_covered::<P, S>(&plan, options, plants);
+        // Peace takes longer than most wars.
+        let is_short = plan.sick.is_empty() && self.dice.below(PEACE_EVERY) > 0;
+        let end = if is_short { End::Faults } else { End::Peace };
+        let (report, coverage) = run_covered::<P, S>(&plan, options, plants, end);
         let brought = self.reached.add(&coverage);
         if brought > 0 {
             let turn = |(at, line): &(u64, Line)| matches!(line, Line::Transition(_)).then_some(*at);
@@ -143,10 +147,13 @@ impl Search {
             let seed = self.seed.wrapping_mul(1_000_003).wrapping_add(self.runs);
             // Smaller clusters and shorter runs are sooner over, and much needs no more.
             let nodes = if self.dice.below(2) == 0 { self.nodes } else { 1 + self.dice.below(self.nodes) };
-            let safety = self.safety / [1, 1, 2, 4][self.dice.below(4) as usize];
+            let safety = self.safety / [1, 2, 4, 8][self.dice.below(4) as usize];
             let mut plan = Plan::draw(seed, nodes, safety);
             if self.dice.below(2) == 0 {
                 plan.sick = draw_illness(&mut self.dice, &plan.settings);
+            }
+            if self.dice.below(2) == 0 {
+                plan.settings.priorities = draw_outstanding(&mut self.dice, nodes);
             }
             for _ in 0..self.dice.below(3) {
                 self.change_settings(&mut plan);
@@ -199,7 +206,7 @@ impl Search {
     /// One small change.
     fn change(&mut self, plan: &mut Plan, parent: usize) {
         let faults = plan.faults.len() as u64;
-        match self.dice.below(12) {
+        match self.dice.below(14) {
             // The same faults under other delays.
             0 => plan.settings.seed = self.dice.throw() >> 1,
             1 if faults > 1 => {
@@ -226,9 +233,11 @@ impl Search {
                 let rest = self.corpus[other].plan.faults.iter().filter(|(when, _)| *when >= at);
                 plan.faults.extend(rest.cloned());
             }
-            6 if self.dice.below(3) == 0 => plan.sick = draw_illness(&mut self.dice, &plan.settings),
-            6 => self.change_settings(plan),
-            7 | 8 => self.add_wild(plan, parent),
+            6 => plan.sick = draw_illness(&mut self.dice, &plan.settings),
+            7 => self.change_settings(plan),
+            8 | 9 => self.add_wild(plan, parent),
+            10 => self.add_rift(plan, parent),
+            11 => self.add_reigns(plan, parent),
             _ => {
                 let at = self.moment(parent, plan.safety);
                 let drawn = plan.draw_fault(&mut self.dice, at);
@@ -244,7 +253,7 @@ impl Search {
         let lasts = [2_000, 20_000, election, election * 6][self.dice.below(4) as usize];
         let (one, other) = (self.who(plan), self.node(plan));
         let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
-        match self.dice.below(6) {
+        match self.dice.below(7) {
             0 | 1 => {
                 // What is sent in this while arrives much later.
                 let delay = self.dice.between(20_000, election * 5);
@@ -256,6 +265,7 @@ impl Search {
                 push(at + lasts, Command::Mend(one, other));
             }
             3 => push(at, Command::Resign(Who::Leader)),
+            5 => push(at, Command::Remove(one)),
             4 => {
                 for number in 0..1 + self.dice.below(6) {
                     push(at + number * 5_000, Command::Put(format!("wild/{number}"), "w".into(), Some(one)));
@@ -268,22 +278,105 @@ impl Search {
         }
     }
 
+    /// A leader is left with a minority, is still written to, and is found again link by link: histories part, and meet in some
+    /// order. Perhaps somebody campaigns then, and perhaps somebody dies of whom that one learns.
+    fn add_rift(&mut self, plan: &mut Plan, parent: usize) {
+        let (at, nodes) = (self.moment(parent, plan.safety), plan.settings.nodes);
+        let election = plan.settings.election_max();
+        let mut sides = [Vec::new(), Vec::new()];
+        for id in 1..=nodes {
+            sides[self.dice.below(2) as usize].push(Who::Node(id));
+        }
+        let (one, other) = (self.dice.pick(&sides[0]).copied(), self.dice.pick(&sides[1]).copied());
+        let (Some(one), Some(other)) = (one, other) else { return };
+        let (again, third) = (self.node(plan), self.node(plan));
+        let found = at + self.dice.between(election / 4, election * 2);
+        let healed = found + [2_000, 30_000, 300_000, election][self.dice.below(4) as usize];
+        let soon = self.dice.below(SOON);
+        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
+        if self.dice.below(2) == 0 {
+            // What one side said before arrives when all is different.
+            let delay = self.dice.between(20_000, election * 3);
+            push(at.saturating_sub(5_000), Command::Slow(one, other, delay, delay + 1_000));
+            push(at.saturating_sub(5_000), Command::Campaign(one));
+            push(at, Command::Mend(one, other));
+        }
+        push(at, Command::Partition(sides.to_vec()));
+        for number in 0..1 + self.dice.below(4) {
+            push(at + 10_000 + number * 5_000, Command::Put(format!("rift/{number}"), "r".into(), Some(one)));
+        }
+        if self.dice.below(2) == 0 {
+            push(at + 20_000, Command::Campaign(other));
+            push(at + 320_000, Command::Put("rift/other".into(), "o".into(), Some(other)));
+        }
+        push(found, Command::Mend(one, other));
+        push(healed, Command::Heal);
+        match self.dice.below(3) {
+            0 => {}
+            chance => {
+                push(healed + 1_000, Command::Campaign(again));
+                if chance == 2 {
+                    push(healed + 1_000 + soon, Command::Crash(third));
+                    push(healed + election * 2, Command::Restart(Who::All));
+                }
+            }
+        }
+    }
+
+    /// One after the other leads, is cut off, and writes on: as many histories as reigns. Then all meet, one of them campaigns, and
+    /// perhaps another dies while it is learnt from. Source: Raft, figure 8.
+    fn add_reigns(&mut self, plan: &mut Plan, parent: usize) {
+        let (mut at, nodes) = (self.moment(parent, plan.safety), plan.settings.nodes);
+        let election = plan.settings.election_max();
+        let mut events = Vec::new();
+        let mut leaders = Vec::new();
+        for _ in 0..nodes.div_ceil(2) {
+            let leader = self.node(plan);
+            events.push((at, Command::Campaign(leader)));
+            // Before it has told anybody anything, or later.
+            let leads_for = [1_000, 20_000, 100_000, 400_000][self.dice.below(4) as usize];
+            at += leads_for;
+            events.push((at, Command::Isolate(leader)));
+            for number in 0..1 + self.dice.below(3) {
+                events.push((
+                    at + 1_000 + number * 4_000,
+                    Command::Put(format!("reign/{number}"), "r".into(), Some(leader)),
+                ));
+            }
+            at += self.dice.between(20_000, election);
+            leaders.push(leader);
+        }
+        let one = self.dice.pick(&leaders).copied().unwrap_or(Who::Leader);
+        let other = self.dice.pick(&leaders).copied().unwrap_or(Who::Leader);
+        events.push((at, Command::Heal));
+        events.push((at + self.dice.below(SOON), Command::Campaign(one)));
+        if self.dice.below(2) == 0 {
+            events.push((at + self.dice.below(SOON * 3), Command::Crash(other)));
+            events.push((at + election * 2, Command::Restart(Who::All)));
+        }
+        plan.faults.extend(events.into_iter().map(|(at, command)| (at.min(plan.safety), command)));
+    }
+
     fn change_settings(&mut self, plan: &mut Plan) {
         let (dice, settings) = (&mut self.dice, &mut plan.settings);
-        match dice.below(7) {
+        match dice.below(8) {
             0 => {
                 settings.quality.delay_min = dice.between(50, 20_000);
                 settings.quality.delay_max = settings.quality.delay_min + dice.between(0, 40_000);
             }
             1 => settings.quality.loss = if dice.below(2) == 0 { 0 } else { dice.below(100_000) as u32 },
             2 => settings.disk.sync_max = 100 + dice.below(60_000),
-            3 => settings.policy = Policy { entries_max: dice.between(5, 800), bytes_max: 1 << 20 },
-            4 => {
+            3 => {
+                settings.policy.entries_max = [5, 20, 60, 800][dice.below(4) as usize];
+                settings.limits.trailing_entries = [0, 5, 60][dice.below(3) as usize];
+            }
+            4 => settings.limits.message_bytes_max = [1, 200, 1 << 20][dice.below(3) as usize],
+            5 => {
                 // Nobody writes, or hardly anybody: what needs the next request to go on stands still.
                 settings.load.clients = [0, 3, 5][dice.below(3) as usize];
                 settings.load.pause = dice.between(50_000, 5_000_000);
             }
-            5 => settings.load.rivals = dice.below(4),
+            6 => settings.load.rivals = dice.below(4),
             _ => {
                 settings.priorities = draw_outstanding(dice, settings.nodes);
             }

@@ -107,7 +107,7 @@ fn stay_calm<P: Protocol, S: Service>(world: &mut World<P, S>, state: &str) -> R
     Ok(())
 }
 
-fn linearizable<P: Protocol, S: Service>(world: &World<P, S>) -> Result<(), Violation> {
+pub(crate) fn linearizable<P: Protocol, S: Service>(world: &World<P, S>) -> Result<(), Violation> {
     hustings_properties::check(&world.history()).map_err(|story| Violation::of("linearizable", story.to_string()))
 }
 

@@ -16,7 +16,7 @@ use crate::dice::Dice;
 use crate::drawing::{Drawing, KINDS};
 use crate::journal::{Counts, Journal};
 pub use crate::liveness::LIVENESS_TIMEOUTS;
-use crate::liveness::{live, mend};
+use crate::liveness::{linearizable, live, mend};
 use crate::machine::Plants;
 use crate::network::Quality;
 use crate::script::Script;
@@ -161,9 +161,18 @@ impl Plan {
     }
 }
 
+/// How far a run goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// Until all has been well for a while.
+    Peace,
+    /// Until its last fault: what is wrong by then is found sooner.
+    Faults,
+}
+
 /// Runs a plan.
 pub fn run<P: Protocol, S: Service>(plan: &Plan, options: &P::Options, plants: Plants, arrows_max: usize) -> Report {
-    run_with::<P, S>(plan, options, plants, arrows_max, None).0
+    run_with::<P, S>(plan, options, plants, arrows_max, End::Peace, None).0
 }
 
 /// Runs a plan and notes what it reaches.
@@ -171,8 +180,9 @@ pub(crate) fn run_covered<P: Protocol, S: Service>(
     plan: &Plan,
     options: &P::Options,
     plants: Plants,
+    end: End,
 ) -> (Report, Coverage) {
-    let (report, coverage) = run_with::<P, S>(plan, options, plants, 0, Some(Box::default()));
+    let (report, coverage) = run_with::<P, S>(plan, options, plants, 0, end, Some(Box::default()));
     (report, coverage.map_or_else(Coverage::default, |coverage| *coverage))
 }
 
@@ -181,6 +191,7 @@ fn run_with<P: Protocol, S: Service>(
     options: &P::Options,
     plants: Plants,
     arrows_max: usize,
+    end: End,
     coverage: Option<Box<Coverage>>,
 ) -> (Report, Option<Box<Coverage>>) {
     let mut world: Option<World<P, S>> = None;
@@ -193,7 +204,10 @@ fn run_with<P: Protocol, S: Service>(
             world.apply(command)?;
         }
         world.run_until(plan.safety)?;
-        live(world, &plan.sick)
+        match end {
+            End::Peace => live(world, &plan.sick),
+            End::Faults => linearizable(world),
+        }
     }));
     let verdict = verdict.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();

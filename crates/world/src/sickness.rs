@@ -97,6 +97,10 @@ fn draw_laggards(dice: &mut Dice, settings: &Settings) -> Vec<Command> {
             _ => Command::Cut(Who::Leader, one),
         });
     }
+    if dice.below(2) == 0 {
+        // They soon lack much.
+        commands.push(Command::Pace(20_000));
+    }
     commands.push(Command::Wait([300_000, 600_000, 3_000_000, 8_000_000][dice.below(4) as usize]));
     let leader = Who::Leader;
     let (ill, is_healed_first) = match dice.below(5) {
