@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 /// What goes wrong goes wrong before this time.
-const DISTURBED: u64 = 60 * SECOND;
+pub(super) const DISTURBED: u64 = 60 * SECOND;
 /// So long after that somebody leads, and goes on.
 const SETTLED: u64 = DISTURBED + 60 * SECOND;
 const END: u64 = SETTLED + 30 * SECOND;
@@ -47,7 +47,7 @@ pub struct Seen {
     pub mishaps: u64,
 }
 
-enum Event {
+pub(super) enum Event {
     ToStore(usize, u32, Attempt, Command),
     ToHost(usize, u32, Delivery),
     Timeout(usize, u32, Attempt),
@@ -69,20 +69,20 @@ enum Event {
 }
 
 pub struct World {
-    setup: Setup,
-    now: u64,
-    dice: Dice,
-    weather: Weather,
-    events: BTreeMap<(u64, u64), Event>,
-    sequence: u64,
-    store: StoreModel,
-    told_revision: u64,
-    backup: Option<StoreModel>,
-    store_out_until: u64,
-    hosts: Vec<Host>,
-    gate: FenceGate<Memory>,
-    judge: Tenures,
-    seen: Seen,
+    pub(super) setup: Setup,
+    pub(super) now: u64,
+    pub(super) dice: Dice,
+    pub(super) weather: Weather,
+    pub(super) events: BTreeMap<(u64, u64), Event>,
+    pub(super) sequence: u64,
+    pub(super) store: StoreModel,
+    pub(super) told_revision: u64,
+    pub(super) backup: Option<StoreModel>,
+    pub(super) store_out_until: u64,
+    pub(super) hosts: Vec<Host>,
+    pub(super) gate: FenceGate<Memory>,
+    pub(super) judge: Tenures,
+    pub(super) seen: Seen,
 }
 
 impl World {
@@ -167,12 +167,12 @@ impl World {
         world
     }
 
-    fn at(&mut self, time: u64, event: Event) {
+    pub(super) fn at(&mut self, time: u64, event: Event) {
         self.sequence += 1;
         self.events.insert((time.max(self.now), self.sequence), event);
     }
 
-    fn tell(&self, what: impl FnOnce() -> String) {
+    pub(super) fn tell(&self, what: impl FnOnce() -> String) {
         if self.setup.is_told {
             println!("{:>12} {}", self.now, what());
         }
@@ -211,7 +211,7 @@ impl World {
     }
 
     /// Beyond what is assumed, one believer is not promised; a setup without a defect that must show it says so itself.
-    fn must_keep_p1(&self) -> bool {
+    pub(super) fn must_keep_p1(&self) -> bool {
         self.setup.faults.keep_p1() || matches!(self.setup.faults, Faults::WildClocks | Faults::Deposed)
     }
 
@@ -268,7 +268,7 @@ impl World {
         self.hosts[host].cut_until > self.now
     }
 
-    fn is_lost(&mut self, host: usize) -> bool {
+    pub(super) fn is_lost(&mut self, host: usize) -> bool {
         self.is_cut(host) || self.dice.percent(self.weather.lost)
     }
 
@@ -328,7 +328,7 @@ impl World {
         }
     }
 
-    fn push_watch(&mut self, host: usize) {
+    pub(super) fn push_watch(&mut self, host: usize) {
         let (life, session) = (self.hosts[host].life, self.hosts[host].desk.session());
         let mut sights = self.store.sights(&session);
         if self.setup.profile.contend == Contend::Queue && !self.store.has_entry(&session) {
@@ -359,7 +359,7 @@ impl World {
     }
 
     /// Lets a host do what is due: alarms first, then one message after the other.
-    fn pump(&mut self, host: usize) -> Result<(), Violation> {
+    pub(super) fn pump(&mut self, host: usize) -> Result<(), Violation> {
         while self.hosts[host].is_awake() {
             let clock = self.hosts[host].clock.read(self.now);
             if let Some(name) = self.hosts[host].schedule.take_due(clock) {
@@ -374,7 +374,7 @@ impl World {
         Ok(())
     }
 
-    fn sleep_until_next(&mut self, host: usize) {
+    pub(super) fn sleep_until_next(&mut self, host: usize) {
         let known = &self.hosts[host];
         let next = match known.asleep_until {
             Some(until) => Some(until),
@@ -423,13 +423,13 @@ impl World {
         }
     }
 
-    fn input(&mut self, host: usize, input: Input) -> Result<(), Violation> {
+    pub(super) fn input(&mut self, host: usize, input: Input) -> Result<(), Violation> {
         self.tell(|| format!("{host} <- {input:?}"));
         let effects = self.hosts[host].candidate.handle(input);
         self.apply(host, effects)
     }
 
-    fn apply(&mut self, host: usize, effects: Vec<Effect>) -> Result<(), Violation> {
+    pub(super) fn apply(&mut self, host: usize, effects: Vec<Effect>) -> Result<(), Violation> {
         for effect in effects {
             self.tell(|| format!("{host} -> {effect:?}"));
             let clock = self.hosts[host].clock.read(self.now);
@@ -498,209 +498,8 @@ impl World {
         self.apply(host, effects)?;
         self.pump(host)
     }
-
-    // The application.
-
-    fn stop_work(&mut self, host: usize, grace: u64) {
-        let token = self.hosts[host].work.as_ref().filter(|work| !work.is_stopped).map(|work| work.token);
-        let life = self.hosts[host].life;
-        // Without it, the application stopped before the belief ended.
-        if let Some(token) = token {
-            let at = self.now + self.dice.below(grace);
-            self.at(at, Event::Stopped(host, life, token));
-        }
-    }
-
-    fn on_stopped(&mut self, host: usize, life: u32, token: Token) -> Result<(), Violation> {
-        if let Some(until) = self.hosts[host].asleep_until {
-            self.at(until + 1, Event::Stopped(host, life, token));
-            return Ok(());
-        }
-        let known = &mut self.hosts[host];
-        let Some(work) = known.work.as_mut().filter(|work| work.token == token && known.life == life) else {
-            return Ok(());
-        };
-        if !std::mem::replace(&mut work.is_stopped, true) {
-            known.inbox.push_back(Delivery::Local(Input::Stopped));
-        }
-        self.pump(host)
-    }
-
-    /// Whether the application acts in this tenure at this moment: this is the check.
-    fn may_act(&self, host: usize, life: u32, token: Token) -> bool {
-        let known = &self.hosts[host];
-        let works = known.work.as_ref().is_some_and(|work| work.token == token && !work.is_stopped);
-        known.life == life && works && known.believes(self.now) == Some(token)
-    }
-
-    fn on_office(&mut self, host: usize, life: u32, token: Token) {
-        if self.hosts[host].asleep_until.is_some() {
-            let at = self.hosts[host].asleep_until.unwrap_or(0) + 1;
-            return self.at(at, Event::Office(host, life, token));
-        }
-        if self.may_act(host, life, token) {
-            let at = self.now + self.weather.delay(&mut self.dice);
-            self.at(at, Event::Raise(host, life, token));
-        }
-    }
-
-    fn on_raise(&mut self, host: usize, life: u32, token: Token) {
-        let raises = self.setup.defect != Some(Defect::DoesNotRaise);
-        if !raises || self.gate.raise(token).is_ok() {
-            let at = self.now + self.weather.delay(&mut self.dice);
-            self.at(at, Event::Read(host, life, token));
-        }
-    }
-
-    fn on_write(&mut self, host: usize, life: u32, token: Token) {
-        if let Some(until) = self.hosts[host].asleep_until {
-            return self.at(until + 1, Event::Write(host, life, token));
-        }
-        if self.may_act(host, life, token) {
-            // It may be paused between the check and the effect, and the effect may be late.
-            let late = if self.dice.one_in(10) { self.dice.below(15 * SECOND) } else { 0 };
-            let at = self.now + self.weather.delay(&mut self.dice) + late;
-            self.at(at, Event::Arrive(token));
-            let next = self.now + self.dice.between(300 * MILLISECOND, 900 * MILLISECOND);
-            self.at(next, Event::Write(host, life, token));
-        }
-    }
-
-    fn on_health(&mut self, host: usize, is_healthy: bool) -> Result<(), Violation> {
-        if self.hosts[host].is_up && self.hosts[host].is_healthy != is_healthy {
-            self.hosts[host].is_healthy = is_healthy;
-            self.judge.on_health(host, is_healthy, self.now);
-            let health = if is_healthy { Health::Healthy } else { Health::Unhealthy };
-            self.hosts[host].inbox.push_back(Delivery::Local(Input::Health(health)));
-        }
-        self.pump(host)
-    }
-
-    fn on_rosters(&mut self) -> Result<(), Violation> {
-        let standing = |host: &Host| Standing {
-            id: host.settings.id.clone(),
-            priority: host.settings.priority,
-            is_healthy: host.is_healthy,
-            is_ours: true,
-        };
-        let mut roster: Vec<Standing> = self.hosts.iter().filter(|host| host.is_up).map(standing).collect();
-        let order = self.store.order();
-        roster.sort_by_key(|standing| order.iter().position(|id| *id == standing.id).unwrap_or(usize::MAX));
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].is_up && !self.is_lost(host) {
-                let life = self.hosts[host].life;
-                let at = self.now + self.weather.delay(&mut self.dice);
-                let sights = Delivery::Sights(vec![Sight::Roster(roster.clone())]);
-                self.at(at, Event::ToHost(host, life, sights));
-            }
-        }
-        self.at(self.now + 3 * SECOND, Event::Rosters);
-        Ok(())
-    }
-
-    // What goes wrong.
-
-    fn on_mishap(&mut self, mishap: Mishap) -> Result<(), Violation> {
-        self.seen.mishaps += 1;
-        self.tell(|| format!("mishap: {mishap:?}"));
-        match mishap {
-            Mishap::Pause(host, time) => self.put_to_sleep(host, time, false),
-            Mishap::Suspend(host, time) => self.put_to_sleep(host, time, true),
-            Mishap::Cut(host, time) => self.hosts[host].cut_until = self.now + time,
-            Mishap::Crash(host, time) => self.crash(host, time),
-            Mishap::Sick(host, time) => {
-                self.at(self.now + time, Event::Healthy(host));
-                if self.hosts[host].is_awake() {
-                    return self.on_health(host, false);
-                }
-            }
-            Mishap::StepDown => {
-                let asked = Input::StandDown(Why::Asked("by the test".into()));
-                return self.ask_leader(asked);
-            }
-            Mishap::HandOver(host, dies_for) => {
-                let heir = Heir(self.hosts[host].settings.id.clone());
-                let asked = self.ask_leader(Input::HandOver(heir));
-                if dies_for > 0 {
-                    self.crash(host, dies_for);
-                }
-                return asked;
-            }
-            Mishap::StoreLeader(gap) => {
-                self.store_out_until = self.now + gap;
-                self.store.change_leader(self.now, Duration::from_micros(gap));
-            }
-            Mishap::LoseTouches => {
-                self.store.lose_touches();
-                for host in 0..self.hosts.len() {
-                    let life = self.hosts[host].life;
-                    let at = self.now + self.weather.delay(&mut self.dice);
-                    let delivery = Delivery::Interrupted(self.store.connection());
-                    self.at(at, Event::ToHost(host, life, delivery));
-                }
-            }
-            Mishap::Lenient(time) => self.store.be_lenient(Duration::from_micros(time)),
-            Mishap::Depose(window) => self.store.depose(self.now, Duration::from_micros(window)),
-            Mishap::Remember => self.backup = Some(self.store.clone()),
-            Mishap::Restore => {
-                if let Some(backup) = self.backup.take() {
-                    self.store.restore(&backup, self.now);
-                }
-            }
-            Mishap::Raise => self.store.raise_generation(),
-            Mishap::Delete => self.store.delete(),
-            Mishap::Erase => self.store.erase(),
-        }
-        Ok(())
-    }
-
-    fn put_to_sleep(&mut self, host: usize, time: u64, is_machine: bool) {
-        let known = &mut self.hosts[host];
-        if !known.is_awake() {
-            return;
-        }
-        known.asleep_until = Some((self.now + time).min(DISTURBED));
-        if is_machine && self.setup.defect == Some(Defect::MonotonicClock) {
-            known.clock.stands_since = Some(self.now);
-        }
-        self.sleep_until_next(host);
-    }
-
-    fn crash(&mut self, host: usize, time: u64) {
-        let known = &mut self.hosts[host];
-        if !known.is_awake() {
-            return;
-        }
-        (known.is_up, known.life) = (false, known.life + 1);
-        self.judge.on_crash(host);
-        self.at((self.now + time).min(DISTURBED), Event::Restart(host));
-    }
-
-    fn ask_leader(&mut self, input: Input) -> Result<(), Violation> {
-        for host in 0..self.hosts.len() {
-            if self.hosts[host].is_awake() && self.hosts[host].believes(self.now).is_some() {
-                self.hosts[host].inbox.push_back(Delivery::Local(input.clone()));
-                self.pump(host)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// From now on nothing goes wrong.
-    fn on_calm(&mut self) -> Result<(), Violation> {
-        self.weather = Weather::FINE;
-        self.store.be_lenient(Duration::ZERO);
-        for host in 0..self.hosts.len() {
-            self.hosts[host].cut_until = 0;
-            self.on_health(host, true)?;
-            // What the last disturbance hid shows as a broken connection.
-            let (life, connection) = (self.hosts[host].life, self.store.connection());
-            self.at(self.now + SECOND, Event::ToHost(host, life, Delivery::Interrupted(connection)));
-        }
-        Ok(())
-    }
 }
 
-fn plain(token: Token) -> (u32, u64) {
+pub(super) fn plain(token: Token) -> (u32, u64) {
     (token.generation, token.number)
 }
