@@ -3,7 +3,7 @@
 //! A driver translates the four requests for its store. It keeps what it needs for that (a session, the version that it saw
 //! last), and it promises:
 //!
-//! - **One answer per attempt**; [`Answer::Unknown`] at the latest after [`crate::Timing::renewal`]. A later or second
+//! - **One answer per attempt**; [`Answer::Unknown`] at the latest after [`crate::Timing::patience`]. A later or second
 //!   answer may be passed on: it is ignored.
 //! - **`Won`, and `Waiting` in a queue, to a [`Request::Contend`] and `Renewed` grant or extend the lease** at or after the
 //!   moment that is recorded for the attempt. A driver whose session is shared, and not renewed by this very attempt,
@@ -132,7 +132,8 @@ pub enum Sight {
         token: Token,
         /// The version of the record.
         version: Version,
-        /// The time to live that the record states, if it does.
+        /// The time to live that the record states, if it does: observers wait no less. Where records do not say it, all
+        /// candidates must have the same.
         ttl: Option<Duration>,
     },
     /// In a queue: all entries before this candidate's are gone for good.

@@ -95,6 +95,12 @@ impl Timing {
         self.renewal / 4
     }
 
+    /// How long a driver waits for an answer before it says that the outcome is unknown: so that two lost renewals in a row,
+    /// each repeated after [`Self::retry`], depose nobody.
+    pub fn patience(&self) -> Duration {
+        self.renewal / 2
+    }
+
     /// How far renewals must be apart, so that each is counted: for relayed ones a tick of the store, on any clock.
     pub fn spacing(&self, profile: &Profile) -> Duration {
         match profile.renewal {

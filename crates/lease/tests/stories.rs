@@ -3,7 +3,7 @@
 mod support;
 
 use hustings_lease::{
-    Answer, Attempt, Change, Input, Loss, Name, Note, Profile, Refusal, Request, Sight, Until, Version, When,
+    Answer, Attempt, Change, Input, Loss, Name, Note, Profile, Refusal, Request, Sight, Timing, Until, Version, When,
 };
 use std::time::Duration;
 use support::stage::{Stage, id, token};
@@ -149,4 +149,20 @@ fn a_leader_stops_so_early_that_all_has_ended_before_its_lease() {
     assert_eq!(a.rings(Name::Stop).sets(Name::End), of(500), "kill margin before the end");
     assert_eq!(a.stops(), Some(Loss::Silence));
     assert_eq!(a.rings(Name::End).forgets(), Some(Loss::Silence));
+}
+
+#[test]
+fn two_lost_renewals_in_a_row_depose_nobody() {
+    // The sum of `Timing::check`, spelt out: the third renewal leaves half an interval before the stop begins.
+    let timing = Timing::default();
+    let each = timing.patience() + timing.retry();
+    let third_leaves = timing.renewal + each * 2;
+    assert_eq!(timing.renewal * 3 - third_leaves, timing.patience());
+    let mut a = Stage::of(Profile::ETCD).leads(1);
+    a.rings(Name::Renew);
+    for _ in 0..2 {
+        assert_eq!(a.is_answered(Answer::Unknown).sets(Name::Retry), Some(When::After(timing.retry())));
+        assert_eq!(a.rings(Name::Retry).asks(), Some(Request::Renew));
+    }
+    assert!(a.is_answered(Answer::Renewed).believes());
 }

@@ -287,7 +287,9 @@ impl World {
             }
             self.at(at, Event::ToStore(host, life, attempt, command.clone()));
         }
-        let timeout = self.hosts[host].settings.timing.renewal.as_micros() as u64;
+        // In every second run drivers wait twice as long as they should.
+        let too_long = 1 + self.setup.seed % 2;
+        let timeout = too_long * self.hosts[host].settings.timing.patience().as_micros() as u64;
         self.at(self.now + timeout, Event::Timeout(host, life, attempt));
     }
 
