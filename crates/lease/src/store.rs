@@ -10,6 +10,8 @@
 //!   records the moment at which the session's last renewal left. An earlier moment is always safe, a later one never.
 //! - **Every write is conditional.** `Contend` wins only what is vacant, or exactly the version that it names; `Renew` and
 //!   `Release` change only what this candidate won.
+//! - **The generation stands beside the record** and is compared in the winning write. Raising it removes the entries of a
+//!   queue, whose tokens are of the generation before.
 //! - **A look is linearizable**, and what it saw is told as [`crate::Input::Seen`] before it is answered.
 
 use crate::token::Token;

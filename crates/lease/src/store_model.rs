@@ -284,8 +284,10 @@ impl StoreModel {
         }
     }
 
-    /// What an operator does after that: tokens grow on from here.
+    /// What an operator does after that: tokens grow on from here. The entries of a queue have tokens of the generation
+    /// before: they are removed with it, and their candidates enter anew.
     pub fn raise_generation(&mut self) {
+        self.queue.clear();
         self.generation += 1;
         self.revision += 1;
     }

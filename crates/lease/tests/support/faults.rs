@@ -24,6 +24,11 @@ pub enum Faults {
 }
 
 impl Faults {
+    /// Whether the store forgets what it acknowledged, or somebody else edits the record (A2 or A4 does not hold).
+    pub fn break_the_word(self) -> bool {
+        matches!(self, Faults::Forgotten | Faults::Restored | Faults::ByHand)
+    }
+
     /// Whether one believer is promised.
     pub fn keep_p1(self) -> bool {
         matches!(self, Faults::None | Faults::Assumed)

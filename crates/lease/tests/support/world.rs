@@ -466,8 +466,9 @@ impl World {
                 Effect::CancelAlarm(name) => self.hosts[host].schedule.cancel_alarm(name),
                 Effect::Announce(Change::Leads(token)) => {
                     match self.judge.on_start(host, plain(token)) {
-                        // A store that forgot counts from an older number again; the gate refuses, loudly.
-                        Err(Violation { property: "tokens-grow", .. }) if self.setup.faults == Faults::Forgotten => {}
+                        // Where the store's word is broken, a leader may start whom another one has overtaken. Its gate
+                        // refuses it, and that is judged.
+                        Err(Violation { property: "tokens-grow", .. }) if self.setup.faults.break_the_word() => {}
                         judged => judged?,
                     }
                     self.hosts[host].work = Some(Work { token, is_stopped: false });
