@@ -1,4 +1,4 @@
-//! Who should lead instead: [`Roster`].
+//! The others that stand for election, and to which of them a holder hands over.
 
 use crate::store::{CandidateId, Standing};
 use std::time::Duration;

@@ -8,8 +8,11 @@
 //! Source: "Leader and Followers" (patterns of distributed systems), small clusters that elect through a store;
 //! `docs/leadership.md`.
 //!
+//! What it deliberately does not have: drivers of real stores, a guard, a supervisor. Those wait for sockets and clocks.
+//!
 //! What to read next: [`token`], [`timing`], [`store`] (what is asked and what may be answered), [`candidate`] (the
-//! rules), [`schedule`].
+//! rules), [`schedule`], [`gate`], [`history`]; [`store_model`] for tests of hosts; [`published`] for comparison, and
+//! [`laboratory`] for proofs that the judge convicts.
 
 pub mod token;
 
