@@ -262,7 +262,14 @@ impl Host {
         };
         let Standing { election, id, priority, value, changes, .. } = standing;
         let line = Line { key, told: self.tell.clone() };
-        let seat = self.store.seat(Sitter { election: election.clone(), id, priority, value, line });
+        let seat = self.store.seat(Sitter {
+            election: election.clone(),
+            id,
+            priority,
+            value,
+            patience: timing.patience(),
+            line,
+        });
         let book = Schedule::new(&timing);
         let (on_left, watchers) = (Vec::new(), changes.into_iter().collect());
         let runner = Runner {

@@ -53,6 +53,8 @@ pub(crate) struct Sitter {
     pub(crate) priority: u32,
     /// What it says to whoever looks who leads.
     pub(crate) value: String,
+    /// How long a request may stay without an answer before its outcome is unknown.
+    pub(crate) patience: Duration,
     pub(crate) line: Line,
 }
 

@@ -6,8 +6,8 @@ use hustings_api::Client;
 use hustings_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::{
-    Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest, WatchResponse,
-    range_request, watch_request,
+    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest,
+    WatchResponse, range_request, watch_request,
 };
 use hustings_api::mvccpb::KeyValue;
 use hustings_lease::history::History;
@@ -155,9 +155,15 @@ pub(crate) async fn act(endpoints: &[String], election: &str, wish: &Wish) -> Re
                 target_union: Some(TargetUnion::ModRevision(kvs.first().map_or(0, |kv| kv.mod_revision))),
                 ..Compare::default()
             };
-            let (key, value) = (names.generation.into(), raised.to_string().into());
+            let (key, value) = (names.generation.clone().into(), raised.to_string().into());
             let put = PutRequest { key, value, ..PutRequest::default() };
-            let success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
+            // Entries that came back with the store's old history would lead with tokens of the new generation.
+            let (key, range_end) = (names.entries.clone().into(), names.entries_end());
+            let entries = DeleteRangeRequest { key, range_end, ..DeleteRangeRequest::default() };
+            let success = vec![
+                RequestOp { request: Some(Op::RequestPut(put)) },
+                RequestOp { request: Some(Op::RequestDeleteRange(entries)) },
+            ];
             let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
             let answer = client.kv().txn(txn).await.map_err(silent)?.into_inner();
             match answer.succeeded {

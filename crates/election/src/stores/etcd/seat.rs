@@ -33,6 +33,8 @@ const HISTORY_TRIES: usize = 5;
 /// A candidate's place.
 pub(super) struct EtcdSeat {
     shared: Arc<Shared>,
+    /// From when the last attempt's lease counts.
+    counted_from: u64,
 }
 
 struct Shared {
@@ -71,7 +73,7 @@ struct Queue {
 impl EtcdSeat {
     pub(super) fn new(session: Arc<Session>, sitter: Sitter) -> EtcdSeat {
         let names = Names::of(&sitter.election);
-        EtcdSeat { shared: Arc::new(Shared { session, sitter, names, state: Mutex::default() }) }
+        EtcdSeat { shared: Arc::new(Shared { session, sitter, names, state: Mutex::default() }), counted_from: 0 }
     }
 }
 
@@ -84,22 +86,24 @@ impl Drop for EtcdSeat {
 
 impl Seat for EtcdSeat {
     fn ask(&mut self, attempt: Attempt, request: Request) -> u64 {
-        // The lease is the session's: it counts from the session's last renewal, which left before this request.
-        let held = self.shared.session.held();
-        let since = held.map_or_else(boot_micros, |held| held.since_micros);
-        if matches!(request, Request::Renew) {
-            let entry = self.shared.state().entry;
-            let is_ours = entry.is_none_or(|(lease, _)| held.is_some_and(|held| held.lease == lease));
-            let answer = if held.is_some() && is_ours { Answer::Renewed } else { Answer::Gone };
-            self.shared.sitter.line.answer(attempt, answer);
-            return since;
-        }
         let shared = self.shared.clone();
+        if matches!(request, Request::Renew) {
+            let (from, is_answered) = shared.session.renewal_after(self.counted_from);
+            self.counted_from = from;
+            tokio::spawn(async move {
+                let answer = shared.renewed(from, is_answered).await;
+                shared.sitter.line.answer(attempt, answer);
+            });
+            return from;
+        }
+        // The lease is the session's: it counts from the session's last renewal, which left before this request.
+        let from = shared.session.held().map_or_else(boot_micros, |held| held.since_micros);
+        self.counted_from = self.counted_from.max(from);
         tokio::spawn(async move {
             let answer = shared.carry_out(request).await;
             shared.sitter.line.answer(attempt, answer);
         });
-        since
+        from
     }
 
     fn watch(&mut self) {
@@ -116,7 +120,7 @@ impl Seat for EtcdSeat {
         let shared = self.shared.clone();
         tokio::spawn(async move {
             for _ in 0..HISTORY_TRIES {
-                if let Ok(Some(true)) = timeout(shared.session.patience(), shared.write_history(token)).await {
+                if let Ok(Some(true)) = timeout(shared.sitter.patience, shared.write_history(token)).await {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(50)).await;
@@ -131,6 +135,22 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What a renewal of the session says about this candidate's entry.
+    async fn renewed(&self, from: u64, is_answered: bool) -> Answer {
+        let answered = timeout(self.sitter.patience, self.session.renewed_since(from));
+        let is_renewed = is_answered
+            || match answered.await {
+                Ok(is_renewed) => is_renewed,
+                Err(_) => return Answer::Unknown,
+            };
+        let is_ours = |lease: i64| self.session.held().is_some_and(|held| held.lease == lease);
+        let entry = self.state().entry;
+        match is_renewed && entry.is_none_or(|(lease, _)| is_ours(lease)) {
+            true => Answer::Renewed,
+            false => Answer::Gone,
+        }
+    }
+
     async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
         let Some(client) = self.session.client() else { return Answer::Refused(Refusal::Unreachable) };
         let asked = async {
@@ -141,7 +161,7 @@ impl Shared {
                 Request::Renew => unreachable!("renewals are the session's"),
             }
         };
-        match timeout(self.session.patience(), asked).await {
+        match timeout(self.sitter.patience, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(status)) => self.failed(&status),
             Err(_) => {

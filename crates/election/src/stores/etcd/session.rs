@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// The longest wait between two tries to reach the cluster.
@@ -28,20 +29,30 @@ pub(super) struct Session {
     endpoints: Vec<String>,
     ttl: Duration,
     state: Mutex<State>,
-    /// Wakes the keeper: the connection is not trusted any more.
-    suspect: tokio::sync::Notify,
+    /// Wakes the keeper: a candidate wants a renewal, or the connection is not trusted any more. It renews, and so finds out.
+    demand: tokio::sync::Notify,
+    /// When the last renewal left that was answered; 0 when there is no lease.
+    renewed: watch::Sender<u64>,
 }
 
 #[derive(Default)]
 struct State {
     client: Option<Client>,
     held: Option<Held>,
+    /// When the renewal left that has no answer yet.
+    in_flight_micros: Option<u64>,
     seats: BTreeMap<Key, Line>,
 }
 
 impl Session {
     pub(super) fn new(endpoints: &[String], ttl: Duration) -> Session {
-        Session { endpoints: endpoints.to_vec(), ttl, state: Mutex::default(), suspect: tokio::sync::Notify::new() }
+        Session {
+            endpoints: endpoints.to_vec(),
+            ttl,
+            state: Mutex::default(),
+            demand: tokio::sync::Notify::new(),
+            renewed: watch::Sender::new(0),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -52,9 +63,14 @@ impl Session {
         &self.endpoints
     }
 
-    /// How long one request may take: as long as it takes until the next renewal.
+    /// How often it is renewed when no candidate asks for it.
+    fn renewal(&self) -> Duration {
+        self.ttl / 4
+    }
+
+    /// How long one request of the session may take.
     pub(super) fn patience(&self) -> Duration {
-        self.ttl / 5
+        self.ttl / 10
     }
 
     /// The way to the cluster.
@@ -73,7 +89,29 @@ impl Session {
 
     /// A request had no answer: the keeper looks for another member.
     pub(super) fn suspect(&self) {
-        self.suspect.notify_one();
+        self.demand.notify_one();
+    }
+
+    /// The moment from which a renewal counts that is asked for now, and whether its answer is there already: a renewal that
+    /// left after `last`, the one that is on its way, or one that leaves at once.
+    pub(super) fn renewal_after(&self, last: u64) -> (u64, bool) {
+        let state = self.state();
+        if let Some(held) = state.held.filter(|held| held.since_micros > last) {
+            return (held.since_micros, true);
+        }
+        if let Some(sent) = state.in_flight_micros.filter(|sent| *sent > last) {
+            return (sent, false);
+        }
+        let now = boot_micros();
+        self.demand.notify_one();
+        (now, false)
+    }
+
+    /// Waits for the answer to a renewal that left at this moment or later. False when there is no lease any more.
+    pub(super) async fn renewed_since(&self, sent: u64) -> bool {
+        let mut renewed = self.renewed.subscribe();
+        let answered = renewed.wait_for(|since| *since == 0 || *since >= sent).await;
+        answered.is_ok_and(|since| *since != 0)
     }
 
     /// The store said that this lease is gone, or nobody can say any more that it is not.
@@ -81,7 +119,8 @@ impl Session {
         let mut state = self.state();
         if state.held.is_some_and(|held| held.lease == lease) {
             state.held = None;
-            self.suspect.notify_one();
+            self.renewed.send_replace(0);
+            self.demand.notify_one();
         }
     }
 
@@ -221,18 +260,29 @@ async fn grant(session: &Session) -> Result<Duration, Denied> {
         Ok(Ok(answer)) => answer.into_inner(),
     };
     session.state().held = Some(Held { lease: answer.id, since_micros: sent });
+    session.renewed.send_replace(sent);
     // What was granted may be more, and is what counts; less than asked for would be a lie.
     Ok(Duration::from_secs(answer.ttl.unsigned_abs()))
 }
 
 /// Renews on one stream. `Ok`: the lease is gone. `Err`: this member does not answer.
 async fn renew_on(session: &Session) -> Result<(), ()> {
+    let outcome = renew_until(session).await;
+    session.state().in_flight_micros = None;
+    outcome
+}
+
+async fn renew_until(session: &Session) -> Result<(), ()> {
     let (Some(client), Some(held)) = (session.client(), session.held()) else { return Err(()) };
     let patience = session.patience();
     let (requests, outgoing) = tokio::sync::mpsc::channel(4);
     let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
-    let mut sent = boot_micros();
-    requests.try_send(LeaseKeepAliveRequest { id: held.lease }).map_err(drop)?;
+    let leave = || {
+        let sent = boot_micros();
+        session.state().in_flight_micros = Some(sent);
+        requests.try_send(LeaseKeepAliveRequest { id: held.lease }).map_err(drop).map(|()| sent)
+    };
+    let mut sent = leave()?;
     let opened = timeout(patience, client.lease().lease_keep_alive(outgoing)).await.map_err(drop)?;
     let mut answers = opened.map_err(drop)?.into_inner();
     loop {
@@ -242,20 +292,23 @@ async fn renew_on(session: &Session) -> Result<(), ()> {
             session.lose(held.lease);
             return Ok(());
         }
-        if let Some(known) = session.state().held.as_mut().filter(|known| known.lease == held.lease) {
-            known.since_micros = sent;
+        {
+            let mut state = session.state();
+            state.in_flight_micros = None;
+            if let Some(known) = state.held.as_mut().filter(|known| known.lease == held.lease) {
+                known.since_micros = sent;
+                session.renewed.send_replace(sent);
+            }
         }
-        let pause = Duration::from_micros((sent + micros(patience)).saturating_sub(boot_micros()));
+        let pause = Duration::from_micros((sent + micros(session.renewal())).saturating_sub(boot_micros()));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            // Whoever had no answer is right or wrong: the next question shows it.
-            () = session.suspect.notified() => if session.held().is_none() {
+            () = session.demand.notified() => if session.held().is_none() {
                 // Somebody else was told that it is gone.
                 return Ok(());
             },
         }
-        sent = boot_micros();
-        requests.try_send(LeaseKeepAliveRequest { id: held.lease }).map_err(drop)?;
+        sent = leave()?;
     }
 }
 
