@@ -41,6 +41,9 @@ async fn one_leads_after_the_other(scheme: &str, cluster: &Cluster) {
     let first = campaign(&a).await;
     assert!(first.is_leader());
     let token = first.lead().expect("it leads").token();
+    let (asked, begun) = (1_000_000, Instant::now());
+    assert!((0..asked).all(|_| first.is_leader()), "it leads on");
+    println!("{scheme}: is_leader takes {:.1} ns", begun.elapsed().as_nanos() as f64 / f64::from(asked));
     let waiting = tokio::spawn(async move { campaign(&b).await });
     // The second one is in the queue when it stands behind the first.
     tokio::time::timeout(Duration::from_millis(500), first.lost()).await.expect_err("nobody disturbs the first");
@@ -122,4 +125,61 @@ async fn etcdctl_is_a_rival_like_any_other() {
     let mut next = Running::start(&mut etcdctl.command(&["elect", "billing", "next"]));
     ours.signal(Signal::TERM);
     next.line_with("next");
+}
+
+/// The holder is killed: nobody renews, nobody releases.
+async fn a_killed_holder_is_succeeded_when_its_lease_ends(scheme: &str, cluster: &Cluster) {
+    const SHORT: Duration = Duration::from_secs(3);
+    let url = url_of(scheme, cluster, "billing");
+    let elect = |id: &str| {
+        let mut command = Command::new(support::HUSTINGS);
+        command.args(["elect", "billing", "--store", &url, "--ttl", "3s", "--id", id]);
+        Running::start(&mut command)
+    };
+    let mut first = elect("a");
+    first.line_with("a leads billing");
+    let election = Election::open(&url).expect("the URL is right").ttl(SHORT).own_session();
+    let named = Named::new("b").stop_grace(Duration::from_millis(500)).kill_margin(Duration::from_millis(200));
+    let office = election.candidate(named);
+    let (sender, mut changes) = tokio::sync::mpsc::unbounded_channel();
+    let waiting = tokio::spawn(async move { office.campaign_told(Some(sender)).await });
+    while in_time("it waits", changes.recv()).await != Some(hustings_election::Change::Waits) {}
+    let killed = Instant::now();
+    first.signal(Signal::KILL);
+    let second = in_time("the successor", waiting).await.expect("it does not panic").expect("the times fit");
+    let took = killed.elapsed();
+    println!("{scheme}: the successor leads {took:?} after kill -9 of a holder with a lease of {SHORT:?}");
+    assert!(second.is_leader());
+    first.end();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_holder_is_succeeded_at_a_cluster_of_ours() {
+    let cluster = Cluster::start(Program::hustings(support::HUSTINGS), 3).await.expect("it starts");
+    a_killed_holder_is_succeeded_when_its_lease_ends("hustings", &cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_holder_is_succeeded_at_etcd() {
+    let cluster = Cluster::start(support::etcd(), 3).await.expect("it starts");
+    a_killed_holder_is_succeeded_when_its_lease_ends("etcd", &cluster).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_outlives_the_loss_of_the_store_s_leader() {
+    // Goal: a fail-over of the store moves no leadership. Method: the store's leader is killed, twice, while one leads.
+    let mut cluster = Cluster::start(Program::hustings(support::HUSTINGS), 3).await.expect("it starts");
+    let office = candidate(&url_of("hustings", &cluster, "billing"), "a");
+    let leadership = campaign(&office).await;
+    let token = leadership.lead().expect("it leads").token();
+    for _ in 0..2 {
+        let leader = cluster.leader().await.expect("there is one");
+        cluster.kill(leader);
+        let lost = tokio::time::timeout(TTL + Duration::from_secs(1), leadership.lost()).await;
+        assert!(lost.is_err(), "it lost its leadership to a fail-over of the store: {lost:?}");
+        assert_eq!(leadership.lead().expect("it leads still").token(), token);
+        cluster.start_node(leader).expect("it starts again");
+        cluster.wait_until_serving(leader).await.expect("it serves");
+    }
+    leadership.resign("done").await;
 }

@@ -6,6 +6,8 @@ mod support;
 
 use hustings_testbed::{Cluster, Program};
 use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -14,7 +16,7 @@ use tempfile::TempDir;
 
 /// What the witness of an overlap exits with.
 const OVERLAP: &str = "99";
-const TTL: Duration = Duration::from_secs(3);
+const TTL: Duration = Duration::from_secs(5);
 
 /// A cluster, and a place where commands leave their traces.
 struct Story {
@@ -43,7 +45,7 @@ impl Story {
         // What it says goes where its command's output goes.
         let mut run = Command::new("sh");
         run.args(["-c", "exec \"$0\" \"$@\" 2>&1", HUSTINGS]);
-        run.args(["run", "--election", "billing", "--store", &self.store(), "--id", id, "--ttl", "3s"])
+        run.args(["run", "--election", "billing", "--store", &self.store(), "--id", id, "--ttl", "5s"])
             .args(["--stop-grace", "500ms", "--kill-margin", "300ms"])
             .args(options)
             .arg("--")
@@ -238,12 +240,15 @@ async fn what_cannot_be_is_refused_with_its_remedy() {
         let (ended, said) = said(options);
         assert!(ended == Some(code) && said.contains(why), "{options:?}: {ended:?}, {said}");
     };
-    refused(&["--stop-grace", "9s"], 125, "the lease is too short");
+    let store = story.store();
+    let short = ["run", "--election", "billing", "--store", &store, "--stop-grace", "9s", "--", "true"];
+    let short = support::hustings(&short);
+    assert!(short.code == Some(125) && short.stderr.contains("the lease is too short"), "{short:?}");
     refused(&["--restart", "always"], 2, "on-failure:N");
     refused(&["--contain", "cgroup"], 2, "this build holds processes together by `group`");
     refused(&["--listen", "tcp:80"], 2, "unix:PATH");
     let socket = story.path("socket");
-    let _taken = std::os::unix::net::UnixListener::bind(&socket).expect("it is free");
+    let _taken = UnixListener::bind(&socket).expect("it is free");
     refused(&["--listen", &format!("unix:{}", socket.display())], 125, "another process listens there");
 }
 
@@ -253,13 +258,14 @@ async fn neighbours_ask_the_sidecar_over_its_socket() {
     let socket = story.path("socket");
     let listen = format!("unix:{}", socket.display());
     let ask = |method: &str, path: &str, body: &str| {
-        let mut curl = Command::new("curl");
-        curl.args(["-s", "-o", "-", "-w", "\n%{http_code}", "-X", method, "--unix-socket"]).arg(&socket);
-        curl.args(["-H", "content-type: application/json", "-d", body, &format!("http://x{path}")]);
-        let said = support::run(&mut curl).ok();
-        let (body, code) =
-            said.trim_end().rsplit_once('\n').map(|(body, code)| (body.to_owned(), code.to_owned())).expect("a code");
-        (code, body)
+        let mut stream = UnixStream::connect(&socket).expect("somebody listens");
+        let length = body.len();
+        let head = "host: x\r\nconnection: close\r\ncontent-type: application/json";
+        write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}")
+            .expect("it reads");
+        let mut said = String::new();
+        stream.read_to_string(&mut said).expect("it answers");
+        (said.split(' ').nth(1).expect("a status line").to_owned(), said)
     };
     let mut sidecar =
         Running::start(&mut story.sidecar("a", &["--listen", &listen, "--on-loss", "exit"], &["sleep", "600"]));
