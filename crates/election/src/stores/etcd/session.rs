@@ -7,7 +7,7 @@ use hustings_api::client::Options;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, StatusRequest};
 use hustings_lease::{Input, Profile, Sight};
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::watch;
@@ -28,6 +28,8 @@ pub(super) struct Held {
 pub(super) struct Session {
     endpoints: Vec<String>,
     ttl: Duration,
+    /// What the first lease was granted with.
+    granted: OnceLock<Duration>,
     state: Mutex<State>,
     /// Wakes the keeper: a candidate wants a renewal, or the connection is not trusted any more. It renews, and so finds out.
     demand: tokio::sync::Notify,
@@ -47,6 +49,7 @@ struct State {
 impl Session {
     pub(super) fn new(endpoints: &[String], ttl: Duration) -> Session {
         Session {
+            granted: OnceLock::new(),
             endpoints: endpoints.to_vec(),
             ttl,
             state: Mutex::default(),
@@ -84,7 +87,7 @@ impl Session {
 
     /// The lines of all candidates, for news that concern everybody.
     pub(super) fn seats(&self) -> Seats<'_> {
-        Seats(self.state())
+        Seats(self.state(), &self.demand)
     }
 
     /// A request had no answer: the keeper looks for another member.
@@ -131,11 +134,12 @@ impl Session {
 }
 
 /// The candidates of a session, while its state is locked.
-pub(super) struct Seats<'a>(MutexGuard<'a, State>);
+pub(super) struct Seats<'a>(MutexGuard<'a, State>, &'a tokio::sync::Notify);
 
 impl Seats<'_> {
     pub(super) fn push(&mut self, line: Line) {
         self.0.seats.insert(line.key, line);
+        self.1.notify_one();
     }
 
     pub(super) fn remove(&mut self, key: Key) {
@@ -261,8 +265,14 @@ async fn grant(session: &Session) -> Result<Duration, Denied> {
     };
     session.state().held = Some(Held { lease: answer.id, since_micros: sent });
     session.renewed.send_replace(sent);
-    // What was granted may be more, and is what counts; less than asked for would be a lie.
-    Ok(Duration::from_secs(answer.ttl.unsigned_abs()))
+    // What was granted may be more than was asked for, and is what candidates count with, now and later.
+    let granted = Duration::from_secs(answer.ttl.unsigned_abs());
+    let counted_with = *session.granted.get_or_init(|| granted);
+    if granted < counted_with {
+        let why = format!("a lease of {granted:?} was granted where one of {counted_with:?} was before: start again");
+        return Err(Denied::ForGood(why));
+    }
+    Ok(granted)
 }
 
 /// Renews on one stream. `Ok`: the lease is gone. `Err`: this member does not answer.
@@ -301,8 +311,10 @@ async fn renew_until(session: &Session) -> Result<(), ()> {
             }
         }
         let pause = Duration::from_micros((sent + micros(session.renewal())).saturating_sub(boot_micros()));
+        // A session without candidates is let go: what a request left behind that was given up ends with the lease.
+        let is_idle = session.state().seats.is_empty();
         tokio::select! {
-            () = tokio::time::sleep(pause) => {}
+            () = tokio::time::sleep(pause), if !is_idle => {}
             () = session.demand.notified() => if session.held().is_none() {
                 // Somebody else was told that it is gone.
                 return Ok(());
