@@ -40,3 +40,8 @@ fn a_lease_ends_though_leaders_change_faster_than_it_runs() {
 fn votes_in_vain_of_those_that_must_not_lead_keep_nobody_from_leading() {
     play_all(include_str!("found/gmt2000-never-and-wiped.txt"));
 }
+
+#[test]
+fn a_promise_that_came_to_nothing_keeps_nobody_from_following() {
+    play_all(include_str!("found/zab-promised-in-vain.txt"));
+}

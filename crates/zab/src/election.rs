@@ -298,7 +298,7 @@ impl Zab {
 
     /// Rules 9 and 10: a word of one that has settled.
     fn on_settled_vote(&mut self, from: NodeId, heard: Heard, out: &mut Effects<Zab>) {
-        let (me, round, promised) = (self.node.me, self.round, self.node.promise.term);
+        let (me, round, promised, own) = (self.node.me, self.round, self.node.promise.term, self.summary());
         let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
         // Rule 3 has it that strangers do not count, and they do not. But the leader may be one: the membership that this
         // node knows may be an old one.
@@ -325,9 +325,14 @@ impl Zab {
             || (leads(&looking.settled) && agrees(&looking.settled, false));
         // `[OURS]` After a vain wait a leader's own word is enough: the quorum that could confirm it may be one of members
         // that this node has not heard of yet. It costs nothing if the leader has no quorum: then it resigns.
+        // Whom this node votes for in this round agrees upon an epoch yet, with a quorum that this node need not hear: what was
+        // promised to another one that came to nothing is then a reason to come. Not to one that is behind: it gives way at once.
+        let is_own_choice = heard.round == round
+            && looking.proposal.is_same_reign(&heard.vote)
+            && (heard.vote.epoch, heard.vote.last) >= own;
         let is_invited = from == candidate
             && heard.state == ServerState::Leading
-            && heard.vote.epoch >= promised
+            && (heard.vote.epoch >= promised || is_own_choice)
             && looking.doublings > 0;
         if (is_elected || is_invited) && self.may_choose(candidate) {
             self.round = heard.round;

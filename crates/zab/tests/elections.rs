@@ -205,7 +205,11 @@ fn a_promise_leaves_only_once_it_is_durable() {
 
 /// n1, n2 and n3 of five, of which n1 and n3 do not hear each other.
 fn chain() -> Theatre {
-    let mut theatre = started(5, &[1, 2, 3].map(|id| (id, Durable::default())));
+    chain_of(&[1, 2, 3].map(|id| (id, Durable::default())))
+}
+
+fn chain_of(disks: &[(u64, Durable)]) -> Theatre {
+    let mut theatre = started(5, disks);
     theatre.cut(1, 3);
     theatre.table.retain(|(from, to, _)| (*from, *to) != (1, 3) && (*from, *to) != (3, 1));
     theatre
@@ -226,6 +230,23 @@ fn who_reaches_no_quorum_asks_for_no_votes() {
     theatre.ring(3, Timer::Resend);
     theatre.settle();
     assert_eq!(theatre.leaders(), [2]);
+    assert!([1, 3].iter().all(|id| theatre.leader_of(*id) == Some(2)));
+}
+
+#[test]
+fn a_promise_that_came_to_nothing_keeps_nobody_from_its_own_choice() {
+    // Goal: found by a guided search: the end of a chain had promised an epoch in which nobody ever led, and the middle, which it
+    // voted for, spoke of an earlier one until its own was agreed upon. Method: n1 had promised epoch 2, everybody holds 1's.
+    let mut theatre = chain_of(&[1, 2, 3].map(|id| (id, history(if id == 1 { 2 } else { 1 }, 1, &[1]))));
+    for (at, peer) in [(1, 3), (3, 1), (1, 4), (1, 5), (2, 4), (2, 5), (3, 4), (3, 5)] {
+        theatre.link_down(at, peer);
+    }
+    theatre.settle();
+    assert_eq!(theatre.value(2).chosen(), Some(NodeId(2)), "all three agree");
+    theatre.ring(1, Timer::Resend);
+    theatre.ring(3, Timer::Resend);
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 3), "above what was promised");
     assert!([1, 3].iter().all(|id| theatre.leader_of(*id) == Some(2)));
 }
 
