@@ -207,6 +207,10 @@ impl Gmt2000 {
         if self.ballot.number <= self.node.promise.term {
             self.ballot = Ballot::numbered(self.node.promise.term.next());
         }
+        if self.node.has_refused_for_log && self.eager_rounds == 0 {
+            // Its own alarm says the same, but may never ring: each election that others call sets it anew.
+            self.node.take_care();
+        }
         self.leave_part(out);
         self.part = Part::Voting;
         self.node.leader = None;
@@ -387,7 +391,9 @@ impl Gmt2000 {
         let able = able.filter(|(id, claim)| claim.priority != Priority::Never && may_win(**id, claim));
         let best = able.max_by_key(|(id, claim)| rank(**id, claim)).map(|(id, claim)| (*id, *claim));
         let is_fresher = best.is_some_and(|(_, claim)| claim.last < own.last);
-        self.node.has_refused_for_log |= self.node.priority == Priority::Never && is_fresher;
+        // Nor does it help to vote for one that others do not hear, and that says so: it lost before, and is the best all the same.
+        let is_in_vain = best.is_some_and(|(_, claim)| claim.losses > 0);
+        self.node.has_refused_for_log |= self.node.priority == Priority::Never && (is_fresher || is_in_vain);
         // G3: never for one who saw less than this node did.
         let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {
             if !self.is_round_on {

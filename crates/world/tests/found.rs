@@ -45,3 +45,8 @@ fn votes_in_vain_of_those_that_must_not_lead_keep_nobody_from_leading() {
 fn a_promise_that_came_to_nothing_keeps_nobody_from_following() {
     play_all(include_str!("found/zab-promised-in-vain.txt"));
 }
+
+#[test]
+fn one_that_only_who_must_not_lead_can_hear_keeps_nobody_from_leading() {
+    play_all(include_str!("found/gmt2000-heard-by-the-one-that-must-not-lead.txt"));
+}
