@@ -50,3 +50,8 @@ fn a_promise_that_came_to_nothing_keeps_nobody_from_following() {
 fn one_that_only_who_must_not_lead_can_hear_keeps_nobody_from_leading() {
     play_all(include_str!("found/gmt2000-heard-by-the-one-that-must-not-lead.txt"));
 }
+
+#[test]
+fn elections_that_others_call_do_not_silence_one_that_holds_what_they_lack() {
+    play_all(include_str!("found/gmt2000-called-by-others.txt"));
+}
