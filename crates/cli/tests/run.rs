@@ -4,7 +4,7 @@
 
 mod support;
 
-use hustings_testbed::{Cluster, Program};
+use hustings_testbed::{Cluster, Program, wait_for};
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -68,15 +68,8 @@ impl Story {
     /// The lines that commands have written, once there are so many.
     async fn begun(&self, count: usize) -> Vec<Begun> {
         let log = self.path("log");
-        let deadline = Instant::now() + Duration::from_secs(20);
-        loop {
-            let begun = read(&log);
-            if begun.len() >= count {
-                return begun;
-            }
-            assert!(Instant::now() < deadline, "{count} commands did not begin: {begun:?}");
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let begun = wait_for("commands to begin", async || Some(read(&log)).filter(|begun| begun.len() >= count)).await;
+        begun.expect("so many commands begin")
     }
 }
 
@@ -270,13 +263,9 @@ async fn neighbours_ask_the_sidecar_over_its_socket() {
     let mut sidecar =
         Running::start(&mut story.sidecar("a", &["--listen", &listen, "--on-loss", "exit"], &["sleep", "600"]));
     sidecar.line_with("leads billing, token");
-    let deadline = Instant::now() + Duration::from_secs(5);
-    let (code, body) = loop {
-        let answer = ask("GET", "/leader", "");
-        if answer.0 == "200" || Instant::now() > deadline {
-            break answer;
-        }
-    };
+    let told =
+        wait_for("the socket to say so", async || Some(ask("GET", "/leader", "")).filter(|(code, _)| code == "200"));
+    let (code, body) = told.await.expect("it leads");
     assert!(code == "200" && body.contains("\"valid_for_ms\"") && body.contains("\"id\":\"a\""), "{code} {body}");
     assert!(ask("GET", "/metrics", "").1.contains("hustings_leadership_held 1"));
     assert_eq!(ask("POST", "/step-down", "{\"because\": \"deploy\"}").0, "202");

@@ -4,7 +4,7 @@ use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime, timerfd_create,
     timerfd_settime,
 };
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use tokio::io::unix::AsyncFd;
 
 const MILLION: u64 = 1_000_000;
@@ -14,6 +14,14 @@ pub(crate) fn boot_micros() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     // Both are never negative on this clock.
     now.tv_sec.cast_unsigned() * MILLION + now.tv_nsec.cast_unsigned() / 1_000
+}
+
+/// Lets a timer on that clock ring once, at this moment; one that has passed rings at once, 0 never. Takes back an earlier ring.
+pub(crate) fn ring_once(timer: impl AsFd, at_micros: u64) -> rustix::io::Result<()> {
+    let part = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
+    let it_value = Timespec { tv_sec: part(at_micros / MILLION), tv_nsec: part(at_micros % MILLION * 1_000) };
+    let it_interval = Timespec { tv_sec: 0, tv_nsec: 0 };
+    timerfd_settime(timer, TimerfdTimerFlags::ABSTIME, &Itimerspec { it_interval, it_value }).map(drop)
 }
 
 /// An alarm on that clock. Timers of the runtime stand still while the machine is suspended.
@@ -40,11 +48,7 @@ impl BootTimer {
         if at <= boot_micros() {
             return Ok(());
         }
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let micros = |part: u64| i64::try_from(part).unwrap_or(i64::MAX);
-        let value = Timespec { tv_sec: micros(at / MILLION), tv_nsec: micros(at % MILLION * 1_000) };
-        let timer = Itimerspec { it_interval: zero, it_value: value };
-        timerfd_settime(&self.file, TimerfdTimerFlags::ABSTIME, &timer)?;
+        ring_once(&self.file, at)?;
         loop {
             let mut ready = self.file.readable().await?;
             let mut count = [0; 8];

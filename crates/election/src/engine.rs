@@ -184,10 +184,8 @@ impl Host {
 
     /// Keeps the order of alarms true.
     fn note_alarm(&mut self, key: Key) {
-        let Some(runner) = self.runners.get_mut(&key) else {
-            self.alarms.retain(|(_, other)| *other != key);
-            return;
-        };
+        // One that has left took its alarm along.
+        let Some(runner) = self.runners.get_mut(&key) else { return };
         let next = runner.book.next_alarm();
         if runner.alarm != next {
             runner.alarm.map(|at| self.alarms.remove(&(at, key)));

@@ -10,16 +10,18 @@ use clap::{Arg, ArgMatches, value_parser};
 use hustings_election::{Election, StoreAddress};
 use std::time::Duration;
 
+/// An option that takes a time.
+pub(crate) fn duration_argument(name: &'static str, default: &'static str, help: &'static str) -> Arg {
+    Arg::new(name)
+        .long(name)
+        .value_name("DURATION")
+        .default_value(default)
+        .value_parser(value_parser!(humantime::Duration))
+        .help(help)
+}
+
 /// `--store URL` and what the election needs beside it.
 pub(crate) fn store_arguments() -> Vec<Arg> {
-    let duration = |name: &'static str, default: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name("DURATION")
-            .default_value(default)
-            .value_parser(value_parser!(humantime::Duration))
-            .help(help)
-    };
     vec![
         Arg::new("store")
             .long("store")
@@ -27,7 +29,7 @@ pub(crate) fn store_arguments() -> Vec<Arg> {
             .env("HUSTINGS_STORE")
             .default_value("hustings://127.0.0.1:2379")
             .help("The store that arbitrates: hustings://HOST:PORT,HOST:PORT or etcd://..."),
-        duration("ttl", "10s", "The lease's time to live: what a successor waits when a leader vanishes"),
+        duration_argument("ttl", "10s", "The lease's time to live: what a successor waits when a leader vanishes"),
     ]
 }
 

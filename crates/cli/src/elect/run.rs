@@ -1,7 +1,7 @@
 //! `hustings run`: this command, only while I lead.
 
 use super::sidecar::{OnLoss, Sidecar};
-use super::{duration_of, election_of, own_id, start_logging, store_arguments};
+use super::{duration_argument, duration_of, election_of, own_id, start_logging, store_arguments};
 use anyhow::{Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_election::Named;
@@ -19,14 +19,6 @@ pub(crate) fn command() -> Command {
 
 /// What `run` and `lock` have in common.
 pub(crate) fn with_options(command: Command) -> Command {
-    let duration = |name: &'static str, default: &'static str, help: &'static str| {
-        Arg::new(name)
-            .long(name)
-            .value_name("DURATION")
-            .default_value(default)
-            .value_parser(value_parser!(humantime::Duration))
-            .help(help)
-    };
     command
         .after_help(
             "The command gets HUSTINGS_ELECTION, HUSTINGS_ID, HUSTINGS_FENCE_GENERATION, HUSTINGS_FENCE_NUMBER and, with --listen, \
@@ -43,8 +35,8 @@ pub(crate) fn with_options(command: Command) -> Command {
                 .default_value("0")
                 .help("A leader hands over to a healthy candidate of a higher one"),
         )
-        .arg(duration("stop-grace", "2s", "What the command gets to stop by itself, after SIGTERM"))
-        .arg(duration("kill-margin", "500ms", "How long before the lease can end everything has been killed"))
+        .arg(duration_argument("stop-grace", "2s", "What the command gets to stop by itself, after SIGTERM"))
+        .arg(duration_argument("kill-margin", "500ms", "How long before the lease can end everything has been killed"))
         .arg(
             Arg::new("on-loss")
                 .long("on-loss")

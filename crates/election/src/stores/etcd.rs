@@ -17,6 +17,7 @@
 
 mod keys;
 pub(crate) mod observe;
+mod requests;
 mod seat;
 mod session;
 mod will;

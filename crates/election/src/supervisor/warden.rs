@@ -2,12 +2,10 @@
 
 use super::tree::{end_descendants, reap};
 use super::{EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times};
-use crate::clock::boot_micros;
+use crate::clock::{boot_micros, ring_once};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_child_subreaper, setsid};
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
+use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -187,12 +185,7 @@ impl Warden {
     fn set_timer(&self) {
         let next =
             self.running.as_ref().map_or(0, |running| running.stop_micros.unwrap_or(u64::MAX).min(running.kill_micros));
-        let part = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
-        let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let it_value = Timespec { tv_sec: part(next / 1_000_000), tv_nsec: part(next % 1_000_000 * 1_000) };
-        // A moment that has passed rings at once; setting it also takes an earlier ring back.
-        let set = Itimerspec { it_interval: zero, it_value };
-        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &set);
+        let _ = ring_once(&self.timer, next);
     }
 
     /// COMMAND has ended: so does all that it started, before anybody hears of it.

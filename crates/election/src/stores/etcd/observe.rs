@@ -1,20 +1,15 @@
 //! Reading an election of Hustings or etcd, and speaking to whoever leads it.
 
 use super::keys::{Entry, Names, generation_of, token_of};
+use super::requests::{Watching, entries, is_last_written, one, put, watch};
 use crate::observe::{Leader, StoreError, Wish};
 use hustings_api::Client;
-use hustings_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use hustings_api::etcdserverpb::request_op::Request as Op;
-use hustings_api::etcdserverpb::{
-    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, WatchCreateRequest, WatchRequest,
-    WatchResponse, range_request, watch_request,
-};
+use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use hustings_api::mvccpb::KeyValue;
 use hustings_lease::history::History;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
-use tokio::sync::mpsc;
-use tonic::Streaming;
 
 /// Between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
@@ -28,7 +23,7 @@ pub(crate) struct Shown(pub(crate) Option<Leader>);
 pub(crate) struct Following {
     endpoints: Vec<String>,
     names: Names,
-    open: Option<(Client, mpsc::Sender<WatchRequest>, Streaming<WatchResponse>)>,
+    open: Option<(Client, Watching)>,
 }
 
 impl Following {
@@ -52,7 +47,7 @@ impl Following {
     }
 
     async fn step(&mut self) -> Result<Shown, String> {
-        if let Some((client, _, answers)) = &mut self.open {
+        if let Some((client, (_, answers))) = &mut self.open {
             let answer = answers.message().await.map_err(|status| status.message().to_owned())?;
             let answer = answer.ok_or("the watch ended")?;
             if answer.canceled {
@@ -62,33 +57,16 @@ impl Following {
         }
         let client = Client::connect(&self.endpoints).await.map_err(|error| error.to_string())?;
         let (shown, revision) = look(&client, &self.names).await?;
-        let create = WatchCreateRequest {
-            key: self.names.entries.clone().into(),
-            range_end: self.names.entries_end(),
-            start_revision: revision + 1,
-            ..WatchCreateRequest::default()
-        };
-        let (requests, outgoing) = mpsc::channel(1);
-        let union = watch_request::RequestUnion::CreateRequest(create);
-        requests.try_send(WatchRequest { request_union: Some(union) }).map_err(|_| "no room for one request")?;
-        let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
-        let answers = client.watch().watch(outgoing).await.map_err(|status| status.message().to_owned())?;
-        self.open = Some((client, requests, answers.into_inner()));
+        let watching = watch(&client, &self.names.entries, self.names.entries_end(), revision + 1);
+        let watching = watching.await.map_err(|status| status.message().to_owned())?;
+        self.open = Some((client, watching));
         Ok(Shown(shown))
     }
 }
 
 /// The leader, and the revision at which it was.
 async fn look(client: &Client, names: &Names) -> Result<(Option<Leader>, i64), String> {
-    let first = RangeRequest {
-        key: names.entries.clone().into(),
-        range_end: names.entries_end(),
-        sort_target: range_request::SortTarget::Create.into(),
-        sort_order: range_request::SortOrder::Ascend.into(),
-        limit: 1,
-        ..RangeRequest::default()
-    };
-    let (entries, revision) = range(client, first).await?;
+    let (entries, revision) = range(client, entries(names, 1)).await?;
     let Some(kv) = entries.first() else { return Ok((None, revision)) };
     let (generations, _) = range(client, one(&names.generation)).await?;
     let token = token_of(generation_of(generations.first()).unwrap_or(0), kv);
@@ -100,10 +78,6 @@ async fn look(client: &Client, names: &Names) -> Result<(Option<Leader>, i64), S
         }
     };
     Ok((Some(leader), revision))
-}
-
-fn one(key: &str) -> RangeRequest {
-    RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() }
 }
 
 async fn range(client: &Client, request: RangeRequest) -> Result<(Vec<KeyValue>, i64), String> {
@@ -148,20 +122,12 @@ pub(crate) async fn act(endpoints: &[String], election: &str, wish: &Wish) -> Re
             let (kvs, _) = range(&client, one(&names.generation)).await.map_err(StoreError::Silent)?;
             let known = generation_of(kvs.first()).unwrap_or(0);
             let raised = known.saturating_add(1);
-            let compare = Compare {
-                result: CompareResult::Equal.into(),
-                target: CompareTarget::Mod.into(),
-                key: names.generation.clone().into(),
-                target_union: Some(TargetUnion::ModRevision(kvs.first().map_or(0, |kv| kv.mod_revision))),
-                ..Compare::default()
-            };
-            let (key, value) = (names.generation.clone().into(), raised.to_string().into());
-            let put = PutRequest { key, value, ..PutRequest::default() };
+            let compare = is_last_written(&names.generation, kvs.first().map_or(0, |kv| kv.mod_revision));
             // Entries that came back with the store's old history would lead with tokens of the new generation.
             let (key, range_end) = (names.entries.clone().into(), names.entries_end());
             let entries = DeleteRangeRequest { key, range_end, ..DeleteRangeRequest::default() };
             let success = vec![
-                RequestOp { request: Some(Op::RequestPut(put)) },
+                put(&names.generation, raised.to_string()),
                 RequestOp { request: Some(Op::RequestDeleteRange(entries)) },
             ];
             let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };

@@ -5,19 +5,16 @@
 
 use super::keys::{Entry, Names, generation_of, note_of, note_to_bytes, standing, token_of};
 use super::observe::WrittenWish;
+use super::requests::{self, entries, is_created, is_last_written, one, put};
 use super::session::Session;
 use super::will::Will;
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
 use bytes::Bytes;
 use hustings_api::Client;
-use hustings_api::etcdserverpb::compare::{CompareResult, CompareTarget, TargetUnion};
 use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::response_op::Response as Done;
-use hustings_api::etcdserverpb::{
-    Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse, WatchCreateRequest,
-    WatchRequest, range_request, watch_request,
-};
+use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
 use hustings_api::mvccpb::{KeyValue, event::EventType};
 use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, CandidateId, Heir, Input, Note, Refusal, Request, Sight, Token, Version, Why};
@@ -192,15 +189,7 @@ impl Shared {
 
     /// The three reads that show the whole election.
     fn reads(&self) -> Vec<RequestOp> {
-        let entries = RangeRequest {
-            key: self.names.entries.clone().into(),
-            range_end: self.names.entries_end(),
-            sort_target: range_request::SortTarget::Create.into(),
-            sort_order: range_request::SortOrder::Ascend.into(),
-            ..RangeRequest::default()
-        };
-        let one = |key: &str| RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() };
-        [entries, one(&self.names.note), one(&self.names.generation)]
+        [entries(&self.names, 0), one(&self.names.note), one(&self.names.generation)]
             .into_iter()
             .map(|range| RequestOp { request: Some(Op::RequestRange(range)) })
             .collect()
@@ -283,8 +272,7 @@ impl Shared {
     /// `Some(true)`: it stands there.
     async fn write_history(&self, token: Token) -> Option<bool> {
         let client = self.session.client()?;
-        let range = RangeRequest { key: self.names.history.clone().into(), ..RangeRequest::default() };
-        let kv = client.kv().range(range).await.ok()?.into_inner().kvs.into_iter().next();
+        let kv = client.kv().range(one(&self.names.history)).await.ok()?.into_inner().kvs.into_iter().next();
         let text = kv.as_ref().map(|kv| String::from_utf8_lossy(&kv.value).into_owned()).unwrap_or_default();
         let mut history = History::parse(&text);
         let (note, since) = {
@@ -293,16 +281,8 @@ impl Shared {
         };
         let silence = Duration::from_micros(boot_micros().saturating_sub(since));
         history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
-        let compare = Compare {
-            result: CompareResult::Equal.into(),
-            target: CompareTarget::Mod.into(),
-            key: self.names.history.clone().into(),
-            target_union: Some(TargetUnion::ModRevision(kv.map_or(0, |kv| kv.mod_revision))),
-            ..Compare::default()
-        };
-        let key = self.names.history.clone().into();
-        let put = PutRequest { key, value: history.to_string().into(), ..PutRequest::default() };
-        let success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
+        let compare = is_last_written(&self.names.history, kv.map_or(0, |kv| kv.mod_revision));
+        let success = vec![put(&self.names.history, history.to_string())];
         let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
         Some(client.kv().txn(txn).await.ok()?.into_inner().succeeded)
     }
@@ -313,21 +293,10 @@ pub(super) fn release_of(names: &Names, lease: i64, token: Token, note: Option<B
     let key = names.entry(lease);
     let created = i64::try_from(token.number).unwrap_or(i64::MAX);
     let delete = DeleteRangeRequest { key: key.clone().into(), ..DeleteRangeRequest::default() };
-    let put = |value| PutRequest { key: names.note.clone().into(), value, ..PutRequest::default() };
-    let left = note.map(|value| RequestOp { request: Some(Op::RequestPut(put(value))) });
+    let left = note.map(|value| put(&names.note, value));
     let gone = RequestOp { request: Some(Op::RequestDeleteRange(delete)) };
     let success = left.into_iter().chain([gone]).collect();
     TxnRequest { compare: vec![is_created(&key, created)], success, failure: Vec::new() }
-}
-
-fn is_created(key: &str, revision: i64) -> Compare {
-    Compare {
-        result: CompareResult::Equal.into(),
-        target: CompareTarget::Create.into(),
-        key: key.to_owned().into(),
-        target_union: Some(TargetUnion::CreateRevision(revision)),
-        ..Compare::default()
-    }
 }
 
 impl Queue {
@@ -367,17 +336,9 @@ async fn follow(shared: Arc<Shared>, client: Client, mut view: View, revision: i
 
 async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision: i64) -> Option<()> {
     // From the note to the last entry; what lies between and is of another election is passed over.
-    let create = WatchCreateRequest {
-        key: format!("{}.", shared.sitter.election).into(),
-        range_end: shared.names.entries_end(),
-        start_revision,
-        ..WatchCreateRequest::default()
-    };
-    let (requests, outgoing) = tokio::sync::mpsc::channel(1);
-    let union = watch_request::RequestUnion::CreateRequest(create);
-    requests.try_send(WatchRequest { request_union: Some(union) }).ok()?;
-    let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
-    let mut answers = client.watch().watch(outgoing).await.ok()?.into_inner();
+    let from = format!("{}.", shared.sitter.election);
+    let watching = requests::watch(client, &from, shared.names.entries_end(), start_revision);
+    let (_requests, mut answers) = watching.await.ok()?;
     loop {
         let answer = answers.message().await.ok()??;
         if answer.canceled {

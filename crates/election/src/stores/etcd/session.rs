@@ -254,10 +254,11 @@ async fn grant(session: &Session) -> Result<Duration, Denied> {
         Ok(Err(status)) => {
             let why = format!("no lease of {seconds} s is granted: {}", status.message());
             return Err(match status.code() {
-                tonic::Code::InvalidArgument | tonic::Code::OutOfRange | tonic::Code::Unauthenticated => {
-                    Denied::ForGood(why)
-                }
-                tonic::Code::PermissionDenied | tonic::Code::Unimplemented => Denied::ForGood(why),
+                tonic::Code::InvalidArgument
+                | tonic::Code::OutOfRange
+                | tonic::Code::Unauthenticated
+                | tonic::Code::PermissionDenied
+                | tonic::Code::Unimplemented => Denied::ForGood(why),
                 _ => Denied::ForNow(why),
             });
         }
