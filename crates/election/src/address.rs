@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The stores that can be named.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[non_exhaustive]
 pub enum Scheme {
     /// Our own server.
     Hustings,
@@ -11,26 +12,39 @@ pub enum Scheme {
     Etcd,
 }
 
+/// How a scheme is written.
+struct Spelling {
+    scheme: Scheme,
+    name: &'static str,
+    port: u16,
+    /// What stands between the hosts and the election, if anything does: a database, a namespace.
+    place: Option<&'static str>,
+}
+
+const SPELLINGS: [Spelling; 2] = [
+    Spelling { scheme: Scheme::Hustings, name: "hustings", port: 2379, place: None },
+    Spelling { scheme: Scheme::Etcd, name: "etcd", port: 2379, place: None },
+];
+
 impl Scheme {
-    const ALL: [Scheme; 2] = [Scheme::Hustings, Scheme::Etcd];
-
-    fn name(self) -> &'static str {
-        match self {
-            Scheme::Hustings => "hustings",
-            Scheme::Etcd => "etcd",
-        }
-    }
-
-    fn port(self) -> u16 {
-        match self {
-            Scheme::Hustings | Scheme::Etcd => 2379,
-        }
+    fn spelling(self) -> &'static Spelling {
+        SPELLINGS.iter().find(|one| one.scheme == self).expect("each scheme has a spelling")
     }
 }
 
 impl fmt::Display for Scheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(self.spelling().name)
+    }
+}
+
+/// What is not shown, wherever an address is.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Secret(pub String);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"***\"")
     }
 }
 
@@ -39,55 +53,85 @@ impl fmt::Display for Scheme {
 pub struct StoreAddress {
     /// Which kind of store.
     pub scheme: Scheme,
-    /// Its members, as `host:port`; at least one.
+    /// Who asks, as in `postgres://USER:PASSWORD@HOST`.
+    pub user: Option<(String, Option<Secret>)>,
+    /// Its members, as `host:port`; at least one, except where the environment names them.
     pub endpoints: Vec<String>,
+    /// The place in the store where its elections are: PostgreSQL's database, Kubernetes' namespace.
+    pub place: Option<String>,
 }
 
-/// A URL that names no election.
+/// A URL that names no store.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("{url:?} names no election: {why}")]
+#[error("{url:?} is not the address of a store: {why}")]
 pub struct BadAddress {
     url: String,
     why: String,
 }
 
 impl StoreAddress {
-    /// Reads `SCHEME://HOST:PORT,HOST:PORT[/ELECTION]`: the store, and the election if the URL names one.
+    /// Reads `SCHEME://[USER[:PASSWORD]@]HOST:PORT,HOST:PORT[/PLACE][/ELECTION]`: the store, and the election if the URL
+    /// names one. Only some stores have a place.
     ///
     /// # Errors
     /// A scheme that is not known, no host, a port that is none; a name with what keys cannot hold.
     pub fn parse(url: &str) -> Result<(StoreAddress, Option<String>), BadAddress> {
-        let bad = |why: String| BadAddress { url: url.to_owned(), why };
-        let known = || Scheme::ALL.map(|scheme| format!("{scheme}://")).join(", ");
+        let bad = |why: String| BadAddress { url: hidden(url), why };
+        let known = || SPELLINGS.map(|one| format!("{}://", one.name)).join(", ");
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| bad(format!("it begins with no store, which is one of {}", known())))?;
-        let scheme = Scheme::ALL.into_iter().find(|one| one.name() == scheme);
-        let scheme = scheme.ok_or_else(|| bad(format!("that store is not known; there are {}", known())))?;
-        let (hosts, name) = rest.split_once('/').map_or((rest, ""), |(hosts, name)| (hosts, name));
-        let endpoints: Result<Vec<String>, BadAddress> = hosts
-            .split(',')
-            .map(|host| {
-                let (name, port) = match host.rsplit_once(':') {
-                    // The colons of an IPv6 address stand in brackets.
-                    Some((name, port)) if !port.ends_with(']') => (name, port.to_owned()),
-                    _ => (host, scheme.port().to_string()),
-                };
-                match (name.is_empty(), port.parse::<u16>()) {
-                    (true, _) => {
-                        Err(bad("a host is missing before the election's name, as in hustings://10.0.0.1:2379/billing"
-                            .into()))
-                    }
-                    (_, Err(_)) => Err(bad(format!("{port:?} is no port"))),
-                    (false, Ok(port)) => Ok(format!("{name}:{port}")),
-                }
-            })
-            .collect();
+        let spelling = SPELLINGS.iter().find(|one| one.name == scheme);
+        let spelling = spelling.ok_or_else(|| bad(format!("that store is not known; there are {}", known())))?;
+        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        let (user, hosts) = hosts.rsplit_once('@').map_or((None, hosts), |(user, hosts)| (Some(user), hosts));
+        let user = user.map(|user| match user.split_once(':') {
+            Some((user, password)) => (user.to_owned(), Some(Secret(password.to_owned()))),
+            None => (user.to_owned(), None),
+        });
+        let endpoints: Result<Vec<String>, String> =
+            hosts.split(',').map(|host| endpoint(host, spelling.port)).collect();
+        let (place, name) = match spelling.place {
+            None => (None, path),
+            Some(place) => match path.split_once('/').unwrap_or((path, "")) {
+                ("", _) => return Err(bad(format!("the {place} is missing behind the hosts"))),
+                (place, name) => (Some(place.to_owned()), name),
+            },
+        };
         let election = match name {
             "" => None,
             name => Some(check_name(name).map_err(bad)?.to_owned()),
         };
-        Ok((StoreAddress { scheme, endpoints: endpoints? }, election))
+        let endpoints = endpoints.map_err(bad)?;
+        Ok((StoreAddress { scheme: spelling.scheme, user, endpoints, place }, election))
+    }
+}
+
+/// A URL as it may be shown: without a password.
+fn hidden(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (hosts, path) = rest.split_once('/').map_or((rest, None), |(hosts, path)| (hosts, Some(path)));
+    match hosts.rsplit_once('@') {
+        Some((user, hosts)) => {
+            let user = user.split_once(':').map_or(user.to_owned(), |(user, _)| format!("{user}:***"));
+            let path = path.map(|path| format!("/{path}")).unwrap_or_default();
+            format!("{scheme}://{user}@{hosts}{path}")
+        }
+        None => url.to_owned(),
+    }
+}
+
+/// `HOST` or `HOST:PORT`, with its port.
+fn endpoint(host: &str, default_port: u16) -> Result<String, String> {
+    let (name, port) = match host.rsplit_once(':') {
+        // The colons of an IPv6 address stand in brackets.
+        Some((name, port)) if !port.ends_with(']') => (name, port.to_owned()),
+        _ => (host, default_port.to_string()),
+    };
+    match (name.is_empty(), port.parse::<u16>()) {
+        (true, _) => Err("a host is missing before the election's name, as in hustings://10.0.0.1:2379/billing".into()),
+        (_, Err(_)) => Err(format!("{port:?} is no port")),
+        (false, Ok(port)) => Ok(format!("{name}:{port}")),
     }
 }
 
@@ -128,5 +172,6 @@ mod tests {
         assert!(refusal("hustings:///x").contains("a host is missing"));
         assert!(refusal("hustings://a:99999/x").contains("\"99999\" is no port"));
         assert!(refusal("hustings://a:1/x//y").contains("empty part"));
+        assert!(refusal("hustings://me:secret@a:99999/x").starts_with("\"hustings://me:***@a:99999/x\""));
     }
 }

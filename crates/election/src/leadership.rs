@@ -3,7 +3,7 @@
 use crate::clock::boot_micros;
 use crate::engine::{Engine, Order};
 use crate::seat::Key;
-use crate::stores::etcd::Will;
+use crate::will::Will;
 use hustings_lease::{CandidateId, Heir, Input, Loss, Token, Why};
 use std::fmt;
 use std::sync::Arc;

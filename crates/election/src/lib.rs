@@ -34,11 +34,13 @@ mod office;
 mod seat;
 mod stores;
 pub mod supervisor;
+mod will;
 
-pub use address::{BadAddress, Scheme, StoreAddress};
+pub use address::{BadAddress, Scheme, Secret, StoreAddress};
 pub use engine::CampaignError;
 pub use hustings_lease::history::{End, History, Tenure};
 pub use hustings_lease::{CandidateId, Change, FenceGate, Loss, Token};
 pub use leadership::{Lead, Leadership};
 pub use observe::{Leader, Observer, StoreError, Wish};
 pub use office::{Election, Named, Office, OpenError};
+pub use will::Will;

@@ -1,8 +1,8 @@
 //! Who leads an election, for whoever does not stand for it: [`Observer`].
 
-use crate::address::Scheme;
 use crate::office::Election;
-use crate::stores::etcd::observe::{Following, Shown, act, history};
+use crate::seat::Reader;
+use crate::stores;
 use hustings_lease::Token;
 use hustings_lease::history::History;
 
@@ -19,7 +19,7 @@ pub struct Leader {
 
 /// Follows an election. What is told is the latest state, not each step to it.
 pub struct Observer {
-    following: Following,
+    reader: Box<dyn Reader>,
     told: Option<Option<Leader>>,
 }
 
@@ -51,11 +51,11 @@ pub enum StoreError {
 impl Election {
     /// Follows who leads.
     pub fn observe(&self) -> Observer {
-        // One kind of store so far; the compiler asks here when there is another.
-        match self.store().scheme {
-            Scheme::Hustings | Scheme::Etcd => {}
-        }
-        Observer { following: Following::new(&self.store().endpoints, self.name()), told: None }
+        Observer { reader: self.reader(), told: None }
+    }
+
+    fn reader(&self) -> Box<dyn Reader> {
+        stores::reader(self.store(), self.name())
     }
 
     /// The last tenures, oldest first, each with the end of the one before it.
@@ -63,7 +63,7 @@ impl Election {
     /// # Errors
     /// No answer.
     pub async fn history(&self) -> Result<History, StoreError> {
-        history(&self.store().endpoints, self.name()).await.map_err(StoreError::Silent)
+        self.reader().history().await
     }
 
     /// Tells whoever leads, or the store, what an operator wants; gives what came of it.
@@ -71,7 +71,7 @@ impl Election {
     /// # Errors
     /// No answer; nobody leads.
     pub async fn wish(&self, wish: &Wish) -> Result<String, StoreError> {
-        act(&self.store().endpoints, self.name(), wish).await
+        self.reader().act(wish).await
     }
 }
 
@@ -79,7 +79,7 @@ impl Observer {
     /// The latest state: at once the first time, then whenever it has changed. Waits for a store that does not answer.
     pub async fn next(&mut self) -> Option<Leader> {
         loop {
-            let Shown(now) = self.following.next().await;
+            let now = self.reader.next().await;
             if self.told.as_ref() != Some(&now) {
                 self.told = Some(now.clone());
                 return now;

@@ -1,11 +1,11 @@
 //! Where one stands for election: [`Election`] and [`Office`].
 
-use crate::address::{BadAddress, Scheme, StoreAddress, check_name};
+use crate::address::{BadAddress, StoreAddress, check_name};
 use crate::engine::{CampaignError, Engine, Order, Standing};
 use crate::leadership::Leadership;
 use crate::seat::Key;
-use crate::stores::etcd;
-use hustings_lease::{CandidateId, Change, Input, Profile, Why};
+use crate::stores;
+use hustings_lease::{CandidateId, Change, Input, Why};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -108,10 +108,7 @@ impl Election {
         if let Some(engine) = engines.get(&key).and_then(Weak::upgrade) {
             return Ok(engine);
         }
-        let store: Box<dyn crate::seat::Store> = match self.store.scheme {
-            Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, &self.store.endpoints, self.ttl)),
-            Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &self.store.endpoints, self.ttl)),
-        };
+        let store = stores::open(&self.store, self.ttl);
         let engine = Arc::new(Engine::start(store)?);
         engines.retain(|_, engine| engine.strong_count() > 0);
         engines.insert(key, Arc::downgrade(&engine));

@@ -1,12 +1,18 @@
-//! What a store's driver is to the engine: [`Store`] and [`Seat`].
+//! What a store's driver is to the engine: [`Store`] and [`Seat`]; and to whoever only looks: [`Reader`].
 //!
 //! A store is opened once per process; each candidate gets a seat in it. Both live on the engine's thread, and do their IO in
 //! tasks there. What comes of it is told through a [`Line`].
 
-use crate::stores::etcd::Will;
+use crate::observe::{Leader, StoreError, Wish};
+use crate::will::Will;
+use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, CandidateId, Input, Profile, Request, Sight, Token};
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
+
+/// What comes later.
+pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Which candidate of a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -67,7 +73,7 @@ pub(crate) trait Store: Send {
     /// A place for a candidate.
     fn seat(&mut self, sitter: Sitter) -> Box<dyn Seat>;
     /// Ends what the store holds for this process, when no candidate is left.
-    fn close(&mut self) -> std::pin::Pin<Box<dyn Future<Output = ()> + '_>>;
+    fn close(&mut self) -> Later<'_, ()>;
 }
 
 /// One candidate's place in a store.
@@ -81,4 +87,14 @@ pub(crate) trait Seat {
     fn will(&self, token: Token) -> Option<Will>;
     /// Writes down that this candidate won, for whoever asks why leadership moved. As far as it goes.
     fn won(&mut self, token: Token);
+}
+
+/// One election, for whoever does not stand for it.
+pub(crate) trait Reader: Send {
+    /// Who leads: at once the first time, then after the next event. Waits for a store that does not answer.
+    fn next(&mut self) -> Later<'_, Option<Leader>>;
+    /// The history as winners wrote it.
+    fn history(&mut self) -> Later<'_, Result<History, StoreError>>;
+    /// Writes a wish where the leader sees it; or raises the generation. Gives what came of it.
+    fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>>;
 }

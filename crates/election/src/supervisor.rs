@@ -23,7 +23,7 @@ pub use tree::{end_descendants_of, end_group, is_group_gone};
 pub use warden::{WARDEN, run_warden};
 
 use crate::clock::boot_micros;
-use crate::stores::etcd::Will;
+use crate::will::Will;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 

@@ -22,12 +22,11 @@ mod seat;
 mod session;
 mod will;
 
-pub use will::Will;
+pub(crate) use will::Will;
 
-use crate::seat::{Seat, Sitter, Store, Told};
+use crate::seat::{Later, Seat, Sitter, Store, Told};
 use hustings_lease::Profile;
 use session::Session;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
@@ -58,7 +57,7 @@ impl Store for EtcdStore {
         Box::new(seat::EtcdSeat::new(self.session.clone(), sitter))
     }
 
-    fn close(&mut self) -> Pin<Box<dyn Future<Output = ()> + '_>> {
+    fn close(&mut self) -> Later<'_, ()> {
         Box::pin(self.session.revoke())
     }
 }

@@ -38,7 +38,7 @@ struct Running {
     /// `None` once it was asked to stop.
     stop_micros: Option<u64>,
     kill_micros: u64,
-    will: Option<crate::stores::etcd::Will>,
+    will: Option<crate::will::Will>,
 }
 
 struct Warden {

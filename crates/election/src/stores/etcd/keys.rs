@@ -28,6 +28,11 @@ impl Names {
         }
     }
 
+    /// The election's name.
+    pub(super) fn election(&self) -> &str {
+        self.entries.trim_end_matches('/')
+    }
+
     pub(super) fn entry(&self, lease: i64) -> String {
         format!("{}{lease:x}", self.entries)
     }

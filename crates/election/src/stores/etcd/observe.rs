@@ -3,6 +3,7 @@
 use super::keys::{Entry, Names, generation_of, token_of};
 use super::requests::{Watching, entries, is_last_written, one, put, watch};
 use crate::observe::{Leader, StoreError, Wish};
+use crate::seat::{Later, Reader};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
@@ -16,51 +17,59 @@ const RETRY: Duration = Duration::from_millis(100);
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What stands there.
-pub(crate) struct Shown(pub(crate) Option<Leader>);
-
 /// A watch over an election, opened anew when it breaks.
-pub(crate) struct Following {
+pub(crate) struct EtcdReader {
     endpoints: Vec<String>,
     names: Names,
     open: Option<(Client, Watching)>,
 }
 
-impl Following {
-    pub(crate) fn new(endpoints: &[String], election: &str) -> Following {
-        Following { endpoints: endpoints.to_vec(), names: Names::of(election), open: None }
+impl EtcdReader {
+    pub(crate) fn new(endpoints: &[String], election: &str) -> EtcdReader {
+        EtcdReader { endpoints: endpoints.to_vec(), names: Names::of(election), open: None }
     }
 
-    /// What stands there now, or after the next event.
-    pub(crate) async fn next(&mut self) -> Shown {
-        loop {
-            match self.step().await {
-                Ok(shown) => return shown,
-                Err(why) => {
-                    tracing::debug!(%why, "an election cannot be observed");
-                    self.open = None;
-                    self.endpoints.rotate_left(1);
-                    tokio::time::sleep(RETRY).await;
-                }
-            }
-        }
-    }
-
-    async fn step(&mut self) -> Result<Shown, String> {
+    async fn step(&mut self) -> Result<Option<Leader>, String> {
         if let Some((client, (_, answers))) = &mut self.open {
             let answer = answers.message().await.map_err(|status| status.message().to_owned())?;
             let answer = answer.ok_or("the watch ended")?;
             if answer.canceled {
                 return Err(answer.cancel_reason);
             }
-            return Ok(Shown(look(client, &self.names).await?.0));
+            return Ok(look(client, &self.names).await?.0);
         }
         let client = Client::connect(&self.endpoints).await.map_err(|error| error.to_string())?;
         let (shown, revision) = look(&client, &self.names).await?;
         let watching = watch(&client, &self.names.entries, self.names.entries_end(), revision + 1);
         let watching = watching.await.map_err(|status| status.message().to_owned())?;
         self.open = Some((client, watching));
-        Ok(Shown(shown))
+        Ok(shown)
+    }
+}
+
+impl Reader for EtcdReader {
+    fn next(&mut self) -> Later<'_, Option<Leader>> {
+        Box::pin(async {
+            loop {
+                match self.step().await {
+                    Ok(shown) => return shown,
+                    Err(why) => {
+                        tracing::debug!(%why, "an election cannot be observed");
+                        self.open = None;
+                        self.endpoints.rotate_left(1);
+                        tokio::time::sleep(RETRY).await;
+                    }
+                }
+            }
+        })
+    }
+
+    fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
+        Box::pin(async { history(&self.endpoints, &self.names).await.map_err(StoreError::Silent) })
+    }
+
+    fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>> {
+        Box::pin(act(&self.endpoints, &self.names, wish))
     }
 }
 
@@ -87,10 +96,9 @@ async fn range(client: &Client, request: RangeRequest) -> Result<(Vec<KeyValue>,
     Ok((answer.kvs, answer.header.map_or(0, |header| header.revision)))
 }
 
-/// The history as winners wrote it.
-pub(crate) async fn history(endpoints: &[String], election: &str) -> Result<History, String> {
+async fn history(endpoints: &[String], names: &Names) -> Result<History, String> {
     let client = Client::connect(endpoints).await.map_err(|error| error.to_string())?;
-    let (kvs, _) = range(&client, one(&Names::of(election).history)).await?;
+    let (kvs, _) = range(&client, one(&names.history)).await?;
     let text = kvs.first().map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
     Ok(History::parse(&text.unwrap_or_default()))
 }
@@ -104,17 +112,15 @@ pub(super) struct WrittenWish {
     pub(super) to: Option<String>,
 }
 
-/// Writes a wish where the leader sees it; or raises the generation.
-pub(crate) async fn act(endpoints: &[String], election: &str, wish: &Wish) -> Result<String, StoreError> {
+async fn act(endpoints: &[String], names: &Names, wish: &Wish) -> Result<String, StoreError> {
     let client = Client::connect(endpoints).await.map_err(|error| StoreError::Silent(error.to_string()))?;
-    let names = Names::of(election);
     match wish {
         Wish::StepDown { because, to } => {
-            let looked = look(&client, &names).await.map_err(StoreError::Silent)?;
-            let leader = looked.0.ok_or_else(|| StoreError::NobodyLeads(election.to_owned()))?;
+            let looked = look(&client, names).await.map_err(StoreError::Silent)?;
+            let leader = looked.0.ok_or_else(|| StoreError::NobodyLeads(names.election().to_owned()))?;
             let wish = WrittenWish { token: leader.token.to_string(), because: because.clone(), to: to.clone() };
             let value = serde_json::to_vec(&wish).expect("strings are JSON");
-            let put = PutRequest { key: names.wish.into(), value: value.into(), ..PutRequest::default() };
+            let put = PutRequest { key: names.wish.clone().into(), value: value.into(), ..PutRequest::default() };
             client.kv().put(put).await.map_err(silent)?;
             Ok(format!("told {}, token {}", leader.id, leader.token))
         }
@@ -133,7 +139,7 @@ pub(crate) async fn act(endpoints: &[String], election: &str, wish: &Wish) -> Re
             let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
             let answer = client.kv().txn(txn).await.map_err(silent)?.into_inner();
             match answer.succeeded {
-                true => Ok(format!("the generation of {election} is {raised} now")),
+                true => Ok(format!("the generation of {} is {raised} now", names.election())),
                 false => {
                     let why = "somebody else changed the generation meanwhile: look, and raise it again";
                     Err(StoreError::Silent(why.to_owned()))

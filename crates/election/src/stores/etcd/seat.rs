@@ -7,9 +7,9 @@ use super::keys::{Entry, Names, generation_of, note_of, note_to_bytes, standing,
 use super::observe::WrittenWish;
 use super::requests::{self, entries, is_created, is_last_written, one, put};
 use super::session::Session;
-use super::will::Will;
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
+use crate::will::{StoreWill, Will};
 use bytes::Bytes;
 use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request as Op;
@@ -110,7 +110,7 @@ impl Seat for EtcdSeat {
     fn will(&self, token: Token) -> Option<Will> {
         let (lease, _) = self.shared.state().entry.filter(|(_, own)| *own == token)?;
         let (endpoints, election) = (self.shared.session.endpoints().to_vec(), self.shared.sitter.election.clone());
-        Some(Will { endpoints, election, lease, token: token.to_string() })
+        Some(Will::new(token, StoreWill::Etcd(super::Will { endpoints, election, lease })))
     }
 
     fn won(&mut self, token: Token) {

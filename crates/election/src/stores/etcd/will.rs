@@ -1,27 +1,24 @@
-//! How another process releases an election for one that is gone: [`Will`].
+//! Releasing an entry of a queue for a process that is gone.
 
 use super::keys::{Names, note_to_bytes};
 use super::seat::release_of;
 use hustings_api::Client;
-use hustings_lease::{Note, Token};
+use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
 
-/// What it takes to release one tenure, and nothing else.
+/// Which entry, and where.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Will {
+pub(crate) struct Will {
     pub(super) endpoints: Vec<String>,
     pub(super) election: String,
     pub(super) lease: i64,
-    pub(super) token: String,
 }
 
 impl Will {
-    /// Releases the election, once nothing of the tenure acts any more. Whether it worked is not told: the lease ends, too.
-    pub async fn carry_out(&self, because: &str) {
-        let Ok(token) = self.token.parse::<Token>() else { return };
+    /// Takes the entry away that the note's token names, and leaves the note.
+    pub(crate) async fn carry_out(&self, note: &Note) {
         let names = Names::of(&self.election);
-        let note = Note { token, because: because.to_owned(), heir: None };
-        let txn = release_of(&names, self.lease, token, Some(note_to_bytes(&note)));
+        let txn = release_of(&names, self.lease, note.token, Some(note_to_bytes(note)));
         for first in 0..self.endpoints.len() {
             let mut endpoints = self.endpoints.clone();
             endpoints.rotate_left(first);
