@@ -1,0 +1,33 @@
+//! How another process releases an election for one that is gone: [`Will`].
+
+use crate::stores::etcd;
+use hustings_lease::{Note, Token};
+use serde::{Deserialize, Serialize};
+
+/// What it takes to release one tenure, and nothing else.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Will {
+    token: String,
+    store: StoreWill,
+}
+
+/// The store's part of it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum StoreWill {
+    Etcd(etcd::Will),
+}
+
+impl Will {
+    pub(crate) fn new(token: Token, store: StoreWill) -> Will {
+        Will { token: token.to_string(), store }
+    }
+
+    /// Releases the election, once nothing of the tenure acts any more. Whether it worked is not told: the lease ends, too.
+    pub async fn carry_out(&self, because: &str) {
+        let Ok(token) = self.token.parse::<Token>() else { return };
+        let note = Note { token, because: because.to_owned(), heir: None };
+        match &self.store {
+            StoreWill::Etcd(will) => will.carry_out(&note).await,
+        }
+    }
+}

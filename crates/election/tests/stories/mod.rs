@@ -1,0 +1,127 @@
+//! What must be true of an election over every store, told once. Each store's test starts the real thing and tells these.
+#![allow(dead_code, reason = "not every store tells every story")]
+
+use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
+use std::time::{Duration, Instant};
+use tokio::sync::mpsc::unbounded_channel;
+
+/// A candidate as another process would have it: with a session of its own.
+pub fn candidate(url: &str, ttl: Duration, id: &str) -> Office {
+    let election = Election::open(url).expect("the URL is right").ttl(ttl).own_session();
+    election.candidate(Named::new(id).value(format!("{id}:80")).stop_grace(ttl / 10).kill_margin(ttl / 20))
+}
+
+pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let waited = tokio::time::timeout(Duration::from_secs(60), future).await;
+    waited.unwrap_or_else(|_| panic!("{what}: not within 60 s"))
+}
+
+pub async fn campaign(office: &Office) -> Leadership {
+    in_time("a campaign", office.campaign()).await.expect("the times fit")
+}
+
+/// Campaigns behind whoever leads; returns once the candidate waits.
+pub async fn campaign_behind(office: Office) -> tokio::task::JoinHandle<Leadership> {
+    let (sender, mut changes) = unbounded_channel();
+    let waiting = tokio::spawn(async move { office.campaign_told(Some(sender)).await.expect("the times fit") });
+    while in_time("it waits", changes.recv()).await != Some(Change::Waits) {}
+    waiting
+}
+
+/// One leads, the other waits; the first resigns, and the second leads with a higher token.
+pub async fn one_leads_after_the_other(url: &str, ttl: Duration) {
+    let first = campaign(&candidate(url, ttl, "a")).await;
+    assert!(first.is_leader());
+    let token = first.lead().expect("it leads").token();
+    let waiting = campaign_behind(candidate(url, ttl, "b")).await;
+    assert!(first.is_leader() && !waiting.is_finished(), "two lead");
+    let resigned = Instant::now();
+    first.resign("deploy").await;
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    println!("{url}: the successor leads {:?} after the resignation began", resigned.elapsed());
+    assert!(second.lead().expect("it leads").token() > token, "tokens grow");
+    second.resign("done").await;
+}
+
+/// Many candidates, one after the other: never two at once, tokens grow, everybody has its turn.
+pub async fn everybody_has_its_turn(url: &str, ttl: Duration, candidates: usize) {
+    let (sender, mut elected) = unbounded_channel();
+    let tasks: Vec<_> = (0..candidates)
+        .map(|number| {
+            let (office, sender) = (candidate(url, ttl, &format!("c{number}")), sender.clone());
+            tokio::spawn(async move {
+                let leadership = campaign(&office).await;
+                let token = leadership.lead().expect("it leads").token();
+                sender.send((token, "begins")).expect("the test listens");
+                tokio::task::yield_now().await;
+                sender.send((token, "ends")).expect("the test listens");
+                leadership.resign("next").await;
+            })
+        })
+        .collect();
+    let mut last = None;
+    for _ in 0..candidates {
+        let (token, what) = in_time("the next one", elected.recv()).await.expect("they send");
+        assert_eq!(what, "begins");
+        assert!(last < Some(token), "{last:?}, then {token}");
+        assert_eq!(in_time("its end", elected.recv()).await, Some((token, "ends")), "two lead");
+        last = Some(token);
+    }
+    for task in tasks {
+        task.await.expect("it does not panic");
+    }
+}
+
+/// An operator sees who leads, lets it step down in favour of another one, reads why, and raises the generation.
+pub async fn an_operator_is_heard(url: &str, ttl: Duration) {
+    let election = Election::open(url).expect("the URL is right");
+    let mut observer = election.observe();
+    assert_eq!(in_time("nobody", observer.next()).await, None);
+    let first = campaign(&candidate(url, ttl, "a")).await;
+    let seen = in_time("somebody", observer.next()).await.expect("a leads");
+    assert_eq!((seen.id.as_str(), seen.value.as_str()), ("a", "a:80"));
+    assert_eq!(seen.token, first.lead().expect("it leads").token());
+    let _other = campaign_behind(candidate(url, ttl, "b")).await;
+    let heir = campaign_behind(candidate(url, ttl, "c")).await;
+    let wish = Wish::StepDown { because: "maintenance".to_owned(), to: Some("c".to_owned()) };
+    let told = in_time("an answer", election.wish(&wish)).await.expect("a leads");
+    assert!(told.starts_with("told a, token"), "{told}");
+    in_time("the wish arrives", first.stop()).await;
+    drop(first);
+    let second = in_time("the heir", heir).await.expect("it does not panic");
+    assert!(second.lead().expect("it leads").token() > seen.token);
+    let history = loop {
+        // A winner writes it after it has won.
+        let history = in_time("the history", election.history()).await.expect("the store answers");
+        if history.tenures().any(|tenure| tenure.who.0 == "c") {
+            break history;
+        }
+        tokio::task::yield_now().await;
+    };
+    let last = history.tenures().last().expect("c led").before.to_string();
+    println!("{url}: c was elected; the one before: {last}");
+    let raised = in_time("an answer", election.wish(&Wish::Raise)).await.expect("the store answers");
+    assert!(raised.contains("is 1 now"), "{raised}");
+    in_time("who has a token of the old generation stops", second.lost()).await;
+    drop(second);
+    let third = campaign(&candidate(url, ttl, "d")).await;
+    assert_eq!(third.lead().expect("it leads").token().generation, 1);
+    third.resign("done").await;
+}
+
+/// While the store is silent, belief ends in time, and nobody else leads; when it speaks again, one leads with a higher token.
+pub async fn a_silent_store_ends_belief(url: &str, ttl: Duration, stop: impl FnOnce(), go_on: impl FnOnce()) {
+    let office = candidate(url, ttl, "a");
+    let first = campaign(&office).await;
+    let token = first.lead().expect("it leads").token();
+    stop();
+    let silent = Instant::now();
+    let loss = in_time("the loss", first.lost()).await;
+    println!("{url}: the belief ended {:?} after the store fell silent, of {ttl:?}: {loss}", silent.elapsed());
+    assert!(silent.elapsed() <= ttl + Duration::from_millis(100) && !first.is_leader());
+    drop(first);
+    go_on();
+    let second = campaign(&candidate(url, ttl, "b")).await;
+    assert!(second.lead().expect("it leads").token() > token);
+    second.resign("done").await;
+}
