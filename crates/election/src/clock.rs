@@ -16,6 +16,11 @@ pub(crate) fn boot_micros() -> u64 {
     now.tv_sec.cast_unsigned() * MILLION + now.tv_nsec.cast_unsigned() / 1_000
 }
 
+/// Seconds since 1970 by the wall clock, for people who read a history; nothing is decided by it.
+pub(crate) fn unix_seconds() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_secs())
+}
+
 /// Lets a timer on that clock ring once, at this moment; one that has passed rings at once, 0 never. Takes back an earlier ring.
 pub(crate) fn ring_once(timer: impl AsFd, at_micros: u64) -> rustix::io::Result<()> {
     let part = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);

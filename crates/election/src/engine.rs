@@ -345,6 +345,15 @@ impl Host {
     }
 }
 
+/// However the thread ends: belief ends before the store's connections do.
+impl Drop for Host {
+    fn drop(&mut self) {
+        for tenure in self.runners.values().filter_map(|runner| runner.tenure.as_ref()) {
+            tenure.end();
+        }
+    }
+}
+
 impl Runner {
     /// The belief lasts until then. False when nobody waits for the tenure that begins.
     fn believe(&mut self, key: Key, token: hustings_lease::Token, until: u64) -> bool {

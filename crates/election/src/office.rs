@@ -33,8 +33,8 @@ pub enum OpenError {
 static ENGINES: Mutex<BTreeMap<SessionKey, Weak<Engine>>> = Mutex::new(BTreeMap::new());
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
-/// Store, time to live, and which session of those there are.
-type SessionKey = (StoreAddress, Duration, u64);
+/// Store, time to live, whether it is tethered, and which session of those there are.
+type SessionKey = (StoreAddress, Duration, bool, u64);
 
 /// One election of one store.
 #[derive(Clone, Debug)]
@@ -42,6 +42,7 @@ pub struct Election {
     store: StoreAddress,
     name: String,
     ttl: Duration,
+    is_tethered: bool,
     session: u64,
 }
 
@@ -63,13 +64,24 @@ impl Election {
     /// A name that is none.
     pub fn of(store: StoreAddress, name: &str) -> Result<Election, OpenError> {
         let name = check_name(name).map_err(OpenError::Name)?.to_owned();
-        Ok(Election { store, name, ttl: Duration::from_secs(10), session: 0 })
+        Ok(Election { store, name, ttl: Duration::from_secs(10), is_tethered: false, session: 0 })
     }
 
     /// With another time to live of the lease than 10 s: what a successor waits at most when a leader vanishes.
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Election {
         Election { ttl, ..self }
+    }
+
+    /// A process that is killed is succeeded within milliseconds, not when its lease ends: on our own server, which sees the
+    /// process' kernel close a connection. Other stores take no notice.
+    ///
+    /// Ask for it only where all that acts under the leadership dies with this process: threads do, child processes do not
+    /// (`hustings run` is for those). Where something stands between process and server whose end could be taken for the
+    /// process' own, the server sees that and refuses, and the lease ends by its time.
+    #[must_use]
+    pub fn tethered(self) -> Election {
+        Election { is_tethered: true, ..self }
     }
 
     /// With a session of its own, apart from all others of this process: a lease, a connection, a thread.
@@ -81,7 +93,7 @@ impl Election {
     /// Waits until nothing of this process stands in the store any more: before the process ends, when all campaigns and
     /// leaderships of this store have been dropped. At most two seconds.
     pub async fn close(self) {
-        let key = (self.store, self.ttl, self.session);
+        let key = self.session_key();
         let engine = ENGINES.lock().unwrap_or_else(PoisonError::into_inner).get(&key).and_then(Weak::upgrade);
         let Some(mut ended) = engine.map(|engine| engine.ended()) else { return };
         let _ = tokio::time::timeout(Duration::from_secs(2), async { while ended.changed().await.is_ok() {} }).await;
@@ -101,14 +113,18 @@ impl Election {
         Office { election: self.clone(), named }
     }
 
+    fn session_key(&self) -> SessionKey {
+        (self.store.clone(), self.ttl, self.is_tethered, self.session)
+    }
+
     /// The thread that holds this store's session; started if there is none.
     fn engine(&self) -> Result<Arc<Engine>, OpenError> {
-        let key = (self.store.clone(), self.ttl, self.session);
+        let key = self.session_key();
         let mut engines = ENGINES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(engine) = engines.get(&key).and_then(Weak::upgrade) {
             return Ok(engine);
         }
-        let store = stores::open(&self.store, self.ttl);
+        let store = stores::open(&self.store, self.ttl, self.is_tethered);
         let engine = Arc::new(Engine::start(store)?);
         engines.retain(|_, engine| engine.strong_count() > 0);
         engines.insert(key, Arc::downgrade(&engine));

@@ -7,11 +7,11 @@ use crate::seat::{Reader, Store};
 use hustings_lease::Profile;
 use std::time::Duration;
 
-/// The driver of a store, for candidates with this time to live.
-pub(crate) fn open(address: &StoreAddress, ttl: Duration) -> Box<dyn Store> {
+/// The driver of a store, for candidates with this time to live; tethered to the process where the store can do that.
+pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> Box<dyn Store> {
     match address.scheme {
-        Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, &address.endpoints, ttl)),
-        Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &address.endpoints, ttl)),
+        Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, &address.endpoints, ttl, is_tethered)),
+        Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &address.endpoints, ttl, false)),
     }
 }
 

@@ -15,7 +15,7 @@ use prost::{Enumeration, Message, Oneof};
 /// One entry of the log.
 #[derive(Clone, PartialEq, Message)]
 struct Envelope {
-    #[prost(oneof = "Command", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9")]
+    #[prost(oneof = "Command", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
     command: Option<Command>,
 }
 
@@ -49,6 +49,9 @@ pub enum Command {
     /// Does nothing by itself: carries elapsed time to an idle store, and lets due work go on.
     #[prost(message, tag = "9")]
     Advance(Advance),
+    /// Creates a lease that lives for milliseconds. Refused before the second apply version ([`crate::rules`]).
+    #[prost(message, tag = "10")]
+    ShortLeaseGrant(ShortLeaseGrant),
 }
 
 impl Command {
@@ -282,6 +285,17 @@ pub struct LeaseGrant {
     /// Time to live, seconds; less than 1 counts as 1. The server raises it to its own minimum.
     #[prost(int64, tag = "2")]
     pub ttl: i64,
+}
+
+/// Creates a lease that lives for milliseconds.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct ShortLeaseGrant {
+    /// The lease's id; not 0, the server picks ids.
+    #[prost(int64, tag = "1")]
+    pub id: i64,
+    /// Time to live, milliseconds; less than 1 counts as 1. The server raises it to its own minimum.
+    #[prost(uint64, tag = "2")]
+    pub ttl_millis: u64,
 }
 
 /// Ends a lease and deletes its keys.

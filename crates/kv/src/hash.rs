@@ -6,7 +6,7 @@
 
 use hustings_core::replica::digests::Digest;
 
-use crate::{KvError, View, store::Revision};
+use crate::{KvError, View, lease::ttl_duration, store::Revision};
 
 /// A digest of all that is replicated, to compare members with at one entry: unlike [`hash_kv`] it knows leases, alarms and how
 /// far the removal of compacted history is. Its definition changes only with an apply version, never with an encoding.
@@ -28,6 +28,9 @@ pub(crate) fn digest(view: &View) -> u64 {
     for (id, lease) in &view.leases {
         for number in [*id as u64, lease.ttl as u64, lease.deadline.as_micros() as u64] {
             digest.write_number(number);
+        }
+        if lease.length != ttl_duration(lease.ttl) {
+            digest.write_number(lease.length.as_millis() as u64);
         }
     }
     for alarm in &view.alarms {

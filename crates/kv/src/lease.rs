@@ -14,7 +14,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use crate::{
-    AlarmKind, KvError, LeaseGrant, Rules, View,
+    AlarmKind, KvError, LeaseGrant, Rules, ShortLeaseGrant, View,
     range::KeyRange,
     store::{Key, Writer},
 };
@@ -50,8 +50,10 @@ impl Share {
 /// A lease.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Lease {
-    /// The time to live that was granted, seconds.
+    /// The time to live that was granted, seconds; a part of one counts as a whole.
     pub(crate) ttl: i64,
+    /// The same exactly.
+    pub(crate) length: Duration,
     /// When it ends, on the log's clock.
     pub(crate) deadline: Duration,
 }
@@ -66,6 +68,8 @@ pub struct LeaseStatus {
     pub id: i64,
     /// The time to live that was granted, seconds.
     pub granted_ttl: i64,
+    /// The same exactly: less than that, where it was granted in milliseconds.
+    pub granted: Duration,
     /// What is left of it at the view's reading of the log's clock; the time since then is the server's to subtract.
     pub remaining: Duration,
     /// The keys attached, in their order, if asked for.
@@ -105,7 +109,12 @@ impl View {
             }
         };
         let remaining = lease.deadline.saturating_sub(self.clock);
-        Some(LeaseStatus { id, granted_ttl: lease.ttl, remaining, keys })
+        Some(LeaseStatus { id, granted_ttl: lease.ttl, granted: lease.length, remaining, keys })
+    }
+
+    /// All keys that are attached to a lease, with the lease; by lease and key.
+    pub fn leased_keys(&self) -> impl Iterator<Item = (i64, &[u8])> {
+        self.attached.iter().map(|(lease, key)| (*lease, key.as_slice()))
     }
 
     /// The reading of the log's clock.
@@ -129,30 +138,57 @@ impl View {
 
     /// Creates a lease and answers the time to live granted.
     pub(crate) fn lease_grant(&mut self, grant: &LeaseGrant, deadlines: &mut Deadlines) -> Result<i64, KvError> {
-        if self.has_alarm(AlarmKind::NoSpace) {
-            return Err(KvError::NoSpace);
-        }
-        if grant.id == 0 {
-            return Err(KvError::LeaseNotFound);
-        }
         if grant.ttl > LEASE_TTL_SECONDS_MAX {
-            return Err(KvError::LeaseTtlTooLarge);
+            return Err(self.grant_refusal(grant.id).unwrap_or(KvError::LeaseTtlTooLarge));
         }
-        if self.has_lease(grant.id) {
+        self.grant(grant.id, ttl_duration(grant.ttl.max(1)), deadlines)
+    }
+
+    /// The same for a lease that lives for milliseconds.
+    pub(crate) fn short_lease_grant(
+        &mut self,
+        grant: &ShortLeaseGrant,
+        deadlines: &mut Deadlines,
+    ) -> Result<i64, KvError> {
+        if !self.rules.has_short_leases {
+            // As whoever does not know the command.
+            return Err(KvError::Malformed);
+        }
+        let length = Duration::from_millis(grant.ttl_millis.max(1));
+        if length > ttl_duration(LEASE_TTL_SECONDS_MAX) {
+            return Err(self.grant_refusal(grant.id).unwrap_or(KvError::LeaseTtlTooLarge));
+        }
+        self.grant(grant.id, length, deadlines)
+    }
+
+    /// Why no lease can be granted, whatever its time to live.
+    fn grant_refusal(&self, id: i64) -> Option<KvError> {
+        match () {
+            () if self.has_alarm(AlarmKind::NoSpace) => Some(KvError::NoSpace),
+            () if id == 0 => Some(KvError::LeaseNotFound),
+            () => None,
+        }
+    }
+
+    fn grant(&mut self, id: i64, length: Duration, deadlines: &mut Deadlines) -> Result<i64, KvError> {
+        if let Some(refusal) = self.grant_refusal(id) {
+            return Err(refusal);
+        }
+        if self.has_lease(id) {
             return Err(KvError::LeaseExists);
         }
-        if self.leases.contains_key(&grant.id) {
+        if self.leases.contains_key(&id) {
             // Due, and waiting for its turn: the new lease must not inherit its keys.
-            self.lease_end(grant.id, self.rules.keys_per_tick, deadlines);
+            self.lease_end(id, self.rules.keys_per_tick, deadlines);
         }
-        if self.leases.contains_key(&grant.id) {
+        if self.leases.contains_key(&id) {
             // It had more keys than go in one step.
             return Err(KvError::LeaseExists);
         }
-        let ttl = grant.ttl.max(1);
-        let deadline = self.deadline_after(ttl);
-        self.leases.insert(grant.id, Lease { ttl, deadline });
-        deadlines.insert((deadline, grant.id));
+        let ttl = rounded_up_seconds(length);
+        let deadline = self.clock.saturating_add(length);
+        self.leases.insert(id, Lease { ttl, length, deadline });
+        deadlines.insert((deadline, id));
         Ok(ttl)
     }
 
@@ -178,7 +214,7 @@ impl View {
         let clock = self.clock;
         let lease = self.leases.get_mut(&id)?;
         deadlines.remove(&(lease.deadline, id));
-        lease.deadline = clock.saturating_add(ttl_duration(lease.ttl));
+        lease.deadline = clock.saturating_add(lease.length);
         deadlines.insert((lease.deadline, id));
         Some(lease.ttl)
     }
@@ -222,12 +258,14 @@ impl View {
         writer.finish();
         deleted
     }
-
-    fn deadline_after(&self, ttl: i64) -> Duration {
-        self.clock.saturating_add(ttl_duration(ttl))
-    }
 }
 
-fn ttl_duration(ttl: i64) -> Duration {
+/// A time in seconds, a part of one counted as a whole; at most [`LEASE_TTL_SECONDS_MAX`].
+pub(crate) fn rounded_up_seconds(length: Duration) -> i64 {
+    let seconds = length.as_secs() + u64::from(length.subsec_nanos() > 0);
+    i64::try_from(seconds).unwrap_or(i64::MAX).min(LEASE_TTL_SECONDS_MAX)
+}
+
+pub(crate) fn ttl_duration(ttl: i64) -> Duration {
     Duration::from_secs(ttl.unsigned_abs())
 }

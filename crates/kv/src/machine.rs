@@ -99,6 +99,10 @@ impl KvStore {
                 let ttl = self.view.lease_grant(&grant, &mut self.deadlines)?;
                 Ok(Response::LeaseGrant { revision: self.view.revision, id: grant.id, ttl })
             }
+            Command::ShortLeaseGrant(grant) => {
+                let ttl = self.view.short_lease_grant(&grant, &mut self.deadlines)?;
+                Ok(Response::LeaseGrant { revision: self.view.revision, id: grant.id, ttl })
+            }
             Command::LeaseRevoke(revoke) => {
                 self.view.lease_revoke(revoke.id, &mut self.deadlines)?;
                 Ok(Response::LeaseRevoke { revision: self.view.revision })

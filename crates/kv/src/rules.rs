@@ -46,6 +46,8 @@ pub struct Rules {
     pub changes_per_advance: usize,
     /// Alarms that may stand: two kinds for many more members than a cluster has. Each command looks through them.
     pub alarms_max: usize,
+    /// Whether a lease may live for milliseconds ([`crate::ShortLeaseGrant`]).
+    pub has_short_leases: bool,
 }
 
 impl Rules {
@@ -67,20 +69,25 @@ impl Rules {
         changes_per_tick: 256,
         changes_per_advance: 2_000,
         alarms_max: 256,
+        has_short_leases: false,
     };
+
+    /// The rules of the second apply version: leases may live for milliseconds.
+    pub const SECOND: Rules = Rules { has_short_leases: true, ..Rules::FIRST };
 }
 
 /// The rules of all apply versions that this build knows, from the first on.
 #[cfg(not(feature = "laboratory-rules"))]
-pub static RULES: [Rules; 1] = [Rules::FIRST];
+pub static RULES: [Rules; 2] = [Rules::FIRST, Rules::SECOND];
 #[cfg(not(feature = "laboratory-rules"))]
-pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(1);
+pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(2);
 
 /// A build of tomorrow, for rolling upgrades in the laboratory: it has one set more, with half the budget.
 #[cfg(feature = "laboratory-rules")]
-pub static RULES: [Rules; 2] = [Rules::FIRST, Rules { cost_max: Rules::FIRST.cost_max / 2, ..Rules::FIRST }];
+pub static RULES: [Rules; 3] =
+    [Rules::FIRST, Rules::SECOND, Rules { cost_max: Rules::FIRST.cost_max / 2, ..Rules::SECOND }];
 #[cfg(feature = "laboratory-rules")]
-pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(2);
+pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(3);
 
 /// The rules of a version.
 ///

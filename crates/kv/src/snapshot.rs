@@ -21,7 +21,7 @@ use prost::{Message, Oneof};
 
 use crate::{
     Alarm, AlarmKind, KeyValue, View,
-    lease::{LEASE_TTL_SECONDS_MAX, Lease},
+    lease::{LEASE_TTL_SECONDS_MAX, Lease, rounded_up_seconds, ttl_duration},
     rules::RULES,
     store::{Key, Revision, Version, owned},
 };
@@ -86,6 +86,9 @@ struct LeaseRecord {
     deadline_seconds: u64,
     #[prost(uint32, tag = "4")]
     deadline_nanos: u32,
+    /// The time to live, where it is less than those seconds; 0: it is not.
+    #[prost(uint64, tag = "5")]
+    ttl_millis: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -141,6 +144,10 @@ pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
             ttl: lease.ttl,
             deadline_seconds: lease.deadline.as_secs(),
             deadline_nanos: lease.deadline.subsec_nanos(),
+            ttl_millis: match lease.length == ttl_duration(lease.ttl) {
+                true => 0,
+                false => lease.length.as_millis() as u64,
+            },
         }));
     }
     for alarm in &view.alarms {
@@ -326,7 +333,12 @@ impl Restored {
         check(lease.id != 0, "a lease without an id")?;
         check((1..=LEASE_TTL_SECONDS_MAX).contains(&lease.ttl), "a lease's time to live is out of range")?;
         let deadline = duration(lease.deadline_seconds, lease.deadline_nanos)?;
-        self.view.leases.insert(lease.id, Lease { ttl: lease.ttl, deadline });
+        let length = match lease.ttl_millis {
+            0 => ttl_duration(lease.ttl),
+            millis => Duration::from_millis(millis),
+        };
+        check(rounded_up_seconds(length) == lease.ttl, "a lease's time to live in milliseconds is another one")?;
+        self.view.leases.insert(lease.id, Lease { ttl: lease.ttl, length, deadline });
         Ok(())
     }
 
@@ -403,7 +415,7 @@ mod tests {
 
     prop_compose! {
         fn lease()(id in number(), ttl in number(), deadline_seconds: u64) -> RecordKind {
-            RecordKind::Lease(LeaseRecord { id, ttl, deadline_seconds, deadline_nanos: 0 })
+            RecordKind::Lease(LeaseRecord { id, ttl, deadline_seconds, deadline_nanos: 0, ttl_millis: 0 })
         }
     }
 

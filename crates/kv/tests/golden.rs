@@ -57,6 +57,7 @@ fn commands() -> Vec<Command> {
         Command::LeaseKeepAlive(LeaseKeepAlive { ids: vec![7, 8] }),
         Command::Alarm(AlarmChange { raise: true, member: 3, kind: AlarmKind::NoSpace as i32 }),
         Command::Advance(Advance {}),
+        Command::ShortLeaseGrant(ShortLeaseGrant { id: 7, ttl_millis: 300 }),
     ]
 }
 

@@ -120,7 +120,11 @@ impl Dice {
             4 => Command::DeleteRange(self.delete()),
             5..=8 => Command::Txn(self.txn(3)),
             9 => Command::Compact(Compact { revision: self.number() }),
-            10 | 11 => Command::LeaseGrant(LeaseGrant { id: self.number(), ttl: self.number() }),
+            10 => Command::ShortLeaseGrant(ShortLeaseGrant {
+                id: self.number(),
+                ttl_millis: self.number().unsigned_abs(),
+            }),
+            11 => Command::LeaseGrant(LeaseGrant { id: self.number(), ttl: self.number() }),
             12 => Command::LeaseRevoke(LeaseRevoke { id: self.number() }),
             13 => {
                 let ids = (0..self.below(5)).map(|_| self.number()).collect();
@@ -167,6 +171,7 @@ fn no_bytes_make_apply_panic() {
     let (mut applied, mut done, mut malformed) = (0, 0_u64, 0_u64);
     while applied < cases {
         let mut store = KvStore::new();
+        store.adopt(KvStore::VERSION_MAX);
         for index in 0..COMMANDS_PER_STORE.min(cases - applied) {
             if dice.below(10) == 0 {
                 let elapsed = dice.one_of(&[0, 1, 1_000_000, 3_600_000_000, u64::MAX]);
@@ -186,7 +191,8 @@ fn no_bytes_make_apply_panic() {
         }
         applied += COMMANDS_PER_STORE;
         let view = store.freeze();
-        let restored = KvStore::decode(&mut &snapshot(&view)[..]).expect("our own snapshot is readable");
+        let mut restored = KvStore::decode(&mut &snapshot(&view)[..]).expect("our own snapshot is readable");
+        restored.adopt(KvStore::VERSION_MAX);
         assert!(restored == store, "what a snapshot brings back is what was");
         let _ = hash_kv(&view, 0);
         let _ = view.events_since(view.compact_revision(), &KeyRange::all(), 1_000).map(|events| events.events.len());

@@ -44,6 +44,8 @@ pub struct Tenure {
     pub who: CandidateId,
     /// Why the one before it ended.
     pub before: End,
+    /// When it was won, by its winner's own clock, seconds since 1970. For people: nothing is decided by it.
+    pub since_unix_seconds: Option<u64>,
 }
 
 /// The last tenures of an election, oldest first.
@@ -63,9 +65,16 @@ impl History {
             None if self.tenures.is_empty() => End::First,
             None => End::Silent(silence),
         };
-        self.tenures.push_back(Tenure { token, who, before });
+        self.tenures.push_back(Tenure { token, who, before, since_unix_seconds: None });
         while self.tenures.len() > KEPT {
             self.tenures.pop_front();
+        }
+    }
+
+    /// Says since when the tenure with this token is, for people.
+    pub fn date(&mut self, token: Token, since_unix_seconds: u64) {
+        if let Some(tenure) = self.tenures.iter_mut().find(|tenure| tenure.token == token) {
+            tenure.since_unix_seconds.get_or_insert(since_unix_seconds);
         }
     }
 
@@ -84,16 +93,18 @@ impl History {
     }
 }
 
-/// One line per tenure: token, who, how the one before ended; separated by tabs.
+/// One line per tenure: token, who, how the one before ended, since when; separated by tabs.
 impl fmt::Display for History {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Tenure { token, who, before } in &self.tenures {
+        for Tenure { token, who, before, since_unix_seconds } in &self.tenures {
             let (kind, words) = match before {
                 End::First => ("first", String::new()),
                 End::Noted(because) => ("noted", one_field(because)),
                 End::Silent(time) => ("silent", time.as_millis().to_string()),
             };
-            writeln!(f, "{token}\t{}\t{kind}\t{words}", one_field(&who.0))?;
+            write!(f, "{token}\t{}\t{kind}\t{words}", one_field(&who.0))?;
+            since_unix_seconds.map_or(Ok(()), |seconds| write!(f, "\t{seconds}"))?;
+            writeln!(f)?;
         }
         Ok(())
     }
@@ -113,7 +124,8 @@ fn parse_line(line: &str) -> Option<Tenure> {
         ("silent", millis) => End::Silent(Duration::from_millis(millis.parse().ok()?)),
         _ => return None,
     };
-    Some(Tenure { token, who, before })
+    let since_unix_seconds = fields.next().and_then(|seconds| seconds.parse().ok());
+    Some(Tenure { token, who, before, since_unix_seconds })
 }
 
 #[cfg(test)]
@@ -136,6 +148,7 @@ mod tests {
         won(&mut history, 1, None);
         won(&mut history, 2, Some("leaving: deploy"));
         won(&mut history, 3, None);
+        history.date(Token::new(3), 1_700_000_000);
         let ends: Vec<String> = history.tenures().map(|tenure| tenure.before.to_string()).collect();
         assert_eq!(ends, ["first known", "leaving: deploy", "silent for 9.8 s"]);
         assert_eq!(History::parse(&history.to_string()), history);

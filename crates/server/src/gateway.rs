@@ -108,7 +108,7 @@ where
 
 /// Whether a browser sends this for a page of another origin. Such a page may POST, without seeing the answer, what needs no
 /// more than a plain form (and etcd's clients send no more: `curl -d`); but browsers say from where.
-fn is_foreign(head: &hyper::http::request::Parts) -> bool {
+pub(crate) fn is_foreign(head: &hyper::http::request::Parts) -> bool {
     let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap_or(""));
     let host = head.uri.authority().map(|authority| authority.as_str()).or(header("host"));
     let is_other = |origin: &str| origin.split_once("://").map(|(_, authority)| authority) != host;
@@ -314,7 +314,8 @@ fn lines<A: Serialize + 'static>(answers: impl Stream<Item = Result<A, Status>> 
     response
 }
 
-fn refuse(status: &Status) -> Response<Body> {
+/// An error as grpc-gateway tells it.
+pub(crate) fn refuse(status: &Status) -> Response<Body> {
     let http = StatusCode::from_u16(json::http_status(status.code())).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = json::encode(&GatewayError::from(status)).unwrap_or_default();
     respond(http, JSON, body.into())

@@ -24,6 +24,7 @@ use crate::backend::Backend;
 use crate::context::Services;
 use crate::etcd_metrics;
 use crate::maintenance::alarm_type;
+use crate::own;
 use crate::server::Body;
 
 /// The version of etcd that this server speaks like.
@@ -39,8 +40,10 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: &Request<T>) -> Response<Body> {
     let query = request.uri().query().unwrap_or("");
     let path = request.uri().path();
-    let is_known =
-        matches!(path, "/version" | "/health" | "/livez" | "/readyz" | "/metrics" | "/v1/leader" | "/v1/status");
+    let is_known = matches!(
+        path,
+        "/version" | "/health" | "/livez" | "/readyz" | "/metrics" | "/v1/leader" | "/v1/status" | "/v1/elections"
+    );
     if !is_known && !path.starts_with("/livez/") && !path.starts_with("/readyz/") {
         return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
     }
@@ -55,6 +58,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: &Requ
         "/metrics" => services.metrics_text(),
         "/v1/leader" => services.leader_json().await,
         "/v1/status" => json(StatusCode::OK, &services.status_value()),
+        "/v1/elections" => own::answer_elections(services, query).await,
         _ => services.probe(path.trim_start_matches('/'), query).await,
     }
 }

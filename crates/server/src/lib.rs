@@ -59,6 +59,10 @@ mod gateway;
 
 mod http;
 
+mod own;
+
+mod tether;
+
 pub mod metrics;
 
 mod etcd_metrics;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   listener ──► first bytes ──► HTTP/2 ──► /package.Service/Method ──► gRPC services
-//!                           └──► HTTP/1.1 ─► /v3/..., /health, /metrics, /v1/leader
+//!                           └──► HTTP/1.1 ─► /v3/..., /health, /metrics, /v1/...
 //! ```
 //!
 //! gRPC wants HTTP/2 with prior knowledge, everything else comes over either. A request goes from hyper to its service
@@ -49,8 +49,10 @@ use crate::hub;
 use crate::integrity;
 use crate::metrics::{METHODS, Metrics};
 use crate::options::ServerOptions;
+use crate::own;
 use crate::quota;
 use crate::renewals;
+use crate::tether;
 
 /// What gRPC adds to a request: the same room that etcd leaves.
 const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
@@ -134,14 +136,14 @@ async fn accept<B: Backend>(
             _ = stopped.changed() => return,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok((stream, peer)) => {
                 is_refusing = false;
-                let (services, stopped) = (services.clone(), stopped.clone());
+                let services = services.clone();
+                let line = tether::Line { peer, stopped: stopped.clone(), slot: Arc::new(slot) };
                 tokio::spawn(async move {
                     services.metrics.on_connection(1);
-                    converse(stream, services.clone(), stopped).await;
+                    converse(stream, services.clone(), line).await;
                     services.metrics.on_connection(-1);
-                    drop(slot);
                 });
             }
             Err(error) => {
@@ -169,7 +171,8 @@ fn watch_over(stream: &TcpStream, options: &ServerOptions) {
 }
 
 /// Serves one connection to its end. Errors end it and nothing else: strangers may say what they like.
-async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut stopped: watch::Receiver<bool>) {
+async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, line: tether::Line) {
+    let mut stopped = line.stopped.clone();
     watch_over(&stream, &services.options);
     let patience = services.options.header_timeout;
     let begun = tokio::time::timeout(patience, Begun::by(stream));
@@ -181,10 +184,6 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut
         _ = stopped.changed() => return,
     };
     let options = &services.options;
-    let service = {
-        let services = services.clone();
-        service_fn(move |request| answer(services.clone(), request))
-    };
     let ended = match preface {
         Preface::Http2 => {
             let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -197,6 +196,7 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut
                 .max_send_buf_size(1 << 20)
                 .keep_alive_interval(options.keep_alive_interval)
                 .keep_alive_timeout(options.keep_alive_timeout);
+            let service = service_fn(|request| answer(services.clone(), request));
             let connection = builder.serve_connection(TokioIo::new(Repaired::new(stream)), service);
             tokio::pin!(connection);
             tokio::select! {
@@ -210,7 +210,14 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, mut
         Preface::Http1 => {
             let mut builder = hyper::server::conn::http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10);
-            let connection = builder.serve_connection(TokioIo::new(stream), service);
+            let service = service_fn(|mut request: hyper::Request<Incoming>| {
+                // Only a connection that speaks HTTP/1.1 can become something else.
+                if tether::lease_of(request.uri().path()).is_some() {
+                    request.extensions_mut().insert(line.clone());
+                }
+                answer(services.clone(), request)
+            });
+            let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
             tokio::pin!(connection);
             tokio::select! {
                 ended = connection.as_mut() => ended,
@@ -242,6 +249,8 @@ async fn answer<B: Backend>(
                 let request = request.map(|body| Metered::new(body, shape, &memory, patience));
                 body::send(gateway::answer(&services, request).await)
             }
+            None if tether::lease_of(path).is_some() => tether::answer(&services, request).await,
+            None if path.starts_with("/v1/leases") => own::answer_leases(&services, request).await,
             None => http::answer(&services, &request).await,
         });
     }

@@ -20,6 +20,7 @@ pub(crate) mod observe;
 mod requests;
 mod seat;
 mod session;
+mod tether;
 mod will;
 
 pub(crate) use will::Will;
@@ -35,11 +36,12 @@ use tokio::sync::mpsc::UnboundedSender;
 pub(crate) struct EtcdStore {
     profile: Profile,
     session: Arc<Session>,
+    is_tethered: bool,
 }
 
 impl EtcdStore {
-    pub(crate) fn new(profile: Profile, endpoints: &[String], ttl: Duration) -> EtcdStore {
-        EtcdStore { profile, session: Arc::new(Session::new(endpoints, ttl)) }
+    pub(crate) fn new(profile: Profile, endpoints: &[String], ttl: Duration, is_tethered: bool) -> EtcdStore {
+        EtcdStore { profile, session: Arc::new(Session::new(endpoints, ttl)), is_tethered }
     }
 }
 
@@ -49,6 +51,9 @@ impl Store for EtcdStore {
     }
 
     fn open(&mut self, told: UnboundedSender<Told>) {
+        if self.is_tethered {
+            tokio::spawn(tether::keep(self.session.clone()));
+        }
         tokio::spawn(session::keep(self.session.clone(), self.profile, told));
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::*;
-use hustings_core::StateMachine;
+use hustings_core::{ApplyVersion, StateMachine};
 use hustings_kv::*;
 
 #[test]
@@ -166,4 +166,35 @@ fn a_clock_that_jumps_to_the_end_of_time_ends_all_leases_and_no_more() {
     assert_eq!((store.view().leases(), store.kv.next_deadline()), (vec![], None));
     store.grant(2, 100).expect("granted");
     assert_eq!(store.keep_alive(2), None, "at the end of time everything is due");
+}
+
+/// Goal: a lease may live for milliseconds, and only where every member can count them.
+/// Method: the same command by the first rules, by the second, and by whoever takes over from a snapshot.
+#[test]
+fn a_lease_lives_for_milliseconds_from_the_second_version_on() {
+    let grant = Command::ShortLeaseGrant(ShortLeaseGrant { id: 7, ttl_millis: 300 });
+    let mut store = Store::new();
+    assert_eq!(store.run(grant.clone()), Err(KvError::Malformed), "a build of the first rules does not know it");
+
+    store.kv.adopt(ApplyVersion(2));
+    let answer = store.run(grant).expect("it is granted");
+    assert!(matches!(answer, Response::LeaseGrant { ttl: 1, .. }), "etcd's calls tell whole seconds: {answer:?}");
+    let granted = store.view().lease_time_to_live(7, LeaseKeys::Omit).expect("it lives").granted;
+    assert_eq!(granted, Duration::from_millis(300));
+    store.wait(0.2);
+    assert_eq!(store.keep_alive(7), Some(1));
+    let mut bytes = Vec::new();
+    KvStore::encode(&store.view(), &mut |part| bytes.extend(part));
+    let mut heir = Store::new();
+    heir.kv = KvStore::decode(&mut &bytes[..]).expect("a snapshot of ours");
+    heir.kv.adopt(ApplyVersion(2));
+    assert_eq!(KvStore::digest(&heir.view()), KvStore::digest(&store.view()));
+    for store in [&mut store, &mut heir] {
+        store.wait(0.25);
+        assert_eq!(store.keep_alive(7), Some(1), "a renewal counts anew");
+        store.wait(0.299);
+        assert!(store.view().has_lease(7));
+        store.wait(0.001);
+        assert!(!store.view().has_lease(7) && store.keep_alive(7).is_none());
+    }
 }

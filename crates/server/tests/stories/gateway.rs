@@ -10,7 +10,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// One request on a connection of its own; status and body.
-async fn speak(served: &Served, method: &str, path: &str, body: &str) -> (u16, String) {
+pub async fn speak(served: &Served, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(&served.address).await.unwrap();
     let length = body.len();
     let request =
@@ -22,7 +22,7 @@ async fn speak(served: &Served, method: &str, path: &str, body: &str) -> (u16, S
     (head[9..12].parse().unwrap(), body.to_owned())
 }
 
-async fn post(served: &Served, path: &str, body: Value) -> (u16, Value) {
+pub async fn post(served: &Served, path: &str, body: Value) -> (u16, Value) {
     let (status, body) = speak(served, "POST", path, &body.to_string()).await;
     (status, serde_json::from_str(&body).unwrap_or(Value::String(body)))
 }

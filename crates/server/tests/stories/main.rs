@@ -10,5 +10,6 @@ mod hostile;
 mod kv;
 mod lease;
 mod members;
+mod own;
 mod support;
 mod watch;

@@ -281,6 +281,7 @@ impl Shared {
         };
         let silence = Duration::from_micros(boot_micros().saturating_sub(since));
         history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
+        history.date(token, crate::clock::unix_seconds());
         let compare = is_last_written(&self.names.history, kv.map_or(0, |kv| kv.mod_revision));
         let success = vec![put(&self.names.history, history.to_string())];
         let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };

@@ -85,6 +85,11 @@ impl Session {
         self.state().held
     }
 
+    /// When the last renewal left that was answered; 0 while there is no lease.
+    pub(super) fn renewals(&self) -> watch::Receiver<u64> {
+        self.renewed.subscribe()
+    }
+
     /// The lines of all candidates, for news that concern everybody.
     pub(super) fn seats(&self) -> Seats<'_> {
         Seats(self.state(), &self.demand)

@@ -100,6 +100,12 @@ impl Double {
         self.status.send_modify(change);
     }
 
+    /// From here on applies by these rules.
+    pub fn adopt(&self, version: ApplyVersion) {
+        self.state.lock().unwrap().store.adopt(version);
+        self.declare(|status| status.version = version);
+    }
+
     /// Lets the log's clock pass.
     pub fn pass(&self, elapsed: Duration) {
         let mut state = self.state.lock().unwrap();

@@ -1,0 +1,120 @@
+//! The connection whose end is the end of this process: [`keep`]. Hustings alone has it; etcd answers that it does not.
+//!
+//! The server revokes the session's lease when the kernel closes this connection. So it is closed by nobody else: it stands
+//! apart from the channel for requests, which moves from member to member, and it ends here only when its lease is over. The
+//! host ends all belief before its thread unwinds, for that closes it, too.
+//!
+//! When the connection is *reset*, something claims that this process is gone, and the server may have been told the same:
+//! the lease counts as lost at once. When the member merely ends it, the lease stands, and another member is asked.
+
+use super::session::Session;
+use http_body_util::Empty;
+use hyper::header::{CONNECTION, HOST, UPGRADE};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use std::io::ErrorKind;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Between two tries.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// How a tether ended.
+enum End {
+    /// The member ended it, or could not be reached: another one is asked.
+    Member,
+    /// Something says that this process is gone.
+    Reset,
+    /// The lease is over.
+    Lease,
+    /// There is none to be had here, and why.
+    Refused(String),
+}
+
+/// Keeps the session's lease tethered to this process, whichever lease it is.
+pub(super) async fn keep(session: Arc<Session>) {
+    let mut leases = session.renewals();
+    loop {
+        if leases.wait_for(|since| *since != 0).await.is_err() {
+            return;
+        }
+        let Some(lease) = session.held().map(|held| held.lease) else { continue };
+        match hold(&session, lease).await {
+            End::Member => tokio::time::sleep(RETRY).await,
+            End::Lease => {}
+            End::Reset => {
+                tracing::warn!("the connection that stands for this process was reset: its lease counts as lost");
+                session.lose(lease);
+            }
+            End::Refused(why) => {
+                tracing::warn!("a killed process is succeeded only when its lease ends by time: {why}");
+                return;
+            }
+        }
+    }
+}
+
+/// Opens a tether for this lease and waits for its end.
+async fn hold(session: &Session, lease: i64) -> End {
+    let Some(endpoint) = session.client().map(|client| client.endpoint().to_owned()) else { return End::Member };
+    let mut leases = session.renewals();
+    let is_over = async {
+        // The session has lost this lease: perhaps it has another one by now.
+        let is_other = |since: &u64| *since == 0 || session.held().is_none_or(|held| held.lease != lease);
+        let _ = leases.wait_for(is_other).await;
+    };
+    tokio::select! {
+        end = held(&endpoint, lease, session.patience()) => end,
+        () = is_over => End::Lease,
+    }
+}
+
+async fn held(endpoint: &str, lease: i64, patience: Duration) -> End {
+    let opened = timeout(patience, open(endpoint, lease)).await;
+    let mut stream = match opened {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(end)) => return end,
+        Err(_) => return End::Member,
+    };
+    let mut unread = [0; 64];
+    loop {
+        match stream.read(&mut unread).await {
+            Ok(0) => return End::Member,
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => return End::Reset,
+            Err(_) => return End::Member,
+        }
+    }
+}
+
+async fn open(endpoint: &str, lease: i64) -> Result<impl AsyncRead + Unpin + use<>, End> {
+    let at = endpoint.trim_start_matches("http://");
+    let member = |_| End::Member;
+    let stream = TcpStream::connect(at).await.map_err(member)?;
+    let from = stream.local_addr().map_err(member)?;
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|_| End::Member)?;
+    let driving = tokio::spawn(connection.with_upgrades());
+    let request = Request::get(format!("/v1/leases/{lease:x}/tether?from={from}"))
+        .header(HOST, at)
+        .header(CONNECTION, "upgrade")
+        .header(UPGRADE, "hustings-tether")
+        .body(Empty::<bytes::Bytes>::new())
+        .map_err(|error| End::Refused(error.to_string()))?;
+    let response = sender.send_request(request).await.map_err(|_| End::Member)?;
+    match response.status() {
+        StatusCode::SWITCHING_PROTOCOLS => {
+            let upgraded = hyper::upgrade::on(response).await.map_err(|_| End::Member)?;
+            Ok(TokioIo::new(upgraded))
+        }
+        StatusCode::GONE | StatusCode::SERVICE_UNAVAILABLE => {
+            driving.abort();
+            Err(End::Member)
+        }
+        StatusCode::CONFLICT => Err(End::Refused("a proxy stands between this process and the store".to_owned())),
+        status => Err(End::Refused(format!("the store does not know tethers: it answers {status}"))),
+    }
+}

@@ -1,0 +1,267 @@
+//! Our own HTTP calls about leases and elections, for what etcd's API has no words for.
+//!
+//! ```text
+//!   POST /v1/leases            {"ttl_millis": 300}         grants a lease that lives for less than a second
+//!   POST /v1/leases/keepalive  {"ids": ["7f", "80"]}       renews many leases with one message, and one log entry
+//!   GET  /v1/leases/ID/tether                              see [`crate::tether`]
+//!   GET  /v1/elections[?name=NAME]                         name, holder, token, since when, why it moved last
+//! ```
+//!
+//! Ids are in hex, as etcdctl prints them. A lease granted here is a lease like any other: etcd's calls renew, show and
+//! revoke it, in whole seconds.
+//!
+//! An election is seen by the keys of its candidates: `NAME/<lease in hex>`, attached to that lease. So those of our library
+//! and sidecar are told, and those of every client of etcd that uses its recipe; and what it costs grows with the keys that
+//! hang on leases, not with the store.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hustings_core::ApplyVersion;
+use hustings_kv::{
+    Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Response as Applied, ShortLeaseGrant, View,
+};
+use hyper::body::Body as HttpBody;
+use hyper::{Method, Request, Response, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tonic::Status;
+
+use crate::backend::Backend;
+use crate::campaign::read_key;
+use crate::context::{Learner, Services};
+use crate::error;
+use crate::gateway::{is_foreign, refuse};
+use crate::http;
+use crate::server::Body;
+
+/// The largest body of a call, bytes.
+const BODY_MAX: usize = 1 << 20;
+
+/// From which apply version on leases live for milliseconds.
+const SHORT_LEASES_FROM: ApplyVersion = ApplyVersion(2);
+
+/// How many leases one message renews.
+const IDS_MAX: usize = 8_192;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Grant {
+    ttl_millis: u64,
+    #[serde(default)]
+    id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeepAlive {
+    ids: Vec<String>,
+}
+
+/// Answers `/v1/leases...`.
+pub(crate) async fn answer_leases<B: Backend, T>(services: &Services<B>, request: Request<T>) -> Response<Body>
+where
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    let (head, body) = request.into_parts();
+    if head.method != Method::POST {
+        return http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
+    }
+    if is_foreign(&head) {
+        return http::text(StatusCode::FORBIDDEN, "a page of another origin may not speak here\n".to_owned());
+    }
+    let answered = async {
+        services.check(&tonic::metadata::MetadataMap::new(), Learner::Refuses)?;
+        let body = Limited::new(body, BODY_MAX).collect().await;
+        let body = body.map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))?.to_bytes();
+        match head.uri.path() {
+            "/v1/leases" => services.grant_short(read(&body)?).await,
+            "/v1/leases/keepalive" => services.keep_many_alive(read(&body)?).await,
+            path => Err(Status::not_found(format!("{path} is no call: there are /v1/leases and /v1/leases/keepalive"))),
+        }
+    };
+    match answered.await {
+        Ok(value) => http::json(StatusCode::OK, &value),
+        Err(status) => refuse(&status),
+    }
+}
+
+fn read<'a, Q: Deserialize<'a>>(body: &'a [u8]) -> Result<Q, Status> {
+    serde_json::from_slice(body).map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))
+}
+
+fn id_of(text: &str) -> Result<i64, Status> {
+    let id = i64::from_str_radix(text, 16).ok().filter(|id| *id > 0);
+    id.ok_or_else(|| Status::invalid_argument(format!("{text:?} is no lease: ids are in hex, as in 694d7e1c2a")))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl<B: Backend> Services<B> {
+    async fn grant_short(&self, Grant { ttl_millis, id }: Grant) -> Result<Value, Status> {
+        if ttl_millis == 0 {
+            return Err(Status::invalid_argument("ttl_millis is at least 1"));
+        }
+        // As for whole seconds: a failover must end no lease.
+        let length = Duration::from_millis(ttl_millis).max(self.options.timing.election_max.saturating_mul(3) / 2);
+        let id = match id {
+            Some(id) => id_of(&id)?,
+            None => (rand::random::<i64>() & i64::MAX).max(1),
+        };
+        // While some member is of an older build, whole seconds are granted.
+        let command = match self.backend.status().version >= SHORT_LEASES_FROM {
+            true => Command::ShortLeaseGrant(ShortLeaseGrant { id, ttl_millis: millis(length) }),
+            false => {
+                let ttl = i64::try_from(length.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX);
+                Command::LeaseGrant(LeaseGrant { id, ttl })
+            }
+        };
+        let Applied::LeaseGrant { .. } = self.propose_growth(command).await? else { return Err(error::mismatch()) };
+        let view = self.read_local().await?;
+        let granted = view.lease_time_to_live(id, LeaseKeys::Omit).map_or(Duration::ZERO, |lease| lease.granted);
+        Ok(json!({ "id": format!("{id:x}"), "ttl_millis": millis(granted) }))
+    }
+
+    async fn keep_many_alive(&self, KeepAlive { ids }: KeepAlive) -> Result<Value, Status> {
+        if ids.len() > IDS_MAX {
+            return Err(Status::invalid_argument(format!("{} leases in one message: at most {IDS_MAX}", ids.len())));
+        }
+        let ids: Vec<i64> = ids.iter().map(|id| id_of(id)).collect::<Result<_, _>>()?;
+        let renewed = self.propose(Command::LeaseKeepAlive(LeaseKeepAlive { ids })).await?;
+        let Applied::LeaseKeepAlive { renewed, .. } = renewed else { return Err(error::mismatch()) };
+        let view = self.read_local().await?;
+        let granted = |id| view.lease_time_to_live(id, LeaseKeys::Omit).map_or(0, |lease| millis(lease.granted));
+        let leases: Vec<Value> = renewed
+            .iter()
+            .map(|(id, ttl)| json!({ "id": format!("{id:x}"), "ttl_millis": ttl.map_or(0, |_| granted(*id)) }))
+            .collect();
+        Ok(json!({ "leases": leases }))
+    }
+}
+
+/// What our candidates write into their keys.
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+    #[serde(default)]
+    value: String,
+}
+
+/// One election, as it is told.
+#[derive(Serialize)]
+struct Told {
+    name: String,
+    /// Who leads; what a stranger wrote is told as it stands.
+    holder: String,
+    value: String,
+    token: String,
+    candidates: usize,
+    /// The lease on which the leadership stands, in hex.
+    lease: String,
+    /// When it was won, by the winner's own clock, seconds since 1970; for people, nothing is decided by it.
+    since_unix_seconds: Option<u64>,
+    /// How the leadership before it ended.
+    because: Option<String>,
+}
+
+/// Answers `/v1/elections`.
+pub(crate) async fn answer_elections<B: Backend>(services: &Services<B>, query: &str) -> Response<Body> {
+    let name = query.split('&').find_map(|pair| pair.strip_prefix("name=")).map(str::to_owned);
+    let told = async {
+        let view = services.read().await?;
+        services.build(move || elections(&view, name.as_deref())).await?
+    };
+    match told.await {
+        Ok(elections) => http::json(StatusCode::OK, &json!({ "elections": elections })),
+        Err(status) => refuse(&status),
+    }
+}
+
+/// All elections that somebody stands for, by name; or the one that is asked for.
+fn elections(view: &View, only: Option<&str>) -> Result<Vec<Told>, Status> {
+    let mut candidates: BTreeMap<String, Vec<KeyValue>> = BTreeMap::new();
+    for (lease, key) in view.leased_keys() {
+        let Some(name) = election_of(key, lease).filter(|name| only.is_none_or(|only| only == *name)) else { continue };
+        if let Some(kv) = read_key(view, &Bytes::copy_from_slice(key))? {
+            candidates.entry(name.to_owned()).or_default().push(kv);
+        }
+    }
+    candidates.into_iter().map(|(name, keys)| told(view, name, keys)).collect()
+}
+
+/// The election for which this key stands, if it does.
+fn election_of(key: &[u8], lease: i64) -> Option<&str> {
+    let (name, entry) = std::str::from_utf8(key).ok()?.rsplit_once('/')?;
+    (!name.is_empty() && i64::from_str_radix(entry, 16) == Ok(lease)).then_some(name)
+}
+
+fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<Told, Status> {
+    let candidates = keys.len();
+    let first = keys.into_iter().min_by_key(|kv| kv.create_revision).expect("an election is known by its candidates");
+    let text_at = |suffix: &str| {
+        let kv = read_key(view, &format!("{name}{suffix}").into())?;
+        Ok::<_, Status>(kv.and_then(|kv| String::from_utf8(kv.value.to_vec()).ok()))
+    };
+    let generation = text_at(".generation")?.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(0);
+    let token = match generation {
+        0 => first.create_revision.to_string(),
+        generation => format!("{generation}.{}", first.create_revision),
+    };
+    let tenure = text_at(".history")?.and_then(|text| tenure_of(&text, &token));
+    let (holder, value) = match serde_json::from_slice::<Entry>(&first.value) {
+        Ok(entry) => (entry.id, entry.value),
+        Err(_) => (String::from_utf8_lossy(&first.value).into_owned(), String::new()),
+    };
+    let (because, since_unix_seconds) = tenure.map_or((None, None), |(because, since)| (Some(because), since));
+    Ok(Told {
+        name,
+        holder,
+        value,
+        token,
+        candidates,
+        lease: format!("{:x}", first.lease),
+        since_unix_seconds,
+        because,
+    })
+}
+
+/// How the tenure before this one ended, and since when this one is: the line of the history that its winner wrote
+/// (`hustings_lease::history`).
+fn tenure_of(history: &str, token: &str) -> Option<(String, Option<u64>)> {
+    let line = history.lines().rev().find(|line| line.split('\t').next() == Some(token))?;
+    let mut fields = line.split('\t').skip(2);
+    let because = match (fields.next()?, fields.next()?) {
+        ("first", _) => "first known".to_owned(),
+        ("silent", millis) => format!("silent for {:.1} s", millis.parse::<f64>().ok()? / 1_000.0),
+        (_, words) => words.to_owned(),
+    };
+    Some((because, fields.next().and_then(|seconds| seconds.parse().ok())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_stands_for_an_election_if_it_ends_in_its_own_lease() {
+        assert_eq!(election_of(b"team/billing/7f", 0x7f), Some("team/billing"));
+        assert_eq!(election_of(b"team/billing/7f", 0x80), None);
+        assert_eq!(election_of(b"/7f", 0x7f), None);
+        assert_eq!(election_of(b"config", 0x7f), None);
+        assert_eq!(election_of(b"\xff/7f", 0x7f), None);
+    }
+
+    #[test]
+    fn a_history_is_read_as_winners_write_it() {
+        let history = "5\ta\tfirst\t\t1700000000\n9\tb\tsilent\t9800\n12\tc\tnoted\tdeploy\tx\n";
+        assert_eq!(tenure_of(history, "5"), Some(("first known".to_owned(), Some(1_700_000_000))));
+        assert_eq!(tenure_of(history, "9"), Some(("silent for 9.8 s".to_owned(), None)));
+        assert_eq!(tenure_of(history, "12"), Some(("deploy".to_owned(), None)));
+        assert_eq!(tenure_of(history, "13"), None);
+    }
+}
