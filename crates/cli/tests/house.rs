@@ -52,6 +52,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "hustings-gmt2000",
             "hustings-zab",
             "hustings-kv",
+            "hustings-lease",
             "hustings-maelstrom",
             "hustings-node",
             "hustings-paxos",

@@ -11,6 +11,8 @@ use std::time::Duration;
 
 /// How many tenures are kept.
 pub const KEPT: usize = 32;
+/// The end of the year 9999, seconds since 1970: what comes later is no time that anybody can show.
+const LATEST: u64 = 253_402_300_799;
 /// The longest name or reason that is kept, in characters.
 const LONGEST: usize = 200;
 
@@ -124,7 +126,7 @@ fn parse_line(line: &str) -> Option<Tenure> {
         ("silent", millis) => End::Silent(Duration::from_millis(millis.parse().ok()?)),
         _ => return None,
     };
-    let since_unix_seconds = fields.next().and_then(|seconds| seconds.parse().ok());
+    let since_unix_seconds = fields.next().and_then(|seconds| seconds.parse().ok()).filter(|at| *at <= LATEST);
     Some(Tenure { token, who, before, since_unix_seconds })
 }
 

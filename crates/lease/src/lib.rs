@@ -11,8 +11,8 @@
 //! What it deliberately does not have: drivers of real stores, a guard, a supervisor. Those wait for sockets and clocks.
 //!
 //! What to read next: [`token`], [`timing`], [`store`] (what is asked and what may be answered), [`candidate`] (the
-//! rules), [`schedule`], [`gate`], [`history`]; [`store_model`] for tests of hosts; [`published`] for comparison, and
-//! [`laboratory`] for proofs that the judge convicts.
+//! rules), [`schedule`], [`gate`], [`history`]; [`store_model`] for tests of hosts; [`published`] for comparison,
+//! [`stories`] for why, and [`laboratory`] for proofs that the judge convicts.
 
 pub mod token;
 
@@ -35,6 +35,8 @@ pub mod store_model;
 pub mod laboratory;
 
 pub mod published;
+
+pub mod stories;
 
 pub use candidate::{Candidate, Change, Effect, Heir, Input, Loss, Name, Settings, Until, When, Why};
 pub use gate::FenceGate;

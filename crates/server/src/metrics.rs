@@ -101,13 +101,14 @@ pub struct Metrics {
     implicit_leases: Counter,
     term: Gauge,
     connections: Gauge,
+    tethers: Gauge,
 }
 
 impl Default for Metrics {
     fn default() -> Metrics {
         let mut registry = Registry::with_prefix("hustings");
         let (proposals_failed, leader_changes, implicit_leases) = <(Counter, Counter, Counter)>::default();
-        let (term, connections) = <(Gauge, Gauge)>::default();
+        let (term, connections, tethers) = <(Gauge, Gauge, Gauge)>::default();
         let fsync_seconds = Histogram::new(SECONDS);
         let election_seconds = Histogram::new(SECONDS);
         registry.register("build", "Which program this is", Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]));
@@ -121,6 +122,7 @@ impl Default for Metrics {
         registry.register("unrenewed_implicit_leases", help, implicit_leases.clone());
         registry.register("term", "The term of this member", term.clone());
         registry.register("client_connections", "Open connections of clients", connections.clone());
+        registry.register("tethers", "Connections whose end is the end of a lease", tethers.clone());
         let seconds = || Unit::Seconds;
         registry.register_with_unit(
             "wal_fsync_duration",
@@ -145,6 +147,7 @@ impl Default for Metrics {
             implicit_leases,
             term,
             connections,
+            tethers,
         }
     }
 }
@@ -182,6 +185,10 @@ impl Metrics {
 
     pub(crate) fn on_implicit_lease(&self) {
         self.implicit_leases.inc();
+    }
+
+    pub(crate) fn on_tether(&self, by: i64) {
+        self.tethers.inc_by(by);
     }
 
     pub(crate) fn on_connection(&self, by: i64) {

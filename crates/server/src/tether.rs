@@ -84,8 +84,15 @@ pub(crate) async fn answer<B: Backend>(services: &Services<B>, mut request: Requ
     let context = services.0.clone();
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
-            hold(context, lease, TokioIo::new(upgraded), line).await;
+            context.metrics.on_tether(1);
+            if hold(&context, lease, TokioIo::new(upgraded), line.stopped).await {
+                tracing::info!(lease = format!("{lease:x}"), "the process that owns this lease is gone: it ends");
+                // Without a leader the lease ends by its time.
+                let _ = context.propose(Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
+            }
+            context.metrics.on_tether(-1);
         }
+        drop(line.slot);
     });
     let mut response = Response::new(Body::default());
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
@@ -94,33 +101,27 @@ pub(crate) async fn answer<B: Backend>(services: &Services<B>, mut request: Requ
     response
 }
 
-/// Waits for the end of the connection, and ends the lease if it was the owner's kernel that ended it.
+/// Waits for the end of the connection; true when it was the owner's kernel that ended it.
 async fn hold<B: Backend>(
-    context: Arc<Context<B>>,
+    context: &Context<B>,
     lease: i64,
     mut stream: impl AsyncRead + Unpin,
-    Line { mut stopped, slot, .. }: Line,
-) {
+    mut stopped: watch::Receiver<bool>,
+) -> bool {
     let mut unread = [0; 64];
     let mut look = tokio::time::interval(LOOK_INTERVAL);
     loop {
         tokio::select! {
-            read = stream.read(&mut unread) => match is_end_of_owner(&read) {
-                Some(true) => break,
-                Some(false) => return,
-                None => {}
+            read = stream.read(&mut unread) => if let Some(is_owner) = is_end_of_owner(&read) {
+                return is_owner;
             },
             _ = look.tick() => match context.read_local().await {
-                Ok(view) if !view.has_lease(lease) => return,
+                Ok(view) if !view.has_lease(lease) => return false,
                 _ => {}
             },
-            _ = stopped.changed() => return,
+            _ = stopped.changed() => return false,
         }
     }
-    tracing::info!(lease = format!("{lease:x}"), "the process that owns this lease is gone: it ends");
-    // Without a leader the lease ends by its time.
-    let _ = context.propose(Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
-    drop(slot);
 }
 
 /// Whether the owner is gone; `None`: the connection stands.

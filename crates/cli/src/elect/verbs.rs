@@ -36,6 +36,13 @@ pub(crate) fn commands() -> Vec<Command> {
                     .conflicts_with_all(["value", "raise"])
                     .help("Tell whoever leads to step down"),
             )
+            .arg(
+                Arg::new("tether")
+                    .long("tether")
+                    .action(ArgAction::SetTrue)
+                    .conflicts_with_all(["step-down", "raise"])
+                    .help("Be succeeded at once when this process is killed, by a store that can see it: hustings"),
+            )
             .arg(Arg::new("to").long("to").value_name("ID").requires("step-down").help("In favour of this candidate"))
             .arg(
                 Arg::new("raise")
@@ -95,6 +102,7 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
     }
     let id = matches.get_one::<String>("id").cloned().unwrap_or_else(own_id);
     let named = Named::new(&id).value(matches.get_one::<String>("value").cloned().unwrap_or_default());
+    let election = if matches.get_flag("tether") { election.tethered() } else { election };
     let office = election.candidate(named.stop_grace(Duration::ZERO).kill_margin(Duration::ZERO));
     let (mut terminate, mut interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
     let mut told = async move || {
@@ -179,11 +187,18 @@ async fn why(matches: &ArgMatches, election: Election) -> Result<()> {
     }
     for tenure in history.tenures() {
         let (token, who, before) = (tenure.token, &tenure.who, &tenure.before);
+        let since = tenure.since_unix_seconds;
+        let at = since.map(|seconds| std::time::UNIX_EPOCH + Duration::from_secs(seconds));
+        let at = at.map(|at| humantime::format_rfc3339_seconds(at).to_string());
         match format_of(matches) {
-            Format::Json => {
-                println!("{}", json!({"token": token.to_string(), "id": who.0, "before": before.to_string()}));
+            Format::Json => println!(
+                "{}",
+                json!({"token": token.to_string(), "id": who.0, "since": at, "before": before.to_string()})
+            ),
+            _ => {
+                let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+                println!("token {token}: {who} was elected{at}; the one before: {before}");
             }
-            _ => println!("token {token}: {who} was elected; the one before: {before}"),
         }
     }
     Ok(())

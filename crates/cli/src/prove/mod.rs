@@ -11,6 +11,7 @@ pub(crate) mod convict;
 pub(crate) mod play;
 pub(crate) mod report;
 pub(crate) mod simulate;
+mod stories;
 
 use crate::output::Exit;
 use crate::protocols::{self, Subject};

@@ -4,7 +4,7 @@
 //! transcript must be the one on disk, and with `--update` it becomes it. `play --storms scenarios` plays every storm for every
 //! protocol.
 
-use super::{common, exit, is_json, subject_of};
+use super::{common, exit, is_json, stories, subject_of};
 use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -22,9 +22,13 @@ pub(crate) fn command() -> Command {
     common(
         Command::new("play")
             .about("Play a script against the production code in virtual time, and print what that code says")
-            .after_help("`hustings play --storms scenarios --update` rewrites every golden transcript."),
+            .after_help(format!(
+                "`hustings play --storms scenarios --update` rewrites every golden transcript.\n\
+                 Stories that are told twice, broken and repaired: {}.",
+                stories::names()
+            )),
     )
-    .arg(path("script").value_name("SCRIPT").required_unless_present("storms"))
+    .arg(path("script").value_name("SCRIPT or STORY").required_unless_present("storms"))
     .arg(path("golden").long("golden").value_name("FILE").help("The transcript must be this one"))
     .arg(path("storms").long("storms").value_name("DIR").conflicts_with("script").help("Every storm, every protocol"))
     .arg(Arg::new("update").long("update").action(ArgAction::SetTrue).help("Write the golden transcripts instead"))
@@ -45,6 +49,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         return storms(directory, is_update);
     }
     let Some(path) = matches.get_one::<PathBuf>("script") else { return Err(exit(2, "no script is named")) };
+    if let Some(story) = path.to_str().filter(|_| !path.exists()).and_then(stories::named) {
+        return stories::show(&story, is_json(matches));
+    }
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     if let Some(first) = lines.next().filter(|first| first.starts_with("every")) {
@@ -204,6 +211,15 @@ fn storms(directory: &Path, is_update: bool) -> Result<()> {
         entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|path| path.is_dir()).collect();
     folders.sort();
     for folder in folders {
+        if let Some(files) = stories::files_of(&folder) {
+            for (golden, transcript) in files {
+                played += 1;
+                if let Err(error) = compare(&golden, &transcript, is_update) {
+                    failures.push(format!("{}: {error:#}", folder.display()));
+                }
+            }
+            continue;
+        }
         let script = read(&folder.join("storm.txt"))?;
         for protocol in protocols::NAMES {
             let subject = Subject::named(protocol);
