@@ -1,6 +1,9 @@
 //! The stores that can arbitrate, and the one place that knows them all.
 
 pub(crate) mod etcd;
+pub(crate) mod written;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 use crate::address::{Scheme, StoreAddress};
 use crate::seat::{Reader, Store};
@@ -12,6 +15,8 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration) -> Box<dyn Store> {
     match address.scheme {
         Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, &address.endpoints, ttl)),
         Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &address.endpoints, ttl)),
+        #[cfg(feature = "zookeeper")]
+        Scheme::Zookeeper => Box::new(zookeeper::ZookeeperStore::new(address, ttl)),
     }
 }
 
@@ -19,5 +24,7 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration) -> Box<dyn Store> {
 pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> {
     match address.scheme {
         Scheme::Hustings | Scheme::Etcd => Box::new(etcd::observe::EtcdReader::new(&address.endpoints, election)),
+        #[cfg(feature = "zookeeper")]
+        Scheme::Zookeeper => Box::new(zookeeper::observe::ZookeeperReader::new(address, election)),
     }
 }

@@ -13,8 +13,12 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 mod ports;
+mod process;
+mod zookeeper;
 
 pub use ports::{free_listener, free_port, free_ports, spawn};
+pub use process::Process;
+pub use zookeeper::Zookeeper;
 
 /// How long a condition may take to come true.
 pub const PATIENCE: Duration = Duration::from_secs(30);
