@@ -12,10 +12,12 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+mod cable;
 mod ports;
 mod process;
 mod zookeeper;
 
+pub use cable::Cable;
 pub use ports::{free_listener, free_port, free_ports, spawn};
 pub use process::Process;
 pub use zookeeper::Zookeeper;

@@ -5,6 +5,8 @@ use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
 
+pub mod log;
+
 /// A candidate as another process would have it: with a session of its own.
 pub fn candidate(url: &str, ttl: Duration, id: &str) -> Office {
     let election = Election::open(url).expect("the URL is right").ttl(ttl).own_session();
@@ -123,5 +125,44 @@ pub async fn a_silent_store_ends_belief(url: &str, ttl: Duration, stop: impl FnO
     go_on();
     let second = campaign(&candidate(url, ttl, "b")).await;
     assert!(second.lead().expect("it leads").token() > token);
+    second.resign("done").await;
+}
+
+/// The holder is cut off: it stops to believe before its successor begins, which waits no longer than `at_most`.
+pub async fn a_holder_that_is_cut_off_is_succeeded(
+    through: &str,
+    url: &str,
+    ttl: Duration,
+    at_most: Duration,
+    cut: impl FnOnce(),
+) {
+    let first = campaign(&candidate(through, ttl, "a")).await;
+    let token = first.lead().expect("it leads").token();
+    let waiting = campaign_behind(candidate(url, ttl, "b")).await;
+    cut();
+    let silent = Instant::now();
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    let took = silent.elapsed();
+    assert!(!first.is_leader(), "two believe");
+    println!("{url}: the successor leads {took:?} after the holder was cut off, with a lease of {ttl:?}");
+    assert!(took <= at_most, "the successor waited {took:?}, and should at most {at_most:?}");
+    assert!(second.lead().expect("it leads").token() > token);
+    second.resign("done").await;
+}
+
+/// A will releases exactly the tenure that it is of: carried out once more, it does nothing to the successor.
+pub async fn a_will_releases_its_tenure_and_no_other(url: &str, ttl: Duration) {
+    let first = campaign(&candidate(url, ttl, "a")).await;
+    let will = first.will().expect("this store can release for somebody else");
+    let waiting = campaign_behind(candidate(url, ttl, "b")).await;
+    let carried_out = Instant::now();
+    in_time("the will", will.carry_out("the process was killed")).await;
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    println!("{url}: the successor leads {:?} after the last will was carried out", carried_out.elapsed());
+    in_time("whose tenure was released sees it", first.lost()).await;
+    in_time("the will", will.carry_out("once more")).await;
+    let election = Election::open(url).expect("the URL is right");
+    let shown = in_time("the leader", election.observe().next()).await.expect("b leads");
+    assert_eq!(shown.token, second.lead().expect("it leads still").token());
     second.resign("done").await;
 }
