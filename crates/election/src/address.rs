@@ -10,6 +10,9 @@ pub enum Scheme {
     Hustings,
     /// etcd.
     Etcd,
+    /// HashiCorp's Consul.
+    #[cfg(feature = "consul")]
+    Consul,
     /// Apache ZooKeeper.
     #[cfg(feature = "zookeeper")]
     Zookeeper,
@@ -27,6 +30,8 @@ struct Spelling {
 const SPELLINGS: &[Spelling] = &[
     Spelling { scheme: Scheme::Hustings, name: "hustings", port: 2379, place: None },
     Spelling { scheme: Scheme::Etcd, name: "etcd", port: 2379, place: None },
+    #[cfg(feature = "consul")]
+    Spelling { scheme: Scheme::Consul, name: "consul", port: 8500, place: None },
     #[cfg(feature = "zookeeper")]
     Spelling { scheme: Scheme::Zookeeper, name: "zookeeper", port: 2181, place: None },
 ];

@@ -1,5 +1,7 @@
 //! The stores that can arbitrate, and the one place that knows them all.
 
+#[cfg(feature = "consul")]
+pub(crate) mod consul;
 pub(crate) mod etcd;
 pub(crate) mod written;
 #[cfg(feature = "zookeeper")]
@@ -15,6 +17,8 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration) -> Box<dyn Store> {
     match address.scheme {
         Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, &address.endpoints, ttl)),
         Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &address.endpoints, ttl)),
+        #[cfg(feature = "consul")]
+        Scheme::Consul => Box::new(consul::ConsulStore::new(&address.endpoints, ttl)),
         #[cfg(feature = "zookeeper")]
         Scheme::Zookeeper => Box::new(zookeeper::ZookeeperStore::new(address, ttl)),
     }
@@ -24,6 +28,8 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration) -> Box<dyn Store> {
 pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> {
     match address.scheme {
         Scheme::Hustings | Scheme::Etcd => Box::new(etcd::observe::EtcdReader::new(&address.endpoints, election)),
+        #[cfg(feature = "consul")]
+        Scheme::Consul => Box::new(consul::observe::ConsulReader::new(&address.endpoints, election)),
         #[cfg(feature = "zookeeper")]
         Scheme::Zookeeper => Box::new(zookeeper::observe::ZookeeperReader::new(address, election)),
     }

@@ -49,13 +49,13 @@ pub(crate) fn standing(key: &[u8], value: &[u8]) -> Standing {
     }
 }
 
-/// Who leads by this entry.
-pub(crate) fn leader(value: &[u8], token: Token) -> Leader {
+/// Who leads by this entry; a stranger as in [`standing`].
+pub(crate) fn leader(key: &[u8], value: &[u8], token: Token) -> Leader {
     match serde_json::from_slice::<Entry>(value) {
         Ok(Entry { id, value, .. }) => Leader { id, value, token },
         Err(_) => {
-            let text = String::from_utf8_lossy(value).into_owned();
-            Leader { id: text.clone(), value: text, token }
+            let value_text = String::from_utf8_lossy(value).into_owned();
+            Leader { id: standing(key, value).id.0, value: value_text, token }
         }
     }
 }
@@ -136,6 +136,6 @@ mod tests {
         assert!(wish_for(Token { generation: 2, number: 8 }, &wish).is_none());
         let entry = Entry::new(&CandidateId::named("a"), 3, "a:80").to_bytes();
         assert_eq!(standing(b"key", &entry).priority, 3);
-        assert_eq!(leader(&entry, token), Leader { id: "a".to_owned(), value: "a:80".to_owned(), token });
+        assert_eq!(leader(b"key", &entry, token), Leader { id: "a".to_owned(), value: "a:80".to_owned(), token });
     }
 }

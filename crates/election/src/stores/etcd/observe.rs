@@ -79,7 +79,7 @@ async fn look(client: &Client, names: &Names) -> Result<(Option<Leader>, i64), S
     let Some(kv) = entries.first() else { return Ok((None, revision)) };
     let (generations, _) = range(client, one(&names.generation)).await?;
     let token = token_of(generation_of(generations.first()).unwrap_or(0), kv);
-    Ok((Some(written::leader(&kv.value, token)), revision))
+    Ok((Some(written::leader(&kv.key, &kv.value, token)), revision))
 }
 
 async fn range(client: &Client, request: RangeRequest) -> Result<(Vec<KeyValue>, i64), String> {

@@ -89,7 +89,7 @@ impl ZookeeperReader {
             if let (Some((data, stat)), generation) = (entry.await?, generation.await?) {
                 let generation = generation_of(generation.as_ref().map(|(data, _)| &**data)).unwrap_or(0);
                 let token = Token { generation, number: stat.created.unsigned_abs() };
-                return Ok(Some(written::leader(&data, token)));
+                return Ok(Some(written::leader(name.as_bytes(), &data, token)));
             }
         }
         Ok(None)
