@@ -30,7 +30,8 @@ fn url(consul: &Consul, name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stories_of_every_store() {
     let consul = consul().await;
-    one_leads_after_the_other(&url(&consul, "team/billing"), TTL).await;
+    let took = one_leads_after_the_other(&url(&consul, "team/billing"), TTL).await;
+    assert!(took < TTL / 2, "nobody told the successor");
     everybody_has_its_turn(&url(&consul, "turns"), TTL, 4).await;
     an_operator_is_heard(&url(&consul, "heard"), TTL).await;
     a_will_releases_its_tenure_and_no_other(&url(&consul, "will"), TTL).await;
@@ -142,7 +143,8 @@ async fn garbage_is_told_and_raising_the_generation_heals_it(consul: &Consul) {
 async fn the_token_of_the_environment_gives_access() {
     const URL: &str = "HUSTINGS_TEST_CONSUL_URL";
     if let Ok(url) = std::env::var(URL) {
-        return one_leads_after_the_other(&url, TTL).await;
+        one_leads_after_the_other(&url, TTL).await;
+        return;
     }
     let further = "acl { enabled = true  default_policy = \"deny\"  tokens { master = \"root\" } }";
     let consul = Consul::start(further).await.expect("it starts");

@@ -54,7 +54,8 @@ async fn run_kazoo(zookeeper: &Zookeeper, program: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_stories_of_every_store() {
     let zookeeper = alone().await;
-    one_leads_after_the_other(&url(&zookeeper, "team/billing"), TTL).await;
+    let took = one_leads_after_the_other(&url(&zookeeper, "team/billing"), TTL).await;
+    assert!(took < TTL / 2, "nobody told the successor");
     everybody_has_its_turn(&url(&zookeeper, "turns"), TTL, 4).await;
     an_operator_is_heard(&url(&zookeeper, "heard"), TTL).await;
     a_will_releases_its_tenure_and_no_other(&url(&zookeeper, "will"), TTL).await;
@@ -78,9 +79,10 @@ async fn a_leadership_outlives_the_loss_of_the_ensemble_s_leader() {
     // Goal: a fail-over of the store moves no leadership. Method: its leader is killed, twice, while one leads.
     let mut zookeeper = Zookeeper::start(3, TICK, WORDS).await.expect("it starts");
     let election = Election::open(&url(&zookeeper, "billing")).expect("the URL is right").ttl(LONGEST).own_session();
-    let named = Named::new("a").stop_grace(TICK).kill_margin(TICK).renewal(TICK * 2);
-    let leadership = campaign(&election.candidate(named)).await;
+    let named = |id: &str| Named::new(id).stop_grace(TICK).kill_margin(TICK).renewal(TICK * 2);
+    let leadership = campaign(&election.candidate(named("a"))).await;
     let token = leadership.lead().expect("it leads").token();
+    let waiting = campaign_behind(election.clone().own_session().candidate(named("b"))).await;
     for _ in 0..2 {
         let leader = zookeeper.leader().await.expect("there is one");
         zookeeper.kill(leader);
@@ -94,7 +96,8 @@ async fn a_leadership_outlives_the_loss_of_the_ensemble_s_leader() {
         zookeeper.wait_until_serving(leader).await.expect("it serves");
     }
     leadership.resign("done").await;
-    one_leads_after_the_other(&url(&zookeeper, "billing"), TTL).await;
+    let second = in_time("who waited all the time", waiting).await.expect("it does not panic");
+    assert!(second.lead().expect("it leads").token() > token);
 }
 
 #[tokio::test(flavor = "multi_thread")]
