@@ -75,6 +75,20 @@ async fn who_is_cut_off_believes_no_longer_than_its_session_lives() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_is_cut_off_from_its_leader_proves_nothing() {
+    // Goal: what a follower answers alone extends no belief. Method: the holder is connected to a follower; the follower is cut
+    // off from its leader, and goes on to answer pings for ten ticks, while the others let the session expire.
+    let (zookeeper, cables) = Zookeeper::start_with_a_cable(TICK, WORDS).await.expect("they start");
+    let behind = format!("zookeeper://{}/cut", zookeeper.host(0));
+    let beside = format!("zookeeper://{},{}/cut", zookeeper.host(1), zookeeper.host(2));
+    assert_ne!(zookeeper.leader().await.expect("there is one"), 0, "the one with the lowest number follows");
+    // Perhaps the follower has told of the holder a moment before, and its session ends with the tick after its time.
+    let at_most = TTL + TICK * 4 + Duration::from_millis(500);
+    let cut = || cables.iter().for_each(Cable::cut);
+    a_holder_that_is_cut_off_is_succeeded(&behind, &beside, TTL, at_most, cut).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_leadership_outlives_the_loss_of_the_ensemble_s_leader() {
     // Goal: a fail-over of the store moves no leadership. Method: its leader is killed, twice, while one leads.
     let mut zookeeper = Zookeeper::start(3, TICK, WORDS).await.expect("it starts");

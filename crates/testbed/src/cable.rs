@@ -42,6 +42,11 @@ impl Cable {
         format!("127.0.0.1:{}", self.port)
     }
 
+    /// The port where clients connect.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
     /// Nothing passes any more.
     pub fn cut(&self) {
         self.is_cut.send_replace(true);

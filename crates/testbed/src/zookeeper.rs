@@ -1,7 +1,7 @@
 //! A real ZooKeeper, alone or an ensemble: [`Zookeeper`].
 
 use crate::process::Process;
-use crate::{free_port, wait_for};
+use crate::{Cable, free_port, wait_for};
 use anyhow::{Context, Result, bail};
 use rustix::process::Signal;
 use std::path::{Path, PathBuf};
@@ -47,38 +47,80 @@ impl Zookeeper {
     /// # Errors
     /// Java or ZooKeeper are missing; they do not start.
     pub async fn start(count: usize, tick: Duration, further: &str) -> Result<Zookeeper> {
+        let ports = Zookeeper::quorum_ports(count)?;
+        let mut started = Zookeeper::prepare(count)?;
+        for position in 0..count {
+            started.configure(position, tick, further, &ports)?;
+        }
+        started.start_all().await?;
+        Ok(started)
+    }
+
+    /// Starts three servers, of which the first follows its leader through cables, whichever of the others leads. It has the
+    /// lowest number, and so does not lead at first.
+    ///
+    /// # Errors
+    /// As for [`Zookeeper::start`].
+    pub async fn start_with_a_cable(tick: Duration, further: &str) -> Result<(Zookeeper, Vec<Cable>)> {
+        let ports = Zookeeper::quorum_ports(3)?;
+        let mut started = Zookeeper::prepare(3)?;
+        let (mut through, mut cables) = (ports.clone(), Vec::new());
+        for (quorum, _) in &mut through[1..] {
+            let cable = Cable::to(&format!("127.0.0.1:{quorum}"))?;
+            *quorum = cable.port();
+            cables.push(cable);
+        }
+        started.configure(0, tick, further, &through)?;
+        started.configure(1, tick, further, &ports)?;
+        started.configure(2, tick, further, &ports)?;
+        started.start_all().await?;
+        Ok((started, cables))
+    }
+
+    /// For each server, where its followers come, and where elections are held; none for one alone, which is no ensemble.
+    fn quorum_ports(count: usize) -> Result<Vec<(u16, u16)>> {
+        (0..count).filter(|_| count > 1).map(|_| Ok((free_port()?, free_port()?))).collect()
+    }
+
+    fn prepare(count: usize) -> Result<Zookeeper> {
         let class_path = class_path()?;
         let directory = tempfile::Builder::new().prefix("hustings-zookeeper-").tempdir()?;
-        let mut servers = String::new();
-        for number in 1..=count {
-            // One server alone is no ensemble.
-            if count > 1 {
-                servers += &format!("server.{number}=127.0.0.1:{}:{}\n", free_port()?, free_port()?);
-            }
-        }
         let mut members = Vec::new();
         for number in 1..=count {
             let own = directory.path().join(number.to_string());
-            let (data, client_port) = (own.join("data"), free_port()?);
-            std::fs::create_dir_all(&data)?;
-            std::fs::write(data.join("myid"), number.to_string())?;
-            let configuration = format!(
-                "tickTime={}\ninitLimit=25\nsyncLimit=10\ndataDir={}\nclientPort={client_port}\n\
-                 clientPortAddress=127.0.0.1\nadmin.enableServer=false\n{further}\n{servers}",
-                tick.as_millis(),
-                data.display()
-            );
-            std::fs::write(own.join("zoo.cfg"), configuration)?;
-            members.push(Member { client_port, directory: own, process: None });
+            members.push(Member { client_port: free_port()?, directory: own, process: None });
         }
-        let mut started = Zookeeper { members, class_path, directory };
-        for position in 0..count {
-            started.start_member(position)?;
+        Ok(Zookeeper { members, class_path, directory })
+    }
+
+    fn configure(&self, position: usize, tick: Duration, further: &str, ports: &[(u16, u16)]) -> Result<()> {
+        let Member { client_port, directory, .. } = &self.members[position];
+        let data = directory.join("data");
+        std::fs::create_dir_all(&data)?;
+        std::fs::write(data.join("myid"), (position + 1).to_string())?;
+        let servers: Vec<String> = ports
+            .iter()
+            .enumerate()
+            .map(|(other, (quorum, election))| format!("server.{}=127.0.0.1:{quorum}:{election}", other + 1))
+            .collect();
+        let configuration = format!(
+            "tickTime={}\ninitLimit=25\nsyncLimit=10\ndataDir={}\nclientPort={client_port}\n\
+             clientPortAddress=127.0.0.1\nadmin.enableServer=false\n{further}\n{}\n",
+            tick.as_millis(),
+            data.display(),
+            servers.join("\n")
+        );
+        Ok(std::fs::write(directory.join("zoo.cfg"), configuration)?)
+    }
+
+    async fn start_all(&mut self) -> Result<()> {
+        for position in 0..self.members.len() {
+            self.start_member(position)?;
         }
-        for position in 0..count {
-            started.wait_until_serving(position).await?;
+        for position in 0..self.members.len() {
+            self.wait_until_serving(position).await?;
         }
-        Ok(started)
+        Ok(())
     }
 
     /// Where they are, as `host:port,host:port`.

@@ -38,7 +38,7 @@ pub(super) async fn follow(shared: Arc<Shared>, mut place: Place) {
         Ok(()) => shared.sitter.line.saw(Sight::EntryGone(token)),
         Err(Failure::Lost) => {}
         Err(Failure::Refused(code)) => {
-            tracing::warn!(election = %shared.sitter.election, "the queue cannot be watched: {code}");
+            shared.refuse(format!("the queue cannot be watched: {code}"));
             tokio::time::sleep(shared.sitter.patience).await;
             // A look finds out.
             shared.sitter.line.saw(Sight::Interrupted);

@@ -161,7 +161,7 @@ impl Shared {
     }
 
     /// Says so, once as long as it is the same.
-    fn refuse(&self, why: String) -> Answer {
+    pub(super) fn refuse(&self, why: String) -> Answer {
         let mut state = self.state();
         if state.refusal.as_ref() != Some(&why) {
             tracing::warn!(election = %self.sitter.election, "nobody can be elected: {why}");

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 /// The longest wait between two tries to reach the ensemble.
 const RETRY_MAX: Duration = Duration::from_millis(200);
@@ -188,10 +189,15 @@ pub(super) fn micros(duration: Duration) -> u64 {
 
 /// Keeps the session alive for as long as the engine lives; moves on when a member is silent.
 pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
-    let (mut is_open, mut failures) = (false, 0_u32);
+    let (mut is_open, mut failures, mut silent_since) = (false, 0_u32, Instant::now());
     for member in (0..session.endpoints.len()).cycle() {
         if told.is_closed() {
             return;
+        }
+        if silent_since.elapsed() > session.ttl * 2 {
+            // The session has ended, and perhaps the ensemble is another one that has seen less: it would refuse for ever.
+            let mut state = session.state();
+            (state.session, state.last_zxid) = (None, 0);
         }
         let opened = match learn(&session).await {
             Ok(()) => open(&session, &session.endpoints[member]).await,
@@ -224,6 +230,7 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
             () = until_worn(&session) => connection.close().await,
             () = told.closed() => return,
         }
+        silent_since = Instant::now();
         let mut state = session.state();
         state.connection = None;
         state.last_zxid = state.last_zxid.max(connection.last_zxid());
