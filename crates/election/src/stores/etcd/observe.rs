@@ -1,15 +1,15 @@
 //! Reading an election of Hustings or etcd, and speaking to whoever leads it.
 
-use super::keys::{Entry, Names, generation_of, token_of};
+use super::keys::{Names, generation_of, token_of};
 use super::requests::{Watching, entries, is_last_written, one, put, watch};
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
+use crate::stores::written::{self, wish_to_bytes};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
 use hustings_api::mvccpb::KeyValue;
 use hustings_lease::history::History;
-use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// Between two tries to reach a store.
@@ -79,14 +79,7 @@ async fn look(client: &Client, names: &Names) -> Result<(Option<Leader>, i64), S
     let Some(kv) = entries.first() else { return Ok((None, revision)) };
     let (generations, _) = range(client, one(&names.generation)).await?;
     let token = token_of(generation_of(generations.first()).unwrap_or(0), kv);
-    let leader = match serde_json::from_slice::<Entry>(&kv.value) {
-        Ok(Entry { id, value, .. }) => Leader { id, value, token },
-        Err(_) => {
-            let text = String::from_utf8_lossy(&kv.value).into_owned();
-            Leader { id: text.clone(), value: text, token }
-        }
-    };
-    Ok((Some(leader), revision))
+    Ok((Some(written::leader(&kv.key, &kv.value, token)), revision))
 }
 
 async fn range(client: &Client, request: RangeRequest) -> Result<(Vec<KeyValue>, i64), String> {
@@ -103,23 +96,13 @@ async fn history(endpoints: &[String], names: &Names) -> Result<History, String>
     Ok(History::parse(&text.unwrap_or_default()))
 }
 
-/// What an operator wants of the tenure with this token.
-#[derive(Serialize, Deserialize)]
-pub(super) struct WrittenWish {
-    pub(super) token: String,
-    pub(super) because: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) to: Option<String>,
-}
-
 async fn act(endpoints: &[String], names: &Names, wish: &Wish) -> Result<String, StoreError> {
     let client = Client::connect(endpoints).await.map_err(|error| StoreError::Silent(error.to_string()))?;
     match wish {
         Wish::StepDown { because, to } => {
             let looked = look(&client, names).await.map_err(StoreError::Silent)?;
             let leader = looked.0.ok_or_else(|| StoreError::NobodyLeads(names.election().to_owned()))?;
-            let wish = WrittenWish { token: leader.token.to_string(), because: because.clone(), to: to.clone() };
-            let value = serde_json::to_vec(&wish).expect("strings are JSON");
+            let value = wish_to_bytes(leader.token, because, to.as_deref());
             let put = PutRequest { key: names.wish.clone().into(), value: value.into(), ..PutRequest::default() };
             client.kv().put(put).await.map_err(silent)?;
             Ok(format!("told {}, token {}", leader.id, leader.token))

@@ -3,12 +3,12 @@
 //! Every answer that shows the queue starts a watch behind its revision, with those who stand before this candidate then. So
 //! no departure is missed, and the successor needs no further question.
 
-use super::keys::{Entry, Names, generation_of, note_of, note_to_bytes, standing, token_of};
-use super::observe::WrittenWish;
+use super::keys::{Names, generation_of, standing, token_of};
 use super::requests::{self, entries, is_created, is_last_written, one, put};
 use super::session::Session;
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
+use crate::stores::written::{Entry, note_of, note_to_bytes, wish_for};
 use crate::will::{StoreWill, Will};
 use bytes::Bytes;
 use hustings_api::Client;
@@ -17,7 +17,7 @@ use hustings_api::etcdserverpb::response_op::Response as Done;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
 use hustings_api::mvccpb::{KeyValue, event::EventType};
 use hustings_lease::history::History;
-use hustings_lease::{Answer, Attempt, CandidateId, Heir, Input, Note, Refusal, Request, Sight, Token, Version, Why};
+use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -199,9 +199,8 @@ impl Shared {
         let Some(held) = self.session.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
         let key = self.names.entry(held.lease);
         let Sitter { id, priority, value, .. } = &self.sitter;
-        let entry = Entry { hustings: 1, id: id.0.clone(), priority: *priority, healthy: true, value: value.clone() };
-        let put =
-            PutRequest { key: key.clone().into(), value: entry.to_bytes(), lease: held.lease, ..PutRequest::default() };
+        let value = Entry::new(id, *priority, value).to_bytes().into();
+        let put = PutRequest { key: key.clone().into(), value, lease: held.lease, ..PutRequest::default() };
         let mut success = vec![RequestOp { request: Some(Op::RequestPut(put)) }];
         success.extend(self.reads());
         let txn = TxnRequest { compare: vec![is_created(&key, 0)], success, failure: self.reads() };
@@ -261,7 +260,7 @@ impl Shared {
     async fn release(&self, client: &Client, note: &Note) -> Result<Answer, tonic::Status> {
         let Some((lease, token)) = self.state().entry else { return Ok(Answer::Gone) };
         // Who only waited leaves no note.
-        let txn = release_of(&self.names, lease, token, (note.token == token).then(|| note_to_bytes(note)));
+        let txn = release_of(&self.names, lease, token, (note.token == token).then(|| note_to_bytes(note).into()));
         client.kv().txn(txn).await?;
         let mut state = self.state();
         state.entry = None;
@@ -363,12 +362,10 @@ async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision
 impl View {
     /// An operator wants something of whoever has this token.
     fn on_wish(&self, shared: &Shared, kv: &KeyValue) {
-        let Ok(WrittenWish { token, because, to }) = serde_json::from_slice(&kv.value) else { return };
-        if self.ahead.is_empty() && token.parse() == Ok(self.token) {
-            shared.sitter.line.input(match to {
-                Some(to) => Input::HandOver(Heir(CandidateId::named(to))),
-                None => Input::StandDown(Why::Asked(because)),
-            });
+        if self.ahead.is_empty()
+            && let Some(input) = wish_for(self.token, &kv.value)
+        {
+            shared.sitter.line.input(input);
         }
     }
 

@@ -1,0 +1,76 @@
+//! Watching a record, and what is wished of its holder: reads that wait for a change.
+
+use super::http::{Awaited, Failure};
+use super::seat::Shared;
+use crate::stores::written::wish_for;
+use hustings_lease::{Sight, Token};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Between two tries.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Tells what the record says, now and whenever it changes. After a break it tells of the break, and ends: the candidate
+/// watches anew.
+pub(super) async fn follow(shared: Arc<Shared>) {
+    let (mut index, mut told, mut is_broken) = (0, None, false);
+    loop {
+        let Some(awaited) = next(&shared, &shared.keys.record, &mut index).await else {
+            is_broken = true;
+            tokio::time::sleep(RETRY).await;
+            continue;
+        };
+        if is_broken {
+            return shared.sitter.line.saw(Sight::Interrupted);
+        }
+        let state = awaited.found.as_ref().map(|found| (found.index, found.session.clone()));
+        if told.as_ref() == Some(&state) {
+            continue;
+        }
+        match timeout(shared.session.patience(), shared.keys.around(&shared.session.consul)).await {
+            Ok(Ok(around)) => {
+                shared.saw(awaited.found.as_ref(), &around);
+                told = Some(state);
+            }
+            _ => is_broken = true,
+        }
+    }
+}
+
+/// Tells the holder with this token what an operator wishes.
+pub(super) async fn listen(shared: Arc<Shared>, token: Token) {
+    let (mut index, mut heard) = (0, None);
+    loop {
+        match next(&shared, &shared.keys.wish, &mut index).await {
+            Some(Awaited { found: Some(found), .. }) if heard != Some(found.index) => {
+                heard = Some(found.index);
+                if let Some(input) = wish_for(token, &found.value) {
+                    shared.sitter.line.input(input);
+                }
+            }
+            Some(_) => {}
+            None => tokio::time::sleep(RETRY).await,
+        }
+    }
+}
+
+/// The next state of a key, after the one with this index.
+async fn next(shared: &Shared, key: &str, index: &mut u64) -> Option<Awaited> {
+    let session = &shared.session;
+    let wait = session.wait();
+    // Consul waits up to a sixteenth longer, so that not all ask anew at once.
+    let at_most = wait + wait / 16 + session.patience();
+    match timeout(at_most, session.consul.get_after(key, *index, wait)).await {
+        Ok(Ok(awaited)) => {
+            // An index that falls belongs to another history, and 0 would not wait.
+            *index = if awaited.index < *index { 0 } else { awaited.index.max(1) };
+            Some(awaited)
+        }
+        Ok(Err(Failure::Refused(why))) => {
+            tracing::debug!(%key, "it cannot be watched: {why}");
+            None
+        }
+        _ => None,
+    }
+}

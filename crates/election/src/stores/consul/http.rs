@@ -1,0 +1,337 @@
+//! The few calls of Consul's API that an election needs: [`Consul`].
+
+use crate::address::Secret;
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{Method, Request, StatusCode};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The longest answer that is read; a value has 512 KiB at most.
+const BODY_MAX: usize = 4 << 20;
+
+/// What Consul's own programs mark the keys with that they lock, and expect there.
+const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
+
+/// A way to a cluster: one of its agents, and the next one when that is silent.
+pub(super) struct Consul {
+    endpoints: Vec<String>,
+    current: AtomicUsize,
+    token: Option<Secret>,
+    client: Client<HttpConnector, Full<Bytes>>,
+}
+
+/// Why there is no answer, or none that was hoped for; in words that name the agent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Failure {
+    /// The request never left.
+    Unreachable(String),
+    /// Nobody knows whether it was done.
+    Unknown(String),
+    /// It was not done.
+    Refused(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Failure::Unreachable(why) | Failure::Unknown(why) | Failure::Refused(why)) = self;
+        why.fmt(f)
+    }
+}
+
+struct Reply {
+    status: StatusCode,
+    /// Of the state that was read; only answers of Consul to reads have it.
+    index: Option<u64>,
+    body: Bytes,
+    from: String,
+}
+
+/// What stands under a key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    pub(super) key: String,
+    pub(super) value: Vec<u8>,
+    /// The session that locks it.
+    pub(super) session: Option<String>,
+    /// The index of the write that made it what it is.
+    pub(super) index: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Kv {
+    key: String,
+    value: Option<String>,
+    session: Option<String>,
+    modify_index: u64,
+}
+
+/// The answer to a read that waits for a change.
+pub(super) struct Awaited {
+    pub(super) found: Option<Found>,
+    pub(super) index: u64,
+}
+
+impl Consul {
+    /// The token is the environment's.
+    pub(super) fn new(endpoints: &[String]) -> Consul {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(Duration::from_secs(1)));
+        let token = std::env::var("CONSUL_HTTP_TOKEN").ok().filter(|token| !token.is_empty()).map(Secret);
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Consul { endpoints: endpoints.to_vec(), current: AtomicUsize::new(0), token, client }
+    }
+
+    pub(super) fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// The agent that is asked now is silent: the next one.
+    pub(super) fn move_on(&self) {
+        self.current.fetch_add(1, Ordering::Relaxed);
+    }
+
+    async fn call(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Reply, Failure> {
+        let endpoint = &self.endpoints[self.current.load(Ordering::Relaxed) % self.endpoints.len()];
+        let mut request = Request::builder().method(method).uri(format!("http://{endpoint}/v1/{path}"));
+        if let Some(Secret(token)) = &self.token {
+            request = request.header("X-Consul-Token", token.as_str());
+        }
+        let request = request.body(Full::new(body.into()));
+        let request = request.map_err(|error| {
+            Failure::Refused(format!("{endpoint}: not a request: {error}; see the URL and CONSUL_HTTP_TOKEN"))
+        })?;
+        let answered = self.client.request(request).await.map_err(|error| {
+            self.move_on();
+            let why = format!("{endpoint}: {}", causes(&error));
+            if error.is_connect() { Failure::Unreachable(why) } else { Failure::Unknown(why) }
+        })?;
+        let (head, body) = answered.into_parts();
+        let body = Limited::new(body, BODY_MAX).collect().await;
+        let body = body.map_err(|error| Failure::Unknown(format!("{endpoint}: {error}")))?.to_bytes();
+        let says = || {
+            let text = String::from_utf8_lossy(&body).chars().take(200).collect::<String>();
+            format!("{endpoint} answers {}: {}", head.status.as_u16(), text.trim())
+        };
+        match head.status.as_u16() {
+            500.. => {
+                self.move_on();
+                return Err(Failure::Unknown(says()));
+            }
+            401 | 403 => return Err(Failure::Refused(format!("{}; see CONSUL_HTTP_TOKEN", says()))),
+            400 | 413 | 429 => return Err(Failure::Refused(says())),
+            _ => {}
+        }
+        let index = head.headers.get("X-Consul-Index").and_then(|index| index.to_str().ok()?.parse().ok());
+        Ok(Reply { status: head.status, index, body, from: endpoint.clone() })
+    }
+
+    /// Opens a session; gives its id.
+    pub(super) async fn create_session(&self, ttl: Duration) -> Result<String, Failure> {
+        let body = json!({
+            "Name": "hustings",
+            "TTL": format!("{}ms", ttl.as_millis()),
+            "LockDelay": "0s",
+            "Behavior": "release",
+            // The second is what 1.7 and later call the first.
+            "Checks": [],
+            "NodeChecks": [],
+        });
+        let reply = self.call(Method::PUT, "session/create", body.to_string().into()).await?;
+        let id = serde_json::from_slice::<Value>(&reply.body)
+            .ok()
+            .and_then(|answer| Some(answer["ID"].as_str()?.to_owned()));
+        id.filter(|_| reply.status.is_success()).ok_or_else(|| reply.stranger())
+    }
+
+    /// Whether the session is there still, and is extended.
+    pub(super) async fn renew_session(&self, id: &str) -> Result<bool, Failure> {
+        let reply = self.call(Method::PUT, &format!("session/renew/{id}"), Vec::new()).await?;
+        match reply.status {
+            // A path that something else does not know is no session that has gone.
+            StatusCode::NOT_FOUND if reply.body.starts_with(b"Session id") => Ok(false),
+            StatusCode::OK if is_json(&reply.body) => Ok(true),
+            _ => Err(reply.stranger()),
+        }
+    }
+
+    pub(super) async fn destroy_session(&self, id: &str) -> Result<(), Failure> {
+        self.call(Method::PUT, &format!("session/destroy/{id}"), Vec::new()).await.map(drop)
+    }
+
+    /// Reads a key, linearizably.
+    pub(super) async fn get(&self, key: &str) -> Result<Option<Found>, Failure> {
+        let found = self.read(&format!("kv/{}?consistent", escaped(key))).await?.0;
+        Ok(found.into_iter().next())
+    }
+
+    /// Reads all keys that begin so, linearizably.
+    pub(super) async fn get_all(&self, prefix: &str) -> Result<Vec<Found>, Failure> {
+        Ok(self.read(&format!("kv/{}?recurse&consistent", escaped(prefix))).await?.0)
+    }
+
+    /// Reads a key once it has another index than this one, or this much time has passed; at once for 0.
+    pub(super) async fn get_after(&self, key: &str, index: u64, wait: Duration) -> Result<Awaited, Failure> {
+        let path = format!("kv/{}?consistent&index={index}&wait={}ms", escaped(key), wait.as_millis());
+        let (found, index) = self.read(&path).await?;
+        Ok(Awaited { found: found.into_iter().next(), index })
+    }
+
+    async fn read(&self, path: &str) -> Result<(Vec<Found>, u64), Failure> {
+        let reply = self.call(Method::GET, path, Vec::new()).await?;
+        let index = reply.index.ok_or_else(|| reply.stranger())?;
+        if reply.status == StatusCode::NOT_FOUND {
+            return Ok((Vec::new(), index));
+        }
+        let kvs: Vec<Kv> = serde_json::from_slice(&reply.body).map_err(|_| reply.stranger())?;
+        let found: Option<Vec<Found>> = kvs.into_iter().map(Kv::into_found).collect();
+        Ok((found.ok_or_else(|| reply.stranger())?, index))
+    }
+
+    /// All of these, or none: the index of the write, or which operation failed and why.
+    pub(super) async fn transact(&self, operations: &[Op<'_>]) -> Result<Result<u64, (usize, String)>, Failure> {
+        let body: Vec<Value> = operations.iter().map(|operation| operation.to_json()).collect();
+        let reply = self.call(Method::PUT, "txn", Value::from(body).to_string().into()).await?;
+        let answer: Value = serde_json::from_slice(&reply.body).map_err(|_| reply.stranger())?;
+        if reply.status == StatusCode::CONFLICT {
+            let first = &answer["Errors"][0];
+            let place = first["OpIndex"].as_u64().and_then(|place| usize::try_from(place).ok());
+            let place = place.ok_or_else(|| reply.stranger())?;
+            return Ok(Err((place, first["What"].as_str().unwrap_or_default().to_owned())));
+        }
+        let results = answer["Results"].as_array().ok_or_else(|| reply.stranger())?;
+        Ok(Ok(results.last().and_then(|last| last["KV"]["ModifyIndex"].as_u64()).unwrap_or(0)))
+    }
+
+    /// The agent's version, if it tells.
+    pub(super) async fn version(&self) -> Option<String> {
+        let reply = self.call(Method::GET, "agent/self", Vec::new()).await.ok()?;
+        let answer: Value = serde_json::from_slice(&reply.body).ok()?;
+        Some(answer["Config"]["Version"].as_str()?.to_owned())
+    }
+}
+
+impl Reply {
+    fn stranger(&self) -> Failure {
+        Failure::Unknown(format!("{}: what answers there is no Consul", self.from))
+    }
+}
+
+impl Kv {
+    fn into_found(self) -> Option<Found> {
+        let value = BASE64_STANDARD.decode(self.value.unwrap_or_default()).ok()?;
+        let session = self.session.filter(|session| !session.is_empty());
+        Some(Found { key: self.key, value, session, index: self.modify_index })
+    }
+}
+
+/// One operation of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Op<'a> {
+    /// The key has this index, or, for 0, is not there.
+    Check {
+        key: &'a str,
+        index: u64,
+    },
+    Set {
+        key: &'a str,
+        value: &'a [u8],
+    },
+    /// Writes if the key has this index, or, for 0, is not there.
+    Swap {
+        key: &'a str,
+        value: &'a [u8],
+        index: u64,
+    },
+    Delete {
+        key: &'a str,
+    },
+    Lock {
+        key: &'a str,
+        value: &'a [u8],
+        session: &'a str,
+    },
+    Unlock {
+        key: &'a str,
+        session: &'a str,
+    },
+}
+
+impl Op<'_> {
+    fn to_json(self) -> Value {
+        let encoded = |value: &[u8]| BASE64_STANDARD.encode(value);
+        let kv = match self {
+            Op::Check { key, index: 0 } => json!({ "Verb": "check-not-exists", "Key": key }),
+            Op::Check { key, index } => json!({ "Verb": "check-index", "Key": key, "Index": index }),
+            Op::Set { key, value } => json!({ "Verb": "set", "Key": key, "Value": encoded(value) }),
+            Op::Swap { key, value, index } => {
+                json!({ "Verb": "cas", "Key": key, "Value": encoded(value), "Index": index })
+            }
+            Op::Delete { key } => json!({ "Verb": "delete", "Key": key }),
+            Op::Lock { key, value, session } => {
+                json!({
+                    "Verb": "lock", "Key": key, "Value": encoded(value), "Session": session, "Flags": LOCK_FLAGS,
+                })
+            }
+            Op::Unlock { key, session } => json!({
+                "Verb": "unlock", "Key": key, "Session": session, "Flags": LOCK_FLAGS,
+            }),
+        };
+        json!({ "KV": kv })
+    }
+}
+
+fn is_json(body: &[u8]) -> bool {
+    serde_json::from_slice::<serde::de::IgnoredAny>(body).is_ok()
+}
+
+/// A key as a part of a URL.
+fn escaped(key: &str) -> String {
+    key.bytes().fold(String::new(), |mut text, byte| {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => text.push(char::from(byte)),
+            _ => text += &format!("%{byte:02X}"),
+        }
+        text
+    })
+}
+
+/// An error with what caused it: the outermost alone says little.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text += &format!(": {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_a_part_of_a_url_whatever_it_holds() {
+        assert_eq!(escaped("team/billing-1.note"), "team/billing-1.note");
+        assert_eq!(escaped("a b?c=ü%"), "a%20b%3Fc%3D%C3%BC%25");
+    }
+
+    #[test]
+    fn operations_are_what_the_api_says() {
+        let absent = Op::Check { key: "a", index: 0 }.to_json();
+        assert_eq!(absent, json!({ "KV": { "Verb": "check-not-exists", "Key": "a" } }));
+        let lock = Op::Lock { key: "a", value: b"x", session: "s" }.to_json();
+        assert_eq!((&lock["KV"]["Verb"], &lock["KV"]["Value"]), (&json!("lock"), &json!("eA==")));
+    }
+}

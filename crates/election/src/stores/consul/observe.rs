@@ -1,0 +1,117 @@
+//! Reading an election at Consul, and speaking to whoever leads it.
+
+use super::http::{Consul, Failure, Op};
+use super::record::{Keys, holder};
+use crate::observe::{Leader, StoreError, Wish};
+use crate::seat::{Later, Reader};
+use crate::stores::written::{self, wish_to_bytes};
+use hustings_lease::history::History;
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// Between two tries to reach a store.
+const RETRY: Duration = Duration::from_millis(100);
+/// How long one question may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a read waits for a change.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// A watch over an election.
+pub(crate) struct ConsulReader {
+    consul: Consul,
+    keys: Keys,
+    /// Of the state that was shown last; 0 before the first.
+    index: u64,
+}
+
+impl ConsulReader {
+    pub(crate) fn new(endpoints: &[String], election: &str) -> ConsulReader {
+        ConsulReader { consul: Consul::new(endpoints), keys: Keys::of(election), index: 0 }
+    }
+
+    async fn step(&mut self) -> Result<Option<Leader>, String> {
+        let asked = self.consul.get_after(&self.keys.record, self.index, WAIT);
+        let awaited = timeout(WAIT + WAIT / 16 + PATIENCE, asked).await;
+        let awaited = awaited.map_err(|_| "no answer".to_owned())?.map_err(|failure| failure.to_string())?;
+        let around = in_time(self.keys.around(&self.consul)).await?;
+        self.index = if awaited.index < self.index { 0 } else { awaited.index.max(1) };
+        let record = awaited.found.as_ref();
+        Ok(record
+            .zip(holder(record, &around))
+            .map(|(found, (session, token))| written::leader(session.as_bytes(), &found.value, token)))
+    }
+
+    async fn look(&self) -> Result<Option<Leader>, String> {
+        let (record, around) =
+            in_time(async { tokio::try_join!(self.consul.get(&self.keys.record), self.keys.around(&self.consul)) })
+                .await?;
+        let record = record.as_ref();
+        Ok(record
+            .zip(holder(record, &around))
+            .map(|(found, (session, token))| written::leader(session.as_bytes(), &found.value, token)))
+    }
+
+    async fn carry_out(&self, wish: &Wish) -> Result<String, StoreError> {
+        match wish {
+            Wish::StepDown { because, to } => {
+                let looked = self.look().await.map_err(StoreError::Silent)?;
+                let leader = looked.ok_or_else(|| StoreError::NobodyLeads(self.keys.record.clone()))?;
+                let value = wish_to_bytes(leader.token, because, to.as_deref());
+                let put = [Op::Set { key: &self.keys.wish, value: &value }];
+                let written = in_time(self.consul.transact(&put)).await.map_err(StoreError::Silent)?;
+                written.map_err(|(_, what)| StoreError::Silent(what))?;
+                Ok(format!("told {}, token {}", leader.id, leader.token))
+            }
+            Wish::Raise => {
+                let around = in_time(self.keys.around(&self.consul)).await.map_err(StoreError::Silent)?;
+                let raised = around.generation.unwrap_or(0).saturating_add(1);
+                let (value, index) = (raised.to_string(), around.generation_index);
+                // A record that came back with the store's old history would lead with a token of the new generation.
+                let operations = [
+                    Op::Swap { key: &self.keys.generation, value: value.as_bytes(), index },
+                    Op::Delete { key: &self.keys.record },
+                ];
+                match in_time(self.consul.transact(&operations)).await.map_err(StoreError::Silent)? {
+                    Ok(_) => Ok(format!("the generation of {} is {raised} now", self.keys.record)),
+                    Err(_) => {
+                        let why = "somebody else changed the generation meanwhile: look, and raise it again";
+                        Err(StoreError::Silent(why.to_owned()))
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn in_time<T>(asked: impl Future<Output = Result<T, Failure>>) -> Result<T, String> {
+    let answered = timeout(PATIENCE, asked).await.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
+    answered.map_err(|failure| failure.to_string())
+}
+
+impl Reader for ConsulReader {
+    fn next(&mut self) -> Later<'_, Option<Leader>> {
+        Box::pin(async {
+            loop {
+                match self.step().await {
+                    Ok(shown) => return shown,
+                    Err(why) => {
+                        tracing::debug!(%why, "an election cannot be observed");
+                        tokio::time::sleep(RETRY).await;
+                    }
+                }
+            }
+        })
+    }
+
+    fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
+        Box::pin(async {
+            let found = in_time(self.consul.get(&self.keys.history)).await.map_err(StoreError::Silent)?;
+            let text = found.map(|found| String::from_utf8_lossy(&found.value).into_owned());
+            Ok(History::parse(&text.unwrap_or_default()))
+        })
+    }
+
+    fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>> {
+        Box::pin(self.carry_out(wish))
+    }
+}

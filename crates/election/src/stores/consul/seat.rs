@@ -1,0 +1,303 @@
+//! One candidate at Consul: [`ConsulSeat`].
+
+use super::follow;
+use super::http::{Failure, Found, Op};
+use super::record::{Around, Keys, holder, sight};
+use super::session::Session;
+use crate::clock::boot_micros;
+use crate::seat::{Seat, Sitter};
+use crate::stores::written::{Entry, note_to_bytes};
+use crate::will::{StoreWill, Will};
+use hustings_lease::history::History;
+use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Token};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// How often a winner tries to write itself into the history.
+const HISTORY_TRIES: usize = 5;
+
+/// A candidate's place.
+pub(super) struct ConsulSeat {
+    shared: Arc<Shared>,
+    /// From when the last attempt's lease counts.
+    counted_from: u64,
+}
+
+pub(super) struct Shared {
+    pub(super) session: Arc<Session>,
+    pub(super) sitter: Sitter,
+    pub(super) keys: Keys,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// What this candidate won, and with which session.
+    tenure: Option<(String, Token)>,
+    /// The note that was there before this candidate won, and since when it knows of a leader.
+    note: Option<Note>,
+    seen_at_micros: u64,
+    /// Watches the record.
+    watcher: Option<JoinHandle<()>>,
+    /// Watches what is wished of the holder.
+    listener: Option<JoinHandle<()>>,
+    /// What the store refused last, in words.
+    refusal: Option<String>,
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        self.watcher.take().inspect(JoinHandle::abort);
+        self.listener.take().inspect(JoinHandle::abort);
+    }
+}
+
+impl ConsulSeat {
+    pub(super) fn new(session: Arc<Session>, sitter: Sitter) -> ConsulSeat {
+        let keys = Keys::of(&sitter.election);
+        ConsulSeat { shared: Arc::new(Shared { session, sitter, keys, state: Mutex::default() }), counted_from: 0 }
+    }
+}
+
+impl Drop for ConsulSeat {
+    fn drop(&mut self) {
+        // The watchers hold the state that holds them.
+        let mut state = self.shared.state();
+        state.watcher.take().inspect(JoinHandle::abort);
+        state.listener.take().inspect(JoinHandle::abort);
+        drop(state);
+        self.shared.session.remove(self.shared.sitter.line.key);
+    }
+}
+
+impl Seat for ConsulSeat {
+    fn ask(&mut self, attempt: Attempt, request: Request) -> u64 {
+        let shared = self.shared.clone();
+        if matches!(request, Request::Renew) {
+            let (from, is_answered) = shared.session.renewal_after(self.counted_from);
+            self.counted_from = from;
+            tokio::spawn(async move {
+                let answer = shared.renewed(from, is_answered).await;
+                shared.sitter.line.answer(attempt, answer);
+            });
+            return from;
+        }
+        // The lease is the session's: it counts from the session's last renewal, which left before this request.
+        let from = shared.session.held().map_or_else(boot_micros, |held| held.since_micros);
+        self.counted_from = self.counted_from.max(from);
+        tokio::spawn(async move {
+            let answer = shared.carry_out(request).await;
+            shared.sitter.line.answer(attempt, answer);
+        });
+        from
+    }
+
+    fn watch(&mut self) {
+        let watcher = tokio::spawn(follow::follow(self.shared.clone()));
+        let earlier = self.shared.state().watcher.replace(watcher);
+        earlier.inspect(JoinHandle::abort);
+    }
+
+    fn will(&self, token: Token) -> Option<Will> {
+        let (session, _) = self.shared.state().tenure.clone().filter(|(_, won)| *won == token)?;
+        let endpoints = self.shared.session.consul.endpoints().to_vec();
+        let election = self.shared.sitter.election.clone();
+        Some(Will::new(token, StoreWill::Consul(super::Will { endpoints, election, session })))
+    }
+
+    fn won(&mut self, token: Token) {
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            for _ in 0..HISTORY_TRIES {
+                if let Ok(Ok(true)) = timeout(shared.sitter.patience, shared.write_history(token)).await {
+                    return;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+            tracing::debug!(election = %shared.sitter.election, "the history could not be written");
+        });
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What a renewal of the session says about what this candidate won.
+    async fn renewed(&self, from: u64, is_answered: bool) -> Answer {
+        let answered = timeout(self.sitter.patience, self.session.renewed_since(from));
+        let is_renewed = is_answered
+            || match answered.await {
+                Ok(is_renewed) => is_renewed,
+                Err(_) => return Answer::Unknown,
+            };
+        let won = self.state().tenure.clone();
+        let is_same = |id: String| self.session.held().is_some_and(|held| held.id == id);
+        match is_renewed && won.is_none_or(|(id, _)| is_same(id)) {
+            true => Answer::Renewed,
+            false => Answer::Gone,
+        }
+    }
+
+    async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
+        let asked = async {
+            match request {
+                Request::Contend { .. } => self.contend().await,
+                Request::Look => self.look().await,
+                Request::Release(note) => self.release(&note).await,
+                Request::Renew => unreachable!("renewals are the session's"),
+            }
+        };
+        match timeout(self.sitter.patience, asked).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(Failure::Unreachable(_))) => Answer::Refused(Refusal::Unreachable),
+            Ok(Err(Failure::Unknown(_))) => Answer::Unknown,
+            Ok(Err(Failure::Refused(why))) => self.refuse(why),
+            Err(_) => {
+                self.session.suspect();
+                Answer::Unknown
+            }
+        }
+    }
+
+    /// Says so, once as long as it is the same.
+    fn refuse(&self, why: String) -> Answer {
+        let mut state = self.state();
+        if state.refusal.as_ref() != Some(&why) {
+            tracing::warn!(election = %self.sitter.election, "nobody can be elected: {why}");
+            state.refusal = Some(why.clone());
+        }
+        Answer::Refused(Refusal::Other(why))
+    }
+
+    async fn contend(self: &Arc<Shared>) -> Result<Answer, Failure> {
+        let Some(held) = self.session.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
+        let consul = &self.session.consul;
+        let around = self.keys.around(consul).await?;
+        let Some(generation) = around.generation else { return Ok(self.refuse_generation()) };
+        let Sitter { id, priority, value, .. } = &self.sitter;
+        let value = Entry::new(id, *priority, value).to_bytes();
+        let operations = [
+            Op::Check { key: &self.keys.generation, index: around.generation_index },
+            Op::Lock { key: &self.keys.record, value: &value, session: &held.id },
+        ];
+        match consul.transact(&operations).await? {
+            Ok(number) => Ok(self.on_won(&held.id, Token { generation, number }, around.note)),
+            Err((0, _)) => Ok(Answer::Refused(Refusal::Conflict)),
+            Err((_, what)) => {
+                let record = consul.get(&self.keys.record).await?;
+                self.saw(record.as_ref(), &around);
+                match holder(record.as_ref(), &around) {
+                    Some(_) => Ok(Answer::Waiting(None)),
+                    // The session is gone, or another one's lock delay lasts.
+                    None => {
+                        self.session.suspect();
+                        Ok(self.refuse(format!("Consul does not lock {}: {what}", self.keys.record)))
+                    }
+                }
+            }
+        }
+    }
+
+    fn refuse_generation(&self) -> Answer {
+        self.refuse(format!("{} holds no number: write one with `hustings elect --raise`", self.keys.generation))
+    }
+
+    fn on_won(self: &Arc<Shared>, session: &str, token: Token, note: Option<Note>) -> Answer {
+        let mut state = self.state();
+        state.note = note;
+        state.refusal = None;
+        let won = (session.to_owned(), token);
+        if state.tenure.as_ref() != Some(&won) {
+            state.tenure = Some(won);
+            let listener = tokio::spawn(follow::listen(self.clone(), token));
+            state.listener.replace(listener).inspect(JoinHandle::abort);
+        }
+        Answer::Won(token)
+    }
+
+    fn has_none(&self) {
+        let mut state = self.state();
+        state.tenure = None;
+        state.listener.take().inspect(JoinHandle::abort);
+    }
+
+    async fn look(self: &Arc<Shared>) -> Result<Answer, Failure> {
+        let consul = &self.session.consul;
+        let (record, around) = tokio::try_join!(consul.get(&self.keys.record), self.keys.around(consul))?;
+        if around.generation.is_none() {
+            return Ok(self.refuse_generation());
+        }
+        self.saw(record.as_ref(), &around);
+        let own = self.session.held().map(|held| held.id);
+        Ok(match holder(record.as_ref(), &around) {
+            Some((session, token)) if Some(session) == own.as_deref() => {
+                let note = self.state().note.clone();
+                self.on_won(session, token, note)
+            }
+            other => {
+                self.has_none();
+                if other.is_some() { Answer::Waiting(None) } else { Answer::Gone }
+            }
+        })
+    }
+
+    /// Tells the candidate what a record says.
+    pub(super) fn saw(&self, record: Option<&Found>, around: &Around) {
+        {
+            let mut state = self.state();
+            if state.tenure.is_none() {
+                state.note.clone_from(&around.note);
+            }
+            if holder(record, around).is_some() {
+                state.seen_at_micros = boot_micros();
+            }
+        }
+        self.sitter.line.saw(sight(record, around));
+    }
+
+    async fn release(&self, note: &Note) -> Result<Answer, Failure> {
+        let Some((session, token)) = self.state().tenure.clone() else { return Ok(Answer::Gone) };
+        release(&self.session.consul, &self.keys, &session, token, &note_to_bytes(note)).await?;
+        self.has_none();
+        Ok(Answer::Gone)
+    }
+
+    /// Whether it stands there.
+    async fn write_history(&self, token: Token) -> Result<bool, Failure> {
+        let consul = &self.session.consul;
+        let there = consul.get(&self.keys.history).await?;
+        let text = there.as_ref().map(|found| String::from_utf8_lossy(&found.value).into_owned()).unwrap_or_default();
+        let mut history = History::parse(&text);
+        let (note, since) = {
+            let state = self.state();
+            (state.note.clone(), state.seen_at_micros)
+        };
+        let silence = Duration::from_micros(boot_micros().saturating_sub(since));
+        history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
+        history.date(token, crate::clock::unix_seconds());
+        let (value, index) = (history.to_string(), there.map_or(0, |found| found.index));
+        let swap = Op::Swap { key: &self.keys.history, value: value.as_bytes(), index };
+        Ok(consul.transact(&[swap]).await?.is_ok())
+    }
+}
+
+/// Unlocks exactly this tenure's record, if it is there. The note comes with it: whoever sees the holder leave finds why.
+pub(super) async fn release(
+    consul: &super::http::Consul,
+    keys: &Keys,
+    session: &str,
+    token: Token,
+    note: &[u8],
+) -> Result<(), Failure> {
+    let operations = [
+        Op::Check { key: &keys.record, index: token.number },
+        Op::Set { key: &keys.note, value: note },
+        Op::Unlock { key: &keys.record, session },
+    ];
+    // Refused: it is another one's, or nobody's, already.
+    consul.transact(&operations).await.map(drop)
+}

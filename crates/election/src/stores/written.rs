@@ -1,0 +1,141 @@
+//! What stands in the records of an election, whatever holds them: an entry, a note, a wish, a generation.
+//!
+//! Anybody may have written what is read here. What is not ours is passed over, or shown as it is; nothing is taken on trust.
+
+use crate::observe::Leader;
+use hustings_lease::store::Standing;
+use hustings_lease::{CandidateId, Heir, Input, Note, Token, Why};
+use serde::{Deserialize, Serialize};
+
+/// What an entry says: ours is JSON that names itself, a stranger's is any text.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Entry {
+    /// The version of this format; also the sign that the entry is ours.
+    pub(crate) hustings: u32,
+    pub(crate) id: String,
+    #[serde(default)]
+    pub(crate) priority: u32,
+    #[serde(default = "yes")]
+    pub(crate) healthy: bool,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) value: String,
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Entry {
+    /// The entry of a healthy candidate of ours.
+    pub(crate) fn new(id: &CandidateId, priority: u32, value: &str) -> Entry {
+        Entry { hustings: 1, id: id.0.clone(), priority, healthy: true, value: value.to_owned() }
+    }
+
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers are JSON")
+    }
+}
+
+/// How an entry stands for election. A stranger says what it likes; one that says nothing is known by its key.
+pub(crate) fn standing(key: &[u8], value: &[u8]) -> Standing {
+    match serde_json::from_slice::<Entry>(value) {
+        Ok(Entry { id, priority, healthy, .. }) => {
+            Standing { id: CandidateId::named(id), priority, is_healthy: healthy, is_ours: true }
+        }
+        Err(_) => {
+            let id = String::from_utf8_lossy(if value.is_empty() { key } else { value });
+            Standing { id: CandidateId::named(id), priority: 0, is_healthy: true, is_ours: false }
+        }
+    }
+}
+
+/// Who leads by this entry; a stranger as in [`standing`].
+pub(crate) fn leader(key: &[u8], value: &[u8], token: Token) -> Leader {
+    match serde_json::from_slice::<Entry>(value) {
+        Ok(Entry { id, value, .. }) => Leader { id, value, token },
+        Err(_) => {
+            let value_text = String::from_utf8_lossy(value).into_owned();
+            Leader { id: standing(key, value).id.0, value: value_text, token }
+        }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct WrittenNote {
+    token: String,
+    because: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    heir: Option<String>,
+}
+
+pub(crate) fn note_to_bytes(note: &Note) -> Vec<u8> {
+    let heir = note.heir.as_ref().map(|heir| heir.0.clone());
+    let written = WrittenNote { token: note.token.to_string(), because: note.because.clone(), heir };
+    serde_json::to_vec(&written).expect("strings are JSON")
+}
+
+/// What was left; nothing if somebody else wrote it.
+pub(crate) fn note_of(bytes: &[u8]) -> Option<Note> {
+    let WrittenNote { token, because, heir } = serde_json::from_slice(bytes).ok()?;
+    Some(Note { token: token.parse().ok()?, because, heir: heir.map(CandidateId::named) })
+}
+
+/// What an operator wants of the tenure with this token.
+#[derive(Serialize, Deserialize)]
+struct WrittenWish {
+    token: String,
+    because: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    to: Option<String>,
+}
+
+pub(crate) fn wish_to_bytes(token: Token, because: &str, to: Option<&str>) -> Vec<u8> {
+    let wish = WrittenWish { token: token.to_string(), because: because.to_owned(), to: to.map(str::to_owned) };
+    serde_json::to_vec(&wish).expect("strings are JSON")
+}
+
+/// What whoever leads with this token is to be told; nothing if the wish is for another one, or none.
+pub(crate) fn wish_for(token: Token, bytes: &[u8]) -> Option<Input> {
+    let WrittenWish { token: of, because, to } = serde_json::from_slice(bytes).ok()?;
+    (of.parse() == Ok(token)).then(|| match to {
+        Some(to) => Input::HandOver(Heir(CandidateId::named(to))),
+        None => Input::StandDown(Why::Asked(because)),
+    })
+}
+
+/// The generation that stands beside a record; what cannot be read is `None`, and nobody wins beside it.
+pub(crate) fn generation_of(bytes: Option<&[u8]>) -> Option<u32> {
+    match bytes {
+        None => Some(0),
+        Some(bytes) => std::str::from_utf8(bytes).ok()?.trim().parse().ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ours_is_passed_over() {
+        for garbage in [&b""[..], b"{", b"null", b"[1]", b"\xff\xfe", b"{\"token\":\"x\",\"because\":\"\"}"] {
+            assert_eq!((note_of(garbage), generation_of(Some(garbage))), (None, None));
+            assert!(wish_for(Token::default(), garbage).is_none());
+            assert!(!standing(b"key", garbage).is_ours);
+        }
+        assert_eq!((generation_of(None), generation_of(Some(b" 3\n"))), (Some(0), Some(3)));
+        assert_eq!(standing(b"key", b"").id.0, "key");
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let token = Token { generation: 2, number: 7 };
+        let note = Note { token, because: "deploy".to_owned(), heir: Some(CandidateId::named("b")) };
+        assert_eq!(note_of(&note_to_bytes(&note)), Some(note));
+        let wish = wish_to_bytes(token, "maintenance", None);
+        assert!(matches!(wish_for(token, &wish), Some(Input::StandDown(_))));
+        assert!(wish_for(Token { generation: 2, number: 8 }, &wish).is_none());
+        let entry = Entry::new(&CandidateId::named("a"), 3, "a:80").to_bytes();
+        assert_eq!(standing(b"key", &entry).priority, 3);
+        assert_eq!(leader(b"key", &entry, token), Leader { id: "a".to_owned(), value: "a:80".to_owned(), token });
+    }
+}

@@ -1,0 +1,137 @@
+//! What a candidate must know of an ensemble before it stands: its version, and how long its tick is.
+//!
+//! No answer of ZooKeeper's protocol tells the tick. It is learnt in this order:
+//!
+//! 1. from the four-letter word `conf`, where the servers allow it (`4lw.commands.whitelist=srvr,conf`);
+//! 2. else from the shortest session that is granted, which is two ticks unless `minSessionTimeout` is set; never taken for
+//!    less than [`TICK`], for that setting may be lower.
+
+use super::connection::{Connection, Dial, Unusable};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// The tick of the configuration that ZooKeeper ships with.
+pub(super) const TICK: Duration = Duration::from_secs(2);
+/// How much is read of an answer in words.
+const WORDS_MAX: u64 = 16 << 10;
+
+/// A tick's length, and the versions of the members that told theirs.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Facts {
+    pub(super) tick: Duration,
+    pub(super) versions: Vec<String>,
+}
+
+/// Asks all members. The longest tick counts.
+pub(super) async fn learn(endpoints: &[String], patience: Duration) -> Result<Facts, Unusable> {
+    let asked: Vec<_> = endpoints
+        .iter()
+        .map(|endpoint| {
+            let endpoint = endpoint.clone();
+            tokio::spawn(
+                async move { (words(&endpoint, "conf", patience).await, words(&endpoint, "srvr", patience).await) },
+            )
+        })
+        .collect();
+    let (mut ticks, mut versions) = (Vec::new(), Vec::new());
+    for task in asked {
+        let (conf, srvr) = task.await.unwrap_or_default();
+        ticks.extend(tick_of(&conf));
+        versions.extend(version_of(&srvr));
+    }
+    let tick = match ticks.into_iter().max() {
+        Some(tick) => tick,
+        None => (least_session(endpoints, patience).await? / 2).max(TICK),
+    };
+    Ok(Facts { tick, versions })
+}
+
+/// What a server answers to a four-letter word; nothing if it does not.
+async fn words(endpoint: &str, word: &str, patience: Duration) -> String {
+    let asking = async {
+        let mut stream = TcpStream::connect(endpoint).await?;
+        stream.write_all(word.as_bytes()).await?;
+        let mut answer = Vec::new();
+        stream.take(WORDS_MAX).read_to_end(&mut answer).await?;
+        std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
+    };
+    timeout(patience, asking).await.ok().and_then(Result::ok).unwrap_or_default()
+}
+
+fn tick_of(conf: &str) -> Option<Duration> {
+    let value = conf.lines().find_map(|line| line.trim().strip_prefix("tickTime="))?;
+    value.parse().ok().filter(|milliseconds| *milliseconds > 0).map(Duration::from_millis)
+}
+
+fn version_of(srvr: &str) -> Option<String> {
+    let rest = srvr.lines().find_map(|line| line.strip_prefix("Zookeeper version: "))?;
+    Some(rest.split(['-', ',', ' ']).next()?.to_owned()).filter(|version| !version.is_empty())
+}
+
+/// The shortest session that the first member grants that answers.
+async fn least_session(endpoints: &[String], patience: Duration) -> Result<Duration, Unusable> {
+    let mut last = Unusable::Because("no member is named".to_owned());
+    for endpoint in endpoints {
+        let ttl = Duration::from_millis(1);
+        match Connection::open(Dial { endpoint, user: None, session: None, last_zxid: 0, ttl, patience }).await {
+            Ok(connection) => {
+                let granted = connection.granted();
+                connection.close().await;
+                return Ok(granted);
+            }
+            Err(why) => last = why,
+        }
+    }
+    Err(last)
+}
+
+/// What is known to be wrong with a version, with the remedy.
+pub(super) fn fault_of(version: &str) -> Option<&'static str> {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let version = (parts.next()?, parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    match version {
+        (3, 9, 3) => {
+            Some("a member that fell behind can lose transactions for all (ZOOKEEPER-4925): upgrade to 3.9.4 or later")
+        }
+        (3, 9, 0..=1) => Some(
+            "a follower that crashes while it catches up can lose committed transactions (ZOOKEEPER-4785), and an entry with \
+             them: two may lead; upgrade to 3.9.4 or later",
+        ),
+        version if version < (3, 5, 0) => {
+            Some("entries are created by a request that ZooKeeper knows since 3.5: upgrade to 3.8.4 or later")
+        }
+        version if version < (3, 8, 4) => Some(
+            "a follower that crashes while it catches up can lose committed transactions (ZOOKEEPER-4785), and an entry with \
+             them: two may lead; upgrade to 3.8.4 or later",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tick_is_learnt_from_what_a_server_says_of_itself() {
+        assert_eq!(tick_of("clientPort=2181\ntickTime=200\nmaxClientCnxns=60\n"), Some(Duration::from_millis(200)));
+        for nothing in ["", "conf is not executed because it is not in the whitelist.\n", "tickTime=0", "tickTime=x"] {
+            assert_eq!(tick_of(nothing), None);
+        }
+    }
+
+    #[test]
+    fn versions_with_faults_are_known() {
+        assert_eq!(version_of("Zookeeper version: 3.8.0-, built on 2022\nMode: standalone").as_deref(), Some("3.8.0"));
+        assert_eq!(version_of("Zookeeper version: 3.9.3-c26634f34, built on").as_deref(), Some("3.9.3"));
+        assert_eq!(version_of("HTTP/1.1 400 Bad Request"), None);
+        for (version, fault) in
+            [("3.8.0", "4785"), ("3.7.2", "4785"), ("3.9.1", "4785"), ("3.9.3", "4925"), ("3.4.14", "3.5")]
+        {
+            assert!(fault_of(version).is_some_and(|text| text.contains(fault)), "{version}");
+        }
+        assert!(["3.8.4", "3.8.5", "3.9.2", "3.9.4", "4.0.0"].iter().all(|version| fault_of(version).is_none()));
+    }
+}

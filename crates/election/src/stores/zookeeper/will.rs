@@ -1,0 +1,56 @@
+//! Releasing an entry of a queue for a process that is gone.
+
+use super::connection::{Connection, Dial};
+use super::nodes::Nodes;
+use super::seat::release;
+use crate::stores::written::note_to_bytes;
+use hustings_lease::Note;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::time::Duration;
+
+/// Which entry, and where.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Will {
+    pub(super) endpoints: Vec<String>,
+    /// `USER:PASSWORD`.
+    pub(super) user: Option<String>,
+    pub(super) ttl_ms: u64,
+    pub(super) election: String,
+    pub(super) entry: String,
+}
+
+impl fmt::Debug for Will {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the password.
+        write!(f, "Will({} at {:?})", self.entry, self.endpoints)
+    }
+}
+
+impl Will {
+    /// Takes the entry away that the note's token names, and leaves the note.
+    ///
+    /// The entry's name is its own for ever, and the transaction that created it is compared: nothing else is touched.
+    pub(crate) async fn carry_out(&self, note: &Note) {
+        let nodes = Nodes::of(&self.election);
+        let ttl = Duration::from_millis(self.ttl_ms);
+        for endpoint in &self.endpoints {
+            let patience = (ttl / 8).min(Duration::from_secs(1));
+            let dial = Dial { endpoint, user: self.user.as_deref(), session: None, last_zxid: 0, ttl, patience };
+            let Ok(connection) = Connection::open(dial).await else { continue };
+            let stat = connection.stat(&nodes.entry(&self.entry)).await;
+            let is_it = |created: i64| created.unsigned_abs() == note.token.number;
+            let is_done = match stat {
+                Ok(Some(stat)) if is_it(stat.created) => {
+                    release(&connection, &nodes, &self.entry, Some(&note_to_bytes(note))).await.is_ok()
+                }
+                Ok(_) => true,
+                Err(_) => false,
+            };
+            connection.close().await;
+            if is_done {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! Goal: an election at Consul has one leader at most, tokens grow, and nobody waits for longer than it must.
+//! Method: the real agent as a server of its own; what everybody must pass, and what only this store does.
+#![cfg(feature = "consul")]
+
+mod stories;
+
+use hustings_election::{CampaignError, Election, Wish};
+use hustings_testbed::{Cable, Consul, free_listener};
+use rustix::process::Signal;
+use std::process::Stdio;
+use std::time::Duration;
+use stories::{
+    a_holder_that_is_cut_off_is_succeeded, a_silent_store_ends_belief, a_will_releases_its_tenure_and_no_other,
+    an_operator_is_heard, campaign, campaign_behind, candidate, everybody_has_its_turn, in_time, log,
+    one_leads_after_the_other,
+};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+/// The shortest that Consul grants.
+const TTL: Duration = Duration::from_secs(10);
+
+async fn consul() -> Consul {
+    Consul::start("").await.expect("it starts")
+}
+
+fn url(consul: &Consul, name: &str) -> String {
+    format!("consul://{}/{name}", consul.host())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stories_of_every_store() {
+    let consul = consul().await;
+    let took = one_leads_after_the_other(&url(&consul, "team/billing"), TTL).await;
+    assert!(took < TTL / 2, "nobody told the successor");
+    everybody_has_its_turn(&url(&consul, "turns"), TTL, 4).await;
+    an_operator_is_heard(&url(&consul, "heard"), TTL).await;
+    a_will_releases_its_tenure_and_no_other(&url(&consul, "will"), TTL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_cut_off_is_succeeded_within_twice_its_time() {
+    let consul = consul().await;
+    let cable = Cable::to(&consul.host()).expect("a port is free");
+    let (through, direct) = (format!("consul://{}/cut", cable.host()), url(&consul, "cut"));
+    let at_most = TTL * 2 + Duration::from_secs(1);
+    a_holder_that_is_cut_off_is_succeeded(&through, &direct, TTL, at_most, || cable.cut()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_agent_ends_the_belief() {
+    let consul = consul().await;
+    let signal = |signal| consul.signal(signal).expect("it runs");
+    a_silent_store_ends_belief(&url(&consul, "x"), TTL, || signal(Signal::STOP), || signal(Signal::CONT)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_do_is_seen_or_told() {
+    log::keep();
+    let consul = consul().await;
+    a_session_that_somebody_destroys_ends_the_tenure(&consul).await;
+    a_record_that_somebody_deletes_ends_the_tenure(&consul).await;
+    consul_lock_is_a_rival_like_any_other(&consul).await;
+    garbage_is_told_and_raising_the_generation_heals_it(&consul).await;
+}
+
+async fn a_session_that_somebody_destroys_ends_the_tenure(consul: &Consul) {
+    let url = url(consul, "destroyed");
+    let first = campaign(&candidate(&url, TTL, "a")).await;
+    let token = first.lead().expect("it leads").token();
+    let waiting = campaign_behind(candidate(&url, TTL, "b")).await;
+    let record = consul.http("GET", "kv/destroyed", "").await.expect("it answers");
+    let session = record.split("\"Session\": \"").nth(1).and_then(|rest| rest.split('"').next()).expect("it is locked");
+    consul.http("PUT", &format!("session/destroy/{session}"), "").await.expect("it answers");
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    let loss = in_time("the loss", first.lost()).await;
+    println!("{url}: a session was destroyed by hand: {loss}");
+    assert!(second.lead().expect("it leads").token() > token);
+    second.resign("done").await;
+}
+
+async fn a_record_that_somebody_deletes_ends_the_tenure(consul: &Consul) {
+    let url = url(consul, "deleted");
+    let first = campaign(&candidate(&url, TTL, "a")).await;
+    let token = first.lead().expect("it leads").token();
+    consul.http("DELETE", "kv/deleted", "").await.expect("it answers");
+    in_time("the loss", first.lost()).await;
+    drop(first);
+    let second = campaign(&candidate(&url, TTL, "b")).await;
+    assert!(second.lead().expect("it leads").token() > token, "LockIndex begins again at 1, the token does not");
+    second.resign("done").await;
+}
+
+/// `consul lock` of this agent, which runs a command while it holds `rivals/.lock`.
+fn consul_lock(consul: &Consul, command: &str) -> tokio::process::Child {
+    tokio::process::Command::new(Consul::program())
+        .args(["lock", "-pass-stdin", "-http-addr", &consul.host(), "rivals", command])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it was started before")
+}
+
+async fn consul_lock_is_a_rival_like_any_other(consul: &Consul) {
+    let url = url(consul, "rivals/.lock");
+    let mut stranger = consul_lock(consul, "echo leads; read end");
+    let mut said = BufReader::new(stranger.stdout.take().expect("it is piped")).lines();
+    let line = in_time("the stranger", said.next_line()).await.expect("it is text");
+    assert_eq!(line.as_deref(), Some("leads"));
+    let ours = campaign_behind(candidate(&url, TTL, "a")).await;
+    let shown = in_time("the leader", Election::open(&url).expect("the URL is right").observe().next()).await;
+    assert_eq!(shown.expect("somebody leads").id.len(), 36, "who says nothing is known by its session");
+    stranger.stdin.take().expect("it is piped").write_all(b"\n").await.expect("it listens");
+    let ours = in_time("our turn", ours).await.expect("it does not panic");
+    let mut stranger = consul_lock(consul, "echo leads");
+    let mut said = BufReader::new(stranger.stdout.take().expect("it is piped")).lines();
+    assert!(ours.is_leader(), "two lead");
+    ours.resign("done").await;
+    let line = in_time("the stranger", said.next_line()).await.expect("it is text");
+    assert_eq!(line.as_deref(), Some("leads"));
+}
+
+async fn garbage_is_told_and_raising_the_generation_heals_it(consul: &Consul) {
+    let url = url(consul, "garbage");
+    for key in ["garbage", "garbage.note", "garbage.history", "garbage.wish", "garbage.generation", "garbage.else"] {
+        consul.http("PUT", &format!("kv/{key}"), "{\"token\":7").await.expect("it answers");
+    }
+    let office = candidate(&url, TTL, "a");
+    let waiting = tokio::spawn(async move { campaign(&office).await });
+    let said = log::says(&["nobody can be elected", "garbage.generation holds no number"]).await;
+    assert!(said.contains("hustings elect --raise"), "{said}");
+    assert!(!waiting.is_finished(), "it leads beside a generation that nobody can read");
+    let election = Election::open(&url).expect("the URL is right");
+    in_time("an answer", election.wish(&Wish::Raise)).await.expect("it is raised");
+    let leadership = in_time("the election", waiting).await.expect("it does not panic");
+    assert_eq!(leadership.lead().expect("it leads").token().generation, 1);
+    leadership.resign("done").await;
+}
+
+/// Goal: the environment's token is what is asked with. Method: an agent that denies everybody else; this test again, as a
+/// process that has the token.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_token_of_the_environment_gives_access() {
+    const URL: &str = "HUSTINGS_TEST_CONSUL_URL";
+    if let Ok(url) = std::env::var(URL) {
+        one_leads_after_the_other(&url, TTL).await;
+        return;
+    }
+    let further = "acl { enabled = true  default_policy = \"deny\"  tokens { master = \"root\" } }";
+    let consul = Consul::start(further).await.expect("it starts");
+    let url = url(&consul, "secured");
+    let denied = in_time("a refusal", candidate(&url, TTL, "a").campaign()).await;
+    let Err(CampaignError::Store(why)) = denied else { panic!("it leads without the right to: {denied:?}") };
+    assert!(why.contains("403") && why.contains("CONSUL_HTTP_TOKEN"), "{why}");
+    let mut again = tokio::process::Command::new(std::env::current_exe().expect("it runs"));
+    again
+        .args(["--exact", "the_token_of_the_environment_gives_access"])
+        .env(URL, &url)
+        .env("CONSUL_HTTP_TOKEN", "root");
+    let ended = in_time("this test with the token", again.status()).await.expect("it runs");
+    assert!(ended.success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_time_to_live_below_the_store_s_least_is_refused_with_the_least() {
+    let office = candidate("consul://127.0.0.1:1/x", Duration::from_secs(3), "a");
+    let refused = in_time("a refusal", office.campaign()).await;
+    let Err(CampaignError::Store(why)) = refused else { panic!("3 s are too short: {refused:?}") };
+    assert!(why.contains("3s is below 10s, the least that Consul grants"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_consul_is_told() {
+    log::keep();
+    let nobody = free_listener().expect("a port is free").local_addr().expect("it is bound").port();
+    let silent = free_listener().expect("a port is free");
+    let strangers = [&b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"[..], b"SSH-2.0-OpenSSH_9.2\r\n"];
+    let mut ports = vec![nobody, silent.local_addr().expect("it is bound").port()];
+    for stranger in strangers {
+        ports.push(answers(stranger));
+    }
+    let words = ["Connection refused", "do not answer", "what answers there is no Consul", "invalid HTTP"];
+    for (port, words) in ports.into_iter().zip(words) {
+        let office = candidate(&format!("consul://127.0.0.1:{port}/x"), TTL, "a");
+        let waiting = tokio::spawn(async move { office.campaign().await.map(drop) });
+        log::says(&["no session", &format!("127.0.0.1:{port}"), words]).await;
+        assert!(!waiting.is_finished());
+        waiting.abort();
+    }
+}
+
+/// A port where everybody is answered the same.
+fn answers(bytes: &'static [u8]) -> u16 {
+    let listener = free_listener().expect("a port is free");
+    listener.set_nonblocking(true).expect("it can be");
+    let listener = tokio::net::TcpListener::from_std(listener).expect("it is a listener");
+    let port = listener.local_addr().expect("it is bound").port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 1024]).await;
+            let _ = stream.write_all(bytes).await;
+        }
+    });
+    port
+}

@@ -1,0 +1,221 @@
+//! Goal: an election at ZooKeeper has one leader at most, tokens grow, and nobody waits for longer than it must.
+//! Method: the real server, alone or three of them, with a tick of 0.2 s; what everybody must pass, and what only this store does.
+#![cfg(feature = "zookeeper")]
+
+mod stories;
+
+use hustings_election::{CampaignError, Election, Named, Wish};
+use hustings_testbed::{Cable, Zookeeper, free_listener};
+use rustix::process::Signal;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+use stories::{
+    a_holder_that_is_cut_off_is_succeeded, a_silent_store_ends_belief, a_will_releases_its_tenure_and_no_other,
+    an_operator_is_heard, campaign, campaign_behind, candidate, everybody_has_its_turn, in_time, log,
+    one_leads_after_the_other,
+};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+
+const TICK: Duration = Duration::from_millis(200);
+const TTL: Duration = Duration::from_secs(3);
+/// The longest session that a server grants: 20 ticks.
+const LONGEST: Duration = Duration::from_secs(4);
+const WORDS: &str = "4lw.commands.whitelist=*";
+
+async fn alone() -> Zookeeper {
+    Zookeeper::start(1, TICK, WORDS).await.expect("it starts")
+}
+
+fn url(zookeeper: &Zookeeper, name: &str) -> String {
+    format!("zookeeper://{}/{name}", zookeeper.hosts())
+}
+
+/// A program for PyPI's kazoo, a client that nobody here wrote; `zk` is connected.
+fn kazoo(zookeeper: &Zookeeper, program: &str) -> tokio::process::Command {
+    let whole = format!(
+        "import sys\nfrom kazoo.client import KazooClient\nfrom kazoo.security import make_digest_acl\n\
+         zk = KazooClient('{}')\nzk.start()\n{program}\nzk.stop()\n",
+        zookeeper.hosts()
+    );
+    let python = std::env::var("HUSTINGS_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let mut command = tokio::process::Command::new(python);
+    command.args(["-c", &whole]).stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    command
+}
+
+async fn run_kazoo(zookeeper: &Zookeeper, program: &str) {
+    let ended = in_time("kazoo", kazoo(zookeeper, program).status()).await.expect("python3 runs");
+    assert!(
+        ended.success(),
+        "no kazoo? python3 -m pip install kazoo, or name a Python that has it in HUSTINGS_TEST_PYTHON"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stories_of_every_store() {
+    let zookeeper = alone().await;
+    let took = one_leads_after_the_other(&url(&zookeeper, "team/billing"), TTL).await;
+    assert!(took < TTL / 2, "nobody told the successor");
+    everybody_has_its_turn(&url(&zookeeper, "turns"), TTL, 4).await;
+    an_operator_is_heard(&url(&zookeeper, "heard"), TTL).await;
+    a_will_releases_its_tenure_and_no_other(&url(&zookeeper, "will"), TTL).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_cut_off_believes_no_longer_than_its_session_lives() {
+    let zookeeper = alone().await;
+    let cable = Cable::to(&zookeeper.host(0)).expect("a port is free");
+    let through = format!("zookeeper://{}/cut", cable.host());
+    // The session is counted from the last ping, and ends with the tick after its time; then the winner holds off.
+    let at_most = TTL + TICK * 3 + Duration::from_millis(500);
+    a_holder_that_is_cut_off_is_succeeded(&through, &url(&zookeeper, "cut"), TTL, at_most, || cable.cut()).await;
+    let signal = |signal| zookeeper.signal(0, signal).expect("it runs");
+    let (stop, go_on) = (|| signal(Signal::STOP), || signal(Signal::CONT));
+    a_silent_store_ends_belief(&url(&zookeeper, "silent"), TTL, stop, go_on).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_that_is_cut_off_from_its_leader_proves_nothing() {
+    // Goal: what a follower answers alone extends no belief. Method: the holder is connected to a follower; the follower is cut
+    // off from its leader, and goes on to answer pings for ten ticks, while the others let the session expire.
+    let (zookeeper, cables) = Zookeeper::start_with_a_cable(TICK, WORDS).await.expect("they start");
+    let behind = format!("zookeeper://{}/cut", zookeeper.host(0));
+    let beside = format!("zookeeper://{},{}/cut", zookeeper.host(1), zookeeper.host(2));
+    assert_ne!(zookeeper.leader().await.expect("there is one"), 0, "the one with the lowest number follows");
+    // Perhaps the follower has told of the holder a moment before, and its session ends with the tick after its time.
+    let at_most = TTL + TICK * 4 + Duration::from_millis(500);
+    let cut = || cables.iter().for_each(Cable::cut);
+    a_holder_that_is_cut_off_is_succeeded(&behind, &beside, TTL, at_most, cut).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leadership_outlives_the_loss_of_the_ensemble_s_leader() {
+    // Goal: a fail-over of the store moves no leadership. Method: its leader is killed, twice, while one leads.
+    let mut zookeeper = Zookeeper::start(3, TICK, WORDS).await.expect("it starts");
+    let election = Election::open(&url(&zookeeper, "billing")).expect("the URL is right").ttl(LONGEST).own_session();
+    let named = |id: &str| Named::new(id).stop_grace(TICK).kill_margin(TICK).renewal(TICK * 2);
+    let leadership = campaign(&election.candidate(named("a"))).await;
+    let token = leadership.lead().expect("it leads").token();
+    let waiting = campaign_behind(election.clone().own_session().candidate(named("b"))).await;
+    for _ in 0..2 {
+        let leader = zookeeper.leader().await.expect("there is one");
+        zookeeper.kill(leader);
+        let killed = Instant::now();
+        zookeeper.leader().await.expect("another one");
+        println!("the ensemble has another leader {:?} after kill -9", killed.elapsed());
+        let lost = tokio::time::timeout(LONGEST + TICK * 2, leadership.lost()).await;
+        assert!(lost.is_err(), "it lost its leadership to a fail-over of the store: {lost:?}");
+        assert_eq!(leadership.lead().expect("it leads still").token(), token);
+        zookeeper.start_member(leader).expect("it starts again");
+        zookeeper.wait_until_serving(leader).await.expect("it serves");
+    }
+    leadership.resign("done").await;
+    let second = in_time("who waited all the time", waiting).await.expect("it does not panic");
+    assert!(second.lead().expect("it leads").token() > token);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_wrote_is_a_rival_or_is_told() {
+    log::keep();
+    let zookeeper = alone().await;
+    a_stranger_is_a_rival_like_any_other(&zookeeper).await;
+    garbage_is_told_and_raising_the_generation_heals_it(&zookeeper).await;
+    who_has_no_right_is_told_so(&zookeeper).await;
+}
+
+/// kazoo's lock, whose nodes have other names, stands in the same queue.
+async fn a_stranger_is_a_rival_like_any_other(zookeeper: &Zookeeper) {
+    let url = url(zookeeper, "rivals");
+    let lock = "lock = zk.Lock('/rivals', 'stranger', extra_lock_patterns=['-latch-'])\n\
+                print('stands', flush=True)\nlock.acquire()\nprint('leads', flush=True)\n\
+                sys.stdin.readline()\nlock.release()\n";
+    let mut stranger = kazoo(zookeeper, lock).spawn().expect("python3 runs");
+    let mut said = BufReader::new(stranger.stdout.take().expect("it is piped")).lines();
+    let says = async |said: &mut tokio::io::Lines<_>, word: &str| {
+        let line = in_time("the stranger speaks", said.next_line()).await.expect("it is text");
+        assert_eq!(line.as_deref(), Some(word), "no kazoo? python3 -m pip install kazoo");
+    };
+    says(&mut said, "stands").await;
+    says(&mut said, "leads").await;
+    let ours = campaign_behind(candidate(&url, TTL, "a")).await;
+    let shown = in_time("the leader", Election::open(&url).expect("the URL is right").observe().next()).await;
+    assert_eq!(shown.expect("somebody leads").id, "stranger");
+    let mut input = stranger.stdin.take().expect("it is piped");
+    input.write_all(b"\n").await.expect("it listens");
+    let ours = in_time("our turn", ours).await.expect("it does not panic");
+    let mut stranger = kazoo(zookeeper, lock).spawn().expect("python3 runs");
+    let mut said = BufReader::new(stranger.stdout.take().expect("it is piped")).lines();
+    says(&mut said, "stands").await;
+    assert!(ours.is_leader(), "two lead");
+    ours.resign("done").await;
+    says(&mut said, "leads").await;
+}
+
+async fn garbage_is_told_and_raising_the_generation_heals_it(zookeeper: &Zookeeper) {
+    let url = url(zookeeper, "garbage");
+    let write = "for path in ('', '/readme', '/n-99999', '.note', '.history', '.wish', '.generation'):\n    \
+                 zk.create('/garbage' + path, b'\\xff{\"token\":7')\n";
+    run_kazoo(zookeeper, write).await;
+    let office = candidate(&url, TTL, "a");
+    let waiting = tokio::spawn(async move { campaign(&office).await });
+    let said = log::says(&["nobody can be elected", "/garbage.generation holds no number"]).await;
+    assert!(said.contains("hustings elect --raise"), "{said}");
+    assert!(!waiting.is_finished(), "it leads beside a generation that nobody can read");
+    let election = Election::open(&url).expect("the URL is right");
+    in_time("an answer", election.wish(&Wish::Raise)).await.expect("it is raised");
+    let leadership = in_time("the election", waiting).await.expect("it does not panic");
+    assert_eq!(leadership.lead().expect("it leads").token().generation, 1);
+    leadership.resign("done").await;
+}
+
+/// The election's directory is another user's: refused and said so, until one comes with the right password.
+async fn who_has_no_right_is_told_so(zookeeper: &Zookeeper) {
+    run_kazoo(zookeeper, "zk.create('/secured', b'', acl=[make_digest_acl('me', 'secret', all=True)])\n").await;
+    let denied = candidate(&url(zookeeper, "secured"), TTL, "denied");
+    let waiting = tokio::spawn(async move { campaign(&denied).await });
+    let said = log::says(&["nobody can be elected", "access denied"]).await;
+    assert!(said.contains("USER:PASSWORD@"), "{said}");
+    let secured = format!("zookeeper://me:secret@{}/secured", zookeeper.hosts());
+    one_leads_after_the_other(&secured, TTL).await;
+    assert!(!waiting.is_finished(), "it leads without the right to");
+    waiting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tick_that_is_not_told_is_taken_for_two_seconds() {
+    // The servers allow no four-letter word, and their shortest session is shorter than two ticks of 2 s.
+    let zookeeper = Zookeeper::start(1, TICK, "4lw.commands.whitelist=srvr").await.expect("it starts");
+    let refused = in_time("a refusal", candidate(&url(&zookeeper, "x"), LONGEST, "a").campaign()).await;
+    let Err(CampaignError::Timing(why)) = refused else { panic!("a lease of two ticks is too short: {refused:?}") };
+    assert!(why.contains("3 renewals every 2.04"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_no_zookeeper_is_told() {
+    log::keep();
+    let nobody = free_listener().expect("a port is free").local_addr().expect("it is bound").port();
+    let silent = free_listener().expect("a port is free");
+    let stranger = free_listener().expect("a port is free");
+    stranger.set_nonblocking(true).expect("it can be");
+    let stranger = tokio::net::TcpListener::from_std(stranger).expect("it is a listener");
+    let ports = [nobody, port(silent.local_addr()), port(stranger.local_addr())];
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = stranger.accept().await {
+            let mut request = [0; 4];
+            let _ = stream.read(&mut request).await;
+            let _ = stream.write_all(&[b"\0\0\0\x40", &[7; 64][..]].concat()).await;
+        }
+    });
+    let words = ["Connection refused", "it accepts, and does not answer", "what answers there is no ZooKeeper"];
+    for (port, words) in ports.into_iter().zip(words) {
+        let office = candidate(&format!("zookeeper://127.0.0.1:{port}/x"), TTL, "a");
+        let waiting = tokio::spawn(async move { office.campaign().await.map(drop) });
+        log::says(&["no session", &format!("127.0.0.1:{port}: {words}")]).await;
+        assert!(!waiting.is_finished());
+        waiting.abort();
+    }
+}
+
+fn port(address: std::io::Result<std::net::SocketAddr>) -> u16 {
+    address.expect("it is bound").port()
+}
