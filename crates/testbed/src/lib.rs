@@ -13,8 +13,10 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 mod ports;
+mod postgres;
 
 pub use ports::{free_listener, free_port, free_ports, spawn};
+pub use postgres::Postgres;
 
 /// How long a condition may take to come true.
 pub const PATIENCE: Duration = Duration::from_secs(30);
