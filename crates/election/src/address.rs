@@ -10,6 +10,9 @@ pub enum Scheme {
     Hustings,
     /// etcd.
     Etcd,
+    /// A row in PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Postgres,
 }
 
 /// How a scheme is written.
@@ -21,10 +24,15 @@ struct Spelling {
     place: Option<&'static str>,
 }
 
-const SPELLINGS: [Spelling; 2] = [
+const SPELLINGS: &[Spelling] = &[
     Spelling { scheme: Scheme::Hustings, name: "hustings", port: 2379, place: None },
     Spelling { scheme: Scheme::Etcd, name: "etcd", port: 2379, place: None },
+    #[cfg(feature = "postgres")]
+    Spelling { scheme: Scheme::Postgres, name: "postgres", port: 5432, place: Some("database") },
 ];
+
+/// Drivers that can be left out: how their stores are written, which is also the name of the feature.
+const OPTIONAL: &[&str] = &["postgres"];
 
 impl Scheme {
     fn spelling(self) -> &'static Spelling {
@@ -39,7 +47,7 @@ impl fmt::Display for Scheme {
 }
 
 /// What is not shown, wherever an address is.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Secret(pub String);
 
 impl fmt::Debug for Secret {
@@ -77,12 +85,17 @@ impl StoreAddress {
     /// A scheme that is not known, no host, a port that is none; a name with what keys cannot hold.
     pub fn parse(url: &str) -> Result<(StoreAddress, Option<String>), BadAddress> {
         let bad = |why: String| BadAddress { url: hidden(url), why };
-        let known = || SPELLINGS.map(|one| format!("{}://", one.name)).join(", ");
+        let known = || SPELLINGS.iter().map(|one| format!("{}://", one.name)).collect::<Vec<_>>().join(", ");
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| bad(format!("it begins with no store, which is one of {}", known())))?;
         let spelling = SPELLINGS.iter().find(|one| one.name == scheme);
-        let spelling = spelling.ok_or_else(|| bad(format!("that store is not known; there are {}", known())))?;
+        let spelling = spelling.ok_or_else(|| match OPTIONAL.contains(&scheme) {
+            true => {
+                bad(format!("this build has no driver for it: build hustings-election with the feature {scheme:?}"))
+            }
+            false => bad(format!("that store is not known; there are {}", known())),
+        })?;
         let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, hosts) = hosts.rsplit_once('@').map_or((None, hosts), |(user, hosts)| (Some(user), hosts));
         let user = user.map(|user| match user.split_once(':') {
@@ -162,6 +175,26 @@ mod tests {
         assert_eq!((store.scheme, election.as_deref()), (Scheme::Hustings, Some("team/billing")));
         assert_eq!(StoreAddress::parse("etcd://[::1]").expect("no port").0.endpoints, ["[::1]:2379"]);
         assert_eq!(StoreAddress::parse("etcd://a").expect("no election").1, None);
+    }
+
+    #[test]
+    #[cfg(feature = "postgres")]
+    fn an_election_in_postgres_has_a_user_and_a_database() {
+        let (store, election) =
+            StoreAddress::parse("postgres://me:secret@a,b:5433/shop/team/billing").expect("it is right");
+        assert_eq!(store.user, Some(("me".to_owned(), Some(Secret("secret".to_owned())))));
+        assert_eq!((store.endpoints.join(" "), store.place.as_deref()), ("a:5432 b:5433".to_owned(), Some("shop")));
+        assert_eq!(election.as_deref(), Some("team/billing"));
+        assert!(!format!("{store:?}").contains("secret"));
+        let refusal = StoreAddress::parse("postgres://a").expect_err("no database").to_string();
+        assert!(refusal.contains("the database is missing"), "{refusal}");
+    }
+
+    #[test]
+    #[cfg(not(feature = "postgres"))]
+    fn a_driver_that_was_left_out_is_named_with_its_feature() {
+        let refusal = StoreAddress::parse("postgres://a/shop/billing").expect_err("it was left out").to_string();
+        assert!(refusal.contains("the feature \"postgres\""), "{refusal}");
     }
 
     #[test]

@@ -1,17 +1,27 @@
 //! The stores that can arbitrate, and the one place that knows them all.
 
 pub(crate) mod etcd;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(feature = "postgres")]
+pub(crate) mod record;
 
 use crate::address::{Scheme, StoreAddress};
 use crate::seat::{Reader, Store};
 use hustings_lease::Profile;
 use std::time::Duration;
 
+/// Whoever only looks waits for connections as a candidate with this time to live.
+#[cfg(feature = "postgres")]
+const READER_TTL: Duration = Duration::from_secs(10);
+
 /// The driver of a store, for candidates with this time to live.
 pub(crate) fn open(address: &StoreAddress, ttl: Duration) -> Box<dyn Store> {
     match address.scheme {
         Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, &address.endpoints, ttl)),
         Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &address.endpoints, ttl)),
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => Box::new(record::RecordStore::new(postgres::Postgres::new(address, ttl))),
     }
 }
 
@@ -19,5 +29,7 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration) -> Box<dyn Store> {
 pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> {
     match address.scheme {
         Scheme::Hustings | Scheme::Etcd => Box::new(etcd::observe::EtcdReader::new(&address.endpoints, election)),
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => Box::new(record::RecordReader::new(postgres::Postgres::new(address, READER_TTL), election)),
     }
 }

@@ -1,6 +1,8 @@
 //! How another process releases an election for one that is gone: [`Will`].
 
 use crate::stores::etcd;
+#[cfg(feature = "postgres")]
+use crate::stores::postgres;
 use hustings_lease::{Note, Token};
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +17,8 @@ pub struct Will {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum StoreWill {
     Etcd(etcd::Will),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<postgres::Will>),
 }
 
 impl Will {
@@ -28,6 +32,8 @@ impl Will {
         let note = Note { token, because: because.to_owned(), heir: None };
         match &self.store {
             StoreWill::Etcd(will) => will.carry_out(&note).await,
+            #[cfg(feature = "postgres")]
+            StoreWill::Postgres(will) => will.carry_out(&note).await,
         }
     }
 }

@@ -1,6 +1,8 @@
 //! What must be true of an election over every store, told once. Each store's test starts the real thing and tells these.
 #![allow(dead_code, reason = "not every store tells every story")]
 
+pub mod wire;
+
 use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
@@ -81,7 +83,7 @@ pub async fn an_operator_is_heard(url: &str, ttl: Duration) {
     let seen = in_time("somebody", observer.next()).await.expect("a leads");
     assert_eq!((seen.id.as_str(), seen.value.as_str()), ("a", "a:80"));
     assert_eq!(seen.token, first.lead().expect("it leads").token());
-    let _other = campaign_behind(candidate(url, ttl, "b")).await;
+    let other = campaign_behind(candidate(url, ttl, "b")).await;
     let heir = campaign_behind(candidate(url, ttl, "c")).await;
     let wish = Wish::StepDown { because: "maintenance".to_owned(), to: Some("c".to_owned()) };
     let told = in_time("an answer", election.wish(&wish)).await.expect("a leads");
@@ -100,6 +102,8 @@ pub async fn an_operator_is_heard(url: &str, ttl: Duration) {
     };
     let last = history.tenures().last().expect("c led").before.to_string();
     println!("{url}: c was elected; the one before: {last}");
+    // It would be next, and lead for as long as this story lasts.
+    other.abort();
     let raised = in_time("an answer", election.wish(&Wish::Raise)).await.expect("the store answers");
     assert!(raised.contains("is 1 now"), "{raised}");
     in_time("who has a token of the old generation stops", second.lost()).await;
