@@ -12,9 +12,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
+mod fake_kube;
 mod ports;
 mod postgres;
 
+pub use fake_kube::{FakeKube, Faults};
 pub use ports::{free_listener, free_port, free_ports, spawn};
 pub use postgres::Postgres;
 
