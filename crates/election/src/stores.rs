@@ -1,9 +1,11 @@
 //! The stores that can arbitrate, and the one place that knows them all.
 
 pub(crate) mod etcd;
+#[cfg(feature = "kubernetes")]
+pub(crate) mod kubernetes;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "kubernetes"))]
 pub(crate) mod record;
 
 use crate::address::{Scheme, StoreAddress};
@@ -12,7 +14,7 @@ use hustings_lease::Profile;
 use std::time::Duration;
 
 /// Whoever only looks waits for connections as a candidate with this time to live.
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "postgres", feature = "kubernetes"))]
 const READER_TTL: Duration = Duration::from_secs(10);
 
 /// The driver of a store, for candidates with this time to live.
@@ -22,6 +24,8 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration) -> Box<dyn Store> {
         Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &address.endpoints, ttl)),
         #[cfg(feature = "postgres")]
         Scheme::Postgres => Box::new(record::RecordStore::new(postgres::Postgres::new(address, ttl))),
+        #[cfg(feature = "kubernetes")]
+        Scheme::Kubernetes => Box::new(record::RecordStore::new(kubernetes::Kubernetes::new(address, ttl))),
     }
 }
 
@@ -31,5 +35,9 @@ pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> 
         Scheme::Hustings | Scheme::Etcd => Box::new(etcd::observe::EtcdReader::new(&address.endpoints, election)),
         #[cfg(feature = "postgres")]
         Scheme::Postgres => Box::new(record::RecordReader::new(postgres::Postgres::new(address, READER_TTL), election)),
+        #[cfg(feature = "kubernetes")]
+        Scheme::Kubernetes => {
+            Box::new(record::RecordReader::new(kubernetes::Kubernetes::new(address, READER_TTL), election))
+        }
     }
 }

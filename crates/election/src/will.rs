@@ -1,6 +1,8 @@
 //! How another process releases an election for one that is gone: [`Will`].
 
 use crate::stores::etcd;
+#[cfg(feature = "kubernetes")]
+use crate::stores::kubernetes;
 #[cfg(feature = "postgres")]
 use crate::stores::postgres;
 use hustings_lease::{Note, Token};
@@ -19,6 +21,8 @@ pub(crate) enum StoreWill {
     Etcd(etcd::Will),
     #[cfg(feature = "postgres")]
     Postgres(Box<postgres::Will>),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(Box<kubernetes::Will>),
 }
 
 impl Will {
@@ -34,6 +38,8 @@ impl Will {
             StoreWill::Etcd(will) => will.carry_out(&note).await,
             #[cfg(feature = "postgres")]
             StoreWill::Postgres(will) => will.carry_out(&note).await,
+            #[cfg(feature = "kubernetes")]
+            StoreWill::Kubernetes(will) => will.carry_out(&note).await,
         }
     }
 }

@@ -58,6 +58,8 @@ pub(crate) struct Content {
     pub(crate) holder: Option<Holder>,
     /// The token of the tenure that is, or else of the last one.
     pub(crate) token: Token,
+    /// The token is a guess: only the answer to the write that won has told it, and nobody has written it down yet.
+    pub(crate) is_guessed: bool,
     /// The time to live that the holder counts with.
     pub(crate) ttl: Option<Duration>,
     pub(crate) note: Option<Note>,
@@ -71,7 +73,8 @@ pub(crate) struct Content {
 impl Content {
     /// The record once this holder has won it; its token is the store's to give.
     pub(crate) fn won_by(&self, holder: Holder, ttl: Duration) -> Content {
-        Content { holder: Some(holder), ttl: Some(ttl), note: None, wish: None, ..self.clone() }
+        let before = self.clone();
+        Content { holder: Some(holder), ttl: Some(ttl), is_guessed: false, note: None, wish: None, ..before }
     }
 
     /// The record once its holder has left.
@@ -79,9 +82,9 @@ impl Content {
         Content { holder: None, note: Some(note.clone()), wish: None, ..self.clone() }
     }
 
-    /// Whether this life holds it with this token.
-    pub(crate) fn is_held_by(&self, life: &str, token: Token) -> bool {
-        self.token == token && self.holder.as_ref().is_some_and(|holder| holder.life == life)
+    /// Whether this life holds it.
+    pub(crate) fn is_held_by(&self, life: &str) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.life == life)
     }
 }
 
@@ -158,6 +161,12 @@ pub(crate) trait Records: Send + Sync + 'static {
     fn suspect(&self);
     /// What was heard of changes.
     fn hints(&self) -> &Hints;
+    /// Somebody wants to hear of changes of this record.
+    fn listen(&self, _election: &str) {}
+    /// How often whoever waits reads a record without a hint, if a request may take so long.
+    fn poll(&self, patience: Duration) -> Duration {
+        patience
+    }
     /// The troubles that were told.
     fn mood(&self) -> &Mood;
     /// What another process needs to release what this life holds.
@@ -214,7 +223,8 @@ pub(crate) async fn carry_out_will<R: Records>(records: &R, election: &str, life
     for _ in 0..WILL_TRIES {
         let tried = tokio::time::timeout(patience, async {
             let Some(record) = records.read(election).await? else { return Ok(true) };
-            if !record.content.is_held_by(life, note.token) {
+            let is_its_tenure = record.content.token == note.token || record.content.is_guessed;
+            if !record.content.is_held_by(life) || !is_its_tenure {
                 return Ok(true);
             }
             let content = record.content.released(note);

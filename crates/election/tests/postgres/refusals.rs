@@ -1,50 +1,15 @@
 //! What a driver says when PostgreSQL cannot be used as it is.
 
 use super::server;
+use crate::stories::log::{listen, logged};
 use crate::stories::{campaign, candidate, in_time};
 use hustings_election::{CampaignError, Election};
 use hustings_testbed::Postgres;
 use std::io::Write;
 use std::net::TcpListener;
-use std::sync::{LazyLock, Mutex, PoisonError};
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(3);
-
-/// What was logged by this process.
-static LOGGED: LazyLock<()> = LazyLock::new(|| {
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).finish();
-    tracing::subscriber::set_global_default(subscriber).expect("no test sets another one");
-});
-
-struct Log;
-
-static LINES: Mutex<String> = Mutex::new(String::new());
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        LINES.lock().unwrap_or_else(PoisonError::into_inner).push_str(&String::from_utf8_lossy(bytes));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-/// Waits for a line of the log that holds all of these.
-async fn logged(parts: &[&str]) -> String {
-    in_time(&format!("a log line with {parts:?}"), async {
-        loop {
-            let lines = LINES.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            if let Some(line) = lines.lines().find(|line| parts.iter().all(|part| line.contains(part))) {
-                return line.to_owned();
-            }
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    })
-    .await
-}
 
 /// Why a campaign is refused for good.
 async fn refusal(url: &str) -> String {
@@ -111,7 +76,7 @@ async fn a_wrong_password_is_refused_and_the_right_one_is_never_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_none_is_waited_for_with_a_reason() {
-    LazyLock::force(&LOGGED);
+    listen();
     let url = |port: u16| format!("postgres://me@127.0.0.1:{port}/shop/billing");
     let free = hustings_testbed::free_port().expect("one is free");
     let (mute, babbler) = (TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
@@ -139,7 +104,7 @@ async fn a_server_that_is_none_is_waited_for_with_a_reason() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_somebody_else_wrote_into_a_row_is_named_and_waited_for() {
-    LazyLock::force(&LOGGED);
+    listen();
     let server = server();
     let url = server.url("billing");
     campaign(&candidate(&url, TTL, "a")).await.resign("done").await;
@@ -187,7 +152,7 @@ async fn what_somebody_else_wrote_into_a_row_is_named_and_waited_for() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settings_that_break_promises_are_warned_of() {
-    LazyLock::force(&LOGGED);
+    listen();
     let server = Postgres::start(&["fsync=off", "synchronous_commit=off", "full_page_writes=off"]).expect("it starts");
     let _standby = server.standby().expect("it follows");
     let leadership = campaign(&candidate(&server.url("billing"), TTL, "a")).await;
@@ -201,7 +166,7 @@ async fn settings_that_break_promises_are_warned_of() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_candidate_whose_name_cannot_be_written_waits_with_a_reason() {
-    LazyLock::force(&LOGGED);
+    listen();
     let server = server();
     let url = server.url("billing");
     let waiting = tokio::spawn(async move { candidate(&url, TTL, "a\0b").campaign().await.map(drop) });

@@ -172,6 +172,7 @@ pub(super) fn record_of(election: &str, row: Option<&Row>) -> Result<Option<Reco
             generation: number(election, "generation", generation)?,
             number: number(election, "token", token)?,
         },
+        is_guessed: false,
         ttl,
         note: note.as_deref().and_then(note_of),
         wish: wish.as_deref().and_then(wish_of),

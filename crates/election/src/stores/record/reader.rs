@@ -69,6 +69,10 @@ impl<R: Records> RecordReader<R> {
                 let written = self.write(|over| {
                     let content = over.map(|over| over.content.clone()).filter(|content| content.holder.is_some());
                     let content = content.ok_or_else(|| StoreError::NobodyLeads(self.election.clone()))?;
+                    if let Some(stranger) = content.holder.as_ref().filter(|holder| holder.life.is_empty()) {
+                        let why = format!("{} leads, and is no candidate of ours: it hears no wishes", stranger.id);
+                        return Err(StoreError::Silent(why));
+                    }
                     let wish = Wished { token: content.token, because: because.clone(), to: to.clone() };
                     Ok(Content { wish: Some(wish), ..content })
                 });
@@ -108,7 +112,10 @@ impl<R: Records> Reader for RecordReader<R> {
         Box::pin(async {
             loop {
                 match &mut self.hints {
-                    None => self.hints = Some(self.records.hints().of(&self.election)),
+                    None => {
+                        self.hints = Some(self.records.hints().of(&self.election));
+                        self.records.listen(&self.election);
+                    }
                     Some(hints) => {
                         // Without a hint, too.
                         let _ = timeout(POLL, hints.changed()).await;

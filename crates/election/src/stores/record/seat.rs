@@ -106,6 +106,7 @@ impl<R: Records> Seat for RecordSeat<R> {
 /// Tells what the record says: at once, at each hint, and now and then where this candidate waits.
 async fn watch<R: Records>(shared: Arc<Shared<R>>) {
     let mut hints = shared.records.hints().of(&shared.sitter.election);
+    shared.records.listen(&shared.sitter.election);
     loop {
         let begun = shared.state().lessons;
         match timeout(shared.sitter.patience, shared.read()).await {
@@ -125,7 +126,7 @@ async fn watch<R: Records>(shared: Arc<Shared<R>>) {
             // The store lives as long as this task.
             changed = hints.changed() => if changed.is_err() { return },
             // The holder learns with each renewal whether somebody else has written.
-            () = tokio::time::sleep(shared.sitter.patience), if !holds => {}
+            () = tokio::time::sleep(shared.records.poll(shared.sitter.patience)), if !holds => {}
         }
     }
 }
@@ -136,7 +137,20 @@ impl<R: Records> Shared<R> {
     }
 
     async fn read(&self) -> Result<Option<Record<R::Stamp>>, Fault> {
-        self.records.read(&self.sitter.election).await
+        let mut record = self.records.read(&self.sitter.election).await?;
+        if let (Some(record), Some(mine)) = (&mut record, self.state().mine)
+            && record.content.is_guessed
+            && record.content.is_held_by(&self.life)
+        {
+            // Its own token a winner knows from the answer.
+            (record.content.token, record.content.is_guessed) = (mine, false);
+        }
+        Ok(record)
+    }
+
+    /// Whether this candidate holds it, in the tenure with this token.
+    fn is_mine(&self, content: &Content, mine: Token) -> bool {
+        content.token == mine && content.is_held_by(&self.life)
     }
 
     async fn swap(
@@ -214,7 +228,7 @@ impl<R: Records> Shared<R> {
 
     /// An operator wants something of whoever has this token. Heard again and again until it is done, which costs nothing.
     fn hear(&self, wish: &Wished, content: &Content, mine: Token) {
-        if wish.token == mine && content.is_held_by(&self.life, mine) {
+        if wish.token == mine && self.is_mine(content, mine) {
             self.sitter.line.input(match &wish.to {
                 Some(to) => Input::HandOver(Heir(CandidateId::named(to))),
                 None => Input::StandDown(Why::Asked(wish.because.clone())),
@@ -225,7 +239,9 @@ impl<R: Records> Shared<R> {
     async fn contend(&self, over: Option<Version>) -> Result<Answer, Fault> {
         let conflict = Answer::Refused(Refusal::Conflict);
         let known = {
-            let state = self.state();
+            let mut state = self.state();
+            // What a look finds later is the tenure that begins here.
+            state.mine = None;
             match (over, &state.known) {
                 (None, None | Some(None)) => None,
                 (Some(version), Some(Some(record))) if version.0 == state.number => Some(record.clone()),
@@ -236,7 +252,9 @@ impl<R: Records> Shared<R> {
         let holder = Holder { id: id.clone(), life: self.life.clone(), value: value.clone(), priority: *priority };
         let before = known.as_ref().map(|record| record.content.clone()).unwrap_or_default();
         let content = before.won_by(holder, self.records.ttl());
-        let Some(won) = self.swap(known.as_ref(), &content, Numbering::New).await? else { return Ok(conflict) };
+        let Some(mut won) = self.swap(known.as_ref(), &content, Numbering::New).await? else { return Ok(conflict) };
+        // The answer to the write that won is what everybody else guesses by.
+        won.content.is_guessed = false;
         let token = won.content.token;
         {
             let mut state = self.state();
@@ -250,7 +268,8 @@ impl<R: Records> Shared<R> {
 
     async fn renew(&self) -> Result<Answer, Fault> {
         let mine = self.state().mine;
-        self.change(mine, Content::clone).await.map(|changed| match changed {
+        let is_mine = |content: &Content| mine.is_some_and(|mine| self.is_mine(content, mine));
+        self.change(is_mine, Content::clone).await.map(|changed| match changed {
             Changed::Done => Answer::Renewed,
             Changed::Others => Answer::Waiting(None),
             Changed::Nobodys => Answer::Gone,
@@ -258,16 +277,20 @@ impl<R: Records> Shared<R> {
     }
 
     async fn release(&self, note: &Note) -> Result<Answer, Fault> {
-        self.change(Some(note.token), |content| content.released(note)).await?;
+        // Nothing of this candidate acts, whatever tenure of its life the record names.
+        self.change(|content| content.is_held_by(&self.life), |content| content.released(note)).await?;
         self.state().mine = None;
         Ok(Answer::Gone)
     }
 
-    /// Changes what this life holds with this token, over whatever version it has come to. What is known is tried first, and
-    /// only what was just read says no.
-    async fn change(&self, mine: Option<Token>, change: impl Fn(&Content) -> Content) -> Result<Changed, Fault> {
-        let is_mine = |record: &Record<R::Stamp>| mine.is_some_and(|mine| record.content.is_held_by(&self.life, mine));
-        let mut known = self.state().known.clone().flatten().filter(is_mine);
+    /// Changes what is this candidate's, over whatever version it has come to. What is known is tried first, and only what was
+    /// just read says no.
+    async fn change(
+        &self,
+        is_ours: impl Fn(&Content) -> bool,
+        change: impl Fn(&Content) -> Content,
+    ) -> Result<Changed, Fault> {
+        let mut known = self.state().known.clone().flatten().filter(|record| is_ours(&record.content));
         loop {
             let record = match known.take() {
                 Some(record) => record,
@@ -275,7 +298,7 @@ impl<R: Records> Shared<R> {
                     let record = self.read().await?;
                     self.learn(record.clone());
                     match record {
-                        Some(record) if is_mine(&record) => record,
+                        Some(record) if is_ours(&record.content) => record,
                         Some(Record { content: Content { holder: Some(_), .. }, .. }) => return Ok(Changed::Others),
                         _ => return Ok(Changed::Nobodys),
                     }
@@ -310,11 +333,14 @@ impl<R: Records> Shared<R> {
             let state = self.state();
             (state.note_before.clone(), boot_micros().saturating_sub(state.silent_since_micros))
         };
-        let changed = self.change(Some(token), |content| {
-            let mut history = History::parse(&content.history);
-            history.on_won(token, self.sitter.id.clone(), note.as_ref(), Duration::from_micros(silence));
-            Content { history: history.to_string(), ..content.clone() }
-        });
+        let changed = self.change(
+            |content| self.is_mine(content, token),
+            |content| {
+                let mut history = History::parse(&content.history);
+                history.on_won(token, self.sitter.id.clone(), note.as_ref(), Duration::from_micros(silence));
+                Content { history: history.to_string(), ..content.clone() }
+            },
+        );
         changed.await.map(|_| true)
     }
 }
