@@ -178,6 +178,8 @@ async fn a_rival_with_the_rules_of_client_go_is_waited_for_and_succeeded() {
     assert!(begun.elapsed() < Duration::from_secs(2));
     let history = Election::open(&url).expect("it is right").history().await.expect("it answers").to_string();
     println!("{history}");
+    // What is told of the rival's end is not the note of the tenure before it.
+    assert!(history.lines().last().is_some_and(|line| line.contains("\tc\tsilent")), "{history}");
     third.resign("done").await;
 }
 

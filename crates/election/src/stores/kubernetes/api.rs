@@ -101,6 +101,8 @@ impl Api {
                 Ok(Ok(())) => {
                     self.state().has_opened = true;
                     self.mood.well();
+                    // What happened before was not heard of.
+                    self.hints.ring_all();
                     return Ok(());
                 }
                 Ok(Err(Denied::ForGood(why))) => return Err(format!("{endpoint}: {why}")),
