@@ -19,6 +19,12 @@ command -v protoc >/dev/null || missing+=(protobuf-compiler)
 command -v python3 >/dev/null || missing+=(python3 python3-pip python3-venv)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
 [ -e /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
+if ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
+  missing+=(postgresql)
+  # Without a server of its own: tests start theirs.
+  as_root mkdir -p /etc/postgresql-common/createcluster.d
+  echo 'create_main_cluster = false' | as_root tee /etc/postgresql-common/createcluster.d/hustings.conf >/dev/null
+fi
 if [ ${#missing[@]} -gt 0 ]; then
   as_root apt-get update -q
   as_root apt-get install -y -q "${missing[@]}"

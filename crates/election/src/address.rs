@@ -16,6 +16,12 @@ pub enum Scheme {
     /// Apache ZooKeeper.
     #[cfg(feature = "zookeeper")]
     Zookeeper,
+    /// A row in PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Postgres,
+    /// A Lease of Kubernetes.
+    #[cfg(feature = "kubernetes")]
+    Kubernetes,
 }
 
 /// How a scheme is written.
@@ -34,14 +40,32 @@ const SPELLINGS: &[Spelling] = &[
     Spelling { scheme: Scheme::Consul, name: "consul", port: 8500, place: None },
     #[cfg(feature = "zookeeper")]
     Spelling { scheme: Scheme::Zookeeper, name: "zookeeper", port: 2181, place: None },
+    #[cfg(feature = "postgres")]
+    Spelling { scheme: Scheme::Postgres, name: "postgres", port: 5432, place: Some("database") },
+    #[cfg(feature = "kubernetes")]
+    Spelling { scheme: Scheme::Kubernetes, name: "kubernetes", port: 8001, place: Some("namespace") },
 ];
 
-/// Schemes whose drivers a build may leave out, by the names of their features.
-const OPTIONAL: &[&str] = &["consul", "zookeeper"];
+/// Drivers that can be left out: how their stores are written, which is also the name of the feature.
+const OPTIONAL: &[&str] = &["consul", "kubernetes", "postgres", "zookeeper"];
 
 impl Scheme {
     fn spelling(self) -> &'static Spelling {
         SPELLINGS.iter().find(|one| one.scheme == self).expect("each scheme has a spelling")
+    }
+}
+
+impl Scheme {
+    /// An election's name, if this store can hold it.
+    ///
+    /// # Errors
+    /// In words.
+    pub(crate) fn check_name(self, name: &str) -> Result<&str, String> {
+        match self {
+            #[cfg(feature = "kubernetes")]
+            Scheme::Kubernetes => is_object_name(name).map(|()| name).map_err(|why| format!("{name:?}: {why}")),
+            _ => check_name(name),
+        }
     }
 }
 
@@ -52,7 +76,7 @@ impl fmt::Display for Scheme {
 }
 
 /// What is not shown, wherever an address is.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Secret(pub String);
 
 impl fmt::Debug for Secret {
@@ -96,17 +120,23 @@ impl StoreAddress {
             .ok_or_else(|| bad(format!("it begins with no store, which is one of {}", known())))?;
         let spelling = SPELLINGS.iter().find(|one| one.name == scheme);
         let spelling = spelling.ok_or_else(|| match OPTIONAL.contains(&scheme) {
-            true => bad(format!("this program was built without that store: build it with the feature `{scheme}`")),
+            true => {
+                bad(format!("this build has no driver for it: build hustings-election with the feature {scheme:?}"))
+            }
             false => bad(format!("that store is not known; there are {}", known())),
         })?;
-        let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
+        // `kubernetes://NAMESPACE/NAME` and `kubernetes:///NAMESPACE/NAME` have no host: the environment names the cluster.
+        let rest = if scheme == "kubernetes" { with_hosts(rest) } else { rest.to_owned() };
+        let (hosts, path) = rest.split_once('/').unwrap_or((&rest, ""));
         let (user, hosts) = hosts.rsplit_once('@').map_or((None, hosts), |(user, hosts)| (Some(user), hosts));
         let user = user.map(|user| match user.split_once(':') {
             Some((user, password)) => (user.to_owned(), Some(Secret(password.to_owned()))),
             None => (user.to_owned(), None),
         });
-        let endpoints: Result<Vec<String>, String> =
-            hosts.split(',').map(|host| endpoint(host, spelling.port)).collect();
+        let endpoints: Result<Vec<String>, String> = match (scheme, hosts) {
+            ("kubernetes", "") => Ok(Vec::new()),
+            (_, hosts) => hosts.split(',').map(|host| endpoint(host, spelling.port)).collect(),
+        };
         let (place, name) = match spelling.place {
             None => (None, path),
             Some(place) => match path.split_once('/').unwrap_or((path, "")) {
@@ -116,8 +146,12 @@ impl StoreAddress {
         };
         let election = match name {
             "" => None,
-            name => Some(check_name(name).map_err(bad)?.to_owned()),
+            name => Some(spelling.scheme.check_name(name).map_err(bad)?.to_owned()),
         };
+        if scheme == "kubernetes" {
+            let namespace = place.as_deref().unwrap_or_default();
+            is_object_name(namespace).map_err(|why| bad(format!("the namespace {namespace:?}: {why}")))?;
+        }
         let endpoints = endpoints.map_err(bad)?;
         Ok((StoreAddress { scheme: spelling.scheme, user, endpoints, place }, election))
     }
@@ -134,6 +168,28 @@ fn hidden(url: &str) -> String {
             format!("{scheme}://{user}@{hosts}{path}")
         }
         None => url.to_owned(),
+    }
+}
+
+/// What stands behind `kubernetes://`, with its hosts before the first slash: a namespace has no port, and a host alone has a
+/// namespace and a name behind it.
+fn with_hosts(rest: &str) -> String {
+    let (first, behind) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_namespace = !first.is_empty() && !first.contains([':', ',', '@']) && !behind.contains('/');
+    if is_namespace { format!("/{rest}") } else { rest.to_owned() }
+}
+
+/// What Kubernetes takes as a name: of a Lease, of a namespace.
+fn is_object_name(name: &str) -> Result<(), String> {
+    let is_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
+    let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';
+    match is_end(name.bytes().next()) && is_end(name.bytes().last()) && name.bytes().all(is_inner) && name.len() <= 253
+    {
+        true => Ok(()),
+        false => {
+            Err("Kubernetes takes names of lower-case letters, digits, `-` and `.`, as in billing or team.billing"
+                .into())
+        }
     }
 }
 
@@ -182,8 +238,49 @@ mod tests {
         assert_eq!(StoreAddress::parse("zookeeper://a,b").expect("no port").0.endpoints, ["a:2181", "b:2181"]);
         #[cfg(not(feature = "zookeeper"))]
         assert!(
-            StoreAddress::parse("zookeeper://a").expect_err("left out").to_string().contains("feature `zookeeper`")
+            StoreAddress::parse("zookeeper://a").expect_err("left out").to_string().contains("the feature \"zookeeper\"")
         );
+    }
+
+    #[test]
+    #[cfg(feature = "postgres")]
+    fn an_election_in_postgres_has_a_user_and_a_database() {
+        let (store, election) =
+            StoreAddress::parse("postgres://me:secret@a,b:5433/shop/team/billing").expect("it is right");
+        assert_eq!(store.user, Some(("me".to_owned(), Some(Secret("secret".to_owned())))));
+        assert_eq!((store.endpoints.join(" "), store.place.as_deref()), ("a:5432 b:5433".to_owned(), Some("shop")));
+        assert_eq!(election.as_deref(), Some("team/billing"));
+        assert!(!format!("{store:?}").contains("secret"));
+        let refusal = StoreAddress::parse("postgres://a").expect_err("no database").to_string();
+        assert!(refusal.contains("the database is missing"), "{refusal}");
+    }
+
+    #[test]
+    #[cfg(feature = "kubernetes")]
+    fn an_election_in_kubernetes_needs_no_host() {
+        let parts = |url: &str| {
+            let (store, election) = StoreAddress::parse(url).unwrap_or_else(|error| panic!("{error}"));
+            (store.endpoints.join(" "), store.place.unwrap_or_default(), election.unwrap_or_default())
+        };
+        let without = (String::new(), "team".to_owned(), "billing".to_owned());
+        assert_eq!(parts("kubernetes://team/billing"), without);
+        assert_eq!(parts("kubernetes:///team/billing"), without);
+        let with = |hosts: &str| (hosts.to_owned(), "team".to_owned(), "billing".to_owned());
+        assert_eq!(parts("kubernetes://localhost:8001/team/billing"), with("localhost:8001"));
+        assert_eq!(parts("kubernetes://localhost/team/billing"), with("localhost:8001"));
+        assert_eq!(parts("kubernetes:///team"), (String::new(), "team".to_owned(), String::new()));
+        let refusal = |url: &str| StoreAddress::parse(url).expect_err("it is wrong").to_string();
+        assert!(refusal("kubernetes:///Team/billing").contains("lower-case"));
+        assert!(refusal("kubernetes:///team/Billing").contains("lower-case"));
+        assert!(refusal("kubernetes:///team/billing/x").contains("lower-case"));
+        assert!(refusal("kubernetes://").contains("the namespace is missing"));
+    }
+
+    #[test]
+    #[cfg(not(feature = "postgres"))]
+    fn a_driver_that_was_left_out_is_named_with_its_feature() {
+        let refusal = StoreAddress::parse("postgres://a/shop/billing").expect_err("it was left out").to_string();
+        assert!(refusal.contains("the feature \"postgres\""), "{refusal}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Where one stands for election: [`Election`] and [`Office`].
 
-use crate::address::{BadAddress, StoreAddress, check_name};
+use crate::address::{BadAddress, StoreAddress};
 use crate::engine::{CampaignError, Engine, Order, Standing};
 use crate::leadership::Leadership;
 use crate::seat::Key;
@@ -63,7 +63,7 @@ impl Election {
     /// # Errors
     /// A name that is none.
     pub fn of(store: StoreAddress, name: &str) -> Result<Election, OpenError> {
-        let name = check_name(name).map_err(OpenError::Name)?.to_owned();
+        let name = store.scheme.check_name(name).map_err(OpenError::Name)?.to_owned();
         Ok(Election { store, name, ttl: Duration::from_secs(10), is_tethered: false, session: 0 })
     }
 

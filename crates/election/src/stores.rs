@@ -3,6 +3,12 @@
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
 pub(crate) mod etcd;
+#[cfg(feature = "kubernetes")]
+pub(crate) mod kubernetes;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(any(feature = "postgres", feature = "kubernetes"))]
+pub(crate) mod record;
 pub(crate) mod written;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
@@ -11,6 +17,10 @@ use crate::address::{Scheme, StoreAddress};
 use crate::seat::{Reader, Store};
 use hustings_lease::Profile;
 use std::time::Duration;
+
+/// Whoever only looks waits for connections as a candidate with this time to live.
+#[cfg(any(feature = "postgres", feature = "kubernetes"))]
+const READER_TTL: Duration = Duration::from_secs(10);
 
 /// The driver of a store, for candidates with this time to live; tethered to the process where the store can do that.
 pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> Box<dyn Store> {
@@ -21,6 +31,10 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> 
         Scheme::Consul => Box::new(consul::ConsulStore::new(&address.endpoints, ttl)),
         #[cfg(feature = "zookeeper")]
         Scheme::Zookeeper => Box::new(zookeeper::ZookeeperStore::new(address, ttl)),
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => Box::new(record::RecordStore::new(postgres::Postgres::new(address, ttl))),
+        #[cfg(feature = "kubernetes")]
+        Scheme::Kubernetes => Box::new(record::RecordStore::new(kubernetes::Kubernetes::new(address, ttl))),
     }
 }
 
@@ -32,5 +46,11 @@ pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> 
         Scheme::Consul => Box::new(consul::observe::ConsulReader::new(&address.endpoints, election)),
         #[cfg(feature = "zookeeper")]
         Scheme::Zookeeper => Box::new(zookeeper::observe::ZookeeperReader::new(address, election)),
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => Box::new(record::RecordReader::new(postgres::Postgres::new(address, READER_TTL), election)),
+        #[cfg(feature = "kubernetes")]
+        Scheme::Kubernetes => {
+            Box::new(record::RecordReader::new(kubernetes::Kubernetes::new(address, READER_TTL), election))
+        }
     }
 }

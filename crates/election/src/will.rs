@@ -5,6 +5,10 @@ use crate::stores::consul;
 use crate::stores::etcd;
 #[cfg(feature = "zookeeper")]
 use crate::stores::zookeeper;
+#[cfg(feature = "kubernetes")]
+use crate::stores::kubernetes;
+#[cfg(feature = "postgres")]
+use crate::stores::postgres;
 use hustings_lease::{Note, Token};
 use serde::{Deserialize, Serialize};
 
@@ -23,6 +27,10 @@ pub(crate) enum StoreWill {
     Consul(consul::Will),
     #[cfg(feature = "zookeeper")]
     Zookeeper(zookeeper::Will),
+    #[cfg(feature = "postgres")]
+    Postgres(Box<postgres::Will>),
+    #[cfg(feature = "kubernetes")]
+    Kubernetes(Box<kubernetes::Will>),
 }
 
 impl Will {
@@ -40,6 +48,10 @@ impl Will {
             StoreWill::Consul(will) => will.carry_out(&note).await,
             #[cfg(feature = "zookeeper")]
             StoreWill::Zookeeper(will) => will.carry_out(&note).await,
+            #[cfg(feature = "postgres")]
+            StoreWill::Postgres(will) => will.carry_out(&note).await,
+            #[cfg(feature = "kubernetes")]
+            StoreWill::Kubernetes(will) => will.carry_out(&note).await,
         }
     }
 }

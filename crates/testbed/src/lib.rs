@@ -14,13 +14,17 @@ use tempfile::TempDir;
 
 mod cable;
 mod consul;
+mod fake_kube;
 mod ports;
+mod postgres;
 mod process;
 mod zookeeper;
 
 pub use cable::Cable;
 pub use consul::Consul;
+pub use fake_kube::{FakeKube, Faults};
 pub use ports::{free_listener, free_port, free_ports, spawn};
+pub use postgres::Postgres;
 pub use process::Process;
 pub use zookeeper::Zookeeper;
 

@@ -1,6 +1,9 @@
 //! What must be true of an election over every store, told once. Each store's test starts the real thing and tells these.
 #![allow(dead_code, reason = "not every store tells every story")]
 
+pub mod log;
+pub mod wire;
+
 use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;

@@ -1,0 +1,190 @@
+//! Kubernetes: one `coordination.k8s.io/v1` Lease per election, by client-go's rules, so that a controller with client-go's
+//! `leaderelection` may be a rival for the same Lease.
+//!
+//! ```text
+//!   spec.holderIdentity         ID_LIFE, unique per life; "" is vacant
+//!   spec.leaseDurationSeconds   how long whoever waits lets a version stand; whole seconds, 1 when released
+//!   spec.renewTime, acquireTime for people and for client-go, which compares them; no clock here is compared with them
+//!   spec.leaseTransitions       one more for each new holder
+//!   metadata.annotations        hustings.github.io/...: tenure, note, wish, history, generation
+//! ```
+//!
+//! Annotations outlive their writer: client-go keeps them when it wins. So `tenure` names the holder and the count of
+//! transitions that it is about, and what is about another one is passed over.
+//!
+//! **The token's number** is the resource version of the write that won. It is known from the answer only; the holder's next
+//! write puts it into `tenure`. Until then the Lease has the version of that very write, so everybody reads the same.
+//! Versions are ordered by Kubernetes' word since 1.35 (KEP-5504), and in fact before where etcd stores them; older servers
+//! are warned of. Where versions are no numbers, `leaseTransitions` are counted, which begin anew when a Lease is deleted.
+//!
+//! **A renewal always changes the Lease**: a server writes nothing, and gives no new version, when an update says what is there
+//! already, and whoever waits would see the holder silent. So `renewTime` grows by a microsecond at least, also while the wall
+//! clock stands still or goes back.
+//!
+//! What the store promises. Its API server reads and writes through etcd; a read of one Lease without a version is
+//! linearizable, a watch is late and may end, and is used as a hint only. There are no sessions: when a holder is silent, whoever
+//! waits lets the version grow old on its own clock. What breaks it: an etcd restored from a backup (raise the generation), and
+//! a client that writes what it remembers (client-go's release after a sleep erases its successor): the holder learns of it from
+//! its next write, which conflicts, and stops.
+//!
+//! `kubernetes://HOST:PORT/NAMESPACE/NAME` is plain HTTP, as `kubectl proxy` gives it; `kubernetes:///NAMESPACE/NAME` is what
+//! `KUBECONFIG` says, or else the cluster in which this process runs.
+
+mod api;
+mod lease;
+mod micro_time;
+mod will;
+
+pub(crate) use will::Will;
+
+use super::record::{Fault, Hints, Mood, Record, Records, Swap};
+use crate::address::StoreAddress;
+use crate::will::StoreWill;
+use api::{Answered, Api};
+use hustings_lease::Profile;
+use lease::Stamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// Between two tries to watch, or to reach a server.
+const RETRY: Duration = Duration::from_millis(200);
+
+/// Where the API server is, and the namespace of the Leases.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Place {
+    /// None: what the environment says.
+    endpoints: Vec<String>,
+    namespace: String,
+}
+
+/// The Leases of a namespace.
+pub(crate) struct Kubernetes {
+    place: Place,
+    ttl: Duration,
+    api: Arc<Api>,
+    /// Who listens for changes, by election.
+    listeners: Mutex<BTreeMap<String, JoinHandle<()>>>,
+}
+
+impl Kubernetes {
+    /// Nothing is asked yet.
+    pub(crate) fn new(address: &StoreAddress, ttl: Duration) -> Kubernetes {
+        let namespace = address.place.clone().unwrap_or_default();
+        Kubernetes::at(Place { endpoints: address.endpoints.clone(), namespace }, ttl)
+    }
+
+    fn at(place: Place, ttl: Duration) -> Kubernetes {
+        // A part of a second cannot be written.
+        let ttl = Duration::from_secs(ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0));
+        let api = Arc::new(Api::new(&place.endpoints, (ttl / 10).max(Duration::from_millis(100))));
+        Kubernetes { place, ttl, api, listeners: Mutex::default() }
+    }
+
+    fn path(&self, election: &str) -> String {
+        format!("{}/{election}", self.collection())
+    }
+
+    fn collection(&self) -> String {
+        format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.place.namespace)
+    }
+}
+
+impl Drop for Kubernetes {
+    fn drop(&mut self) {
+        for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).values() {
+            listener.abort();
+        }
+    }
+}
+
+/// The record in a Lease.
+fn record_of(lease: Value) -> Result<Record<Stamp>, Fault> {
+    let (content, generation) = lease::content_of(&lease).map_err(Fault::Refused)?;
+    Ok(Record { content, generation, stamp: Stamp(lease) })
+}
+
+impl Records for Kubernetes {
+    type Stamp = Stamp;
+
+    fn profile(&self) -> Profile {
+        Profile::KUBERNETES
+    }
+
+    fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    async fn open(&self) -> Result<(), String> {
+        self.api.open().await
+    }
+
+    async fn read(&self, election: &str) -> Result<Option<Record<Stamp>>, Fault> {
+        match self.api.ask("GET", &self.path(election), None).await? {
+            Answered::Object(lease) => record_of(lease).map(Some),
+            Answered::NotFound(_) | Answered::Conflict => Ok(None),
+        }
+    }
+
+    async fn swap(&self, election: &str, swap: Swap<'_, Stamp>) -> Result<Option<Record<Stamp>>, Fault> {
+        let lease = lease::written(&self.place.namespace, election, &swap);
+        let asked = match swap.over {
+            Some(_) => self.api.ask("PUT", &self.path(election), Some(&lease)).await?,
+            None => self.api.ask("POST", &self.collection(), Some(&lease)).await?,
+        };
+        match (asked, swap.over) {
+            (Answered::Object(lease), _) => record_of(lease).map(Some),
+            (Answered::Conflict, _) => Ok(None),
+            // It was deleted meanwhile.
+            (Answered::NotFound(_), Some(_)) => Ok(None),
+            // The namespace is missing.
+            (Answered::NotFound(why), None) => Err(Fault::Refused(why)),
+        }
+    }
+
+    fn suspect(&self) {
+        self.api.suspect();
+    }
+
+    fn hints(&self) -> &Hints {
+        self.api.hints()
+    }
+
+    fn listen(&self, election: &str) {
+        let mut listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        listeners.retain(|_, listener| !listener.is_finished());
+        let path = format!(
+            "{}?watch=true&allowWatchBookmarks=true&fieldSelector=metadata.name%3D{election}",
+            self.collection()
+        );
+        let start = || tokio::spawn(watch(self.api.clone(), path, election.to_owned()));
+        listeners.entry(election.to_owned()).or_insert_with(start);
+    }
+
+    fn poll(&self, patience: Duration) -> Duration {
+        // A watch tells sooner, as long as it is alive.
+        patience * 2
+    }
+
+    fn mood(&self) -> &Mood {
+        self.api.mood()
+    }
+
+    fn will(&self, election: &str, life: &str) -> Option<StoreWill> {
+        let (place, election, life) = (self.place.clone(), election.to_owned(), life.to_owned());
+        Some(StoreWill::Kubernetes(Box::new(Will { place, election, life })))
+    }
+}
+
+/// Rings at each change of a Lease, until nobody listens.
+async fn watch(api: Arc<Api>, path: String, election: String) {
+    loop {
+        let watched = api.watch(&path, || api.hints().ring(&election)).await;
+        tracing::debug!(%election, because = ?watched, "a watch has ended");
+        api.hints().ring(&election);
+        tokio::time::sleep(RETRY).await;
+    }
+}

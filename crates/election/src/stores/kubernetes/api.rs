@@ -1,0 +1,320 @@
+//! The API server's HTTP: [`Api`].
+
+use crate::stores::record::{Fault, Hints, Mood};
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use http_body_util::BodyExt;
+use kube::client::Body;
+use kube::{Client, Config};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::error::Error;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// The longest answer that is read: a Lease is small, and what is larger is something else.
+const LONGEST: usize = 4 * 1024 * 1024;
+/// The first minor version of Kubernetes 1 that promises the order of resource versions.
+const ORDERED_SINCE: u32 = 35;
+
+/// One of several servers, asked over connections that are shared.
+pub(super) struct Api {
+    endpoints: Vec<String>,
+    /// How long one server may take before the next one is tried.
+    patience: Duration,
+    state: Mutex<State>,
+    hints: Hints,
+    mood: Mood,
+}
+
+#[derive(Default)]
+struct State {
+    client: Option<Client>,
+    /// Which server; it grows with each that is left.
+    turn: usize,
+    /// Once a server has answered as one, later troubles pass.
+    has_opened: bool,
+    warned: BTreeSet<String>,
+}
+
+/// What a server says to a request about a Lease.
+pub(super) enum Answered {
+    Object(Value),
+    Conflict,
+    NotFound(String),
+}
+
+enum Denied {
+    ForNow(String),
+    ForGood(String),
+}
+
+impl Api {
+    /// Of these servers, without TLS; of whichever the environment names, if there are none.
+    pub(super) fn new(endpoints: &[String], patience: Duration) -> Api {
+        let shown = format!("kubernetes://{}", endpoints.join(","));
+        let (state, hints, mood) = (Mutex::default(), Hints::default(), Mood::of(shown));
+        Api { endpoints: endpoints.to_vec(), patience, state, hints, mood }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
+    pub(super) fn mood(&self) -> &Mood {
+        &self.mood
+    }
+
+    /// No answer came: the next request goes to the next server, over a new connection.
+    pub(super) fn suspect(&self) {
+        let mut state = self.state();
+        state.client = None;
+        state.turn += 1;
+    }
+
+    /// The server that is asked now.
+    fn endpoint(&self) -> String {
+        let turn = self.state().turn;
+        match self.endpoints.is_empty() {
+            true => "the cluster of the environment".to_owned(),
+            false => self.endpoints[turn % self.endpoints.len()].clone(),
+        }
+    }
+
+    /// Waits until a server has said which version it has.
+    ///
+    /// # Errors
+    /// It lets nobody in who comes as we do; or the environment names none.
+    pub(super) async fn open(&self) -> Result<(), String> {
+        loop {
+            if self.state().has_opened {
+                return Ok(());
+            }
+            let endpoint = self.endpoint();
+            let patience = self.patience.max(Duration::from_secs(1));
+            let denied = match timeout(patience, self.ask_version(&endpoint)).await {
+                Ok(Ok(())) => {
+                    self.state().has_opened = true;
+                    self.mood.well();
+                    // What happened before was not heard of.
+                    self.hints.ring_all();
+                    return Ok(());
+                }
+                Ok(Err(Denied::ForGood(why))) => return Err(format!("{endpoint}: {why}")),
+                Ok(Err(Denied::ForNow(why))) => why,
+                Err(_) => format!("no answer within {patience:?}"),
+            };
+            self.mood.trouble(&format!("{endpoint}: {denied}"));
+            self.suspect();
+            tokio::time::sleep(super::RETRY).await;
+        }
+    }
+
+    async fn ask_version(&self, endpoint: &str) -> Result<(), Denied> {
+        let client = self.client().await?;
+        let (status, body) =
+            self.send(&client, "GET", "/version", None).await.map_err(|fault| Denied::ForNow(fault.to_string()))?;
+        let version: Option<Value> = serde_json::from_slice(&body).ok();
+        let part = |name: &str| {
+            let text = version.as_ref()?[name].as_str()?;
+            text.trim_end_matches(|end: char| !end.is_ascii_digit()).parse::<u32>().ok()
+        };
+        match (status.as_u16(), part("major"), part("minor")) {
+            (401 | 403, _, _) => {
+                let why = format!("{status}: {}", message(&body));
+                Err(Denied::ForGood(format!("{why}; the identity comes from KUBECONFIG or the pod's service account")))
+            }
+            (200, Some(major), Some(minor)) => {
+                if (major, minor) < (1, ORDERED_SINCE) {
+                    self.warn_once(format!(
+                        "{endpoint} has Kubernetes {major}.{minor}: before 1.{ORDERED_SINCE} it does not promise that resource \
+                         versions grow, of which tokens are made; with etcd as its store they do"
+                    ));
+                }
+                Ok(())
+            }
+            _ => Err(Denied::ForNow(format!(
+                "{status} to /version: this is no Kubernetes API server: {}",
+                message(&body)
+            ))),
+        }
+    }
+
+    fn warn_once(&self, warning: String) {
+        if self.state().warned.insert(warning.clone()) {
+            tracing::warn!("{warning}");
+        }
+    }
+
+    /// A client of the server whose turn it is.
+    async fn client(&self) -> Result<Client, Denied> {
+        let (known, turn) = {
+            let state = self.state();
+            (state.client.clone(), state.turn)
+        };
+        if let Some(client) = known {
+            return Ok(client);
+        }
+        let mut config = match self.endpoints.is_empty() {
+            true => Config::infer().await.map_err(|error| {
+                let why = words(&error);
+                Denied::ForGood(format!(
+                    "no cluster is known here: set KUBECONFIG, run in a pod, or name a host in the URL: {why}"
+                ))
+            })?,
+            false => {
+                let uri = format!("http://{}", self.endpoints[turn % self.endpoints.len()]);
+                Config::new(uri.parse().map_err(|error| Denied::ForGood(format!("{uri}: {error}")))?)
+            }
+        };
+        // What is asked again is the candidate's to say: it counts from when a request left.
+        config.default_retry = false;
+        config.connect_timeout = Some(self.patience);
+        let client = Client::try_from(config).map_err(|error| Denied::ForGood(words(&error)))?;
+        let mut state = self.state();
+        if state.turn == turn {
+            state.client = Some(client.clone());
+        }
+        Ok(client)
+    }
+
+    async fn send(
+        &self,
+        client: &Client,
+        method: &str,
+        path: &str,
+        content: Option<&Value>,
+    ) -> Result<(StatusCode, Bytes), Fault> {
+        let request = request(method, path, content)?;
+        let response = client.send(request).await.map_err(|error| failed(&error))?;
+        let (status, mut body) = (response.status(), response.into_body());
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Fault::Unknown(format!("the answer broke off: {error}")))?;
+            bytes.extend_from_slice(frame.data_ref().map(|data| &data[..]).unwrap_or_default());
+            if bytes.len() > LONGEST {
+                return Err(Fault::Unknown(format!("an answer of more than {LONGEST} bytes: this is no Lease")));
+            }
+        }
+        Ok((status, bytes.into()))
+    }
+
+    /// Asks about a Lease.
+    pub(super) async fn ask(&self, method: &str, path: &str, content: Option<&Value>) -> Result<Answered, Fault> {
+        let client = match self.client().await {
+            Ok(client) => client,
+            Err(Denied::ForNow(why) | Denied::ForGood(why)) => return Err(Fault::Unreachable(why)),
+        };
+        let endpoint = self.endpoint();
+        let (status, body) = match self.send(&client, method, path, content).await {
+            Ok(answer) => answer,
+            Err(fault) => {
+                self.suspect();
+                return Err(match fault {
+                    Fault::Unreachable(why) => Fault::Unreachable(format!("{endpoint}: {why}")),
+                    Fault::Unknown(why) => Fault::Unknown(format!("{endpoint}: {why}")),
+                    refused => refused,
+                });
+            }
+        };
+        let object: Option<Value> = serde_json::from_slice(&body).ok();
+        let kind = object.as_ref().and_then(|object| object["kind"].as_str());
+        let words = || format!("{endpoint}: {method} {path}: {status}: {}", message(&body));
+        match (status.as_u16(), kind, object.as_ref()) {
+            (200..=299, Some("Lease"), Some(lease)) => Ok(Answered::Object(lease.clone())),
+            (404, Some("Status"), _) => Ok(Answered::NotFound(words())),
+            (409, Some("Status"), _) => Ok(Answered::Conflict),
+            // Somebody else answers, or the server does not know itself what became of it.
+            (200..=299 | 500.., _, _) => Err(Fault::Unknown(words())),
+            (403, _, _) => Err(Fault::Refused(format!(
+                "{}; grant the verbs get, list, watch, create and update on leases.coordination.k8s.io",
+                words()
+            ))),
+            _ => Err(Fault::Refused(words())),
+        }
+    }
+
+    /// Calls at each event of a watch, until it ends; says why it ended.
+    pub(super) async fn watch(&self, path: &str, mut heard: impl FnMut()) -> Result<(), Fault> {
+        let client = match self.client().await {
+            Ok(client) => client,
+            Err(Denied::ForNow(why) | Denied::ForGood(why)) => return Err(Fault::Unreachable(why)),
+        };
+        let response = client.send(request("GET", path, None)?).await.map_err(|error| failed(&error))?;
+        let (status, mut body) = (response.status(), response.into_body());
+        if status != StatusCode::OK {
+            return Err(Fault::Refused(status.to_string()));
+        }
+        let mut line = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|error| Fault::Unknown(error.to_string()))?;
+            for byte in frame.data_ref().map(|data| &data[..]).unwrap_or_default() {
+                match byte {
+                    b'\n' => {
+                        // A whole object stands in it, which is read again: only what it is about counts here.
+                        let event: Value = serde_json::from_slice(&line).unwrap_or_default();
+                        line.clear();
+                        match event["type"].as_str() {
+                            Some("BOOKMARK") => {}
+                            Some("ERROR") => return Err(Fault::Refused(event["object"]["message"].to_string())),
+                            _ => heard(),
+                        }
+                    }
+                    byte if line.len() < LONGEST => line.push(*byte),
+                    _ => return Err(Fault::Refused("a line without an end".to_owned())),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn request(method: &str, path: &str, content: Option<&Value>) -> Result<Request<Body>, Fault> {
+    let content = content.map(|content| serde_json::to_vec(content).expect("a value is JSON")).unwrap_or_default();
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header(header::ACCEPT, "application/json")
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(content));
+    request.map_err(|error| Fault::Refused(format!("{path} cannot be asked for: {error}")))
+}
+
+/// A request that has no answer: it never left if nobody listens.
+fn failed(error: &kube::Error) -> Fault {
+    let mut source: Option<&(dyn Error + 'static)> = Some(error);
+    while let Some(layer) = source {
+        let kind = layer.downcast_ref::<std::io::Error>().map(std::io::Error::kind);
+        if kind == Some(std::io::ErrorKind::ConnectionRefused) {
+            return Fault::Unreachable(words(error));
+        }
+        source = layer.source();
+    }
+    Fault::Unknown(words(error))
+}
+
+/// All that an error says: the outermost layer of it says little.
+fn words(error: &(dyn Error + 'static)) -> String {
+    let mut all = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let inner = error.to_string();
+        if !all.contains(&inner) {
+            all = format!("{all}: {inner}");
+        }
+        source = error.source();
+    }
+    all
+}
+
+/// What a refusal says, in the API's form or in another one.
+fn message(body: &[u8]) -> String {
+    let status: Option<Value> = serde_json::from_slice(body).ok();
+    let said = status.as_ref().and_then(|status| status["message"].as_str()).map(str::to_owned);
+    said.unwrap_or_else(|| String::from_utf8_lossy(body).chars().take(200).collect())
+}

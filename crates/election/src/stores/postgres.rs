@@ -1,0 +1,180 @@
+//! PostgreSQL: a row per election, in the table `hustings_elections` of the database that the URL names.
+//!
+//! ```text
+//!   holder, life, value, priority   who leads; NULL: nobody
+//!   token, generation               with which token; both are set by the write that wins, and by no other
+//!   ttl_ms                          for how long whoever waits lets a version stand before it swaps it
+//!   note, wish, history             what the last leader left, what an operator wants, who led
+//!   raised, timeline                what the next generation is made of
+//!   version                         grows with each write; each write names the version and the token that it swaps
+//! ```
+//!
+//! No clock of the server is read, and no connection stands for a lease: connections are shared, pooled and cut. `NOTIFY` on
+//! the channel `hustings_elections` is a hint that saves time; behind a pooler that loses it, polling finds the same.
+//!
+//! **The generation** is `raised + 1000 · (timeline - 1)`. The timeline is the WAL's: 1 after `initdb`, one more at each
+//! promotion of a standby. `raised` is what `elect --raise` has added. A standby that is promoted may lack the last writes:
+//! grants, and raises too. It has a higher timeline, and so gives tokens above all that were given before, unless a thousand
+//! raises are lost in one failover. Where the timeline falls (`pg_upgrade`, a dump that is loaded into a new cluster), the next
+//! winner adds to `raised` what the timeline has lost. The timeline is read by the statement that wins, from the server that
+//! executes it.
+//!
+//! A leader whose row came through a failover unharmed leads on, with its token. Token numbers come from the sequence
+//! `hustings_tokens`, so a row that was deleted by hand does not bring old numbers back.
+//!
+//! What the store promises. One server: what is committed stays, unless `fsync` or `synchronous_commit` is off. With standbys:
+//! replication is asynchronous by default, and **a failover then forgets grants, so two may believe that they lead** until
+//! the first one's lease ends; `synchronous_standby_names` prevents it. Tokens grow all the same. Two cases remain in which they
+//! may not: a server that was taken for dead and goes on beside the one that replaced it, and a standby that is promoted
+//! without having followed the last primary, whose timeline has the same number: raise the generation then.
+//!
+//! Not here yet: TLS. The place for it is `connection::connect`.
+
+mod connection;
+mod faults;
+mod statements;
+mod will;
+
+pub(crate) use will::Will;
+
+use super::record::{Fault, Hints, Mood, Numbering, Record, Records, Swap};
+use crate::address::{Secret, StoreAddress};
+use crate::will::StoreWill;
+use connection::Link;
+use hustings_lease::Profile;
+use serde::{Deserialize, Serialize};
+use statements::{INSERT, READ, Stamp, UPDATE};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// Where the database is, and who asks.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(super) struct Place {
+    endpoints: Vec<String>,
+    user: Option<String>,
+    /// As the URL has it; without one, `PGPASSWORD` of the environment counts.
+    password: Option<Secret>,
+    database: String,
+}
+
+/// A connection to one of a database's servers, kept for as long as this value lives.
+pub(crate) struct Postgres {
+    place: Place,
+    ttl: Duration,
+    link: Arc<Link>,
+    keeper: std::sync::OnceLock<JoinHandle<()>>,
+}
+
+impl Postgres {
+    /// Nothing is asked yet.
+    pub(crate) fn new(address: &StoreAddress, ttl: Duration) -> Postgres {
+        let (user, password) = match &address.user {
+            Some((user, password)) => (Some(decoded(user)), password.as_ref().map(|secret| Secret(decoded(&secret.0)))),
+            None => (None, None),
+        };
+        let database = decoded(address.place.as_deref().unwrap_or_default());
+        Postgres::at(Place { endpoints: address.endpoints.clone(), user, password, database }, ttl)
+    }
+
+    fn at(place: Place, ttl: Duration) -> Postgres {
+        let link = Arc::new(Link::new(format!("postgres://{}/{}", place.endpoints.join(","), place.database)));
+        Postgres { place, ttl, link, keeper: std::sync::OnceLock::new() }
+    }
+}
+
+impl Drop for Postgres {
+    fn drop(&mut self) {
+        self.keeper.take().as_ref().inspect(|keeper| keeper.abort());
+    }
+}
+
+/// A part of a URL, with `%40` as `@`.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        let code = behind.get(..2).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
+        match (first, code) {
+            (b'%', Some(code)) => {
+                bytes.push(code);
+                rest = &behind[2..];
+            }
+            _ => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+impl Records for Postgres {
+    type Stamp = Stamp;
+
+    fn profile(&self) -> Profile {
+        Profile::POSTGRES
+    }
+
+    fn ttl(&self) -> Duration {
+        self.ttl
+    }
+
+    async fn open(&self) -> Result<(), String> {
+        let start = || tokio::spawn(connection::keep(self.link.clone(), self.place.clone(), self.ttl));
+        self.keeper.get_or_init(start);
+        self.link.opened().await
+    }
+
+    async fn read(&self, election: &str) -> Result<Option<Record<Stamp>>, Fault> {
+        let client = self.link.client()?;
+        let rows = client.query_typed(&READ, &statements::name(&election)).await;
+        let rows = rows.map_err(|error| self.link.fault(&error))?;
+        statements::record_of(election, rows.first())
+    }
+
+    async fn swap(&self, election: &str, swap: Swap<'_, Stamp>) -> Result<Option<Record<Stamp>>, Fault> {
+        let client = self.link.client()?;
+        let values = statements::Values::of(&swap, swap.numbering == Numbering::New);
+        let rows = match swap.over {
+            Some(over) => client.query_typed(&UPDATE, &values.for_update(&election, &over.stamp)).await,
+            None => client.query_typed(&INSERT, &values.for_insert(&election)).await,
+        };
+        match rows {
+            Ok(rows) => statements::record_of(election, rows.first()),
+            Err(error) if faults::is_conflict(&error) => Ok(None),
+            Err(error) => Err(self.link.fault(&error)),
+        }
+    }
+
+    fn suspect(&self) {
+        self.link.suspect();
+    }
+
+    fn hints(&self) -> &Hints {
+        self.link.hints()
+    }
+
+    fn mood(&self) -> &Mood {
+        self.link.mood()
+    }
+
+    fn will(&self, election: &str, life: &str) -> Option<StoreWill> {
+        let (place, election, life) = (self.place.clone(), election.to_owned(), life.to_owned());
+        Some(StoreWill::Postgres(Box::new(Will { place, election, life })))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_url_are_decoded() {
+        assert_eq!(decoded("p%40ss%2Fword"), "p@ss/word");
+        for untouched in ["", "%", "%4", "%zz", "a%b"] {
+            assert_eq!(decoded(untouched), untouched);
+        }
+        assert_eq!(decoded("%ff"), "\u{fffd}");
+    }
+}

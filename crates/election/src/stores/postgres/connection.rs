@@ -1,0 +1,322 @@
+//! One connection to the primary, kept: [`Link`].
+
+use super::Place;
+use super::faults::{fault_of, is_final, is_standby, words};
+use super::statements::{RIGHTS, SCHEMA};
+use crate::stores::record::{Fault, Hints, Mood};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Socket};
+
+/// Between two rounds over all servers.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// What requests and the keeper of the connection share.
+pub(super) struct Link {
+    connected: Mutex<Option<Connected>>,
+    opened: watch::Sender<Opened>,
+    hints: Hints,
+    mood: Mood,
+    warned: Mutex<BTreeSet<String>>,
+}
+
+/// A connection, and who wants to know whether it still answers.
+#[derive(Clone)]
+struct Connected {
+    client: Arc<Client>,
+    suspected: Arc<Notify>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Opened {
+    NotYet,
+    Once,
+    Never(String),
+}
+
+impl Link {
+    pub(super) fn new(shown: String) -> Link {
+        Link {
+            connected: Mutex::default(),
+            opened: watch::Sender::new(Opened::NotYet),
+            hints: Hints::default(),
+            mood: Mood::of(shown),
+            warned: Mutex::default(),
+        }
+    }
+
+    fn connected(&self) -> MutexGuard<'_, Option<Connected>> {
+        self.connected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn client(&self) -> Result<Arc<Client>, Fault> {
+        let connected = self.connected().clone().filter(|connected| !connected.client.is_closed());
+        connected.map(|connected| connected.client).ok_or_else(|| {
+            let why = self.mood.now().unwrap_or_else(|| "the connection is gone; another one is opened".to_owned());
+            Fault::Unreachable(why)
+        })
+    }
+
+    /// Waits until a server has been reached once.
+    pub(super) async fn opened(&self) -> Result<(), String> {
+        let mut opened = self.opened.subscribe();
+        match opened.wait_for(|opened| *opened != Opened::NotYet).await.map(|opened| opened.clone()) {
+            Ok(Opened::Never(why)) => Err(why),
+            // The sender lives as long as this value.
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
+    /// What a failed request has done; a server that is no primary is left.
+    pub(super) fn fault(&self, error: &tokio_postgres::Error) -> Fault {
+        let fault = fault_of(error);
+        if is_standby(error) || matches!(fault, Fault::Unknown(_)) {
+            self.suspect();
+        }
+        fault
+    }
+
+    /// Has the keeper ask whether the server still answers.
+    pub(super) fn suspect(&self) {
+        if let Some(connected) = &*self.connected() {
+            connected.suspected.notify_one();
+        }
+    }
+
+    pub(super) fn hints(&self) -> &Hints {
+        &self.hints
+    }
+
+    pub(super) fn mood(&self) -> &Mood {
+        &self.mood
+    }
+
+    fn warn_once(&self, warning: String) {
+        let is_new = self.warned.lock().unwrap_or_else(PoisonError::into_inner).insert(warning.clone());
+        if is_new {
+            tracing::warn!("{warning}");
+        }
+    }
+}
+
+/// Why a server cannot be used.
+enum Denied {
+    ForNow(String),
+    ForGood(String),
+}
+
+/// Connects, and connects again, to whichever server is the primary.
+pub(super) async fn keep(link: Arc<Link>, place: Place, ttl: Duration) {
+    let patience = (ttl / 4).clamp(Duration::from_millis(200), Duration::from_secs(2));
+    for turn in 0.. {
+        let endpoint = &place.endpoints[turn % place.endpoints.len()];
+        let connected = timeout(patience, connect(&link, &place, endpoint, patience)).await;
+        let denied = match connected {
+            Ok(Ok((client, mut hearing))) => {
+                link.mood.well();
+                let connected = Connected { client: Arc::new(client), suspected: Arc::default() };
+                *link.connected() = Some(connected.clone());
+                let _ = link.opened.send_replace(Opened::Once);
+                // What happened before was not heard of.
+                link.hints.ring_all();
+                let why = lasts(&connected, &mut hearing, patience).await;
+                *link.connected() = None;
+                // Requests that wait for an answer wait no longer.
+                hearing.abort();
+                Denied::ForNow(format!("{endpoint}: {why}"))
+            }
+            Ok(Err(denied)) => denied,
+            Err(_) => Denied::ForNow(format!("{endpoint} does not answer within {patience:?}")),
+        };
+        match denied {
+            Denied::ForGood(why) if *link.opened.borrow() == Opened::NotYet => {
+                let _ = link.opened.send_replace(Opened::Never(why));
+                return;
+            }
+            Denied::ForGood(why) | Denied::ForNow(why) => link.mood.trouble(&why),
+        }
+        if (turn + 1) % place.endpoints.len() == 0 {
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+}
+
+/// Waits until the connection has ended, or the server does not answer any more, or is no primary; says which.
+async fn lasts(connected: &Connected, hearing: &mut JoinHandle<()>, patience: Duration) -> String {
+    loop {
+        tokio::select! {
+            _ = &mut *hearing => return "the connection ended".to_owned(),
+            () = connected.suspected.notified() => {
+                let asked = connected.client.query_typed("SELECT pg_is_in_recovery()", &[]);
+                match timeout(patience, asked).await {
+                    Ok(Ok(rows)) if rows.first().and_then(|row| row.try_get(0).ok()) == Some(false) => {}
+                    Ok(Ok(_)) => return "it is no primary any more".to_owned(),
+                    Ok(Err(error)) => return words(&error),
+                    Err(_) => return format!("no answer within {patience:?}"),
+                }
+            }
+        }
+    }
+}
+
+/// A connection to this server, if it is a primary, with all that elections need there.
+async fn connect(
+    link: &Arc<Link>,
+    place: &Place,
+    endpoint: &str,
+    patience: Duration,
+) -> Result<(Client, JoinHandle<()>), Denied> {
+    let (host, port) = endpoint.rsplit_once(':').unwrap_or((endpoint, "5432"));
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    let user = place.user.clone().or_else(|| variable("PGUSER")).or_else(|| variable("USER"));
+    let user = user.unwrap_or_else(|| "postgres".to_owned());
+    let password = place.password.as_ref().map(|secret| secret.0.clone()).or_else(|| variable("PGPASSWORD"));
+    let mut config = Config::new();
+    config.host(host.trim_matches(['[', ']'])).port(port.parse().unwrap_or(5432));
+    config.user(&user).dbname(&place.database).application_name("hustings-election");
+    config.connect_timeout(patience).tcp_user_timeout(patience * 2).keepalives_idle(Duration::from_secs(5));
+    if let Some(password) = password {
+        config.password(password);
+    }
+    let denied = |what: &str, error: &tokio_postgres::Error| {
+        let why = format!("{endpoint}: {what}, user {user:?}, database {:?}: {}", place.database, words(error));
+        match is_final(error) {
+            true => Denied::ForGood(format!("{why}; the password comes from the URL or from PGPASSWORD")),
+            false => Denied::ForNow(why),
+        }
+    };
+    // The place for TLS: another connector instead of this one.
+    let (client, connection) = config.connect(NoTls).await.map_err(|error| denied("no connection", &error))?;
+    // Ends when the client is dropped.
+    let hearing = tokio::spawn(hear(link.clone(), connection));
+    let about = About::of(&client).await.map_err(|error| denied("no answer", &error))?;
+    if about.is_standby {
+        return Err(Denied::ForNow(format!("{endpoint} is a standby or read-only: a primary is wanted")));
+    }
+    if !about.has_tables {
+        make_tables(&client, &user, endpoint).await?;
+    }
+    check_rights(&client, &user, endpoint).await?;
+    for warning in about.warnings(endpoint) {
+        link.warn_once(warning);
+    }
+    if let Err(error) = client.batch_execute("LISTEN hustings_elections").await {
+        tracing::debug!(%error, "no hints from {endpoint}: changes are found by reading");
+    }
+    Ok((client, hearing))
+}
+
+/// Reads from the connection until it ends.
+async fn hear(link: Arc<Link>, mut connection: tokio_postgres::Connection<Socket, tokio_postgres::tls::NoTlsStream>) {
+    while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
+        if let AsyncMessage::Notification(heard) = message {
+            link.hints.ring(heard.payload());
+        }
+    }
+}
+
+/// What a server says about itself.
+struct About {
+    is_standby: bool,
+    has_tables: bool,
+    fsync: String,
+    full_page_writes: String,
+    synchronous_commit: String,
+    synchronous_standbys: String,
+    followers: i64,
+}
+
+impl About {
+    async fn of(client: &Client) -> Result<About, tokio_postgres::Error> {
+        let rows = client
+            .query_typed(
+                "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on', \
+                 to_regclass('hustings_elections') IS NOT NULL AND to_regclass('hustings_tokens') IS NOT NULL, \
+                 current_setting('fsync'), current_setting('full_page_writes'), current_setting('synchronous_commit'), \
+                 current_setting('synchronous_standby_names'), (SELECT count(*) FROM pg_stat_replication)",
+                &[],
+            )
+            .await?;
+        let row = &rows[0];
+        Ok(About {
+            is_standby: row.try_get(0)?,
+            has_tables: row.try_get(1)?,
+            fsync: row.try_get(2)?,
+            full_page_writes: row.try_get(3)?,
+            synchronous_commit: row.try_get(4)?,
+            synchronous_standbys: row.try_get(5)?,
+            followers: row.try_get(6)?,
+        })
+    }
+
+    /// What is known to break what elections promise.
+    fn warnings(&self, endpoint: &str) -> Vec<String> {
+        let mut all = Vec::new();
+        for (name, value) in [("fsync", &self.fsync), ("full_page_writes", &self.full_page_writes)] {
+            if value == "off" {
+                all.push(format!(
+                    "{endpoint} has {name} = off: after a crash it may have forgotten who leads, and two may; switch it on"
+                ));
+            }
+        }
+        if self.synchronous_commit == "off" {
+            all.push(format!(
+                "{endpoint} has synchronous_commit = off: after a crash it has forgotten the last writes, and two may lead; \
+                 switch it on, at least for this role (ALTER ROLE ... SET synchronous_commit = on)"
+            ));
+        }
+        let waits_for_standbys = !self.synchronous_standbys.is_empty() && self.synchronous_commit != "local";
+        if self.followers > 0 && !waits_for_standbys {
+            all.push(format!(
+                "{endpoint} has standbys and waits for none of them: a failover may forget who leads, and two may until the \
+                 first one's lease ends; set synchronous_standby_names. Tokens grow all the same"
+            ));
+        }
+        all
+    }
+}
+
+async fn make_tables(client: &Client, user: &str, endpoint: &str) -> Result<(), Denied> {
+    // Two who make the same table at the same time get in each other's way: the second one finds it.
+    let Err(error) = client.batch_execute(SCHEMA).await else { return Ok(()) };
+    let why = format!("{endpoint}: the table of elections cannot be made: {}", words(&error));
+    match is_final(&error) {
+        true => Err(Denied::ForGood(format!(
+            "{why}; let somebody who may execute: {SCHEMA} {}",
+            RIGHTS.replace("USER", user)
+        ))),
+        false => Err(Denied::ForNow(why)),
+    }
+}
+
+async fn check_rights(client: &Client, user: &str, endpoint: &str) -> Result<(), Denied> {
+    let asked = client
+        .query_typed(
+            "SELECT has_table_privilege('hustings_elections', 'SELECT') AND has_table_privilege('hustings_elections', 'INSERT') \
+             AND has_table_privilege('hustings_elections', 'UPDATE') AND has_sequence_privilege('hustings_tokens', 'USAGE'), \
+             (SELECT count(*) FROM information_schema.columns WHERE table_name = 'hustings_elections' AND column_name IN \
+             ('election', 'holder', 'life', 'value', 'priority', 'token', 'generation', 'ttl_ms', 'note', 'wish', 'history', \
+             'raised', 'timeline', 'version'))",
+            &[],
+        )
+        .await;
+    let rows = asked.map_err(|error| Denied::ForNow(format!("{endpoint}: {}", words(&error))))?;
+    let row = &rows[0];
+    if !row.try_get::<_, bool>(0).unwrap_or(false) {
+        let grants = RIGHTS.replace("USER", user);
+        return Err(Denied::ForGood(format!(
+            "{endpoint}: {user:?} may not use the tables of elections; let their owner execute: {grants}"
+        )));
+    }
+    if row.try_get::<_, i64>(1).unwrap_or(0) < 14 {
+        return Err(Denied::ForGood(format!(
+            "{endpoint}: the table hustings_elections is somebody else's, it lacks our columns; choose another database, or \
+             another schema by the role's search_path"
+        )));
+    }
+    Ok(())
+}

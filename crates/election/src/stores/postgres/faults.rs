@@ -1,0 +1,69 @@
+//! What an error of PostgreSQL means for the request that met it.
+
+use crate::stores::record::Fault;
+use std::error::Error;
+use tokio_postgres::error::SqlState;
+
+/// Another transaction came first, under an isolation level that says so: nothing was written.
+pub(super) fn is_conflict(error: &tokio_postgres::Error) -> bool {
+    matches!(error.code(), Some(code) if [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED].contains(code))
+}
+
+/// The server is no primary (any more): another one is.
+pub(super) fn is_standby(error: &tokio_postgres::Error) -> bool {
+    let states = [SqlState::READ_ONLY_SQL_TRANSACTION, SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE];
+    matches!(error.code(), Some(code) if states.contains(code))
+}
+
+/// What trying again does not help against: who may not log in, a database that is not there.
+pub(super) fn is_final(error: &tokio_postgres::Error) -> bool {
+    let states = [
+        SqlState::INVALID_PASSWORD,
+        SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
+        SqlState::INVALID_CATALOG_NAME,
+        SqlState::INSUFFICIENT_PRIVILEGE,
+        SqlState::UNDEFINED_COLUMN,
+        SqlState::UNDEFINED_FUNCTION,
+        SqlState::WRONG_OBJECT_TYPE,
+        SqlState::DATATYPE_MISMATCH,
+    ];
+    // The server asks for a password, and there is none: no code says so.
+    let is_without_password = words(error).contains("password missing");
+    is_without_password || matches!(error.code(), Some(code) if states.contains(code))
+}
+
+/// What a failed request has done.
+pub(super) fn fault_of(error: &tokio_postgres::Error) -> Fault {
+    let words = words(error);
+    let Some(code) = error.code() else { return Fault::Unknown(words) };
+    // A statement that the server answers with an error has written nothing, except where the server itself went away.
+    match code.code() {
+        "40003" => Fault::Unknown(words),
+        code if code.starts_with("08")
+            || code.starts_with("57P")
+            || code.starts_with("58")
+            || code.starts_with("XX") =>
+        {
+            Fault::Unknown(words)
+        }
+        _ => Fault::Refused(words),
+    }
+}
+
+/// All that the error says: the outermost layer of it says little.
+pub(super) fn words(error: &tokio_postgres::Error) -> String {
+    if let Some(error) = error.as_db_error() {
+        let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
+        return format!("{}: {}{hint}", error.code().code(), error.message());
+    }
+    let mut all = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let inner = error.to_string();
+        if !all.contains(&inner) {
+            all = format!("{all}: {inner}");
+        }
+        source = error.source();
+    }
+    all
+}

@@ -1,0 +1,242 @@
+//! One record that candidates swap and observe with their own clocks: what PostgreSQL and Kubernetes have in common.
+//!
+//! ```text
+//!   seat, reader, will ──► Content (who, token, note, wish, history) ──► Records: read, swap ──► a row, a Lease
+//! ```
+//!
+//! A driver reads the record and swaps exactly the version that was read; everything else is here. No session is needed, and
+//! nobody but the candidates ends a lease: whoever waits lets a version grow old on its own clock, then swaps that version.
+//!
+//! - A renewal is a swap of what the holder wrote last. When somebody else has written meanwhile (a wish, say), the record is
+//!   read again, and renewed if it still names this tenure.
+//! - A raise of the generation is written together with a wish that the holder steps down. So the holder stops first, and at no
+//!   moment do two believe.
+//! - Hints that the record has changed save time; without any, whoever waits reads it twice per renewal interval.
+//!
+//! What to read next: [`Records`], then `seat`.
+
+mod hints;
+mod mood;
+mod reader;
+mod seat;
+mod text;
+
+pub(crate) use hints::Hints;
+pub(crate) use mood::Mood;
+pub(crate) use reader::RecordReader;
+pub(crate) use text::{note_of, note_to_text, wish_of, wish_to_text};
+
+use crate::seat::{Later, Seat, Sitter, Store, Told};
+use crate::will::StoreWill;
+use hustings_lease::{CandidateId, Note, Profile, Token};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc::UnboundedSender;
+
+/// Who holds an election.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Holder {
+    pub(crate) id: CandidateId,
+    /// Tells apart candidates of one name: drawn anew for each.
+    pub(crate) life: String,
+    pub(crate) value: String,
+    pub(crate) priority: u32,
+}
+
+/// What an operator wants of the tenure with this token.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Wished {
+    pub(crate) token: Token,
+    pub(crate) because: String,
+    pub(crate) to: Option<String>,
+}
+
+/// What a record says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) holder: Option<Holder>,
+    /// The token of the tenure that is, or else of the last one.
+    pub(crate) token: Token,
+    /// The token is a guess: only the answer to the write that won has told it, and nobody has written it down yet.
+    pub(crate) is_guessed: bool,
+    /// The time to live that the holder counts with.
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) note: Option<Note>,
+    pub(crate) wish: Option<Wished>,
+    /// How often the generation was raised by hand.
+    pub(crate) raised: u32,
+    /// The tenures, as [`hustings_lease::history::History`] writes them.
+    pub(crate) history: String,
+}
+
+impl Content {
+    /// The record once this holder has won it; its token is the store's to give.
+    pub(crate) fn won_by(&self, holder: Holder, ttl: Duration) -> Content {
+        let before = self.clone();
+        Content { holder: Some(holder), ttl: Some(ttl), is_guessed: false, note: None, wish: None, ..before }
+    }
+
+    /// The record once its holder has left.
+    pub(crate) fn released(&self, note: &Note) -> Content {
+        Content { holder: None, note: Some(note.clone()), wish: None, ..self.clone() }
+    }
+
+    /// Whether this life holds it.
+    pub(crate) fn is_held_by(&self, life: &str) -> bool {
+        self.holder.as_ref().is_some_and(|holder| holder.life == life)
+    }
+}
+
+/// A record as it was read or written, with what it takes to swap exactly this version.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Record<S> {
+    pub(crate) content: Content,
+    /// The generation that the next tenure will have, as far as is known.
+    pub(crate) generation: u32,
+    pub(crate) stamp: S,
+}
+
+/// What a swap does to the token.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Numbering {
+    /// A tenure begins: it gets a token above all before.
+    New,
+    /// The token stays.
+    Kept,
+}
+
+/// What a swap is made of.
+pub(crate) struct Swap<'a, S> {
+    /// The version to swap: exactly this one. `None`: only if there is no record.
+    pub(crate) over: Option<&'a Record<S>>,
+    pub(crate) content: &'a Content,
+    pub(crate) numbering: Numbering,
+    /// Whether others want to know at once: true for all but renewals.
+    pub(crate) is_news: bool,
+}
+
+/// Why a store did not do what it was asked.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The request never left.
+    Unreachable(String),
+    /// Perhaps done.
+    Unknown(String),
+    /// Definitely not done.
+    Refused(String),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Fault::Unreachable(why) | Fault::Unknown(why) | Fault::Refused(why)) = self;
+        why.fmt(f)
+    }
+}
+
+/// A store of records: all that a driver is.
+///
+/// Reads are linearizable. Futures that are dropped leave a request behind that may be done, or not.
+pub(crate) trait Records: Send + Sync + 'static {
+    /// What it takes to swap exactly one version; equal for equal versions only, also after the record was deleted.
+    type Stamp: Clone + PartialEq + fmt::Debug + Send + Sync + 'static;
+
+    fn profile(&self) -> Profile;
+    /// The time to live that its records can state: what was asked for, or a little more.
+    fn ttl(&self) -> Duration;
+    /// Waits until the store answers.
+    ///
+    /// # Errors
+    /// What trying again does not help against, with the remedy.
+    fn open(&self) -> impl Future<Output = Result<(), String>> + Send;
+    /// The record, if there is one.
+    fn read(&self, election: &str) -> impl Future<Output = Result<Option<Record<Self::Stamp>>, Fault>> + Send;
+    /// Writes a record over exactly one version; gives what stands there now, or `None` if it was another version.
+    fn swap(
+        &self,
+        election: &str,
+        swap: Swap<'_, Self::Stamp>,
+    ) -> impl Future<Output = Result<Option<Record<Self::Stamp>>, Fault>> + Send;
+    /// A request had no answer in time: the connection is not trusted any more.
+    fn suspect(&self);
+    /// What was heard of changes.
+    fn hints(&self) -> &Hints;
+    /// Somebody wants to hear of changes of this record.
+    fn listen(&self, _election: &str) {}
+    /// How often whoever waits reads a record without a hint, if a request may take so long.
+    fn poll(&self, patience: Duration) -> Duration {
+        patience
+    }
+    /// The troubles that were told.
+    fn mood(&self) -> &Mood;
+    /// What another process needs to release what this life holds.
+    fn will(&self, election: &str, life: &str) -> Option<StoreWill>;
+}
+
+/// A store of records, for the candidates of a process.
+pub(crate) struct RecordStore<R> {
+    records: Arc<R>,
+}
+
+impl<R: Records> RecordStore<R> {
+    pub(crate) fn new(records: R) -> RecordStore<R> {
+        RecordStore { records: Arc::new(records) }
+    }
+}
+
+impl<R: Records> Store for RecordStore<R> {
+    fn profile(&self) -> Profile {
+        self.records.profile()
+    }
+
+    fn open(&mut self, told: UnboundedSender<Told>) {
+        let records = self.records.clone();
+        tokio::spawn(async move {
+            let opened = records.open().await;
+            // An engine that has ended needs no store.
+            let _ = told.send(match opened {
+                Ok(()) => Told::Opened(records.ttl()),
+                Err(why) => Told::Refused(why),
+            });
+        });
+    }
+
+    fn seat(&mut self, sitter: Sitter) -> Box<dyn Seat> {
+        Box::new(seat::RecordSeat::new(self.records.clone(), sitter))
+    }
+
+    fn close(&mut self) -> Later<'_, ()> {
+        // Nothing of this process stands in the store but what its candidates release themselves.
+        Box::pin(std::future::ready(()))
+    }
+}
+
+/// How often, and how far apart, a will is tried.
+const WILL_TRIES: usize = 20;
+const WILL_PAUSE: Duration = Duration::from_millis(50);
+
+/// Releases what a life holds that is gone, if it still holds it with the token of the note.
+pub(crate) async fn carry_out_will<R: Records>(records: &R, election: &str, life: &str, note: &Note) {
+    let patience = Duration::from_secs(1);
+    let opened = tokio::time::timeout(patience * 5, records.open()).await;
+    let Ok(Ok(())) = opened else { return };
+    for _ in 0..WILL_TRIES {
+        let tried = tokio::time::timeout(patience, async {
+            let Some(record) = records.read(election).await? else { return Ok(true) };
+            let is_its_tenure = record.content.token == note.token || record.content.is_guessed;
+            if !record.content.is_held_by(life) || !is_its_tenure {
+                return Ok(true);
+            }
+            let content = record.content.released(note);
+            let swap = Swap { over: Some(&record), content: &content, numbering: Numbering::Kept, is_news: true };
+            Ok::<bool, Fault>(records.swap(election, swap).await?.is_some())
+        });
+        match tried.await {
+            Ok(Ok(true)) => return,
+            // Somebody else has written it: it is read again at once.
+            Ok(Ok(false)) => {}
+            Ok(Err(_)) => tokio::time::sleep(WILL_PAUSE).await,
+            Err(_) => records.suspect(),
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! Hints that a record has changed: [`Hints`]. They may be lost, doubled or wrong, and cost no more than a read.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::watch;
+
+/// Who wants to hear of which election.
+#[derive(Default)]
+pub(crate) struct Hints {
+    elections: Mutex<BTreeMap<String, watch::Sender<()>>>,
+}
+
+impl Hints {
+    fn elections(&self) -> MutexGuard<'_, BTreeMap<String, watch::Sender<()>>> {
+        self.elections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on; a hint that comes between two waits is not lost.
+    pub(crate) fn of(&self, election: &str) -> watch::Receiver<()> {
+        let mut elections = self.elections();
+        elections.retain(|_, hints| hints.receiver_count() > 0);
+        elections.entry(election.to_owned()).or_default().subscribe()
+    }
+
+    /// This record has changed, somebody says.
+    pub(crate) fn ring(&self, election: &str) {
+        if let Some(hints) = self.elections().get(election) {
+            hints.send_replace(());
+        }
+    }
+
+    /// What happened meanwhile was not heard.
+    pub(crate) fn ring_all(&self) {
+        for hints in self.elections().values() {
+            hints.send_replace(());
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Goal: an election in a Lease of Kubernetes keeps every promise, also beside clients that follow client-go's rules only.
+//! Method: the library's candidates at a server that does what an API server does, and what one does on a bad day.
+
+mod stories;
+
+#[path = "kubernetes/refusals.rs"]
+mod refusals;
+
+use hustings_election::{Election, Leadership, Loss, Token};
+use hustings_testbed::FakeKube;
+use serde_json::{Value, json};
+use std::time::{Duration, Instant};
+use stories::{campaign, campaign_behind, candidate, in_time, wire::Wire};
+
+const TTL: Duration = Duration::from_secs(3);
+
+fn server() -> FakeKube {
+    FakeKube::start().expect("a port is free")
+}
+
+fn token_of(leadership: &Leadership) -> Token {
+    leadership.lead().expect("it leads").token()
+}
+
+/// Waits until the server shows something.
+async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    in_time(what, async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stories_of_every_store() {
+    let server = server();
+    tokio::join!(
+        async { stories::one_leads_after_the_other(&server.url("billing"), TTL).await },
+        async { stories::everybody_has_its_turn(&server.url("turns"), TTL, 8).await },
+        async { stories::an_operator_is_heard(&server.url("team.operator"), TTL).await },
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_store_ends_belief() {
+    let server = server();
+    stories::a_silent_store_ends_belief(&server.url("billing"), TTL, || server.pause(), || server.resume()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_cut_off_stops_before_another_begins() {
+    let server = server();
+    let wire = Wire::to(server.port).await;
+    let first = campaign(&candidate(&format!("kubernetes://127.0.0.1:{}/default/billing", wire.port), TTL, "a")).await;
+    let waiting = campaign_behind(candidate(&server.url("billing"), TTL, "b")).await;
+    let cut = Instant::now();
+    wire.cut();
+    let loss = in_time("the loss", first.lost()).await;
+    let stopped = cut.elapsed();
+    assert!(!waiting.is_finished(), "two lead");
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    println!(
+        "kubernetes: cut off, the leader stopped after {stopped:?} ({loss}), the next led after {:?}",
+        cut.elapsed()
+    );
+    assert_eq!(loss, Loss::Silence);
+    second.resign("done").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_will_releases_its_tenure_and_no_other() {
+    let server = server();
+    let first = campaign(&candidate(&server.url("billing"), TTL, "a")).await;
+    let will = first.will().expect("there is one");
+    let waiting = campaign_behind(candidate(&server.url("billing"), TTL, "b")).await;
+    let begun = Instant::now();
+    will.carry_out("its process is gone").await;
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    println!("kubernetes: the successor leads {:?} after the will is opened", begun.elapsed());
+    assert!(begun.elapsed() < TTL / 2, "nobody waits for the lease to end");
+    in_time("the loss", first.lost()).await;
+    will.carry_out("once more").await;
+    let mut observer = Election::open(&server.url("billing")).expect("it is right").observe();
+    let leader = in_time("the leader", observer.next()).await;
+    assert_eq!(leader.map(|leader| leader.token), Some(token_of(&second)));
+}
+
+/// Goal: what somebody else does to the Lease ends a leadership at its next write, and tokens grow on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_is_deleted_or_erased_ends_a_leadership() {
+    let server = server();
+    let mut last = Token::default();
+    for deed in ["deleted", "erased", "taken"] {
+        let leadership = campaign(&candidate(&server.url("billing"), TTL, "a")).await;
+        assert!(token_of(&leadership) > last, "{} after {last}", token_of(&leadership));
+        last = token_of(&leadership);
+        match deed {
+            "deleted" => server.delete("billing"),
+            // client-go's release after a sleep: it clears whoever holds the Lease now.
+            "erased" => server.edit("billing", |lease| lease["spec"]["holderIdentity"] = "".into()),
+            _ => server.edit("billing", |lease| {
+                lease["spec"]["holderIdentity"] = "stranger".into();
+                lease["spec"]["leaseDurationSeconds"] = 1.into();
+            }),
+        }
+        let begun = Instant::now();
+        let loss = in_time("the loss", leadership.lost()).await;
+        println!("kubernetes: {deed}: {loss}, {:?} later", begun.elapsed());
+        assert_eq!(loss, if deed == "taken" { Loss::Taken } else { Loss::Gone });
+        assert!(begun.elapsed() < TTL, "a watch or the next renewal tells");
+    }
+}
+
+/// What client-go writes when it wins, renews, and releases.
+fn stranger_holds(lease: &mut Value, transitions: u64, micros: u64) {
+    lease["spec"] = json!({
+        "holderIdentity": "host_1b4e28ba-2fa1-11d2-883f-0016d3cca427", "leaseDurationSeconds": 4,
+        "acquireTime": "2026-11-22T10:00:00.000000Z", "renewTime": format!("2026-11-22T10:00:00.{micros:06}Z"),
+        "leaseTransitions": transitions,
+    });
+}
+
+/// Goal: a controller with client-go's elector is a rival like any other. Method: its writes, by hand.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rival_with_the_rules_of_client_go_is_waited_for_and_succeeded() {
+    let server = server();
+    let url = server.url("billing");
+    let first = campaign(&candidate(&url, TTL, "a")).await;
+    let mut spec = server.lease("billing").expect("it is there")["spec"].clone();
+    assert!(spec["holderIdentity"].as_str().is_some_and(|holder| holder.starts_with("a_")), "{spec}");
+    assert_eq!((&spec["leaseDurationSeconds"], &spec["leaseTransitions"]), (&json!(3), &json!(0)));
+    // client-go goes by what changes in the spec: each renewal must.
+    for _ in 0..3 {
+        let last = spec["renewTime"].as_str().expect("a time").to_owned();
+        until("a renewal", || {
+            spec = server.lease("billing").expect("it is there")["spec"].clone();
+            spec["renewTime"].as_str().expect("a time") > last.as_str()
+        })
+        .await;
+    }
+    let before = token_of(&first);
+    first.resign("deploy").await;
+    let spec = server.lease("billing").expect("it is there")["spec"].clone();
+    assert_eq!(
+        (&spec["holderIdentity"], &spec["leaseDurationSeconds"]),
+        (&json!(""), &json!(1)),
+        "a release as client-go's"
+    );
+    server.edit("billing", |lease| stranger_holds(lease, 1, 1));
+    let mut observer = Election::open(&url).expect("it is right").observe();
+    let seen = in_time("the stranger", observer.next()).await.expect("it leads");
+    assert!(seen.id.starts_with("host_1b4e") && seen.token > before, "{seen:?}");
+    let waiting = campaign_behind(candidate(&url, TTL, "b")).await;
+    // As long as it renews it is waited for.
+    for micros in 2..6 {
+        let asked = server.asked("get");
+        until("b looks", || server.asked("get") > asked + 2).await;
+        server.edit("billing", |lease| stranger_holds(lease, 1, micros));
+    }
+    assert!(!waiting.is_finished());
+    let silent = Instant::now();
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    println!("kubernetes: a rival's Lease of 4 s was taken over {:?} after its last renewal", silent.elapsed());
+    assert!(silent.elapsed() >= Duration::from_secs(4), "the rival's own duration counts");
+    assert_eq!(server.lease("billing").expect("it is there")["spec"]["leaseTransitions"], json!(2));
+    assert!(token_of(&second) > seen.token);
+    // A rival wins after us, keeps our annotations, and releases: the note and heir of before are not about it.
+    second.resign("next").await;
+    let begun = Instant::now();
+    server.edit("billing", |lease| stranger_holds(lease, 3, 7));
+    let third = campaign_behind(candidate(&url, TTL, "c")).await;
+    server.edit("billing", |lease| {
+        stranger_holds(lease, 3, 8);
+        lease["spec"]["holderIdentity"] = "".into();
+    });
+    let third = in_time("the successor", third).await.expect("it does not panic");
+    assert!(begun.elapsed() < Duration::from_secs(2));
+    let history = Election::open(&url).expect("it is right").history().await.expect("it answers").to_string();
+    println!("{history}");
+    // What is told of the rival's end is not the note of the tenure before it.
+    assert!(history.lines().last().is_some_and(|line| line.contains("\tc\tsilent")), "{history}");
+    third.resign("done").await;
+}
+
+/// Goal: who is told by Kubernetes that another one is preferred steps down.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preferred_holder_is_made_way_for() {
+    let server = server();
+    let first = campaign(&candidate(&server.url("billing"), TTL, "a")).await;
+    server.edit("billing", |lease| {
+        lease["spec"]["strategy"] = "OldestEmulationVersion".into();
+        lease["spec"]["preferredHolder"] = "b".into();
+    });
+    let (loss, _) = in_time("the wish", first.stop()).await;
+    assert!(loss.to_string().contains('b'), "{loss}");
+    drop(first);
+    let vacated =
+        |server: &FakeKube| server.lease("billing").expect("it is there")["spec"]["holderIdentity"] == json!("");
+    until("it is vacant", || vacated(&server)).await;
+    assert!(server.lease("billing").expect("it is there")["spec"]["preferredHolder"].is_null());
+}
+
+/// Goal: answers that are lost, late, wrong, and watches that end cost nobody its leadership, and give it to nobody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_day_of_the_server_deposes_nobody() {
+    let server = server();
+    let url = server.url("billing");
+    // The answer to the write that wins is lost, and the one to what comes next.
+    server.faults(|faults| faults.lose_answers = 2);
+    let first = campaign(&candidate(&url, TTL, "a")).await;
+    let token = token_of(&first);
+    let waiting = campaign_behind(candidate(&url, TTL, "b")).await;
+    for round in 0..4_u64 {
+        server.faults(|faults| {
+            faults.lose_answers = u32::from(round == 0);
+            faults.stale = if round == 1 { 3 } else { 0 };
+            faults.latency = Duration::from_millis(if round == 2 { 30 } else { 0 });
+        });
+        if round == 3 {
+            server.compact();
+        }
+        let asked = server.asked("update");
+        until("renewals", || server.asked("update") > asked + 2).await;
+        assert!(first.is_leader() && !waiting.is_finished(), "round {round}");
+    }
+    assert_eq!(token_of(&first), token);
+    server.faults(|faults| faults.refuse = Some(500));
+    let asked = server.asked("get");
+    until("it is asked", || server.asked("get") > asked + 4).await;
+    server.faults(|faults| faults.refuse = None);
+    let asked = server.asked("update");
+    until("renewals", || server.asked("update") > asked + 2).await;
+    assert!(first.is_leader() && token_of(&first) == token);
+    first.resign("next").await;
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    assert!(token_of(&second) > token);
+    second.resign("done").await;
+}
+
+/// Goal: of two servers the one that answers is used.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_gone_is_passed_over() {
+    let server = server();
+    let free = hustings_testbed::free_port().expect("one is free");
+    let url = format!("kubernetes://127.0.0.1:{free},127.0.0.1:{}/team/billing", server.port);
+    let leadership = campaign(&candidate(&url, TTL, "a")).await;
+    leadership.resign("done").await;
+}

@@ -1,0 +1,152 @@
+//! What a driver says when Kubernetes cannot be used as it is.
+
+use super::{server, token_of};
+use crate::stories::log::{keep, says};
+use crate::stories::{campaign, candidate, in_time};
+use hustings_election::{CampaignError, Election, StoreAddress, Token, Wish};
+use serde_json::json;
+use std::io::Write;
+use std::net::TcpListener;
+use std::time::Duration;
+
+const TTL: Duration = Duration::from_secs(3);
+
+/// What an operator is told.
+async fn told(url: &str) -> String {
+    let asked = in_time("an answer", Election::open(url).expect("the URL is right").history()).await;
+    asked.expect_err("it cannot be used").to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_let_in_is_told_so() {
+    keep();
+    let server = server();
+    let url = server.url("billing");
+    server.faults(|faults| faults.token = Some("secret".to_owned()));
+    match in_time("a refusal", candidate(&url, TTL, "a").campaign()).await {
+        Err(CampaignError::Store(why)) => assert!(why.contains("401") && why.contains("KUBECONFIG"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    server.faults(|faults| (faults.token, faults.forbidden) = (None, vec!["create", "update"]));
+    let waiting = tokio::spawn({
+        let office = candidate(&url, TTL, "a");
+        async move { campaign(&office).await }
+    });
+    let line = says(&["WARN", "tried again", &server.port.to_string(), "403"]).await;
+    assert!(line.contains("cannot create resource") && line.contains("grant the verbs"), "{line}");
+    assert!(!waiting.is_finished());
+    // Rights that are granted meanwhile are used.
+    server.faults(|faults| faults.forbidden.clear());
+    in_time("the rights are there", waiting).await.expect("it does not panic").resign("done").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_none_is_waited_for_with_a_reason() {
+    let url = |port: u16| format!("kubernetes://127.0.0.1:{port}/default/billing");
+    let free = hustings_testbed::free_port().expect("one is free");
+    let (mute, babbler) = (TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
+    let (mute, babbler) = (mute.expect("it listens"), babbler.expect("it listens"));
+    let port_of = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
+    let (mute_port, babbler_port) = (port_of(&mute), port_of(&babbler));
+    std::thread::spawn(move || {
+        while let Ok((mut connection, _)) = babbler.accept() {
+            let _ = connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
+        }
+    });
+    let (nobody, nothing, babble) = (url(free), url(mute_port), url(babbler_port));
+    let (nobody, nothing, babble) = tokio::join!(told(&nobody), told(&nothing), told(&babble));
+    assert!(nobody.contains(&free.to_string()) && nobody.contains("refused"), "{nobody}");
+    assert!(nothing.contains(&mute_port.to_string()) && nothing.contains("no answer"), "{nothing}");
+    assert!(babble.contains(&babbler_port.to_string()), "{babble}");
+    println!("{nobody}\n{nothing}\n{babble}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_is_missing_is_named() {
+    keep();
+    let server = server();
+    let url = format!("kubernetes://127.0.0.1:{}/nowhere/billing", server.port);
+    let waiting = tokio::spawn(async move { candidate(&url, TTL, "a").campaign().await.map(drop) });
+    says(&["tried again", &server.port.to_string(), "namespaces \"nowhere\" not found"]).await;
+    assert!(!waiting.is_finished());
+    waiting.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_server_is_warned_of() {
+    keep();
+    let server = server();
+    server.faults(|faults| faults.version = ("1", "34+"));
+    campaign(&candidate(&server.url("billing"), TTL, "a")).await.resign("done").await;
+    let line = says(&["WARN", &server.port.to_string(), "1.34"]).await;
+    assert!(line.contains("resource versions grow"), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_else_wrote_into_a_lease_is_passed_over_or_named() {
+    keep();
+    let server = server();
+    let url = server.url("billing");
+    let annotation = |name: &str| format!("hustings.github.io/{name}");
+    // A Lease that is empty, and annotations that are none of ours.
+    server.edit("billing", |lease| lease["spec"] = json!({}));
+    let mut last = Token::default();
+    for (name, garbage) in [
+        ("tenure", "x"),
+        ("tenure", "{\"identity\": \"\", \"transitions\": 0, \"generation\": 4000000000}"),
+        ("note", "{"),
+        ("wish", "7"),
+        ("history", "\t\t\n"),
+    ] {
+        server.edit("billing", |lease| lease["metadata"]["annotations"][annotation(name)] = garbage.into());
+        let leadership = campaign(&candidate(&url, TTL, "a")).await;
+        assert!(token_of(&leadership) > last && token_of(&leadership).generation == 0, "{name}");
+        last = token_of(&leadership);
+        // While it leads, too.
+        server.edit("billing", |lease| lease["metadata"]["annotations"][annotation(name)] = garbage.into());
+        leadership.resign("done").await;
+    }
+    // What tokens are made of is not guessed.
+    server.edit("billing", |lease| lease["metadata"]["annotations"][annotation("generation")] = "many".into());
+    let why = told(&url).await;
+    assert!(why.contains("generation holds \"many\""), "{why}");
+    let waiting = tokio::spawn({
+        let office = candidate(&url, TTL, "a");
+        async move { campaign(&office).await }
+    });
+    says(&["tried again", &server.port.to_string(), "many"]).await;
+    assert!(!waiting.is_finished());
+    server.edit("billing", |lease| lease["metadata"]["annotations"][annotation("generation")] = "3".into());
+    let leadership = in_time("it is repaired", waiting).await.expect("it does not panic");
+    assert_eq!(token_of(&leadership).generation, 3);
+    // All annotations are lost while it leads: it leads on, and releases what it holds.
+    server.edit("billing", |lease| drop(lease["metadata"].as_object_mut().map(|all| all.remove("annotations"))));
+    leadership.resign("done").await;
+    assert_eq!(server.lease("billing").expect("it is there")["spec"]["holderIdentity"], json!(""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_hears_no_wishes_and_what_is_not_ours_is_left_as_it_was() {
+    let server = server();
+    let url = server.url("billing");
+    server.edit("billing", |lease| {
+        lease["metadata"]["labels"] = json!({"app": "billing"});
+        lease["metadata"]["annotations"] = json!({"owner": "team"});
+        lease["spec"] = json!({"holderIdentity": "stranger", "leaseDurationSeconds": 1});
+    });
+    let wish = Wish::StepDown { because: "maintenance".to_owned(), to: None };
+    let election = Election::open(&url).expect("the URL is right");
+    let why = in_time("an answer", election.wish(&wish)).await.expect_err("it hears nothing").to_string();
+    assert!(why.contains("stranger leads") && why.contains("hears no wishes"), "{why}");
+    let leadership = campaign(&candidate(&url, TTL, "a")).await;
+    leadership.resign("done").await;
+    let metadata = server.lease("billing").expect("it is there")["metadata"].clone();
+    assert_eq!((&metadata["labels"]["app"], &metadata["annotations"]["owner"]), (&json!("billing"), &json!("team")));
+}
+
+#[test]
+fn a_name_that_no_lease_can_have_is_refused_at_once() {
+    let (store, _) = StoreAddress::parse("kubernetes:///team").expect("it is right");
+    let refused = Election::of(store, "Team/Billing").expect_err("it is none").to_string();
+    assert!(refused.contains("lower-case"), "{refused}");
+}

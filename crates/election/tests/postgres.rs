@@ -1,0 +1,208 @@
+//! Goal: an election in a row of PostgreSQL keeps every promise. Method: the library's candidates at real servers, which are
+//! stopped, killed, promoted, and filled with garbage.
+
+mod stories;
+
+#[path = "../examples/fenced_in_postgres.rs"]
+#[allow(dead_code, reason = "an example has a main function, which is not called here")]
+mod example;
+
+#[path = "postgres/refusals.rs"]
+mod refusals;
+
+use hustings_election::{Election, Loss, Token, Wish};
+use hustings_testbed::Postgres;
+use std::time::{Duration, Instant};
+use stories::{campaign, campaign_behind, candidate, in_time, wire::Wire};
+
+const TTL: Duration = Duration::from_secs(3);
+
+fn server() -> Postgres {
+    Postgres::start(&[]).expect("it starts")
+}
+
+fn token_of(leadership: &hustings_election::Leadership) -> Token {
+    leadership.lead().expect("it leads").token()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_stories_of_every_store() {
+    let server = server();
+    server.sql("CREATE DATABASE strict").expect("it is made");
+    server.sql("ALTER DATABASE strict SET default_transaction_isolation = 'serializable'").expect("it is strict");
+    let strict = format!("postgres://postgres@127.0.0.1:{}/strict/turns", server.port);
+    tokio::join!(
+        async { stories::one_leads_after_the_other(&server.url("billing"), TTL).await },
+        async { stories::everybody_has_its_turn(&server.url("turns"), TTL, 8).await },
+        async { stories::everybody_has_its_turn(&strict, TTL, 4).await },
+        async { stories::an_operator_is_heard(&server.url("team/operator"), TTL).await },
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_store_ends_belief() {
+    let server = server();
+    let (stop, go_on) = (|| server.pause().expect("it stops"), || server.resume().expect("it goes on"));
+    stories::a_silent_store_ends_belief(&server.url("billing"), TTL, stop, go_on).await;
+}
+
+/// Goal: whoever is cut off stops before another begins, and the other begins when the version has grown old.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_is_cut_off_stops_before_another_begins() {
+    let server = server();
+    let wire = Wire::to(server.port).await;
+    let through = format!("postgres://postgres@127.0.0.1:{}/postgres/billing", wire.port);
+    let first = campaign(&candidate(&through, TTL, "a")).await;
+    let waiting = campaign_behind(candidate(&server.url("billing"), TTL, "b")).await;
+    let cut = Instant::now();
+    wire.cut();
+    let loss = in_time("the loss", first.lost()).await;
+    let stopped = cut.elapsed();
+    assert!(!waiting.is_finished(), "two lead");
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    println!(
+        "postgres: cut off, the leader stopped after {stopped:?} ({loss}), the next one led after {:?}",
+        cut.elapsed()
+    );
+    assert_eq!(loss, Loss::Silence);
+    assert!(cut.elapsed() >= TTL - TTL / 5, "the lease lasts from the last renewal");
+    assert!(token_of(&second).number > 1);
+    // What the first one believes when its wire is mended is that somebody else leads.
+    drop(first);
+    wire.mend();
+    let third = campaign_behind(candidate(&through, TTL, "a")).await;
+    assert!(second.is_leader() && !third.is_finished());
+    third.abort();
+    second.resign("done").await;
+}
+
+/// Goal: another process releases exactly the tenure that it has the will of.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_will_releases_its_tenure_and_no_other() {
+    let server = server();
+    let first = campaign(&candidate(&server.url("billing"), TTL, "a")).await;
+    let will = first.will().expect("there is one");
+    let waiting = campaign_behind(candidate(&server.url("billing"), TTL, "b")).await;
+    let begun = Instant::now();
+    will.carry_out("its process is gone").await;
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    println!("postgres: the successor leads {:?} after the will is opened", begun.elapsed());
+    assert!(begun.elapsed() < TTL / 2, "nobody waits for the lease to end");
+    let loss = in_time("the loss", first.lost()).await;
+    assert!(matches!(loss, Loss::Gone | Loss::Taken), "{loss}");
+    will.carry_out("once more").await;
+    let mut observer = Election::open(&server.url("billing")).expect("it is right").observe();
+    let leader = in_time("the leader", observer.next()).await;
+    assert_eq!(leader.map(|leader| leader.token), Some(token_of(&second)));
+    let history = Election::open(&server.url("billing")).expect("it is right").history().await.expect("it answers");
+    assert!(history.to_string().contains("its process is gone"), "{history}");
+}
+
+/// Goal: what somebody else does to the row ends a leadership at once, and tokens grow on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_is_deleted_or_erased_ends_a_leadership() {
+    let server = server();
+    let url = server.url("billing");
+    let mut last = Token::default();
+    for deed in ["DELETE FROM hustings_elections", "UPDATE hustings_elections SET holder = NULL, version = version + 1"]
+    {
+        let leadership = campaign(&candidate(&url, TTL, "a")).await;
+        assert!(token_of(&leadership) > last, "{} after {last}", token_of(&leadership));
+        last = token_of(&leadership);
+        server.sql(deed).expect("it is done");
+        let begun = Instant::now();
+        let loss = in_time("the loss", leadership.lost()).await;
+        println!("postgres: {deed}: {loss}, {:?} later", begun.elapsed());
+        assert_eq!(loss, Loss::Gone);
+        assert!(begun.elapsed() < TTL, "the next renewal tells");
+    }
+}
+
+/// Goal: a failover that forgets grants, and a raise too, gives tokens above all that were given before.
+/// Method: the standby is away while the election changes hands; then the primary dies, and the standby is promoted.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_promotion_raises_the_generation() {
+    let mut primary = server();
+    let before = campaign(&candidate(&primary.url("billing"), TTL, "a")).await;
+    let mut standby = primary.standby().expect("it follows");
+    let both = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres/billing", standby.port, primary.port);
+    let all = [token_of(&before)];
+    before.resign("next").await;
+    standby.kill();
+    // Of this the standby knows nothing.
+    let forgotten = campaign(&candidate(&both, TTL, "b")).await;
+    let raised = Election::open(&both).expect("it is right").wish(&Wish::Raise).await.expect("it answers");
+    assert!(raised.contains("is 1 now"), "{raised}");
+    let (loss, _) = in_time("the wish", forgotten.stop()).await;
+    println!("postgres: raised: {loss}");
+    let all = [all[0], token_of(&forgotten)];
+    forgotten.resign("next").await;
+    let forgotten = campaign(&candidate(&both, TTL, "c")).await;
+    let all = [all[0], all[1], token_of(&forgotten)];
+    primary.kill();
+    standby.go().expect("it starts");
+    let died = Instant::now();
+    standby.promote().expect("it is promoted");
+    println!("postgres: promoted within {:?}", died.elapsed());
+    let after = campaign(&candidate(&both, TTL, "d")).await;
+    println!("postgres: tokens {}, {}, {}; after the promotion {}", all[0], all[1], all[2], token_of(&after));
+    assert_eq!(token_of(&after).generation, 1000);
+    assert!(all.is_sorted() && all[2] < token_of(&after), "{all:?}");
+    let raised = Election::open(&both).expect("it is right").wish(&Wish::Raise).await.expect("it answers");
+    assert!(raised.contains("is 1001 now"), "{raised}");
+}
+
+/// Goal: a leader whose row came through the failover leads on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_leads_on_through_a_failover_that_keeps_its_word() {
+    const LONG: Duration = Duration::from_secs(20);
+    let mut primary = server();
+    let standby = primary.standby().expect("it follows");
+    primary.sql("ALTER SYSTEM SET synchronous_standby_names = '*'").expect("it is set");
+    primary.sql("SELECT pg_reload_conf()").expect("it is read");
+    let both = format!("postgres://postgres@127.0.0.1:{},127.0.0.1:{}/postgres/billing", primary.port, standby.port);
+    let leadership = campaign(&candidate(&both, LONG, "a")).await;
+    let token = token_of(&leadership);
+    primary.kill();
+    standby.promote().expect("it is promoted");
+    let version = || standby.sql("SELECT version FROM hustings_elections").expect("the row is there");
+    let then = version();
+    in_time("a renewal at the new primary", async {
+        while version() == then {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(token_of(&leadership), token, "it leads on");
+    leadership.resign("done").await;
+    let next = campaign(&candidate(&both, LONG, "b")).await;
+    assert_eq!((token_of(&next).generation, token.generation), (1000, 0));
+}
+
+/// Goal: a late write of an earlier leader changes nothing. Method: the example's own statements.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fenced_update_refuses_a_stale_token() {
+    let server = server();
+    let url = server.url("billing");
+    let client = example::connect(&url).await.expect("it connects");
+    client.batch_execute(example::SCHEMA).await.expect("the table is made");
+    let bill = async |token: Token| {
+        example::bill_one(&client, token.generation, token.number).await.expect("the server answers").is_ok()
+    };
+    let first = campaign(&candidate(&url, TTL, "a")).await;
+    let stale = token_of(&first);
+    example::open_the_gate(&client, stale.generation, stale.number).await.expect("it answers").expect("it opens");
+    assert!(bill(stale).await && bill(stale).await);
+    first.resign("next").await;
+    let second = campaign(&candidate(&url, TTL, "b")).await;
+    assert!(bill(stale).await, "before the second one has taken office its predecessor's writes count");
+    let token = token_of(&second);
+    example::open_the_gate(&client, token.generation, token.number).await.expect("it answers").expect("it opens");
+    assert!(!bill(stale).await, "too late");
+    let gate = example::open_the_gate(&client, stale.generation, stale.number).await.expect("it answers");
+    assert!(gate.is_err(), "the gate does not go down again");
+    assert!(bill(token).await);
+    assert!(!bill(Token { generation: 0, number: token.number - 1 }).await);
+    assert!(bill(Token { generation: 1, number: 1 }).await, "the generation weighs more than the number");
+    assert_eq!(server.sql("SELECT sent FROM invoices").expect("it is there"), "5");
+}
