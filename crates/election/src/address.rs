@@ -238,7 +238,10 @@ mod tests {
         assert_eq!(StoreAddress::parse("zookeeper://a,b").expect("no port").0.endpoints, ["a:2181", "b:2181"]);
         #[cfg(not(feature = "zookeeper"))]
         assert!(
-            StoreAddress::parse("zookeeper://a").expect_err("left out").to_string().contains("the feature \"zookeeper\"")
+            StoreAddress::parse("zookeeper://a")
+                .expect_err("left out")
+                .to_string()
+                .contains("the feature \"zookeeper\"")
         );
     }
 

@@ -3,12 +3,12 @@
 #[cfg(feature = "consul")]
 use crate::stores::consul;
 use crate::stores::etcd;
-#[cfg(feature = "zookeeper")]
-use crate::stores::zookeeper;
 #[cfg(feature = "kubernetes")]
 use crate::stores::kubernetes;
 #[cfg(feature = "postgres")]
 use crate::stores::postgres;
+#[cfg(feature = "zookeeper")]
+use crate::stores::zookeeper;
 use hustings_lease::{Note, Token};
 use serde::{Deserialize, Serialize};
 

@@ -8,8 +8,6 @@ use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
 
-pub mod log;
-
 /// A candidate as another process would have it: with a session of its own.
 pub fn candidate(url: &str, ttl: Duration, id: &str) -> Office {
     let election = Election::open(url).expect("the URL is right").ttl(ttl).own_session();
