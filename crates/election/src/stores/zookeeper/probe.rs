@@ -43,7 +43,14 @@ pub(super) async fn learn(endpoints: &[String], patience: Duration) -> Result<Fa
     }
     let tick = match ticks.into_iter().max() {
         Some(tick) => tick,
-        None => (least_session(endpoints, patience).await? / 2).max(TICK),
+        None => {
+            let tick = (least_session(endpoints, patience).await? / 2).max(TICK);
+            tracing::info!(
+                ?tick,
+                "no ZooKeeper tells its tick, so this is assumed: let them answer `conf`, see `4lw.commands.whitelist`"
+            );
+            tick
+        }
     };
     Ok(Facts { tick, versions })
 }

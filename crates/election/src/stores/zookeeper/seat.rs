@@ -156,7 +156,11 @@ impl Shared {
                 connection.abandon();
                 Answer::Unknown
             }
-            Failure::Refused(code) => self.refuse(format!("ZooKeeper refuses: {code}")),
+            Failure::Refused(code) => {
+                let has_entry = self.state().entry.is_some();
+                self.session.set_holds(self.sitter.line.key, has_entry);
+                self.refuse(format!("ZooKeeper refuses: {code}"))
+            }
         }
     }
 

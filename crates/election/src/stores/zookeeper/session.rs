@@ -190,7 +190,9 @@ pub(super) fn micros(duration: Duration) -> u64 {
 /// Keeps the session alive for as long as the engine lives; moves on when a member is silent.
 pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
     let (mut is_open, mut failures, mut silent_since) = (false, 0_u32, Instant::now());
-    for member in (0..session.endpoints.len()).cycle() {
+    // Not everybody at the first one.
+    let first = rand::random_range(0..session.endpoints.len());
+    for member in (0..session.endpoints.len()).cycle().skip(first) {
         if told.is_closed() {
             return;
         }
