@@ -3,6 +3,8 @@
 //! A chore is one module with one function; this file only finds it. Read next: the module of the chore.
 
 mod fast;
+#[cfg(feature = "kube-apiserver")]
+mod kube_apiserver;
 #[cfg(feature = "proto")]
 mod proto;
 #[cfg(feature = "upgrade")]
@@ -20,6 +22,8 @@ chores:
   proto --check   fail if the committed code is not what `proto` would write
   rolling-upgrade [--old REV] [--protocol NAME]
                   run builds of several versions in one cluster, in every order of upgrade
+  kube-apiserver [--version 1.N.P] [--stay]
+                  build the real kube-apiserver, run it on a Hustings cluster, let client-go and ours fight for a Lease
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
 ";
 
@@ -34,6 +38,7 @@ fn main() -> ExitCode {
         ["proto", rest @ ..] => proto(rest),
         ["golden", generation] => golden(generation),
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),
+        ["kube-apiserver", rest @ ..] => kube_apiserver(rest),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {
@@ -101,6 +106,21 @@ fn rolling_upgrade(arguments: &[&str]) -> Outcome {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
     run(command.args(["run", "-q", "-p", "xtask", "--features", "upgrade", "--", "rolling-upgrade"]).args(arguments))
+}
+
+/// Runs the API server; this binary has the cluster.
+#[cfg(feature = "kube-apiserver")]
+fn kube_apiserver(arguments: &[&str]) -> Outcome {
+    kube_apiserver::run(arguments)
+}
+
+/// Builds this binary again, with the cluster, and runs that.
+#[cfg(not(feature = "kube-apiserver"))]
+fn kube_apiserver(arguments: &[&str]) -> Outcome {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let mut command = Command::new(cargo);
+    let command = command.args(["run", "-q", "-p", "xtask", "--features", "kube-apiserver", "--", "kube-apiserver"]);
+    run(command.args(arguments))
 }
 
 /// Runs a command to its end.

@@ -76,6 +76,72 @@ async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     second.resign("done").await;
 }
 
+/// Goal: whoever has looked, or has led, leaves no connection behind.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_end_with_their_owners() {
+    let server = server();
+    let url = server.url("billing");
+    let election = Election::open(&url).expect("it is right");
+    for _ in 0..3 {
+        campaign(&candidate(&url, TTL, "a")).await.resign("done").await;
+        in_time("a look", election.history()).await.expect("it answers");
+    }
+    let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hustings-election'";
+    in_time("all are closed", async {
+        while server.sql(open).expect("it answers") != "0" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Goal: of several who swap one version at one moment, one wins. Method: the row is locked until all have asked for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_version_has_one_winner() {
+    const LONG: Duration = Duration::from_secs(30);
+    let server = server();
+    let url = server.url("billing");
+    campaign(&candidate(&url, LONG, "first")).await.resign("next").await;
+    let client = example::connect(&url).await.expect("it connects");
+    client.batch_execute("BEGIN; SELECT * FROM hustings_elections FOR UPDATE").await.expect("it is locked");
+    let waiting: Vec<_> = (0..3)
+        .map(|number| {
+            let office = candidate(&url, LONG, &format!("c{number}"));
+            tokio::spawn(async move { campaign(&office).await })
+        })
+        .collect();
+    let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    in_time("all have asked", async {
+        while server.sql(blocked).expect("it answers") != "3" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    client.batch_execute("COMMIT").await.expect("it is unlocked");
+    in_time("one wins", async {
+        while !waiting.iter().any(tokio::task::JoinHandle::is_finished) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    // The others have had their answers when the server has served them all.
+    in_time("nobody asks any more", async {
+        while server.sql(blocked).expect("it answers") != "0" {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let history = Election::open(&url).expect("it is right");
+    in_time("the winner is written down", async {
+        while history.history().await.expect("it answers").tenures().count() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert_eq!(waiting.iter().filter(|task| task.is_finished()).count(), 1, "two lead");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
 /// Goal: another process releases exactly the tenure that it has the will of.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_will_releases_its_tenure_and_no_other() {

@@ -86,6 +86,7 @@ impl Postgres {
 impl Drop for Postgres {
     fn drop(&mut self) {
         self.keeper.take().as_ref().inspect(|keeper| keeper.abort());
+        self.link.close();
     }
 }
 

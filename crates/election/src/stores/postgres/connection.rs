@@ -61,6 +61,11 @@ impl Link {
         })
     }
 
+    /// Lets the connection end: whoever reads from it holds this value, which holds the client.
+    pub(super) fn close(&self) {
+        *self.connected() = None;
+    }
+
     /// Waits until a server has been reached once.
     pub(super) async fn opened(&self) -> Result<(), String> {
         let mut opened = self.opened.subscribe();

@@ -1,0 +1,71 @@
+// A candidate with client-go's own elector: leads for a moment, releases, stands again. Writes a line when it begins to lead
+// and one when it ends, to the file that all candidates share.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+func must(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func witness(path, what string) {
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	must(err)
+	defer file.Close()
+	_, err = fmt.Fprintln(file, what)
+	must(err)
+}
+
+// Usage: rival KUBECONFIG LEASE ID WITNESS
+func main() {
+	kubeconfig, name, id, path := os.Args[1], os.Args[2], os.Args[3], os.Args[4]
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	must(err)
+	config.Timeout = 2 * time.Second
+	client, err := kubernetes.NewForConfig(config)
+	must(err)
+	for {
+		ctx, cancel := context.WithCancel(context.Background())
+		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
+			Lock: &resourcelock.LeaseLock{
+				LeaseMeta:  metav1.ObjectMeta{Name: name, Namespace: "default"},
+				Client:     client.CoordinationV1(),
+				LockConfig: resourcelock.ResourceLockConfig{Identity: id},
+			},
+			ReleaseOnCancel: true,
+			LeaseDuration:   6 * time.Second,
+			RenewDeadline:   4 * time.Second,
+			RetryPeriod:     time.Second,
+			Callbacks: leaderelection.LeaderCallbacks{
+				OnStartedLeading: func(ctx context.Context) {
+					witness(path, "begin "+id)
+					select {
+					case <-ctx.Done():
+					case <-time.After(1500 * time.Millisecond):
+					}
+					// Written before the release: client-go releases when this context ends.
+					witness(path, "end "+id)
+					cancel()
+				},
+				OnStoppedLeading: func() {},
+			},
+		})
+		cancel()
+		// Somebody else may come first.
+		time.Sleep(1500 * time.Millisecond)
+	}
+}
