@@ -28,7 +28,9 @@ pub(crate) fn store_arguments() -> Vec<Arg> {
             .value_name("URL")
             .env("HUSTINGS_STORE")
             .default_value("hustings://127.0.0.1:2379")
-            .help("The store that arbitrates: hustings://HOST:PORT,HOST:PORT, etcd://..., zookeeper://..., consul://..."),
+            .help(
+                "The store that arbitrates: hustings://HOST:PORT,HOST:PORT, etcd://..., zookeeper://..., consul://...",
+            ),
         duration_argument("ttl", "10s", "The lease's time to live: what a successor waits when a leader vanishes"),
     ]
 }
