@@ -195,17 +195,8 @@ async fn what_is_no_zookeeper_is_told() {
     log::keep();
     let nobody = free_listener().expect("a port is free").local_addr().expect("it is bound").port();
     let silent = free_listener().expect("a port is free");
-    let stranger = free_listener().expect("a port is free");
-    stranger.set_nonblocking(true).expect("it can be");
-    let stranger = tokio::net::TcpListener::from_std(stranger).expect("it is a listener");
-    let ports = [nobody, port(silent.local_addr()), port(stranger.local_addr())];
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = stranger.accept().await {
-            let mut request = [0; 4];
-            let _ = stream.read(&mut request).await;
-            let _ = stream.write_all(&[b"\0\0\0\x40", &[7; 64][..]].concat()).await;
-        }
-    });
+    let stranger = answers([&b"\0\0\0\x40"[..], &[7; 64]].concat());
+    let ports = [nobody, silent.local_addr().expect("it is bound").port(), stranger];
     let words = ["Connection refused", "it accepts, and does not answer", "what answers there is no ZooKeeper"];
     for (port, words) in ports.into_iter().zip(words) {
         let office = candidate(&format!("zookeeper://127.0.0.1:{port}/x"), TTL, "a");
@@ -214,8 +205,26 @@ async fn what_is_no_zookeeper_is_told() {
         assert!(!waiting.is_finished());
         waiting.abort();
     }
+    // One that opens a session of 4 s, and then speaks another language.
+    let welcome = [&b"\0\0\0\x25\0\0\0\0\0\0\x0f\xa0\0\0\0\0\0\0\0\x01\0\0\0\x10"[..], &[7; 17]].concat();
+    let stranger = answers([&welcome[..], b"\0\0\0\x14", &[7; 20]].concat());
+    let office = candidate(&format!("zookeeper://127.0.0.1:{stranger}/x"), Duration::from_secs(4), "a");
+    let waiting = tokio::spawn(async move { office.campaign().await.map(drop) });
+    log::says(&["answered what cannot be read"]).await;
+    waiting.abort();
 }
 
-fn port(address: std::io::Result<std::net::SocketAddr>) -> u16 {
-    address.expect("it is bound").port()
+/// A port where everybody is answered the same.
+fn answers(bytes: Vec<u8>) -> u16 {
+    let listener = free_listener().expect("a port is free");
+    listener.set_nonblocking(true).expect("it can be");
+    let listener = tokio::net::TcpListener::from_std(listener).expect("it is a listener");
+    let port = listener.local_addr().expect("it is bound").port();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 1024]).await;
+            let _ = stream.write_all(&bytes).await;
+        }
+    });
+    port
 }

@@ -154,6 +154,8 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
                     () = renew_until_gone(&session) => session.interrupt(),
                     () = told.closed() => return,
                 }
+                // A store that ends all sessions at once is not asked without pause.
+                tokio::time::sleep(RETRY_MAX / 10).await;
                 continue;
             }
             Ok(Err(Failure::Refused(why))) if !is_open => {

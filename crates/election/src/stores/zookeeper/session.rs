@@ -16,6 +16,8 @@ use tokio::time::Instant;
 
 /// The longest wait between two tries to reach the ensemble.
 const RETRY_MAX: Duration = Duration::from_millis(200);
+/// A connection that did not last so long was of no use.
+const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// The longest that a member may take to answer.
 const PATIENCE_MAX: Duration = Duration::from_secs(2);
 
@@ -218,11 +220,11 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
                 if failures.is_power_of_two() {
                     tracing::warn!(store = ?session.endpoints, failures, "no session: {why}");
                 }
-                tokio::time::sleep((RETRY_MAX / 10 * failures.min(10)).min(RETRY_MAX)).await;
+                tokio::time::sleep(pause_after(failures)).await;
                 continue;
             }
         };
-        failures = 0;
+        let opened_at = Instant::now();
         if !is_open {
             is_open = true;
             let _ = told.send(Told::Opened(connection.granted()));
@@ -233,10 +235,20 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
             () = told.closed() => return,
         }
         silent_since = Instant::now();
-        let mut state = session.state();
-        state.connection = None;
-        state.last_zxid = state.last_zxid.max(connection.last_zxid());
+        {
+            let mut state = session.state();
+            state.connection = None;
+            state.last_zxid = state.last_zxid.max(connection.last_zxid());
+        }
+        // One that takes everybody in and serves nobody is not asked without pause.
+        failures = if opened_at.elapsed() < SHORT_LIVED { failures + 1 } else { 0 };
+        tokio::time::sleep(pause_after(failures)).await;
     }
+}
+
+/// Between two tries to reach the ensemble: the longer, the more of them failed in a row.
+fn pause_after(failures: u32) -> Duration {
+    RETRY_MAX / 10 * failures.min(10)
 }
 
 /// Waits until another session is wanted.
