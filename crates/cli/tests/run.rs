@@ -272,3 +272,31 @@ async fn neighbours_ask_the_sidecar_over_its_socket() {
     assert_eq!(sidecar.end(), Some(75), "{:?}", sidecar.seen);
     assert!(sidecar.seen.iter().any(|line| line.contains("leads billing no more: deploy")), "{:?}", sidecar.seen);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn systemd_is_told_when_a_sidecar_leads_and_that_it_lives() {
+    // Goal: a unit of Type=notify is ready once its sidecar leads, shows what it does, and is watched over. Method: this test is
+    // the manager behind NOTIFY_SOCKET.
+    let story = Story::begin().await;
+    let manager = std::os::unix::net::UnixDatagram::bind(story.path("manager")).expect("a socket");
+    manager.set_read_timeout(Some(Duration::from_secs(30))).expect("a timeout can be set");
+    let mut run = story.sidecar("a", &["--notify", "leader"], &["sleep", "60"]);
+    run.env("NOTIFY_SOCKET", story.path("manager")).env("WATCHDOG_USEC", "200000");
+    let mut sidecar = Running::start(&mut run);
+    let mut heard = String::new();
+    let mut hear_until = |wanted: &str| {
+        while !heard.contains(wanted) {
+            let mut bytes = [0; 1_024];
+            let length = manager.recv(&mut bytes).unwrap_or_else(|error| panic!("{error}: no {wanted:?} in {heard:?}"));
+            heard.push_str(&String::from_utf8_lossy(&bytes[..length]));
+        }
+        heard.clone()
+    };
+    let ready = hear_until("READY=1");
+    assert!(ready.contains("STATUS=is elected for billing, token"), "{ready}");
+    assert!(ready.contains("STATUS=leads billing, token"), "ready before it leads: {ready}");
+    hear_until("WATCHDOG=1");
+    sidecar.signal(Signal::TERM);
+    hear_until("STOPPING=1");
+    sidecar.end();
+}

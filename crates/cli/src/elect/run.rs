@@ -1,5 +1,6 @@
 //! `hustings run`: this command, only while I lead.
 
+use super::notify::ReadyAs;
 use super::sidecar::{OnLoss, Sidecar};
 use super::{duration_argument, duration_of, election_of, own_id, start_logging, store_arguments};
 use anyhow::{Result, bail};
@@ -60,6 +61,13 @@ pub(crate) fn with_options(command: Command) -> Command {
                 .help("A shell command that runs within the stop grace, before the command is asked to stop"),
         )
         .arg(Arg::new("listen").long("listen").value_name("unix:PATH").help("Answer GET /leader, /events, /metrics and POST /step-down, /health here"))
+        .arg(
+            Arg::new("notify")
+                .long("notify")
+                .value_parser(["candidate", "leader"])
+                .default_value("candidate")
+                .help("When systemd is told that this unit is ready (Type=notify): once it stands for election, or once it leads"),
+        )
         .arg(
             Arg::new("contain")
                 .long("contain")
@@ -143,6 +151,7 @@ fn sidecar_of(matches: &ArgMatches, name: &str) -> Result<Sidecar> {
         health_command: text("health-command"),
         pre_stop: text("pre-stop"),
         socket,
+        ready_as: if text("notify").as_deref() == Some("leader") { ReadyAs::Leader } else { ReadyAs::Candidate },
         command: matches.get_many::<String>("command").expect("it is required").cloned().collect(),
     })
 }

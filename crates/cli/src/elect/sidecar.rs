@@ -1,5 +1,6 @@
 //! The sidecar: campaigns, lets the warden run the command, and releases last. [`Sidecar`].
 
+use super::notify::{self, Notify, ReadyAs};
 use super::watchman::{self, Board, Wish};
 use crate::logging::say;
 use anyhow::{Context, Result};
@@ -10,6 +11,7 @@ use hustings_election::{CampaignError, Change, Election, Leadership, Named, Offi
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixListener;
@@ -50,6 +52,7 @@ pub(crate) struct Sidecar {
     pub(crate) health_command: Option<String>,
     pub(crate) pre_stop: Option<String>,
     pub(crate) socket: Option<PathBuf>,
+    pub(crate) ready_as: ReadyAs,
     pub(crate) command: Vec<String>,
 }
 
@@ -130,14 +133,18 @@ impl Sidecar {
     /// Runs the command whenever this process leads; gives the exit code, once nothing of it stands in the store any more.
     pub(crate) async fn run(self) -> Result<u8> {
         let election = self.election.clone();
-        let code = self.serve().await;
+        let notify = Arc::new(Notify::new(election.name(), self.ready_as));
+        let watch = tokio::spawn(notify::keep_watch());
+        let code = self.serve(notify.clone()).await;
+        notify.ends();
         election.close().await;
+        watch.abort();
         code
     }
 
-    async fn serve(self) -> Result<u8> {
+    async fn serve(self, notify: Arc<Notify>) -> Result<u8> {
         let mut signals = Signals::new()?;
-        let (board, mut wishes) = watchman::start(self.socket.as_deref(), &self.id, self.election.name())?;
+        let (board, mut wishes) = watchman::start(self.socket.as_deref(), &self.id, self.election.name(), notify)?;
         let office = self.election.candidate(self.named.clone());
         loop {
             // A warden that is up already costs no time at the turn.

@@ -8,6 +8,7 @@
 //! | `POST /step-down` | 202; `{"because": "..."}` |
 //! | `POST /health` | 204; `{"healthy": false}` |
 
+use super::notify::Notify;
 use anyhow::{Context, Result};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -51,6 +52,7 @@ pub(crate) struct Board {
     told: Arc<Mutex<Told>>,
     events: broadcast::Sender<String>,
     wishes: mpsc::UnboundedSender<Wish>,
+    notify: Arc<Notify>,
 }
 
 impl Board {
@@ -60,6 +62,7 @@ impl Board {
 
     /// Something changed.
     pub(crate) fn told(&self, change: &Change) {
+        self.notify.told(change);
         let mut told = self.lock();
         told.transitions += 1;
         told.because = change.to_string();
@@ -89,7 +92,12 @@ impl Board {
 ///
 /// # Errors
 /// The path is in use by a process that answers, or cannot be made.
-pub(crate) fn start(socket: Option<&Path>, id: &str, election: &str) -> Result<(Board, mpsc::UnboundedReceiver<Wish>)> {
+pub(crate) fn start(
+    socket: Option<&Path>,
+    id: &str,
+    election: &str,
+    notify: Arc<Notify>,
+) -> Result<(Board, mpsc::UnboundedReceiver<Wish>)> {
     let (wishes, wished) = mpsc::unbounded_channel();
     let board = Board {
         id: id.into(),
@@ -97,6 +105,7 @@ pub(crate) fn start(socket: Option<&Path>, id: &str, election: &str) -> Result<(
         told: Arc::default(),
         events: broadcast::Sender::new(64),
         wishes,
+        notify,
     };
     if let Some(path) = socket {
         if std::os::unix::net::UnixStream::connect(path).is_ok() {

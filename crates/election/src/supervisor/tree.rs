@@ -73,7 +73,61 @@ pub fn end_group(group: i32) {
     }
 }
 
-/// Whether nobody of a process group is left.
+/// Whether nobody of a process group acts any more. Who has ended and waits to be reaped does not: the reaper of an orphan
+/// may take seconds, or for ever.
 pub fn is_group_gone(group: i32) -> bool {
-    Pid::from_raw(group).is_none_or(|group| test_kill_process_group(group).is_err())
+    let Some(id) = Pid::from_raw(group) else { return true };
+    test_kill_process_group(id).is_err() || !acts(group)
+}
+
+/// Whether a thread of this process group lives; true as well where that cannot be seen.
+fn acts(group: i32) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return true };
+    let mut numbers = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    numbers.any(|process| {
+        let is_member = state_of(&format!("/proc/{process}/stat")).is_some_and(|(_, of)| of == group);
+        is_member && {
+            // A process whose first thread has ended looks dead as a whole.
+            let threads = std::fs::read_dir(format!("/proc/{process}/task"));
+            threads.is_ok_and(|threads| {
+                let mut stats = threads.flatten().map(|thread| thread.path().join("stat").display().to_string());
+                stats.any(|stat| state_of(&stat).is_some_and(|(is_alive, _)| is_alive))
+            })
+        }
+    })
+}
+
+/// Whether a process or thread lives, and its group; nothing if it is gone.
+fn state_of(stat: &str) -> Option<(bool, i32)> {
+    let text = std::fs::read_to_string(stat).ok()?;
+    // Its name may hold anything, a bracket too.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?;
+    let group = fields.nth(1)?.parse().ok()?;
+    Some((!matches!(state, "Z" | "X" | "x"), group))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
+    /// Goal: a group whose members have ended is gone, although nobody has reaped them. Method: one that is stopped and then
+    /// killed, by a parent that does not look.
+    #[test]
+    fn who_waits_to_be_reaped_acts_no_more() {
+        let mut child = Command::new("sleep").arg("60").process_group(0).spawn().expect("it starts");
+        let group = child.id().cast_signed();
+        assert!(!is_group_gone(group), "it runs");
+        let id = Pid::from_raw(group).expect("a process has a number");
+        kill_process(id, Signal::STOP).expect("it runs");
+        assert!(!is_group_gone(group), "who is stopped may go on");
+        end_group(group);
+        while !is_group_gone(group) {
+            std::thread::yield_now();
+        }
+        assert!(test_kill_process_group(id).is_ok(), "the kernel still knows it");
+        child.wait().expect("it has ended");
+    }
 }

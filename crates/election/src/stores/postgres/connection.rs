@@ -287,7 +287,11 @@ impl About {
 
 async fn make_tables(client: &Client, user: &str, endpoint: &str) -> Result<(), Denied> {
     // Two who make the same table at the same time get in each other's way: the second one finds it.
-    let Err(error) = client.batch_execute(SCHEMA).await else { return Ok(()) };
+    let made = match client.batch_execute(SCHEMA).await {
+        Err(error) if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => client.batch_execute(SCHEMA).await,
+        made => made,
+    };
+    let Err(error) = made else { return Ok(()) };
     let why = format!("{endpoint}: the table of elections cannot be made: {}", words(&error));
     match is_final(&error) {
         true => Err(Denied::ForGood(format!(
