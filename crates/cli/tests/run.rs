@@ -44,7 +44,7 @@ impl Story {
     fn sidecar(&self, id: &str, options: &[&str], command: &[&str]) -> Command {
         // What it says goes where its command's output goes.
         let mut run = Command::new("sh");
-        run.args(["-c", "exec \"$0\" \"$@\" 2>&1", HUSTINGS]);
+        run.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" \"$@\" 2>&1", HUSTINGS]);
         run.args(["run", "--election", "billing", "--store", &self.store(), "--id", id, "--ttl", "5s"])
             .args(["--stop-grace", "500ms", "--kill-margin", "300ms"])
             .args(options)

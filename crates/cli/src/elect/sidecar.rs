@@ -159,7 +159,6 @@ impl Sidecar {
             };
             let mut left = self.restarts;
             let end = self.lead(&leadership, &mut warden, &board, &mut wishes, &mut signals, &mut left).await;
-            board.told(&Change::Leaves);
             let because = match &end {
                 Ok(End::Command(code)) => format!("the command ended with status {code}"),
                 Ok(End::Lost(loss)) => loss.clone(),
@@ -342,21 +341,19 @@ impl Sidecar {
     }
 }
 
-/// Stands for election until it is won.
+/// Stands for election until it is won. Every transition is told, also those of the tenure that begins.
 async fn campaign(office: &Office, board: &Board) -> Result<Leadership, CampaignError> {
     let (sender, mut changes) = mpsc::unbounded_channel();
-    let mut campaign = std::pin::pin!(office.campaign_told(Some(sender)));
-    loop {
-        tokio::select! {
-            won = &mut campaign => return won,
-            Some(change) = changes.recv() => {
-                if change == Change::Waits {
-                    say(format_args!("waits for its turn"));
-                }
-                board.told(&change);
+    let board = board.clone();
+    tokio::spawn(async move {
+        while let Some(change) = changes.recv().await {
+            if change == Change::Waits {
+                say(format_args!("waits for its turn"));
             }
+            board.told(&change);
         }
-    }
+    });
+    office.campaign_told(Some(sender)).await
 }
 
 /// Whether a shell command ends well, in time.
