@@ -12,6 +12,7 @@
 //! another. With `--stay` it all runs on until Ctrl-C, for `kubectl`.
 
 use hustings_testbed::{Cluster, PATIENCE, Program, free_port, spawn, wait_for};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -22,13 +23,19 @@ const TOKEN: &str = "known-to-this-test";
 /// How many leaderships are waited for before the leader of the cluster is killed, and after.
 const LEADERSHIPS: usize = 6;
 
-/// A process that ends with this value.
+/// A process that ends with this value, and its children with it.
 struct Running(Child);
+
+impl Running {
+    fn start(command: &mut Command) -> std::io::Result<Running> {
+        spawn(command.process_group(0)).map(Running)
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended already is as dead as it gets.
-        let _ = self.0.kill();
+        // A group that has ended already is as dead as it gets.
+        let _ = Command::new("kill").args(["-KILL", "--", &format!("-{}", self.0.id())]).status();
         let _ = self.0.wait();
     }
 }
@@ -124,7 +131,7 @@ async fn duel(hustings: &Path, folder: &Path, stays: bool) -> anyhow::Result<()>
         .args(["duel", "client-go"])
         .arg(&witness)
         .stderr(std::fs::File::create(directory.join("rival.log"))?);
-    let _rival = Running(spawn(&mut rival)?);
+    let _rival = Running::start(&mut rival)?;
     let _ours = ours(hustings, store, &kubeconfig, &witness, &directory)?;
     leaderships(&witness, LEADERSHIPS).await?;
     let leader = cluster.leader().await?;
@@ -175,7 +182,7 @@ fn start(cluster: &Cluster, folder: &Path, kubeconfig: &Path, log: &Path) -> any
     ]);
     command.args(["--authorization-mode", "RBAC", "--disable-admission-plugins", "ServiceAccount", "-v", "1"]);
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-    Ok(Running(spawn(&mut command)?))
+    Ok(Running::start(&mut command)?)
 }
 
 /// Our candidate, again and again: `hustings run` ends with its command, and releases.
@@ -190,7 +197,7 @@ fn ours(hustings: &Path, store: &str, kubeconfig: &Path, witness: &Path, directo
         .env("KUBECONFIG", kubeconfig)
         .env("WITNESS", witness);
     command.stderr(std::fs::File::create(directory.join("ours.log"))?);
-    Ok(Running(spawn(&mut command)?))
+    Ok(Running::start(&mut command)?)
 }
 
 fn read(witness: &Path) -> Vec<String> {
