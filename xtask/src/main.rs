@@ -5,6 +5,8 @@
 mod fast;
 #[cfg(feature = "kube-apiserver")]
 mod kube_apiserver;
+#[cfg(feature = "kube-apiserver")]
+mod many_elections;
 #[cfg(feature = "proto")]
 mod proto;
 #[cfg(feature = "upgrade")]
@@ -24,6 +26,8 @@ chores:
                   run builds of several versions in one cluster, in every order of upgrade
   kube-apiserver [--version 1.N.P] [--stay]
                   build the real kube-apiserver, run it on a Hustings cluster, let client-go and ours fight for a Lease
+  many-elections [--elections N] [--dev]
+                  what 10,000 elections of 30 processes cost a cluster at rest, and when a killed process is succeeded in all
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
 ";
 
@@ -38,7 +42,8 @@ fn main() -> ExitCode {
         ["proto", rest @ ..] => proto(rest),
         ["golden", generation] => golden(generation),
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),
-        ["kube-apiserver", rest @ ..] => kube_apiserver(rest),
+        ["kube-apiserver", rest @ ..] => with_cluster("kube-apiserver", rest),
+        ["many-elections", rest @ ..] => with_cluster("many-elections", rest),
         _ => Err(USAGE.to_owned()),
     };
     match outcome {
@@ -108,18 +113,21 @@ fn rolling_upgrade(arguments: &[&str]) -> Outcome {
     run(command.args(["run", "-q", "-p", "xtask", "--features", "upgrade", "--", "rolling-upgrade"]).args(arguments))
 }
 
-/// Runs the API server; this binary has the cluster.
+/// Runs a chore that needs a cluster; this binary has it.
 #[cfg(feature = "kube-apiserver")]
-fn kube_apiserver(arguments: &[&str]) -> Outcome {
-    kube_apiserver::run(arguments)
+fn with_cluster(chore: &str, arguments: &[&str]) -> Outcome {
+    match chore {
+        "kube-apiserver" => kube_apiserver::run(arguments),
+        _ => many_elections::run(arguments),
+    }
 }
 
 /// Builds this binary again, with the cluster, and runs that.
 #[cfg(not(feature = "kube-apiserver"))]
-fn kube_apiserver(arguments: &[&str]) -> Outcome {
+fn with_cluster(chore: &str, arguments: &[&str]) -> Outcome {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(cargo);
-    let command = command.args(["run", "-q", "-p", "xtask", "--features", "kube-apiserver", "--", "kube-apiserver"]);
+    let command = command.args(["run", "-q", "-p", "xtask", "--features", "kube-apiserver", "--", chore]);
     run(command.args(arguments))
 }
 

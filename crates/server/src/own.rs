@@ -40,6 +40,9 @@ use crate::server::Body;
 /// The largest body of a call, bytes.
 const BODY_MAX: usize = 1 << 20;
 
+/// How many candidates one answer looks at, so that it pins no more than some tens of megabytes.
+const CANDIDATES_MAX: usize = 100_000;
+
 /// From which apply version on leases live for milliseconds.
 const SHORT_LEASES_FROM: ApplyVersion = ApplyVersion(2);
 
@@ -185,8 +188,14 @@ pub(crate) async fn answer_elections<B: Backend>(services: &Services<B>, query: 
 /// All elections that somebody stands for, by name; or the one that is asked for.
 fn elections(view: &View, only: Option<&str>) -> Result<Vec<Told>, Status> {
     let mut candidates: BTreeMap<String, Vec<KeyValue>> = BTreeMap::new();
+    let mut seen = 0;
     for (lease, key) in view.leased_keys() {
         let Some(name) = election_of(key, lease).filter(|name| only.is_none_or(|only| only == *name)) else { continue };
+        seen += 1;
+        if seen > CANDIDATES_MAX {
+            let why = format!("more than {CANDIDATES_MAX} candidates stand for election: ask for one with ?name=NAME");
+            return Err(Status::resource_exhausted(why));
+        }
         if let Some(kv) = read_key(view, &Bytes::copy_from_slice(key))? {
             candidates.entry(name.to_owned()).or_default().push(kv);
         }
