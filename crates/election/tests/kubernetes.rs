@@ -26,7 +26,7 @@ fn token_of(leadership: &Leadership) -> Token {
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     in_time(what, async {
         while !is_so() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
+            tokio::task::yield_now().await;
         }
     })
     .await;
