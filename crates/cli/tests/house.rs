@@ -41,7 +41,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("hustings-world", &["hustings-core", "hustings-kv", "hustings-properties", "hustings-wal"]),
     ("hustings-node", &["hustings-core", "hustings-wal"]),
     ("hustings-maelstrom", &["hustings-core", "hustings-properties", "hustings-wal"]),
-    ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-node"]),
+    ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-lease", "hustings-node"]),
     (
         "hustings",
         &[

@@ -23,6 +23,8 @@ use hustings_core::ApplyVersion;
 use hustings_kv::{
     Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Response as Applied, ShortLeaseGrant, View,
 };
+use hustings_lease::Token;
+use hustings_lease::history::History;
 use hyper::body::Body as HttpBody;
 use hyper::{Method, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
@@ -216,40 +218,24 @@ fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<Told, Status> 
         let kv = read_key(view, &format!("{name}{suffix}").into())?;
         Ok::<_, Status>(kv.and_then(|kv| String::from_utf8(kv.value.to_vec()).ok()))
     };
-    let generation = text_at(".generation")?.and_then(|text| text.trim().parse::<u32>().ok()).unwrap_or(0);
-    let token = match generation {
-        0 => first.create_revision.to_string(),
-        generation => format!("{generation}.{}", first.create_revision),
-    };
-    let tenure = text_at(".history")?.and_then(|text| tenure_of(&text, &token));
+    let generation = text_at(".generation")?.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let token = Token { generation, number: first.create_revision.unsigned_abs() };
+    let history = History::parse(&text_at(".history")?.unwrap_or_default());
+    let tenure = history.tenures().rev().find(|tenure| tenure.token == token);
     let (holder, value) = match serde_json::from_slice::<Entry>(&first.value) {
         Ok(entry) => (entry.id, entry.value),
         Err(_) => (String::from_utf8_lossy(&first.value).into_owned(), String::new()),
     };
-    let (because, since_unix_seconds) = tenure.map_or((None, None), |(because, since)| (Some(because), since));
     Ok(Told {
         name,
         holder,
         value,
-        token,
+        token: token.to_string(),
         candidates,
         lease: format!("{:x}", first.lease),
-        since_unix_seconds,
-        because,
+        since_unix_seconds: tenure.and_then(|tenure| tenure.since_unix_seconds),
+        because: tenure.map(|tenure| tenure.before.to_string()),
     })
-}
-
-/// How the tenure before this one ended, and since when this one is: the line of the history that its winner wrote
-/// (`hustings_lease::history`).
-fn tenure_of(history: &str, token: &str) -> Option<(String, Option<u64>)> {
-    let line = history.lines().rev().find(|line| line.split('\t').next() == Some(token))?;
-    let mut fields = line.split('\t').skip(2);
-    let because = match (fields.next()?, fields.next()?) {
-        ("first", _) => "first known".to_owned(),
-        ("silent", millis) => format!("silent for {:.1} s", millis.parse::<f64>().ok()? / 1_000.0),
-        (_, words) => words.to_owned(),
-    };
-    Some((because, fields.next().and_then(|seconds| seconds.parse().ok())))
 }
 
 #[cfg(test)]
@@ -263,14 +249,5 @@ mod tests {
         assert_eq!(election_of(b"/7f", 0x7f), None);
         assert_eq!(election_of(b"config", 0x7f), None);
         assert_eq!(election_of(b"\xff/7f", 0x7f), None);
-    }
-
-    #[test]
-    fn a_history_is_read_as_winners_write_it() {
-        let history = "5\ta\tfirst\t\t1700000000\n9\tb\tsilent\t9800\n12\tc\tnoted\tdeploy\tx\n";
-        assert_eq!(tenure_of(history, "5"), Some(("first known".to_owned(), Some(1_700_000_000))));
-        assert_eq!(tenure_of(history, "9"), Some(("silent for 9.8 s".to_owned(), None)));
-        assert_eq!(tenure_of(history, "12"), Some(("deploy".to_owned(), None)));
-        assert_eq!(tenure_of(history, "13"), None);
     }
 }
