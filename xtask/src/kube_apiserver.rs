@@ -24,7 +24,7 @@ const TOKEN: &str = "known-to-this-test";
 const LEADERSHIPS: usize = 6;
 
 /// A process that ends with this value, and its children with it.
-struct Running(Child);
+pub(crate) struct Running(Child);
 
 impl Running {
     fn start(command: &mut Command) -> std::io::Result<Running> {
@@ -49,16 +49,20 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
         ["--version", version, "--stay"] => (*version, true),
         _ => return Err("usage: cargo xtask kube-apiserver [--version 1.N.P] [--stay]".into()),
     };
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let target = std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root.join("target"), PathBuf::from);
+    let target = crate::target();
     let folder = target.join("kube-apiserver").join(version);
     build(version, &folder)?;
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    crate::run(Command::new(cargo).current_dir(&root).args(["build", "-q", "-p", "hustings"]))?;
+    crate::run(Command::new(crate::cargo()).current_dir(crate::root()).args(["build", "-q", "-p", "hustings"]))?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
     let done = runtime.block_on(duel(&target.join("debug/hustings"), &folder, stays));
     done.map_err(|error| format!("{error:#}"))
+}
+
+/// The folder with the server and the rival, which are built if they are not there yet.
+pub(crate) fn built() -> Result<PathBuf, String> {
+    let folder = crate::target().join("kube-apiserver").join(VERSION);
+    build(VERSION, &folder).map(|()| folder)
 }
 
 /// Builds the server and the rival, where they are not there yet.
@@ -103,27 +107,12 @@ fn build(version: &str, folder: &Path) -> Result<(), String> {
 async fn duel(hustings: &Path, folder: &Path, stays: bool) -> anyhow::Result<()> {
     let mut cluster = Cluster::start(Program::hustings(hustings), 3).await?;
     let directory = cluster.directory().to_owned();
-    let (kubeconfig, log) = (directory.join("kubeconfig"), directory.join("apiserver.log"));
-    let _server = start(&cluster, folder, &kubeconfig, &log)?;
     let store = "kubernetes:///default";
-    let observe = || {
-        let mut command = Command::new(hustings);
-        command.args(["observe", "duel", "--once", "--store", store]).env("KUBECONFIG", &kubeconfig);
-        command.output().ok()
-    };
-    let begun = std::time::Instant::now();
-    let served = wait_for(&format!("the API server (its log: {})", log.display()), async || {
-        // 3: nobody leads, which is an answer.
-        observe().filter(|said| said.status.code() == Some(3)).map(drop)
-    })
-    .await;
-    if let Err(error) = served {
-        let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let last: Vec<&str> = text.lines().rev().take(40).collect();
+    let served = serve(&cluster, folder, hustings).await;
+    if served.is_err() {
         cluster.keep();
-        anyhow::bail!("{error}\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
     }
-    println!("kube-apiserver serves Leases {:?} after its start", begun.elapsed());
+    let (_server, kubeconfig) = served?;
     let witness = directory.join("witness");
     let mut rival = Command::new(folder.join("candidate"));
     rival
@@ -148,6 +137,30 @@ async fn duel(hustings: &Path, folder: &Path, stays: bool) -> anyhow::Result<()>
         tokio::signal::ctrl_c().await?;
     }
     Ok(())
+}
+
+/// Starts the API server on this cluster, and waits until it serves Leases. Gives the file that says how to reach it.
+pub(crate) async fn serve(cluster: &Cluster, folder: &Path, hustings: &Path) -> anyhow::Result<(Running, PathBuf)> {
+    let (kubeconfig, log) = (cluster.directory().join("kubeconfig"), cluster.directory().join("apiserver.log"));
+    let server = start(cluster, folder, &kubeconfig, &log)?;
+    let observe = || {
+        let mut command = Command::new(hustings);
+        command.args(["observe", "duel", "--once", "--store", "kubernetes:///default"]).env("KUBECONFIG", &kubeconfig);
+        command.output().ok()
+    };
+    let begun = std::time::Instant::now();
+    let served = wait_for(&format!("the API server (its log: {})", log.display()), async || {
+        // 3: nobody leads, which is an answer.
+        observe().filter(|said| said.status.code() == Some(3)).map(drop)
+    })
+    .await;
+    if let Err(error) = served {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let last: Vec<&str> = text.lines().rev().take(40).collect();
+        anyhow::bail!("{error}\n{}", last.into_iter().rev().collect::<Vec<_>>().join("\n"));
+    }
+    println!("kube-apiserver serves Leases {:?} after its start", begun.elapsed());
+    Ok((server, kubeconfig))
 }
 
 /// Starts the API server on this cluster, and says how to reach it.

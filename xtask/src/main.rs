@@ -2,6 +2,8 @@
 //!
 //! A chore is one module with one function; this file only finds it. Read next: the module of the chore.
 
+#[cfg(feature = "kube-apiserver")]
+mod elections_beside;
 mod fast;
 #[cfg(feature = "kube-apiserver")]
 mod kube_apiserver;
@@ -28,6 +30,8 @@ chores:
                   build the real kube-apiserver, run it on a Hustings cluster, let client-go and ours fight for a Lease
   many-elections [--elections N] [--dev]
                   what 10,000 elections of 30 processes cost a cluster at rest, and when a killed process is succeeded in all
+  elections-beside [--rounds N] [--kubernetes] [--dev]
+                  how soon a released election is led again, beside etcdctl, Curator, consul lock and client-go
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
 ";
 
@@ -43,6 +47,7 @@ fn main() -> ExitCode {
         ["golden", generation] => golden(generation),
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),
         ["kube-apiserver", rest @ ..] => with_cluster("kube-apiserver", rest),
+        ["elections-beside", rest @ ..] => with_cluster("elections-beside", rest),
         ["many-elections", rest @ ..] => with_cluster("many-elections", rest),
         _ => Err(USAGE.to_owned()),
     };
@@ -118,6 +123,7 @@ fn rolling_upgrade(arguments: &[&str]) -> Outcome {
 fn with_cluster(chore: &str, arguments: &[&str]) -> Outcome {
     match chore {
         "kube-apiserver" => kube_apiserver::run(arguments),
+        "elections-beside" => elections_beside::run(arguments),
         _ => many_elections::run(arguments),
     }
 }
@@ -129,6 +135,23 @@ fn with_cluster(chore: &str, arguments: &[&str]) -> Outcome {
     let mut command = Command::new(cargo);
     let command = command.args(["run", "-q", "-p", "xtask", "--features", "kube-apiserver", "--", chore]);
     run(command.args(arguments))
+}
+
+/// The repository.
+#[cfg(feature = "kube-apiserver")]
+fn root() -> std::path::PathBuf {
+    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Where builds go.
+#[cfg(feature = "kube-apiserver")]
+fn target() -> std::path::PathBuf {
+    std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root().join("target"), Into::into)
+}
+
+#[cfg(feature = "kube-apiserver")]
+fn cargo() -> String {
+    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }
 
 /// Runs a command to its end.

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use hustings_testbed::{Cluster, Program, spawn, wait_for};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -47,12 +47,10 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
             _ => return Err(usage()),
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let target = std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root.join("target"), PathBuf::from).join(profile);
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let target = crate::target().join(profile);
     for what in [["-p", "hustings", "--bins"].as_slice(), &["-p", "hustings-election", "--example", "many_elections"]] {
-        let mut build = Command::new(&cargo);
-        build.current_dir(&root).args(["build", "-q"]).args(what);
+        let mut build = Command::new(crate::cargo());
+        build.current_dir(crate::root()).args(["build", "-q"]).args(what);
         if profile == "release" {
             build.arg("--release");
         }

@@ -38,7 +38,7 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("hustings-wal", &["hustings-core"]),
     ("hustings-api", &[]),
     ("hustings-properties", &["hustings-core"]),
-    ("hustings-world", &["hustings-core", "hustings-kv", "hustings-properties", "hustings-wal"]),
+    ("hustings-world", &["hustings-core", "hustings-kv", "hustings-lease", "hustings-properties", "hustings-wal"]),
     ("hustings-node", &["hustings-core", "hustings-wal"]),
     ("hustings-maelstrom", &["hustings-core", "hustings-properties", "hustings-wal"]),
     ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-lease", "hustings-node"]),

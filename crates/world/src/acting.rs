@@ -21,7 +21,7 @@ const KEPT: usize = 3;
 const WORK: (u64, u64) = (100, 3_000);
 
 impl<P: Protocol, S: Service> World<P, S> {
-    fn judged(&mut self, verdict: Result<(), Violation>) {
+    pub(crate) fn judged(&mut self, verdict: Result<(), Violation>) {
         if self.verdict.is_ok() {
             self.verdict = verdict;
         }

@@ -100,6 +100,8 @@ pub struct Counts {
     pub installs: u64,
     /// Times that a rival got the lock.
     pub locks: u64,
+    /// Tenures of candidates that began.
+    pub tenures: u64,
     /// Events that watchers were told.
     pub watched: u64,
     /// Faults by their first word.
@@ -136,6 +138,7 @@ impl Counts {
         self.snapshots += other.snapshots;
         self.installs += other.installs;
         self.locks += other.locks;
+        self.tenures += other.tenures;
         self.watched += other.watched;
         for (fault, count) in &other.faults {
             *self.faults.entry(fault.clone()).or_default() += count;

@@ -22,6 +22,7 @@ mod coverage;
 pub mod machine;
 pub mod world;
 
+mod candidates;
 pub mod faults;
 pub mod load;
 pub mod parse;

@@ -30,7 +30,9 @@ pub(crate) fn live<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Com
         // Wiped and refused disks are gone for good, and a majority may be among them: then there is nothing to expect.
         return linearizable(world);
     }
+    world.calm_candidates();
     serve(world, "serves-when-healed", "all is healed", World::has_quorum)?;
+    world.expect_a_candidate_leads(World::has_quorum)?;
     if !sick.is_empty() {
         beside_the_sick(world, sick)?;
     }

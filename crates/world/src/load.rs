@@ -25,6 +25,8 @@ pub(crate) enum Asked {
     Client(usize, u64),
     /// A rival for the lock, with the number of its request.
     Rival(usize, u64),
+    /// A candidate for the election, with the number of its request.
+    Candidate(usize, u64),
     /// The operator.
     Operator,
 }
@@ -107,6 +109,7 @@ pub struct Load {
     /// The mean pause of clients now, in microseconds.
     pace: u64,
     pub(crate) rivals: crate::rivals::Rivals,
+    pub(crate) candidates: crate::candidates::Candidates,
 }
 
 /// The pause after an operation that was refused or got no answer, in microseconds.
@@ -134,7 +137,7 @@ fn value_from(bytes: &[u8]) -> u64 {
 }
 
 impl Load {
-    pub(crate) fn new(settings: &Settings) -> Load {
+    pub(crate) fn new(settings: &Settings, plants: crate::Plants) -> Load {
         let nodes = settings.nodes as usize;
         let client = |number| Client {
             dice: Dice::new(settings.seed, 10, number),
@@ -158,6 +161,7 @@ impl Load {
             dice: Dice::new(settings.seed, 11, 0),
             pace: settings.load.pause,
             rivals: crate::rivals::Rivals::new(settings),
+            candidates: crate::candidates::Candidates::new(settings, plants.candidate),
         }
     }
 
@@ -249,6 +253,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             self.at(after, What::Client(client));
         }
         self.start_rivals();
+        self.start_candidates();
     }
 
     /// Clients begin nothing new from now on.
@@ -456,6 +461,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 }
             }
             Some(Asked::Rival(rival, number)) => self.on_rival_answer(rival, number, Some(outcome)),
+            Some(Asked::Candidate(candidate, number)) => self.on_candidate_answer(candidate, number, Some(outcome)),
             Some(Asked::Operator) | None => {}
         }
     }
@@ -469,6 +475,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 }
             }
             Some(Asked::Rival(rival, number)) => self.on_rival_answer(rival, number, None),
+            Some(Asked::Candidate(candidate, number)) => self.on_candidate_answer(candidate, number, None),
             Some(Asked::Operator) | None => {}
         }
     }
@@ -488,6 +495,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 }
             }
             Asked::Rival(rival, number) => self.on_rival_answer(rival, number, None),
+            Asked::Candidate(candidate, number) => self.on_candidate_answer(candidate, number, None),
             Asked::Operator => {}
         }
     }

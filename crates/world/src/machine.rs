@@ -62,6 +62,8 @@ pub struct Plants {
     pub adopts_without_trace: bool,
     /// A defect of what all protocols share.
     pub defect: Option<Defect>,
+    /// A defect of candidates at the members' store.
+    pub candidate: Option<hustings_lease::Defect>,
 }
 
 impl Plants {

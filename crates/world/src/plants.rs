@@ -41,6 +41,10 @@ impl Plants {
             "forgets-sessions" => Plants { forgets_sessions: true, ..none },
             "drops-watch-event" => Plants { drops_watch_event: true, ..none },
             "adopts-without-trace" => Plants { adopts_without_trace: true, ..none },
+            _ if let Some(defect) = name.strip_prefix("candidate-") => {
+                let known = hustings_lease::Defect::ALL.into_iter().find(|known| known.name() == defect);
+                Plants { candidate: Some(known?), ..none }
+            }
             // What all protocols share.
             _ => Plants { defect: Some(Defect::named(name)?), ..none },
         })

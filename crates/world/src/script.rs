@@ -152,9 +152,11 @@ impl Script {
                         "patience" => load.patience = micros(value)?,
                         "watchers" => load.watchers = number(name, value)?,
                         "rivals" => load.rivals = number(name, value)?,
+                        "candidates" => load.candidates = number(name, value)?,
                         "values" => load.value_bytes = number(name, value)?,
                         other => {
-                            let known = ["clients", "keys", "pause", "patience", "watchers", "rivals", "values"];
+                            let known =
+                                ["clients", "keys", "pause", "patience", "watchers", "rivals", "candidates", "values"];
                             return unknown(other, &known);
                         }
                     }
@@ -223,13 +225,16 @@ impl fmt::Display for Script {
             let names: Vec<String> = priorities.iter().map(|priority| format!("{priority:?}").to_lowercase()).collect();
             writeln!(f, "priorities {}", names.join(" "))?;
         }
-        let LoadSettings { clients, keys, pause, patience, watchers, rivals, value_bytes } = load;
+        let LoadSettings { clients, keys, pause, patience, watchers, rivals, candidates, value_bytes } = load;
         write!(
             f,
             "load clients {clients} keys {keys} pause {} patience {} watchers {watchers} rivals {rivals}",
             shown(*pause),
             shown(*patience)
         )?;
+        if *candidates > 0 {
+            write!(f, " candidates {candidates}")?;
+        }
         match value_bytes {
             0 => writeln!(f)?,
             bytes => writeln!(f, " values {bytes}")?,

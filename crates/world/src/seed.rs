@@ -80,6 +80,10 @@ impl Plan {
         }
         settings.load.rivals = dice.below(3);
         settings.load.watchers = 1 + dice.below(2);
+        let mut of_candidates = Dice::new(seed, 21, nodes);
+        if of_candidates.below(4) == 0 {
+            settings.load.candidates = of_candidates.between(2, 3);
+        }
         if dice.below(4) == 0 {
             settings.load.value_bytes = [100, 2_000, 12_000][dice.below(3) as usize];
         }

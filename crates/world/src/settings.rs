@@ -36,6 +36,8 @@ pub struct LoadSettings {
     pub watchers: u64,
     /// Rivals for one lock that lives on a lease.
     pub rivals: u64,
+    /// Candidates for one election.
+    pub candidates: u64,
     /// Bytes of a value beyond the number that it is.
     pub value_bytes: u64,
 }
@@ -50,6 +52,7 @@ impl Default for LoadSettings {
             patience: 5_000_000,
             watchers: 1,
             rivals: 0,
+            candidates: 0,
             value_bytes: 0,
         }
     }

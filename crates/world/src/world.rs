@@ -68,6 +68,10 @@ pub enum What<T> {
     Rival(usize),
     /// A member notices that a rival has given a call up.
     Forsaken(usize),
+    /// A candidate for the election does what is due.
+    Candidate(usize),
+    /// Something happens to a candidate.
+    Mishap(usize),
     /// A machine that slept goes on.
     Wake(usize, u32),
     /// A supervisor starts the process again.
@@ -130,7 +134,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let machines = (1..=settings.nodes).map(machine).collect();
         let network = Network::new(nodes, P::LINKS, settings.quality, Dice::new(seed, 3, 0));
         let mut world = World {
-            load: Load::new(&settings),
+            load: Load::new(&settings, plants),
             lease_clock: LeaseClock::default(),
             judge: Chronicle::new(settings.rules.of::<P>(&options)),
             journal: Journal::default(),
@@ -228,6 +232,8 @@ impl<P: Protocol, S: Service> World<P, S> {
             What::Patience(client, number) => self.on_patience(client, number),
             What::Call(at, client, number) => self.on_call(at, client, number),
             What::Rival(rival) => self.on_rival(rival),
+            What::Candidate(candidate) => self.on_candidate(candidate),
+            What::Mishap(candidate) => self.on_mishap(candidate),
             What::Forsaken(rival) => self.on_forsaken(rival),
             What::Restart(at, life) if self.machines[at].lives == life && !self.machines[at].is_up() => self.start(at),
             // Meant for an earlier life of the member.

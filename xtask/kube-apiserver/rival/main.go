@@ -1,11 +1,14 @@
 // A candidate with client-go's own elector: leads for a moment, releases, stands again. Writes a line when it begins to lead
-// and one when it ends, to the file that all candidates share.
+// and one when it ends, to the file that all candidates share. With "-" for the file it stands once, says so when it leads,
+// and releases when it is told to end.
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,8 +41,12 @@ func main() {
 	config.Timeout = 2 * time.Second
 	client, err := kubernetes.NewForConfig(config)
 	must(err)
+	once := path == "-"
 	for {
 		ctx, cancel := context.WithCancel(context.Background())
+		if once {
+			ctx, cancel = signal.NotifyContext(context.Background(), syscall.SIGTERM)
+		}
 		leaderelection.RunOrDie(ctx, leaderelection.LeaderElectionConfig{
 			Lock: &resourcelock.LeaseLock{
 				LeaseMeta:  metav1.ObjectMeta{Name: name, Namespace: "default"},
@@ -52,6 +59,10 @@ func main() {
 			RetryPeriod:     time.Second,
 			Callbacks: leaderelection.LeaderCallbacks{
 				OnStartedLeading: func(ctx context.Context) {
+					if once {
+						fmt.Println(id, "leads")
+						return
+					}
 					witness(path, "begin "+id)
 					select {
 					case <-ctx.Done():
@@ -65,6 +76,9 @@ func main() {
 			},
 		})
 		cancel()
+		if once {
+			return
+		}
 		// Somebody else may come first.
 		time.Sleep(1500 * time.Millisecond)
 	}

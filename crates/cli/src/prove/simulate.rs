@@ -368,6 +368,7 @@ impl Simulation<'_> {
                 "lost": counts.lost, "syncs": counts.syncs, "completed": counts.completed,
                 "indefinite": counts.indefinite, "elections": counts.elections, "campaigns": counts.campaigns,
                 "snapshots": counts.snapshots, "installs": counts.installs, "watched": counts.watched, "locks": counts.locks,
+                "tenures": counts.tenures,
                 "unavailable_seconds": counts.unavailable as f64 / 1e6, "outage_max_seconds": counts.outage_max as f64 / 1e6,
                 "messages_per_operation": per(counts.messages, counts.completed), "faults": counts.faults,
                 "fingerprint": format!("{fingerprint:016x}"),
@@ -398,6 +399,7 @@ impl Simulation<'_> {
             ["snapshots".into(), format!("{} cut, {} installed", counts.snapshots, counts.installs)],
             ["events watched".into(), counts.watched.to_string()],
             ["locks taken".into(), counts.locks.to_string()],
+            ["tenures of candidates".into(), counts.tenures.to_string()],
             ["unavailable".into(), format!("{} s", counts.unavailable / 1_000_000)],
             ["faults".into(), faults.to_string()],
         ];

@@ -1,0 +1,81 @@
+//! Goal: candidates for an election keep their promises over the members' own store, whatever happens to members and candidates,
+//! and the judge convicts candidates that do not. Method: seeds, under each protocol; then defects planted in the candidates,
+//! those that show where pauses of seconds meet elections of seconds. All twelve fall in `hustings-lease`'s own world.
+
+use hustings_blazingmq::BlazingMq;
+use hustings_core::Protocol;
+use hustings_gmt2000::Gmt2000;
+use hustings_kv::KvStore;
+use hustings_lease::Defect;
+use hustings_paxos::Paxos;
+use hustings_properties::Violation;
+use hustings_raft::Raft;
+use hustings_world::Plants;
+use hustings_world::seed::{Plan, Report, run};
+use hustings_zab::Zab;
+
+const SAFETY: u64 = 40_000_000;
+
+/// A run with three candidates, and with rivals as the seed draws them.
+fn played<P: Protocol>(seed: u64, plants: Plants) -> Report {
+    let mut plan = Plan::draw(seed, 3, SAFETY);
+    plan.settings.load.candidates = 3;
+    run::<P, KvStore>(&plan, &P::Options::default(), plants, 0)
+}
+
+/// How many seeds; more by `CANDIDATE_SEEDS`.
+fn seeds() -> u64 {
+    std::env::var("CANDIDATE_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
+}
+
+fn hold<P: Protocol>(name: &str) {
+    let mut tenures = 0;
+    for seed in 1..=seeds() {
+        let report = played::<P>(seed, Plants::default());
+        assert_eq!(report.violation, None, "{name}, seed {seed}");
+        tenures += report.counts.tenures;
+    }
+    println!("{name}: {} runs, {tenures} tenures", seeds());
+    assert!(tenures > seeds(), "somebody leads, and another one after it");
+}
+
+#[test]
+fn candidates_at_raft_keep_their_promises() {
+    hold::<Raft>("raft");
+}
+
+#[test]
+fn candidates_at_gmt2000_keep_their_promises() {
+    hold::<Gmt2000>("gmt2000");
+}
+
+#[test]
+fn candidates_at_blazingmq_keep_their_promises() {
+    hold::<BlazingMq>("blazingmq");
+}
+
+#[test]
+fn candidates_at_zab_keep_their_promises() {
+    hold::<Zab>("zab");
+}
+
+#[test]
+fn candidates_at_paxos_keep_their_promises() {
+    hold::<Paxos>("paxos");
+}
+
+#[test]
+fn candidates_with_defects_are_convicted() {
+    for (defect, property) in [
+        (Defect::IgnoresTheRateError, "one-believer"),
+        (Defect::ReleasesEarly, "one-believer"),
+        (Defect::RenewsUnhealthy, "dead-work-leads"),
+    ] {
+        let plants = Plants { candidate: Some(defect), ..Plants::default() };
+        let falls = |(_, violation): (u64, Violation)| violation.property == property;
+        let convicts = |seed: &u64| played::<Raft>(*seed, plants).violation.is_some_and(falls);
+        let seed = (1..=400).find(convicts);
+        println!("{}: {property} falls at seed {seed:?}", defect.name());
+        assert!(seed.is_some(), "nobody convicts {}", defect.name());
+    }
+}
