@@ -3,6 +3,7 @@
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
 pub(crate) mod etcd;
+pub(crate) mod history;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod kubernetes;
 #[cfg(feature = "postgres")]

@@ -6,17 +6,13 @@ use super::record::{Around, Keys, holder, sight};
 use super::session::Session;
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
+use crate::stores::history::until_written;
 use crate::stores::written::{Entry, note_to_bytes};
 use crate::will::{StoreWill, Will};
-use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Token};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// How often a winner tries to write itself into the history.
-const HISTORY_TRIES: usize = 5;
 
 /// A candidate's place.
 pub(super) struct ConsulSeat {
@@ -109,14 +105,9 @@ impl Seat for ConsulSeat {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        tokio::spawn(async move {
-            for _ in 0..HISTORY_TRIES {
-                if let Ok(Ok(true)) = timeout(shared.sitter.patience, shared.write_history(token)).await {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            tracing::debug!(election = %shared.sitter.election, "the history could not be written");
+        until_written(&self.shared.sitter, move || {
+            let shared = shared.clone();
+            async move { shared.write_history(token).await.unwrap_or(false) }
         });
     }
 }
@@ -269,18 +260,15 @@ impl Shared {
     /// Whether it stands there.
     async fn write_history(&self, token: Token) -> Result<bool, Failure> {
         let consul = &self.session.consul;
-        let there = consul.get(&self.keys.history).await?;
-        let text = there.as_ref().map(|found| String::from_utf8_lossy(&found.value).into_owned()).unwrap_or_default();
-        let mut history = History::parse(&text);
+        let found = consul.get(&self.keys.history).await?;
+        let there = found.as_ref().map_or(&[][..], |found| &found.value);
         let (note, since) = {
             let state = self.state();
             (state.note.clone(), state.seen_at_micros)
         };
-        let silence = Duration::from_micros(boot_micros().saturating_sub(since));
-        history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
-        history.date(token, crate::clock::unix_seconds());
-        let (value, index) = (history.to_string(), there.map_or(0, |found| found.index));
-        let swap = Op::Swap { key: &self.keys.history, value: value.as_bytes(), index };
+        let text = self.sitter.history_with(there, token, note.as_ref(), since);
+        let index = found.as_ref().map_or(0, |found| found.index);
+        let swap = Op::Swap { key: &self.keys.history, value: text.as_bytes(), index };
         Ok(consul.transact(&[swap]).await?.is_ok())
     }
 }

@@ -8,6 +8,7 @@ use super::requests::{self, entries, is_created, is_last_written, one, put};
 use super::session::Session;
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
+use crate::stores::history::until_written;
 use crate::stores::written::{Entry, note_of, note_to_bytes, wish_for};
 use crate::will::{StoreWill, Will};
 use bytes::Bytes;
@@ -16,16 +17,12 @@ use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::response_op::Response as Done;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
 use hustings_api::mvccpb::{KeyValue, event::EventType};
-use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// How often a winner tries to write itself into the history.
-const HISTORY_TRIES: usize = 5;
 
 /// A candidate's place.
 pub(super) struct EtcdSeat {
@@ -115,14 +112,9 @@ impl Seat for EtcdSeat {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        tokio::spawn(async move {
-            for _ in 0..HISTORY_TRIES {
-                if let Ok(Some(true)) = timeout(shared.sitter.patience, shared.write_history(token)).await {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            tracing::debug!(election = %shared.sitter.election, "the history could not be written");
+        until_written(&self.shared.sitter, move || {
+            let shared = shared.clone();
+            async move { shared.write_history(token).await.unwrap_or(false) }
         });
     }
 }
@@ -272,17 +264,14 @@ impl Shared {
     async fn write_history(&self, token: Token) -> Option<bool> {
         let client = self.session.client()?;
         let kv = client.kv().range(one(&self.names.history)).await.ok()?.into_inner().kvs.into_iter().next();
-        let text = kv.as_ref().map(|kv| String::from_utf8_lossy(&kv.value).into_owned()).unwrap_or_default();
-        let mut history = History::parse(&text);
+        let there = kv.as_ref().map_or(&[][..], |kv| &kv.value);
         let (note, since) = {
             let state = self.state();
             (state.note.clone(), state.seen_at_micros)
         };
-        let silence = Duration::from_micros(boot_micros().saturating_sub(since));
-        history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
-        history.date(token, crate::clock::unix_seconds());
+        let text = self.sitter.history_with(there, token, note.as_ref(), since);
         let compare = is_last_written(&self.names.history, kv.map_or(0, |kv| kv.mod_revision));
-        let success = vec![put(&self.names.history, history.to_string())];
+        let success = vec![put(&self.names.history, text)];
         let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
         Some(client.kv().txn(txn).await.ok()?.into_inner().succeeded)
     }

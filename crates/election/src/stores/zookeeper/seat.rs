@@ -7,17 +7,13 @@ use super::session::Session;
 use super::wire::{ANY, Ask, Code, Reading, Stat};
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
+use crate::stores::history::until_written;
 use crate::stores::written::{Entry, generation_of, note_of, note_to_bytes, standing};
 use crate::will::{StoreWill, Will};
-use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// How often a winner tries to write itself into the history.
-const HISTORY_TRIES: usize = 5;
 
 /// A candidate's place.
 pub(super) struct ZookeeperSeat {
@@ -110,14 +106,9 @@ impl Seat for ZookeeperSeat {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        tokio::spawn(async move {
-            for _ in 0..HISTORY_TRIES {
-                if let Ok(Ok(true)) = timeout(shared.sitter.patience, shared.write_history(token)).await {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            tracing::debug!(election = %shared.sitter.election, "the history could not be written");
+        until_written(&self.shared.sitter, move || {
+            let shared = shared.clone();
+            async move { shared.write_history(token).await.unwrap_or(false) }
         });
     }
 }
@@ -351,18 +342,14 @@ impl Shared {
     async fn write_history(&self, token: Token) -> Result<bool, Failure> {
         let Some(connection) = self.session.connection() else { return Ok(false) };
         let path = &self.nodes.history;
-        let there = connection.data(path).await?;
-        let text = there.as_ref().map(|(data, _)| String::from_utf8_lossy(data).into_owned()).unwrap_or_default();
-        let mut history = History::parse(&text);
+        let found = connection.data(path).await?;
+        let there = found.as_ref().map_or(&[][..], |(data, _)| data);
         let (note, since) = {
             let state = self.state();
             (state.note.clone(), state.seen_at_micros)
         };
-        let silence = Duration::from_micros(boot_micros().saturating_sub(since));
-        history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
-        history.date(token, crate::clock::unix_seconds());
-        let text = history.to_string();
-        let written = match there {
+        let text = self.sitter.history_with(there, token, note.as_ref(), since);
+        let written = match &found {
             Some((_, stat)) => connection.ask(Ask::Write { path, data: text.as_bytes(), version: stat.version }),
             None => connection.ask(Ask::Create { path, data: text.as_bytes() }),
         };
