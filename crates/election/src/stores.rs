@@ -10,6 +10,9 @@ pub(crate) mod kubernetes;
 pub(crate) mod postgres;
 #[cfg(any(feature = "postgres", feature = "kubernetes"))]
 pub(crate) mod record;
+#[cfg(any(feature = "consul", feature = "zookeeper"))]
+pub(crate) mod refusal;
+pub(crate) mod shared_lease;
 pub(crate) mod written;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;

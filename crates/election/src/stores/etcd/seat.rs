@@ -74,7 +74,7 @@ impl EtcdSeat {
 impl Drop for EtcdSeat {
     fn drop(&mut self) {
         self.shared.state().watcher.take().inspect(JoinHandle::abort);
-        self.shared.session.seats().remove(self.shared.sitter.line.key);
+        self.shared.session.lease.remove(self.shared.sitter.line.key);
     }
 }
 
@@ -82,16 +82,17 @@ impl Seat for EtcdSeat {
     fn ask(&mut self, attempt: Attempt, request: Request) -> u64 {
         let shared = self.shared.clone();
         if matches!(request, Request::Renew) {
-            let (from, is_answered) = shared.session.renewal_after(self.counted_from);
-            self.counted_from = from;
+            let renewal = shared.session.lease.renewal_after(self.counted_from);
+            self.counted_from = renewal.0;
             tokio::spawn(async move {
-                let answer = shared.renewed(from, is_answered).await;
+                let own = || shared.state().entry.map(|(lease, _)| lease);
+                let answer = shared.session.lease.renewed(renewal, shared.sitter.patience, own).await;
                 shared.sitter.line.answer(attempt, answer);
             });
-            return from;
+            return renewal.0;
         }
         // The lease is the session's: it counts from the session's last renewal, which left before this request.
-        let from = shared.session.held().map_or_else(boot_micros, |held| held.since_micros);
+        let from = shared.session.lease.held().map_or_else(boot_micros, |held| held.since_micros);
         self.counted_from = self.counted_from.max(from);
         tokio::spawn(async move {
             let answer = shared.carry_out(request).await;
@@ -124,22 +125,6 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What a renewal of the session says about this candidate's entry.
-    async fn renewed(&self, from: u64, is_answered: bool) -> Answer {
-        let answered = timeout(self.sitter.patience, self.session.renewed_since(from));
-        let is_renewed = is_answered
-            || match answered.await {
-                Ok(is_renewed) => is_renewed,
-                Err(_) => return Answer::Unknown,
-            };
-        let is_ours = |lease: i64| self.session.held().is_some_and(|held| held.lease == lease);
-        let entry = self.state().entry;
-        match is_renewed && entry.is_none_or(|(lease, _)| is_ours(lease)) {
-            true => Answer::Renewed,
-            false => Answer::Gone,
-        }
-    }
-
     async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
         let Some(client) = self.session.client() else { return Answer::Refused(Refusal::Unreachable) };
         let asked = async {
@@ -154,7 +139,7 @@ impl Shared {
             Ok(Ok(answer)) => answer,
             Ok(Err(status)) => self.failed(&status),
             Err(_) => {
-                self.session.suspect();
+                self.session.lease.suspect();
                 Answer::Unknown
             }
         }
@@ -164,7 +149,7 @@ impl Shared {
         match status.code() {
             tonic::Code::NotFound => {
                 // The lease on which the entry was to stand.
-                self.session.held().inspect(|held| self.session.lose(held.lease));
+                self.session.lease.held().inspect(|held| self.session.lose(held.lease));
                 Answer::Refused(Refusal::Other(status.message().to_owned()))
             }
             tonic::Code::InvalidArgument
@@ -173,7 +158,7 @@ impl Shared {
             | tonic::Code::ResourceExhausted
             | tonic::Code::FailedPrecondition => Answer::Refused(Refusal::Other(status.message().to_owned())),
             _ => {
-                self.session.suspect();
+                self.session.lease.suspect();
                 Answer::Unknown
             }
         }
@@ -188,7 +173,7 @@ impl Shared {
     }
 
     async fn contend(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
-        let Some(held) = self.session.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
+        let Some(held) = self.session.lease.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
         let key = self.names.entry(held.lease);
         let Sitter { id, priority, value, .. } = &self.sitter;
         let value = Entry::new(id, *priority, value).to_bytes().into();
@@ -204,7 +189,8 @@ impl Shared {
         // No comparison and only reads, none of them serializable: as linearizable as one read.
         let txn = TxnRequest { success: self.reads(), ..TxnRequest::default() };
         let queue = Queue::of(client.kv().txn(txn).await?.into_inner());
-        let lease = self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.held().map(|held| held.lease));
+        let lease =
+            self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.lease.held().map(|held| held.lease));
         let Some(lease) = lease else { return Ok(Answer::Gone) };
         match (queue.entries.first(), queue.generation) {
             (Some(first), Some(generation)) => self.sitter.line.saw(Sight::Held {
@@ -317,7 +303,7 @@ struct View {
 /// Watches the election from a revision on, until the stream breaks.
 async fn follow(shared: Arc<Shared>, client: Client, mut view: View, revision: i64) {
     if watch(&shared, &client, &mut view, revision).await.is_none() {
-        shared.session.suspect();
+        shared.session.lease.suspect();
         tokio::time::sleep(Duration::from_millis(10)).await;
         shared.sitter.line.saw(Sight::Interrupted);
     }

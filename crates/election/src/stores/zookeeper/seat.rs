@@ -8,6 +8,7 @@ use super::wire::{ANY, Ask, Code, Reading, Stat};
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
 use crate::stores::history::until_written;
+use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, generation_of, note_of, note_to_bytes, standing};
 use crate::will::{StoreWill, Will};
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
@@ -25,6 +26,7 @@ pub(super) struct Shared {
     pub(super) sitter: Sitter,
     pub(super) nodes: Nodes,
     state: Mutex<State>,
+    refusal: LastRefusal,
 }
 
 #[derive(Default)]
@@ -36,8 +38,6 @@ struct State {
     note: Option<Note>,
     seen_at_micros: u64,
     watcher: Option<JoinHandle<()>>,
-    /// What the store refused last, in words.
-    refusal: Option<String>,
 }
 
 /// The entry of this candidate.
@@ -58,7 +58,15 @@ impl Drop for State {
 impl ZookeeperSeat {
     pub(super) fn new(session: Arc<Session>, sitter: Sitter) -> ZookeeperSeat {
         let nodes = Nodes::of(&sitter.election);
-        ZookeeperSeat { shared: Arc::new(Shared { session, sitter, nodes, state: Mutex::default() }) }
+        ZookeeperSeat {
+            shared: Arc::new(Shared {
+                session,
+                sitter,
+                nodes,
+                state: Mutex::default(),
+                refusal: LastRefusal::default(),
+            }),
+        }
     }
 }
 
@@ -157,12 +165,7 @@ impl Shared {
 
     /// Says so, once as long as it is the same.
     pub(super) fn refuse(&self, why: String) -> Answer {
-        let mut state = self.state();
-        if state.refusal.as_ref() != Some(&why) {
-            tracing::warn!(election = %self.sitter.election, "nobody can be elected: {why}");
-            state.refusal = Some(why.clone());
-        }
-        Answer::Refused(Refusal::Other(why))
+        self.refusal.tell(&self.sitter.election, why)
     }
 
     fn entry_data(&self) -> Vec<u8> {
@@ -317,7 +320,7 @@ impl Shared {
         let mut state = self.state();
         state.note = queue.note;
         state.entry = Some(own.clone());
-        state.refusal = None;
+        self.refusal.is_over();
         state.seen_at_micros = boot_micros();
         state.watcher.take().inspect(JoinHandle::abort);
         let place = Place { connection: connection.clone(), own, ahead };
