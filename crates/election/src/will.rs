@@ -7,6 +7,8 @@ use crate::stores::etcd;
 use crate::stores::kubernetes;
 #[cfg(feature = "postgres")]
 use crate::stores::postgres;
+#[cfg(any(feature = "postgres", feature = "kubernetes"))]
+use crate::stores::record;
 #[cfg(feature = "zookeeper")]
 use crate::stores::zookeeper;
 use hustings_lease::{Note, Token};
@@ -28,9 +30,9 @@ pub(crate) enum StoreWill {
     #[cfg(feature = "zookeeper")]
     Zookeeper(zookeeper::Will),
     #[cfg(feature = "postgres")]
-    Postgres(Box<postgres::Will>),
+    Postgres(Box<record::Will<postgres::Place>>),
     #[cfg(feature = "kubernetes")]
-    Kubernetes(Box<kubernetes::Will>),
+    Kubernetes(Box<record::Will<kubernetes::Place>>),
 }
 
 impl Will {
