@@ -12,6 +12,7 @@
 
 use crate::clock::{BootTimer, boot_micros};
 use crate::leadership::{Phase, Tenure};
+use crate::office::Named;
 use crate::seat::{Key, Line, Seat, Sitter, Store, Told};
 use hustings_lease::{Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,17 +24,11 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// How long an engine that ends waits for its store to take back what it holds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who stands for election, and how.
+/// Who stands for which election.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) election: String,
-    pub(crate) id: CandidateId,
-    pub(crate) priority: u32,
-    pub(crate) value: String,
-    pub(crate) stop_grace: Duration,
-    pub(crate) kill_margin: Duration,
-    pub(crate) renewal: Option<Duration>,
-    pub(crate) rate_error_millionths: u32,
+    pub(crate) named: Named,
     /// Who is told every transition.
     pub(crate) changes: Option<mpsc::UnboundedSender<Change>>,
 }
@@ -243,28 +238,22 @@ impl Host {
     }
 
     fn stand(&mut self, key: Key, standing: Standing, waiter: Waiter, ttl: Duration) {
+        let Standing { election, named, changes } = standing;
         let profile = self.store.profile();
-        let defaults = Timing::for_store(ttl, &profile);
-        let timing = Timing {
-            stop_grace: standing.stop_grace,
-            kill_margin: standing.kill_margin,
-            renewal: standing.renewal.unwrap_or(defaults.renewal),
-            rate_error_millionths: standing.rate_error_millionths,
-            ..defaults
-        };
-        let mut settings = Settings::new(standing.id.clone(), timing, profile);
-        settings.priority = standing.priority;
+        let timing = named.timing(Timing::for_store(ttl, &profile));
+        let id = CandidateId::named(&named.id);
+        let mut settings = Settings::new(id.clone(), timing, profile);
+        settings.priority = named.priority;
         let (candidate, effects) = match Candidate::start(settings) {
             Ok(started) => started,
             Err(misfit) => return drop(waiter.send(Err(CampaignError::Timing(misfit.0)))),
         };
-        let Standing { election, id, priority, value, changes, .. } = standing;
         let line = Line { key, told: self.tell.clone() };
         let seat = self.store.seat(Sitter {
             election: election.clone(),
             id,
-            priority,
-            value,
+            priority: named.priority,
+            value: named.value,
             patience: timing.patience(),
             line,
         });

@@ -5,7 +5,7 @@ use crate::engine::{CampaignError, Engine, Order, Standing};
 use crate::leadership::Leadership;
 use crate::seat::Key;
 use crate::stores;
-use hustings_lease::{CandidateId, Change, Input, Why};
+use hustings_lease::{Change, Input, Timing, Why};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -135,9 +135,9 @@ impl Election {
 /// Who stands for election.
 #[derive(Clone, Debug)]
 pub struct Named {
-    id: String,
-    value: String,
-    priority: u32,
+    pub(crate) id: String,
+    pub(crate) value: String,
+    pub(crate) priority: u32,
     stop_grace: Duration,
     kill_margin: Duration,
     renewal: Option<Duration>,
@@ -187,6 +187,17 @@ impl Named {
     pub fn renewal(self, renewal: Duration) -> Named {
         Named { renewal: Some(renewal), ..self }
     }
+
+    /// A store's usual times, with what was chosen here.
+    pub(crate) fn timing(&self, usual: Timing) -> Timing {
+        Timing {
+            stop_grace: self.stop_grace,
+            kill_margin: self.kill_margin,
+            renewal: self.renewal.unwrap_or(usual.renewal),
+            rate_error_millionths: self.rate_error_millionths,
+            ..usual
+        }
+    }
 }
 
 /// A candidate of an election, which may campaign again and again.
@@ -216,18 +227,7 @@ impl Office {
         changes: Option<mpsc::UnboundedSender<Change>>,
     ) -> Result<Leadership, CampaignError> {
         let engine = self.election.engine().map_err(|error| CampaignError::Ended(error.to_string()))?;
-        let Named { id, value, priority, stop_grace, kill_margin, renewal, rate_error_millionths } = self.named.clone();
-        let standing = Standing {
-            election: self.election.name.clone(),
-            id: CandidateId::named(id),
-            priority,
-            value,
-            stop_grace,
-            kill_margin,
-            renewal,
-            rate_error_millionths,
-            changes,
-        };
+        let standing = Standing { election: self.election.name.clone(), named: self.named.clone(), changes };
         let (waiter, won) = oneshot::channel();
         let key = engine.next_key();
         let ended = || CampaignError::Ended("it was stopped, or panicked".to_owned());
