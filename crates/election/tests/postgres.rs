@@ -36,6 +36,12 @@ async fn the_stories_of_every_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn work_that_hangs_is_succeeded() {
+    let at_most = TTL + Duration::from_millis(500);
+    stories::progress::dead_work_loses_its_leadership(&server().url("hangs"), TTL, at_most).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_silent_store_ends_belief() {
     let server = server();
     let (stop, go_on) = (|| server.pause().expect("it stops"), || server.resume().expect("it goes on"));

@@ -63,6 +63,14 @@ async fn the_stories_of_every_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn work_that_hangs_is_succeeded() {
+    let zookeeper = alone().await;
+    // The lease's whole time, and a tick for which the winner holds off.
+    let at_most = TTL + TICK + Duration::from_millis(300);
+    stories::progress::dead_work_loses_its_leadership(&url(&zookeeper, "hangs"), TTL, at_most).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_is_cut_off_believes_no_longer_than_its_session_lives() {
     let zookeeper = alone().await;
     let cable = Cable::to(&zookeeper.host(0)).expect("a port is free");

@@ -91,8 +91,9 @@ enum Stage {
     Leading { token: Token },
     /// The application stops.
     Stopping { token: Token, loss: Loss },
-    /// The belief has ended, the application not yet; the note if there is something to release.
-    Ended { release: Option<Note> },
+    /// The belief has ended, the application not yet; the note if there is something to release. One that may lapse may
+    /// never say that it has stopped.
+    Ended { release: Option<Note>, may_lapse: bool },
     /// The application has stopped, the store does not know yet.
     Releasing { note: Note },
     /// Does not stand for election until the alarm rang and it is healthy.
@@ -262,6 +263,7 @@ impl Candidate {
     fn on_alarm(&mut self, name: Name, out: &mut Vec<Effect>) {
         match name {
             Name::End => self.on_end_due(out),
+            Name::Lapse => self.on_lapsed(out),
             Name::Stop => self.on_stop_due(out),
             Name::Overdue => self.on_overdue(out),
             Name::Short => self.on_short(out),

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "not every store tells every story")]
 
 pub mod log;
+pub mod progress;
 pub mod strangers;
 
 use hustings_election::{Change, Election, Leadership, Loss, Named, Office, Token, Wish};

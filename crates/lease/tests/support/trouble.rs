@@ -20,6 +20,8 @@ impl World {
             Mishap::Sick(host, time) => {
                 self.at(self.now + time, Event::Healthy(host));
                 if self.hosts[host].is_awake() {
+                    // Every second one does not even say so: nothing is heard of its work any more.
+                    self.hosts[host].is_hung = time % 2 == 1;
                     return self.on_health(host, false);
                 }
             }
