@@ -43,7 +43,7 @@ impl Will {
     /// Releases the election, once nothing of the tenure acts any more. Whether it worked is not told: the lease ends, too.
     pub async fn carry_out(&self, because: &str) {
         let Ok(token) = self.token.parse::<Token>() else { return };
-        let note = Note { token, because: because.to_owned(), heir: None };
+        let note = Note { token, because: because.to_owned(), heir: None, has_stopped: true };
         match &self.store {
             StoreWill::Etcd(will) => will.carry_out(&note).await,
             #[cfg(feature = "consul")]

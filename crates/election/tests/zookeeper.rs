@@ -4,7 +4,7 @@
 
 mod stories;
 
-use hustings_election::{CampaignError, Election, Named, Wish};
+use hustings_election::{CampaignError, Change, Election, Named, Wish};
 use hustings_testbed::{Cable, Zookeeper};
 use rustix::process::Signal;
 use std::process::Stdio;
@@ -16,6 +16,7 @@ use stories::{
     strangers::{Stranger, is_waited_for},
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const TICK: Duration = Duration::from_millis(200);
 const TTL: Duration = Duration::from_secs(3);
@@ -68,6 +69,49 @@ async fn work_that_hangs_is_succeeded() {
     // The lease's whole time, and a tick for which the winner holds off.
     let at_most = TTL + TICK + Duration::from_millis(300);
     stories::progress::dead_work_loses_its_leadership(&url(&zookeeper, "hangs"), TTL, at_most).await;
+}
+
+/// How long the next winner waits before it acts.
+async fn hold_off_of(changes: &mut UnboundedReceiver<Change>) -> Duration {
+    let mut next = async || in_time("a change", changes.recv()).await.expect("it campaigns");
+    while !matches!(next().await, Change::Elected(_)) {}
+    let elected = Instant::now();
+    while !matches!(next().await, Change::Leads(_)) {}
+    elected.elapsed()
+}
+
+/// Goal: a winner holds off where its predecessor may have expired, and only there. Method: a is there alone and resigns, b is
+/// behind it and is cut off, c is behind b, and finds the note of a's resignation still there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_winner_that_saw_a_leader_release_does_not_hold_off() {
+    let zookeeper = alone().await;
+    let cable = Cable::to(&zookeeper.host(0)).expect("a port is free");
+    let (direct, through) = (url(&zookeeper, "tick"), format!("zookeeper://{}/tick", cable.host()));
+    let campaign_of = |url: &str, id: &str| {
+        let (office, (sender, changes)) = (candidate(url, TTL, id), unbounded_channel());
+        (tokio::spawn(async move { office.campaign_told(Some(sender)).await.expect("the times fit") }), changes)
+    };
+    let waits = async |changes: &mut UnboundedReceiver<Change>| {
+        while in_time("it waits", changes.recv()).await != Some(Change::Waits) {}
+    };
+    let (first, mut of_first) = campaign_of(&direct, "a");
+    let nobody_before = hold_off_of(&mut of_first).await;
+    let first = in_time("the first", first).await.expect("it does not panic");
+    let (second, mut of_second) = campaign_of(&through, "b");
+    waits(&mut of_second).await;
+    first.resign("deploy").await;
+    let released = hold_off_of(&mut of_second).await;
+    let second = in_time("the second", second).await.expect("it does not panic");
+    let (third, mut of_third) = campaign_of(&direct, "c");
+    waits(&mut of_third).await;
+    cable.cut();
+    let expired = hold_off_of(&mut of_third).await;
+    assert!(!second.is_leader(), "two believe");
+    println!(
+        "held off, with a tick of {TICK:?}: {nobody_before:?} first, {released:?} after a release, {expired:?} after an expiry"
+    );
+    assert!(nobody_before >= TICK && released < TICK / 2 && expired >= TICK);
+    in_time("the third", third).await.expect("it does not panic").resign("done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

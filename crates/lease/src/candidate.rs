@@ -144,7 +144,7 @@ pub struct Candidate {
     /// In a race: nobody holds the election.
     vacant: Option<Vacancy>,
     /// In a queue: a turn that came before the answer that tells the entry's token.
-    early_turn: Option<(Token, Option<Note>)>,
+    early_turn: Option<(Token, Option<Note>, bool)>,
     /// The highest token of anybody that this candidate has seen.
     highest: Option<Token>,
     /// The predecessor whose heir was let pass already.
@@ -253,7 +253,7 @@ impl Candidate {
         match sight {
             Sight::Vacant { version, note } => self.on_vacant(version, note, out),
             Sight::Held { by, token, version, ttl } => self.on_held(by, token, version, ttl, out),
-            Sight::Turn { token, note } => self.on_turn(token, note, out),
+            Sight::Turn { token, note, is_clear } => self.on_turn(token, note, is_clear, out),
             Sight::EntryGone(token) => self.on_entry_gone(token, out),
             Sight::Roster(standings) => self.on_roster(standings, out),
             Sight::Interrupted => self.on_interrupted(out),

@@ -58,19 +58,19 @@ fn an_operator_names_the_heir() {
 #[test]
 fn in_a_queue_others_let_the_heir_pass_once_per_predecessor() {
     let mut a = Stage::of(Profile::ETCD).waits(2);
-    a.sees(Sight::Turn { token: token(2), note: will(1, "c") });
+    a.sees(Sight::Turn { token: token(2), note: will(1, "c"), is_clear: false });
     let Some(Request::Release(note)) = a.asks() else { panic!("it leaves the queue: {:?}", a.effects) };
     assert_eq!((note.token, note.heir), (token(1), Some(id("c"))), "the will goes on to whoever is next");
     assert_eq!(a.is_answered(Answer::Gone).sets(Name::StandBack), Some(When::After(HEIR_TIME)));
     a.rings(Name::StandBack).is_answered(Answer::Gone).is_answered(Answer::Waiting(Some(token(5))));
-    a.sees(Sight::Turn { token: token(5), note: will(1, "c") });
+    a.sees(Sight::Turn { token: token(5), note: will(1, "c"), is_clear: false });
     assert!(a.believes(), "the heir is dead: {:?}", a.effects);
 }
 
 #[test]
 fn in_a_queue_the_heir_takes_its_turn() {
     let mut a = Stage::of(Profile::ETCD).waits(2);
-    assert!(a.sees(Sight::Turn { token: token(2), note: will(1, "a") }).believes());
+    assert!(a.sees(Sight::Turn { token: token(2), note: will(1, "a"), is_clear: false }).believes());
 }
 
 /// Candidate `a` of rank 3 waits in a race.

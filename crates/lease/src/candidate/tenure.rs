@@ -7,8 +7,8 @@ use crate::token::Token;
 use std::time::Duration;
 
 impl Candidate {
-    /// Holds the election; leads once it has held off and its lease is fresh.
-    pub(super) fn enter(&mut self, token: Token, out: &mut Vec<Effect>) {
+    /// Holds the election; leads once its lease is fresh, and it has held off, unless nobody else can believe any more.
+    pub(super) fn enter(&mut self, token: Token, is_clear: bool, out: &mut Vec<Effect>) {
         assert!(self.is_willing(), "who does not stand for election takes no office");
         if let Some(seen) = self.highest.filter(|seen| *seen >= token) {
             return self.on_token_fell(token, seen, out);
@@ -17,12 +17,13 @@ impl Candidate {
         self.rest = Duration::ZERO;
         self.has_told_waiting = false;
         let hold_off = self.settings.profile.hold_off;
-        self.stage = Stage::Entering { token, is_held_off: hold_off.is_zero() };
+        let is_held_off = is_clear || hold_off.is_zero();
+        self.stage = Stage::Entering { token, is_held_off };
         self.observed = None;
         self.vacant = None;
         self.cancel(&[Name::Expiry, Name::Contend, Name::Poll], out);
         out.push(Effect::Announce(Change::Elected(token)));
-        if !hold_off.is_zero() {
+        if !is_held_off {
             out.push(Effect::SetAlarm(Name::HoldOff, When::After(hold_off)));
         }
         self.keep_renewing(out);
@@ -268,7 +269,7 @@ impl Candidate {
             Loss::HandedOver(heir) => Some(heir.clone()),
             _ => None,
         };
-        Note { token, because: loss.to_string(), heir }
+        Note { token, because: loss.to_string(), heir, has_stopped: true }
     }
 
     /// The time is up: the belief ends. What still acts is killed, and the record stays until nothing acts.
@@ -293,7 +294,9 @@ impl Candidate {
     /// its validity is over it is given back, as the store would have let its lease end at the soonest.
     pub(super) fn on_lapsed(&mut self, out: &mut Vec<Effect>) {
         match self.stage.clone() {
-            Stage::Ended { release: Some(note), may_lapse: true } => self.release(note, out),
+            Stage::Ended { release: Some(note), may_lapse: true } => {
+                self.release(Note { has_stopped: false, ..note }, out);
+            }
             Stage::Ended { release: None, may_lapse: true } => self.rest(out),
             _ => {}
         }
@@ -341,7 +344,9 @@ impl Candidate {
 
     /// Gives back what this candidate holds and does not use.
     pub(super) fn give_back(&mut self, token: Token, because: &str, out: &mut Vec<Effect>) {
-        self.release(Note { token, because: because.to_owned(), heir: None }, out);
+        // What never led says nothing about those before it, who may believe still.
+        let has_stopped = self.has(Defect::ClearsWithoutHavingLed);
+        self.release(Note { token, because: because.to_owned(), heir: None, has_stopped }, out);
     }
 
     /// Nothing acts, or ever did: the store may give the election to somebody else.

@@ -356,7 +356,7 @@ impl View {
             let was_waiting = !self.ahead.is_empty();
             self.ahead.retain(|key| *key != kv.key);
             if was_waiting && self.ahead.is_empty() {
-                line.saw(Sight::Turn { token: self.token, note: self.note.clone() });
+                line.saw(Sight::Turn { token: self.token, note: self.note.clone(), is_clear: false });
             }
         }
         let mut entries: Vec<&KeyValue> = self.entries.values().collect();
