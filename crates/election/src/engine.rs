@@ -12,7 +12,10 @@
 
 use crate::clock::{BootTimer, boot_micros};
 use crate::leadership::{Phase, Tenure};
+use crate::office::Named;
+use crate::progress::Ticker;
 use crate::seat::{Key, Line, Seat, Sitter, Store, Told};
+use hustings_lease::candidate::Health;
 use hustings_lease::{Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,17 +26,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 /// How long an engine that ends waits for its store to take back what it holds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who stands for election, and how.
+/// Who stands for which election.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) election: String,
-    pub(crate) id: CandidateId,
-    pub(crate) priority: u32,
-    pub(crate) value: String,
-    pub(crate) stop_grace: Duration,
-    pub(crate) kill_margin: Duration,
-    pub(crate) renewal: Option<Duration>,
-    pub(crate) rate_error_millionths: u32,
+    pub(crate) named: Named,
+    pub(crate) ticker: Ticker,
     /// Who is told every transition.
     pub(crate) changes: Option<mpsc::UnboundedSender<Change>>,
 }
@@ -117,6 +115,9 @@ struct Runner {
     on_left: Vec<oneshot::Sender<()>>,
     watchers: Vec<mpsc::UnboundedSender<Change>>,
     election: String,
+    ticker: Ticker,
+    /// While it leads: when its work must have ticked.
+    tick_due: Option<u64>,
     /// Under which time it stands in the engine's order of alarms.
     alarm: Option<u64>,
 }
@@ -179,6 +180,15 @@ impl Host {
             let effects = runner.candidate.handle(Input::Alarm(name));
             self.carry_out(key, effects);
         }
+        if let Some(runner) = self.runners.get_mut(&key)
+            && let Some(due) = runner.tick_due.filter(|due| *due <= now)
+        {
+            runner.tick_due = runner.ticker.next_look(due, now);
+            if runner.tick_due.is_none() {
+                let effects = runner.candidate.handle(Input::Health(Health::Stalled));
+                self.carry_out(key, effects);
+            }
+        }
         self.note_alarm(key);
     }
 
@@ -186,7 +196,7 @@ impl Host {
     fn note_alarm(&mut self, key: Key) {
         // One that has left took its alarm along.
         let Some(runner) = self.runners.get_mut(&key) else { return };
-        let next = runner.book.next_alarm();
+        let next = runner.book.next_alarm().into_iter().chain(runner.tick_due).min();
         if runner.alarm != next {
             runner.alarm.map(|at| self.alarms.remove(&(at, key)));
             next.map(|at| self.alarms.insert((at, key)));
@@ -243,28 +253,26 @@ impl Host {
     }
 
     fn stand(&mut self, key: Key, standing: Standing, waiter: Waiter, ttl: Duration) {
+        let Standing { election, named, ticker, changes } = standing;
+        if named.progress.is_some_and(|at_most| at_most.is_zero()) {
+            let why = "progress of 0 s: no work ticks all the time; give it the longest that a step of yours takes";
+            return drop(waiter.send(Err(CampaignError::Timing(why.to_owned()))));
+        }
         let profile = self.store.profile();
-        let defaults = Timing::for_store(ttl, &profile);
-        let timing = Timing {
-            stop_grace: standing.stop_grace,
-            kill_margin: standing.kill_margin,
-            renewal: standing.renewal.unwrap_or(defaults.renewal),
-            rate_error_millionths: standing.rate_error_millionths,
-            ..defaults
-        };
-        let mut settings = Settings::new(standing.id.clone(), timing, profile);
-        settings.priority = standing.priority;
+        let timing = named.timing(Timing::for_store(ttl, &profile));
+        let id = CandidateId::named(&named.id);
+        let mut settings = Settings::new(id.clone(), timing, profile);
+        settings.priority = named.priority;
         let (candidate, effects) = match Candidate::start(settings) {
             Ok(started) => started,
             Err(misfit) => return drop(waiter.send(Err(CampaignError::Timing(misfit.0)))),
         };
-        let Standing { election, id, priority, value, changes, .. } = standing;
         let line = Line { key, told: self.tell.clone() };
         let seat = self.store.seat(Sitter {
             election: election.clone(),
             id,
-            priority,
-            value,
+            priority: named.priority,
+            value: named.value,
             patience: timing.patience(),
             line,
         });
@@ -279,6 +287,8 @@ impl Host {
             on_left,
             watchers,
             election,
+            ticker,
+            tick_due: None,
             alarm: None,
         };
         self.runners.insert(key, runner);
@@ -297,7 +307,7 @@ impl Host {
 
     fn carry_out(&mut self, key: Key, effects: Vec<Effect>) {
         let Some(runner) = self.runners.get_mut(&key) else { return };
-        let mut is_unwanted = false;
+        let (mut is_unwanted, mut has_stalled) = (false, false);
         for effect in effects {
             match effect {
                 Effect::Ask(attempt, request) => {
@@ -313,10 +323,13 @@ impl Host {
                 }
                 Effect::Stop(until, loss) => {
                     let by = runner.book.resolve(until).unwrap_or(0);
+                    runner.tick_due = None;
                     runner.tell_phase(Phase::Stopping { loss, by_micros: by });
                 }
                 Effect::Forget(loss) => {
                     runner.book.forget();
+                    runner.tick_due = None;
+                    has_stalled |= loss == Loss::Stalled;
                     if let Some(tenure) = &runner.tenure {
                         tenure.end();
                     }
@@ -337,6 +350,10 @@ impl Host {
             }
             runner.alarm.map(|at| self.alarms.remove(&(at, key)));
             self.let_stand();
+        }
+        if has_stalled {
+            // Whoever hangs may never ask for it. The next campaign stands back until something ticks.
+            self.feed(key, Input::StandDown(Why::Leaving(Loss::Stalled.to_string())));
         }
         if is_unwanted {
             self.feed(key, Input::StandDown(Why::Leaving("nobody waits for the election any more".to_owned())));
@@ -361,8 +378,9 @@ impl Runner {
             tenure.extend(until);
             return true;
         }
-        let tenure = Arc::new(Tenure::new(key, token, until, self.seat.will(token)));
+        let tenure = Arc::new(Tenure::new(key, token, until, self.seat.will(token), self.ticker.clone()));
         self.tenure = Some(tenure.clone());
+        self.tick_due = self.ticker.begin();
         self.seat.won(token);
         self.waiter.take().is_some_and(|waiter| waiter.send(Ok(tenure)).is_ok())
     }

@@ -2,6 +2,7 @@
 
 use crate::clock::boot_micros;
 use crate::engine::{Engine, Order};
+use crate::progress::Ticker;
 use crate::seat::Key;
 use crate::will::Will;
 use hustings_lease::{CandidateId, Heir, Input, Loss, Token, Why};
@@ -32,11 +33,13 @@ pub(crate) struct Tenure {
     /// The belief ends at this moment of boot time, in microseconds; 0: it has ended.
     until_micros: AtomicU64,
     phase: watch::Sender<Phase>,
+    ticker: Ticker,
 }
 
 impl Tenure {
-    pub(crate) fn new(key: Key, token: Token, until_micros: u64, will: Option<Will>) -> Tenure {
-        Tenure { key, token, will, until_micros: AtomicU64::new(until_micros), phase: watch::Sender::new(Phase::Leads) }
+    pub(crate) fn new(key: Key, token: Token, until_micros: u64, will: Option<Will>, ticker: Ticker) -> Tenure {
+        let (until_micros, phase) = (AtomicU64::new(until_micros), watch::Sender::new(Phase::Leads));
+        Tenure { key, token, will, until_micros, phase, ticker }
     }
 
     /// A later end; what has ended stays ended.
@@ -125,6 +128,11 @@ impl Leadership {
             true => Ok(Lead { tenure: &self.tenure }),
             false => Err(self.tenure.loss()),
         }
+    }
+
+    /// The work goes on; see [`crate::Named::progress`].
+    pub fn tick(&self) {
+        self.tenure.ticker.tick();
     }
 
     /// Waits until it is time to stop, and says why, and how long all may take to end.
@@ -223,6 +231,11 @@ impl Lead<'_> {
     /// Whether the tenure goes on at this moment.
     pub fn is_leader(&self) -> bool {
         self.tenure.remaining().is_some()
+    }
+
+    /// The work goes on; see [`crate::Named::progress`].
+    pub fn tick(&self) {
+        self.tenure.ticker.tick();
     }
 
     /// For how long it goes on if nothing more is heard from the store.

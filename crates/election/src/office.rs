@@ -3,9 +3,10 @@
 use crate::address::{BadAddress, StoreAddress};
 use crate::engine::{CampaignError, Engine, Order, Standing};
 use crate::leadership::Leadership;
+use crate::progress::Ticker;
 use crate::seat::Key;
 use crate::stores;
-use hustings_lease::{CandidateId, Change, Input, Why};
+use hustings_lease::{Change, Input, Timing, Why};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -110,7 +111,8 @@ impl Election {
 
     /// A candidate for it.
     pub fn candidate(&self, named: Named) -> Office {
-        Office { election: self.clone(), named }
+        let ticker = Ticker::new(named.progress);
+        Office { election: self.clone(), named, ticker }
     }
 
     fn session_key(&self) -> SessionKey {
@@ -135,13 +137,14 @@ impl Election {
 /// Who stands for election.
 #[derive(Clone, Debug)]
 pub struct Named {
-    id: String,
-    value: String,
-    priority: u32,
+    pub(crate) id: String,
+    pub(crate) value: String,
+    pub(crate) priority: u32,
     stop_grace: Duration,
     kill_margin: Duration,
     renewal: Option<Duration>,
     rate_error_millionths: u32,
+    pub(crate) progress: Option<Duration>,
 }
 
 impl Named {
@@ -155,6 +158,7 @@ impl Named {
             kill_margin: Duration::from_millis(500),
             renewal: None,
             rate_error_millionths: 10_000,
+            progress: None,
         }
     }
 
@@ -187,6 +191,28 @@ impl Named {
     pub fn renewal(self, renewal: Duration) -> Named {
         Named { renewal: Some(renewal), ..self }
     }
+
+    /// No renewal for a leader whose work makes no progress: it says so with [`crate::Leadership::tick`], or with a
+    /// [`Ticker`], at least once in this time. Without it nobody needs to.
+    ///
+    /// When no tick comes the tenure stops, with [`crate::Loss::Stalled`]. Work that hangs and never stops keeps what it holds
+    /// in the store until its validity is over, and no longer. Afterwards campaigns wait until it ticks again. A process, or a
+    /// machine, that stood still as a whole gets the time anew: nobody could have ticked.
+    #[must_use]
+    pub fn progress(self, at_most: Duration) -> Named {
+        Named { progress: Some(at_most), ..self }
+    }
+
+    /// A store's usual times, with what was chosen here.
+    pub(crate) fn timing(&self, usual: Timing) -> Timing {
+        Timing {
+            stop_grace: self.stop_grace,
+            kill_margin: self.kill_margin,
+            renewal: self.renewal.unwrap_or(usual.renewal),
+            rate_error_millionths: self.rate_error_millionths,
+            ..usual
+        }
+    }
 }
 
 /// A candidate of an election, which may campaign again and again.
@@ -194,9 +220,16 @@ impl Named {
 pub struct Office {
     election: Election,
     named: Named,
+    ticker: Ticker,
 }
 
 impl Office {
+    /// What says that this candidate's work goes on; see [`Named::progress`]. It outlives leaderships: after one was lost
+    /// because nothing ticked, the next tick lets the candidate stand again.
+    pub fn ticker(&self) -> Ticker {
+        self.ticker.clone()
+    }
+
     /// Stands for election until it is won. Dropped before, the candidate leaves.
     ///
     /// Waits for as long as it takes, also for a store that does not answer.
@@ -215,19 +248,10 @@ impl Office {
         &self,
         changes: Option<mpsc::UnboundedSender<Change>>,
     ) -> Result<Leadership, CampaignError> {
+        self.stand_back(changes.as_ref()).await;
         let engine = self.election.engine().map_err(|error| CampaignError::Ended(error.to_string()))?;
-        let Named { id, value, priority, stop_grace, kill_margin, renewal, rate_error_millionths } = self.named.clone();
-        let standing = Standing {
-            election: self.election.name.clone(),
-            id: CandidateId::named(id),
-            priority,
-            value,
-            stop_grace,
-            kill_margin,
-            renewal,
-            rate_error_millionths,
-            changes,
-        };
+        let (election, named, ticker) = (self.election.name.clone(), self.named.clone(), self.ticker.clone());
+        let standing = Standing { election, named, ticker, changes };
         let (waiter, won) = oneshot::channel();
         let key = engine.next_key();
         let ended = || CampaignError::Ended("it was stopped, or panicked".to_owned());
@@ -236,6 +260,20 @@ impl Office {
         let tenure = won.await.map_err(|_| ended())?;
         campaign.is_over = true;
         Ok(Leadership::new(tenure?, campaign.engine.clone()))
+    }
+}
+
+impl Office {
+    /// Whose work made no progress stands for election when it does.
+    async fn stand_back(&self, changes: Option<&mpsc::UnboundedSender<Change>>) {
+        if !self.ticker.is_stalled() {
+            return;
+        }
+        let change = Change::StandsBack(Duration::ZERO);
+        tracing::info!(election = %self.election.name, id = %self.named.id, "{change}: nothing has ticked yet");
+        // Whoever wanted to know may listen no more.
+        changes.map(|changes| changes.send(change));
+        self.ticker.goes_on().await;
     }
 }
 

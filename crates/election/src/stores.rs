@@ -3,12 +3,16 @@
 #[cfg(feature = "consul")]
 pub(crate) mod consul;
 pub(crate) mod etcd;
+pub(crate) mod history;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod kubernetes;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(any(feature = "postgres", feature = "kubernetes"))]
 pub(crate) mod record;
+#[cfg(any(feature = "consul", feature = "zookeeper"))]
+pub(crate) mod refusal;
+pub(crate) mod shared_lease;
 pub(crate) mod written;
 #[cfg(feature = "zookeeper")]
 pub(crate) mod zookeeper;
@@ -18,9 +22,10 @@ use crate::seat::{Reader, Store};
 use hustings_lease::Profile;
 use std::time::Duration;
 
-/// Whoever only looks waits for connections as a candidate with this time to live.
+/// Whoever only looks waits for connections as a candidate with this time to live, which is a little less than for an answer:
+/// so it can tell what is wrong with the connection.
 #[cfg(any(feature = "postgres", feature = "kubernetes"))]
-const READER_TTL: Duration = Duration::from_secs(10);
+const READER_TTL: Duration = Duration::from_secs(6);
 
 /// The driver of a store, for candidates with this time to live; tethered to the process where the store can do that.
 pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> Box<dyn Store> {

@@ -7,6 +7,8 @@ use crate::stores::etcd;
 use crate::stores::kubernetes;
 #[cfg(feature = "postgres")]
 use crate::stores::postgres;
+#[cfg(any(feature = "postgres", feature = "kubernetes"))]
+use crate::stores::record;
 #[cfg(feature = "zookeeper")]
 use crate::stores::zookeeper;
 use hustings_lease::{Note, Token};
@@ -28,9 +30,9 @@ pub(crate) enum StoreWill {
     #[cfg(feature = "zookeeper")]
     Zookeeper(zookeeper::Will),
     #[cfg(feature = "postgres")]
-    Postgres(Box<postgres::Will>),
+    Postgres(Box<record::Will<postgres::Place>>),
     #[cfg(feature = "kubernetes")]
-    Kubernetes(Box<kubernetes::Will>),
+    Kubernetes(Box<record::Will<kubernetes::Place>>),
 }
 
 impl Will {
@@ -41,7 +43,7 @@ impl Will {
     /// Releases the election, once nothing of the tenure acts any more. Whether it worked is not told: the lease ends, too.
     pub async fn carry_out(&self, because: &str) {
         let Ok(token) = self.token.parse::<Token>() else { return };
-        let note = Note { token, because: because.to_owned(), heir: None };
+        let note = Note { token, because: because.to_owned(), heir: None, has_stopped: true };
         match &self.store {
             StoreWill::Etcd(will) => will.carry_out(&note).await,
             #[cfg(feature = "consul")]

@@ -4,8 +4,8 @@
 
 mod stories;
 
-use hustings_election::{CampaignError, Election, Wish};
-use hustings_testbed::{Cable, Consul, free_listener};
+use hustings_election::{Election, Wish};
+use hustings_testbed::{Cable, Consul};
 use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::Duration;
@@ -13,8 +13,9 @@ use stories::{
     a_holder_that_is_cut_off_is_succeeded, a_silent_store_ends_belief, a_will_releases_its_tenure_and_no_other,
     an_operator_is_heard, campaign, campaign_behind, candidate, everybody_has_its_turn, in_time, log,
     one_leads_after_the_other,
+    strangers::{Stranger, is_waited_for, refusal},
 };
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
 /// The shortest that Consul grants.
 const TTL: Duration = Duration::from_secs(10);
@@ -43,7 +44,9 @@ async fn who_is_cut_off_is_succeeded_within_twice_its_time() {
     let cable = Cable::to(&consul.host()).expect("a port is free");
     let (through, direct) = (format!("consul://{}/cut", cable.host()), url(&consul, "cut"));
     let at_most = TTL * 2 + Duration::from_secs(1);
-    a_holder_that_is_cut_off_is_succeeded(&through, &direct, TTL, at_most, || cable.cut()).await;
+    let cut = || cable.cut();
+    let (_first, second, _) = a_holder_that_is_cut_off_is_succeeded(&through, &direct, TTL, at_most, cut).await;
+    second.resign("done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -149,8 +152,7 @@ async fn the_token_of_the_environment_gives_access() {
     let further = "acl { enabled = true  default_policy = \"deny\"  tokens { master = \"root\" } }";
     let consul = Consul::start(further).await.expect("it starts");
     let url = url(&consul, "secured");
-    let denied = in_time("a refusal", candidate(&url, TTL, "a").campaign()).await;
-    let Err(CampaignError::Store(why)) = denied else { panic!("it leads without the right to: {denied:?}") };
+    let why = refusal(&url, TTL).await;
     assert!(why.contains("403") && why.contains("CONSUL_HTTP_TOKEN"), "{why}");
     let mut again = tokio::process::Command::new(std::env::current_exe().expect("it runs"));
     again
@@ -163,43 +165,23 @@ async fn the_token_of_the_environment_gives_access() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_time_to_live_below_the_store_s_least_is_refused_with_the_least() {
-    let office = candidate("consul://127.0.0.1:1/x", Duration::from_secs(3), "a");
-    let refused = in_time("a refusal", office.campaign()).await;
-    let Err(CampaignError::Store(why)) = refused else { panic!("3 s are too short: {refused:?}") };
+    let why = refusal("consul://127.0.0.1:1/x", Duration::from_secs(3)).await;
     assert!(why.contains("3s is below 10s, the least that Consul grants"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_consul_is_told() {
-    log::keep();
-    let nobody = free_listener().expect("a port is free").local_addr().expect("it is bound").port();
-    let silent = free_listener().expect("a port is free");
-    let strangers = [&b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"[..], b"SSH-2.0-OpenSSH_9.2\r\n"];
-    let mut ports = vec![nobody, silent.local_addr().expect("it is bound").port()];
-    for stranger in strangers {
-        ports.push(answers(stranger));
+    let strangers = [
+        (Stranger::nobody(), "Connection refused"),
+        (Stranger::silent(), "do not answer"),
+        (
+            Stranger::answers(&b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"[..]),
+            "what answers there is no Consul",
+        ),
+        (Stranger::answers(&b"SSH-2.0-OpenSSH_9.2\r\n"[..]), "invalid HTTP"),
+    ];
+    for (stranger, words) in strangers {
+        let host = format!("127.0.0.1:{}", stranger.port);
+        is_waited_for(&format!("consul://{host}/x"), TTL, &["no session", &host, words]).await;
     }
-    let words = ["Connection refused", "do not answer", "what answers there is no Consul", "invalid HTTP"];
-    for (port, words) in ports.into_iter().zip(words) {
-        let office = candidate(&format!("consul://127.0.0.1:{port}/x"), TTL, "a");
-        let waiting = tokio::spawn(async move { office.campaign().await.map(drop) });
-        log::says(&["no session", &format!("127.0.0.1:{port}"), words]).await;
-        assert!(!waiting.is_finished());
-        waiting.abort();
-    }
-}
-
-/// A port where everybody is answered the same.
-fn answers(bytes: &'static [u8]) -> u16 {
-    let listener = free_listener().expect("a port is free");
-    listener.set_nonblocking(true).expect("it can be");
-    let listener = tokio::net::TcpListener::from_std(listener).expect("it is a listener");
-    let port = listener.local_addr().expect("it is bound").port();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let _ = stream.read(&mut [0; 1024]).await;
-            let _ = stream.write_all(bytes).await;
-        }
-    });
-    port
 }

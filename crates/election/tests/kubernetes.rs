@@ -6,30 +6,16 @@ mod stories;
 #[path = "kubernetes/refusals.rs"]
 mod refusals;
 
-use hustings_election::{Election, Leadership, Loss, Token};
-use hustings_testbed::FakeKube;
+use hustings_election::{Election, Loss, Token};
+use hustings_testbed::{Cable, FakeKube};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use stories::{campaign, campaign_behind, candidate, in_time, wire::Wire};
+use stories::{campaign, campaign_behind, candidate, in_time, token_of, until};
 
 const TTL: Duration = Duration::from_secs(3);
 
 fn server() -> FakeKube {
     FakeKube::start().expect("a port is free")
-}
-
-fn token_of(leadership: &Leadership) -> Token {
-    leadership.lead().expect("it leads").token()
-}
-
-/// Waits until the server shows something.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    in_time(what, async {
-        while !is_so() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,39 +37,16 @@ async fn a_silent_store_ends_belief() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     let server = server();
-    let wire = Wire::to(server.port).await;
-    let first = campaign(&candidate(&format!("kubernetes://127.0.0.1:{}/default/billing", wire.port), TTL, "a")).await;
-    let waiting = campaign_behind(candidate(&server.url("billing"), TTL, "b")).await;
-    let cut = Instant::now();
-    wire.cut();
-    let loss = in_time("the loss", first.lost()).await;
-    let stopped = cut.elapsed();
-    assert!(!waiting.is_finished(), "two lead");
-    let second = in_time("the successor", waiting).await.expect("it does not panic");
-    println!(
-        "kubernetes: cut off, the leader stopped after {stopped:?} ({loss}), the next led after {:?}",
-        cut.elapsed()
-    );
-    assert_eq!(loss, Loss::Silence);
-    second.resign("done").await;
+    let cable = Cable::to(&format!("127.0.0.1:{}", server.port)).expect("a port is free");
+    let through = format!("kubernetes://{}/default/billing", cable.host());
+    let (url, at_most, cut) = (server.url("billing"), TTL * 2, || cable.cut());
+    let cut_off = stories::a_holder_that_is_cut_off_is_succeeded(&through, &url, TTL, at_most, cut);
+    cut_off.await.1.resign("done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_will_releases_its_tenure_and_no_other() {
-    let server = server();
-    let first = campaign(&candidate(&server.url("billing"), TTL, "a")).await;
-    let will = first.will().expect("there is one");
-    let waiting = campaign_behind(candidate(&server.url("billing"), TTL, "b")).await;
-    let begun = Instant::now();
-    will.carry_out("its process is gone").await;
-    let second = in_time("the successor", waiting).await.expect("it does not panic");
-    println!("kubernetes: the successor leads {:?} after the will is opened", begun.elapsed());
-    assert!(begun.elapsed() < TTL / 2, "nobody waits for the lease to end");
-    in_time("the loss", first.lost()).await;
-    will.carry_out("once more").await;
-    let mut observer = Election::open(&server.url("billing")).expect("it is right").observe();
-    let leader = in_time("the leader", observer.next()).await;
-    assert_eq!(leader.map(|leader| leader.token), Some(token_of(&second)));
+    stories::a_will_releases_its_tenure_and_no_other(&server().url("billing"), TTL).await;
 }
 
 /// Goal: what somebody else does to the Lease ends a leadership at its next write, and tokens grow on.

@@ -11,18 +11,14 @@ mod example;
 mod refusals;
 
 use hustings_election::{Election, Loss, Token, Wish};
-use hustings_testbed::Postgres;
+use hustings_testbed::{Cable, Postgres};
 use std::time::{Duration, Instant};
-use stories::{campaign, campaign_behind, candidate, in_time, wire::Wire};
+use stories::{campaign, campaign_behind, candidate, in_time, token_of, until};
 
 const TTL: Duration = Duration::from_secs(3);
 
 fn server() -> Postgres {
     Postgres::start(&[]).expect("it starts")
-}
-
-fn token_of(leadership: &hustings_election::Leadership) -> Token {
-    leadership.lead().expect("it leads").token()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -40,6 +36,12 @@ async fn the_stories_of_every_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn work_that_hangs_is_succeeded() {
+    let at_most = TTL + Duration::from_millis(500);
+    stories::progress::dead_work_loses_its_leadership(&server().url("hangs"), TTL, at_most).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_silent_store_ends_belief() {
     let server = server();
     let (stop, go_on) = (|| server.pause().expect("it stops"), || server.resume().expect("it goes on"));
@@ -50,26 +52,16 @@ async fn a_silent_store_ends_belief() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     let server = server();
-    let wire = Wire::to(server.port).await;
-    let through = format!("postgres://postgres@127.0.0.1:{}/postgres/billing", wire.port);
-    let first = campaign(&candidate(&through, TTL, "a")).await;
-    let waiting = campaign_behind(candidate(&server.url("billing"), TTL, "b")).await;
-    let cut = Instant::now();
-    wire.cut();
-    let loss = in_time("the loss", first.lost()).await;
-    let stopped = cut.elapsed();
-    assert!(!waiting.is_finished(), "two lead");
-    let second = in_time("the successor", waiting).await.expect("it does not panic");
-    println!(
-        "postgres: cut off, the leader stopped after {stopped:?} ({loss}), the next one led after {:?}",
-        cut.elapsed()
-    );
-    assert_eq!(loss, Loss::Silence);
-    assert!(cut.elapsed() >= TTL - TTL / 5, "the lease lasts from the last renewal");
+    let cable = Cable::to(&format!("127.0.0.1:{}", server.port)).expect("a port is free");
+    let through = format!("postgres://postgres@{}/postgres/billing", cable.host());
+    let (url, at_most, cut) = (server.url("billing"), TTL * 2, || cable.cut());
+    let cut_off = stories::a_holder_that_is_cut_off_is_succeeded(&through, &url, TTL, at_most, cut);
+    let (first, second, took) = cut_off.await;
+    assert!(took >= TTL - TTL / 5, "the lease lasts from the last renewal");
     assert!(token_of(&second).number > 1);
     // What the first one believes when its wire is mended is that somebody else leads.
     drop(first);
-    wire.mend();
+    cable.mend();
     let third = campaign_behind(candidate(&through, TTL, "a")).await;
     assert!(second.is_leader() && !third.is_finished());
     third.abort();
@@ -87,12 +79,7 @@ async fn connections_end_with_their_owners() {
         in_time("a look", election.history()).await.expect("it answers");
     }
     let open = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'hustings-election'";
-    in_time("all are closed", async {
-        while server.sql(open).expect("it answers") != "0" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("all are closed", || server.sql(open).expect("it answers") == "0").await;
 }
 
 /// Goal: of several who swap one version at one moment, one wins. Method: the row is locked until all have asked for it.
@@ -111,26 +98,11 @@ async fn one_version_has_one_winner() {
         })
         .collect();
     let blocked = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
-    in_time("all have asked", async {
-        while server.sql(blocked).expect("it answers") != "3" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("all have asked", || server.sql(blocked).expect("it answers") == "3").await;
     client.batch_execute("COMMIT").await.expect("it is unlocked");
-    in_time("one wins", async {
-        while !waiting.iter().any(tokio::task::JoinHandle::is_finished) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("one wins", || waiting.iter().any(tokio::task::JoinHandle::is_finished)).await;
     // The others have had their answers when the server has served them all.
-    in_time("nobody asks any more", async {
-        while server.sql(blocked).expect("it answers") != "0" {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("nobody asks any more", || server.sql(blocked).expect("it answers") == "0").await;
     let history = Election::open(&url).expect("it is right");
     in_time("the winner is written down", async {
         while history.history().await.expect("it answers").tenures().count() < 2 {
@@ -146,22 +118,9 @@ async fn one_version_has_one_winner() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_will_releases_its_tenure_and_no_other() {
     let server = server();
-    let first = campaign(&candidate(&server.url("billing"), TTL, "a")).await;
-    let will = first.will().expect("there is one");
-    let waiting = campaign_behind(candidate(&server.url("billing"), TTL, "b")).await;
-    let begun = Instant::now();
-    will.carry_out("its process is gone").await;
-    let second = in_time("the successor", waiting).await.expect("it does not panic");
-    println!("postgres: the successor leads {:?} after the will is opened", begun.elapsed());
-    assert!(begun.elapsed() < TTL / 2, "nobody waits for the lease to end");
-    let loss = in_time("the loss", first.lost()).await;
-    assert!(matches!(loss, Loss::Gone | Loss::Taken), "{loss}");
-    will.carry_out("once more").await;
-    let mut observer = Election::open(&server.url("billing")).expect("it is right").observe();
-    let leader = in_time("the leader", observer.next()).await;
-    assert_eq!(leader.map(|leader| leader.token), Some(token_of(&second)));
+    stories::a_will_releases_its_tenure_and_no_other(&server.url("billing"), TTL).await;
     let history = Election::open(&server.url("billing")).expect("it is right").history().await.expect("it answers");
-    assert!(history.to_string().contains("its process is gone"), "{history}");
+    assert!(history.to_string().contains("the process was killed"), "{history}");
 }
 
 /// Goal: what somebody else does to the row ends a leadership at once, and tokens grow on.
@@ -233,12 +192,7 @@ async fn a_leader_leads_on_through_a_failover_that_keeps_its_word() {
     standby.promote().expect("it is promoted");
     let version = || standby.sql("SELECT version FROM hustings_elections").expect("the row is there");
     let then = version();
-    in_time("a renewal at the new primary", async {
-        while version() == then {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
+    until("a renewal at the new primary", || version() != then).await;
     assert_eq!(token_of(&leadership), token, "it leads on");
     leadership.resign("done").await;
     let next = campaign(&candidate(&both, LONG, "b")).await;

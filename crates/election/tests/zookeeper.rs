@@ -4,8 +4,8 @@
 
 mod stories;
 
-use hustings_election::{CampaignError, Election, Named, Wish};
-use hustings_testbed::{Cable, Zookeeper, free_listener};
+use hustings_election::{CampaignError, Change, Election, Named, Wish};
+use hustings_testbed::{Cable, Zookeeper};
 use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -13,8 +13,10 @@ use stories::{
     a_holder_that_is_cut_off_is_succeeded, a_silent_store_ends_belief, a_will_releases_its_tenure_and_no_other,
     an_operator_is_heard, campaign, campaign_behind, candidate, everybody_has_its_turn, in_time, log,
     one_leads_after_the_other,
+    strangers::{Stranger, is_waited_for},
 };
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const TICK: Duration = Duration::from_millis(200);
 const TTL: Duration = Duration::from_secs(3);
@@ -62,13 +64,66 @@ async fn the_stories_of_every_store() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn work_that_hangs_is_succeeded() {
+    let zookeeper = alone().await;
+    // The lease's whole time, and a tick for which the winner holds off.
+    let at_most = TTL + TICK + Duration::from_millis(300);
+    stories::progress::dead_work_loses_its_leadership(&url(&zookeeper, "hangs"), TTL, at_most).await;
+}
+
+/// How long the next winner waits before it acts.
+async fn hold_off_of(changes: &mut UnboundedReceiver<Change>) -> Duration {
+    let mut next = async || in_time("a change", changes.recv()).await.expect("it campaigns");
+    while !matches!(next().await, Change::Elected(_)) {}
+    let elected = Instant::now();
+    while !matches!(next().await, Change::Leads(_)) {}
+    elected.elapsed()
+}
+
+/// Goal: a winner holds off where its predecessor may have expired, and only there. Method: a is there alone and resigns, b is
+/// behind it and is cut off, c is behind b, and finds the note of a's resignation still there.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_winner_that_saw_a_leader_release_does_not_hold_off() {
+    let zookeeper = alone().await;
+    let cable = Cable::to(&zookeeper.host(0)).expect("a port is free");
+    let (direct, through) = (url(&zookeeper, "tick"), format!("zookeeper://{}/tick", cable.host()));
+    let campaign_of = |url: &str, id: &str| {
+        let (office, (sender, changes)) = (candidate(url, TTL, id), unbounded_channel());
+        (tokio::spawn(async move { office.campaign_told(Some(sender)).await.expect("the times fit") }), changes)
+    };
+    let waits = async |changes: &mut UnboundedReceiver<Change>| {
+        while in_time("it waits", changes.recv()).await != Some(Change::Waits) {}
+    };
+    let (first, mut of_first) = campaign_of(&direct, "a");
+    let nobody_before = hold_off_of(&mut of_first).await;
+    let first = in_time("the first", first).await.expect("it does not panic");
+    let (second, mut of_second) = campaign_of(&through, "b");
+    waits(&mut of_second).await;
+    first.resign("deploy").await;
+    let released = hold_off_of(&mut of_second).await;
+    let second = in_time("the second", second).await.expect("it does not panic");
+    let (third, mut of_third) = campaign_of(&direct, "c");
+    waits(&mut of_third).await;
+    cable.cut();
+    let expired = hold_off_of(&mut of_third).await;
+    assert!(!second.is_leader(), "two believe");
+    println!(
+        "held off, with a tick of {TICK:?}: {nobody_before:?} first, {released:?} after a release, {expired:?} after an expiry"
+    );
+    assert!(nobody_before >= TICK && released < TICK / 2 && expired >= TICK);
+    in_time("the third", third).await.expect("it does not panic").resign("done").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_is_cut_off_believes_no_longer_than_its_session_lives() {
     let zookeeper = alone().await;
     let cable = Cable::to(&zookeeper.host(0)).expect("a port is free");
     let through = format!("zookeeper://{}/cut", cable.host());
     // The session is counted from the last ping, and ends with the tick after its time; then the winner holds off.
     let at_most = TTL + TICK * 3 + Duration::from_millis(500);
-    a_holder_that_is_cut_off_is_succeeded(&through, &url(&zookeeper, "cut"), TTL, at_most, || cable.cut()).await;
+    let (direct, cut) = (url(&zookeeper, "cut"), || cable.cut());
+    let (_first, second, _) = a_holder_that_is_cut_off_is_succeeded(&through, &direct, TTL, at_most, cut).await;
+    second.resign("done").await;
     let signal = |signal| zookeeper.signal(0, signal).expect("it runs");
     let (stop, go_on) = (|| signal(Signal::STOP), || signal(Signal::CONT));
     a_silent_store_ends_belief(&url(&zookeeper, "silent"), TTL, stop, go_on).await;
@@ -85,7 +140,8 @@ async fn a_follower_that_is_cut_off_from_its_leader_proves_nothing() {
     // Perhaps the follower has told of the holder a moment before, and its session ends with the tick after its time.
     let at_most = TTL + TICK * 4 + Duration::from_millis(500);
     let cut = || cables.iter().for_each(Cable::cut);
-    a_holder_that_is_cut_off_is_succeeded(&behind, &beside, TTL, at_most, cut).await;
+    let (_first, second, _) = a_holder_that_is_cut_off_is_succeeded(&behind, &beside, TTL, at_most, cut).await;
+    second.resign("done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -192,39 +248,18 @@ async fn a_tick_that_is_not_told_is_taken_for_two_seconds() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_no_zookeeper_is_told() {
-    log::keep();
-    let nobody = free_listener().expect("a port is free").local_addr().expect("it is bound").port();
-    let silent = free_listener().expect("a port is free");
-    let stranger = answers([&b"\0\0\0\x40"[..], &[7; 64]].concat());
-    let ports = [nobody, silent.local_addr().expect("it is bound").port(), stranger];
-    let words = ["Connection refused", "it accepts, and does not answer", "what answers there is no ZooKeeper"];
-    for (port, words) in ports.into_iter().zip(words) {
-        let office = candidate(&format!("zookeeper://127.0.0.1:{port}/x"), TTL, "a");
-        let waiting = tokio::spawn(async move { office.campaign().await.map(drop) });
-        log::says(&["no session", &format!("127.0.0.1:{port}: {words}")]).await;
-        assert!(!waiting.is_finished());
-        waiting.abort();
+    let strangers = [
+        (Stranger::nobody(), "Connection refused"),
+        (Stranger::silent(), "it accepts, and does not answer"),
+        (Stranger::answers([&b"\0\0\0\x40"[..], &[7; 64]].concat()), "what answers there is no ZooKeeper"),
+    ];
+    for (stranger, words) in strangers {
+        let host = format!("127.0.0.1:{}", stranger.port);
+        is_waited_for(&format!("zookeeper://{host}/x"), TTL, &["no session", &format!("{host}: {words}")]).await;
     }
     // One that opens a session of 4 s, and then speaks another language.
     let welcome = [&b"\0\0\0\x25\0\0\0\0\0\0\x0f\xa0\0\0\0\0\0\0\0\x01\0\0\0\x10"[..], &[7; 17]].concat();
-    let stranger = answers([&welcome[..], b"\0\0\0\x14", &[7; 20]].concat());
-    let office = candidate(&format!("zookeeper://127.0.0.1:{stranger}/x"), Duration::from_secs(4), "a");
-    let waiting = tokio::spawn(async move { office.campaign().await.map(drop) });
-    log::says(&["answered what cannot be read"]).await;
-    waiting.abort();
-}
-
-/// A port where everybody is answered the same.
-fn answers(bytes: Vec<u8>) -> u16 {
-    let listener = free_listener().expect("a port is free");
-    listener.set_nonblocking(true).expect("it can be");
-    let listener = tokio::net::TcpListener::from_std(listener).expect("it is a listener");
-    let port = listener.local_addr().expect("it is bound").port();
-    tokio::spawn(async move {
-        while let Ok((mut stream, _)) = listener.accept().await {
-            let _ = stream.read(&mut [0; 1024]).await;
-            let _ = stream.write_all(&bytes).await;
-        }
-    });
-    port
+    let stranger = Stranger::answers([&welcome[..], b"\0\0\0\x14", &[7; 20]].concat());
+    let url = format!("zookeeper://127.0.0.1:{}/x", stranger.port);
+    is_waited_for(&url, Duration::from_secs(4), &["answered what cannot be read"]).await;
 }

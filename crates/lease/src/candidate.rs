@@ -91,8 +91,9 @@ enum Stage {
     Leading { token: Token },
     /// The application stops.
     Stopping { token: Token, loss: Loss },
-    /// The belief has ended, the application not yet; the note if there is something to release.
-    Ended { release: Option<Note> },
+    /// The belief has ended, the application not yet; the note if there is something to release. One that may lapse may
+    /// never say that it has stopped.
+    Ended { release: Option<Note>, may_lapse: bool },
     /// The application has stopped, the store does not know yet.
     Releasing { note: Note },
     /// Does not stand for election until the alarm rang and it is healthy.
@@ -143,7 +144,7 @@ pub struct Candidate {
     /// In a race: nobody holds the election.
     vacant: Option<Vacancy>,
     /// In a queue: a turn that came before the answer that tells the entry's token.
-    early_turn: Option<(Token, Option<Note>)>,
+    early_turn: Option<(Token, Option<Note>, bool)>,
     /// The highest token of anybody that this candidate has seen.
     highest: Option<Token>,
     /// The predecessor whose heir was let pass already.
@@ -252,7 +253,7 @@ impl Candidate {
         match sight {
             Sight::Vacant { version, note } => self.on_vacant(version, note, out),
             Sight::Held { by, token, version, ttl } => self.on_held(by, token, version, ttl, out),
-            Sight::Turn { token, note } => self.on_turn(token, note, out),
+            Sight::Turn { token, note, is_clear } => self.on_turn(token, note, is_clear, out),
             Sight::EntryGone(token) => self.on_entry_gone(token, out),
             Sight::Roster(standings) => self.on_roster(standings, out),
             Sight::Interrupted => self.on_interrupted(out),
@@ -262,6 +263,7 @@ impl Candidate {
     fn on_alarm(&mut self, name: Name, out: &mut Vec<Effect>) {
         match name {
             Name::End => self.on_end_due(out),
+            Name::Lapse => self.on_lapsed(out),
             Name::Stop => self.on_stop_due(out),
             Name::Overdue => self.on_overdue(out),
             Name::Short => self.on_short(out),

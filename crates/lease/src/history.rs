@@ -135,7 +135,12 @@ mod tests {
     use super::*;
 
     fn won(history: &mut History, number: u64, note: Option<&str>) {
-        let note = note.map(|because| Note { token: Token::new(number - 1), because: because.into(), heir: None });
+        let note = note.map(|because| Note {
+            token: Token::new(number - 1),
+            because: because.into(),
+            heir: None,
+            has_stopped: true,
+        });
         history.on_won(
             Token::new(number),
             CandidateId::named(format!("c{number}")),

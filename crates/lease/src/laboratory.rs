@@ -34,11 +34,15 @@ pub enum Defect {
     DoesNotRaise,
     /// Others wait for the heir, however long it has been dead.
     WaitsForADeadHeir,
+    /// Who gives back what it never led with says, as a leader that has stopped, that nobody believes any more.
+    ClearsWithoutHavingLed,
+    /// A leader's release clears whoever enters later, and not only who stands directly behind it.
+    ClearsForEver,
 }
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Defect; 12] = [
+    pub const ALL: [Defect; 14] = [
         Defect::CountsFromTheAnswer,
         Defect::Revives,
         Defect::IgnoresTheRateError,
@@ -51,6 +55,8 @@ impl Defect {
         Defect::RenewsUnhealthy,
         Defect::DoesNotRaise,
         Defect::WaitsForADeadHeir,
+        Defect::ClearsWithoutHavingLed,
+        Defect::ClearsForEver,
     ];
 
     /// Its name in a table.
@@ -68,6 +74,8 @@ impl Defect {
             Defect::RenewsUnhealthy => "renews-unhealthy",
             Defect::DoesNotRaise => "does-not-raise",
             Defect::WaitsForADeadHeir => "waits-for-a-dead-heir",
+            Defect::ClearsWithoutHavingLed => "clears-without-having-led",
+            Defect::ClearsForEver => "clears-for-ever",
         }
     }
 }
@@ -88,7 +96,9 @@ pub fn schedule(settings: &Settings) -> Schedule {
 
 /// The same store with a defect in it, if it is one of stores.
 pub fn plant_store(store: &mut StoreModel, defect: Defect) {
-    if defect == Defect::CounterRestarts {
-        store.restart_counter();
+    match defect {
+        Defect::CounterRestarts => store.restart_counter(),
+        Defect::ClearsForEver => store.clear_for_ever(),
+        _ => {}
     }
 }

@@ -60,6 +60,8 @@ pub struct Note {
     pub because: String,
     /// The candidate that goes first; the others stand back for a moment.
     pub heir: Option<CandidateId>,
+    /// Whether the tenure led, and nothing of it acts any more. False if it never led, or may act still.
+    pub has_stopped: bool,
 }
 
 /// What a candidate asks of its store: all that a driver translates.
@@ -144,6 +146,10 @@ pub enum Sight {
         token: Token,
         /// What the last holder left, if it is still there.
         note: Option<Note>,
+        /// Nobody believes any more: the entry *directly* before this one was seen to be there, and its owner took it away
+        /// and left a note with [`Note::has_stopped`]. Then nothing has expired, and the winner need not hold off. False is
+        /// always safe.
+        is_clear: bool,
     },
     /// In a queue: the entry with this token, which was this candidate's, is seen to be gone.
     EntryGone(Token),
@@ -209,7 +215,8 @@ pub struct Profile {
     pub renewal: Renewal,
     /// The shortest time to live that the store keeps its word for.
     pub ttl_min: Duration,
-    /// A winner's wait before it acts, where expiry may come a little early; a tick of the store.
+    /// A winner's wait before it acts, where expiry may come a little early; a tick of the store. Spared where the turn is
+    /// clear.
     pub hold_off: Duration,
 }
 

@@ -85,6 +85,8 @@ pub struct StoreModel {
     queue: Vec<Entry>,
     record: Option<Record>,
     note: Option<Note>,
+    /// The entry that stood directly behind a holder when that took its own away, having stopped.
+    clear: Option<Token>,
     /// What the member that clients are connected to has heard and not relayed.
     touched: BTreeSet<Session>,
     connection: u32,
@@ -93,6 +95,7 @@ pub struct StoreModel {
     /// How much later than it must a lease ends.
     lenience: u64,
     restarts_counter: bool,
+    clears_for_ever: bool,
 }
 
 impl StoreModel {
@@ -111,16 +114,22 @@ impl StoreModel {
             queue: Vec::new(),
             record: None,
             note: None,
+            clear: None,
             touched: BTreeSet::new(),
             connection: 0,
             deposed_until: 0,
             lenience: 0,
             restarts_counter: false,
+            clears_for_ever: false,
         }
     }
 
     pub(crate) fn restart_counter(&mut self) {
         self.restarts_counter = true;
+    }
+
+    pub(crate) fn clear_for_ever(&mut self) {
+        self.clears_for_ever = true;
     }
 
     /// Leases end this much later than they must (Consul: up to twice the time to live).

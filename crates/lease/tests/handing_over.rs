@@ -5,7 +5,9 @@ mod support;
 use hustings_lease::candidate::{HEIR_TIME, Health, STAND_BACK};
 use hustings_lease::handover::PREFERRED_FOR;
 use hustings_lease::store::Standing;
-use hustings_lease::{Answer, Change, Heir, Input, Loss, Name, Profile, Request, Sight, Version, When, Why};
+use hustings_lease::{
+    Answer, Attempt, Change, Heir, Input, Loss, Name, Profile, Request, Sight, Until, Version, When, Why,
+};
 use std::time::Duration;
 use support::stage::{Stage, id, standing, token, will};
 
@@ -56,19 +58,19 @@ fn an_operator_names_the_heir() {
 #[test]
 fn in_a_queue_others_let_the_heir_pass_once_per_predecessor() {
     let mut a = Stage::of(Profile::ETCD).waits(2);
-    a.sees(Sight::Turn { token: token(2), note: will(1, "c") });
+    a.sees(Sight::Turn { token: token(2), note: will(1, "c"), is_clear: false });
     let Some(Request::Release(note)) = a.asks() else { panic!("it leaves the queue: {:?}", a.effects) };
     assert_eq!((note.token, note.heir), (token(1), Some(id("c"))), "the will goes on to whoever is next");
     assert_eq!(a.is_answered(Answer::Gone).sets(Name::StandBack), Some(When::After(HEIR_TIME)));
     a.rings(Name::StandBack).is_answered(Answer::Gone).is_answered(Answer::Waiting(Some(token(5))));
-    a.sees(Sight::Turn { token: token(5), note: will(1, "c") });
+    a.sees(Sight::Turn { token: token(5), note: will(1, "c"), is_clear: false });
     assert!(a.believes(), "the heir is dead: {:?}", a.effects);
 }
 
 #[test]
 fn in_a_queue_the_heir_takes_its_turn() {
     let mut a = Stage::of(Profile::ETCD).waits(2);
-    assert!(a.sees(Sight::Turn { token: token(2), note: will(1, "a") }).believes());
+    assert!(a.sees(Sight::Turn { token: token(2), note: will(1, "a"), is_clear: false }).believes());
 }
 
 /// Candidate `a` of rank 3 waits in a race.
@@ -141,4 +143,33 @@ fn who_leaves_while_it_contends_gives_back_what_it_wins() {
     assert!(matches!(a.is_answered(Answer::Won(token(1))).asks(), Some(Request::Release(_))));
     assert_eq!(a.is_answered(Answer::Gone).tells().last(), Some(&Change::Leaves));
     assert!(a.candidate.has_left());
+}
+
+#[test]
+fn work_that_makes_no_progress_loses_its_leadership_and_stands_back_until_it_does() {
+    let mut a = Stage::of(Profile::ETCD).leads(1);
+    a.sees(Sight::Roster(vec![standing("a", 0), standing("b", 0)]));
+    assert_eq!(a.hears(Input::Health(Health::Stalled)).stops(), Some(Loss::Stalled));
+    assert_eq!(a.rings(Name::Renew).asks(), None, "no renewal for dead work");
+    assert!(matches!(a.hears(Input::Stopped).asks(), Some(Request::Release(_))), "it could stop, and so is released");
+    assert_eq!(a.is_answered(Answer::Gone).sets(Name::StandBack), Some(When::After(STAND_BACK)));
+    assert_eq!(a.rings(Name::StandBack).asks(), None, "it still makes no progress");
+    assert_eq!(a.hears(Input::Health(Health::Healthy)).asks(), Some(Request::Look));
+}
+
+#[test]
+fn work_that_hangs_is_given_up_when_its_validity_is_over_and_not_before() {
+    let mut a = Stage::of(Profile::ETCD).leads(1);
+    a.hears(Input::Health(Health::Stalled));
+    assert_eq!(a.rings(Name::Lapse).asks(), None, "its belief goes on");
+    let ended = a.rings(Name::End);
+    assert_eq!((ended.forgets(), ended.asks()), (Some(Loss::Stalled), None));
+    let until = Until { attempt: Attempt(2), less: Duration::ZERO };
+    assert_eq!(ended.sets(Name::Lapse), Some(When::At(until)), "the attempt that won is what the lease counts from");
+    let Some(Request::Release(note)) = a.rings(Name::Lapse).asks() else { panic!("it keeps what it cannot use") };
+    assert_eq!((note.token, note.because.contains("no progress")), (token(1), true));
+    // Any other work may still say that it has stopped, and so keeps what it holds until it does.
+    let mut b = Stage::of(Profile::ETCD).leads(1);
+    b.hears(Input::Health(Health::Unhealthy)).rings(Name::End);
+    assert_eq!((b.sets(Name::Lapse), b.rings(Name::Lapse).asks()), (None, None));
 }

@@ -6,7 +6,7 @@ mod support;
 use hustings_lease::candidate::{Health, Heir, Input, Name, Why};
 use hustings_lease::store::Standing;
 use hustings_lease::{
-    Answer, Attempt, Candidate, CandidateId, Defect, Effect, Note, Profile, Refusal, Request, Schedule, Settings,
+    Answer, Attempt, Candidate, CandidateId, Defect, Effect, Loss, Note, Profile, Refusal, Request, Schedule, Settings,
     Sight, Timing, Token, Version, laboratory,
 };
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn token(dice: &mut Dice, step: u64) -> Token {
 
 fn note(dice: &mut Dice, step: u64) -> Option<Note> {
     let heir = Some(id(dice)).filter(|_| dice.one_in(2));
-    dice.one_in(2).then(|| Note { token: token(dice, step), because: "so".into(), heir })
+    dice.one_in(2).then(|| Note { token: token(dice, step), because: "so".into(), heir, has_stopped: step % 2 == 0 })
 }
 
 fn answer(dice: &mut Dice, step: u64) -> Answer {
@@ -48,7 +48,7 @@ fn sight(dice: &mut Dice, step: u64) -> Sight {
             let ttl = [None, Some(Duration::ZERO), Some(Duration::MAX)][dice.below(3) as usize];
             Sight::Held { by: id(dice), token: token(dice, step), version: Version(dice.below(4)), ttl }
         }
-        2 => Sight::Turn { token: token(dice, step), note: note(dice, step) },
+        2 => Sight::Turn { token: token(dice, step), note: note(dice, step), is_clear: step % 3 == 0 },
         3 => Sight::EntryGone(token(dice, step)),
         4 => {
             let standing = |dice: &mut Dice| Standing {
@@ -64,8 +64,9 @@ fn sight(dice: &mut Dice, step: u64) -> Sight {
 }
 
 fn input(dice: &mut Dice, last: Attempt, step: u64) -> Input {
-    const NAMES: [Name; 12] = [
+    const NAMES: [Name; 13] = [
         Name::End,
+        Name::Lapse,
         Name::Stop,
         Name::Overdue,
         Name::Short,
@@ -82,8 +83,12 @@ fn input(dice: &mut Dice, last: Attempt, step: u64) -> Input {
         0..=5 => Input::Answer(last, answer(dice, step)),
         6 => Input::Answer(Attempt(dice.below(last.0 + 3)), answer(dice, step)),
         7..=9 => Input::Seen(sight(dice, step)),
-        10..=12 => Input::Alarm(NAMES[dice.below(12) as usize]),
-        13 => Input::Health(if !dice.one_in(8) { Health::Healthy } else { Health::Unhealthy }),
+        10..=12 => Input::Alarm(NAMES[dice.below(13) as usize]),
+        13 => Input::Health(match dice.below(16) {
+            0 => Health::Unhealthy,
+            1 => Health::Stalled,
+            _ => Health::Healthy,
+        }),
         14 if dice.one_in(3) => Input::HandOver(Heir(id(dice))),
         14 if dice.one_in(40) => Input::StandDown(Why::Leaving("so".into())),
         14 => Input::StandDown(Why::Asked("so".into())),
@@ -105,7 +110,7 @@ fn nonsense(runs: u64, defect: Option<Defect>) -> Result<(u64, u64), String> {
         }
         let (mut candidate, mut effects) = Candidate::start(settings).expect("the times fit");
         let mut schedule = Schedule::new(&timing);
-        let (mut last, mut acts) = (Attempt(0), false);
+        let (mut last, mut acts, mut is_over) = (Attempt(0), false, false);
         for step in 0..400 {
             for effect in effects.drain(..) {
                 match effect {
@@ -121,17 +126,19 @@ fn nonsense(runs: u64, defect: Option<Defect>) -> Result<(u64, u64), String> {
                         }
                     }
                     Effect::Believe(_, until) => {
-                        (believed, acts) = (believed + 1, true);
+                        (believed, acts, is_over) = (believed + 1, true, false);
                         assert!(schedule.resolve(until).is_some(), "belief counts from an attempt that left");
                     }
                     Effect::Stop(until, _) => assert!(schedule.resolve(until).is_some()),
                     Effect::SetAlarm(name, when) => schedule.set_alarm(name, when, step, |most| most),
                     Effect::CancelAlarm(name) => schedule.cancel_alarm(name),
-                    Effect::Forget(_) | Effect::Watch | Effect::Announce(_) => {}
+                    Effect::Forget(loss) => is_over = loss == Loss::Stalled,
+                    Effect::Watch | Effect::Announce(_) => {}
                 }
             }
             let input = input(&mut dice, last, step);
-            acts &= input != Input::Stopped;
+            // Once its validity is over, dead work is given up.
+            acts &= input != Input::Stopped && !(is_over && input == Input::Alarm(Name::Lapse));
             effects = candidate.handle(input);
         }
     }

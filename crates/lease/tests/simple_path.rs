@@ -104,7 +104,7 @@ fn a_turn_in_a_queue_takes_the_lease_of_the_session() {
     candidate.handle(Input::Answer(Attempt(2), Answer::Waiting(Some(Token::new(9)))));
     candidate.handle(Input::Alarm(Name::Renew));
     candidate.handle(Input::Answer(Attempt(3), Answer::Renewed));
-    let effects = candidate.handle(Input::Seen(Sight::Turn { token: Token::new(9), note: None }));
+    let effects = candidate.handle(Input::Seen(Sight::Turn { token: Token::new(9), note: None, is_clear: false }));
     assert_eq!(believed(&effects), Some((Token::new(9), Until { attempt: Attempt(3), less: ZERO })));
     assert_eq!(asked(&effects), None, "the successor needs no further round trip");
 }
@@ -114,7 +114,7 @@ fn a_turn_on_a_lease_that_is_short_renews_first() {
     let mut candidate = contender(Profile::ETCD);
     candidate.handle(Input::Answer(Attempt(2), Answer::Waiting(Some(Token::new(9)))));
     candidate.handle(Input::Alarm(Name::Short));
-    let effects = candidate.handle(Input::Seen(Sight::Turn { token: Token::new(9), note: None }));
+    let effects = candidate.handle(Input::Seen(Sight::Turn { token: Token::new(9), note: None, is_clear: false }));
     assert_eq!((believed(&effects), asked(&effects)), (None, Some((Attempt(3), Request::Renew))));
     let effects = candidate.handle(Input::Answer(Attempt(3), Answer::Renewed));
     assert_eq!(believed(&effects), Some((Token::new(9), Until { attempt: Attempt(3), less: ZERO })));

@@ -2,8 +2,10 @@
 
 mod support;
 
+use hustings_lease::candidate::Health;
 use hustings_lease::{
     Answer, Attempt, Change, Input, Loss, Name, Note, Profile, Refusal, Request, Sight, Timing, Until, Version, When,
+    Why,
 };
 use std::time::Duration;
 use support::stage::{Stage, id, token};
@@ -78,15 +80,15 @@ fn an_event_is_no_permission() {
 #[test]
 fn the_turn_of_another_entry_is_nobodys() {
     let mut a = Stage::of(Profile::ETCD).waits(9);
-    assert_eq!(a.sees(Sight::Turn { token: token(4), note: None }).effects, []);
-    assert!(a.sees(Sight::Turn { token: token(9), note: None }).believes());
+    assert_eq!(a.sees(Sight::Turn { token: token(4), note: None, is_clear: false }).effects, []);
+    assert!(a.sees(Sight::Turn { token: token(9), note: None, is_clear: false }).believes());
 }
 
 #[test]
 fn a_turn_that_overtakes_the_answer_counts() {
     let mut a = Stage::of(Profile::ETCD);
     a.is_answered(Answer::Gone);
-    assert_eq!(a.sees(Sight::Turn { token: token(9), note: None }).effects, []);
+    assert_eq!(a.sees(Sight::Turn { token: token(9), note: None, is_clear: false }).effects, []);
     assert!(a.is_answered(Answer::Waiting(Some(token(9)))).believes());
 }
 
@@ -165,4 +167,30 @@ fn two_lost_renewals_in_a_row_depose_nobody() {
         assert_eq!(a.rings(Name::Retry).asks(), Some(Request::Renew));
     }
     assert!(a.is_answered(Answer::Renewed).believes());
+}
+
+#[test]
+fn a_clear_turn_spares_the_hold_off_and_any_other_does_not() {
+    for is_clear in [true, false] {
+        let mut a = Stage::of(Profile::ZOOKEEPER).waits(9);
+        a.sees(Sight::Turn { token: token(9), note: None, is_clear });
+        assert_eq!((a.believes(), a.sets(Name::HoldOff).is_some()), (is_clear, !is_clear));
+    }
+}
+
+#[test]
+fn only_who_led_and_stopped_says_so_in_its_note() {
+    let has_stopped = |a: &Stage| match a.asks() {
+        Some(Request::Release(note)) => Some(note.has_stopped),
+        _ => None,
+    };
+    let mut a = Stage::of(Profile::ZOOKEEPER);
+    a.is_answered(Answer::Gone).is_answered(Answer::Won(token(5)));
+    let asked = || Input::StandDown(Why::Asked("maintenance".into()));
+    assert_eq!(has_stopped(a.hears(asked())), Some(false), "it never led: those before it may believe still");
+    let mut a = Stage::of(Profile::ETCD).leads(5);
+    assert_eq!(has_stopped(a.hears(asked()).hears(Input::Stopped)), Some(true));
+    let mut a = Stage::of(Profile::ETCD).leads(5);
+    a.hears(Input::Health(Health::Stalled)).rings(Name::End);
+    assert_eq!(has_stopped(a.rings(Name::Lapse)), Some(false), "its work may act still");
 }

@@ -56,6 +56,11 @@ fn one_leads_whatever_goes_wrong_within_what_is_assumed() {
 }
 
 #[test]
+fn one_leads_where_winners_give_back_what_they_have_not_used() {
+    seeds(Faults::Hasty, 100);
+}
+
+#[test]
 fn tokens_fence_where_the_store_is_restored_and_its_generation_raised() {
     seeds(Faults::Restored, 100);
 }

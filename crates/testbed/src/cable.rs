@@ -51,6 +51,11 @@ impl Cable {
     pub fn cut(&self) {
         self.is_cut.send_replace(true);
     }
+
+    /// All passes again, also what was sent while it was cut.
+    pub fn mend(&self) {
+        self.is_cut.send_replace(false);
+    }
 }
 
 impl Drop for Cable {

@@ -62,7 +62,7 @@ impl Store for ConsulStore {
     }
 
     fn seat(&mut self, sitter: Sitter) -> Box<dyn Seat> {
-        self.session.add(sitter.line.clone());
+        self.session.lease.add(sitter.line.clone());
         Box::new(seat::ConsulSeat::new(self.session.clone(), sitter))
     }
 

@@ -58,7 +58,7 @@ impl Store for EtcdStore {
     }
 
     fn seat(&mut self, sitter: Sitter) -> Box<dyn Seat> {
-        self.session.seats().push(sitter.line.clone());
+        self.session.lease.add(sitter.line.clone());
         Box::new(seat::EtcdSeat::new(self.session.clone(), sitter))
     }
 

@@ -33,11 +33,8 @@
 mod api;
 mod lease;
 mod micro_time;
-mod will;
 
-pub(crate) use will::Will;
-
-use super::record::{Fault, Hints, Mood, Record, Records, Swap};
+use super::record::{Fault, Hints, Mood, Record, Records, Swap, Will};
 use crate::address::StoreAddress;
 use crate::will::StoreWill;
 use api::{Answered, Api};
@@ -55,7 +52,7 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// Where the API server is, and the namespace of the Leases.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// None: what the environment says.
     endpoints: Vec<String>,
     namespace: String,
@@ -90,6 +87,14 @@ impl Kubernetes {
 
     fn collection(&self) -> String {
         format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.place.namespace)
+    }
+}
+
+impl super::record::Place for Place {
+    type Records = Kubernetes;
+
+    fn records(&self, ttl: Duration) -> Kubernetes {
+        Kubernetes::at(self.clone(), ttl)
     }
 }
 

@@ -33,11 +33,8 @@
 mod connection;
 mod faults;
 mod statements;
-mod will;
 
-pub(crate) use will::Will;
-
-use super::record::{Fault, Hints, Mood, Numbering, Record, Records, Swap};
+use super::record::{Fault, Hints, Mood, Numbering, Record, Records, Swap, Will};
 use crate::address::{Secret, StoreAddress};
 use crate::will::StoreWill;
 use connection::Link;
@@ -50,7 +47,7 @@ use tokio::task::JoinHandle;
 
 /// Where the database is, and who asks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(crate) struct Place {
     endpoints: Vec<String>,
     user: Option<String>,
     /// As the URL has it; without one, `PGPASSWORD` of the environment counts.
@@ -80,6 +77,14 @@ impl Postgres {
     fn at(place: Place, ttl: Duration) -> Postgres {
         let link = Arc::new(Link::new(format!("postgres://{}/{}", place.endpoints.join(","), place.database)));
         Postgres { place, ttl, link, keeper: std::sync::OnceLock::new() }
+    }
+}
+
+impl super::record::Place for Place {
+    type Records = Postgres;
+
+    fn records(&self, ttl: Duration) -> Postgres {
+        Postgres::at(self.clone(), ttl)
     }
 }
 

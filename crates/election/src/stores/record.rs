@@ -20,11 +20,13 @@ mod mood;
 mod reader;
 mod seat;
 mod text;
+mod will;
 
 pub(crate) use hints::Hints;
 pub(crate) use mood::Mood;
 pub(crate) use reader::RecordReader;
 pub(crate) use text::{note_of, note_to_text, wish_of, wish_to_text};
+pub(crate) use will::{Place, Will};
 
 use crate::seat::{Later, Seat, Sitter, Store, Told};
 use crate::will::StoreWill;
@@ -208,35 +210,5 @@ impl<R: Records> Store for RecordStore<R> {
     fn close(&mut self) -> Later<'_, ()> {
         // Nothing of this process stands in the store but what its candidates release themselves.
         Box::pin(std::future::ready(()))
-    }
-}
-
-/// How often, and how far apart, a will is tried.
-const WILL_TRIES: usize = 20;
-const WILL_PAUSE: Duration = Duration::from_millis(50);
-
-/// Releases what a life holds that is gone, if it still holds it with the token of the note.
-pub(crate) async fn carry_out_will<R: Records>(records: &R, election: &str, life: &str, note: &Note) {
-    let patience = Duration::from_secs(1);
-    let opened = tokio::time::timeout(patience * 5, records.open()).await;
-    let Ok(Ok(())) = opened else { return };
-    for _ in 0..WILL_TRIES {
-        let tried = tokio::time::timeout(patience, async {
-            let Some(record) = records.read(election).await? else { return Ok(true) };
-            let is_its_tenure = record.content.token == note.token || record.content.is_guessed;
-            if !record.content.is_held_by(life) || !is_its_tenure {
-                return Ok(true);
-            }
-            let content = record.content.released(note);
-            let swap = Swap { over: Some(&record), content: &content, numbering: Numbering::Kept, is_news: true };
-            Ok::<bool, Fault>(records.swap(election, swap).await?.is_some())
-        });
-        match tried.await {
-            Ok(Ok(true)) => return,
-            // Somebody else has written it: it is read again at once.
-            Ok(Ok(false)) => {}
-            Ok(Err(_)) => tokio::time::sleep(WILL_PAUSE).await,
-            Err(_) => records.suspect(),
-        }
     }
 }

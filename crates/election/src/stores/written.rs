@@ -66,18 +66,21 @@ struct WrittenNote {
     because: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     heir: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    stopped: bool,
 }
 
 pub(crate) fn note_to_bytes(note: &Note) -> Vec<u8> {
     let heir = note.heir.as_ref().map(|heir| heir.0.clone());
-    let written = WrittenNote { token: note.token.to_string(), because: note.because.clone(), heir };
+    let (token, because) = (note.token.to_string(), note.because.clone());
+    let written = WrittenNote { token, because, heir, stopped: note.has_stopped };
     serde_json::to_vec(&written).expect("strings are JSON")
 }
 
 /// What was left; nothing if somebody else wrote it.
 pub(crate) fn note_of(bytes: &[u8]) -> Option<Note> {
-    let WrittenNote { token, because, heir } = serde_json::from_slice(bytes).ok()?;
-    Some(Note { token: token.parse().ok()?, because, heir: heir.map(CandidateId::named) })
+    let WrittenNote { token, because, heir, stopped } = serde_json::from_slice(bytes).ok()?;
+    Some(Note { token: token.parse().ok()?, because, heir: heir.map(CandidateId::named), has_stopped: stopped })
 }
 
 /// What an operator wants of the tenure with this token.
@@ -129,7 +132,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let token = Token { generation: 2, number: 7 };
-        let note = Note { token, because: "deploy".to_owned(), heir: Some(CandidateId::named("b")) };
+        let note = Note { token, because: "deploy".to_owned(), heir: Some(CandidateId::named("b")), has_stopped: true };
         assert_eq!(note_of(&note_to_bytes(&note)), Some(note));
         let wish = wish_to_bytes(token, "maintenance", None);
         assert!(matches!(wish_for(token, &wish), Some(Input::StandDown(_))));

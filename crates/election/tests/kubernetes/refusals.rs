@@ -1,21 +1,14 @@
 //! What a driver says when Kubernetes cannot be used as it is.
 
-use super::{server, token_of};
+use super::server;
 use crate::stories::log::{keep, says};
-use crate::stories::{campaign, candidate, in_time};
-use hustings_election::{CampaignError, Election, StoreAddress, Token, Wish};
+use crate::stories::strangers::{Stranger, is_waited_for, refusal, told, told_of_strangers};
+use crate::stories::{campaign, candidate, in_time, token_of};
+use hustings_election::{Election, StoreAddress, Token, Wish};
 use serde_json::json;
-use std::io::Write;
-use std::net::TcpListener;
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(3);
-
-/// What an operator is told.
-async fn told(url: &str) -> String {
-    let asked = in_time("an answer", Election::open(url).expect("the URL is right").history()).await;
-    asked.expect_err("it cannot be used").to_string()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_is_not_let_in_is_told_so() {
@@ -23,10 +16,8 @@ async fn who_is_not_let_in_is_told_so() {
     let server = server();
     let url = server.url("billing");
     server.faults(|faults| faults.token = Some("secret".to_owned()));
-    match in_time("a refusal", candidate(&url, TTL, "a").campaign()).await {
-        Err(CampaignError::Store(why)) => assert!(why.contains("401") && why.contains("KUBECONFIG"), "{why}"),
-        other => panic!("{other:?}"),
-    }
+    let why = refusal(&url, TTL).await;
+    assert!(why.contains("401") && why.contains("KUBECONFIG"), "{why}");
     server.faults(|faults| (faults.token, faults.forbidden) = (None, vec!["create", "update"]));
     let waiting = tokio::spawn({
         let office = candidate(&url, TTL, "a");
@@ -43,33 +34,17 @@ async fn who_is_not_let_in_is_told_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_none_is_waited_for_with_a_reason() {
     let url = |port: u16| format!("kubernetes://127.0.0.1:{port}/default/billing");
-    let free = hustings_testbed::free_port().expect("one is free");
-    let (mute, babbler) = (TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
-    let (mute, babbler) = (mute.expect("it listens"), babbler.expect("it listens"));
-    let port_of = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
-    let (mute_port, babbler_port) = (port_of(&mute), port_of(&babbler));
-    std::thread::spawn(move || {
-        while let Ok((mut connection, _)) = babbler.accept() {
-            let _ = connection.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello");
-        }
-    });
-    let (nobody, nothing, babble) = (url(free), url(mute_port), url(babbler_port));
-    let (nobody, nothing, babble) = tokio::join!(told(&nobody), told(&nothing), told(&babble));
-    assert!(nobody.contains(&free.to_string()) && nobody.contains("refused"), "{nobody}");
-    assert!(nothing.contains(&mute_port.to_string()) && nothing.contains("no answer"), "{nothing}");
-    assert!(babble.contains(&babbler_port.to_string()), "{babble}");
-    println!("{nobody}\n{nothing}\n{babble}");
+    let [_, (_, silence), _] = told_of_strangers(url, b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello").await;
+    assert!(silence.contains("no answer"), "{silence}");
+    let nobody = Stranger::nobody();
+    is_waited_for(&url(nobody.port), TTL, &["tried again", &nobody.port.to_string()]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_namespace_that_is_missing_is_named() {
-    keep();
     let server = server();
     let url = format!("kubernetes://127.0.0.1:{}/nowhere/billing", server.port);
-    let waiting = tokio::spawn(async move { candidate(&url, TTL, "a").campaign().await.map(drop) });
-    says(&["tried again", &server.port.to_string(), "namespaces \"nowhere\" not found"]).await;
-    assert!(!waiting.is_finished());
-    waiting.abort();
+    is_waited_for(&url, TTL, &["tried again", &server.port.to_string(), "namespaces \"nowhere\" not found"]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,42 +2,26 @@
 
 use super::server;
 use crate::stories::log::{keep, says};
+use crate::stories::strangers::{Stranger, is_waited_for, refusal, told, told_of_strangers};
 use crate::stories::{campaign, candidate, in_time};
-use hustings_election::{CampaignError, Election};
 use hustings_testbed::Postgres;
-use std::io::Write;
-use std::net::TcpListener;
 use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(3);
-
-/// Why a campaign is refused for good.
-async fn refusal(url: &str) -> String {
-    match in_time("a refusal", candidate(url, TTL, "a").campaign()).await {
-        Err(CampaignError::Store(why)) => why,
-        other => panic!("{url}: {other:?}"),
-    }
-}
-
-/// What an operator is told.
-async fn told(url: &str) -> String {
-    let asked = in_time("an answer", Election::open(url).expect("the URL is right").history()).await;
-    asked.expect_err("it cannot be used").to_string()
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_trying_again_does_not_help_against_is_refused_with_the_remedy() {
     let server = server();
     let at = |user: &str, database: &str| format!("postgres://{user}@127.0.0.1:{}/{database}/billing", server.port);
-    let why = refusal(&at("postgres", "nowhere")).await;
+    let why = refusal(&at("postgres", "nowhere"), TTL).await;
     assert!(why.contains("3D000") && why.contains("nowhere"), "{why}");
     server.sql("CREATE ROLE poor LOGIN").expect("it is made");
-    let why = refusal(&at("poor", "postgres")).await;
+    let why = refusal(&at("poor", "postgres"), TTL).await;
     assert!(why.contains("CREATE TABLE IF NOT EXISTS hustings_elections"), "{why}");
     assert!(why.contains("GRANT SELECT, INSERT, UPDATE ON hustings_elections TO \"poor\""), "{why}");
     // Somebody who may makes them; rights are still missing.
     campaign(&candidate(&at("postgres", "postgres"), TTL, "a")).await.resign("done").await;
-    let why = refusal(&at("poor", "postgres")).await;
+    let why = refusal(&at("poor", "postgres"), TTL).await;
     assert!(why.contains("may not use the tables") && why.contains("GRANT USAGE ON SEQUENCE"), "{why}");
     let grants = why.split("execute: ").nth(1).expect("the remedy is SQL");
     server.sql(grants).expect("the remedy can be executed as it is told");
@@ -45,7 +29,7 @@ async fn what_trying_again_does_not_help_against_is_refused_with_the_remedy() {
     server.sql("CREATE DATABASE taken").expect("it is made");
     let taken = format!("postgres://postgres@127.0.0.1:{}/taken/billing", server.port);
     example_table(&taken).await;
-    let why = refusal(&taken).await;
+    let why = refusal(&taken, TTL).await;
     assert!(why.contains("somebody else's") && why.contains("search_path"), "{why}");
 }
 
@@ -64,9 +48,9 @@ async fn a_wrong_password_is_refused_and_the_right_one_is_never_shown() {
         .expect("it is made");
     server.demand_passwords().expect("it reads its file");
     let at = |password: &str| format!("postgres://locked{password}@127.0.0.1:{}/postgres/billing", server.port);
-    let why = refusal(&at(":wrong")).await;
+    let why = refusal(&at(":wrong"), TTL).await;
     assert!(why.contains("28P01") && why.contains("PGPASSWORD") && !why.contains("wrong"), "{why}");
-    let why = refusal(&at("")).await;
+    let why = refusal(&at(""), TTL).await;
     assert!(why.contains("password") && why.contains("PGPASSWORD"), "{why}");
     let leadership = campaign(&candidate(&at(":se%2Fcr%40t"), TTL, "a")).await;
     let shown = format!("{:?} {:?}", leadership, leadership.will());
@@ -76,30 +60,12 @@ async fn a_wrong_password_is_refused_and_the_right_one_is_never_shown() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_none_is_waited_for_with_a_reason() {
-    keep();
     let url = |port: u16| format!("postgres://me@127.0.0.1:{port}/shop/billing");
-    let free = hustings_testbed::free_port().expect("one is free");
-    let (mute, babbler) = (TcpListener::bind("127.0.0.1:0"), TcpListener::bind("127.0.0.1:0"));
-    let (mute, babbler) = (mute.expect("it listens"), babbler.expect("it listens"));
-    let port_of = |listener: &TcpListener| listener.local_addr().expect("it is bound").port();
-    let (mute_port, babbler_port) = (port_of(&mute), port_of(&babbler));
-    std::thread::spawn(move || {
-        while let Ok((mut connection, _)) = babbler.accept() {
-            let _ = connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-        }
-    });
-    let (nobody, nothing, babble) = (url(free), url(mute_port), url(babbler_port));
-    let (nobody, nothing, babble) = tokio::join!(told(&nobody), told(&nothing), told(&babble));
-    assert!(nobody.contains(&free.to_string()) && nobody.contains("refused"), "{nobody}");
-    assert!(nothing.contains(&mute_port.to_string()) && nothing.contains("does not answer"), "{nothing}");
-    assert!(babble.contains(&babbler_port.to_string()) && babble.contains("no connection"), "{babble}");
-    println!("{nobody}\n{nothing}\n{babble}");
-    // Whoever campaigns waits, and the log says what for.
-    let address = url(free);
-    let waiting = tokio::spawn(async move { candidate(&address, TTL, "a").campaign().await.map(drop) });
-    let line = says(&["tried again", &free.to_string()]).await;
-    assert!(line.contains("WARN") && !waiting.is_finished(), "{line}");
-    waiting.abort();
+    let [_, (_, silence), (_, babble)] = told_of_strangers(url, b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
+    assert!(silence.contains("does not answer"), "{silence}");
+    assert!(babble.contains("no connection"), "{babble}");
+    let nobody = Stranger::nobody();
+    is_waited_for(&url(nobody.port), TTL, &["tried again", &nobody.port.to_string()]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,9 +2,10 @@
 #![allow(dead_code, reason = "not every store tells every story")]
 
 pub mod log;
-pub mod wire;
+pub mod progress;
+pub mod strangers;
 
-use hustings_election::{Change, Election, Leadership, Named, Office, Wish};
+use hustings_election::{Change, Election, Leadership, Loss, Named, Office, Token, Wish};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -17,6 +18,20 @@ pub fn candidate(url: &str, ttl: Duration, id: &str) -> Office {
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(Duration::from_secs(60), future).await;
     waited.unwrap_or_else(|_| panic!("{what}: not within 60 s"))
+}
+
+/// Waits until something is so.
+pub async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    in_time(what, async {
+        while !is_so() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+pub fn token_of(leadership: &Leadership) -> Token {
+    leadership.lead().expect("it leads").token()
 }
 
 pub async fn campaign(office: &Office) -> Leadership {
@@ -133,30 +148,37 @@ pub async fn a_silent_store_ends_belief(url: &str, ttl: Duration, stop: impl FnO
     second.resign("done").await;
 }
 
-/// The holder is cut off: it stops to believe before its successor begins, which waits no longer than `at_most`.
+/// The holder is cut off: it stops to believe before its successor begins, which waits no longer than `at_most`. Gives both,
+/// and how long the successor waited.
 pub async fn a_holder_that_is_cut_off_is_succeeded(
     through: &str,
     url: &str,
     ttl: Duration,
     at_most: Duration,
     cut: impl FnOnce(),
-) {
+) -> (Leadership, Leadership, Duration) {
     let first = campaign(&candidate(through, ttl, "a")).await;
     let token = first.lead().expect("it leads").token();
     let waiting = campaign_behind(candidate(url, ttl, "b")).await;
     cut();
     let silent = Instant::now();
+    let loss = in_time("the loss", first.lost()).await;
+    let stopped = silent.elapsed();
+    assert!(!first.is_leader() && !waiting.is_finished(), "two believe");
+    assert_eq!(loss, Loss::Silence);
     let second = in_time("the successor", waiting).await.expect("it does not panic");
     let took = silent.elapsed();
-    assert!(!first.is_leader(), "two believe");
-    println!("{url}: the successor leads {took:?} after the holder was cut off, with a lease of {ttl:?}");
+    println!(
+        "{url}: cut off, the holder stopped after {stopped:?} ({loss}), the successor leads after {took:?}, with a lease of \
+         {ttl:?}"
+    );
     assert!(took <= at_most, "the successor waited {took:?}, and should at most {at_most:?}");
-    assert!(second.lead().expect("it leads").token() > token);
-    second.resign("done").await;
+    assert!(token_of(&second) > token);
+    (first, second, took)
 }
 
 /// A will releases exactly the tenure that it is of: carried out once more, it does nothing to the successor, nor to a later
-/// tenure of the same session.
+/// tenure of the same session. Nobody waits for the lease to end.
 pub async fn a_will_releases_its_tenure_and_no_other(url: &str, ttl: Duration) {
     let office = candidate(url, ttl, "a");
     let first = campaign(&office).await;
@@ -166,7 +188,9 @@ pub async fn a_will_releases_its_tenure_and_no_other(url: &str, ttl: Duration) {
     in_time("the will", will.carry_out("the process was killed")).await;
     let second = in_time("the successor", waiting).await.expect("it does not panic");
     println!("{url}: the successor leads {:?} after the last will was carried out", carried_out.elapsed());
-    in_time("whose tenure was released sees it", first.lost()).await;
+    assert!(carried_out.elapsed() < ttl / 2, "nobody waits for the lease to end");
+    let loss = in_time("whose tenure was released sees it", first.lost()).await;
+    assert!(matches!(loss, Loss::Gone | Loss::Taken), "{loss}");
     // It stands again before the first tenure is given up: so the session stays.
     let mut again = Box::pin(office.campaign());
     tokio::select! {

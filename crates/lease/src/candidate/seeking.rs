@@ -68,7 +68,7 @@ impl Candidate {
     /// From when that lease counts nobody knows, so it is renewed first.
     fn on_found_own(&mut self, token: Token, out: &mut Vec<Effect>) {
         self.lease = Lease { is_short: true, ..Lease::default() };
-        self.enter(token, out);
+        self.enter(token, false, out);
     }
 
     /// Contends, or lets the heir go first.
@@ -95,7 +95,7 @@ impl Candidate {
         match answer {
             Answer::Won(token) if self.is_willing() => {
                 self.lease = Lease { confirmed: Some(attempt), ..Lease::default() };
-                self.enter(token, out);
+                self.enter(token, false, out);
             }
             Answer::Won(token) => self.give_back(token, "does not stand for election any more", out),
             Answer::Waiting(Some(token)) if !self.is_willing() => self.give_back(token, "left the queue", out),
@@ -120,8 +120,8 @@ impl Candidate {
             self.confirm(attempt, out);
             self.renew_after(attempt, out);
         }
-        if let Some((token, note)) = early_turn {
-            self.on_turn(token, note, out);
+        if let Some((token, note, is_clear)) = early_turn {
+            self.on_turn(token, note, is_clear, out);
         }
     }
 
@@ -272,10 +272,10 @@ impl Candidate {
     }
 
     /// All entries before this candidate's are gone, for good. Its session's lease bounds what it may believe.
-    pub(super) fn on_turn(&mut self, token: Token, note: Option<Note>, out: &mut Vec<Effect>) {
+    pub(super) fn on_turn(&mut self, token: Token, note: Option<Note>, is_clear: bool, out: &mut Vec<Effect>) {
         match &self.stage {
             Stage::Contending { .. } => {
-                self.early_turn = Some((token, note)).filter(|_| self.settings.profile.is_queue())
+                self.early_turn = Some((token, note, is_clear)).filter(|_| self.settings.profile.is_queue())
             }
             Stage::Waiting { entry: Some(own) } if *own == token => {
                 if let Some(note) = &note {
@@ -283,7 +283,7 @@ impl Candidate {
                 }
                 match note {
                     Some(note) if self.must_yield(&note) => self.let_the_heir_pass(note, out),
-                    _ => self.enter(token, out),
+                    _ => self.enter(token, is_clear, out),
                 }
             }
             _ => {}
@@ -340,6 +340,6 @@ impl Candidate {
         let next = self.highest.map_or(1, |token| token.number + 1);
         let token = Token { number: next, ..self.highest.unwrap_or_default() };
         self.lease.confirmed = Some(self.last_attempt);
-        self.enter(token, out);
+        self.enter(token, false, out);
     }
 }

@@ -7,8 +7,8 @@ use crate::token::Token;
 use std::time::Duration;
 
 impl Candidate {
-    /// Holds the election; leads once it has held off and its lease is fresh.
-    pub(super) fn enter(&mut self, token: Token, out: &mut Vec<Effect>) {
+    /// Holds the election; leads once its lease is fresh, and it has held off, unless nobody else can believe any more.
+    pub(super) fn enter(&mut self, token: Token, is_clear: bool, out: &mut Vec<Effect>) {
         assert!(self.is_willing(), "who does not stand for election takes no office");
         if let Some(seen) = self.highest.filter(|seen| *seen >= token) {
             return self.on_token_fell(token, seen, out);
@@ -17,12 +17,13 @@ impl Candidate {
         self.rest = Duration::ZERO;
         self.has_told_waiting = false;
         let hold_off = self.settings.profile.hold_off;
-        self.stage = Stage::Entering { token, is_held_off: hold_off.is_zero() };
+        let is_held_off = is_clear || hold_off.is_zero();
+        self.stage = Stage::Entering { token, is_held_off };
         self.observed = None;
         self.vacant = None;
         self.cancel(&[Name::Expiry, Name::Contend, Name::Poll], out);
         out.push(Effect::Announce(Change::Elected(token)));
-        if !hold_off.is_zero() {
+        if !is_held_off {
             out.push(Effect::SetAlarm(Name::HoldOff, When::After(hold_off)));
         }
         self.keep_renewing(out);
@@ -257,8 +258,8 @@ impl Candidate {
     pub(super) fn rest_after(&self, loss: &Loss) -> Duration {
         match loss {
             Loss::Silence | Loss::Gone | Loss::Taken => Duration::ZERO,
-            Loss::Unhealthy if self.roster.is_alone(&self.settings.id) => Duration::ZERO,
-            Loss::Unhealthy => STAND_BACK,
+            Loss::Unhealthy | Loss::Stalled if self.roster.is_alone(&self.settings.id) => Duration::ZERO,
+            Loss::Unhealthy | Loss::Stalled => STAND_BACK,
             Loss::StoodDown(_) | Loss::HandedOver(_) => super::HEIR_TIME,
         }
     }
@@ -268,21 +269,43 @@ impl Candidate {
             Loss::HandedOver(heir) => Some(heir.clone()),
             _ => None,
         };
-        Note { token, because: loss.to_string(), heir }
+        Note { token, because: loss.to_string(), heir, has_stopped: true }
     }
 
     /// The time is up: the belief ends. What still acts is killed, and the record stays until nothing acts.
     pub(super) fn on_end_due(&mut self, out: &mut Vec<Effect>) {
         let Stage::Stopping { token, loss } = self.stage.clone() else { return };
         let note = self.note(token, &loss);
-        self.end(token, loss, Some(note), out);
+        self.end_unstopped(token, loss, Some(note), out);
     }
 
-    fn end(&mut self, token: Token, loss: Loss, release: Option<Note>, out: &mut Vec<Effect>) {
+    /// The application has not said yet that it has stopped.
+    fn end_unstopped(&mut self, token: Token, loss: Loss, release: Option<Note>, out: &mut Vec<Effect>) {
+        let may_lapse = loss == Loss::Stalled;
+        self.end(token, loss, out);
+        self.stage = Stage::Ended { release, may_lapse };
+        if may_lapse {
+            let attempt = self.lease.confirmed.expect("who stops knows until when");
+            out.push(Effect::SetAlarm(Name::Lapse, When::At(Until { attempt, less: Duration::ZERO })));
+        }
+    }
+
+    /// Work that hangs says nothing, and a session that others share goes on: what such work holds would stay for ever. Once
+    /// its validity is over it is given back, as the store would have let its lease end at the soonest.
+    pub(super) fn on_lapsed(&mut self, out: &mut Vec<Effect>) {
+        match self.stage.clone() {
+            Stage::Ended { release: Some(note), may_lapse: true } => {
+                self.release(Note { has_stopped: false, ..note }, out);
+            }
+            Stage::Ended { release: None, may_lapse: true } => self.rest(out),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self, token: Token, loss: Loss, out: &mut Vec<Effect>) {
         self.cancel(&[Name::End, Name::Renew, Name::Retry, Name::Stop, Name::Prefer], out);
         out.push(Effect::Forget(loss.clone()));
         out.push(Effect::Announce(Change::Ends(token, loss)));
-        self.stage = Stage::Ended { release };
     }
 
     /// The store says that this candidate does not hold the election.
@@ -291,7 +314,7 @@ impl Candidate {
             Stage::Leading { token } => {
                 self.asked = None;
                 self.rest = Duration::ZERO;
-                self.end(token, loss, None, out);
+                self.end_unstopped(token, loss, None, out);
             }
             Stage::Entering { .. } => {
                 self.asked = None;
@@ -299,7 +322,7 @@ impl Candidate {
             }
             Stage::Stopping { token, ref loss } => {
                 let loss = loss.clone();
-                self.end(token, loss, None, out);
+                self.end_unstopped(token, loss, None, out);
             }
             _ => {}
         }
@@ -309,18 +332,21 @@ impl Candidate {
         match self.stage.clone() {
             Stage::Stopping { token, loss } => {
                 let note = self.note(token, &loss);
-                self.end(token, loss, Some(note.clone()), out);
+                self.end(token, loss, out);
+                self.stage = Stage::Ended { release: None, may_lapse: false };
                 self.release(note, out);
             }
-            Stage::Ended { release: Some(note) } => self.release(note, out),
-            Stage::Ended { release: None } => self.rest(out),
+            Stage::Ended { release: Some(note), .. } => self.release(note, out),
+            Stage::Ended { release: None, .. } => self.rest(out),
             _ => {}
         }
     }
 
     /// Gives back what this candidate holds and does not use.
     pub(super) fn give_back(&mut self, token: Token, because: &str, out: &mut Vec<Effect>) {
-        self.release(Note { token, because: because.to_owned(), heir: None }, out);
+        // What never led says nothing about those before it, who may believe still.
+        let has_stopped = self.has(Defect::ClearsWithoutHavingLed);
+        self.release(Note { token, because: because.to_owned(), heir: None, has_stopped }, out);
     }
 
     /// Nothing acts, or ever did: the store may give the election to somebody else.
@@ -329,7 +355,7 @@ impl Candidate {
             !matches!(self.stage, Stage::Leading { .. } | Stage::Stopping { .. }),
             "what is held is released after the belief has ended"
         );
-        self.cancel(&[Name::Renew, Name::Retry, Name::Short, Name::HoldOff], out);
+        self.cancel(&[Name::Lapse, Name::Renew, Name::Retry, Name::Short, Name::HoldOff], out);
         self.ask(Request::Release(note.clone()), out);
         self.stage = Stage::Releasing { note };
     }
@@ -391,18 +417,23 @@ impl Candidate {
             return;
         }
         self.health = health;
-        match (health, &self.stage) {
-            (Health::Healthy, Stage::StandingBack { is_over }) => {
+        let loss = match health {
+            Health::Healthy => None,
+            Health::Unhealthy => Some(Loss::Unhealthy),
+            Health::Stalled => Some(Loss::Stalled),
+        };
+        match (loss, &self.stage) {
+            (None, Stage::StandingBack { is_over }) => {
                 if *is_over || self.roster.is_alone(&self.settings.id) {
                     self.cancel(&[Name::StandBack], out);
                     self.seek(out);
                 }
             }
-            (Health::Healthy, _) | (Health::Unhealthy, Stage::StandingBack { .. }) => {}
-            (Health::Unhealthy, Stage::Leading { .. }) => self.begin_stop(Loss::Unhealthy, out),
-            (Health::Unhealthy, _) => {
-                self.rest = self.rest.max(self.rest_after(&Loss::Unhealthy));
-                self.withdraw("unhealthy", out);
+            (None, _) | (Some(_), Stage::StandingBack { .. }) => {}
+            (Some(loss), Stage::Leading { .. }) => self.begin_stop(loss, out),
+            (Some(loss), _) => {
+                self.rest = self.rest.max(self.rest_after(&loss));
+                self.withdraw(&loss.to_string(), out);
             }
         }
     }

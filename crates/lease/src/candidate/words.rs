@@ -20,7 +20,8 @@ pub enum Input {
     StandDown(Why),
     /// The application, or an operator, wants another candidate to lead.
     HandOver(Heir),
-    /// Nothing of the tenure acts any more: the answer to [`Effect::Stop`] and to [`Effect::Forget`].
+    /// Nothing of the tenure acts any more: the answer to [`Effect::Stop`] and to [`Effect::Forget`]. Not to be said of a
+    /// stalled tenure once [`Name::Lapse`] rang.
     Stopped,
 }
 
@@ -74,6 +75,8 @@ pub enum When {
 pub enum Name {
     /// All must have ended; the belief ends.
     End,
+    /// The validity is over of a tenure whose work has made no progress and may never say that it has stopped.
+    Lapse,
     /// Stop, for the lease was not extended in time.
     Stop,
     /// The open question is too old for its answer to be good for anything.
@@ -105,6 +108,8 @@ pub enum Health {
     Healthy,
     /// It cannot.
     Unhealthy,
+    /// It has made no progress for too long: perhaps it hears nothing, and will not say that it has stopped.
+    Stalled,
 }
 
 /// Why a candidate is asked to lead no longer.
@@ -140,6 +145,8 @@ pub enum Loss {
     Taken,
     /// The application said that it is unhealthy.
     Unhealthy,
+    /// The application has made no progress for too long.
+    Stalled,
     /// It was asked to.
     StoodDown(Why),
     /// Another candidate shall lead.
@@ -153,6 +160,7 @@ impl fmt::Display for Loss {
             Loss::Gone => write!(f, "the store says that the lease is gone"),
             Loss::Taken => write!(f, "somebody else holds the election"),
             Loss::Unhealthy => write!(f, "unhealthy"),
+            Loss::Stalled => write!(f, "its work made no progress for too long"),
             Loss::StoodDown(why) => why.fmt(f),
             Loss::HandedOver(heir) => write!(f, "handed over to {heir}"),
         }
@@ -201,6 +209,7 @@ impl fmt::Display for Change {
                 "won with token {won}, not above {seen} that was seen before: the store's history was replaced; does not \
                  lead until the generation is raised"
             ),
+            Change::StandsBack(Duration::ZERO) => write!(f, "stands back until it is healthy"),
             Change::StandsBack(time) => write!(f, "stands back for {time:?}"),
             Change::Leaves => write!(f, "leaves"),
         }

@@ -35,6 +35,10 @@ impl StoreModel {
 
     fn dequeue(&mut self, session: &Session, note: &Note) {
         let was_first = self.is_first(session);
+        let next = self.queue.get(1).map(|entry| entry.token);
+        if was_first && note.has_stopped && self.queue.first().is_some_and(|own| own.token == note.token) {
+            self.clear = next;
+        }
         if self.sessions.contains_key(session) {
             self.end_session(session);
         }
@@ -67,7 +71,8 @@ impl StoreModel {
     pub(super) fn sights_of_queue(&self, session: &Session) -> Vec<Sight> {
         match self.queue.first() {
             Some(first) if first.session == *session => {
-                vec![Sight::Turn { token: first.token, note: self.note.clone() }]
+                let is_clear = self.clear == Some(first.token) || self.clears_for_ever && self.clear.is_some();
+                vec![Sight::Turn { token: first.token, note: self.note.clone(), is_clear }]
             }
             _ => Vec::new(),
         }

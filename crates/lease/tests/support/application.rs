@@ -10,7 +10,8 @@ use hustings_properties::Violation;
 
 impl World {
     pub(super) fn stop_work(&mut self, host: usize, grace: u64) {
-        let token = self.hosts[host].work.as_ref().filter(|work| !work.is_stopped).map(|work| work.token);
+        let known = &self.hosts[host];
+        let token = known.work.as_ref().filter(|work| !work.is_stopped && !known.is_hung).map(|work| work.token);
         let life = self.hosts[host].life;
         // Without it, the application stopped before the belief ended.
         if let Some(token) = token {
@@ -78,8 +79,17 @@ impl World {
         if self.hosts[host].is_up && self.hosts[host].is_healthy != is_healthy {
             self.hosts[host].is_healthy = is_healthy;
             self.judge.on_health(host, is_healthy, self.now);
-            let health = if is_healthy { Health::Healthy } else { Health::Unhealthy };
-            self.hosts[host].inbox.push_back(Delivery::Local(Input::Health(health)));
+            let health = match (is_healthy, self.hosts[host].is_hung) {
+                (true, _) => Health::Healthy,
+                (false, true) => Health::Stalled,
+                (false, false) => Health::Unhealthy,
+            };
+            let known = &mut self.hosts[host];
+            known.inbox.push_back(Delivery::Local(Input::Health(health)));
+            if is_healthy && std::mem::take(&mut known.is_hung) {
+                // It goes on where it hung, and finds that it leads no more.
+                known.work.as_mut().into_iter().for_each(|work| work.is_stopped = true);
+            }
         }
         self.pump(host)
     }

@@ -11,7 +11,9 @@ pub enum Faults {
     None,
     /// All that the rules assume may happen (A1 to A4 hold).
     Assumed,
-    /// Those, and clocks that err by more than is assumed.
+    /// Those, and again and again winners are asked to step down before they act.
+    Hasty,
+    /// Those of [`Faults::Assumed`], and clocks that err by more than is assumed.
     WildClocks,
     /// Those, and a deposed leader of the store renews leases, to no effect.
     Deposed,
@@ -31,7 +33,7 @@ impl Faults {
 
     /// Whether one believer is promised.
     pub fn keep_p1(self) -> bool {
-        matches!(self, Faults::None | Faults::Assumed)
+        matches!(self, Faults::None | Faults::Assumed | Faults::Hasty)
     }
 }
 
@@ -50,6 +52,8 @@ pub enum Mishap {
     Sick(usize, u64),
     /// An operator asks the leader to step down.
     StepDown,
+    /// An operator asks whoever has won and does not act yet to step down.
+    Hasten,
     /// The leader is asked to hand over to this host's candidate, which dies at once if the second is not zero.
     HandOver(usize, u64),
     /// The store has no leader for this long.
@@ -94,6 +98,9 @@ pub fn draw(faults: Faults, profile: &Profile, hosts: usize, end: u64, dice: &mu
                 let mishap = if dice.one_in(2) { Mishap::Delete } else { Mishap::Erase };
                 found.push((dice.between(5 * SECOND, end - SECOND), mishap));
             }
+        }
+        Faults::Hasty => {
+            found.extend((0..40).map(|_| (dice.between(SECOND, end - SECOND), Mishap::Hasten)));
         }
         Faults::None | Faults::Assumed | Faults::WildClocks => {}
     }
@@ -160,6 +167,7 @@ pub fn concerns(defect: Defect, profile: &Profile) -> bool {
         Defect::BelievesTheEvent | Defect::OverwritesOnConflict => {
             profile.contend == hustings_lease::store::Contend::Race
         }
+        Defect::ClearsWithoutHavingLed | Defect::ClearsForEver => !profile.hold_off.is_zero(),
         _ => true,
     }
 }

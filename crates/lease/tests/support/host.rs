@@ -59,6 +59,8 @@ pub struct Host {
     pub is_watching: bool,
     pub work: Option<Work>,
     pub is_healthy: bool,
+    /// The application hangs: it stops nothing, and hears nothing.
+    pub is_hung: bool,
     /// Requests over one connection arrive in their order.
     pub last_arrival: u64,
     pub wakes_at: u64,

@@ -23,7 +23,7 @@ pub fn id(name: &str) -> CandidateId {
 
 /// The note of a tenure that names its heir.
 pub fn will(number: u64, heir: &str) -> Option<Note> {
-    Some(Note { token: token(number), because: "handed over".into(), heir: Some(id(heir)) })
+    Some(Note { token: token(number), because: "handed over".into(), heir: Some(id(heir)), has_stopped: true })
 }
 
 pub fn standing(name: &str, priority: u32) -> Standing {

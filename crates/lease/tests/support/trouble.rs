@@ -20,6 +20,8 @@ impl World {
             Mishap::Sick(host, time) => {
                 self.at(self.now + time, Event::Healthy(host));
                 if self.hosts[host].is_awake() {
+                    // Every second one does not even say so: nothing is heard of its work any more.
+                    self.hosts[host].is_hung = time % 2 == 1;
                     return self.on_health(host, false);
                 }
             }
@@ -27,6 +29,7 @@ impl World {
                 let asked = Input::StandDown(Why::Asked("by the test".into()));
                 return self.ask_leader(asked);
             }
+            Mishap::Hasten => return self.ask_winner(),
             Mishap::HandOver(host, dies_for) => {
                 let heir = Heir(self.hosts[host].settings.id.clone());
                 let asked = self.ask_leader(Input::HandOver(heir));
@@ -83,6 +86,18 @@ impl World {
         (known.is_up, known.life) = (false, known.life + 1);
         self.judge.on_crash(host);
         self.at((self.now + time).min(DISTURBED), Event::Restart(host));
+    }
+
+    /// Whoever has won and does not act yet is asked to step down.
+    fn ask_winner(&mut self) -> Result<(), Violation> {
+        for host in 0..self.hosts.len() {
+            let known = &mut self.hosts[host];
+            if known.is_awake() && known.candidate.token().is_some() && known.believes(self.now).is_none() {
+                known.inbox.push_back(Delivery::Local(Input::StandDown(Why::Asked("by the test".into()))));
+                self.pump(host)?;
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn ask_leader(&mut self, input: Input) -> Result<(), Violation> {

@@ -150,6 +150,7 @@ impl World {
                 is_watching: false,
                 work: None,
                 is_healthy: true,
+                is_hung: false,
                 last_arrival: 0,
                 wakes_at: u64::MAX,
                 settings,
@@ -497,6 +498,7 @@ impl World {
         known.desk = Desk::new(known.settings.id.clone(), known.settings.profile, connection);
         known.inbox.clear();
         (known.is_up, known.is_healthy, known.open, known.work) = (true, true, None, None);
+        known.is_hung = false;
         self.tell(|| format!("{host} starts"));
         self.apply(host, effects)?;
         self.pump(host)

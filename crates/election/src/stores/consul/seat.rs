@@ -6,17 +6,14 @@ use super::record::{Around, Keys, holder, sight};
 use super::session::Session;
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
+use crate::stores::history::until_written;
+use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, note_to_bytes};
 use crate::will::{StoreWill, Will};
-use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Token};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// How often a winner tries to write itself into the history.
-const HISTORY_TRIES: usize = 5;
 
 /// A candidate's place.
 pub(super) struct ConsulSeat {
@@ -30,6 +27,7 @@ pub(super) struct Shared {
     pub(super) sitter: Sitter,
     pub(super) keys: Keys,
     state: Mutex<State>,
+    refusal: LastRefusal,
 }
 
 #[derive(Default)]
@@ -43,8 +41,6 @@ struct State {
     watcher: Option<JoinHandle<()>>,
     /// Watches what is wished of the holder.
     listener: Option<JoinHandle<()>>,
-    /// What the store refused last, in words.
-    refusal: Option<String>,
 }
 
 impl Drop for State {
@@ -57,7 +53,16 @@ impl Drop for State {
 impl ConsulSeat {
     pub(super) fn new(session: Arc<Session>, sitter: Sitter) -> ConsulSeat {
         let keys = Keys::of(&sitter.election);
-        ConsulSeat { shared: Arc::new(Shared { session, sitter, keys, state: Mutex::default() }), counted_from: 0 }
+        ConsulSeat {
+            shared: Arc::new(Shared {
+                session,
+                sitter,
+                keys,
+                state: Mutex::default(),
+                refusal: LastRefusal::default(),
+            }),
+            counted_from: 0,
+        }
     }
 }
 
@@ -68,7 +73,7 @@ impl Drop for ConsulSeat {
         state.watcher.take().inspect(JoinHandle::abort);
         state.listener.take().inspect(JoinHandle::abort);
         drop(state);
-        self.shared.session.remove(self.shared.sitter.line.key);
+        self.shared.session.lease.remove(self.shared.sitter.line.key);
     }
 }
 
@@ -76,16 +81,17 @@ impl Seat for ConsulSeat {
     fn ask(&mut self, attempt: Attempt, request: Request) -> u64 {
         let shared = self.shared.clone();
         if matches!(request, Request::Renew) {
-            let (from, is_answered) = shared.session.renewal_after(self.counted_from);
-            self.counted_from = from;
+            let renewal = shared.session.lease.renewal_after(self.counted_from);
+            self.counted_from = renewal.0;
             tokio::spawn(async move {
-                let answer = shared.renewed(from, is_answered).await;
+                let own = || shared.state().tenure.clone().map(|(session, _)| session);
+                let answer = shared.session.lease.renewed(renewal, shared.sitter.patience, own).await;
                 shared.sitter.line.answer(attempt, answer);
             });
-            return from;
+            return renewal.0;
         }
         // The lease is the session's: it counts from the session's last renewal, which left before this request.
-        let from = shared.session.held().map_or_else(boot_micros, |held| held.since_micros);
+        let from = shared.session.lease.held().map_or_else(boot_micros, |held| held.since_micros);
         self.counted_from = self.counted_from.max(from);
         tokio::spawn(async move {
             let answer = shared.carry_out(request).await;
@@ -109,14 +115,9 @@ impl Seat for ConsulSeat {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        tokio::spawn(async move {
-            for _ in 0..HISTORY_TRIES {
-                if let Ok(Ok(true)) = timeout(shared.sitter.patience, shared.write_history(token)).await {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            tracing::debug!(election = %shared.sitter.election, "the history could not be written");
+        until_written(&self.shared.sitter, move || {
+            let shared = shared.clone();
+            async move { shared.write_history(token).await.unwrap_or(false) }
         });
     }
 }
@@ -124,22 +125,6 @@ impl Seat for ConsulSeat {
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What a renewal of the session says about what this candidate won.
-    async fn renewed(&self, from: u64, is_answered: bool) -> Answer {
-        let answered = timeout(self.sitter.patience, self.session.renewed_since(from));
-        let is_renewed = is_answered
-            || match answered.await {
-                Ok(is_renewed) => is_renewed,
-                Err(_) => return Answer::Unknown,
-            };
-        let won = self.state().tenure.clone();
-        let is_same = |id: String| self.session.held().is_some_and(|held| held.id == id);
-        match is_renewed && won.is_none_or(|(id, _)| is_same(id)) {
-            true => Answer::Renewed,
-            false => Answer::Gone,
-        }
     }
 
     async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
@@ -157,7 +142,7 @@ impl Shared {
             Ok(Err(Failure::Unknown(_))) => Answer::Unknown,
             Ok(Err(Failure::Refused(why))) => self.refuse(why),
             Err(_) => {
-                self.session.suspect();
+                self.session.lease.suspect();
                 Answer::Unknown
             }
         }
@@ -165,16 +150,11 @@ impl Shared {
 
     /// Says so, once as long as it is the same.
     fn refuse(&self, why: String) -> Answer {
-        let mut state = self.state();
-        if state.refusal.as_ref() != Some(&why) {
-            tracing::warn!(election = %self.sitter.election, "nobody can be elected: {why}");
-            state.refusal = Some(why.clone());
-        }
-        Answer::Refused(Refusal::Other(why))
+        self.refusal.tell(&self.sitter.election, why)
     }
 
     async fn contend(self: &Arc<Shared>) -> Result<Answer, Failure> {
-        let Some(held) = self.session.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
+        let Some(held) = self.session.lease.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
         let consul = &self.session.consul;
         let around = self.keys.around(consul).await?;
         let Some(generation) = around.generation else { return Ok(self.refuse_generation()) };
@@ -182,10 +162,10 @@ impl Shared {
         let value = Entry::new(id, *priority, value).to_bytes();
         let operations = [
             Op::Check { key: &self.keys.generation, index: around.generation_index },
-            Op::Lock { key: &self.keys.record, value: &value, session: &held.id },
+            Op::Lock { key: &self.keys.record, value: &value, session: &held.lease },
         ];
         match consul.transact(&operations).await? {
-            Ok(number) => Ok(self.on_won(&held.id, Token { generation, number }, around.note)),
+            Ok(number) => Ok(self.on_won(&held.lease, Token { generation, number }, around.note)),
             Err((0, _)) => Ok(Answer::Refused(Refusal::Conflict)),
             Err((_, what)) => {
                 let record = consul.get(&self.keys.record).await?;
@@ -194,7 +174,7 @@ impl Shared {
                     Some(_) => Ok(Answer::Waiting(None)),
                     // The session is gone, or another one's lock delay lasts.
                     None => {
-                        self.session.suspect();
+                        self.session.lease.suspect();
                         Ok(self.refuse(format!("Consul does not lock {}: {what}", self.keys.record)))
                     }
                 }
@@ -209,7 +189,7 @@ impl Shared {
     fn on_won(self: &Arc<Shared>, session: &str, token: Token, note: Option<Note>) -> Answer {
         let mut state = self.state();
         state.note = note;
-        state.refusal = None;
+        self.refusal.is_over();
         let won = (session.to_owned(), token);
         if state.tenure.as_ref() != Some(&won) {
             state.tenure = Some(won);
@@ -232,7 +212,7 @@ impl Shared {
             return Ok(self.refuse_generation());
         }
         self.saw(record.as_ref(), &around);
-        let own = self.session.held().map(|held| held.id);
+        let own = self.session.lease.held().map(|held| held.lease);
         Ok(match holder(record.as_ref(), &around) {
             Some((session, token)) if Some(session) == own.as_deref() => {
                 let note = self.state().note.clone();
@@ -269,18 +249,15 @@ impl Shared {
     /// Whether it stands there.
     async fn write_history(&self, token: Token) -> Result<bool, Failure> {
         let consul = &self.session.consul;
-        let there = consul.get(&self.keys.history).await?;
-        let text = there.as_ref().map(|found| String::from_utf8_lossy(&found.value).into_owned()).unwrap_or_default();
-        let mut history = History::parse(&text);
+        let found = consul.get(&self.keys.history).await?;
+        let there = found.as_ref().map_or(&[][..], |found| &found.value);
         let (note, since) = {
             let state = self.state();
             (state.note.clone(), state.seen_at_micros)
         };
-        let silence = Duration::from_micros(boot_micros().saturating_sub(since));
-        history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
-        history.date(token, crate::clock::unix_seconds());
-        let (value, index) = (history.to_string(), there.map_or(0, |found| found.index));
-        let swap = Op::Swap { key: &self.keys.history, value: value.as_bytes(), index };
+        let text = self.sitter.history_with(there, token, note.as_ref(), since);
+        let index = found.as_ref().map_or(0, |found| found.index);
+        let swap = Op::Swap { key: &self.keys.history, value: text.as_bytes(), index };
         Ok(consul.transact(&[swap]).await?.is_ok())
     }
 }

@@ -2,62 +2,28 @@
 
 use super::http::{Consul, Failure};
 use crate::clock::boot_micros;
-use crate::seat::{Key, Line, Told};
-use hustings_lease::{Profile, Sight};
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use crate::seat::Told;
+use crate::stores::shared_lease::SharedLease;
+use hustings_lease::Profile;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::{Notify, watch};
 use tokio::time::timeout;
 
 /// The longest wait between two tries to reach the cluster.
 const RETRY_MAX: Duration = Duration::from_millis(200);
 
-/// A session as Consul granted it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Held {
-    pub(super) id: String,
-    /// When the last request left that is known to have opened or extended it, in microseconds of boot time.
-    pub(super) since_micros: u64,
-}
-
 /// The session of a process.
 pub(super) struct Session {
     pub(super) consul: Consul,
     ttl: Duration,
-    state: Mutex<State>,
-    /// Wakes the keeper: a candidate wants a renewal, or doubts the session. It renews, and so finds out.
-    demand: Notify,
-    /// When the last renewal left that was answered; 0 when there is no session.
-    renewed: watch::Sender<u64>,
-}
-
-#[derive(Default)]
-struct State {
-    held: Option<Held>,
-    /// When the renewal left that has no answer yet.
-    in_flight_micros: Option<u64>,
-    seats: BTreeMap<Key, Line>,
+    /// The session's id, and what all candidates stand on.
+    pub(super) lease: SharedLease<String>,
 }
 
 impl Session {
     pub(super) fn new(endpoints: &[String], ttl: Duration) -> Session {
-        Session {
-            consul: Consul::new(endpoints),
-            ttl,
-            state: Mutex::default(),
-            demand: Notify::new(),
-            renewed: watch::Sender::new(0),
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(super) fn held(&self) -> Option<Held> {
-        self.state().held.clone()
+        Session { consul: Consul::new(endpoints), ttl, lease: SharedLease::new() }
     }
 
     /// How long a read may wait for a change.
@@ -70,59 +36,10 @@ impl Session {
         self.ttl / 10
     }
 
-    pub(super) fn add(&self, line: Line) {
-        self.state().seats.insert(line.key, line);
-        self.demand.notify_one();
-    }
-
-    pub(super) fn remove(&self, key: Key) {
-        self.state().seats.remove(&key);
-    }
-
-    /// Something speaks against the session: the keeper finds out.
-    pub(super) fn suspect(&self) {
-        self.demand.notify_one();
-    }
-
-    /// The moment from which a renewal counts that is asked for now, and whether its answer is there already: a renewal that
-    /// left after `last`, the one that is on its way, or one that leaves at once.
-    pub(super) fn renewal_after(&self, last: u64) -> (u64, bool) {
-        let state = self.state();
-        if let Some(held) = state.held.as_ref().filter(|held| held.since_micros > last) {
-            return (held.since_micros, true);
-        }
-        if let Some(sent) = state.in_flight_micros.filter(|sent| *sent > last) {
-            return (sent, false);
-        }
-        let now = boot_micros();
-        self.demand.notify_one();
-        (now, false)
-    }
-
-    /// Waits for the answer to a renewal that left at this moment or later. False when there is no session any more.
-    pub(super) async fn renewed_since(&self, sent: u64) -> bool {
-        let mut renewed = self.renewed.subscribe();
-        let answered = renewed.wait_for(|since| *since == 0 || *since >= sent).await;
-        answered.is_ok_and(|since| *since != 0)
-    }
-
-    fn set_held(&self, held: Option<Held>) {
-        let since = held.as_ref().map_or(0, |held| held.since_micros);
-        let mut state = self.state();
-        state.in_flight_micros = None;
-        state.held = held;
-        self.renewed.send_replace(since);
-    }
-
-    /// What was seen with a session that is gone was perhaps not all: everybody looks.
-    fn interrupt(&self) {
-        self.state().seats.values().for_each(|seat| seat.saw(Sight::Interrupted));
-    }
-
     pub(super) async fn destroy(&self) {
-        if let Some(held) = self.held() {
+        if let Some(held) = self.lease.held() {
             // It ends by itself, too.
-            let _ = self.consul.destroy_session(&held.id).await;
+            let _ = self.consul.destroy_session(&held.lease).await;
         }
     }
 }
@@ -144,14 +61,14 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
         let sent = boot_micros();
         let why = match timeout(session.patience() * 2, session.consul.create_session(session.ttl)).await {
             Ok(Ok(id)) => {
-                session.set_held(Some(Held { id, since_micros: sent }));
+                session.lease.granted(id, sent);
                 failures = 0;
                 if !std::mem::replace(&mut is_open, true) {
                     warn_of_version(&session).await;
                     let _ = told.send(Told::Opened(session.ttl));
                 }
                 tokio::select! {
-                    () = renew_until_gone(&session) => session.interrupt(),
+                    () = renew_until_gone(&session) => session.lease.interrupt(),
                     () = told.closed() => return,
                 }
                 // A store that ends all sessions at once is not asked without pause.
@@ -181,29 +98,31 @@ async fn renew_until_gone(session: &Session) {
     let mut pause = session.ttl / 4;
     loop {
         // A session without candidates is let go.
-        let is_idle = session.state().seats.is_empty();
+        let is_idle = session.lease.is_idle();
         tokio::select! {
             () = tokio::time::sleep(pause), if !is_idle => {}
-            () = session.demand.notified() => {}
+            () = session.lease.demanded() => {}
         }
-        let Some(held) = session.held() else { return };
-        let sent = boot_micros();
-        session.state().in_flight_micros = Some(sent);
-        pause = match timeout(session.patience(), session.consul.renew_session(&held.id)).await {
+        let Some(held) = session.lease.held() else { return };
+        let sent = session.lease.leaves();
+        pause = match timeout(session.patience(), session.consul.renew_session(&held.lease)).await {
             Ok(Ok(true)) => {
-                session.set_held(Some(Held { since_micros: sent, ..held }));
+                session.lease.extended(&held.lease, sent);
                 session.ttl / 4
             }
-            Ok(Ok(false)) => return session.set_held(None),
+            Ok(Ok(false)) => {
+                session.lease.lose(&held.lease);
+                return;
+            }
             // Whether it was renewed nobody knows: again until it is, or is gone.
             Ok(Err(failure)) => {
                 tracing::debug!("no renewal: {failure}");
-                session.state().in_flight_micros = None;
+                session.lease.unanswered();
                 RETRY_MAX
             }
             Err(_) => {
                 session.consul.move_on();
-                session.state().in_flight_micros = None;
+                session.lease.unanswered();
                 RETRY_MAX
             }
         };

@@ -8,6 +8,7 @@ use super::requests::{self, entries, is_created, is_last_written, one, put};
 use super::session::Session;
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
+use crate::stores::history::until_written;
 use crate::stores::written::{Entry, note_of, note_to_bytes, wish_for};
 use crate::will::{StoreWill, Will};
 use bytes::Bytes;
@@ -16,16 +17,12 @@ use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::response_op::Response as Done;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
 use hustings_api::mvccpb::{KeyValue, event::EventType};
-use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// How often a winner tries to write itself into the history.
-const HISTORY_TRIES: usize = 5;
 
 /// A candidate's place.
 pub(super) struct EtcdSeat {
@@ -77,7 +74,7 @@ impl EtcdSeat {
 impl Drop for EtcdSeat {
     fn drop(&mut self) {
         self.shared.state().watcher.take().inspect(JoinHandle::abort);
-        self.shared.session.seats().remove(self.shared.sitter.line.key);
+        self.shared.session.lease.remove(self.shared.sitter.line.key);
     }
 }
 
@@ -85,16 +82,17 @@ impl Seat for EtcdSeat {
     fn ask(&mut self, attempt: Attempt, request: Request) -> u64 {
         let shared = self.shared.clone();
         if matches!(request, Request::Renew) {
-            let (from, is_answered) = shared.session.renewal_after(self.counted_from);
-            self.counted_from = from;
+            let renewal = shared.session.lease.renewal_after(self.counted_from);
+            self.counted_from = renewal.0;
             tokio::spawn(async move {
-                let answer = shared.renewed(from, is_answered).await;
+                let own = || shared.state().entry.map(|(lease, _)| lease);
+                let answer = shared.session.lease.renewed(renewal, shared.sitter.patience, own).await;
                 shared.sitter.line.answer(attempt, answer);
             });
-            return from;
+            return renewal.0;
         }
         // The lease is the session's: it counts from the session's last renewal, which left before this request.
-        let from = shared.session.held().map_or_else(boot_micros, |held| held.since_micros);
+        let from = shared.session.lease.held().map_or_else(boot_micros, |held| held.since_micros);
         self.counted_from = self.counted_from.max(from);
         tokio::spawn(async move {
             let answer = shared.carry_out(request).await;
@@ -115,14 +113,9 @@ impl Seat for EtcdSeat {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        tokio::spawn(async move {
-            for _ in 0..HISTORY_TRIES {
-                if let Ok(Some(true)) = timeout(shared.sitter.patience, shared.write_history(token)).await {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            tracing::debug!(election = %shared.sitter.election, "the history could not be written");
+        until_written(&self.shared.sitter, move || {
+            let shared = shared.clone();
+            async move { shared.write_history(token).await.unwrap_or(false) }
         });
     }
 }
@@ -130,22 +123,6 @@ impl Seat for EtcdSeat {
 impl Shared {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// What a renewal of the session says about this candidate's entry.
-    async fn renewed(&self, from: u64, is_answered: bool) -> Answer {
-        let answered = timeout(self.sitter.patience, self.session.renewed_since(from));
-        let is_renewed = is_answered
-            || match answered.await {
-                Ok(is_renewed) => is_renewed,
-                Err(_) => return Answer::Unknown,
-            };
-        let is_ours = |lease: i64| self.session.held().is_some_and(|held| held.lease == lease);
-        let entry = self.state().entry;
-        match is_renewed && entry.is_none_or(|(lease, _)| is_ours(lease)) {
-            true => Answer::Renewed,
-            false => Answer::Gone,
-        }
     }
 
     async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
@@ -162,7 +139,7 @@ impl Shared {
             Ok(Ok(answer)) => answer,
             Ok(Err(status)) => self.failed(&status),
             Err(_) => {
-                self.session.suspect();
+                self.session.lease.suspect();
                 Answer::Unknown
             }
         }
@@ -172,7 +149,7 @@ impl Shared {
         match status.code() {
             tonic::Code::NotFound => {
                 // The lease on which the entry was to stand.
-                self.session.held().inspect(|held| self.session.lose(held.lease));
+                self.session.lease.held().inspect(|held| self.session.lose(held.lease));
                 Answer::Refused(Refusal::Other(status.message().to_owned()))
             }
             tonic::Code::InvalidArgument
@@ -181,7 +158,7 @@ impl Shared {
             | tonic::Code::ResourceExhausted
             | tonic::Code::FailedPrecondition => Answer::Refused(Refusal::Other(status.message().to_owned())),
             _ => {
-                self.session.suspect();
+                self.session.lease.suspect();
                 Answer::Unknown
             }
         }
@@ -196,7 +173,7 @@ impl Shared {
     }
 
     async fn contend(self: &Arc<Shared>, client: &Client) -> Result<Answer, tonic::Status> {
-        let Some(held) = self.session.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
+        let Some(held) = self.session.lease.held() else { return Ok(Answer::Refused(Refusal::Unreachable)) };
         let key = self.names.entry(held.lease);
         let Sitter { id, priority, value, .. } = &self.sitter;
         let value = Entry::new(id, *priority, value).to_bytes().into();
@@ -212,7 +189,8 @@ impl Shared {
         // No comparison and only reads, none of them serializable: as linearizable as one read.
         let txn = TxnRequest { success: self.reads(), ..TxnRequest::default() };
         let queue = Queue::of(client.kv().txn(txn).await?.into_inner());
-        let lease = self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.held().map(|held| held.lease));
+        let lease =
+            self.state().entry.map(|(lease, _)| lease).or_else(|| self.session.lease.held().map(|held| held.lease));
         let Some(lease) = lease else { return Ok(Answer::Gone) };
         match (queue.entries.first(), queue.generation) {
             (Some(first), Some(generation)) => self.sitter.line.saw(Sight::Held {
@@ -272,17 +250,14 @@ impl Shared {
     async fn write_history(&self, token: Token) -> Option<bool> {
         let client = self.session.client()?;
         let kv = client.kv().range(one(&self.names.history)).await.ok()?.into_inner().kvs.into_iter().next();
-        let text = kv.as_ref().map(|kv| String::from_utf8_lossy(&kv.value).into_owned()).unwrap_or_default();
-        let mut history = History::parse(&text);
+        let there = kv.as_ref().map_or(&[][..], |kv| &kv.value);
         let (note, since) = {
             let state = self.state();
             (state.note.clone(), state.seen_at_micros)
         };
-        let silence = Duration::from_micros(boot_micros().saturating_sub(since));
-        history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
-        history.date(token, crate::clock::unix_seconds());
+        let text = self.sitter.history_with(there, token, note.as_ref(), since);
         let compare = is_last_written(&self.names.history, kv.map_or(0, |kv| kv.mod_revision));
-        let success = vec![put(&self.names.history, history.to_string())];
+        let success = vec![put(&self.names.history, text)];
         let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
         Some(client.kv().txn(txn).await.ok()?.into_inner().succeeded)
     }
@@ -328,7 +303,7 @@ struct View {
 /// Watches the election from a revision on, until the stream breaks.
 async fn follow(shared: Arc<Shared>, client: Client, mut view: View, revision: i64) {
     if watch(&shared, &client, &mut view, revision).await.is_none() {
-        shared.session.suspect();
+        shared.session.lease.suspect();
         tokio::time::sleep(Duration::from_millis(10)).await;
         shared.sitter.line.saw(Sight::Interrupted);
     }
@@ -381,7 +356,7 @@ impl View {
             let was_waiting = !self.ahead.is_empty();
             self.ahead.retain(|key| *key != kv.key);
             if was_waiting && self.ahead.is_empty() {
-                line.saw(Sight::Turn { token: self.token, note: self.note.clone() });
+                line.saw(Sight::Turn { token: self.token, note: self.note.clone(), is_clear: false });
             }
         }
         let mut entries: Vec<&KeyValue> = self.entries.values().collect();

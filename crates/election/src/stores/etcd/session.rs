@@ -1,28 +1,19 @@
 //! One lease for all candidates of a process at one cluster: [`Session`].
 
 use crate::clock::boot_micros;
-use crate::seat::{Key, Line, Told};
+use crate::seat::Told;
+use crate::stores::shared_lease::SharedLease;
 use hustings_api::Client;
 use hustings_api::client::Options;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, StatusRequest};
-use hustings_lease::{Input, Profile, Sight};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use hustings_lease::Profile;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::watch;
 use tokio::time::timeout;
 
 /// The longest wait between two tries to reach the cluster.
 const RETRY_MAX: Duration = Duration::from_millis(200);
-
-/// A lease as the store granted it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Held {
-    pub(super) lease: i64,
-    /// When the last request left that is known to have granted or extended it, in microseconds of boot time.
-    pub(super) since_micros: u64,
-}
 
 /// The session of a process.
 pub(super) struct Session {
@@ -30,20 +21,9 @@ pub(super) struct Session {
     ttl: Duration,
     /// What the first lease was granted with.
     granted: OnceLock<Duration>,
-    state: Mutex<State>,
-    /// Wakes the keeper: a candidate wants a renewal, or the connection is not trusted any more. It renews, and so finds out.
-    demand: tokio::sync::Notify,
-    /// When the last renewal left that was answered; 0 when there is no lease.
-    renewed: watch::Sender<u64>,
-}
-
-#[derive(Default)]
-struct State {
-    client: Option<Client>,
-    held: Option<Held>,
-    /// When the renewal left that has no answer yet.
-    in_flight_micros: Option<u64>,
-    seats: BTreeMap<Key, Line>,
+    client: Mutex<Option<Client>>,
+    /// What all candidates stand on.
+    pub(super) lease: SharedLease<i64>,
 }
 
 impl Session {
@@ -52,14 +32,9 @@ impl Session {
             granted: OnceLock::new(),
             endpoints: endpoints.to_vec(),
             ttl,
-            state: Mutex::default(),
-            demand: tokio::sync::Notify::new(),
-            renewed: watch::Sender::new(0),
+            client: Mutex::default(),
+            lease: SharedLease::new(),
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn endpoints(&self) -> &[String] {
@@ -78,77 +53,23 @@ impl Session {
 
     /// The way to the cluster.
     pub(super) fn client(&self) -> Option<Client> {
-        self.state().client.clone()
+        self.client.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(super) fn held(&self) -> Option<Held> {
-        self.state().held
+    fn set_client(&self, client: Option<Client>) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
 
-    /// When the last renewal left that was answered; 0 while there is no lease.
-    pub(super) fn renewals(&self) -> watch::Receiver<u64> {
-        self.renewed.subscribe()
-    }
-
-    /// The lines of all candidates, for news that concern everybody.
-    pub(super) fn seats(&self) -> Seats<'_> {
-        Seats(self.state(), &self.demand)
-    }
-
-    /// A request had no answer: the keeper looks for another member.
-    pub(super) fn suspect(&self) {
-        self.demand.notify_one();
-    }
-
-    /// The moment from which a renewal counts that is asked for now, and whether its answer is there already: a renewal that
-    /// left after `last`, the one that is on its way, or one that leaves at once.
-    pub(super) fn renewal_after(&self, last: u64) -> (u64, bool) {
-        let state = self.state();
-        if let Some(held) = state.held.filter(|held| held.since_micros > last) {
-            return (held.since_micros, true);
-        }
-        if let Some(sent) = state.in_flight_micros.filter(|sent| *sent > last) {
-            return (sent, false);
-        }
-        let now = boot_micros();
-        self.demand.notify_one();
-        (now, false)
-    }
-
-    /// Waits for the answer to a renewal that left at this moment or later. False when there is no lease any more.
-    pub(super) async fn renewed_since(&self, sent: u64) -> bool {
-        let mut renewed = self.renewed.subscribe();
-        let answered = renewed.wait_for(|since| *since == 0 || *since >= sent).await;
-        answered.is_ok_and(|since| *since != 0)
-    }
-
-    /// The store said that this lease is gone, or nobody can say any more that it is not.
+    /// This lease is gone; the keeper, which may be asleep, finds out.
     pub(super) fn lose(&self, lease: i64) {
-        let mut state = self.state();
-        if state.held.is_some_and(|held| held.lease == lease) {
-            state.held = None;
-            self.renewed.send_replace(0);
-            self.demand.notify_one();
+        if self.lease.lose(&lease) {
+            self.lease.suspect();
         }
     }
 
     pub(super) async fn revoke(&self) {
-        let (Some(client), Some(held)) = (self.client(), self.held()) else { return };
+        let (Some(client), Some(held)) = (self.client(), self.lease.held()) else { return };
         let _ = client.lease().lease_revoke(LeaseRevokeRequest { id: held.lease }).await;
-    }
-}
-
-/// The candidates of a session, while its state is locked.
-pub(super) struct Seats<'a>(MutexGuard<'a, State>, &'a tokio::sync::Notify);
-
-impl Seats<'_> {
-    pub(super) fn push(&mut self, line: Line) {
-        self.0.seats.insert(line.key, line);
-        self.1.notify_one();
-    }
-
-    pub(super) fn remove(&mut self, key: Key) {
-        self.0.seats.remove(&key);
     }
 }
 
@@ -169,7 +90,7 @@ pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, tol
         }
         warn_of_version(&session, profile).await;
         loop {
-            if session.held().is_none() {
+            if session.lease.held().is_none() {
                 match grant(&session).await {
                     Ok(ttl) if !is_open => {
                         is_open = true;
@@ -190,9 +111,9 @@ pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, tol
                 break;
             }
             // The lease is gone, and every entry with it; another one is asked for on the same connection.
-            interrupt(&session);
+            session.lease.interrupt();
         }
-        interrupt(&session);
+        session.lease.interrupt();
         move_on(&session).await;
     }
 }
@@ -208,7 +129,7 @@ async fn connect(session: &Session) -> Result<(), String> {
         keep_alive_timeout: patience,
     };
     let client = Client::connect_with(&session.endpoints, options).await.map_err(|error| error.to_string())?;
-    session.state().client = Some(client);
+    session.set_client(Some(client));
     Ok(())
 }
 
@@ -216,7 +137,7 @@ async fn connect(session: &Session) -> Result<(), String> {
 async fn move_on(session: &Session) {
     let Some(mut client) = session.client() else { return };
     let moved = timeout(session.patience(), client.move_on()).await;
-    session.state().client = matches!(moved, Ok(Ok(()))).then_some(client);
+    session.set_client(matches!(moved, Ok(Ok(()))).then_some(client));
 }
 
 async fn warn_of_version(session: &Session, profile: Profile) {
@@ -269,8 +190,7 @@ async fn grant(session: &Session) -> Result<Duration, Denied> {
         }
         Ok(Ok(answer)) => answer.into_inner(),
     };
-    session.state().held = Some(Held { lease: answer.id, since_micros: sent });
-    session.renewed.send_replace(sent);
+    session.lease.granted(answer.id, sent);
     // What was granted may be more than was asked for, and is what candidates count with, now and later.
     let granted = Duration::from_secs(answer.ttl.unsigned_abs());
     let counted_with = *session.granted.get_or_init(|| granted);
@@ -284,18 +204,17 @@ async fn grant(session: &Session) -> Result<Duration, Denied> {
 /// Renews on one stream. `Ok`: the lease is gone. `Err`: this member does not answer.
 async fn renew_on(session: &Session) -> Result<(), ()> {
     let outcome = renew_until(session).await;
-    session.state().in_flight_micros = None;
+    session.lease.unanswered();
     outcome
 }
 
 async fn renew_until(session: &Session) -> Result<(), ()> {
-    let (Some(client), Some(held)) = (session.client(), session.held()) else { return Err(()) };
+    let (Some(client), Some(held)) = (session.client(), session.lease.held()) else { return Err(()) };
     let patience = session.patience();
     let (requests, outgoing) = tokio::sync::mpsc::channel(4);
     let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
     let leave = || {
-        let sent = boot_micros();
-        session.state().in_flight_micros = Some(sent);
+        let sent = session.lease.leaves();
         requests.try_send(LeaseKeepAliveRequest { id: held.lease }).map_err(drop).map(|()| sent)
     };
     let mut sent = leave()?;
@@ -308,20 +227,13 @@ async fn renew_until(session: &Session) -> Result<(), ()> {
             session.lose(held.lease);
             return Ok(());
         }
-        {
-            let mut state = session.state();
-            state.in_flight_micros = None;
-            if let Some(known) = state.held.as_mut().filter(|known| known.lease == held.lease) {
-                known.since_micros = sent;
-                session.renewed.send_replace(sent);
-            }
-        }
+        session.lease.extended(&held.lease, sent);
         let pause = Duration::from_micros((sent + micros(session.renewal())).saturating_sub(boot_micros()));
         // A session without candidates is let go: what a request left behind that was given up ends with the lease.
-        let is_idle = session.state().seats.is_empty();
+        let is_idle = session.lease.is_idle();
         tokio::select! {
             () = tokio::time::sleep(pause), if !is_idle => {}
-            () = session.demand.notified() => if session.held().is_none() {
+            () = session.lease.demanded() => if session.lease.held().is_none() {
                 // Somebody else was told that it is gone.
                 return Ok(());
             },
@@ -332,11 +244,4 @@ async fn renew_until(session: &Session) -> Result<(), ()> {
 
 fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
-}
-
-/// What was seen on a connection, or with a lease, that is gone was perhaps not all: everybody looks.
-fn interrupt(session: &Session) {
-    for seat in session.state().seats.values() {
-        let _ = seat.told.send(Told::For(seat.key, Input::Seen(Sight::Interrupted)));
-    }
 }

@@ -36,12 +36,12 @@ enum End {
 
 /// Keeps the session's lease tethered to this process, whichever lease it is.
 pub(super) async fn keep(session: Arc<Session>) {
-    let mut leases = session.renewals();
+    let mut leases = session.lease.renewals();
     loop {
         if leases.wait_for(|since| *since != 0).await.is_err() {
             return;
         }
-        let Some(lease) = session.held().map(|held| held.lease) else { continue };
+        let Some(lease) = session.lease.held().map(|held| held.lease) else { continue };
         match hold(&session, lease).await {
             End::Member => tokio::time::sleep(RETRY).await,
             End::Lease => {}
@@ -60,10 +60,10 @@ pub(super) async fn keep(session: Arc<Session>) {
 /// Opens a tether for this lease and waits for its end.
 async fn hold(session: &Session, lease: i64) -> End {
     let Some(endpoint) = session.client().map(|client| client.endpoint().to_owned()) else { return End::Member };
-    let mut leases = session.renewals();
+    let mut leases = session.lease.renewals();
     let is_over = async {
         // The session has lost this lease: perhaps it has another one by now.
-        let is_other = |since: &u64| *since == 0 || session.held().is_none_or(|held| held.lease != lease);
+        let is_other = |since: &u64| *since == 0 || session.lease.held().is_none_or(|held| held.lease != lease);
         let _ = leases.wait_for(is_other).await;
     };
     tokio::select! {

@@ -6,16 +6,12 @@
 use super::{Content, Fault, Holder, Numbering, Record, Records, Swap, Wished};
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
+use crate::stores::history::until_written;
 use crate::will::Will;
-use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, CandidateId, Heir, Input, Note, Refusal, Request, Sight, Token, Version, Why};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// How often a winner tries to write itself into the history.
-const HISTORY_TRIES: usize = 5;
 
 /// A candidate's place.
 pub(super) struct RecordSeat<R: Records> {
@@ -91,14 +87,9 @@ impl<R: Records> Seat for RecordSeat<R> {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        tokio::spawn(async move {
-            for _ in 0..HISTORY_TRIES {
-                if let Ok(Ok(true)) = timeout(shared.sitter.patience, shared.write_history(token)).await {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            tracing::debug!(election = %shared.sitter.election, "the history could not be written");
+        until_written(&self.shared.sitter, move || {
+            let shared = shared.clone();
+            async move { shared.write_history(token).await.unwrap_or(false) }
         });
     }
 }
@@ -329,17 +320,15 @@ impl<R: Records> Shared<R> {
 
     /// Whether it stands there.
     async fn write_history(&self, token: Token) -> Result<bool, Fault> {
-        let (note, silence) = {
+        let (note, since) = {
             let state = self.state();
-            (state.note_before.clone(), boot_micros().saturating_sub(state.silent_since_micros))
+            (state.note_before.clone(), state.silent_since_micros)
         };
         let changed = self.change(
             |content| self.is_mine(content, token),
             |content| {
-                let mut history = History::parse(&content.history);
-                history.on_won(token, self.sitter.id.clone(), note.as_ref(), Duration::from_micros(silence));
-                history.date(token, crate::clock::unix_seconds());
-                Content { history: history.to_string(), ..content.clone() }
+                let history = self.sitter.history_with(content.history.as_bytes(), token, note.as_ref(), since);
+                Content { history, ..content.clone() }
             },
         );
         changed.await.map(|_| true)

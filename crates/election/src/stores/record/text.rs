@@ -28,7 +28,8 @@ pub(crate) fn note_to_text(note: &Note) -> String {
 /// What a leader left; nothing if somebody else wrote it.
 pub(crate) fn note_of(text: &str) -> Option<Note> {
     let Written { token, because, to } = serde_json::from_str(text).ok()?;
-    Some(Note { token: token.parse().ok()?, because, heir: to.map(CandidateId::named) })
+    // Nobody holds off at a record, so nobody needs to know.
+    Some(Note { token: token.parse().ok()?, because, heir: to.map(CandidateId::named), has_stopped: false })
 }
 
 /// What an operator wants, as text.
@@ -50,7 +51,12 @@ mod tests {
     #[test]
     fn notes_and_wishes_are_read_back_and_garbage_is_left_out() {
         let token = Token::new(7).in_generation(2);
-        let note = Note { token, because: "leaving: \"deploy\"".to_owned(), heir: Some(CandidateId::named("b")) };
+        let note = Note {
+            token,
+            because: "leaving: \"deploy\"".to_owned(),
+            heir: Some(CandidateId::named("b")),
+            has_stopped: false,
+        };
         assert_eq!(note_of(&note_to_text(&note)), Some(note));
         let wish = Wished { token, because: "maintenance".to_owned(), to: None };
         assert_eq!(wish_of(&wish_to_text(&wish)), Some(wish));

@@ -3,13 +3,18 @@
 //! Who waits watches the entry before its own, so that a departure wakes one candidate and no herd; and its own entry. Who is
 //! first watches who comes and goes, and what an operator wishes. A watch tells only that something has changed: what it is now
 //! is read behind it, on the same connection. Entries before one's own never come, so one that the member does not show is gone.
+//!
+//! A turn is clear when the entry directly before one's own was seen to be there, with the transaction that created it, and
+//! when it had gone the note was of that very tenure, and said that it had led and stopped. The note is written by the
+//! transaction that deletes the entry, so the entry has not expired; and as long as it stood, nobody between could lead.
 
 use super::connection::{Bell, Connection, Failure};
 use super::nodes::in_order;
 use super::seat::{Own, Shared};
+use super::wire::Stat;
 use crate::stores::written::{note_of, standing, wish_for};
 use hustings_lease::store::Standing;
-use hustings_lease::{CandidateId, Sight};
+use hustings_lease::{CandidateId, Note, Sight, Token};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -53,9 +58,12 @@ impl Place {
         while let Some(nearest) = self.ahead.last() {
             let own = self.connection.watch_children(&shared.nodes.entry(&self.own.name));
             let before = self.connection.watch_children(&shared.nodes.entry(nearest));
+            let there = self.connection.stat(&shared.nodes.entry(nearest));
             let Some((_, mut mine)) = own.await? else { return Ok(false) };
             // An entry has no children: its bell rings when it goes.
-            if let Some((_, mut theirs)) = before.await? {
+            let before = before.await?;
+            let there = there.await?;
+            if let Some((_, mut theirs)) = before {
                 tokio::select! {
                     rang = theirs.rings() => rang.then_some(()).ok_or(Failure::Lost)?,
                     rang = mine.rings() => {
@@ -73,11 +81,21 @@ impl Place {
             self.ahead = names;
             shared.set_note(note.clone());
             match self.ahead.is_empty() {
-                true => shared.sitter.line.saw(Sight::Turn { token: self.own.token, note }),
+                true => {
+                    let (token, is_clear) = (self.own.token, self.is_clear(there, note.as_ref()));
+                    shared.sitter.line.saw(Sight::Turn { token, note, is_clear });
+                }
                 false => self.tell_names(shared),
             }
         }
         Ok(true)
+    }
+
+    /// Whether the entry that stood directly before this one, and was there so, left this note and had led and stopped.
+    fn is_clear(&self, there: Option<Stat>, note: Option<&Note>) -> bool {
+        let Some((there, note)) = there.zip(note) else { return false };
+        let token = Token { number: there.created.unsigned_abs(), ..self.own.token };
+        note.has_stopped && note.token == token
     }
 
     /// Who waits needs to know that it is not alone, and no more.

@@ -7,17 +7,14 @@ use super::session::Session;
 use super::wire::{ANY, Ask, Code, Reading, Stat};
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
+use crate::stores::history::until_written;
+use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, generation_of, note_of, note_to_bytes, standing};
 use crate::will::{StoreWill, Will};
-use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-
-/// How often a winner tries to write itself into the history.
-const HISTORY_TRIES: usize = 5;
 
 /// A candidate's place.
 pub(super) struct ZookeeperSeat {
@@ -29,6 +26,7 @@ pub(super) struct Shared {
     pub(super) sitter: Sitter,
     pub(super) nodes: Nodes,
     state: Mutex<State>,
+    refusal: LastRefusal,
 }
 
 #[derive(Default)]
@@ -40,8 +38,6 @@ struct State {
     note: Option<Note>,
     seen_at_micros: u64,
     watcher: Option<JoinHandle<()>>,
-    /// What the store refused last, in words.
-    refusal: Option<String>,
 }
 
 /// The entry of this candidate.
@@ -62,7 +58,15 @@ impl Drop for State {
 impl ZookeeperSeat {
     pub(super) fn new(session: Arc<Session>, sitter: Sitter) -> ZookeeperSeat {
         let nodes = Nodes::of(&sitter.election);
-        ZookeeperSeat { shared: Arc::new(Shared { session, sitter, nodes, state: Mutex::default() }) }
+        ZookeeperSeat {
+            shared: Arc::new(Shared {
+                session,
+                sitter,
+                nodes,
+                state: Mutex::default(),
+                refusal: LastRefusal::default(),
+            }),
+        }
     }
 }
 
@@ -110,14 +114,9 @@ impl Seat for ZookeeperSeat {
 
     fn won(&mut self, token: Token) {
         let shared = self.shared.clone();
-        tokio::spawn(async move {
-            for _ in 0..HISTORY_TRIES {
-                if let Ok(Ok(true)) = timeout(shared.sitter.patience, shared.write_history(token)).await {
-                    return;
-                }
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-            tracing::debug!(election = %shared.sitter.election, "the history could not be written");
+        until_written(&self.shared.sitter, move || {
+            let shared = shared.clone();
+            async move { shared.write_history(token).await.unwrap_or(false) }
         });
     }
 }
@@ -166,12 +165,7 @@ impl Shared {
 
     /// Says so, once as long as it is the same.
     pub(super) fn refuse(&self, why: String) -> Answer {
-        let mut state = self.state();
-        if state.refusal.as_ref() != Some(&why) {
-            tracing::warn!(election = %self.sitter.election, "nobody can be elected: {why}");
-            state.refusal = Some(why.clone());
-        }
-        Answer::Refused(Refusal::Other(why))
+        self.refusal.tell(&self.sitter.election, why)
     }
 
     fn entry_data(&self) -> Vec<u8> {
@@ -326,7 +320,7 @@ impl Shared {
         let mut state = self.state();
         state.note = queue.note;
         state.entry = Some(own.clone());
-        state.refusal = None;
+        self.refusal.is_over();
         state.seen_at_micros = boot_micros();
         state.watcher.take().inspect(JoinHandle::abort);
         let place = Place { connection: connection.clone(), own, ahead };
@@ -351,18 +345,14 @@ impl Shared {
     async fn write_history(&self, token: Token) -> Result<bool, Failure> {
         let Some(connection) = self.session.connection() else { return Ok(false) };
         let path = &self.nodes.history;
-        let there = connection.data(path).await?;
-        let text = there.as_ref().map(|(data, _)| String::from_utf8_lossy(data).into_owned()).unwrap_or_default();
-        let mut history = History::parse(&text);
+        let found = connection.data(path).await?;
+        let there = found.as_ref().map_or(&[][..], |(data, _)| data);
         let (note, since) = {
             let state = self.state();
             (state.note.clone(), state.seen_at_micros)
         };
-        let silence = Duration::from_micros(boot_micros().saturating_sub(since));
-        history.on_won(token, self.sitter.id.clone(), note.as_ref(), silence);
-        history.date(token, crate::clock::unix_seconds());
-        let text = history.to_string();
-        let written = match there {
+        let text = self.sitter.history_with(there, token, note.as_ref(), since);
+        let written = match &found {
             Some((_, stat)) => connection.ask(Ask::Write { path, data: text.as_bytes(), version: stat.version }),
             None => connection.ask(Ask::Create { path, data: text.as_bytes() }),
         };

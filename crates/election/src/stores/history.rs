@@ -1,0 +1,41 @@
+//! A winner writes itself into the history of its election: what the seats of all stores share.
+
+use crate::clock::{boot_micros, unix_seconds};
+use crate::seat::Sitter;
+use hustings_lease::history::History;
+use hustings_lease::{Note, Token};
+use std::time::Duration;
+use tokio::time::timeout;
+
+/// How often a winner tries to write itself into the history, and how long it waits between two tries.
+const TRIES: usize = 5;
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Tries in the background until a try says that it stands there. As far as it goes: a history decides nothing.
+pub(crate) fn until_written<F>(sitter: &Sitter, write: impl Fn() -> F + Send + 'static)
+where
+    F: Future<Output = bool> + Send,
+{
+    let (patience, election) = (sitter.patience, sitter.election.clone());
+    tokio::spawn(async move {
+        for _ in 0..TRIES {
+            if timeout(patience, write()).await == Ok(true) {
+                return;
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        tracing::debug!(%election, "the history could not be written");
+    });
+}
+
+impl Sitter {
+    /// The history that stands there, with this candidate's tenure in it. The tenure before ended with this note, or has
+    /// been silent since this moment of boot time.
+    pub(crate) fn history_with(&self, there: &[u8], token: Token, note: Option<&Note>, since_micros: u64) -> String {
+        let mut history = History::parse(&String::from_utf8_lossy(there));
+        let silence = Duration::from_micros(boot_micros().saturating_sub(since_micros));
+        history.on_won(token, self.id.clone(), note, silence);
+        history.date(token, unix_seconds());
+        history.to_string()
+    }
+}

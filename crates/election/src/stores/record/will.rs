@@ -1,0 +1,60 @@
+//! Releasing a record for a process that is gone: [`Will`].
+
+use super::{Fault, Numbering, Records, Swap};
+use hustings_lease::Note;
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// How often, and how far apart, a will is tried.
+const TRIES: usize = 20;
+const PAUSE: Duration = Duration::from_millis(50);
+/// How long one try may take.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where records are, as it can be told to another process.
+pub(crate) trait Place {
+    /// The store of records there.
+    type Records: Records;
+
+    /// The store, of which nothing is asked yet, for holders with this time to live.
+    fn records(&self, ttl: Duration) -> Self::Records;
+}
+
+/// Which record, and whose.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Will<P> {
+    pub(crate) place: P,
+    pub(crate) election: String,
+    /// Tells apart candidates of one name.
+    pub(crate) life: String,
+}
+
+impl<P: Place> Will<P> {
+    /// Clears the record if this life holds it with the note's token, and leaves the note.
+    pub(crate) async fn carry_out(&self, note: &Note) {
+        let records = self.place.records(Duration::from_secs(10));
+        let opened = tokio::time::timeout(PATIENCE * 5, records.open()).await;
+        let Ok(Ok(())) = opened else { return };
+        for _ in 0..TRIES {
+            match tokio::time::timeout(PATIENCE, self.try_once(&records, note)).await {
+                Ok(Ok(true)) => return,
+                // Somebody else has written it: it is read again at once.
+                Ok(Ok(false)) => {}
+                Ok(Err(_)) => tokio::time::sleep(PAUSE).await,
+                Err(_) => records.suspect(),
+            }
+        }
+    }
+
+    /// Whether the record is this life's no more.
+    async fn try_once(&self, records: &P::Records, note: &Note) -> Result<bool, Fault> {
+        let Some(record) = records.read(&self.election).await? else { return Ok(true) };
+        let is_its_tenure = record.content.token == note.token || record.content.is_guessed;
+        if !record.content.is_held_by(&self.life) || !is_its_tenure {
+            return Ok(true);
+        }
+        let content = record.content.released(note);
+        let swap = Swap { over: Some(&record), content: &content, numbering: Numbering::Kept, is_news: true };
+        Ok(records.swap(&self.election, swap).await?.is_some())
+    }
+}

@@ -1,0 +1,170 @@
+//! One lease that all candidates of a process share at a store, and who waits for its renewals: [`SharedLease`].
+
+use crate::clock::boot_micros;
+use crate::seat::{Key, Line};
+use hustings_lease::{Answer, Sight};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::time::timeout;
+
+/// A lease as the store granted it; `L` is the store's name for it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Held<L> {
+    pub(crate) lease: L,
+    /// When the last request left that is known to have granted or extended it, in microseconds of boot time.
+    pub(crate) since_micros: u64,
+}
+
+/// The lease of a session. The session's keeper tells it what the store says; candidates ask it for renewals.
+pub(crate) struct SharedLease<L> {
+    state: Mutex<State<L>>,
+    /// Wakes the keeper: a candidate wants a renewal, or doubts the session. It renews, and so finds out.
+    demand: Notify,
+    /// When the last renewal left that was answered; 0 when there is no lease.
+    renewed: watch::Sender<u64>,
+}
+
+struct State<L> {
+    held: Option<Held<L>>,
+    /// When the renewal left that has no answer yet.
+    in_flight_micros: Option<u64>,
+    seats: BTreeMap<Key, Line>,
+}
+
+impl<L: Clone + PartialEq> SharedLease<L> {
+    pub(crate) fn new() -> SharedLease<L> {
+        let state = State { held: None, in_flight_micros: None, seats: BTreeMap::new() };
+        SharedLease { state: Mutex::new(state), demand: Notify::new(), renewed: watch::Sender::new(0) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<L>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn held(&self) -> Option<Held<L>> {
+        self.state().held.clone()
+    }
+
+    /// Another candidate shares it.
+    pub(crate) fn add(&self, line: Line) {
+        self.state().seats.insert(line.key, line);
+        self.demand.notify_one();
+    }
+
+    pub(crate) fn remove(&self, key: Key) {
+        self.state().seats.remove(&key);
+    }
+
+    /// Whether nobody shares it.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.state().seats.is_empty()
+    }
+
+    /// Something speaks against the session, or a renewal is wanted: the keeper finds out.
+    pub(crate) fn suspect(&self) {
+        self.demand.notify_one();
+    }
+
+    /// Waits until somebody wants a renewal.
+    pub(crate) async fn demanded(&self) {
+        self.demand.notified().await;
+    }
+
+    /// When the last renewal left that was answered; 0 while there is no lease.
+    pub(crate) fn renewals(&self) -> watch::Receiver<u64> {
+        self.renewed.subscribe()
+    }
+
+    /// What was seen with a lease, or on a connection, that is gone was perhaps not all: everybody looks.
+    pub(crate) fn interrupt(&self) {
+        self.state().seats.values().for_each(|seat| seat.saw(Sight::Interrupted));
+    }
+
+    // The keeper.
+
+    /// The store granted this lease to a request that left at this moment.
+    pub(crate) fn granted(&self, lease: L, sent: u64) {
+        let mut state = self.state();
+        state.in_flight_micros = None;
+        state.held = Some(Held { lease, since_micros: sent });
+        self.renewed.send_replace(sent);
+    }
+
+    /// A renewal leaves now; gives the moment.
+    pub(crate) fn leaves(&self) -> u64 {
+        let sent = boot_micros();
+        self.state().in_flight_micros = Some(sent);
+        sent
+    }
+
+    /// The renewal that left at this moment was answered.
+    pub(crate) fn extended(&self, lease: &L, sent: u64) {
+        let mut state = self.state();
+        state.in_flight_micros = None;
+        if let Some(held) = state.held.as_mut().filter(|held| held.lease == *lease) {
+            held.since_micros = sent;
+            self.renewed.send_replace(sent);
+        }
+    }
+
+    /// The renewal on its way will have no answer.
+    pub(crate) fn unanswered(&self) {
+        self.state().in_flight_micros = None;
+    }
+
+    /// The store said that this lease is gone, or nobody can say any more that it is not. False if it is known already.
+    pub(crate) fn lose(&self, lease: &L) -> bool {
+        let mut state = self.state();
+        let is_held = state.held.as_ref().is_some_and(|held| held.lease == *lease);
+        if is_held {
+            (state.held, state.in_flight_micros) = (None, None);
+            self.renewed.send_replace(0);
+        }
+        is_held
+    }
+
+    // Candidates.
+
+    /// The moment from which a renewal counts that is asked for now, and whether its answer is there already: a renewal that
+    /// left after `last`, the one that is on its way, or one that leaves at once.
+    pub(crate) fn renewal_after(&self, last: u64) -> (u64, bool) {
+        let state = self.state();
+        if let Some(held) = state.held.as_ref().filter(|held| held.since_micros > last) {
+            return (held.since_micros, true);
+        }
+        if let Some(sent) = state.in_flight_micros.filter(|sent| *sent > last) {
+            return (sent, false);
+        }
+        let now = boot_micros();
+        self.demand.notify_one();
+        (now, false)
+    }
+
+    /// What a renewal that counts from this moment says about a candidate whose place stands on the lease `own`.
+    pub(crate) async fn renewed(
+        &self,
+        (from, is_answered): (u64, bool),
+        patience: Duration,
+        own: impl FnOnce() -> Option<L>,
+    ) -> Answer {
+        let is_renewed = is_answered
+            || match timeout(patience, self.renewed_since(from)).await {
+                Ok(is_renewed) => is_renewed,
+                Err(_) => return Answer::Unknown,
+            };
+        let is_held = |own: L| self.held().is_some_and(|held| held.lease == own);
+        match is_renewed && own().is_none_or(is_held) {
+            true => Answer::Renewed,
+            false => Answer::Gone,
+        }
+    }
+
+    /// Waits for the answer to a renewal that left at this moment or later. False when there is no lease any more.
+    async fn renewed_since(&self, sent: u64) -> bool {
+        let mut renewed = self.renewed.subscribe();
+        let answered = renewed.wait_for(|since| *since == 0 || *since >= sent).await;
+        answered.is_ok_and(|since| *since != 0)
+    }
+}
