@@ -5,6 +5,7 @@
 #[cfg(feature = "kube-apiserver")]
 mod elections_beside;
 mod fast;
+mod newest_etcd;
 #[cfg(feature = "kube-apiserver")]
 mod kube_apiserver;
 #[cfg(feature = "kube-apiserver")]
@@ -32,6 +33,8 @@ chores:
                   what 10,000 elections of 30 processes cost a cluster at rest, and when a killed process is succeeded in all
   elections-beside [--rounds N] [--kubernetes] [--dev]
                   how soon a released election is led again, beside etcdctl, Curator, consul lock and client-go
+  newest-etcd [--version 3.N.P] [--build-only]
+                  build an etcd of today from the Go module proxy, and run the tests of elections at it
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
 ";
 
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         ["golden", generation] => golden(generation),
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),
         ["kube-apiserver", rest @ ..] => with_cluster("kube-apiserver", rest),
+        ["newest-etcd", rest @ ..] => newest_etcd::run(rest),
         ["elections-beside", rest @ ..] => with_cluster("elections-beside", rest),
         ["many-elections", rest @ ..] => with_cluster("many-elections", rest),
         _ => Err(USAGE.to_owned()),
@@ -138,18 +142,15 @@ fn with_cluster(chore: &str, arguments: &[&str]) -> Outcome {
 }
 
 /// The repository.
-#[cfg(feature = "kube-apiserver")]
 fn root() -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
 /// Where builds go.
-#[cfg(feature = "kube-apiserver")]
 fn target() -> std::path::PathBuf {
     std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root().join("target"), Into::into)
 }
 
-#[cfg(feature = "kube-apiserver")]
 fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
 }

@@ -21,6 +21,7 @@ mod requests;
 mod seat;
 mod session;
 mod tether;
+mod watches;
 mod will;
 
 pub(crate) use will::Will;

@@ -30,12 +30,14 @@ struct State<L> {
     held: Option<Held<L>>,
     /// When the renewal left that has no answer yet.
     in_flight_micros: Option<u64>,
+    /// Somebody wants a renewal that has not left. However many do, one serves them all.
+    is_wanted: bool,
     seats: BTreeMap<Key, Line>,
 }
 
 impl<L: Clone + PartialEq> SharedLease<L> {
     pub(crate) fn new() -> SharedLease<L> {
-        let state = State { held: None, in_flight_micros: None, seats: BTreeMap::new() };
+        let state = State { held: None, in_flight_micros: None, is_wanted: false, seats: BTreeMap::new() };
         SharedLease { state: Mutex::new(state), demand: Notify::new(), renewed: watch::Sender::new(0) }
     }
 
@@ -50,7 +52,7 @@ impl<L: Clone + PartialEq> SharedLease<L> {
     /// Another candidate shares it.
     pub(crate) fn add(&self, line: Line) {
         self.state().seats.insert(line.key, line);
-        self.demand.notify_one();
+        self.suspect();
     }
 
     pub(crate) fn remove(&self, key: Key) {
@@ -64,12 +66,15 @@ impl<L: Clone + PartialEq> SharedLease<L> {
 
     /// Something speaks against the session, or a renewal is wanted: the keeper finds out.
     pub(crate) fn suspect(&self) {
+        self.state().is_wanted = true;
         self.demand.notify_one();
     }
 
-    /// Waits until somebody wants a renewal.
+    /// Waits until somebody wants a renewal that has not left yet.
     pub(crate) async fn demanded(&self) {
-        self.demand.notified().await;
+        while !self.state().is_wanted {
+            self.demand.notified().await;
+        }
     }
 
     /// When the last renewal left that was answered; 0 while there is no lease.
@@ -94,8 +99,9 @@ impl<L: Clone + PartialEq> SharedLease<L> {
 
     /// A renewal leaves now; gives the moment.
     pub(crate) fn leaves(&self) -> u64 {
+        let mut state = self.state();
         let sent = boot_micros();
-        self.state().in_flight_micros = Some(sent);
+        (state.in_flight_micros, state.is_wanted) = (Some(sent), false);
         sent
     }
 
@@ -130,7 +136,7 @@ impl<L: Clone + PartialEq> SharedLease<L> {
     /// The moment from which a renewal counts that is asked for now, and whether its answer is there already: a renewal that
     /// left after `last`, the one that is on its way, or one that leaves at once.
     pub(crate) fn renewal_after(&self, last: u64) -> (u64, bool) {
-        let state = self.state();
+        let mut state = self.state();
         if let Some(held) = state.held.as_ref().filter(|held| held.since_micros > last) {
             return (held.since_micros, true);
         }
@@ -138,6 +144,7 @@ impl<L: Clone + PartialEq> SharedLease<L> {
             return (sent, false);
         }
         let now = boot_micros();
+        state.is_wanted = true;
         self.demand.notify_one();
         (now, false)
     }
@@ -166,5 +173,36 @@ impl<L: Clone + PartialEq> SharedLease<L> {
         let mut renewed = self.renewed.subscribe();
         let answered = renewed.wait_for(|since| *since == 0 || *since >= sent).await;
         answered.is_ok_and(|since| *since != 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether the keeper has something to do at this moment.
+    async fn is_demanded(lease: &SharedLease<i64>) -> bool {
+        tokio::select! {
+            biased;
+            () = lease.demanded() => true,
+            () = std::future::ready(()) => false,
+        }
+    }
+
+    #[tokio::test]
+    async fn one_renewal_serves_all_who_ask_at_once() {
+        // Goal: a renewal is a write at the store, and a thousand candidates of a process cost no more of them than one.
+        let lease = SharedLease::new();
+        lease.granted(7, boot_micros());
+        let last = boot_micros();
+        let asked: Vec<u64> = (0..100).map(|_| lease.renewal_after(last).0).collect();
+        assert!(is_demanded(&lease).await, "somebody asked");
+        let sent = lease.leaves();
+        assert!(asked.iter().all(|from| *from <= sent), "nobody counts from before its question");
+        assert!(!is_demanded(&lease).await, "one serves them all");
+        lease.extended(&7, sent);
+        assert_eq!(lease.renewal_after(last), (sent, true), "and whoever asks a little later");
+        assert!(!is_demanded(&lease).await);
+        assert!(!lease.renewal_after(sent).1 && is_demanded(&lease).await, "the next question is a new one");
     }
 }

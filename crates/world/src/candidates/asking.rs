@@ -195,7 +195,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let sights = match queue.kvs.iter().position(|entry| entry.key == key && token_of(entry) == token) {
             None => vec![Sight::EntryGone(token)],
             Some(place) => {
-                let turn = (place == 0).then_some(Sight::Turn { token, note: None });
+                let turn = (place == 0).then_some(Sight::Turn { token, note: None, is_clear: false });
                 let roster = Sight::Roster(queue.kvs.iter().map(standing).collect());
                 turn.into_iter().chain([roster]).collect()
             }

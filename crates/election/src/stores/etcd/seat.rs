@@ -4,7 +4,7 @@
 //! no departure is missed, and the successor needs no further question.
 
 use super::keys::{Names, generation_of, standing, token_of};
-use super::requests::{self, entries, is_created, is_last_written, one, put};
+use super::requests::{entries, is_created, is_last_written, one, put};
 use super::session::Session;
 use crate::clock::boot_micros;
 use crate::seat::{Seat, Sitter};
@@ -312,14 +312,9 @@ async fn follow(shared: Arc<Shared>, client: Client, mut view: View, revision: i
 async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision: i64) -> Option<()> {
     // From the note to the last entry; what lies between and is of another election is passed over.
     let from = format!("{}.", shared.sitter.election);
-    let watching = requests::watch(client, &from, shared.names.entries_end(), start_revision);
-    let (_requests, mut answers) = watching.await.ok()?;
+    let mut watching = shared.session.watches.open(client, &from, shared.names.entries_end(), start_revision);
     loop {
-        let answer = answers.message().await.ok()??;
-        if answer.canceled {
-            return None;
-        }
-        for event in answer.events {
+        for event in watching.next().await? {
             let is_deleted = event.r#type() == EventType::Delete;
             let Some(kv) = event.kv else { continue };
             if kv.key == shared.names.note {

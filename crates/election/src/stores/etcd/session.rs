@@ -1,5 +1,6 @@
 //! One lease for all candidates of a process at one cluster: [`Session`].
 
+use super::watches::Watches;
 use crate::clock::boot_micros;
 use crate::seat::Told;
 use crate::stores::shared_lease::SharedLease;
@@ -24,6 +25,8 @@ pub(super) struct Session {
     client: Mutex<Option<Client>>,
     /// What all candidates stand on.
     pub(super) lease: SharedLease<i64>,
+    /// What they watch.
+    pub(super) watches: Watches,
 }
 
 impl Session {
@@ -34,6 +37,7 @@ impl Session {
             ttl,
             client: Mutex::default(),
             lease: SharedLease::new(),
+            watches: Watches::default(),
         }
     }
 

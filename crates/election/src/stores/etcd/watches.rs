@@ -1,0 +1,133 @@
+//! All watches of a process on few streams: [`Watches`].
+//!
+//! A stream for each candidate would be thousands of them on one connection, and servers bound what a connection may hold.
+
+use bytes::Bytes;
+use hustings_api::Client;
+use hustings_api::etcdserverpb::{
+    WatchCancelRequest, WatchCreateRequest, WatchRequest, WatchResponse, watch_request::RequestUnion,
+};
+use hustings_api::mvccpb::Event;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+/// Watches on one stream; servers take a thousand at the least.
+const PER_STREAM_MAX: usize = 500;
+
+/// The watches of a session.
+#[derive(Default)]
+pub(super) struct Watches {
+    streams: Mutex<Vec<Arc<Stream>>>,
+}
+
+/// One stream, until it breaks.
+struct Stream {
+    requests: UnboundedSender<WatchRequest>,
+    /// Who hears of which watch, and the last number that was given out. `None` once the stream is broken.
+    hearers: Mutex<Option<(HashMap<i64, UnboundedSender<Vec<Event>>>, i64)>>,
+}
+
+/// One watch: events until it is dropped, or until the stream breaks.
+pub(super) struct Watching {
+    stream: Arc<Stream>,
+    id: i64,
+    events: UnboundedReceiver<Vec<Event>>,
+}
+
+impl Watches {
+    /// Watches a range of keys from a revision on. Whether the server agrees shows at the first event, or at the end.
+    pub(super) fn open(&self, client: &Client, key: &str, range_end: Bytes, start_revision: i64) -> Watching {
+        let mut streams = self.streams.lock().unwrap_or_else(PoisonError::into_inner);
+        streams.retain(|stream| stream.hearers().is_some());
+        let (told, events) = unbounded_channel();
+        let joined = streams.iter().find_map(|stream| Some((stream.clone(), stream.join(&told)?)));
+        let (stream, id) = joined.unwrap_or_else(|| {
+            let stream = Stream::open(client.clone());
+            streams.push(stream.clone());
+            let id = stream.join(&told).expect("a stream that was just made is whole and empty");
+            (stream, id)
+        });
+        let create = WatchCreateRequest {
+            key: key.to_owned().into(),
+            range_end,
+            start_revision,
+            watch_id: id,
+            ..WatchCreateRequest::default()
+        };
+        stream.ask(RequestUnion::CreateRequest(create));
+        Watching { stream, id, events }
+    }
+}
+
+impl Stream {
+    fn open(client: Client) -> Arc<Stream> {
+        let (requests, outgoing) = unbounded_channel();
+        let stream = Arc::new(Stream { requests, hearers: Mutex::new(Some((HashMap::new(), 0))) });
+        let weak = Arc::downgrade(&stream);
+        tokio::spawn(async move {
+            let outgoing = tokio_stream::wrappers::UnboundedReceiverStream::new(outgoing);
+            if let Ok(answers) = client.watch().watch(outgoing).await {
+                let mut answers = answers.into_inner();
+                while let Ok(Some(answer)) = answers.message().await {
+                    let Some(stream) = weak.upgrade() else { return };
+                    stream.tell(answer);
+                }
+            }
+            // Whoever listens hears that nothing more comes.
+            weak.upgrade().inspect(|stream| *stream.hearers() = None);
+        });
+        stream
+    }
+
+    fn hearers(&self) -> MutexGuard<'_, Option<(HashMap<i64, UnboundedSender<Vec<Event>>>, i64)>> {
+        self.hearers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of a new watch, if there is room for one.
+    fn join(&self, told: &UnboundedSender<Vec<Event>>) -> Option<i64> {
+        let mut hearers = self.hearers();
+        let (hearers, last) = hearers.as_mut().filter(|(hearers, _)| hearers.len() < PER_STREAM_MAX)?;
+        *last += 1;
+        hearers.insert(*last, told.clone());
+        Some(*last)
+    }
+
+    fn ask(&self, request: RequestUnion) {
+        // A stream that has broken needs no request: its hearers know.
+        let _ = self.requests.send(WatchRequest { request_union: Some(request) });
+    }
+
+    fn tell(&self, answer: WatchResponse) {
+        let mut hearers = self.hearers();
+        let Some((hearers, _)) = hearers.as_mut() else { return };
+        if answer.canceled {
+            // Its hearer learns of it by the end of its events. A refusal names no watch: then nobody knows who is meant.
+            match answer.created && answer.watch_id < 0 {
+                true => hearers.clear(),
+                false => drop(hearers.remove(&answer.watch_id)),
+            }
+        } else if let Some(hearer) = hearers.get(&answer.watch_id)
+            && !answer.events.is_empty()
+        {
+            // One that has just been dropped cancels.
+            let _ = hearer.send(answer.events);
+        }
+    }
+}
+
+impl Watching {
+    /// The next events; `None` once nothing more comes.
+    pub(super) async fn next(&mut self) -> Option<Vec<Event>> {
+        self.events.recv().await
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let was_there = self.stream.hearers().as_mut().is_some_and(|(hearers, _)| hearers.remove(&self.id).is_some());
+        if was_there {
+            self.stream.ask(RequestUnion::CancelRequest(WatchCancelRequest { watch_id: self.id }));
+        }
+    }
+}
