@@ -14,7 +14,7 @@ use crate::clock::{BootTimer, boot_micros};
 use crate::leadership::{Phase, Tenure};
 use crate::office::Named;
 use crate::progress::Ticker;
-use crate::seat::{Key, Line, Seat, Sitter, Store, Told};
+use crate::seat::{Key, Line, Seat, Sitter, Store, Told, Turns};
 use hustings_lease::candidate::Health;
 use hustings_lease::{Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,6 +127,7 @@ struct Host {
     orders: mpsc::UnboundedReceiver<Order>,
     told: mpsc::UnboundedReceiver<Told>,
     tell: mpsc::UnboundedSender<Told>,
+    turns: Turns,
     timer: BootTimer,
     ttl: Option<Duration>,
     /// Why nobody can stand.
@@ -142,7 +143,8 @@ impl Host {
         let (tell, told) = mpsc::unbounded_channel();
         let timer = BootTimer::new()?;
         let (pending, runners, alarms) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
-        Ok(Host { store, orders, told, tell, timer, ttl: None, refusal: None, pending, runners, alarms })
+        let turns = Turns::new();
+        Ok(Host { store, orders, told, tell, turns, timer, ttl: None, refusal: None, pending, runners, alarms })
     }
 
     async fn run(mut self) {
@@ -274,6 +276,7 @@ impl Host {
             priority: named.priority,
             value: named.value,
             patience: timing.patience(),
+            turns: self.turns.clone(),
             line,
         });
         let book = Schedule::new(&timing);

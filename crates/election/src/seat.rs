@@ -8,8 +8,11 @@ use crate::will::Will;
 use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, CandidateId, Input, Profile, Request, Sight, Token};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::timeout;
 
 /// What comes later.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -51,6 +54,39 @@ impl Line {
     }
 }
 
+/// How many requests of one process are under way at a time, renewals apart. A thousand candidates that all ask at once, when
+/// a service starts or a store is back, would wait for each other for longer than their patience, ask again, and never get
+/// anywhere.
+const UNDER_WAY_MAX: usize = 16;
+
+/// The turns of a process: see [`Turns::take`].
+#[derive(Clone, Debug)]
+pub(crate) struct Turns(Arc<Semaphore>);
+
+impl Turns {
+    pub(crate) fn new() -> Turns {
+        Turns(Arc::new(Semaphore::new(UNDER_WAY_MAX)))
+    }
+
+    /// Carries a request out once it is its turn. Whoever waits longer than `patience` for a turn has not asked, and may ask
+    /// again; whoever waits longer for an answer does not know.
+    pub(crate) async fn take<T>(&self, patience: Duration, asked: impl Future<Output = T>) -> Result<T, NoAnswer> {
+        let turn = timeout(patience, self.0.acquire()).await;
+        // Nobody closes it: an error would be that.
+        let Ok(Ok(_turn)) = turn else { return Err(NoAnswer::NeverLeft) };
+        timeout(patience, asked).await.map_err(|_| NoAnswer::Late)
+    }
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoAnswer {
+    /// The request was never sent.
+    NeverLeft,
+    /// It was, and nobody answered in time.
+    Late,
+}
+
 /// Who takes a seat.
 #[derive(Clone, Debug)]
 pub(crate) struct Sitter {
@@ -61,6 +97,8 @@ pub(crate) struct Sitter {
     pub(crate) value: String,
     /// How long a request may stay without an answer before its outcome is unknown.
     pub(crate) patience: Duration,
+    /// Shared by all candidates of the process.
+    pub(crate) turns: Turns,
     pub(crate) line: Line,
 }
 
@@ -97,4 +135,35 @@ pub(crate) trait Reader: Send {
     fn history(&mut self) -> Later<'_, Result<History, StoreError>>;
     /// Writes a wish where the leader sees it; or raises the generation. Gives what came of it.
     fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::future::pending;
+
+    #[tokio::test]
+    async fn whoever_waits_for_its_turn_in_vain_has_not_asked() {
+        // Goal: a herd of candidates asks in turn, and whoever gives up before its turn knows that nothing was done. Method: all
+        // turns are taken by requests that nobody answers.
+        let turns = Turns::new();
+        let long = Duration::from_secs(60);
+        let stuck: Vec<_> = (0..UNDER_WAY_MAX)
+            .map(|_| {
+                let turns = turns.clone();
+                tokio::spawn(async move { turns.take(long, pending::<()>()).await })
+            })
+            .collect();
+        while turns.0.available_permits() > 0 {
+            tokio::task::yield_now().await;
+        }
+        let soon = Duration::from_millis(1);
+        assert_eq!(
+            turns.take(soon, async { unreachable!("it is not its turn") }).await,
+            Err::<(), _>(NoAnswer::NeverLeft)
+        );
+        stuck[0].abort();
+        assert_eq!(turns.take(long, async { 7 }).await, Ok(7), "the next one's turn has come");
+        assert_eq!(turns.take(soon, pending::<()>()).await, Err(NoAnswer::Late));
+    }
 }

@@ -5,7 +5,6 @@ use crate::seat::Sitter;
 use hustings_lease::history::History;
 use hustings_lease::{Note, Token};
 use std::time::Duration;
-use tokio::time::timeout;
 
 /// How often a winner tries to write itself into the history, and how long it waits between two tries.
 const TRIES: usize = 5;
@@ -16,10 +15,10 @@ pub(crate) fn until_written<F>(sitter: &Sitter, write: impl Fn() -> F + Send + '
 where
     F: Future<Output = bool> + Send,
 {
-    let (patience, election) = (sitter.patience, sitter.election.clone());
+    let (patience, turns, election) = (sitter.patience, sitter.turns.clone(), sitter.election.clone());
     tokio::spawn(async move {
         for _ in 0..TRIES {
-            if timeout(patience, write()).await == Ok(true) {
+            if turns.take(patience, write()).await == Ok(true) {
                 return;
             }
             tokio::time::sleep(PAUSE).await;

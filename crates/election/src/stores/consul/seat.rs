@@ -5,7 +5,7 @@ use super::http::{Failure, Found, Op};
 use super::record::{Around, Keys, holder, sight};
 use super::session::Session;
 use crate::clock::boot_micros;
-use crate::seat::{Seat, Sitter};
+use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
 use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, note_to_bytes};
@@ -13,7 +13,6 @@ use crate::will::{StoreWill, Will};
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Token};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 /// A candidate's place.
 pub(super) struct ConsulSeat {
@@ -136,12 +135,13 @@ impl Shared {
                 Request::Renew => unreachable!("renewals are the session's"),
             }
         };
-        match timeout(self.sitter.patience, asked).await {
+        match self.sitter.turns.take(self.sitter.patience, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(Failure::Unreachable(_))) => Answer::Refused(Refusal::Unreachable),
             Ok(Err(Failure::Unknown(_))) => Answer::Unknown,
             Ok(Err(Failure::Refused(why))) => self.refuse(why),
-            Err(_) => {
+            Err(NoAnswer::NeverLeft) => Answer::Refused(Refusal::Unreachable),
+            Err(NoAnswer::Late) => {
                 self.session.lease.suspect();
                 Answer::Unknown
             }

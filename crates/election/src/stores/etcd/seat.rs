@@ -7,7 +7,7 @@ use super::keys::{Names, generation_of, standing, token_of};
 use super::requests::{entries, is_created, is_last_written, one, put};
 use super::session::Session;
 use crate::clock::boot_micros;
-use crate::seat::{Seat, Sitter};
+use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
 use crate::stores::written::{Entry, note_of, note_to_bytes, wish_for};
 use crate::will::{StoreWill, Will};
@@ -22,7 +22,6 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 /// A candidate's place.
 pub(super) struct EtcdSeat {
@@ -135,10 +134,11 @@ impl Shared {
                 Request::Renew => unreachable!("renewals are the session's"),
             }
         };
-        match timeout(self.sitter.patience, asked).await {
+        match self.sitter.turns.take(self.sitter.patience, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(status)) => self.failed(&status),
-            Err(_) => {
+            Err(NoAnswer::NeverLeft) => Answer::Refused(Refusal::Unreachable),
+            Err(NoAnswer::Late) => {
                 self.session.lease.suspect();
                 Answer::Unknown
             }

@@ -24,8 +24,16 @@ pub(super) struct Watches {
 /// One stream, until it breaks.
 struct Stream {
     requests: UnboundedSender<WatchRequest>,
-    /// Who hears of which watch, and the last number that was given out. `None` once the stream is broken.
-    hearers: Mutex<Option<(HashMap<i64, UnboundedSender<Vec<Event>>>, i64)>>,
+    /// `None` once it is broken.
+    hearers: Mutex<Option<Hearers>>,
+}
+
+/// Who hears of which watch of a stream.
+#[derive(Default)]
+struct Hearers {
+    by_watch: HashMap<i64, UnboundedSender<Vec<Event>>>,
+    /// The last number that was given out.
+    last: i64,
 }
 
 /// One watch: events until it is dropped, or until the stream breaks.
@@ -63,7 +71,7 @@ impl Watches {
 impl Stream {
     fn open(client: Client) -> Arc<Stream> {
         let (requests, outgoing) = unbounded_channel();
-        let stream = Arc::new(Stream { requests, hearers: Mutex::new(Some((HashMap::new(), 0))) });
+        let stream = Arc::new(Stream { requests, hearers: Mutex::new(Some(Hearers::default())) });
         let weak = Arc::downgrade(&stream);
         tokio::spawn(async move {
             let outgoing = tokio_stream::wrappers::UnboundedReceiverStream::new(outgoing);
@@ -80,17 +88,17 @@ impl Stream {
         stream
     }
 
-    fn hearers(&self) -> MutexGuard<'_, Option<(HashMap<i64, UnboundedSender<Vec<Event>>>, i64)>> {
+    fn hearers(&self) -> MutexGuard<'_, Option<Hearers>> {
         self.hearers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of a new watch, if there is room for one.
     fn join(&self, told: &UnboundedSender<Vec<Event>>) -> Option<i64> {
         let mut hearers = self.hearers();
-        let (hearers, last) = hearers.as_mut().filter(|(hearers, _)| hearers.len() < PER_STREAM_MAX)?;
-        *last += 1;
-        hearers.insert(*last, told.clone());
-        Some(*last)
+        let hearers = hearers.as_mut().filter(|hearers| hearers.by_watch.len() < PER_STREAM_MAX)?;
+        hearers.last += 1;
+        hearers.by_watch.insert(hearers.last, told.clone());
+        Some(hearers.last)
     }
 
     fn ask(&self, request: RequestUnion) {
@@ -100,14 +108,14 @@ impl Stream {
 
     fn tell(&self, answer: WatchResponse) {
         let mut hearers = self.hearers();
-        let Some((hearers, _)) = hearers.as_mut() else { return };
+        let Some(Hearers { by_watch, .. }) = hearers.as_mut() else { return };
         if answer.canceled {
             // Its hearer learns of it by the end of its events. A refusal names no watch: then nobody knows who is meant.
             match answer.created && answer.watch_id < 0 {
-                true => hearers.clear(),
-                false => drop(hearers.remove(&answer.watch_id)),
+                true => by_watch.clear(),
+                false => drop(by_watch.remove(&answer.watch_id)),
             }
-        } else if let Some(hearer) = hearers.get(&answer.watch_id)
+        } else if let Some(hearer) = by_watch.get(&answer.watch_id)
             && !answer.events.is_empty()
         {
             // One that has just been dropped cancels.
@@ -125,7 +133,8 @@ impl Watching {
 
 impl Drop for Watching {
     fn drop(&mut self) {
-        let was_there = self.stream.hearers().as_mut().is_some_and(|(hearers, _)| hearers.remove(&self.id).is_some());
+        let was_there =
+            self.stream.hearers().as_mut().is_some_and(|hearers| hearers.by_watch.remove(&self.id).is_some());
         if was_there {
             self.stream.ask(RequestUnion::CancelRequest(WatchCancelRequest { watch_id: self.id }));
         }

@@ -5,7 +5,7 @@
 
 use super::{Content, Fault, Holder, Numbering, Record, Records, Swap, Wished};
 use crate::clock::boot_micros;
-use crate::seat::{Seat, Sitter};
+use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
 use crate::will::Will;
 use hustings_lease::{Answer, Attempt, CandidateId, Heir, Input, Note, Refusal, Request, Sight, Token, Version, Why};
@@ -156,6 +156,7 @@ impl<R: Records> Shared<R> {
     }
 
     async fn carry_out(&self, request: Request) -> Answer {
+        let is_renewal = request == Request::Renew;
         let asked = async {
             match request {
                 Request::Contend { over } => self.contend(over).await,
@@ -164,7 +165,12 @@ impl<R: Records> Shared<R> {
                 Request::Look => self.look().await,
             }
         };
-        match timeout(self.sitter.patience, asked).await {
+        let patience = self.sitter.patience;
+        let answered = match is_renewal {
+            true => timeout(patience, asked).await.map_err(|_| NoAnswer::Late),
+            false => self.sitter.turns.take(patience, asked).await,
+        };
+        match answered {
             Ok(Ok(answer)) => {
                 self.records.mood().well();
                 answer
@@ -180,7 +186,8 @@ impl<R: Records> Shared<R> {
                     }
                 }
             }
-            Err(_) => {
+            Err(NoAnswer::NeverLeft) => Answer::Refused(Refusal::Unreachable),
+            Err(NoAnswer::Late) => {
                 self.records.mood().trouble(&format!("no answer within {:?}", self.sitter.patience));
                 self.records.suspect();
                 Answer::Unknown

@@ -6,7 +6,7 @@ use super::nodes::{Nodes, in_order, is_created_as, number_of, unique};
 use super::session::Session;
 use super::wire::{ANY, Ask, Code, Reading, Stat};
 use crate::clock::boot_micros;
-use crate::seat::{Seat, Sitter};
+use crate::seat::{NoAnswer, Seat, Sitter};
 use crate::stores::history::until_written;
 use crate::stores::refusal::LastRefusal;
 use crate::stores::written::{Entry, generation_of, note_of, note_to_bytes, standing};
@@ -127,6 +127,7 @@ impl Shared {
     }
 
     async fn carry_out(self: &Arc<Shared>, connection: Option<Connection>, request: Request, sent: u64) -> Answer {
+        let is_renewal = request == Request::Renew;
         let asked = async {
             let connection = match request {
                 Request::Look => self.session.fresh().await,
@@ -141,7 +142,14 @@ impl Shared {
             };
             answer.unwrap_or_else(|failure| self.failed(&connection, &failure))
         };
-        timeout(self.sitter.patience, asked).await.unwrap_or(Answer::Unknown)
+        let patience = self.sitter.patience;
+        if is_renewal {
+            return timeout(patience, asked).await.unwrap_or(Answer::Unknown);
+        }
+        self.sitter.turns.take(patience, asked).await.unwrap_or_else(|none| match none {
+            NoAnswer::NeverLeft => Answer::Refused(Refusal::Unreachable),
+            NoAnswer::Late => Answer::Unknown,
+        })
     }
 
     fn failed(&self, connection: &Connection, failure: &Failure) -> Answer {
