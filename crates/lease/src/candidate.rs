@@ -147,6 +147,8 @@ pub struct Candidate {
     early_turn: Option<(Token, Option<Note>, bool)>,
     /// The highest token of anybody that this candidate has seen.
     highest: Option<Token>,
+    /// In a race: the last one was lost, so there is a herd, and this candidate takes its place in it.
+    has_lost_race: bool,
     /// The predecessor whose heir was let pass already.
     yielded: Option<Token>,
     health: Health,
@@ -178,6 +180,7 @@ impl Candidate {
             vacant: None,
             early_turn: None,
             highest: None,
+            has_lost_race: false,
             yielded: None,
             health: Health::Healthy,
             leaving: None,

@@ -173,3 +173,17 @@ fn work_that_hangs_is_given_up_when_its_validity_is_over_and_not_before() {
     b.hears(Input::Health(Health::Unhealthy)).rings(Name::End);
     assert_eq!((b.sets(Name::Lapse), b.rings(Name::Lapse).asks()), (None, None));
 }
+
+#[test]
+fn in_a_race_whoever_has_lost_one_leaves_room_for_others() {
+    // Goal: where nobody else races a hand-over takes a round trip; where many do, most of them ask nothing.
+    let vacant = Sight::Vacant { version: Some(Version(9)), note: None };
+    let held = Sight::Held { by: id("b"), token: token(4), version: Version(8), ttl: None };
+    let mut a = Stage::of(Profile::CONSUL);
+    a.sees(held.clone()).is_answered(Answer::Waiting(None));
+    assert_eq!(a.sees(vacant.clone()).sets(Name::Contend), Some(When::After(Duration::ZERO)), "it knows of no herd");
+    a.rings(Name::Contend).is_answered(Answer::Waiting(None));
+    let place = Duration::from_millis(50);
+    a.sees(held).sees(vacant);
+    assert_eq!(a.sets(Name::Contend), Some(When::Between(Duration::ZERO, place)), "somebody else was there first");
+}

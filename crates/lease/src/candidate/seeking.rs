@@ -6,7 +6,7 @@ use crate::store::{Answer, Attempt, CandidateId, Note, Refusal, Request, Standin
 use crate::token::Token;
 use std::time::Duration;
 
-/// In a race each rank waits this much longer, and as much again is drawn.
+/// In a race each rank waits this much longer, and as much again is drawn; by the first rank once it has lost a race.
 const PLACE: Duration = Duration::from_millis(50);
 
 impl Candidate {
@@ -92,6 +92,13 @@ impl Candidate {
 
     pub(super) fn on_contended(&mut self, attempt: Attempt, answer: Answer, out: &mut Vec<Effect>) {
         let Stage::Contending { over } = self.stage else { return };
+        if !self.settings.profile.is_queue() {
+            self.has_lost_race = match &answer {
+                Answer::Won(_) => false,
+                Answer::Waiting(_) | Answer::Refused(Refusal::Conflict) => true,
+                _ => self.has_lost_race,
+            };
+        }
         match answer {
             Answer::Won(token) if self.is_willing() => {
                 self.lease = Lease { confirmed: Some(attempt), ..Lease::default() };
@@ -190,13 +197,14 @@ impl Candidate {
     /// Sets the alarm at which this candidate contends for what is vacant.
     ///
     /// The heir contends at once; the others stand back for it, once. Without an heir the ranks go one after the other,
-    /// so that a herd of candidates is one request most of the time.
+    /// so that a herd of candidates is one request most of the time. Who has not lost a race yet knows of no herd.
     fn set_place(&self, out: &mut Vec<Effect>) {
         let note = self.vacant.as_ref().and_then(|vacant| vacant.note.as_ref()).filter(|note| note.heir.is_some());
         let when = match note {
             Some(note) if note.heir.as_ref() == Some(&self.settings.id) => When::After(Duration::ZERO),
             Some(_) if self.has(Defect::WaitsForADeadHeir) => return,
             Some(note) if self.must_yield(note) => When::After(HEIR_TIME),
+            _ if self.settings.rank == 0 && !self.has_lost_race => When::After(Duration::ZERO),
             _ => When::Between(PLACE * self.settings.rank, PLACE * self.settings.rank + PLACE),
         };
         out.push(Effect::SetAlarm(Name::Contend, when));
