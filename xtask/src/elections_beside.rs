@@ -81,15 +81,16 @@ impl Drop for Candidate {
     }
 }
 
-/// Runs the chore: `[--rounds N] [--kubernetes] [--dev]`.
+/// Runs the chore: `[--rounds N] [--only STORE] [--kubernetes] [--dev]`.
 pub fn run(arguments: &[&str]) -> Result<(), String> {
-    let usage = || "usage: cargo xtask elections-beside [--rounds N] [--kubernetes] [--dev]".to_owned();
-    let (mut rounds, mut profile, mut kubernetes) = (7, "release", false);
+    let usage = || "usage: cargo xtask elections-beside [--rounds N] [--only STORE] [--kubernetes] [--dev]".to_owned();
+    let (mut rounds, mut profile, mut kubernetes, mut only) = (7, "release", false, None);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match *argument {
             "--dev" => profile = "debug",
             "--kubernetes" => kubernetes = true,
+            "--only" => only = Some(rest.next().ok_or_else(usage)?.to_lowercase()),
             "--rounds" => rounds = rest.next().and_then(|count| count.parse().ok()).ok_or_else(usage)?,
             _ => return Err(usage()),
         }
@@ -105,7 +106,7 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
     let apiserver = if kubernetes { Some(crate::kube_apiserver::built()?) } else { None };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let runtime = runtime.map_err(|error| error.to_string())?;
-    let stores = Stores { hustings: target.join(profile).join("hustings"), latch, apiserver, rounds };
+    let stores = Stores { hustings: target.join(profile).join("hustings"), latch, apiserver, rounds, only };
     runtime.block_on(stores.compare()).map_err(|error| format!("{error:#}"))
 }
 
@@ -131,35 +132,37 @@ struct Stores {
     latch: String,
     apiserver: Option<PathBuf>,
     rounds: usize,
+    /// The only store that is looked at, in small letters.
+    only: Option<String>,
 }
 
 impl Stores {
     async fn compare(&self) -> Result<()> {
         println!("{} rounds each, in turns; median (least to most)", self.rounds);
-        {
+        if self.wants("hustings") {
             let cluster = Cluster::start(Program::hustings(&self.hustings), 3).await?;
             let url = format!("hustings://{}/billing", hosts(&cluster));
             self.hand_over("Hustings", &[self.elect(&url), etcdctl(&cluster)?])?;
         }
-        {
+        if self.wants("etcd") {
             let cluster = Cluster::start(Program::etcd(etcd_directory()?.join("etcd")), 3).await?;
             let url = format!("etcd://{}/billing", hosts(&cluster));
             self.hand_over("etcd", &[self.elect(&url), etcdctl(&cluster)?])?;
         }
-        {
-            let ensemble = Zookeeper::start(3, Duration::from_millis(200), "").await?;
+        if self.wants("zookeeper") {
+            let ensemble = Zookeeper::start(3, Duration::from_millis(500), "").await?;
             let (hosts, latch) = (ensemble.hosts(), self.latch.clone());
             let curator = Side::new("Curator's LeaderLatch", "leads", {
                 let hosts = hosts.clone();
                 move |id| {
                     let mut command = Command::new("java");
-                    command.args(["-cp", &latch, "Latch", &hosts, "/latch", id, "4000"]);
+                    command.args(["-cp", &latch, "Latch", &hosts, "/latch", id, "10000"]);
                     command
                 }
             });
             self.hand_over("ZooKeeper", &[self.elect(&format!("zookeeper://{hosts}/billing")), curator])?;
         }
-        {
+        if self.wants("consul") {
             let consul = Consul::start("").await?;
             let host = consul.host();
             let lock = Side::new("consul lock", "leads", {
@@ -170,9 +173,10 @@ impl Stores {
                     command
                 }
             });
-            self.hand_over("Consul", &[self.run(&format!("consul://{host}/billing")), lock])?;
+            let url = format!("consul://{host}/billing");
+            self.hand_over("Consul", &[self.elect(&url), self.run(&url), lock])?;
         }
-        {
+        if self.wants("postgresql") {
             let server = Postgres::start(&[])?;
             let url = server.url("billing");
             self.hand_over("PostgreSQL", &[self.elect(&url)])?;
@@ -196,6 +200,10 @@ impl Stores {
             self.hand_over("Kubernetes", &[ours, theirs])?;
         }
         Ok(())
+    }
+
+    fn wants(&self, store: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| only == store)
     }
 
     fn elect(&self, url: &str) -> Side {

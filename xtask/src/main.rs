@@ -5,11 +5,11 @@
 #[cfg(feature = "kube-apiserver")]
 mod elections_beside;
 mod fast;
-mod newest_etcd;
 #[cfg(feature = "kube-apiserver")]
 mod kube_apiserver;
 #[cfg(feature = "kube-apiserver")]
 mod many_elections;
+mod newest_etcd;
 #[cfg(feature = "proto")]
 mod proto;
 #[cfg(feature = "upgrade")]
@@ -31,7 +31,7 @@ chores:
                   build the real kube-apiserver, run it on a Hustings cluster, let client-go and ours fight for a Lease
   many-elections [--elections N] [--dev]
                   what 10,000 elections of 30 processes cost a cluster at rest, and when a killed process is succeeded in all
-  elections-beside [--rounds N] [--kubernetes] [--dev]
+  elections-beside [--rounds N] [--only STORE] [--kubernetes] [--dev]
                   how soon a released election is led again, beside etcdctl, Curator, consul lock and client-go
   newest-etcd [--version 3.N.P] [--build-only]
                   build an etcd of today from the Go module proxy, and run the tests of elections at it
