@@ -15,6 +15,7 @@ use crate::leadership::{Phase, Tenure};
 use crate::office::Named;
 use crate::progress::Ticker;
 use crate::seat::{Key, Line, Seat, Sitter, Store, Told};
+use crate::will::Bequest;
 use hustings_lease::candidate::Health;
 use hustings_lease::{Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,7 @@ pub(crate) struct Standing {
     pub(crate) election: String,
     pub(crate) named: Named,
     pub(crate) ticker: Ticker,
+    pub(crate) has_will: bool,
     /// Who is told every transition.
     pub(crate) changes: Option<mpsc::UnboundedSender<Change>>,
 }
@@ -42,6 +44,9 @@ pub enum CampaignError {
     /// The times do not fit together, or not the store.
     #[error("{0}")]
     Timing(String),
+    /// Nobody could carry out a last will.
+    #[error("{0}")]
+    Will(String),
     /// The store refuses whatever is asked.
     #[error("{0}")]
     Store(String),
@@ -118,6 +123,9 @@ struct Runner {
     ticker: Ticker,
     /// While it leads: when its work must have ticked.
     tick_due: Option<u64>,
+    has_will: bool,
+    /// For the latest tenure, until it is released.
+    bequest: Option<Bequest>,
     /// Under which time it stands in the engine's order of alarms.
     alarm: Option<u64>,
 }
@@ -138,7 +146,10 @@ struct Host {
 }
 
 impl Host {
-    fn new(store: Box<dyn Store>, orders: mpsc::UnboundedReceiver<Order>) -> std::io::Result<Host> {
+    fn new(
+        store: Box<dyn Store>,
+        orders: mpsc::UnboundedReceiver<Order>,
+    ) -> std::io::Result<Host> {
         let (tell, told) = mpsc::unbounded_channel();
         let timer = BootTimer::new()?;
         let (pending, runners, alarms) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
@@ -253,7 +264,7 @@ impl Host {
     }
 
     fn stand(&mut self, key: Key, standing: Standing, waiter: Waiter, ttl: Duration) {
-        let Standing { election, named, ticker, changes } = standing;
+        let Standing { election, named, ticker, has_will, changes } = standing;
         if named.progress.is_some_and(|at_most| at_most.is_zero()) {
             let why = "progress of 0 s: no work ticks all the time; give it the longest that a step of yours takes";
             return drop(waiter.send(Err(CampaignError::Timing(why.to_owned()))));
@@ -289,6 +300,8 @@ impl Host {
             election,
             ticker,
             tick_due: None,
+            has_will,
+            bequest: None,
             alarm: None,
         };
         self.runners.insert(key, runner);
@@ -378,7 +391,9 @@ impl Runner {
             tenure.extend(until);
             return true;
         }
-        let tenure = Arc::new(Tenure::new(key, token, until, self.seat.will(token), self.ticker.clone()));
+        let will = self.seat.will(token);
+        self.bequest = will.clone().filter(|_| self.has_will).map(Bequest::of);
+        let tenure = Arc::new(Tenure::new(key, token, until, will, self.ticker.clone()));
         self.tenure = Some(tenure.clone());
         self.tick_due = self.ticker.begin();
         self.seat.won(token);
@@ -392,6 +407,9 @@ impl Runner {
     }
 
     fn announce(&mut self, change: Change) {
+        if matches!(change, Change::Released(_)) {
+            self.bequest = None;
+        }
         let id = &self.candidate.settings().id;
         match &change {
             Change::Ends(_, Loss::StoodDown(_)) | Change::Waits | Change::Elected(_) | Change::Leaves => {

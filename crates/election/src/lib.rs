@@ -35,7 +35,7 @@ mod progress;
 mod seat;
 mod stores;
 pub mod supervisor;
-mod will;
+pub mod will;
 
 pub use address::{BadAddress, Scheme, Secret, StoreAddress};
 pub use engine::CampaignError;
