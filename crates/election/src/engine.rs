@@ -80,13 +80,13 @@ impl Engine {
     ///
     /// # Errors
     /// No thread, or no descriptor.
-    pub(crate) fn start(store: Box<dyn Store>) -> std::io::Result<Engine> {
+    pub(crate) fn start(store: Box<dyn Store>, ttl: Duration) -> std::io::Result<Engine> {
         let (orders, incoming) = mpsc::unbounded_channel();
         let (ending, ended) = watch::channel(());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("election".to_owned()).spawn(move || {
             runtime.block_on(async {
-                match Host::new(store, incoming) {
+                match Host::new(store, ttl, incoming) {
                     Ok(host) => host.run().await,
                     Err(error) => tracing::error!(%error, "no election can be held: no descriptor for a timer"),
                 }
@@ -136,6 +136,8 @@ struct Host {
     told: mpsc::UnboundedReceiver<Told>,
     tell: mpsc::UnboundedSender<Told>,
     timer: BootTimer,
+    /// The time to live that is asked for, and the one that the store grants.
+    asked_ttl: Duration,
     ttl: Option<Duration>,
     /// Why nobody can stand.
     refusal: Option<String>,
@@ -148,12 +150,13 @@ struct Host {
 impl Host {
     fn new(
         store: Box<dyn Store>,
+        asked_ttl: Duration,
         orders: mpsc::UnboundedReceiver<Order>,
     ) -> std::io::Result<Host> {
         let (tell, told) = mpsc::unbounded_channel();
         let timer = BootTimer::new()?;
         let (pending, runners, alarms) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
-        Ok(Host { store, orders, told, tell, timer, ttl: None, refusal: None, pending, runners, alarms })
+        Ok(Host { store, orders, told, tell, timer, asked_ttl, ttl: None, refusal: None, pending, runners, alarms })
     }
 
     async fn run(mut self) {
@@ -237,10 +240,13 @@ impl Host {
 
     fn on_told(&mut self, told: Told) {
         match told {
-            Told::Opened(ttl) => {
-                self.ttl = Some(ttl);
-                self.let_stand();
-            }
+            Told::Opened(ttl) => match refusal_of(self.asked_ttl, ttl, self.store.profile().name) {
+                Some(why) => self.on_told(Told::Refused(why)),
+                None => {
+                    self.ttl = Some(ttl);
+                    self.let_stand();
+                }
+            },
             Told::Refused(why) => {
                 tracing::error!(%why, "the store of elections refuses");
                 for (_, _, waiter) in self.pending.drain(..) {
@@ -373,6 +379,15 @@ impl Host {
             self.feed(key, Input::Stopped);
         }
     }
+}
+
+/// Why a store that grants another time to live than was asked for cannot be used. Whoever asks for less than a second counts
+/// on it; of longer times a store may grant a little more.
+fn refusal_of(asked: Duration, granted: Duration, store: &str) -> Option<String> {
+    let is_too_long = asked < Duration::from_secs(1) && granted > asked;
+    is_too_long.then(|| {
+        format!("the time to live {asked:?} is too short for this store: {store} grants {granted:?}; ask for that, or for more")
+    })
 }
 
 /// However the thread ends: belief ends before the store's connections do.

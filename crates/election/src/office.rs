@@ -71,6 +71,10 @@ impl Election {
     }
 
     /// With another time to live of the lease than 10 s: what a successor waits at most when a leader vanishes.
+    ///
+    /// Less than a second is granted by our own server, no less than one and a half of its cluster's longest elections, and by
+    /// PostgreSQL; give [`Named::stop_grace`] and [`Named::kill_margin`] that fit. Stores that grant more than was asked for
+    /// then are refused, with what they grant.
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Election {
         Election { ttl, ..self }
@@ -142,7 +146,7 @@ impl Election {
             return Ok(engine);
         }
         let store = stores::open(&self.store, self.ttl, self.is_tethered);
-        let engine = Arc::new(Engine::start(store)?);
+        let engine = Arc::new(Engine::start(store, self.ttl)?);
         engines.retain(|_, engine| engine.strong_count() > 0);
         engines.insert(key, Arc::downgrade(&engine));
         Ok(engine)
