@@ -28,6 +28,8 @@
 mod address;
 mod clock;
 mod engine;
+#[cfg(feature = "tower")]
+pub mod fence;
 mod leadership;
 mod observe;
 mod office;
