@@ -115,7 +115,15 @@ struct Helper {
 impl Helper {
     /// This program once more, which has the wills there are.
     fn start(wills: &BTreeMap<u64, String>) -> std::io::Result<Helper> {
-        let (socket, theirs) = UnixStream::pair()?;
+        let (mut socket, theirs) = UnixStream::pair()?;
+        // What it must know waits for it, as far as there is room: this process may end before it has started.
+        let lines: Vec<u8> = wills.values().flat_map(|line| line.bytes()).collect();
+        socket.set_nonblocking(true)?;
+        let mut sent = 0;
+        while let Ok(count @ 1..) = socket.write(&lines[sent..]) {
+            sent += count;
+        }
+        socket.set_nonblocking(false)?;
         let mut arguments = std::env::args_os();
         let name = arguments.next().unwrap_or_else(|| "/proc/self/exe".into());
         // With the same arguments: a program that looks at them first comes to the same place.
@@ -128,11 +136,8 @@ impl Helper {
             .stdout(Stdio::from(pidfd_open(getpid(), PidfdFlags::empty())?))
             .stderr(Stdio::null())
             .spawn()?;
-        let mut helper = Helper { process, socket };
-        match wills.values().all(|line| helper.tell(line)) {
-            true => Ok(helper),
-            false => Err(std::io::Error::other("it has ended at once")),
-        }
+        socket.write_all(&lines[sent..])?;
+        Ok(Helper { process, socket })
     }
 
     fn lives(&mut self) -> bool {
