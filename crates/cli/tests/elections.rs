@@ -3,8 +3,8 @@
 
 mod support;
 
-use hustings_election::{Election, Leadership, Named, Office};
-use hustings_testbed::{Cluster, Program};
+use hustings_election::{Change, Election, Leadership, Named, Office};
+use hustings_testbed::{Cable, Cluster, Program};
 use rustix::process::Signal;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -60,6 +60,45 @@ async fn one_leads_after_the_other(scheme: &str, cluster: &Cluster) {
 async fn one_leads_after_the_other_at_a_cluster_of_ours() {
     let cluster = Cluster::start(Program::hustings(support::HUSTINGS), 3).await.expect("it starts");
     one_leads_after_the_other("hustings", &cluster).await;
+}
+
+/// Goal: leases of less than a second are for whoever needs them: at a cluster of ours. Method: the holder is cut off.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_of_less_than_a_second_is_succeeded_within_it() {
+    let short = Duration::from_millis(900);
+    let cluster = Cluster::start(Program::hustings(support::HUSTINGS), 3).await.expect("it starts");
+    let cable = Cable::to(cluster.endpoints()[0].trim_start_matches("http://")).expect("a port is free");
+    let office = |url: &str, ttl: Duration, id: &str| {
+        let election = Election::open(url).expect("the URL is right").ttl(ttl).own_session();
+        election.candidate(Named::new(id).stop_grace(ttl / 10).kill_margin(ttl / 20))
+    };
+    let first = campaign(&office(&format!("hustings://{}/billing", cable.host()), short, "a")).await;
+    assert!(first.remaining() < short, "{:?}", first.remaining());
+    let second = office(&url_of("hustings", &cluster, "billing"), short, "b");
+    let (sender, mut changes) = tokio::sync::mpsc::unbounded_channel();
+    let waiting = tokio::spawn(async move { second.campaign_told(Some(sender)).await.expect("the times fit") });
+    while in_time("it waits", changes.recv()).await != Some(Change::Waits) {}
+    cable.cut();
+    let cut = Instant::now();
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    let took = cut.elapsed();
+    println!("hustings: the successor leads {took:?} after the holder was cut off, with a lease of {short:?}");
+    assert!(!first.is_leader() && took < Duration::from_secs(2), "{took:?}");
+    second.resign("done").await;
+    // No shorter than elections take: told, with what there is.
+    let tiny = office(&url_of("hustings", &cluster, "billing"), Duration::from_millis(150), "c");
+    let refused = in_time("a refusal", tiny.campaign()).await.expect_err("it is shorter than an election").to_string();
+    assert!(refused.contains("150ms is too short for this store: hustings grants"), "{refused}");
+}
+
+/// Goal: etcd counts whole seconds, and says so to whoever asks for less.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_of_less_than_a_second_is_refused_at_etcd() {
+    let cluster = Cluster::start(support::etcd(), 1).await.expect("it starts");
+    let election = Election::open(&url_of("etcd", &cluster, "billing")).expect("the URL is right");
+    let office = election.ttl(Duration::from_millis(900)).own_session().candidate(Named::new("a"));
+    let refused = in_time("a refusal", office.campaign()).await.expect_err("it cannot").to_string();
+    assert!(refused.contains("900ms is too short for this store: etcd grants"), "{refused}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

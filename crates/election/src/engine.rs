@@ -15,6 +15,7 @@ use crate::leadership::{Phase, Tenure};
 use crate::office::Named;
 use crate::progress::Ticker;
 use crate::seat::{Key, Line, Seat, Sitter, Store, Told, Turns};
+use crate::will::Bequest;
 use hustings_lease::candidate::Health;
 use hustings_lease::{Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,6 +33,7 @@ pub(crate) struct Standing {
     pub(crate) election: String,
     pub(crate) named: Named,
     pub(crate) ticker: Ticker,
+    pub(crate) has_will: bool,
     /// Who is told every transition.
     pub(crate) changes: Option<mpsc::UnboundedSender<Change>>,
 }
@@ -42,6 +44,9 @@ pub enum CampaignError {
     /// The times do not fit together, or not the store.
     #[error("{0}")]
     Timing(String),
+    /// Nobody could carry out a last will.
+    #[error("{0}")]
+    Will(String),
     /// The store refuses whatever is asked.
     #[error("{0}")]
     Store(String),
@@ -75,13 +80,13 @@ impl Engine {
     ///
     /// # Errors
     /// No thread, or no descriptor.
-    pub(crate) fn start(store: Box<dyn Store>) -> std::io::Result<Engine> {
+    pub(crate) fn start(store: Box<dyn Store>, ttl: Duration) -> std::io::Result<Engine> {
         let (orders, incoming) = mpsc::unbounded_channel();
         let (ending, ended) = watch::channel(());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("election".to_owned()).spawn(move || {
             runtime.block_on(async {
-                match Host::new(store, incoming) {
+                match Host::new(store, ttl, incoming) {
                     Ok(host) => host.run().await,
                     Err(error) => tracing::error!(%error, "no election can be held: no descriptor for a timer"),
                 }
@@ -118,6 +123,9 @@ struct Runner {
     ticker: Ticker,
     /// While it leads: when its work must have ticked.
     tick_due: Option<u64>,
+    has_will: bool,
+    /// For the latest tenure, until it is released.
+    bequest: Option<Bequest>,
     /// Under which time it stands in the engine's order of alarms.
     alarm: Option<u64>,
 }
@@ -129,6 +137,8 @@ struct Host {
     tell: mpsc::UnboundedSender<Told>,
     turns: Turns,
     timer: BootTimer,
+    /// The time to live that is asked for, and the one that the store grants.
+    asked_ttl: Duration,
     ttl: Option<Duration>,
     /// Why nobody can stand.
     refusal: Option<String>,
@@ -139,12 +149,16 @@ struct Host {
 }
 
 impl Host {
-    fn new(store: Box<dyn Store>, orders: mpsc::UnboundedReceiver<Order>) -> std::io::Result<Host> {
+    fn new(
+        store: Box<dyn Store>,
+        asked_ttl: Duration,
+        orders: mpsc::UnboundedReceiver<Order>,
+    ) -> std::io::Result<Host> {
         let (tell, told) = mpsc::unbounded_channel();
         let timer = BootTimer::new()?;
         let (pending, runners, alarms) = (Vec::new(), BTreeMap::new(), BTreeSet::new());
-        let turns = Turns::new();
-        Ok(Host { store, orders, told, tell, turns, timer, ttl: None, refusal: None, pending, runners, alarms })
+        let (turns, ttl, refusal) = (Turns::new(), None, None);
+        Ok(Host { store, orders, told, tell, turns, timer, asked_ttl, ttl, refusal, pending, runners, alarms })
     }
 
     async fn run(mut self) {
@@ -228,10 +242,13 @@ impl Host {
 
     fn on_told(&mut self, told: Told) {
         match told {
-            Told::Opened(ttl) => {
-                self.ttl = Some(ttl);
-                self.let_stand();
-            }
+            Told::Opened(ttl) => match refusal_of(self.asked_ttl, ttl, self.store.profile().name) {
+                Some(why) => self.on_told(Told::Refused(why)),
+                None => {
+                    self.ttl = Some(ttl);
+                    self.let_stand();
+                }
+            },
             Told::Refused(why) => {
                 tracing::error!(%why, "the store of elections refuses");
                 for (_, _, waiter) in self.pending.drain(..) {
@@ -255,7 +272,7 @@ impl Host {
     }
 
     fn stand(&mut self, key: Key, standing: Standing, waiter: Waiter, ttl: Duration) {
-        let Standing { election, named, ticker, changes } = standing;
+        let Standing { election, named, ticker, has_will, changes } = standing;
         if named.progress.is_some_and(|at_most| at_most.is_zero()) {
             let why = "progress of 0 s: no work ticks all the time; give it the longest that a step of yours takes";
             return drop(waiter.send(Err(CampaignError::Timing(why.to_owned()))));
@@ -292,6 +309,8 @@ impl Host {
             election,
             ticker,
             tick_due: None,
+            has_will,
+            bequest: None,
             alarm: None,
         };
         self.runners.insert(key, runner);
@@ -365,6 +384,15 @@ impl Host {
     }
 }
 
+/// Why a store that grants another time to live than was asked for cannot be used. Whoever asks for less than a second counts
+/// on it; of longer times a store may grant a little more.
+fn refusal_of(asked: Duration, granted: Duration, store: &str) -> Option<String> {
+    let is_too_long = asked < Duration::from_secs(1) && granted > asked;
+    is_too_long.then(|| {
+        format!("the time to live {asked:?} is too short for this store: {store} grants {granted:?}; ask for that, or for more")
+    })
+}
+
 /// However the thread ends: belief ends before the store's connections do.
 impl Drop for Host {
     fn drop(&mut self) {
@@ -381,7 +409,9 @@ impl Runner {
             tenure.extend(until);
             return true;
         }
-        let tenure = Arc::new(Tenure::new(key, token, until, self.seat.will(token), self.ticker.clone()));
+        let will = self.seat.will(token);
+        self.bequest = will.clone().filter(|_| self.has_will).map(Bequest::of);
+        let tenure = Arc::new(Tenure::new(key, token, until, will, self.ticker.clone()));
         self.tenure = Some(tenure.clone());
         self.tick_due = self.ticker.begin();
         self.seat.won(token);
@@ -395,6 +425,9 @@ impl Runner {
     }
 
     fn announce(&mut self, change: Change) {
+        if matches!(change, Change::Released(_)) {
+            self.bequest = None;
+        }
         let id = &self.candidate.settings().id;
         match &change {
             Change::Ends(_, Loss::StoodDown(_)) | Change::Waits | Change::Elected(_) | Change::Leaves => {

@@ -28,6 +28,8 @@
 mod address;
 mod clock;
 mod engine;
+#[cfg(feature = "tower")]
+pub mod fence;
 mod leadership;
 mod observe;
 mod office;
@@ -35,7 +37,7 @@ mod progress;
 mod seat;
 mod stores;
 pub mod supervisor;
-mod will;
+pub mod will;
 
 pub use address::{BadAddress, Scheme, Secret, StoreAddress};
 pub use engine::CampaignError;

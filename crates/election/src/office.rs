@@ -6,6 +6,7 @@ use crate::leadership::Leadership;
 use crate::progress::Ticker;
 use crate::seat::Key;
 use crate::stores;
+use crate::will;
 use hustings_lease::{Change, Input, Timing, Why};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -44,6 +45,7 @@ pub struct Election {
     name: String,
     ttl: Duration,
     is_tethered: bool,
+    has_will: bool,
     session: u64,
 }
 
@@ -65,10 +67,14 @@ impl Election {
     /// A name that is none.
     pub fn of(store: StoreAddress, name: &str) -> Result<Election, OpenError> {
         let name = store.scheme.check_name(name).map_err(OpenError::Name)?.to_owned();
-        Ok(Election { store, name, ttl: Duration::from_secs(10), is_tethered: false, session: 0 })
+        Ok(Election { store, name, ttl: Duration::from_secs(10), is_tethered: false, has_will: false, session: 0 })
     }
 
     /// With another time to live of the lease than 10 s: what a successor waits at most when a leader vanishes.
+    ///
+    /// Less than a second is granted by our own server, no less than one and a half of its cluster's longest elections, and by
+    /// PostgreSQL; give [`Named::stop_grace`] and [`Named::kill_margin`] that fit. Stores that grant more than was asked for
+    /// then are refused, with what they grant.
     #[must_use]
     pub fn ttl(self, ttl: Duration) -> Election {
         Election { ttl, ..self }
@@ -83,6 +89,19 @@ impl Election {
     #[must_use]
     pub fn tethered(self) -> Election {
         Election { is_tethered: true, ..self }
+    }
+
+    /// A process that ends without having resigned (killed, crashed, aborted) is succeeded within milliseconds, on every store: a
+    /// helper process outlives it, and releases what it held. Needs [`crate::will::helper`] first in `main`; without, campaigns
+    /// are refused.
+    ///
+    /// The helper acts when the kernel says that this process has ended with all its threads, and never while it lives, be it
+    /// stopped or frozen. So ask for it only where all that acts under the leadership dies with this process: threads do,
+    /// child processes do not (`hustings run` is for those). Who kills the helper, too, or the machine, waits for the lease to
+    /// end.
+    #[must_use]
+    pub fn with_will(self) -> Election {
+        Election { has_will: true, ..self }
     }
 
     /// With a session of its own, apart from all others of this process: a lease, a connection, a thread.
@@ -127,7 +146,7 @@ impl Election {
             return Ok(engine);
         }
         let store = stores::open(&self.store, self.ttl, self.is_tethered);
-        let engine = Arc::new(Engine::start(store)?);
+        let engine = Arc::new(Engine::start(store, self.ttl)?);
         engines.retain(|_, engine| engine.strong_count() > 0);
         engines.insert(key, Arc::downgrade(&engine));
         Ok(engine)
@@ -248,10 +267,14 @@ impl Office {
         &self,
         changes: Option<mpsc::UnboundedSender<Change>>,
     ) -> Result<Leadership, CampaignError> {
+        let has_will = self.election.has_will;
+        if has_will {
+            will::check().map_err(CampaignError::Will)?;
+        }
         self.stand_back(changes.as_ref()).await;
         let engine = self.election.engine().map_err(|error| CampaignError::Ended(error.to_string()))?;
         let (election, named, ticker) = (self.election.name.clone(), self.named.clone(), self.ticker.clone());
-        let standing = Standing { election, named, ticker, changes };
+        let standing = Standing { election, named, ticker, has_will, changes };
         let (waiter, won) = oneshot::channel();
         let key = engine.next_key();
         let ended = || CampaignError::Ended("it was stopped, or panicked".to_owned());

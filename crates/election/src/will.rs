@@ -1,4 +1,10 @@
-//! How another process releases an election for one that is gone: [`Will`].
+//! How another process releases an election for one that is gone: [`Will`]; and a helper that does, [`helper`].
+
+mod executor;
+mod helper;
+
+pub(crate) use executor::{Bequest, check};
+pub use helper::helper;
 
 #[cfg(feature = "consul")]
 use crate::stores::consul;

@@ -227,7 +227,8 @@ impl Profile {
         contend: Contend::Queue,
         expiry: Expiry::Store,
         renewal: Renewal::Committed,
-        ttl_min: Duration::from_secs(1),
+        // Less is for the cluster to refuse: it knows how long its elections take.
+        ttl_min: Duration::from_millis(100),
         hold_off: Duration::ZERO,
     };
     /// etcd: the same queue; renewals live in its leader's memory.

@@ -26,7 +26,12 @@ fn token(dice: &mut Dice, step: u64) -> Token {
 
 fn note(dice: &mut Dice, step: u64) -> Option<Note> {
     let heir = Some(id(dice)).filter(|_| dice.one_in(2));
-    dice.one_in(2).then(|| Note { token: token(dice, step), because: "so".into(), heir, has_stopped: step % 2 == 0 })
+    dice.one_in(2).then(|| Note {
+        token: token(dice, step),
+        because: "so".into(),
+        heir,
+        has_stopped: step.is_multiple_of(2),
+    })
 }
 
 fn answer(dice: &mut Dice, step: u64) -> Answer {
@@ -48,7 +53,7 @@ fn sight(dice: &mut Dice, step: u64) -> Sight {
             let ttl = [None, Some(Duration::ZERO), Some(Duration::MAX)][dice.below(3) as usize];
             Sight::Held { by: id(dice), token: token(dice, step), version: Version(dice.below(4)), ttl }
         }
-        2 => Sight::Turn { token: token(dice, step), note: note(dice, step), is_clear: step % 3 == 0 },
+        2 => Sight::Turn { token: token(dice, step), note: note(dice, step), is_clear: step.is_multiple_of(3) },
         3 => Sight::EntryGone(token(dice, step)),
         4 => {
             let standing = |dice: &mut Dice| Standing {

@@ -20,6 +20,7 @@ pub(crate) mod observe;
 mod requests;
 mod seat;
 mod session;
+mod short;
 mod tether;
 mod watches;
 mod will;

@@ -48,6 +48,12 @@ async fn a_namespace_that_is_missing_is_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_second_is_refused_with_what_a_lease_can_state() {
+    let why = refusal(&server().url("billing"), Duration::from_millis(500)).await;
+    assert!(why.contains("500ms is too short for this store: kubernetes grants 1s"), "{why}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_old_server_is_warned_of() {
     keep();
     let server = server();

@@ -1,5 +1,6 @@
 //! One lease for all candidates of a process at one cluster: [`Session`].
 
+use super::short;
 use super::watches::Watches;
 use crate::clock::boot_micros;
 use crate::seat::Told;
@@ -11,10 +12,13 @@ use hustings_lease::Profile;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 /// The longest wait between two tries to reach the cluster.
 const RETRY_MAX: Duration = Duration::from_millis(200);
+
+/// So long a cluster of ours may grant whole seconds before whoever asked for less than one is refused.
+const ROUNDS_FOR: Duration = Duration::from_secs(10);
 
 /// The session of a process.
 pub(super) struct Session {
@@ -95,7 +99,7 @@ pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, tol
         warn_of_version(&session, profile).await;
         loop {
             if session.lease.held().is_none() {
-                match grant(&session).await {
+                match grant(&session, profile).await {
                     Ok(ttl) if !is_open => {
                         is_open = true;
                         let _ = told.send(Told::Opened(ttl));
@@ -167,16 +171,53 @@ async fn warn_of_version(session: &Session, profile: Profile) {
     }
 }
 
-enum Denied {
+/// Why there is no lease.
+#[derive(Debug)]
+pub(super) enum Denied {
     ForNow(String),
     ForGood(String),
 }
 
-async fn grant(session: &Session) -> Result<Duration, Denied> {
+async fn grant(session: &Session, profile: Profile) -> Result<Duration, Denied> {
     let client = session.client().ok_or_else(|| Denied::ForNow("no connection".to_owned()))?;
+    let (lease, granted, sent) = match session.ttl.subsec_nanos() > 0 && profile == Profile::HUSTINGS {
+        true => grant_millis(session, &client).await?,
+        false => {
+            let sent = boot_micros();
+            let (lease, granted) = grant_seconds(session, &client).await?;
+            (lease, granted, sent)
+        }
+    };
+    session.lease.granted(lease, sent);
+    // What was granted may be more than was asked for, and is what candidates count with, now and later.
+    let counted_with = *session.granted.get_or_init(|| granted);
+    if granted < counted_with {
+        let why = format!("a lease of {granted:?} was granted where one of {counted_with:?} was before: start again");
+        return Err(Denied::ForGood(why));
+    }
+    Ok(granted)
+}
+
+/// A lease with a part of a second: its id, for how long, and when the request left.
+async fn grant_millis(session: &Session, client: &Client) -> Result<(i64, Duration, u64), Denied> {
+    let begun = Instant::now();
+    loop {
+        let sent = boot_micros();
+        let asked = timeout(session.patience() * 2, short::grant(client.endpoint(), session.ttl));
+        let (lease, granted) = asked.await.unwrap_or_else(|_| Err(Denied::ForNow("no answer".to_owned())))?;
+        // While a member may be of an older build, whole seconds are granted. A cluster that was just founded knows soon.
+        let is_rounded = session.ttl < Duration::from_secs(1) && granted > session.ttl && granted.subsec_nanos() == 0;
+        if !is_rounded || begun.elapsed() > ROUNDS_FOR {
+            return Ok((lease, granted, sent));
+        }
+        let _ = client.lease().lease_revoke(LeaseRevokeRequest { id: lease }).await;
+        tokio::time::sleep(RETRY_MAX).await;
+    }
+}
+
+async fn grant_seconds(session: &Session, client: &Client) -> Result<(i64, Duration), Denied> {
     // Stores count whole seconds; a part of one is granted as a whole.
     let seconds = i64::try_from(session.ttl.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
-    let sent = boot_micros();
     let asked =
         timeout(session.patience(), client.lease().lease_grant(LeaseGrantRequest { ttl: seconds, id: 0 })).await;
     let answer = match asked {
@@ -194,15 +235,7 @@ async fn grant(session: &Session) -> Result<Duration, Denied> {
         }
         Ok(Ok(answer)) => answer.into_inner(),
     };
-    session.lease.granted(answer.id, sent);
-    // What was granted may be more than was asked for, and is what candidates count with, now and later.
-    let granted = Duration::from_secs(answer.ttl.unsigned_abs());
-    let counted_with = *session.granted.get_or_init(|| granted);
-    if granted < counted_with {
-        let why = format!("a lease of {granted:?} was granted where one of {counted_with:?} was before: start again");
-        return Err(Denied::ForGood(why));
-    }
-    Ok(granted)
+    Ok((answer.id, Duration::from_secs(answer.ttl.unsigned_abs())))
 }
 
 /// Renews on one stream. `Ok`: the lease is gone. `Err`: this member does not answer.

@@ -1,0 +1,161 @@
+//! The process that outlives another one and carries out its wills: [`helper`].
+//!
+//! ```text
+//!   program ── add, drop: a line each ──► helper (the same program, its own session)
+//!      │                                    │ holds the program's pidfd
+//!      └ ends, however it does ───────────► └ reads what was said last, releases each tenure, ends
+//! ```
+//!
+//! A pidfd tells that a process has ended: all threads of it, and not before. A connection that closes would not do: programs
+//! close what they like, and live. So nothing is released while the program lives, be it stopped, frozen, or stuck in the
+//! kernel; then the lease ends by its time.
+
+use super::Will;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::setsid;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::task::JoinSet;
+
+/// The process whose helper this one is.
+pub(super) const VARIABLE: &str = "HUSTINGS_WILLS_OF";
+
+/// How long one will may take.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// So many are carried out at a time.
+const AT_A_TIME: usize = 64;
+
+/// Whether this program becomes its own helper when it is started so.
+static IS_READY: AtomicBool = AtomicBool::new(false);
+
+/// What the program says to its helper, a line of JSON each.
+#[derive(Serialize, Deserialize)]
+pub(super) enum Say {
+    /// From now on there is this will.
+    Add { number: u64, will: Box<Will> },
+    /// It is not needed any more.
+    Drop { number: u64 },
+}
+
+/// Makes [`crate::Election::with_will`] possible: to be called first in `main`, before anything else happens.
+///
+/// A program that has such elections starts itself once more, as the helper that outlives it. In that process this call does
+/// not return; in every other it does nothing.
+pub fn helper() {
+    match std::env::var(VARIABLE) {
+        Err(_) => IS_READY.store(true, Ordering::Release),
+        Ok(_) => std::process::exit(match run() {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("hustings: the helper that carries out last wills failed: {error}");
+                1
+            }
+        }),
+    }
+}
+
+/// Whether [`helper`] was called.
+pub(super) fn is_ready() -> bool {
+    IS_READY.load(Ordering::Acquire)
+}
+
+/// Whether this process was started as a helper, and does not know it.
+pub(super) fn is_helper() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+fn run() -> std::io::Result<()> {
+    // What a terminal sends is for the program; who leads a group already has none.
+    let _ = setsid();
+    // Handed over by the program itself: a number could be another process' by now, and this one another's child.
+    let pidfd = std::io::stdout().as_fd().try_clone_to_owned()?;
+    let kind = std::fs::read_link("/proc/self/fd/1")?;
+    if !kind.to_string_lossy().contains("pidfd") {
+        return Err(std::io::Error::other("it was not started by the library: nothing is released"));
+    }
+    let mut wills = Wills::new(UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?))?;
+    if !wills.wait_for(&pidfd)? {
+        return Ok(());
+    }
+    tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(wills.carry_out());
+    Ok(())
+}
+
+/// What the program has said so far.
+struct Wills {
+    socket: UnixStream,
+    unread: Vec<u8>,
+    wills: BTreeMap<u64, Box<Will>>,
+}
+
+impl Wills {
+    fn new(socket: UnixStream) -> std::io::Result<Wills> {
+        socket.set_nonblocking(true)?;
+        Ok(Wills { socket, unread: Vec::new(), wills: BTreeMap::new() })
+    }
+
+    /// Waits until the program has ended. False if it lives, and will never need its helper again.
+    fn wait_for(&mut self, pidfd: &OwnedFd) -> std::io::Result<bool> {
+        let mut is_open = true;
+        loop {
+            let mut asked = vec![PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
+            if is_open {
+                asked.push(PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN));
+            }
+            match poll(&mut asked, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let has_ended = asked[0].revents().contains(PollFlags::IN);
+            // What it said last lies in the socket, also after its end.
+            is_open = is_open && self.read()?;
+            if has_ended {
+                return Ok(true);
+            }
+            if !is_open && self.wills.is_empty() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Takes in what was said; false when nothing more will be.
+    fn read(&mut self) -> std::io::Result<bool> {
+        let mut bytes = [0; 16 << 10];
+        loop {
+            match self.socket.read(&mut bytes) {
+                Ok(0) => return Ok(false),
+                Ok(count) => self.unread.extend_from_slice(&bytes[..count]),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                // A program that was killed may leave its socket in any state.
+                Err(_) => return Ok(false),
+            }
+            while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                match serde_json::from_slice(&line).map_err(std::io::Error::other)? {
+                    Say::Add { number, will } => drop(self.wills.insert(number, will)),
+                    Say::Drop { number } => drop(self.wills.remove(&number)),
+                }
+            }
+        }
+    }
+
+    async fn carry_out(self) {
+        let mut tasks = JoinSet::new();
+        for will in self.wills.into_values() {
+            if tasks.len() == AT_A_TIME {
+                tasks.join_next().await;
+            }
+            tasks.spawn(async move {
+                // Whether it worked is not told: the lease ends, too.
+                let _ = tokio::time::timeout(TIMEOUT, will.carry_out("its process is gone")).await;
+            });
+        }
+        while tasks.join_next().await.is_some() {}
+    }
+}
