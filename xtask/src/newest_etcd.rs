@@ -24,8 +24,8 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
     }
     let mut test = Command::new(crate::cargo());
     test.current_dir(crate::root()).env("HUSTINGS_TEST_ETCD_DIR", &folder);
-    test.args(["test", "-p", "hustings", "--test", "elections", "--test", "run_on_every_store", "--", "etcd"]);
-    crate::run(test.arg("--nocapture"))
+    test.args(["test", "-p", "hustings", "--test", "elections", "--test", "run_on_every_store", "--"]);
+    crate::run(test.args(["at_etcd", "over_etcd", "--nocapture"]))
 }
 
 /// The folder with `etcd` and `etcdctl`, which are built if they are not there yet.

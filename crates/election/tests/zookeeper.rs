@@ -15,7 +15,8 @@ use stories::{
     one_leads_after_the_other,
     strangers::{Stranger, is_waited_for},
 };
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 const TICK: Duration = Duration::from_millis(200);
@@ -71,6 +72,24 @@ async fn work_that_hangs_is_succeeded() {
     stories::progress::dead_work_loses_its_leadership(&url(&zookeeper, "hangs"), TTL, at_most).await;
 }
 
+/// Waits until the server holds so many watches: two of whoever leads (who comes, what is wished), two of whoever waits (its
+/// own entry, the one before it).
+async fn watches_are_set(zookeeper: &Zookeeper, count: u32) {
+    in_time("the watches are set", async {
+        loop {
+            let mut stream = TcpStream::connect(zookeeper.host(0)).await.expect("it accepts");
+            stream.write_all(b"mntr").await.expect("it listens");
+            let mut told = String::new();
+            stream.read_to_string(&mut told).await.expect("it is text");
+            let set = told.lines().find_map(|line| line.strip_prefix("zk_watch_count")?.trim().parse::<u32>().ok());
+            if set.expect("it is told") >= count {
+                return;
+            }
+        }
+    })
+    .await;
+}
+
 /// How long the next winner waits before it acts.
 async fn hold_off_of(changes: &mut UnboundedReceiver<Change>) -> Duration {
     let mut next = async || in_time("a change", changes.recv()).await.expect("it campaigns");
@@ -99,6 +118,7 @@ async fn a_winner_that_saw_a_leader_release_does_not_hold_off() {
     let first = in_time("the first", first).await.expect("it does not panic");
     let (second, mut of_second) = campaign_of(&through, "b");
     waits(&mut of_second).await;
+    watches_are_set(&zookeeper, 4).await;
     first.resign("deploy").await;
     let released = hold_off_of(&mut of_second).await;
     let second = in_time("the second", second).await.expect("it does not panic");

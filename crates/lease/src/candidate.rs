@@ -29,6 +29,8 @@ mod seeking;
 
 mod tenure;
 
+mod giving_way;
+
 mod words;
 
 pub use words::{Change, Effect, Health, Heir, Input, Loss, Name, Until, When, Why};

@@ -2,7 +2,7 @@
 
 use super::{Candidate, Change, Effect, Health, Loss, Name, STAND_BACK, Stage, Until, When, Why};
 use crate::laboratory::Defect;
-use crate::store::{Answer, Attempt, CandidateId, Note, Refusal, Request};
+use crate::store::{Answer, Attempt, Note, Refusal, Request};
 use crate::token::Token;
 use std::time::Duration;
 
@@ -236,7 +236,7 @@ impl Candidate {
     }
 
     /// Lets the application stop. The lease is extended no more; it lasts for the stop grace and the kill margin.
-    fn begin_stop(&mut self, loss: Loss, out: &mut Vec<Effect>) {
+    pub(super) fn begin_stop(&mut self, loss: Loss, out: &mut Vec<Effect>) {
         let Stage::Leading { token } = self.stage else { return };
         let attempt = self.lease.confirmed.expect("who leads knows from when its lease counts");
         let until = Until { attempt, less: self.settings.timing.kill_margin };
@@ -465,34 +465,6 @@ impl Candidate {
                 self.rest(out);
             }
             _ => {}
-        }
-    }
-
-    pub(super) fn on_hand_over(&mut self, heir: CandidateId, out: &mut Vec<Effect>) {
-        if heir != self.settings.id {
-            self.begin_stop(Loss::HandedOver(heir), out);
-        }
-    }
-
-    /// Starts, or stops, to wait for a preferred candidate to have been healthy for long enough.
-    pub(super) fn await_preferred(&mut self, out: &mut Vec<Effect>) {
-        let is_leading = matches!(self.stage, Stage::Leading { .. });
-        let settings = &self.settings;
-        let preferred = self.roster.preferred(&settings.id, settings.priority, settings.profile.is_queue()).cloned();
-        let preferred = preferred.filter(|_| is_leading);
-        if preferred == self.roster.awaited {
-            return;
-        }
-        out.push(match preferred {
-            Some(_) => Effect::SetAlarm(Name::Prefer, When::After(crate::handover::PREFERRED_FOR)),
-            None => Effect::CancelAlarm(Name::Prefer),
-        });
-        self.roster.awaited = preferred;
-    }
-
-    pub(super) fn on_prefer(&mut self, out: &mut Vec<Effect>) {
-        if let Some(heir) = self.roster.awaited.take() {
-            self.on_hand_over(heir, out);
         }
     }
 

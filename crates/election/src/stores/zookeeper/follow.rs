@@ -56,14 +56,13 @@ impl Place {
     async fn wait(&mut self, shared: &Shared) -> Result<bool, Failure> {
         self.tell_names(shared);
         while let Some(nearest) = self.ahead.last() {
+            let there = self.connection.stat(&shared.nodes.entry(nearest));
             let own = self.connection.watch_children(&shared.nodes.entry(&self.own.name));
             let before = self.connection.watch_children(&shared.nodes.entry(nearest));
-            let there = self.connection.stat(&shared.nodes.entry(nearest));
+            let there = there.await?;
             let Some((_, mut mine)) = own.await? else { return Ok(false) };
             // An entry has no children: its bell rings when it goes.
-            let before = before.await?;
-            let there = there.await?;
-            if let Some((_, mut theirs)) = before {
+            if let Some((_, mut theirs)) = before.await? {
                 tokio::select! {
                     rang = theirs.rings() => rang.then_some(()).ok_or(Failure::Lost)?,
                     rang = mine.rings() => {
