@@ -3,6 +3,7 @@
 //! A chore is one module with one function; this file only finds it. Read next: the module of the chore.
 
 mod fast;
+mod figures;
 #[cfg(feature = "kube-apiserver")]
 mod kube_apiserver;
 #[cfg(feature = "kube-apiserver")]
@@ -28,6 +29,8 @@ chores:
                   build the real kube-apiserver, run it on a Hustings cluster, let client-go and ours fight for a Lease
   many-elections [--elections N] [--dev]
                   what 10,000 elections of 30 processes cost a cluster at rest, and when a killed process is succeeded in all
+  proving-ground-figures [--for DURATION] [--seeds N] [--memory MIB] [--only WORD] [--list]
+                  run the commands of the figures in docs/proving-ground.md again and print their rows with the commit
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
 ";
 
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["fast"] => fast::run(),
+        ["proving-ground-figures", rest @ ..] => figures::run(rest),
         ["proto", rest @ ..] => proto(rest),
         ["golden", generation] => golden(generation),
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),
