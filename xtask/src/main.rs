@@ -5,6 +5,7 @@
 #[cfg(feature = "kube-apiserver")]
 mod elections_beside;
 mod fast;
+mod figures;
 #[cfg(feature = "kube-apiserver")]
 mod kube_apiserver;
 #[cfg(feature = "kube-apiserver")]
@@ -35,6 +36,8 @@ chores:
                   how soon a released election is led again, beside etcdctl, Curator, consul lock and client-go
   newest-etcd [--version 3.N.P] [--build-only]
                   build an etcd of today from the Go module proxy, and run the tests of elections at it
+  proving-ground-figures [--for DURATION] [--seeds N] [--memory MIB] [--only WORD] [--list]
+                  run the commands of the figures in docs/proving-ground.md again and print their rows with the commit
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
 ";
 
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["fast"] => fast::run(),
+        ["proving-ground-figures", rest @ ..] => figures::run(rest),
         ["proto", rest @ ..] => proto(rest),
         ["golden", generation] => golden(generation),
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),

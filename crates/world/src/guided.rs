@@ -11,6 +11,8 @@
 //! Source: the idea is that of coverage-guided fuzzers (AFL); Ozkan et al., "Randomized testing of distributed systems with
 //! probabilistic guarantees", 2018, on why a few well-placed delays find most ordering bugs.
 
+mod situations;
+
 use crate::command::{Command, Who};
 use crate::coverage::Coverage;
 use crate::dice::Dice;
@@ -19,7 +21,7 @@ use crate::machine::Plants;
 use crate::seed::{End, Plan, Report, run_covered};
 use crate::sickness::{draw_illness, draw_outstanding};
 use crate::witness::Service;
-use hustings_core::Protocol;
+use hustings_core::{Protocol, Role, Transition};
 
 /// Plans that are kept; of more, those that brought least are forgotten.
 const CORPUS_MAX: usize = 4_000;
@@ -70,9 +72,35 @@ pub struct Kept {
     pub plan: Plan,
     /// How many facts its run was the first to reach.
     pub brought: u32,
-    /// When somebody changed role in its run, in microseconds.
-    turns: Vec<u64>,
+    /// When somebody changed role in its run.
+    turns: Vec<Turn>,
     chosen: u32,
+}
+
+/// Somebody changes role, at this microsecond: to lead or to seek it (`rises`), or to follow.
+#[derive(Clone, Copy, Debug)]
+struct Turn {
+    at: u64,
+    who: Who,
+    rises: bool,
+}
+
+/// A moment of a plan's run, in microseconds, and who changed role just before.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    at: u64,
+    turned: Option<Who>,
+}
+
+/// As seeds have it: of fewer than three members a wiped one takes a quorum's promises with it, and so do two of more.
+fn spare_quorums(plan: &mut Plan) {
+    let mut wipes_left = usize::from(plan.settings.nodes >= 3);
+    plan.faults.retain(|(_, command)| {
+        let is_wipe = matches!(command, Command::Wipe(_));
+        let stays = !is_wipe || wipes_left > 0;
+        wipes_left -= usize::from(is_wipe && stays);
+        stays
+    });
 }
 
 /// A search that goes on, run by run.
@@ -130,8 +158,13 @@ impl Search {
         let (report, coverage) = run_covered::<P, S>(&plan, options, plants, end);
         let brought = self.reached.add(&coverage);
         if brought > 0 {
-            let turn = |(at, line): &(u64, Line)| matches!(line, Line::Transition(_)).then_some(*at);
-            let turns = report.journal.lines.iter().filter_map(turn).filter(|at| *at < plan.safety).collect();
+            let turns = report.journal.lines.iter().filter_map(|(at, line)| match line {
+                Line::Transition(Transition { node, from, to, .. }) if *at < plan.safety => {
+                    Some(Turn { at: *at, who: Who::Node(node.0), rises: from != to && *to != Role::Follower })
+                }
+                _ => None,
+            });
+            let turns = turns.collect();
             self.corpus.push(Kept { plan: plan.clone(), brought, turns, chosen: 0 });
             if self.corpus.len() > CORPUS_MAX {
                 self.corpus.sort_by_key(|kept| std::cmp::Reverse(kept.brought));
@@ -167,6 +200,7 @@ impl Search {
         }
         plan.faults.sort_by_key(|(at, _)| *at);
         plan.faults.truncate(FAULTS_MAX);
+        spare_quorums(&mut plan);
         plan
     }
 
@@ -185,28 +219,38 @@ impl Search {
     }
 
     /// A moment at which something could matter: just after somebody changed role, or any.
-    fn moment(&mut self, parent: usize, safety: u64) -> u64 {
+    fn moment(&mut self, parent: usize, safety: u64) -> Moment {
+        self.moment_among(parent, safety, |_| true)
+    }
+
+    /// The same after a turn of this kind.
+    fn moment_among(&mut self, parent: usize, safety: u64, is_of_kind: fn(&Turn) -> bool) -> Moment {
         let soon = [1_000, 8_000, SOON, SOON * 10][self.dice.below(4) as usize];
-        let turns = &self.corpus[parent].turns;
-        let at = match self.dice.pick(turns).copied() {
-            Some(turn) if self.dice.below(4) > 0 => turn + self.dice.below(soon),
-            _ => self.dice.below(safety),
+        let turns: Vec<Turn> = self.corpus[parent].turns.iter().copied().filter(is_of_kind).collect();
+        let (at, turned) = match self.dice.pick(&turns) {
+            Some(turn) if self.dice.below(4) > 0 => (turn.at + self.dice.below(soon), Some(turn.who)),
+            _ => (self.dice.below(safety), None),
         };
-        at.min(safety)
+        Moment { at: at.min(safety), turned }
     }
 
     fn node(&mut self, plan: &Plan) -> Who {
         Who::Node(1 + self.dice.below(plan.settings.nodes))
     }
 
-    fn who(&mut self, plan: &Plan) -> Who {
-        if self.dice.below(3) == 0 { Who::Leader } else { self.node(plan) }
+    /// Whoever leads, whoever has just changed role, or anybody.
+    fn who(&mut self, plan: &Plan, moment: Moment) -> Who {
+        match self.dice.below(3) {
+            0 => Who::Leader,
+            1 => moment.turned.unwrap_or_else(|| self.node(plan)),
+            _ => self.node(plan),
+        }
     }
 
     /// One small change.
     fn change(&mut self, plan: &mut Plan, parent: usize) {
         let faults = plan.faults.len() as u64;
-        match self.dice.below(14) {
+        match self.dice.below(16) {
             // The same faults under other delays.
             0 => plan.settings.seed = self.dice.throw() >> 1,
             1 if faults > 1 => {
@@ -216,13 +260,13 @@ impl Search {
             }
             2 | 3 if faults > 0 => {
                 let moved = self.dice.below(faults) as usize;
-                plan.faults[moved].0 = self.moment(parent, plan.safety);
+                plan.faults[moved].0 = self.moment(parent, plan.safety).at;
             }
             4 if faults > 0 => {
                 // A window of faults again, later or earlier.
                 let from = self.dice.below(faults) as usize;
                 let window: Vec<(u64, Command)> = plan.faults[from..].iter().take(6).cloned().collect();
-                let (first, to) = (window[0].0, self.moment(parent, plan.safety));
+                let (first, to) = (window[0].0, self.moment(parent, plan.safety).at);
                 let again = |at: u64| (to + at.saturating_sub(first)).min(plan.safety);
                 plan.faults.extend(window.into_iter().map(|(at, command)| (again(at), command)));
             }
@@ -238,123 +282,13 @@ impl Search {
             8 | 9 => self.add_wild(plan, parent),
             10 => self.add_rift(plan, parent),
             11 => self.add_reigns(plan, parent),
+            12 | 13 => self.add_desertion(plan, parent),
             _ => {
-                let at = self.moment(parent, plan.safety);
+                let at = self.moment(parent, plan.safety).at;
                 let drawn = plan.draw_fault(&mut self.dice, at);
                 plan.faults.extend(drawn);
             }
         }
-    }
-
-    /// What seeds place anywhere, placed where it may matter: one slow moment, resignations; and writes at a member of choice.
-    fn add_wild(&mut self, plan: &mut Plan, parent: usize) {
-        let at = self.moment(parent, plan.safety);
-        let election = plan.settings.election_max();
-        let lasts = [2_000, 20_000, election, election * 6][self.dice.below(4) as usize];
-        let (one, other) = (self.who(plan), self.node(plan));
-        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
-        match self.dice.below(7) {
-            0 | 1 => {
-                // What is sent in this while arrives much later.
-                let delay = self.dice.between(20_000, election * 5);
-                push(at, Command::Slow(one, other, delay, delay + 1_000));
-                push(at + lasts, Command::Mend(one, other));
-            }
-            2 => {
-                push(at, Command::Mute(one, other));
-                push(at + lasts, Command::Mend(one, other));
-            }
-            3 => push(at, Command::Resign(Who::Leader)),
-            5 => push(at, Command::Remove(one)),
-            4 => {
-                for number in 0..1 + self.dice.below(6) {
-                    push(at + number * 5_000, Command::Put(format!("wild/{number}"), "w".into(), Some(one)));
-                }
-            }
-            _ => {
-                push(at, Command::Campaign(one));
-                push(at + self.dice.below(SOON), Command::Campaign(other));
-            }
-        }
-    }
-
-    /// A leader is left with a minority, is still written to, and is found again link by link: histories part, and meet in some
-    /// order. Perhaps somebody campaigns then, and perhaps somebody dies of whom that one learns.
-    fn add_rift(&mut self, plan: &mut Plan, parent: usize) {
-        let (at, nodes) = (self.moment(parent, plan.safety), plan.settings.nodes);
-        let election = plan.settings.election_max();
-        let mut sides = [Vec::new(), Vec::new()];
-        for id in 1..=nodes {
-            sides[self.dice.below(2) as usize].push(Who::Node(id));
-        }
-        let (one, other) = (self.dice.pick(&sides[0]).copied(), self.dice.pick(&sides[1]).copied());
-        let (Some(one), Some(other)) = (one, other) else { return };
-        let (again, third) = (self.node(plan), self.node(plan));
-        let found = at + self.dice.between(election / 4, election * 2);
-        let healed = found + [2_000, 30_000, 300_000, election][self.dice.below(4) as usize];
-        let soon = self.dice.below(SOON);
-        let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
-        if self.dice.below(2) == 0 {
-            // What one side said before arrives when all is different.
-            let delay = self.dice.between(20_000, election * 3);
-            push(at.saturating_sub(5_000), Command::Slow(one, other, delay, delay + 1_000));
-            push(at.saturating_sub(5_000), Command::Campaign(one));
-            push(at, Command::Mend(one, other));
-        }
-        push(at, Command::Partition(sides.to_vec()));
-        for number in 0..1 + self.dice.below(4) {
-            push(at + 10_000 + number * 5_000, Command::Put(format!("rift/{number}"), "r".into(), Some(one)));
-        }
-        if self.dice.below(2) == 0 {
-            push(at + 20_000, Command::Campaign(other));
-            push(at + 320_000, Command::Put("rift/other".into(), "o".into(), Some(other)));
-        }
-        push(found, Command::Mend(one, other));
-        push(healed, Command::Heal);
-        match self.dice.below(3) {
-            0 => {}
-            chance => {
-                push(healed + 1_000, Command::Campaign(again));
-                if chance == 2 {
-                    push(healed + 1_000 + soon, Command::Crash(third));
-                    push(healed + election * 2, Command::Restart(Who::All));
-                }
-            }
-        }
-    }
-
-    /// One after the other leads, is cut off, and writes on: as many histories as reigns. Then all meet, one of them campaigns, and
-    /// perhaps another dies while it is learnt from. Source: Raft, figure 8.
-    fn add_reigns(&mut self, plan: &mut Plan, parent: usize) {
-        let (mut at, nodes) = (self.moment(parent, plan.safety), plan.settings.nodes);
-        let election = plan.settings.election_max();
-        let mut events = Vec::new();
-        let mut leaders = Vec::new();
-        for _ in 0..nodes.div_ceil(2) {
-            let leader = self.node(plan);
-            events.push((at, Command::Campaign(leader)));
-            // Before it has told anybody anything, or later.
-            let leads_for = [1_000, 20_000, 100_000, 400_000][self.dice.below(4) as usize];
-            at += leads_for;
-            events.push((at, Command::Isolate(leader)));
-            for number in 0..1 + self.dice.below(3) {
-                events.push((
-                    at + 1_000 + number * 4_000,
-                    Command::Put(format!("reign/{number}"), "r".into(), Some(leader)),
-                ));
-            }
-            at += self.dice.between(20_000, election);
-            leaders.push(leader);
-        }
-        let one = self.dice.pick(&leaders).copied().unwrap_or(Who::Leader);
-        let other = self.dice.pick(&leaders).copied().unwrap_or(Who::Leader);
-        events.push((at, Command::Heal));
-        events.push((at + self.dice.below(SOON), Command::Campaign(one)));
-        if self.dice.below(2) == 0 {
-            events.push((at + self.dice.below(SOON * 3), Command::Crash(other)));
-            events.push((at + election * 2, Command::Restart(Who::All)));
-        }
-        plan.faults.extend(events.into_iter().map(|(at, command)| (at.min(plan.safety), command)));
     }
 
     fn change_settings(&mut self, plan: &mut Plan) {
@@ -381,5 +315,23 @@ impl Search {
                 settings.priorities = draw_outstanding(dice, settings.nodes);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: no plan takes away what its cluster needs to be safe. Method: two members wiped, of one and of five; the rest stays.
+    #[test]
+    fn no_plan_wipes_a_quorum() {
+        let left = |nodes: u64| {
+            let mut plan = Plan::draw(1, nodes, 1_000_000);
+            plan.faults = (1..=2).map(|id| (id, Command::Wipe(Who::Node(id)))).collect();
+            plan.faults.push((3, Command::Heal));
+            spare_quorums(&mut plan);
+            plan.faults.len()
+        };
+        assert_eq!((left(1), left(2), left(3), left(5)), (1, 1, 2, 2));
     }
 }

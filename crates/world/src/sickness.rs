@@ -39,15 +39,23 @@ pub(crate) fn draw_sickness(dice: &mut Dice, settings: &Settings) -> Vec<Command
 
 /// Priorities as a search draws them: mostly one member stands out, and perhaps nobody may lead at all.
 pub(crate) fn draw_outstanding(dice: &mut Dice, nodes: u64) -> Vec<Priority> {
-    let (usual, outstanding) = match dice.below(8) {
+    let (usual, outstanding) = match dice.below(10) {
         0 | 1 => (Priority::Normal, Priority::Never),
         2 | 3 => (Priority::Normal, Priority::Preferred),
         4 | 5 => (Priority::Never, Priority::Normal),
-        6 => (Priority::Never, Priority::Never),
+        // Two may lead, and one of them is to.
+        6 | 7 => (Priority::Never, Priority::Preferred),
+        8 => (Priority::Never, Priority::Never),
         _ => return draw_priorities(dice, nodes),
     };
-    let one = dice.below(nodes);
-    (0..nodes).map(|at| if at == one { outstanding } else { usual }).collect()
+    let (one, other) = (dice.below(nodes), dice.below(nodes));
+    let has_other = (usual, outstanding) == (Priority::Never, Priority::Preferred);
+    let priority = |at| match at {
+        _ if at == one => outstanding,
+        _ if has_other && at == other => Priority::Normal,
+        _ => usual,
+    };
+    (0..nodes).map(priority).collect()
 }
 
 /// What a search lets happen to a whole cluster at its end: besides one sick member also one that falls sick while others are
@@ -57,8 +65,16 @@ pub(crate) fn draw_illness(dice: &mut Dice, settings: &Settings) -> Vec<Command>
         0 => draw_sickness(dice, settings),
         1 => draw_thin_links(dice, settings.nodes),
         2 => {
-            // Whoever leads is all that it reaches.
-            let one = Who::Node(1 + dice.below(settings.nodes));
+            // Whoever leads is all that it reaches: somebody, or one that is to lead itself.
+            let preferred: Vec<usize> =
+                (0..settings.priorities.len()).filter(|at| settings.priorities[*at] == Priority::Preferred).collect();
+            let preferred = dice.pick(&preferred).map(|at| *at as u64);
+            let one = Who::Node(
+                1 + match preferred {
+                    Some(at) if dice.below(4) > 0 => at,
+                    _ => dice.below(settings.nodes),
+                },
+            );
             vec![Command::Isolate(one), Command::Mend(one, Who::Leader)]
         }
         _ => draw_laggards(dice, settings),

@@ -448,9 +448,9 @@ impl<P: Protocol, S: Service> World<P, S> {
         if self.is_stashed(at, What::Link(at, life, peer, state)) {
             return;
         }
-        // Late news of an old connection: the new one is there already, and was told of before.
-        let is_overtaken =
-            P::LINKS == Links::Session && state == LinkState::Down && self.network.is_connected(at, peer);
+        // Late news of an old connection: the new one is there already, and was told of before. A host knows by the number of
+        // the session that this is no news, whatever the protocol asks of links.
+        let is_overtaken = state == LinkState::Down && self.network.is_connected(at, peer);
         let peer = self.machines[peer].id;
         self.step(at, Event::Link { peer, state });
         if is_overtaken {
@@ -556,10 +556,12 @@ impl<P: Protocol, S: Service> World<P, S> {
         newest.is_some_and(|replica| replica.membership().is_voter(self.machines[at].id))
     }
 
-    /// Whether those that run, and of whom this holds, are a quorum.
+    /// Whether those that run, and of whom this holds, are a quorum, by the membership that one of them has applied: what a
+    /// member beyond their reach knows is in force is no use to them.
     fn is_quorum(&self, counts: impl Fn(usize) -> bool) -> bool {
         use hustings_core::quorum::Verdict;
-        let running = self.machines.iter().filter_map(|machine| machine.replica.as_ref());
+        let counted = self.machines.iter().enumerate().filter(|(at, _)| counts(*at));
+        let running = counted.filter_map(|(_, machine)| machine.replica.as_ref());
         let Some(newest) = running.max_by_key(|replica| replica.applied()) else { return false };
         let runs = |id: NodeId| {
             let at = self.position(id);

@@ -26,6 +26,15 @@ fn one_counter_with_a_crash_and_a_proposal_is_safe() {
     happens(&found, "an entry is committed");
 }
 
+/// Goal: four voters are judged by Paxos' own quorums: three promise, and two that accept are enough. Method: the first 200,000
+/// worlds of them; the shortest way to a commit is among the first 12,000.
+#[test]
+fn half_of_four_may_accept() {
+    let found = explored(&Bounds { nodes: 4, terms: 1, alarms: 1, states_max: 200_000, ..Bounds::default() }, false);
+    assert!(found.violation.is_none(), "{:#?}", found.violation);
+    happens(&found, "an entry is committed");
+}
+
 /// TH-1: the old leader's message is refused with a higher promise, and it leads on above it, without what was chosen meanwhile.
 #[test]
 fn as_published_a_leader_above_a_promise_lacks_what_was_chosen() {

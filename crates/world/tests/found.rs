@@ -55,3 +55,8 @@ fn one_that_only_who_must_not_lead_can_hear_keeps_nobody_from_leading() {
 fn elections_that_others_call_do_not_silence_one_that_holds_what_they_lack() {
     play_all(include_str!("found/gmt2000-called-by-others.txt"));
 }
+
+#[test]
+fn old_news_of_a_broken_connection_is_no_news() {
+    play_all(include_str!("found/news-of-an-old-connection.txt"));
+}

@@ -8,7 +8,7 @@ use super::Bounds;
 use super::facts::Facts;
 use super::local::{Content, Input, Letter, Member, reign};
 use super::table::{FastMap, Mixing, Table};
-use hustings_core::quorum::Verdict;
+use hustings_core::options::Options as _;
 use hustings_core::{Links, Lsn, NodeId, Protocol, Slots, Term};
 use hustings_properties::Violation;
 use std::collections::BTreeMap;
@@ -383,8 +383,10 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     fn check_quorum(&mut self, row: &Row, history: &History, facts: &Facts, id: NodeId) -> Result<(), Violation> {
         let Some((chosen @ (lsn, _), _)) = history.committed.last().copied() else { return Ok(()) };
         let holders: Vec<bool> = row.members.iter().map(|member| self.facts(*member).holds::<P>(chosen)).collect();
-        let holds = |node: NodeId| Some(holders.get(node.0 as usize - 1).copied().unwrap_or(false));
-        if facts.membership.verdict(holds) == Verdict::Won {
+        let holds = |node: &NodeId| holders.get(node.0 as usize - 1).copied().unwrap_or(false);
+        let voters = || facts.membership.all_voters();
+        // The protocol's own quorum: half of four accepts may do, where three of them promise.
+        if voters().filter(holds).count() >= self.space.options.quorums().accepts(voters().count()) {
             return Ok(());
         }
         Err(Violation::of("commit-on-quorum", format!("{id} commits {lsn}, which no quorum holds on disk")))

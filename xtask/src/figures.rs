@@ -1,0 +1,159 @@
+//! `cargo xtask proving-ground-figures`: runs the commands of the figures in `docs/proving-ground.md` again and prints their rows.
+//!
+//! The page is the list: a row's last column is the command, and `the same` is that of the row above. What takes half an hour
+//! there can be run for less; then the row says so, because the command that is printed is the one that was run.
+
+use std::fmt::Write as _;
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Where the figures stand, from the root of the repository.
+const PAGE: &str = "docs/proving-ground.md";
+
+/// What of the page is run, and for how long.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Wanted {
+    /// Values of `--for`, `--seeds` and `--memory` instead of the page's.
+    instead: Vec<(String, String)>,
+    /// Only rows with this in them.
+    only: Option<String>,
+    /// Rows are told and not run.
+    lists: bool,
+}
+
+/// One row of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Row {
+    what: String,
+    words: Vec<String>,
+}
+
+/// Runs the chore.
+///
+/// # Errors
+/// The page cannot be read, an argument is unknown, or a command could not be started.
+pub fn run(arguments: &[&str]) -> Result<(), String> {
+    let wanted = Wanted::parse(arguments)?;
+    let page = std::fs::read_to_string(PAGE).map_err(|error| format!("{PAGE}: {error}; run this from the root"))?;
+    let rows: Vec<Row> = rows_of(&page).into_iter().filter(|row| wanted.wants(row)).collect();
+    if wanted.lists {
+        rows.iter().for_each(|row| println!("{}: {}", row.what, row.words.join(" ")));
+        return Ok(());
+    }
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    crate::run(Command::new(cargo).args(["build", "-q", "--release", "-p", "hustings"]))?;
+    println!("At {}, release profile.\n\n| what | figure | command |\n|---|---|---|", commit()?);
+    for row in &rows {
+        let words = wanted.replaced(&row.words);
+        println!("| {} | {} | `{}` |", row.what, figure(&words)?, words.join(" "));
+    }
+    Ok(())
+}
+
+impl Wanted {
+    fn parse(arguments: &[&str]) -> Result<Wanted, String> {
+        let mut wanted = Wanted::default();
+        let mut rest = arguments.iter();
+        while let Some(flag) = rest.next() {
+            let mut value =
+                || rest.next().map(|value| (*value).to_owned()).ok_or_else(|| format!("{flag} wants a value"));
+            match *flag {
+                "--list" => wanted.lists = true,
+                "--only" => wanted.only = Some(value()?),
+                "--for" | "--seeds" | "--memory" => wanted.instead.push(((*flag).to_owned(), value()?)),
+                other => return Err(format!("`{other}`: there is --for, --seeds, --memory, --only and --list")),
+            }
+        }
+        Ok(wanted)
+    }
+
+    fn wants(&self, row: &Row) -> bool {
+        self.only.as_ref().is_none_or(|word| row.what.contains(word) || row.words.contains(word))
+    }
+
+    fn replaced(&self, words: &[String]) -> Vec<String> {
+        let mut replaced = words.to_vec();
+        for at in 1..replaced.len() {
+            if let Some((_, value)) = self.instead.iter().find(|(flag, _)| *flag == replaced[at - 1]) {
+                replaced[at].clone_from(value);
+            }
+        }
+        replaced
+    }
+}
+
+/// The rows of the page's figures that `hustings` makes, each command once.
+fn rows_of(page: &str) -> Vec<Row> {
+    let figures = page.split("\n## Figures").nth(1).unwrap_or_default();
+    let section = figures.split("\n## ").next().unwrap_or_default();
+    let mut rows: Vec<Row> = Vec::new();
+    for line in section.lines() {
+        let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+        let [_, what, _, command, _] = cells[..] else { continue };
+        let command = command.trim_matches('`');
+        if let (true, Some(row)) = (command == "the same", rows.last_mut()) {
+            let _ = write!(row.what, "; {what}");
+        } else if command.starts_with("hustings ") {
+            let words = command.split_whitespace().map(str::to_owned).collect();
+            rows.push(Row { what: what.to_owned(), words });
+        }
+    }
+    rows
+}
+
+/// What the command says first, how it ended, and what it took.
+fn figure(words: &[String]) -> Result<String, String> {
+    let begun = Instant::now();
+    let arguments = words.get(1..).unwrap_or_default();
+    let output = Command::new("target/release/hustings").args(arguments).stderr(Stdio::null()).output();
+    let output = output.map_err(|error| format!("target/release/hustings: {error}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect();
+    let code = output.status.code().map_or_else(|| "a signal".to_owned(), |code| code.to_string());
+    let said = said.join("; ").replace('|', "/");
+    Ok(format!("{said}; exit code {code}, {:.0} s", begun.elapsed().as_secs_f64()))
+}
+
+/// The commit, and whether something was changed since.
+fn commit() -> Result<String, String> {
+    let said = |arguments: &[&str]| -> Result<String, String> {
+        let output = Command::new("git").args(arguments).output().map_err(|error| format!("git: {error}"))?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let changed = if said(&["status", "--porcelain"])?.is_empty() { "" } else { ", with changes" };
+    Ok(format!("commit {}{changed}", said(&["rev-parse", "--short", "HEAD"])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SAMPLE: &str = "# Page\n\n## Figures\n\n| what | figure | command |\n|---|---|---|\n\
+        | seeds | 5 | `hustings simulate --for 30m --minutes 5` |\n| steps | 6 | the same |\n\
+        | a test | 7 | `cargo test -p x` |\n\n## Next\n\n| no | row | `hustings check` |\n";
+
+    /// Goal: every command of the table is run once, and no other. Method: a page with two tables.
+    #[test]
+    fn the_page_is_the_list() {
+        let rows = rows_of(SAMPLE);
+        assert_eq!(rows.len(), 1, "{rows:?}");
+        assert_eq!(rows[0].what, "seeds; steps");
+        assert_eq!(rows[0].words.join(" "), "hustings simulate --for 30m --minutes 5");
+    }
+
+    /// Goal: what was run is what is printed. Method: half an hour becomes a minute.
+    #[test]
+    fn counts_come_from_flags() {
+        let wanted = Wanted::parse(&["--for", "1m"]).expect("both are known");
+        assert_eq!(wanted.replaced(&rows_of(SAMPLE)[0].words)[3], "1m");
+        assert!(Wanted::parse(&["--far", "1m"]).is_err(), "a typo is told");
+        assert!(Wanted::parse(&["--for"]).is_err(), "a flag wants its value");
+    }
+
+    /// Goal: the page itself has commands. Method: it.
+    #[test]
+    fn the_page_has_figures() {
+        let page = include_str!("../../docs/proving-ground.md");
+        assert!(rows_of(page).len() > 10, "{:?}", rows_of(page));
+    }
+}
