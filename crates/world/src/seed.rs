@@ -80,10 +80,6 @@ impl Plan {
         }
         settings.load.rivals = dice.below(3);
         settings.load.watchers = 1 + dice.below(2);
-        let mut of_candidates = Dice::new(seed, 21, nodes);
-        if of_candidates.below(4) == 0 {
-            settings.load.candidates = of_candidates.between(2, 3);
-        }
         if dice.below(4) == 0 {
             settings.load.value_bytes = [100, 2_000, 12_000][dice.below(3) as usize];
         }
@@ -93,6 +89,11 @@ impl Plan {
         }
         if dice.below(4) == 0 {
             settings.priorities = draw_priorities(&mut dice, nodes);
+        }
+        // Candidates ask several times a second: where an entry is a message, or a leader soon has enough, they crowd clients out.
+        let mut of_candidates = Dice::new(seed, 21, nodes);
+        if of_candidates.below(3) == 0 && settings.has_room() {
+            settings.load.candidates = of_candidates.between(2, 3);
         }
         let mut kinds = KINDS.to_vec();
         kinds.retain(|_| dice.below(2) == 0);

@@ -103,6 +103,13 @@ impl Settings {
         }
     }
 
+    /// Whether messages and leaders hold as much as they usually do.
+    pub(crate) fn has_room(&self) -> bool {
+        let usual = Limits::default();
+        self.limits.message_bytes_max == usual.message_bytes_max
+            && self.limits.uncommitted_bytes_max == usual.uncommitted_bytes_max
+    }
+
     /// The longest election timeout, in microseconds.
     pub fn election_max(&self) -> u64 {
         u64::try_from(self.timing.election_max.as_micros()).unwrap_or(u64::MAX)

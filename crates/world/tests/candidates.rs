@@ -3,7 +3,7 @@
 //! those that show where pauses of seconds meet elections of seconds. All twelve fall in `hustings-lease`'s own world.
 
 use hustings_blazingmq::BlazingMq;
-use hustings_core::Protocol;
+use hustings_core::{Limits, Protocol};
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
 use hustings_lease::Defect;
@@ -20,6 +20,7 @@ const SAFETY: u64 = 40_000_000;
 fn played<P: Protocol>(seed: u64, plants: Plants) -> Report {
     let mut plan = Plan::draw(seed, 3, SAFETY);
     plan.settings.load.candidates = 3;
+    plan.settings.limits = Limits { trailing_entries: plan.settings.limits.trailing_entries, ..Limits::default() };
     run::<P, KvStore>(&plan, &P::Options::default(), plants, 0)
 }
 

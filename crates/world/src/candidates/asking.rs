@@ -115,12 +115,22 @@ impl<P: Protocol, S: Service> World<P, S> {
     ) {
         let request = self.load.candidates.number_request();
         own.open = Some((attempt, request, step, clock));
-        let at = own.dice.below(self.machines.len() as u64) as usize;
+        let at = self.member_for(own);
         self.propose_for_candidate(at, number, request, command);
         // A driver says at the latest then that it does not know.
         let patience = u64::try_from(own.timing.patience().as_micros()).unwrap_or(u64::MAX);
         let gives_up = own.true_time(clock + patience);
         self.load.candidates.mail[number].push((gives_up, request, None));
+    }
+
+    /// The machine that a candidate asks: mostly one that is a member, for clients ask for the list now and then.
+    fn member_for(&self, own: &mut Stander) -> usize {
+        let members = self.present_membership();
+        let is_member = |at: &usize| members.as_ref().is_some_and(|members| members.has(self.machines[*at].id));
+        let known: Vec<usize> = (0..self.machines.len()).filter(is_member).collect();
+        let anywhere = own.dice.below(self.machines.len() as u64) as usize;
+        let is_lost = own.dice.below(8) == 0;
+        own.dice.pick(&known).copied().filter(|_| !is_lost).unwrap_or(anywhere)
     }
 
     fn propose_for_candidate(&mut self, at: usize, number: usize, request: u64, command: &Command) {
@@ -182,7 +192,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let is_left = own.dice.below(20) == 0;
         let replica = machine.replica.as_ref().filter(|_| machine.is_up() && !machine.is_paused && !is_left);
         let Some(replica) = replica else {
-            own.home = own.dice.below(self.machines.len() as u64) as usize;
+            own.home = self.member_for(own);
             return self.input(number, own, Input::Seen(Sight::Interrupted));
         };
         let view = replica.machine().inner().freeze();
@@ -214,7 +224,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let write = Command::Txn(Txn { compare, success: vec![Part::Put(put).into()], failure: Vec::new() });
         let request = self.load.candidates.number_request();
         self.load.candidates.writes.insert(request, token);
-        let at = own.dice.below(self.machines.len() as u64) as usize;
+        let at = self.member_for(own);
         self.propose_for_candidate(at, number, request, &write);
     }
 
