@@ -215,6 +215,48 @@ async fn processes_that_leave_the_group_of_a_command_end_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_hides_from_a_killed_warden_is_found_in_its_control_group() {
+    // Goal: a process of a session of its own, whose parents are gone, ends too when the warden is killed. Method: COMMAND starts
+    // one in that way and waits; where this machine lets nobody make a control group, the level is refused with the remedy.
+    let story = Story::begin().await;
+    let (stray, pids) = (story.path("stray"), story.path("pids"));
+    let hide = format!("(setsid sh -c 'echo $$ > {}; exec sleep 600' &)", stray.display());
+    let script = format!("{hide}; echo $PPID > {}; sleep 600", pids.display());
+    let mut first = Running::start(&mut story.sidecar("a", &["--contain", "cgroup"], &["sh", "-c", &script]));
+    let number = |path: &Path| std::fs::read_to_string(path).ok()?.trim().parse::<u32>().ok();
+    if !can_make_control_groups() {
+        assert_eq!(first.end(), Some(2));
+        assert!(first.seen.join("\n").contains("Delegate=yes"), "{:?}", first.seen);
+        return;
+    }
+    let begun = wait_for("the command", async || Some((number(&stray)?, number(&pids)?))).await;
+    let (stray, warden) = begun.expect("it begins");
+    assert!(is_alive(stray));
+    let group = std::fs::read_to_string(format!("/proc/{stray}/cgroup")).expect("it lives");
+    signal_pid(warden, Signal::KILL);
+    assert_eq!(first.end(), Some(125), "{:?}", first.seen);
+    assert!(!is_alive(stray), "nobody found it");
+    let group = group.lines().find_map(|line| line.strip_prefix("0::")).expect("one of version 2");
+    let left = control_groups().expect("they are mounted").join(group.trim_start_matches('/'));
+    assert!(!left.exists(), "{} is left behind", left.display());
+}
+
+/// Where control groups of version 2 are.
+fn control_groups() -> Option<PathBuf> {
+    ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|at| at.join("cgroup.procs").exists())
+}
+
+fn can_make_control_groups() -> bool {
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::")).map(|own| own.trim_start_matches('/').to_owned());
+    let tried = control_groups().zip(own).map(|(at, own)| at.join(own).join(format!("try-{}", std::process::id())));
+    tried.is_some_and(|tried| std::fs::create_dir(&tried).and_then(|()| std::fs::remove_dir(&tried)).is_ok())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_command_line_may_be_long() {
     let story = Story::begin().await;
     let long = "x".repeat(100_000);
@@ -238,7 +280,7 @@ async fn what_cannot_be_is_refused_with_its_remedy() {
     let short = support::hustings(&short);
     assert!(short.code == Some(125) && short.stderr.contains("the lease is too short"), "{short:?}");
     refused(&["--restart", "always"], 2, "on-failure:N");
-    refused(&["--contain", "cgroup"], 2, "this build holds processes together by `group`");
+    refused(&["--contain", "namespace"], 2, "this build has group, with the warden as reaper, and cgroup");
     refused(&["--listen", "tcp:80"], 2, "unix:PATH");
     let socket = story.path("socket");
     let _taken = UnixListener::bind(&socket).expect("it is free");

@@ -9,15 +9,18 @@
 //!
 //! Whoever of the three is paused or killed, the two others end what runs: a sidecar that is stopped is not needed, a warden
 //! that is stopped is replaced by the sidecar at the deadline, and whoever kills the warden kills COMMAND with it, by the
-//! parent-death signal that the shim sets before it becomes COMMAND.
+//! parent-death signal that the shim sets before it becomes COMMAND. In a control group ([`Cage`]) whatever COMMAND has started is
+//! found also when its parents are gone.
 //!
 //! What it cannot do: when all of them are frozen together (a virtual machine, a freezer), COMMAND may run on thawing until the
 //! timer of one of them does. Only the token closes that window.
 
+mod cage;
 mod shim;
 mod tree;
 mod warden;
 
+pub use cage::Cage;
 pub use shim::{SHIM, run_shim};
 pub use tree::{end_descendants_of, end_group, is_group_gone};
 pub use warden::{WARDEN, run_warden};
@@ -57,6 +60,8 @@ pub struct Start {
     pub times: Times,
     /// How to release the election when the sidecar is gone.
     pub will: Option<Will>,
+    /// What holds it together beside its process group.
+    pub cage: Option<Cage>,
 }
 
 /// Moments of boot time, in microseconds.

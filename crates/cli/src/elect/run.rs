@@ -3,10 +3,10 @@
 use super::notify::ReadyAs;
 use super::sidecar::{OnLoss, Sidecar};
 use super::{duration_argument, duration_of, election_of, own_id, start_logging, store_arguments};
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_election::Named;
-use hustings_election::supervisor::EXIT_SUPERVISOR;
+use hustings_election::supervisor::{Cage, EXIT_SUPERVISOR};
 use std::path::PathBuf;
 
 /// The command line of `run`.
@@ -73,7 +73,7 @@ pub(crate) fn with_options(command: Command) -> Command {
                 .long("contain")
                 .value_parser(["group", "cgroup", "namespace"])
                 .default_value("group")
-                .help("How the command's processes are held together; a level that this machine lacks is refused"),
+                .help("How the command's processes are held together; a level that this machine lacks is refused, and namespace by this build"),
         )
         .arg(Arg::new("command").required(true).num_args(1..).trailing_var_arg(true).allow_hyphen_values(true).action(ArgAction::Append).help("The command"))
 }
@@ -83,6 +83,22 @@ fn restarts_of(matches: &ArgMatches) -> Result<u32> {
     match text.strip_prefix("on-failure:").map(str::parse) {
         Some(Ok(count)) => Ok(count),
         _ => bail!("--restart {text:?} is not of the form on-failure:N"),
+    }
+}
+
+/// Whether `--contain` asks for a control group; tries whether one can be made.
+fn has_cage(level: &str) -> Result<bool> {
+    match level {
+        "group" => Ok(false),
+        "cgroup" => {
+            let cage = Cage::new().context(
+                "--contain cgroup: no control group can be made for the command; run as root, in a unit with Delegate=yes, \
+                 or with --contain group",
+            )?;
+            cage.remove();
+            Ok(true)
+        }
+        _ => bail!("--contain {level} is not there: this build has group, with the warden as reaper, and cgroup"),
     }
 }
 
@@ -127,12 +143,7 @@ fn sidecar_of(matches: &ArgMatches, name: &str) -> Result<Sidecar> {
         .priority(*matches.get_one("priority").expect("it has a default"))
         .stop_grace(stop_grace)
         .kill_margin(kill_margin);
-    let level = text("contain").expect("it has a default");
-    if level != "group" {
-        bail!(
-            "--contain {level} is not there: this build holds processes together by `group`, with the warden as reaper of those that leave it"
-        );
-    }
+    let has_cage = has_cage(&text("contain").expect("it has a default"))?;
     let socket = match text("listen") {
         None => None,
         Some(listen) => match listen.strip_prefix("unix:") {
@@ -152,6 +163,7 @@ fn sidecar_of(matches: &ArgMatches, name: &str) -> Result<Sidecar> {
         pre_stop: text("pre-stop"),
         socket,
         ready_as: if text("notify").as_deref() == Some("leader") { ReadyAs::Leader } else { ReadyAs::Candidate },
+        has_cage,
         command: matches.get_many::<String>("command").expect("it is required").cloned().collect(),
     })
 }

@@ -5,7 +5,7 @@ use super::watchman::{self, Board, Wish};
 use crate::logging::say;
 use anyhow::{Context, Result};
 use hustings_election::supervisor::{
-    EXIT_SUPERVISOR, Say, Start, Tell, Times, WARDEN, end_descendants_of, end_group, is_group_gone,
+    Cage, EXIT_SUPERVISOR, Say, Start, Tell, Times, WARDEN, end_descendants_of, end_group, is_group_gone,
 };
 use hustings_election::{CampaignError, Change, Election, Leadership, Named, Office, Token};
 use std::collections::BTreeMap;
@@ -53,6 +53,8 @@ pub(crate) struct Sidecar {
     pub(crate) pre_stop: Option<String>,
     pub(crate) socket: Option<PathBuf>,
     pub(crate) ready_as: ReadyAs,
+    /// Whether a control group holds the command together, beside its process group.
+    pub(crate) has_cage: bool,
     pub(crate) command: Vec<String>,
 }
 
@@ -73,6 +75,8 @@ struct Warden {
     process: Child,
     lines: Lines<BufReader<OwnedReadHalf>>,
     writing: OwnedWriteHalf,
+    /// Where the command's processes are, once it runs.
+    cage: Option<Cage>,
 }
 
 impl Warden {
@@ -87,7 +91,7 @@ impl Warden {
         let (reading, writing) = accepted?.0.into_split();
         // Both ends are there: the socket's name is not needed any more, and a killed sidecar would leave it behind.
         directory.close().context("the warden's socket cannot be removed")?;
-        Ok(Warden { process, lines: BufReader::new(reading).lines(), writing })
+        Ok(Warden { process, lines: BufReader::new(reading).lines(), writing, cage: None })
     }
 
     async fn say(&mut self, say: &Say) -> Result<()> {
@@ -101,6 +105,17 @@ impl Warden {
     async fn hear(&mut self) -> Result<Tell> {
         let line = self.lines.next_line().await?.context("the warden is gone")?;
         Ok(serde_json::from_str(&line)?)
+    }
+
+    /// Whether nothing of the command acts any more.
+    fn has_ended(&self, group: i32) -> bool {
+        is_group_gone(group) && self.cage.as_ref().is_none_or(Cage::is_empty)
+    }
+
+    /// Kills what is left of the command.
+    fn end(&self, group: i32) {
+        end_group(group);
+        self.cage.iter().for_each(Cage::kill);
     }
 }
 
@@ -166,6 +181,7 @@ impl Sidecar {
                 Ok(End::NoWarden(why)) => why.clone(),
                 Err(error) => format!("{error:#}"),
             };
+            warden.cage.iter().for_each(Cage::remove);
             // Nothing of it acts any more.
             leadership.resign(&because).await;
             match end? {
@@ -202,9 +218,9 @@ impl Sidecar {
         environment
     }
 
-    fn start(&self, leadership: &Leadership, token: Token, times: Times) -> Say {
+    fn start(&self, leadership: &Leadership, token: Token, times: Times, cage: &Option<Cage>) -> Say {
         let (command, environment) = (self.command.clone(), self.environment(token));
-        Say::Start(Start { command, environment, times, will: leadership.will() })
+        Say::Start(Start { command, environment, times, will: leadership.will(), cage: cage.clone() })
     }
 
     /// One tenure: from the start of the command to the end of all that it started.
@@ -220,7 +236,8 @@ impl Sidecar {
         let Ok(lead) = leadership.lead() else { return Ok(End::Lost("lost before the command began".to_owned())) };
         let token = lead.token();
         let mut times = self.times(leadership);
-        let start = self.start(leadership, token, times);
+        warden.cage = self.has_cage.then(Cage::new).transpose().context("no control group for the command")?;
+        let start = self.start(leadership, token, times, &warden.cage);
         say(format_args!("leads {}, token {token}", self.election.name()));
         if warden.say(&start).await.is_err() {
             return Ok(End::NoWarden("the warden was gone before the command began".to_owned()));
@@ -245,10 +262,12 @@ impl Sidecar {
                         if stopping.is_none() && code != 0 && *restarts > 0 && leadership.is_leader() {
                             *restarts -= 1;
                             say(format_args!("the command ended with status {code}: starts it again ({restarts} left)"));
+                            let cage = warden.cage.take();
                             *warden = Warden::start().await?;
+                            warden.cage = cage;
                             times = self.times(leadership);
                             group = 0;
-                            let again = self.start(leadership, token, times);
+                            let again = self.start(leadership, token, times, &warden.cage);
                             // One that is gone is heard.
                             let _ = warden.say(&again).await;
                             continue;
@@ -266,10 +285,10 @@ impl Sidecar {
                         times = now;
                         warden.say(&Say::Times(times)).await.unwrap_or_default();
                     }
-                    if times.until_kill().is_zero() && group != 0 && !is_group_gone(group) {
+                    if times.until_kill().is_zero() && group != 0 && !warden.has_ended(group) {
                         // The warden should have done it by now: it stands still, and goes with the rest.
                         warden.process.id().into_iter().for_each(end_descendants_of);
-                        end_group(group);
+                        warden.end(group);
                         let _ = warden.process.start_kill();
                     }
                 }
@@ -334,8 +353,8 @@ impl Sidecar {
     async fn end_without_warden(&self, group: i32, warden: &mut Warden) {
         let _ = warden.process.start_kill();
         let _ = warden.process.wait().await;
-        while group != 0 && !is_group_gone(group) {
-            end_group(group);
+        while group != 0 && !warden.has_ended(group) {
+            warden.end(group);
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

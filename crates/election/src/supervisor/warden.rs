@@ -1,7 +1,7 @@
 //! The process that ends COMMAND in time, whatever happens to the sidecar: [`run_warden`]. One thread, no runtime.
 
 use super::tree::{end_descendants, reap};
-use super::{EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times};
+use super::{Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times};
 use crate::clock::{boot_micros, ring_once};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_child_subreaper, setsid};
@@ -39,6 +39,7 @@ struct Running {
     stop_micros: Option<u64>,
     kill_micros: u64,
     will: Option<crate::will::Will>,
+    cage: Option<Cage>,
 }
 
 struct Warden {
@@ -141,10 +142,11 @@ impl Warden {
     }
 
     fn start(&mut self, start: Start) -> std::io::Result<()> {
-        let Start { command, environment, times, will } = start;
+        let Start { command, environment, times, will, cage } = start;
         let me = rustix::process::getpid().as_raw_nonzero().to_string();
         let spawned = Command::new(std::env::current_exe()?)
             .args([SHIM, &me])
+            .arg(cage.as_ref().map_or("-".as_ref(), |cage| cage.directory().as_os_str()))
             .args(command)
             .envs(environment)
             .process_group(0)
@@ -159,7 +161,7 @@ impl Warden {
         let group = Pid::from_child(&child);
         let handle = pidfd_open(group, PidfdFlags::empty())?;
         let Times { stop_micros, kill_micros } = times;
-        self.running = Some(Running { group, handle, stop_micros: Some(stop_micros), kill_micros, will });
+        self.running = Some(Running { group, handle, stop_micros: Some(stop_micros), kill_micros, will, cage });
         self.tell(&Tell::Started { group: group.as_raw_nonzero().get() });
         self.set_timer();
         Ok(())
@@ -175,6 +177,7 @@ impl Warden {
             }
             if running.kill_micros <= now {
                 signal(running.group, Signal::KILL);
+                running.cage.iter().for_each(Cage::kill);
                 // Whoever left the group is found through this process, its reaper. COMMAND's own end comes as any other.
                 running.kill_micros = now + 1_000;
             }
@@ -206,6 +209,11 @@ impl Warden {
         // COMMAND's own end, before anybody else is killed.
         reap(&mut note);
         end_descendants(&mut note);
+        if let Some(cage) = self.running.as_ref().and_then(|running| running.cage.as_ref()) {
+            cage.end();
+            // Those who died in it are reaped too.
+            end_descendants(&mut note);
+        }
         code
     }
 
@@ -215,7 +223,10 @@ impl Warden {
             signal(running.group, Signal::KILL);
         }
         self.end_all();
-        let Some(will) = self.running.and_then(|running| running.will) else { return Ok(()) };
+        let Some(Running { will, cage, .. }) = self.running else { return Ok(()) };
+        // The sidecar, which made it, cannot take it away any more.
+        cage.iter().for_each(Cage::remove);
+        let Some(will) = will else { return Ok(()) };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let _ = tokio::time::timeout(WILL_TIMEOUT, will.carry_out("the sidecar was killed")).await;

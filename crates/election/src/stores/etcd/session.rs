@@ -65,6 +65,7 @@ impl Session {
     }
 
     fn set_client(&self, client: Option<Client>) {
+        self.watches.move_on();
         *self.client.lock().unwrap_or_else(PoisonError::into_inner) = client;
     }
 

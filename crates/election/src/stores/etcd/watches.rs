@@ -53,7 +53,8 @@ impl Watches {
         let (stream, id) = joined.unwrap_or_else(|| {
             let stream = Stream::open(client.clone());
             streams.push(stream.clone());
-            let id = stream.join(&told).expect("a stream that was just made is whole and empty");
+            // Without a number it has broken already, and the one who listens hears just that.
+            let id = stream.join(&told).unwrap_or_default();
             (stream, id)
         });
         let create = WatchCreateRequest {
@@ -65,6 +66,11 @@ impl Watches {
         };
         stream.ask(RequestUnion::CreateRequest(create));
         Watching { stream, id, events }
+    }
+
+    /// What is watched from now on is watched on new streams: the member of the old ones may be silent.
+    pub(super) fn move_on(&self) {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
@@ -108,13 +114,15 @@ impl Stream {
 
     fn tell(&self, answer: WatchResponse) {
         let mut hearers = self.hearers();
+        if answer.canceled && answer.watch_id < 0 {
+            // A refusal names no watch, and nobody knows who is meant: all go on elsewhere.
+            *hearers = None;
+            return;
+        }
         let Some(Hearers { by_watch, .. }) = hearers.as_mut() else { return };
         if answer.canceled {
-            // Its hearer learns of it by the end of its events. A refusal names no watch: then nobody knows who is meant.
-            match answer.created && answer.watch_id < 0 {
-                true => by_watch.clear(),
-                false => drop(by_watch.remove(&answer.watch_id)),
-            }
+            // Its hearer learns of it by the end of its events.
+            by_watch.remove(&answer.watch_id);
         } else if let Some(hearer) = by_watch.get(&answer.watch_id)
             && !answer.events.is_empty()
         {
