@@ -16,7 +16,7 @@
 mod asking;
 
 use crate::dice::Dice;
-use crate::settings::Settings;
+use crate::settings::{Settings, micros};
 use crate::witness::Service;
 use crate::world::{What, World};
 use hustings_core::Protocol;
@@ -175,7 +175,7 @@ impl Candidates {
             let dice = Dice::new(settings.seed, 13, number as u64);
             Some(Stander::start(number, 0, dice, defect))
         };
-        let count = settings.load.candidates as usize;
+        let count = settings.candidates();
         Candidates {
             all: (0..count).map(stander).collect(),
             mail: vec![Vec::new(); count],
@@ -235,7 +235,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let bound = hustings_lease::candidate::STAND_BACK
             + Duration::from_secs(TTL_SECONDS) * 10 / 9
             + Duration::from_micros(self.settings.election_max() * ELECTIONS);
-        let until = self.now + u64::try_from(bound.as_micros()).unwrap_or(u64::MAX);
+        let until = self.now + micros(bound);
         while self.now < until && self.load.candidates.believers(self.now).is_empty() {
             self.run_until(self.now + 100_000)?;
         }
@@ -311,9 +311,8 @@ impl<P: Protocol, S: Service> World<P, S> {
                 Effect::Watch => own.looks_at = self.now + RECONNECTS,
                 Effect::Believe(token, until) => drop(own.schedule.believe(token, until, clock)),
                 Effect::Stop(..) => {
-                    let grace = u64::try_from(own.timing.stop_grace.as_micros()).unwrap_or(u64::MAX);
                     if own.works.is_some() && own.stops_at.is_none() {
-                        own.stops_at = Some(self.now + own.dice.below(grace));
+                        own.stops_at = Some(self.now + own.dice.below(micros(own.timing.stop_grace)));
                     }
                 }
                 Effect::Forget(_) => {
@@ -345,15 +344,13 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     fn set_health(&mut self, number: usize, is_healthy: bool) {
-        let now = self.now;
-        let Some(mut own) = self.load.candidates.all[number].take() else { return };
-        if own.is_healthy != is_healthy {
-            own.is_healthy = is_healthy;
-            self.load.candidates.judge.on_health(number, is_healthy, now);
-            let health = if is_healthy { Health::Healthy } else { Health::Unhealthy };
-            self.input(number, &mut own, Input::Health(health));
-        }
-        self.load.candidates.all[number] = Some(own);
+        let Some(own) = self.load.candidates.all[number].as_mut().filter(|own| own.is_healthy != is_healthy) else {
+            return;
+        };
+        own.is_healthy = is_healthy;
+        self.load.candidates.judge.on_health(number, is_healthy, self.now);
+        let health = if is_healthy { Health::Healthy } else { Health::Unhealthy };
+        self.tell_candidate(number, Input::Health(health));
     }
 
     /// Something happens to a candidate's process, or to its application.

@@ -354,6 +354,20 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
+    /// Asks a member for a command; one that does not go on does not hear it.
+    pub(crate) fn ask_member(&mut self, at: usize, asked: Asked, command: &Command) {
+        if self.machines[at].is_up() && !self.machines[at].is_paused {
+            self.propose(at, asked, EntryKind::Command, command.to_payload());
+        }
+    }
+
+    /// The machines of members, as clients know them who ask for the list now and then.
+    pub(crate) fn known_members(&self) -> Vec<usize> {
+        let members = self.present_membership();
+        let is_member = |at: &usize| members.as_ref().is_some_and(|members| members.has(self.machines[*at].id));
+        (0..self.machines.len()).filter(is_member).collect()
+    }
+
     pub(crate) fn propose(&mut self, at: usize, asked: Asked, kind: EntryKind, payload: Bytes) -> u64 {
         let machine = &mut self.machines[at];
         let id = machine.next_proposal;
@@ -390,10 +404,8 @@ impl<P: Protocol, S: Service> World<P, S> {
     fn end_indefinite(&mut self, client: usize, pending: &Pending) {
         self.counts.indefinite += 1;
         self.load.history.extend(pending.perhaps(client as u64));
-        // Somebody who got no answer tries elsewhere, most often where members are: clients ask for the list now and then.
-        let members = self.present_membership();
-        let is_member = |at: &usize| members.as_ref().is_some_and(|members| members.has(self.machines[*at].id));
-        let known: Vec<usize> = (0..self.machines.len()).filter(is_member).collect();
+        // Somebody who got no answer tries elsewhere, most often where members are.
+        let known = self.known_members();
         let nodes = self.machines.len() as u64;
         let state = &mut self.load.clients[client];
         let anywhere = state.dice.below(nodes) as usize;

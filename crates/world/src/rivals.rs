@@ -17,7 +17,7 @@ use crate::settings::Settings;
 use crate::witness::Service;
 use crate::world::{What, World};
 use bytes::Bytes;
-use hustings_core::{EntryKind, Protocol};
+use hustings_core::Protocol;
 use hustings_kv::queue::{self, Origin, Place};
 use hustings_kv::{
     Command, LeaseGrant, LeaseKeepAlive, LeaseKeys, LeaseRevoke, OperationResponse, Outcome, Range, Request, Response,
@@ -180,13 +180,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let at = rival.dice.below(nodes) as usize;
         let again = now + 300_000 + rival.dice.below(400_000);
         self.at(again, What::Rival(number));
-        self.ask_for_rival(at, number, request, &command);
-    }
-
-    fn ask_for_rival(&mut self, at: usize, number: usize, request: u64, command: &Command) {
-        if self.machines[at].is_up() && !self.machines[at].is_paused {
-            self.propose(at, Asked::Rival(number, request), EntryKind::Command, command.to_payload());
-        }
+        self.ask_member(at, Asked::Rival(number, request), &command);
     }
 
     /// A new call; the one before, if there is one, is given up.
@@ -225,7 +219,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         };
         let at = rival.dice.below(nodes) as usize;
         // Nobody waits for the answer.
-        self.ask_for_rival(at, number, 0, &Command::Txn(leave));
+        self.ask_member(at, Asked::Rival(number, 0), &Command::Txn(leave));
     }
 
     pub(crate) fn on_rival_answer(&mut self, number: usize, request: u64, outcome: Option<&Outcome>) {

@@ -199,7 +199,7 @@ impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Settings { nodes, seed, timing, limits, policy, quality, disk, load, priorities, restart_after, .. } =
             &self.settings;
-        let micros = |duration: Duration| shown(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX));
+        let micros = |duration: Duration| shown(crate::settings::micros(duration));
         for line in &self.headline {
             writeln!(f, "# {line}")?;
         }

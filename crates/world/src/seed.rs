@@ -90,9 +90,8 @@ impl Plan {
         if dice.below(4) == 0 {
             settings.priorities = draw_priorities(&mut dice, nodes);
         }
-        // Candidates ask several times a second: where an entry is a message, or a leader soon has enough, they crowd clients out.
         let mut of_candidates = Dice::new(seed, 21, nodes);
-        if of_candidates.below(3) == 0 && settings.has_room() {
+        if of_candidates.below(3) == 0 {
             settings.load.candidates = of_candidates.between(2, 3);
         }
         let mut kinds = KINDS.to_vec();

@@ -36,7 +36,8 @@ pub struct LoadSettings {
     pub watchers: u64,
     /// Rivals for one lock that lives on a lease.
     pub rivals: u64,
-    /// Candidates for one election.
+    /// Candidates for one election. They ask several times a second, so they stand only where messages and leaders hold as much
+    /// as they usually do; elsewhere they would crowd clients out.
     pub candidates: u64,
     /// Bytes of a value beyond the number that it is.
     pub value_bytes: u64,
@@ -103,15 +104,21 @@ impl Settings {
         }
     }
 
-    /// Whether messages and leaders hold as much as they usually do.
-    pub(crate) fn has_room(&self) -> bool {
+    /// How many candidates stand.
+    pub(crate) fn candidates(&self) -> usize {
         let usual = Limits::default();
-        self.limits.message_bytes_max == usual.message_bytes_max
-            && self.limits.uncommitted_bytes_max == usual.uncommitted_bytes_max
+        let has_room = self.limits.message_bytes_max == usual.message_bytes_max
+            && self.limits.uncommitted_bytes_max == usual.uncommitted_bytes_max;
+        if has_room { self.load.candidates as usize } else { 0 }
     }
 
     /// The longest election timeout, in microseconds.
     pub fn election_max(&self) -> u64 {
-        u64::try_from(self.timing.election_max.as_micros()).unwrap_or(u64::MAX)
+        micros(self.timing.election_max)
     }
+}
+
+/// Microseconds, as a world counts time.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -2,10 +2,11 @@
 
 use super::{Stander, Step};
 use crate::load::Asked;
+use crate::settings::micros;
 use crate::witness::Service;
 use crate::world::World;
 use bytes::Bytes;
-use hustings_core::{EntryKind, Protocol};
+use hustings_core::Protocol;
 use hustings_kv::queue;
 use hustings_kv::{
     Command, DeleteRange, KeyValue, LeaseGrant, LeaseKeepAlive, OperationResponse, Outcome, Put, Range,
@@ -116,27 +117,18 @@ impl<P: Protocol, S: Service> World<P, S> {
         let request = self.load.candidates.number_request();
         own.open = Some((attempt, request, step, clock));
         let at = self.member_for(own);
-        self.propose_for_candidate(at, number, request, command);
+        self.ask_member(at, Asked::Candidate(number, request), command);
         // A driver says at the latest then that it does not know.
-        let patience = u64::try_from(own.timing.patience().as_micros()).unwrap_or(u64::MAX);
-        let gives_up = own.true_time(clock + patience);
+        let gives_up = own.true_time(clock + micros(own.timing.patience()));
         self.load.candidates.mail[number].push((gives_up, request, None));
     }
 
-    /// The machine that a candidate asks: mostly one that is a member, for clients ask for the list now and then.
+    /// The machine that a candidate asks: mostly one that is a member.
     fn member_for(&self, own: &mut Stander) -> usize {
-        let members = self.present_membership();
-        let is_member = |at: &usize| members.as_ref().is_some_and(|members| members.has(self.machines[*at].id));
-        let known: Vec<usize> = (0..self.machines.len()).filter(is_member).collect();
+        let known = self.known_members();
         let anywhere = own.dice.below(self.machines.len() as u64) as usize;
         let is_lost = own.dice.below(8) == 0;
         own.dice.pick(&known).copied().filter(|_| !is_lost).unwrap_or(anywhere)
-    }
-
-    fn propose_for_candidate(&mut self, at: usize, number: usize, request: u64, command: &Command) {
-        if self.machines[at].is_up() && !self.machines[at].is_paused {
-            self.propose(at, Asked::Candidate(number, request), EntryKind::Command, command.to_payload());
-        }
     }
 
     /// An answer has arrived; one that nobody waits for any more says nothing.
@@ -225,7 +217,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let request = self.load.candidates.number_request();
         self.load.candidates.writes.insert(request, token);
         let at = self.member_for(own);
-        self.propose_for_candidate(at, number, request, &write);
+        self.ask_member(at, Asked::Candidate(number, request), &write);
     }
 
     /// A write was answered: those of later tenures stand behind those of earlier ones.
