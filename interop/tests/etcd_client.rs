@@ -59,7 +59,7 @@ impl Cluster {
                     break;
                 }
                 assert!(Instant::now() < deadline, "{endpoint} does not serve");
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                tokio::task::yield_now().await;
             }
         }
         cluster

@@ -33,6 +33,7 @@ pub mod graphs;
 pub mod guided;
 pub mod laboratory;
 mod liveness;
+mod questions;
 pub mod script;
 pub mod seed;
 mod sickness;

@@ -20,10 +20,9 @@ use crate::machine::{Life, Machine, Plants};
 use crate::network::Network;
 use crate::settings::Settings;
 use crate::witness::{Service, Witness};
-use hustings_core::options::Options as _;
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, Replica, ReplicaMessage};
-use hustings_core::{Cluster, Limits, Links, Membership, NodeId, Priority, Protocol, Role};
+use hustings_core::{Cluster, Limits, Links, Membership, NodeId, Priority, Protocol};
 use hustings_properties::{Chronicle, LeaseClock, Violation};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -482,132 +481,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.tell_link(other, one, LinkState::Up, 0);
     }
 
-    // --- Questions. ----------------------------------------------------------------------------------------------
-
-    /// Members, in order of their ids.
-    pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.machines.iter().map(|machine| machine.id)
-    }
-
-    /// Whether a member runs.
-    pub fn life(&self, node: NodeId) -> Option<&Life> {
-        Some(&self.machines.iter().find(|machine| machine.id == node)?.life)
-    }
-
-    /// Who leads, by its own word, in the highest term, among those that run.
-    pub fn leader(&self) -> Option<NodeId> {
-        let leads = |machine: &&Machine<P, S>| machine.replica.as_ref().is_some_and(|r| r.role() == Role::Leader);
-        let term = |machine: &&Machine<P, S>| machine.replica.as_ref().map(|replica| replica.status().term);
-        self.machines.iter().filter(leads).max_by_key(term).map(|machine| machine.id)
-    }
-
-    /// How many operations that change something a member's disk has begun.
-    pub fn disk_operations(&self, node: NodeId) -> Option<u64> {
-        Some(self.machines.iter().find(|machine| machine.id == node)?.disk.operations())
-    }
-
-    /// A replica, for inspection.
-    pub fn replica(&self, node: NodeId) -> Option<&hustings_core::Replica<P, Witness<S>>> {
-        self.machines.iter().find(|machine| machine.id == node)?.replica.as_ref()
-    }
-
-    /// Whether a quorum of the members in force runs on the disks that the cluster knows, and one of them may lead. The
-    /// membership is read from the member that has applied the most.
-    pub fn has_quorum(&self) -> bool {
-        self.is_quorum(|_| true)
-    }
-
-    /// The same of those whose own disks answer, who go on, and who hear and reach each other in time.
-    pub(crate) fn has_quorum_beside_the_sick(&self) -> bool {
-        let is_fit = |machine: &Machine<P, S>| {
-            let is_quick = machine.pace == self.settings.disk && !machine.is_stalled;
-            machine.is_up() && !machine.is_paused && is_quick
-        };
-        let fit: Vec<usize> = (0..self.machines.len()).filter(|at| is_fit(&self.machines[*at])).collect();
-        let joins = |one: usize, other: usize| one == other || !self.network.is_hampered(one, other);
-        // One may be sick, whatever it reaches, and all the others reach each other.
-        let is_whole_without = |sick: usize| {
-            let others = || fit.iter().filter(|at| **at != sick);
-            others().all(|one| others().all(|other| joins(*one, *other)))
-        };
-        let all = self.machines.len();
-        let is_sick = fit.iter().copied().chain([all]).find(|sick| is_whole_without(*sick));
-        is_sick.is_some_and(|sick| self.is_quorum(|at| at != sick && fit.contains(&at)))
-            || fit.iter().any(|at| self.is_centre(*at, &fit))
-    }
-
-    /// Whether this member reaches everybody of `fit` whom anybody reaches, a quorum, and nobody of them knows more: whatever else
-    /// is cut, it can lead. A chain's middle and a star's hub are such.
-    fn is_centre(&self, at: usize, fit: &[usize]) -> bool {
-        let last = |at: usize| self.machines[at].replica.as_ref().map(|replica| replica.status().last);
-        let joins = |one: usize, other: usize| one == other || !self.network.is_hampered(one, other);
-        let is_lost = |peer: usize| fit.iter().all(|other| *other == peer || !joins(*other, peer));
-        let is_whole = fit.iter().all(|peer| is_lost(*peer) || joins(at, *peer) && last(*peer) <= last(at));
-        is_whole
-            && self.may_ever_lead(at)
-            && self.is_voter(at)
-            && self.is_quorum(|peer| fit.contains(&peer) && joins(at, peer))
-    }
-
-    /// Whether a member votes, by the membership of whoever has applied the most.
-    fn is_voter(&self, at: usize) -> bool {
-        let running = self.machines.iter().filter_map(|machine| machine.replica.as_ref());
-        let newest = running.max_by_key(|replica| replica.applied());
-        newest.is_some_and(|replica| replica.membership().is_voter(self.machines[at].id))
-    }
-
-    /// Whether those that run, and of whom this holds, are a quorum, by the membership that one of them has applied: what a
-    /// member beyond their reach knows is in force is no use to them.
-    fn is_quorum(&self, counts: impl Fn(usize) -> bool) -> bool {
-        use hustings_core::quorum::Verdict;
-        let counted = self.machines.iter().enumerate().filter(|(at, _)| counts(*at));
-        let running = counted.filter_map(|(_, machine)| machine.replica.as_ref());
-        let Some(newest) = running.max_by_key(|replica| replica.applied()) else { return false };
-        let runs = |id: NodeId| {
-            let at = self.position(id);
-            let is_up = |at: usize| {
-                let machine = &self.machines[at];
-                machine.is_up() && !machine.is_paused && !machine.is_stranger && counts(at)
-            };
-            Some(at.is_some_and(is_up))
-        };
-        let may_lead = |at: usize| {
-            let id = self.machines[at].id;
-            self.may_ever_lead(at) && newest.membership().is_voter(id) && runs(id) == Some(true)
-        };
-        let quorums = self.options.quorums();
-        let voters = newest.membership().all_voters().count();
-        let needed = quorums.promises(voters).max(quorums.accepts(voters));
-        let running = newest.membership().all_voters().filter(|id| runs(*id) == Some(true)).count();
-        let is_enough = newest.membership().verdict(runs) == Verdict::Won && running >= needed;
-        is_enough && (0..self.machines.len()).any(may_lead)
-    }
-
     /// What is planted.
     pub(crate) fn plants(&self) -> Plants {
         self.plants
-    }
-
-    /// Whether a member's operator lets it lead.
-    pub(crate) fn may_ever_lead(&self, at: usize) -> bool {
-        self.settings.priorities.get(at).is_none_or(|priority| *priority != Priority::Never)
-    }
-
-    pub(crate) fn position(&self, node: NodeId) -> Option<usize> {
-        self.machines.iter().position(|machine| machine.id == node)
-    }
-
-    /// A number that is equal for equal runs: what everybody is, holds and applied.
-    pub fn fingerprint(&self) -> u64 {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hasher = DefaultHasher::new();
-        (self.now, self.counts.steps, self.counts.messages, self.counts.completed, self.order).hash(&mut hasher);
-        for machine in &self.machines {
-            (machine.id, machine.lives, machine.incarnation).hash(&mut hasher);
-            if let Some(replica) = &machine.replica {
-                (replica.status(), replica.applied(), replica.machine().digest()).hash(&mut hasher);
-            }
-        }
-        hasher.finish()
     }
 }
