@@ -9,6 +9,8 @@
 //! the successor writes. etcd is that of `HUSTINGS_TEST_ETCD_DIR`; ZooKeeper, Consul and PostgreSQL are those of the tests;
 //! Curator comes from Maven Central; with `--kubernetes`, client-go and the API server come from the Go module proxy.
 
+use crate::chore::{self, Profile};
+use crate::kube_apiserver;
 use anyhow::{Context, Result, bail};
 use hustings_testbed::{Cluster, Consul, PATIENCE, Postgres, Program, Zookeeper, spawn};
 use rustix::process::{Pid, Signal, kill_process};
@@ -84,35 +86,27 @@ impl Drop for Candidate {
 /// Runs the chore: `[--rounds N] [--only STORE] [--kubernetes] [--dev]`.
 pub fn run(arguments: &[&str]) -> Result<(), String> {
     let usage = || "usage: cargo xtask elections-beside [--rounds N] [--only STORE] [--kubernetes] [--dev]".to_owned();
-    let (mut rounds, mut profile, mut kubernetes, mut only) = (7, "release", false, None);
+    let (mut rounds, mut profile, mut kubernetes, mut only) = (7, Profile::Release, false, None);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match *argument {
-            "--dev" => profile = "debug",
+            "--dev" => profile = Profile::Dev,
             "--kubernetes" => kubernetes = true,
             "--only" => only = Some(rest.next().ok_or_else(usage)?.to_lowercase()),
             "--rounds" => rounds = rest.next().and_then(|count| count.parse().ok()).ok_or_else(usage)?,
             _ => return Err(usage()),
         }
     }
-    let target = crate::target();
-    let mut build = Command::new(crate::cargo());
-    build.current_dir(crate::root()).args(["build", "-q", "-p", "hustings", "--bins"]);
-    if profile == "release" {
-        build.arg("--release");
-    }
-    crate::run(&mut build)?;
-    let latch = curator(&target.join("curator"))?;
-    let apiserver = if kubernetes { Some(crate::kube_apiserver::built()?) } else { None };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let stores = Stores { hustings: target.join(profile).join("hustings"), latch, apiserver, rounds, only };
-    runtime.block_on(stores.compare()).map_err(|error| format!("{error:#}"))
+    profile.build(&["-p", "hustings", "--bins"])?;
+    let latch = curator(&chore::target().join("curator"))?;
+    let apiserver = if kubernetes { Some(kube_apiserver::built(kube_apiserver::VERSION)?) } else { None };
+    let stores = Stores { hustings: profile.folder().join("hustings"), latch, apiserver, rounds, only };
+    chore::block_on(1, stores.compare())
 }
 
 /// Fetches Curator and compiles the candidate, where they are not there yet. Gives its class path.
 fn curator(folder: &Path) -> Result<String, String> {
-    let sources = crate::root().join("xtask/elections-beside");
+    let sources = chore::root().join("xtask/elections-beside");
     let (jars, class) = (folder.join("jars"), folder.join("Latch.class"));
     let class_path = format!("{}:{}/*", folder.display(), jars.display());
     if class.exists() {
@@ -121,9 +115,9 @@ fn curator(folder: &Path) -> Result<String, String> {
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
     let mut fetch = Command::new("mvn");
     fetch.args(["-q", "-B", "dependency:copy-dependencies", "-f"]).arg(sources.join("pom.xml"));
-    crate::run(fetch.arg(format!("-DoutputDirectory={}", jars.display())))?;
+    chore::run(fetch.arg(format!("-DoutputDirectory={}", jars.display())))?;
     let mut compile = Command::new("javac");
-    crate::run(compile.args(["-cp", &class_path, "-d"]).arg(folder).arg(sources.join("Latch.java")))?;
+    chore::run(compile.args(["-cp", &class_path, "-d"]).arg(folder).arg(sources.join("Latch.java")))?;
     Ok(class_path)
 }
 
@@ -183,7 +177,7 @@ impl Stores {
         }
         if let Some(folder) = &self.apiserver {
             let cluster = Cluster::start(Program::hustings(&self.hustings), 3).await?;
-            let (_server, kubeconfig) = crate::kube_apiserver::serve(&cluster, folder, &self.hustings).await?;
+            let (_server, kubeconfig) = kube_apiserver::serve(&cluster, folder, &self.hustings).await?;
             let ours = self.elect("kubernetes:///default");
             let with_config = kubeconfig.clone();
             let ours = Side::new(ours.name, ours.sign, move |id| {
@@ -207,20 +201,25 @@ impl Stores {
     }
 
     fn elect(&self, url: &str) -> Side {
-        let (program, url) = (self.hustings.clone(), url.to_owned());
-        Side::new("hustings elect", "leads", move |id| {
-            let mut command = Command::new(&program);
-            command.args(["elect", "billing", "--store", &url, "--id", id]);
-            command
-        })
+        self.ours("hustings elect", &["elect", "billing"], url, &[])
     }
 
     fn run(&self, url: &str) -> Side {
+        self.ours("hustings run", &["run", "--election", "billing"], url, &["--", "sh", "-c", LEADS])
+    }
+
+    fn ours(
+        &self,
+        name: &'static str,
+        verb: &'static [&'static str],
+        url: &str,
+        command: &'static [&'static str],
+    ) -> Side {
         let (program, url) = (self.hustings.clone(), url.to_owned());
-        Side::new("hustings run", "leads", move |id| {
-            let mut command = Command::new(&program);
-            command.args(["run", "--election", "billing", "--store", &url, "--id", id, "--", "sh", "-c", LEADS]);
-            command
+        Side::new(name, "leads", move |id| {
+            let mut candidate = Command::new(&program);
+            candidate.args(verb).args(["--store", &url, "--id", id]).args(command);
+            candidate
         })
     }
 

@@ -2,8 +2,7 @@
 //!
 //! It promises less than `.ci/run`: no process is started, no foreign client asks, seeds are few and short.
 
-use crate::Outcome;
-use std::process::Command;
+use crate::chore::{self, Outcome};
 use std::time::Instant;
 
 /// A look: what it is called, what `cargo` is asked for, and with which environment.
@@ -54,11 +53,10 @@ const LOOKS: [Look; 5] = [
 /// # Errors
 /// The first look that failed.
 pub fn run() -> Outcome {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let begun = Instant::now();
     for Look { name, arguments, environment } in LOOKS {
         let since = Instant::now();
-        crate::run(Command::new(&cargo).args(arguments).envs(environment.iter().copied()))?;
+        chore::run(chore::cargo().args(arguments).envs(environment.iter().copied()))?;
         println!("{name:<24} {:>6.1} s", since.elapsed().as_secs_f64());
     }
     println!("{:<24} {:>6.1} s", "all", begun.elapsed().as_secs_f64());

@@ -3,6 +3,7 @@
 //! The page is the list: a row's last column is the command, and `the same` is that of the row above. What takes half an hour
 //! there can be run for less; then the row says so, because the command that is printed is the one that was run.
 
+use crate::chore::{self, Profile};
 use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -34,14 +35,13 @@ struct Row {
 /// The page cannot be read, an argument is unknown, or a command could not be started.
 pub fn run(arguments: &[&str]) -> Result<(), String> {
     let wanted = Wanted::parse(arguments)?;
-    let page = std::fs::read_to_string(PAGE).map_err(|error| format!("{PAGE}: {error}; run this from the root"))?;
+    let page = std::fs::read_to_string(chore::root().join(PAGE)).map_err(|error| format!("{PAGE}: {error}"))?;
     let rows: Vec<Row> = rows_of(&page).into_iter().filter(|row| wanted.wants(row)).collect();
     if wanted.lists {
         rows.iter().for_each(|row| println!("{}: {}", row.what, row.words.join(" ")));
         return Ok(());
     }
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    crate::run(Command::new(cargo).args(["build", "-q", "--release", "-p", "hustings"]))?;
+    Profile::Release.build(&["-p", "hustings"])?;
     println!("At {}, release profile.\n\n| what | figure | command |\n|---|---|---|", commit()?);
     for row in &rows {
         let words = wanted.replaced(&row.words);
@@ -105,8 +105,9 @@ fn rows_of(page: &str) -> Vec<Row> {
 fn figure(words: &[String]) -> Result<String, String> {
     let begun = Instant::now();
     let arguments = words.get(1..).unwrap_or_default();
-    let output = Command::new("target/release/hustings").args(arguments).stderr(Stdio::null()).output();
-    let output = output.map_err(|error| format!("target/release/hustings: {error}"))?;
+    let program = Profile::Release.folder().join("hustings");
+    let output = Command::new(&program).args(arguments).current_dir(chore::root()).stderr(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{}: {error}", program.display()))?;
     let text = String::from_utf8_lossy(&output.stdout);
     let said: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).take(3).collect();
     let code = output.status.code().map_or_else(|| "a signal".to_owned(), |code| code.to_string());

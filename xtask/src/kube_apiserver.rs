@@ -11,13 +11,14 @@
 //! a version. Candidates write a line when they begin to lead and one when they end: nobody may begin between the two of
 //! another. With `--stay` it all runs on until Ctrl-C, for `kubectl`.
 
+use crate::chore::{self, Profile};
 use hustings_testbed::{Cluster, PATIENCE, Program, free_port, spawn, wait_for};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-const VERSION: &str = "1.36.3";
+pub(crate) const VERSION: &str = "1.36.3";
 /// Who may do everything.
 const TOKEN: &str = "known-to-this-test";
 /// How many leaderships are waited for before the leader of the cluster is killed, and after.
@@ -42,34 +43,23 @@ impl Drop for Running {
 
 /// Runs the chore: `[--version 1.N.P] [--stay]`.
 pub fn run(arguments: &[&str]) -> Result<(), String> {
-    let (version, stays) = match arguments {
-        [] => (VERSION, false),
-        ["--stay"] => (VERSION, true),
-        ["--version", version] => (*version, false),
-        ["--version", version, "--stay"] => (*version, true),
-        _ => return Err("usage: cargo xtask kube-apiserver [--version 1.N.P] [--stay]".into()),
-    };
-    let target = crate::target();
-    let folder = target.join("kube-apiserver").join(version);
-    build(version, &folder)?;
-    crate::run(Command::new(crate::cargo()).current_dir(crate::root()).args(["build", "-q", "-p", "hustings"]))?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    let done = runtime.block_on(duel(&target.join("debug/hustings"), &folder, stays));
-    done.map_err(|error| format!("{error:#}"))
+    let (version, stays) = chore::version_and(arguments, VERSION, "--stay")
+        .ok_or("usage: cargo xtask kube-apiserver [--version 1.N.P] [--stay]")?;
+    let folder = built(version)?;
+    Profile::Dev.build(&["-p", "hustings"])?;
+    chore::block_on(2, duel(&Profile::Dev.folder().join("hustings"), &folder, stays))
 }
 
 /// The folder with the server and the rival, which are built if they are not there yet.
-pub(crate) fn built() -> Result<PathBuf, String> {
-    let folder = crate::target().join("kube-apiserver").join(VERSION);
-    build(VERSION, &folder).map(|()| folder)
+pub(crate) fn built(version: &str) -> Result<PathBuf, String> {
+    let folder = chore::target().join("kube-apiserver").join(version);
+    if !folder.join("apiserver").exists() || !folder.join("candidate").exists() {
+        build(version, &folder)?;
+    }
+    Ok(folder)
 }
 
-/// Builds the server and the rival, where they are not there yet.
 fn build(version: &str, folder: &Path) -> Result<(), String> {
-    if folder.join("apiserver").exists() && folder.join("candidate").exists() {
-        return Ok(());
-    }
     let failed = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("kube-apiserver");
     std::fs::create_dir_all(folder.join("rival")).map_err(|error| failed("cannot make a folder", &error))?;
@@ -91,17 +81,12 @@ fn build(version: &str, folder: &Path) -> Result<(), String> {
         text.push_str(&format!("replace {name} => {name} v0.{staged}\n"));
     }
     std::fs::write(folder.join("go.mod"), text).map_err(|error| failed("go.mod", &error))?;
-    let go = |arguments: &[&str]| {
-        let mut command = Command::new("nice");
-        command.args(["-n", "5", "go"]).args(arguments).current_dir(folder);
-        crate::run(command.env("GOFLAGS", "-mod=mod -p=1").env("CGO_ENABLED", "0"))
-    };
-    go(&["mod", "tidy"])?;
+    chore::go(folder, &["mod", "tidy"])?;
     let minor = staged.split('.').next().unwrap_or_default();
     let name = "k8s.io/component-base/version";
     let stamp = format!("-s -w -X {name}.gitVersion=v{version} -X {name}.gitMajor=1 -X {name}.gitMinor={minor}");
-    go(&["build", "-ldflags", &stamp, "-o", "candidate", "./rival"])?;
-    go(&["build", "-ldflags", &stamp, "-o", "apiserver", "."])
+    chore::go(folder, &["build", "-ldflags", &stamp, "-o", "candidate", "./rival"])?;
+    chore::go(folder, &["build", "-ldflags", &stamp, "-o", "apiserver", "."])
 }
 
 async fn duel(hustings: &Path, folder: &Path, stays: bool) -> anyhow::Result<()> {
@@ -168,7 +153,7 @@ fn start(cluster: &Cluster, folder: &Path, kubeconfig: &Path, log: &Path) -> any
     let directory = cluster.directory();
     let (port, key, tokens) = (free_port()?, directory.join("accounts.key"), directory.join("tokens.csv"));
     std::fs::write(&tokens, format!("{TOKEN},admin,1,system:masters\n"))?;
-    crate::run(Command::new(folder.join("apiserver")).arg("-make-key").arg(&key)).map_err(anyhow::Error::msg)?;
+    chore::run(Command::new(folder.join("apiserver")).arg("-make-key").arg(&key)).map_err(anyhow::Error::msg)?;
     let user = format!("{{name: c, user: {{token: {TOKEN}}}}}");
     let server =
         format!("{{name: c, cluster: {{server: \"https://127.0.0.1:{port}\", insecure-skip-tls-verify: true}}}}");

@@ -2,6 +2,7 @@
 //!
 //! A chore is one module with one function; this file only finds it. Read next: the module of the chore.
 
+mod chore;
 #[cfg(feature = "kube-apiserver")]
 mod elections_beside;
 mod fast;
@@ -16,7 +17,8 @@ mod proto;
 #[cfg(feature = "upgrade")]
 mod upgrade;
 
-use std::process::{Command, ExitCode};
+use chore::Outcome;
+use std::process::ExitCode;
 
 /// What `cargo xtask` prints when it does not know what to do.
 const USAGE: &str = "\
@@ -40,9 +42,6 @@ chores:
                   run the commands of the figures in docs/proving-ground.md again and print their rows with the commit
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
 ";
-
-/// What a chore gives back: an error is a sentence for the person who ran it.
-type Outcome = Result<(), String>;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -86,13 +85,10 @@ fn golden(generation: &str) -> Outcome {
     if generation.parse::<u32>().is_err() {
         return Err(format!("a generation is a number, not {generation:?}"));
     }
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let packages = WITH_FORMATS.iter().flat_map(|name| ["-p", name]);
-    run(Command::new(cargo)
-        .args(["test", "-q"])
-        .args(packages)
-        .arg("of_earlier_builds")
-        .env("HUSTINGS_GOLDEN", generation))
+    chore::run(
+        chore::cargo().args(["test", "-q"]).args(packages).arg("of_earlier_builds").env("HUSTINGS_GOLDEN", generation),
+    )
 }
 
 /// Compiles the declarations; this binary has the compiler.
@@ -108,8 +104,7 @@ fn proto(arguments: &[&str]) -> Outcome {
 /// Builds this binary again, with the compiler, and runs that.
 #[cfg(not(feature = "proto"))]
 fn proto(arguments: &[&str]) -> Outcome {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    run(Command::new(cargo).args(["run", "-q", "-p", "xtask", "--features", "proto", "--", "proto"]).args(arguments))
+    chore::again_with("proto", "proto", arguments)
 }
 
 /// Runs the upgrade; this binary has the clients.
@@ -121,9 +116,7 @@ fn rolling_upgrade(arguments: &[&str]) -> Outcome {
 /// Builds this binary again, with the clients, and runs that.
 #[cfg(not(feature = "upgrade"))]
 fn rolling_upgrade(arguments: &[&str]) -> Outcome {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let mut command = Command::new(cargo);
-    run(command.args(["run", "-q", "-p", "xtask", "--features", "upgrade", "--", "rolling-upgrade"]).args(arguments))
+    chore::again_with("upgrade", "rolling-upgrade", arguments)
 }
 
 /// Runs a chore that needs a cluster; this binary has it.
@@ -139,31 +132,5 @@ fn with_cluster(chore: &str, arguments: &[&str]) -> Outcome {
 /// Builds this binary again, with the cluster, and runs that.
 #[cfg(not(feature = "kube-apiserver"))]
 fn with_cluster(chore: &str, arguments: &[&str]) -> Outcome {
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
-    let mut command = Command::new(cargo);
-    let command = command.args(["run", "-q", "-p", "xtask", "--features", "kube-apiserver", "--", chore]);
-    run(command.args(arguments))
-}
-
-/// The repository.
-fn root() -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-/// Where builds go.
-fn target() -> std::path::PathBuf {
-    std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root().join("target"), Into::into)
-}
-
-fn cargo() -> String {
-    std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned())
-}
-
-/// Runs a command to its end.
-fn run(command: &mut Command) -> Outcome {
-    match command.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("{command:?} ended with {status}")),
-        Err(error) => Err(format!("{command:?} did not start: {error}")),
-    }
+    chore::again_with("kube-apiserver", chore, arguments)
 }

@@ -5,6 +5,7 @@
 //!   one replica is killed                               ──► when are all its elections held again?
 //! ```
 
+use crate::chore::{self, Profile};
 use anyhow::{Context, Result};
 use hustings_testbed::{Cluster, Program, spawn, wait_for};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -38,27 +39,18 @@ impl Drop for Replica {
 /// Runs the chore: `[--elections N] [--dev]`.
 pub fn run(arguments: &[&str]) -> Result<(), String> {
     let usage = || "usage: cargo xtask many-elections [--elections N] [--dev]".to_owned();
-    let (mut elections, mut profile) = (10_000, "release");
+    let (mut elections, mut profile) = (10_000, Profile::Release);
     let mut rest = arguments.iter();
     while let Some(argument) = rest.next() {
         match *argument {
-            "--dev" => profile = "debug",
+            "--dev" => profile = Profile::Dev,
             "--elections" => elections = rest.next().and_then(|count| count.parse().ok()).ok_or_else(usage)?,
             _ => return Err(usage()),
         }
     }
-    let target = crate::target().join(profile);
-    for what in [["-p", "hustings", "--bins"].as_slice(), &["-p", "hustings-election", "--example", "many_elections"]] {
-        let mut build = Command::new(crate::cargo());
-        build.current_dir(crate::root()).args(["build", "-q"]).args(what);
-        if profile == "release" {
-            build.arg("--release");
-        }
-        crate::run(&mut build)?;
-    }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    runtime.block_on(measure(&target, elections)).map_err(|error| format!("{error:#}"))
+    profile.build(&["-p", "hustings", "--bins"])?;
+    profile.build(&["-p", "hustings-election", "--example", "many_elections"])?;
+    chore::block_on(1, measure(&profile.folder(), elections))
 }
 
 async fn measure(target: &Path, elections: usize) -> Result<()> {

@@ -3,34 +3,29 @@
 //! PyPI's etcd is 3.5.1, which the tests of every day use. This builds another version from the Go module proxy, once for a
 //! version (it needs Go and some minutes of a core), and runs the same tests of elections and of `hustings run` at it.
 
+use crate::chore;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 const VERSION: &str = "3.7.3";
 
 /// Runs the chore: `[--version 3.N.P] [--build-only]`.
 pub fn run(arguments: &[&str]) -> Result<(), String> {
-    let (version, only_builds) = match arguments {
-        [] => (VERSION, false),
-        ["--build-only"] => (VERSION, true),
-        ["--version", version] => (*version, false),
-        ["--version", version, "--build-only"] => (*version, true),
-        _ => return Err("usage: cargo xtask newest-etcd [--version 3.N.P] [--build-only]".into()),
-    };
+    let (version, only_builds) = chore::version_and(arguments, VERSION, "--build-only")
+        .ok_or("usage: cargo xtask newest-etcd [--version 3.N.P] [--build-only]")?;
     let folder = built(version)?;
     println!("HUSTINGS_TEST_ETCD_DIR={}", folder.display());
     if only_builds {
         return Ok(());
     }
-    let mut test = Command::new(crate::cargo());
-    test.current_dir(crate::root()).env("HUSTINGS_TEST_ETCD_DIR", &folder);
+    let mut test = chore::cargo();
+    test.env("HUSTINGS_TEST_ETCD_DIR", &folder);
     test.args(["test", "-p", "hustings", "--test", "elections", "--test", "run_on_every_store", "--"]);
-    crate::run(test.args(["at_etcd", "over_etcd", "--nocapture"]))
+    chore::run(test.args(["at_etcd", "over_etcd", "--nocapture"]))
 }
 
 /// The folder with `etcd` and `etcdctl`, which are built if they are not there yet.
 fn built(version: &str) -> Result<PathBuf, String> {
-    let folder = crate::target().join("etcd").join(version);
+    let folder = chore::target().join("etcd").join(version);
     if folder.join("etcd").exists() && folder.join("etcdctl").exists() {
         return Ok(folder);
     }
@@ -43,14 +38,9 @@ fn built(version: &str) -> Result<PathBuf, String> {
     // Names both programs, so that what they need is required.
     let named = "//go:build tools\n\npackage tools\n\nimport (\n\t_ \"go.etcd.io/etcd/etcdctl/v3\"\n\t_ \"go.etcd.io/etcd/server/v3\"\n)\n";
     write(&folder.join("tools.go"), named)?;
-    let go = |arguments: &[&str]| {
-        let mut command = Command::new("nice");
-        command.args(["-n", "5", "go"]).args(arguments).current_dir(&folder);
-        crate::run(command.env("GOFLAGS", "-mod=mod -p=1").env("CGO_ENABLED", "0"))
-    };
-    go(&["mod", "tidy"])?;
-    go(&["build", "-o", "etcdctl", "go.etcd.io/etcd/etcdctl/v3"])?;
-    go(&["build", "-o", "etcd", "go.etcd.io/etcd/server/v3"])?;
+    chore::go(&folder, &["mod", "tidy"])?;
+    chore::go(&folder, &["build", "-o", "etcdctl", "go.etcd.io/etcd/etcdctl/v3"])?;
+    chore::go(&folder, &["build", "-o", "etcd", "go.etcd.io/etcd/server/v3"])?;
     Ok(folder)
 }
 

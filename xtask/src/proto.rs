@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Outcome, run};
+use crate::chore::{Outcome, run};
 
 /// Package of the declarations, and the file that it becomes.
 const PACKAGES: [(&str, &str); 5] = [

@@ -10,6 +10,7 @@
 //! watch without a gap. Then the apply version has risen, and a member that is put back to `new` or to `old` must refuse to start
 //! and say why; with `next` it goes on.
 
+use crate::chore;
 use hustings_api::Client;
 use hustings_api::etcdserverpb::{
     LeaseGrantRequest, LeaseKeepAliveRequest, LeaseTimeToLiveRequest, PutRequest, RangeRequest, WatchCreateRequest,
@@ -60,22 +61,20 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
 
 fn say(command: &mut Command) -> Result<(), String> {
     eprintln!("{command:?}");
-    crate::run(command)
+    chore::run(command)
 }
 
 /// Builds what is not there yet: the old revision in a worktree and a target folder of its own.
 fn build(revision: &str) -> Result<Builds, String> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let target = std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root.join("target"), PathBuf::from);
+    let (root, target) = (chore::root(), chore::target());
     let folder = target.join("rolling-upgrade");
     std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
     let (tree, old_target) = (folder.join(revision), folder.join("target"));
     if !tree.exists() {
         say(Command::new("git").current_dir(&root).args(["worktree", "add", "--detach"]).arg(&tree).arg(revision))?;
     }
-    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let build = |directory: &Path, target: &Path, name: &str, features: &[&str]| {
-        let mut command = Command::new(&cargo);
+        let mut command = chore::cargo();
         command.current_dir(directory).env("CARGO_TARGET_DIR", target).args(["build", "-q", "-p", "hustings"]);
         say(command.args(features))?;
         let binary = folder.join(name);
@@ -298,7 +297,8 @@ async fn watch(endpoints: Vec<String>, shared: Arc<Shared>) {
 
 async fn judge(cluster: &Cluster, shared: &Shared) -> anyhow::Result<()> {
     let client = Client::connect(&cluster.endpoints()).await?;
-    for (key, value) in shared.acknowledged.lock().expect("nobody panics holding it").iter() {
+    let acknowledged = shared.acknowledged.lock().expect("nobody panics holding it").clone();
+    for (key, value) in &acknowledged {
         let range = RangeRequest { key: key.clone().into(), ..RangeRequest::default() };
         let found = client.kv().range(range).await?.into_inner();
         let found: u64 = found.kvs.first().map_or(0, |kv| String::from_utf8_lossy(&kv.value).parse().unwrap_or(0));

@@ -5,6 +5,7 @@ use rustix::time::{
     timerfd_settime,
 };
 use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
 use tokio::io::unix::AsyncFd;
 
 const MILLION: u64 = 1_000_000;
@@ -14,6 +15,11 @@ pub(crate) fn boot_micros() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     // Both are never negative on this clock.
     now.tv_sec.cast_unsigned() * MILLION + now.tv_nsec.cast_unsigned() / 1_000
+}
+
+/// As many microseconds as fit.
+pub(crate) fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Seconds since 1970 by the wall clock, for people who read a history; nothing is decided by it.

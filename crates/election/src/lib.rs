@@ -31,6 +31,7 @@ mod engine;
 #[cfg(feature = "tower")]
 pub mod fence;
 mod leadership;
+mod lines;
 mod observe;
 mod office;
 mod progress;

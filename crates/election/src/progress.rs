@@ -3,7 +3,7 @@
 //! A process whose work hangs renews its lease all the same, for the renewals have a thread of their own. With
 //! [`crate::Named::progress`] they depend on the work: it ticks, or its leadership ends.
 
-use crate::clock::boot_micros;
+use crate::clock::{boot_micros, micros};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -71,10 +71,6 @@ impl Ticker {
         // This value holds the other end.
         let _ = stalled.wait_for(|is_stalled| !is_stalled).await;
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

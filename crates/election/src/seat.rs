@@ -6,7 +6,7 @@
 use crate::observe::{Leader, StoreError, Wish};
 use crate::will::Will;
 use hustings_lease::history::History;
-use hustings_lease::{Answer, Attempt, CandidateId, Input, Profile, Request, Sight, Token};
+use hustings_lease::{Answer, Attempt, CandidateId, Input, Profile, Refusal, Request, Sight, Token};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,6 +87,16 @@ pub(crate) enum NoAnswer {
     Late,
 }
 
+impl NoAnswer {
+    /// What the candidate is told.
+    pub(crate) fn answer(self) -> Answer {
+        match self {
+            NoAnswer::NeverLeft => Answer::Refused(Refusal::Unreachable),
+            NoAnswer::Late => Answer::Unknown,
+        }
+    }
+}
+
 /// Who takes a seat.
 #[derive(Clone, Debug)]
 pub(crate) struct Sitter {
@@ -100,6 +110,16 @@ pub(crate) struct Sitter {
     /// Shared by all candidates of the process.
     pub(crate) turns: Turns,
     pub(crate) line: Line,
+}
+
+impl Sitter {
+    /// Carries a request out within this candidate's patience: a renewal at once, whatever else when it is its turn.
+    pub(crate) async fn in_turn<T>(&self, request: &Request, asked: impl Future<Output = T>) -> Result<T, NoAnswer> {
+        match request {
+            Request::Renew => timeout(self.patience, asked).await.map_err(|_| NoAnswer::Late),
+            _ => self.turns.take(self.patience, asked).await,
+        }
+    }
 }
 
 /// An open store.

@@ -15,6 +15,7 @@
 //! leader. etcd: its leader renews leases in its memory; versions below 3.4.31 and 3.5.13 let a deposed leader renew, and those
 //! below 3.4.38, 3.5.23 and 3.6.5 let a revoked lease be renewed.
 
+mod http;
 mod keys;
 pub(crate) mod observe;
 mod requests;

@@ -3,10 +3,11 @@
 use super::tree::{end_descendants, reap};
 use super::{Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times};
 use crate::clock::{boot_micros, ring_once};
+use crate::lines::Lines;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_child_subreaper, setsid};
 use rustix::time::{TimerfdClockId, TimerfdFlags, timerfd_create};
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -43,9 +44,7 @@ struct Running {
 }
 
 struct Warden {
-    socket: UnixStream,
-    /// What came of a line whose end has not come yet.
-    unread: Vec<u8>,
+    lines: Lines,
     timer: OwnedFd,
     running: Option<Running>,
 }
@@ -55,10 +54,9 @@ impl Warden {
         // Signals of the sidecar's terminal are the sidecar's; orphans of COMMAND come here to be ended and reaped.
         setsid()?;
         set_child_subreaper(Some(rustix::process::getpid()))?;
-        let socket = UnixStream::connect(socket)?;
-        socket.set_nonblocking(true)?;
+        let lines = Lines::new(UnixStream::connect(socket)?)?;
         let timer = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
-        Ok(Warden { socket, unread: Vec::new(), timer, running: None })
+        Ok(Warden { lines, timer, running: None })
     }
 
     fn run(mut self) -> std::io::Result<()> {
@@ -77,7 +75,7 @@ impl Warden {
     /// Until there is a line to read, COMMAND has ended, or a moment has come.
     fn wait(&mut self) -> std::io::Result<(bool, bool)> {
         let mut asked = vec![
-            PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.lines.socket().as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
         ];
         if let Some(running) = &self.running {
@@ -93,22 +91,11 @@ impl Warden {
 
     /// False when the sidecar is gone.
     fn read_lines(&mut self) -> std::io::Result<bool> {
-        let mut bytes = [0; 4_096];
-        loop {
-            match self.socket.read(&mut bytes) {
-                Ok(0) => return Ok(false),
-                Ok(count) => self.unread.extend_from_slice(&bytes[..count]),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(true),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
-                // A sidecar that was killed may leave its socket in any state.
-                Err(_) => return Ok(false),
-            }
-            while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=end).collect();
-                let say = serde_json::from_slice(&line).map_err(std::io::Error::other)?;
-                self.on_said(say)?;
-            }
+        let (said, is_open) = self.lines.read()?;
+        for say in said {
+            self.on_said(say)?;
         }
+        Ok(is_open)
     }
 
     fn on_said(&mut self, say: Say) -> std::io::Result<()> {
@@ -238,7 +225,7 @@ impl Warden {
         let mut line = serde_json::to_string(tell).expect("plain values are JSON");
         line.push('\n');
         // A sidecar that does not read acts by its own clock.
-        let _ = self.socket.write_all(line.as_bytes());
+        let _ = self.lines.socket().write_all(line.as_bytes());
     }
 }
 

@@ -11,11 +11,11 @@
 //! kernel; then the lease ends by its time.
 
 use super::Will;
+use crate::lines::Lines;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::setsid;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -88,15 +88,13 @@ fn run() -> std::io::Result<()> {
 
 /// What the program has said so far.
 struct Wills {
-    socket: UnixStream,
-    unread: Vec<u8>,
+    lines: Lines,
     wills: BTreeMap<u64, Box<Will>>,
 }
 
 impl Wills {
     fn new(socket: UnixStream) -> std::io::Result<Wills> {
-        socket.set_nonblocking(true)?;
-        Ok(Wills { socket, unread: Vec::new(), wills: BTreeMap::new() })
+        Ok(Wills { lines: Lines::new(socket)?, wills: BTreeMap::new() })
     }
 
     /// Waits until the program has ended. False if it lives, and will never need its helper again.
@@ -105,7 +103,7 @@ impl Wills {
         loop {
             let mut asked = vec![PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN)];
             if is_open {
-                asked.push(PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN));
+                asked.push(PollFd::from_borrowed_fd(self.lines.socket().as_fd(), PollFlags::IN));
             }
             match poll(&mut asked, None) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -125,24 +123,14 @@ impl Wills {
 
     /// Takes in what was said; false when nothing more will be.
     fn read(&mut self) -> std::io::Result<bool> {
-        let mut bytes = [0; 16 << 10];
-        loop {
-            match self.socket.read(&mut bytes) {
-                Ok(0) => return Ok(false),
-                Ok(count) => self.unread.extend_from_slice(&bytes[..count]),
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Ok(true),
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                // A program that was killed may leave its socket in any state.
-                Err(_) => return Ok(false),
-            }
-            while let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.unread.drain(..=end).collect();
-                match serde_json::from_slice(&line).map_err(std::io::Error::other)? {
-                    Say::Add { number, will } => drop(self.wills.insert(number, will)),
-                    Say::Drop { number } => drop(self.wills.remove(&number)),
-                }
+        let (said, is_open) = self.lines.read()?;
+        for say in said {
+            match say {
+                Say::Add { number, will } => drop(self.wills.insert(number, will)),
+                Say::Drop { number } => drop(self.wills.remove(&number)),
             }
         }
+        Ok(is_open)
     }
 
     async fn carry_out(self) {

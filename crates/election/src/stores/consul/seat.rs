@@ -128,22 +128,23 @@ impl Shared {
 
     async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
         let asked = async {
-            match request {
+            match &request {
                 Request::Contend { .. } => self.contend().await,
                 Request::Look => self.look().await,
-                Request::Release(note) => self.release(&note).await,
+                Request::Release(note) => self.release(note).await,
                 Request::Renew => unreachable!("renewals are the session's"),
             }
         };
-        match self.sitter.turns.take(self.sitter.patience, asked).await {
+        match self.sitter.in_turn(&request, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(Failure::Unreachable(_))) => Answer::Refused(Refusal::Unreachable),
             Ok(Err(Failure::Unknown(_))) => Answer::Unknown,
             Ok(Err(Failure::Refused(why))) => self.refuse(why),
-            Err(NoAnswer::NeverLeft) => Answer::Refused(Refusal::Unreachable),
-            Err(NoAnswer::Late) => {
-                self.session.lease.suspect();
-                Answer::Unknown
+            Err(none) => {
+                if none == NoAnswer::Late {
+                    self.session.lease.suspect();
+                }
+                none.answer()
             }
         }
     }

@@ -1,7 +1,8 @@
 //! Reading an election of Hustings or etcd, and speaking to whoever leads it.
 
 use super::keys::{Names, generation_of, token_of};
-use super::requests::{Watching, entries, is_last_written, one, put, watch};
+use super::requests::{entries, is_last_written, one, put};
+use super::watches::{Watches, Watching};
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
 use crate::stores::written::{self, wish_to_bytes};
@@ -30,18 +31,13 @@ impl EtcdReader {
     }
 
     async fn step(&mut self) -> Result<Option<Leader>, String> {
-        if let Some((client, (_, answers))) = &mut self.open {
-            let answer = answers.message().await.map_err(|status| status.message().to_owned())?;
-            let answer = answer.ok_or("the watch ended")?;
-            if answer.canceled {
-                return Err(answer.cancel_reason);
-            }
+        if let Some((client, watching)) = &mut self.open {
+            watching.next().await.ok_or("the watch ended")?;
             return Ok(look(client, &self.names).await?.0);
         }
         let client = Client::connect(&self.endpoints).await.map_err(|error| error.to_string())?;
         let (shown, revision) = look(&client, &self.names).await?;
-        let watching = watch(&client, &self.names.entries, self.names.entries_end(), revision + 1);
-        let watching = watching.await.map_err(|status| status.message().to_owned())?;
+        let watching = Watches::default().open(&client, &self.names.entries, self.names.entries_end(), revision + 1);
         self.open = Some((client, watching));
         Ok(shown)
     }

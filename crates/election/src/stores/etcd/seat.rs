@@ -127,20 +127,21 @@ impl Shared {
     async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
         let Some(client) = self.session.client() else { return Answer::Refused(Refusal::Unreachable) };
         let asked = async {
-            match request {
+            match &request {
                 Request::Contend { .. } => self.contend(&client).await,
                 Request::Look => self.look(&client).await,
-                Request::Release(note) => self.release(&client, &note).await,
+                Request::Release(note) => self.release(&client, note).await,
                 Request::Renew => unreachable!("renewals are the session's"),
             }
         };
-        match self.sitter.turns.take(self.sitter.patience, asked).await {
+        match self.sitter.in_turn(&request, asked).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(status)) => self.failed(&status),
-            Err(NoAnswer::NeverLeft) => Answer::Refused(Refusal::Unreachable),
-            Err(NoAnswer::Late) => {
-                self.session.lease.suspect();
-                Answer::Unknown
+            Err(none) => {
+                if none == NoAnswer::Late {
+                    self.session.lease.suspect();
+                }
+                none.answer()
             }
         }
     }

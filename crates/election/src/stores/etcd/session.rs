@@ -2,7 +2,7 @@
 
 use super::short;
 use super::watches::Watches;
-use crate::clock::boot_micros;
+use crate::clock::{boot_micros, micros};
 use crate::seat::Told;
 use crate::stores::shared_lease::SharedLease;
 use hustings_api::Client;
@@ -278,8 +278,4 @@ async fn renew_until(session: &Session) -> Result<(), ()> {
         }
         sent = leave()?;
     }
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

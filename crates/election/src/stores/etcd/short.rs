@@ -1,15 +1,14 @@
 //! Leases of less than a second: our own server's `POST /v1/leases`, for etcd's calls have whole seconds only.
 
+use super::http::{Dialled, dial};
 use super::session::Denied;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::header::{CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode};
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use std::fmt::Display;
 use std::time::Duration;
-use tokio::net::TcpStream;
 
 /// The longest answer that is read.
 const BODY_MAX: usize = 64 << 10;
@@ -24,14 +23,9 @@ struct Granted {
 /// Asks this member for a lease; gives its id, and for how long it was granted.
 pub(super) async fn grant(endpoint: &str, ttl: Duration) -> Result<(i64, Duration), Denied> {
     let for_now = |error: &dyn Display| Denied::ForNow(format!("{endpoint}: no lease of {ttl:?}: {error}"));
-    let at = endpoint.trim_start_matches("http://");
-    let stream = TcpStream::connect(at).await.map_err(|error| for_now(&error))?;
-    let shaken = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
-    let (mut sender, connection) = shaken.map_err(|error| for_now(&error))?;
-    // It ends with the sender.
-    tokio::spawn(connection);
+    let Dialled { mut sender, host, .. } = dial(endpoint).await.map_err(|error| for_now(&error))?;
     let request = Request::post("/v1/leases")
-        .header(HOST, at)
+        .header(HOST, host)
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(format!("{{\"ttl_millis\": {}}}", ttl.as_millis()))))
         .map_err(|error| for_now(&error))?;

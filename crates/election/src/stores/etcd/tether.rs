@@ -7,6 +7,7 @@
 //! When the connection is *reset*, something claims that this process is gone, and the server may have been told the same:
 //! the lease counts as lost at once. When the member merely ends it, the lease stands, and another member is asked.
 
+use super::http::{Dialled, dial};
 use super::session::Session;
 use http_body_util::Empty;
 use hyper::header::{CONNECTION, HOST, UPGRADE};
@@ -16,7 +17,6 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// Between two tries.
@@ -91,15 +91,9 @@ async fn held(endpoint: &str, lease: i64, patience: Duration) -> End {
 }
 
 async fn open(endpoint: &str, lease: i64) -> Result<impl AsyncRead + Unpin + use<>, End> {
-    let at = endpoint.trim_start_matches("http://");
-    let member = |_| End::Member;
-    let stream = TcpStream::connect(at).await.map_err(member)?;
-    let from = stream.local_addr().map_err(member)?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|_| End::Member)?;
-    let driving = tokio::spawn(connection.with_upgrades());
+    let Dialled { mut sender, driving, from, host } = dial(endpoint).await.map_err(|_| End::Member)?;
     let request = Request::get(format!("/v1/leases/{lease:x}/tether?from={from}"))
-        .header(HOST, at)
+        .header(HOST, host)
         .header(CONNECTION, "upgrade")
         .header(UPGRADE, "hustings-tether")
         .body(Empty::<bytes::Bytes>::new())

@@ -114,6 +114,9 @@ impl Stream {
 
     fn tell(&self, answer: WatchResponse) {
         let mut hearers = self.hearers();
+        if answer.canceled {
+            tracing::debug!(why = answer.cancel_reason, "a watch was cancelled");
+        }
         if answer.canceled && answer.watch_id < 0 {
             // A refusal names no watch, and nobody knows who is meant: all go on elsewhere.
             *hearers = None;

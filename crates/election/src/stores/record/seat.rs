@@ -156,21 +156,15 @@ impl<R: Records> Shared<R> {
     }
 
     async fn carry_out(&self, request: Request) -> Answer {
-        let is_renewal = request == Request::Renew;
         let asked = async {
-            match request {
-                Request::Contend { over } => self.contend(over).await,
+            match &request {
+                Request::Contend { over } => self.contend(*over).await,
                 Request::Renew => self.renew().await,
-                Request::Release(note) => self.release(&note).await,
+                Request::Release(note) => self.release(note).await,
                 Request::Look => self.look().await,
             }
         };
-        let patience = self.sitter.patience;
-        let answered = match is_renewal {
-            true => timeout(patience, asked).await.map_err(|_| NoAnswer::Late),
-            false => self.sitter.turns.take(patience, asked).await,
-        };
-        match answered {
+        match self.sitter.in_turn(&request, asked).await {
             Ok(Ok(answer)) => {
                 self.records.mood().well();
                 answer
@@ -186,11 +180,12 @@ impl<R: Records> Shared<R> {
                     }
                 }
             }
-            Err(NoAnswer::NeverLeft) => Answer::Refused(Refusal::Unreachable),
-            Err(NoAnswer::Late) => {
-                self.records.mood().trouble(&format!("no answer within {:?}", self.sitter.patience));
-                self.records.suspect();
-                Answer::Unknown
+            Err(none) => {
+                if none == NoAnswer::Late {
+                    self.records.mood().trouble(&format!("no answer within {:?}", self.sitter.patience));
+                    self.records.suspect();
+                }
+                none.answer()
             }
         }
     }

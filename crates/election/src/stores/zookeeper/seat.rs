@@ -14,7 +14,6 @@ use crate::will::{StoreWill, Will};
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
 
 /// A candidate's place.
 pub(super) struct ZookeeperSeat {
@@ -127,29 +126,21 @@ impl Shared {
     }
 
     async fn carry_out(self: &Arc<Shared>, connection: Option<Connection>, request: Request, sent: u64) -> Answer {
-        let is_renewal = request == Request::Renew;
         let asked = async {
-            let connection = match request {
+            let connection = match &request {
                 Request::Look => self.session.fresh().await,
                 _ => connection,
             };
             let Some(connection) = connection else { return Answer::Refused(Refusal::Unreachable) };
-            let answer = match request {
+            let answer = match &request {
                 Request::Contend { .. } => self.contend(&connection).await,
                 Request::Renew => self.renew(&connection, sent).await,
                 Request::Look => self.look(&connection).await,
-                Request::Release(note) => self.release(&connection, &note).await,
+                Request::Release(note) => self.release(&connection, note).await,
             };
             answer.unwrap_or_else(|failure| self.failed(&connection, &failure))
         };
-        let patience = self.sitter.patience;
-        if is_renewal {
-            return timeout(patience, asked).await.unwrap_or(Answer::Unknown);
-        }
-        self.sitter.turns.take(patience, asked).await.unwrap_or_else(|none| match none {
-            NoAnswer::NeverLeft => Answer::Refused(Refusal::Unreachable),
-            NoAnswer::Late => Answer::Unknown,
-        })
+        self.sitter.in_turn(&request, asked).await.unwrap_or_else(NoAnswer::answer)
     }
 
     fn failed(&self, connection: &Connection, failure: &Failure) -> Answer {

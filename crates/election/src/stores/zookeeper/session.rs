@@ -4,7 +4,7 @@ use super::connection::{Connection, Dial, Unusable};
 use super::probe::{self, Facts};
 use super::wire::SessionId;
 use crate::address::Secret;
-use crate::clock::boot_micros;
+use crate::clock::{boot_micros, micros};
 use crate::seat::{Key, Line, Told};
 use hustings_lease::{Profile, Sight};
 use std::collections::{BTreeMap, BTreeSet};
@@ -183,10 +183,6 @@ impl Session {
     fn patience(&self) -> Duration {
         (self.ttl / 8).min(PATIENCE_MAX)
     }
-}
-
-pub(super) fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
 
 /// Keeps the session alive for as long as the engine lives; moves on when a member is silent.

@@ -1,0 +1,41 @@
+//! A connection for one request of our own server's HTTP API, apart from the channel for etcd's calls: [`dial`].
+
+use hyper::body::Body;
+use hyper::client::conn::http1::{SendRequest, handshake};
+use hyper_util::rt::TokioIo;
+use std::net::SocketAddr;
+use tokio::net::TcpStream;
+use tokio::task::JoinHandle;
+
+/// An open connection to a member.
+pub(super) struct Dialled<B> {
+    pub(super) sender: SendRequest<B>,
+    /// Drives the connection; it ends with the sender.
+    pub(super) driving: JoinHandle<()>,
+    /// This end's address.
+    pub(super) from: SocketAddr,
+    /// What the request's `Host` says.
+    pub(super) host: String,
+}
+
+/// Connects to this member.
+///
+/// # Errors
+/// Why it cannot be reached.
+pub(super) async fn dial<B>(endpoint: &str) -> Result<Dialled<B>, String>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
+    let host = endpoint.trim_start_matches("http://").to_owned();
+    let stream = TcpStream::connect(&host).await.map_err(|error| error.to_string())?;
+    let from = stream.local_addr().map_err(|error| error.to_string())?;
+    let shaken = handshake(TokioIo::new(stream)).await;
+    let (sender, connection) = shaken.map_err(|error| error.to_string())?;
+    let driving = tokio::spawn(async move {
+        // Whoever asks learns of its end.
+        let _ = connection.with_upgrades().await;
+    });
+    Ok(Dialled { sender, driving, from, host })
+}

@@ -1,0 +1,109 @@
+//! What chores share: where things lie, how they are built and run, how a chore's version is read.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What a chore gives back: an error is a sentence for the person who ran it.
+pub type Outcome = Result<(), String>;
+
+/// The repository.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Where builds go.
+pub fn target() -> PathBuf {
+    std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root().join("target"), Into::into)
+}
+
+/// The `cargo` that runs this chore, in the repository.
+pub fn cargo() -> Command {
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned()));
+    command.current_dir(root());
+    command
+}
+
+/// Builds this binary again, with a feature, and runs a chore of it.
+#[cfg_attr(
+    all(feature = "kube-apiserver", feature = "upgrade", feature = "proto"),
+    expect(dead_code, reason = "this binary has it all")
+)]
+pub fn again_with(feature: &str, chore: &str, arguments: &[&str]) -> Outcome {
+    run(cargo().args(["run", "-q", "-p", "xtask", "--features", feature, "--", chore]).args(arguments))
+}
+
+/// Runs a command to its end.
+pub fn run(command: &mut Command) -> Outcome {
+    match command.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{command:?} ended with {status}")),
+        Err(error) => Err(format!("{command:?} did not start: {error}")),
+    }
+}
+
+/// How the programs are built that a chore measures.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// As users have them.
+    Release,
+    /// As tests have them: built sooner.
+    #[cfg_attr(not(feature = "kube-apiserver"), expect(dead_code, reason = "who asks for it is left out"))]
+    Dev,
+}
+
+impl Profile {
+    /// The folder with what is built so.
+    pub fn folder(self) -> PathBuf {
+        target().join(if self == Profile::Release { "release" } else { "debug" })
+    }
+
+    /// Builds these packages or targets.
+    pub fn build(self, what: &[&str]) -> Outcome {
+        let release: &[&str] = if self == Profile::Release { &["--release"] } else { &[] };
+        run(cargo().args(["build", "-q"]).args(what).args(release))
+    }
+}
+
+/// Reads `[--version VERSION] [FLAG]`; the default, where no version is given, and whether there is the flag.
+pub fn version_and<'a>(arguments: &[&'a str], default: &'a str, flag: &str) -> Option<(&'a str, bool)> {
+    let (version, rest) = match arguments {
+        ["--version", version, rest @ ..] => (*version, rest),
+        rest => (default, rest),
+    };
+    match rest {
+        [] => Some((version, false)),
+        [one] if *one == flag => Some((version, true)),
+        _ => None,
+    }
+}
+
+/// Runs `go` in a folder, which need not have its sums yet; it yields to whatever else runs.
+pub fn go(folder: &Path, arguments: &[&str]) -> Outcome {
+    let mut command = Command::new("nice");
+    command.args(["-n", "5", "go"]).args(arguments).current_dir(folder);
+    run(command.env("GOFLAGS", "-mod=mod -p=1").env("CGO_ENABLED", "0"))
+}
+
+/// Runs what a chore does beside processes of its own, on so many threads.
+#[cfg(feature = "kube-apiserver")]
+pub fn block_on<T>(threads: usize, done: impl Future<Output = anyhow::Result<T>>) -> Result<T, String> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    runtime.map_err(|error| error.to_string())?.block_on(done).map_err(|error| format!("{error:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_stands_before_the_flag() {
+        let read = |arguments: &[&'static str]| version_and(arguments, "1.0", "--stay");
+        assert_eq!(read(&[]), Some(("1.0", false)));
+        assert_eq!(read(&["--stay"]), Some(("1.0", true)));
+        assert_eq!(read(&["--version", "2.0"]), Some(("2.0", false)));
+        assert_eq!(read(&["--version", "2.0", "--stay"]), Some(("2.0", true)));
+        for wrong in [&["--stay", "--version", "2.0"][..], &["--version"], &["2.0"]] {
+            assert_eq!(read(wrong), None);
+        }
+    }
+}
