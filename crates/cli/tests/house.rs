@@ -25,7 +25,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 20] = [
+const ARROWS: [(&str, &[&str]); 21] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
@@ -33,15 +33,19 @@ const ARROWS: [(&str, &[&str]); 20] = [
     ("hustings-zab", &["hustings-core"]),
     ("hustings-paxos", &["hustings-core"]),
     ("hustings-lease", &[]),
-    ("hustings-election", &["hustings-api", "hustings-lease"]),
+    ("hustings-tls", &[]),
+    ("hustings-election", &["hustings-api", "hustings-lease", "hustings-tls"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
-    ("hustings-api", &[]),
+    ("hustings-api", &["hustings-tls"]),
     ("hustings-properties", &["hustings-core"]),
     ("hustings-world", &["hustings-core", "hustings-kv", "hustings-lease", "hustings-properties", "hustings-wal"]),
-    ("hustings-node", &["hustings-core", "hustings-wal"]),
+    ("hustings-node", &["hustings-core", "hustings-tls", "hustings-wal"]),
     ("hustings-maelstrom", &["hustings-core", "hustings-properties", "hustings-wal"]),
-    ("hustings-server", &["hustings-api", "hustings-core", "hustings-kv", "hustings-lease", "hustings-node"]),
+    (
+        "hustings-server",
+        &["hustings-api", "hustings-core", "hustings-kv", "hustings-lease", "hustings-node", "hustings-tls"],
+    ),
     (
         "hustings",
         &[
@@ -59,12 +63,13 @@ const ARROWS: [(&str, &[&str]); 20] = [
             "hustings-properties",
             "hustings-raft",
             "hustings-server",
+            "hustings-tls",
             "hustings-wal",
             "hustings-world",
         ],
     ),
     ("hustings-stage", &["hustings-core"]),
-    ("hustings-testbed", &["hustings-api"]),
+    ("hustings-testbed", &["hustings-api", "hustings-tls"]),
     ("hustings-torture", &["hustings-api", "hustings-properties", "hustings-testbed", "hustings-world"]),
 ];
 

@@ -1,0 +1,173 @@
+//! The side of a port: [`Acceptor`].
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::certificate::Certificate;
+use crate::files::{self, Pair, TlsError};
+use crate::made::Made;
+use crate::reload::{Expiry, Reloading};
+use crate::rules::Rules;
+
+/// Whom a port admits, beside that a trusted CA signed the certificate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Allowed {
+    /// Certificates with this common name.
+    CommonName(String),
+    /// Certificates for this host.
+    Host(String),
+}
+
+/// How a port speaks TLS.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// What it is for, in log lines: `client` or `peer`.
+    pub of: &'static str,
+    /// Its certificate.
+    pub identity: Identity,
+    /// Who signs the certificates that clients must show; without it they need none.
+    pub trusted_ca: Option<PathBuf>,
+    /// Certificates that are not good any more.
+    pub revoked: Option<PathBuf>,
+    /// Whom it admits of those with a good certificate.
+    pub allowed: Option<Allowed>,
+    /// Versions and ciphers.
+    pub rules: Rules,
+    /// What is spoken on top, by its names in ALPN, the best one first.
+    pub protocols: Vec<&'static str>,
+}
+
+/// A certificate of this process, from files or made by itself.
+#[derive(Clone, Debug)]
+pub enum Identity {
+    /// From files.
+    Files(Pair),
+    /// Signed by itself: encryption, and no proof of who this is.
+    Made(Arc<Made>),
+}
+
+impl Identity {
+    /// The chain, and its key.
+    pub(crate) fn load(&self) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), TlsError> {
+        match self {
+            Identity::Files(pair) => Ok((files::certificates(&pair.certificate)?, files::key(&pair.key)?)),
+            Identity::Made(made) => Ok((vec![made.certificate.clone()], made.key.clone_key())),
+        }
+    }
+
+    pub(crate) fn paths(&self) -> Vec<PathBuf> {
+        match self {
+            Identity::Files(pair) => vec![pair.certificate.clone(), pair.key.clone()],
+            Identity::Made(_) => Vec::new(),
+        }
+    }
+
+    /// Names the files, for an error.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Identity::Files(pair) => format!("{} with {}", pair.certificate.display(), pair.key.display()),
+            Identity::Made(_) => "made by itself".to_owned(),
+        }
+    }
+}
+
+/// What turns accepted connections into TLS.
+#[derive(Clone)]
+pub struct Acceptor {
+    present: Arc<Reloading<ServerConfig>>,
+    allowed: Option<Allowed>,
+}
+
+impl Acceptor {
+    /// Reads the files, and from then on again when they change.
+    ///
+    /// # Errors
+    /// A file cannot be read or is not what it should be, or certificate and key do not belong together.
+    pub fn new(tls: ServerTls) -> Result<Acceptor, TlsError> {
+        let allowed = tls.allowed.clone();
+        let own = tls.identity.paths().into_iter().next();
+        let paths: Vec<PathBuf> =
+            tls.identity.paths().into_iter().chain(tls.trusted_ca.clone()).chain(tls.revoked.clone()).collect();
+        let present = Reloading::new(tls.of, paths, own, move || config(&tls))?;
+        Ok(Acceptor { present, allowed })
+    }
+
+    /// When its certificate expires.
+    pub fn expiry(&self) -> Option<Expiry> {
+        self.present.expiry()
+    }
+
+    /// Shakes hands; gives the stream and the certificate that the other end showed, if it did. The caller bounds the time.
+    ///
+    /// # Errors
+    /// The other end speaks no TLS, or not as is asked here; or its certificate is not one that is admitted.
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        stream: S,
+    ) -> io::Result<(TlsStream<S>, Option<Certificate>)> {
+        let stream = TlsAcceptor::from(self.present.present()).accept(stream).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let shown = shown.and_then(Certificate::read);
+        let refusal = match &self.allowed {
+            None => None,
+            Some(Allowed::CommonName(name)) if shown.as_ref().is_some_and(|shown| shown.common_name == *name) => None,
+            Some(Allowed::Host(host)) if shown.as_ref().is_some_and(|shown| shown.is_for(host)) => None,
+            Some(Allowed::CommonName(name)) => Some(format!("the common name {name:?}")),
+            Some(Allowed::Host(host)) => Some(format!("the host {host:?}")),
+        };
+        match refusal {
+            None => Ok((stream, shown)),
+            Some(wanted) => {
+                let common_name = shown.map_or_else(String::new, |shown| shown.common_name);
+                let why = format!("its certificate, of {common_name:?}, is not for {wanted}, which is asked for here");
+                Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+            }
+        }
+    }
+}
+
+fn config(tls: &ServerTls) -> Result<ServerConfig, TlsError> {
+    let together = |error: rustls::Error| TlsError::new("the certificate", tls.identity.name(), misfit(&error));
+    let (chain, key) = tls.identity.load()?;
+    let builder = ServerConfig::builder_with_provider(tls.rules.provider());
+    let builder = builder.with_protocol_versions(&tls.rules.versions()).map_err(together)?;
+    let builder = match &tls.trusted_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let roots = Arc::new(files::roots(path)?);
+            let mut verifier = WebPkiClientVerifier::builder_with_provider(roots, tls.rules.provider());
+            if let Some(revoked) = &tls.revoked {
+                // As in etcd: the certificate that is shown, and not those that signed it.
+                verifier = verifier
+                    .with_crls(files::revocations(revoked)?)
+                    .only_check_end_entity_revocation()
+                    .allow_unknown_revocation_status();
+            }
+            let verifier = verifier.build();
+            builder.with_client_cert_verifier(
+                verifier.map_err(|error| TlsError::new("the trusted CA", path.display(), error))?,
+            )
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(together)?;
+    config.alpn_protocols = tls.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+/// What is wrong with a pair, in words that help.
+pub(crate) fn misfit(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InconsistentKeys(_) => {
+            "the key is not the certificate's: give the two that belong together".to_owned()
+        }
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,192 @@
+//! The side of whoever dials: [`Connector`].
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use crate::acceptor::{Identity, misfit};
+use crate::certificate::Certificate;
+use crate::files::{self, TlsError};
+use crate::reload::{Expiry, Reloading};
+use crate::rules::Rules;
+
+/// Whose certificates are believed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trust {
+    /// What the machine trusts.
+    Machine,
+    /// What a CA in this file signed.
+    Authority(PathBuf),
+    /// Everybody: encryption, and no proof of who is at the other end.
+    Anybody,
+}
+
+/// How a client speaks TLS.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// What it is for, in log lines.
+    pub of: &'static str,
+    /// Whom it believes.
+    pub trust: Trust,
+    /// Its own certificate, if it shows one.
+    pub identity: Option<Identity>,
+    /// Certificates that are not good any more.
+    pub revoked: Option<PathBuf>,
+    /// Versions and ciphers.
+    pub rules: Rules,
+    /// What is spoken on top, by its names in ALPN.
+    pub protocols: Vec<&'static str>,
+    /// The name that the other end's certificate must be for, instead of the host that is dialled.
+    pub server_name: Option<String>,
+}
+
+/// What turns dialled connections into TLS.
+#[derive(Clone)]
+pub struct Connector {
+    present: Arc<Reloading<ClientConfig>>,
+    server_name: Option<String>,
+}
+
+impl std::fmt::Debug for Connector {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connector").finish_non_exhaustive()
+    }
+}
+
+impl Connector {
+    /// Reads the files, and from then on again when they change.
+    ///
+    /// # Errors
+    /// A file cannot be read or is not what it should be, or certificate and key do not belong together.
+    pub fn new(tls: ClientTls) -> Result<Connector, TlsError> {
+        let server_name = tls.server_name.clone();
+        let own = tls.identity.as_ref().and_then(|identity| identity.paths().into_iter().next());
+        let mut paths = tls.identity.as_ref().map(Identity::paths).unwrap_or_default();
+        if let Trust::Authority(path) = &tls.trust {
+            paths.push(path.clone());
+        }
+        paths.extend(tls.revoked.clone());
+        let present = Reloading::new(tls.of, paths, own, move || config(&tls))?;
+        Ok(Connector { present, server_name })
+    }
+
+    /// When its certificate expires.
+    pub fn expiry(&self) -> Option<Expiry> {
+        self.present.expiry()
+    }
+
+    /// Shakes hands with whoever is at the other end, which must be this host: a name or an address, without a port.
+    ///
+    /// # Errors
+    /// The other end speaks no TLS, or not as is asked here; or its certificate is not believed, or not for that host.
+    pub async fn connect<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        host: &str,
+        stream: S,
+    ) -> io::Result<(TlsStream<S>, Option<Certificate>)> {
+        let host = self.server_name.as_deref().unwrap_or(host).trim_matches(['[', ']']);
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no host that a certificate can be for"))
+        })?;
+        let stream = TlsConnector::from(self.present.present()).connect(name, stream).await?;
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let shown = shown.and_then(Certificate::read);
+        Ok((stream, shown))
+    }
+}
+
+fn config(tls: &ClientTls) -> Result<ClientConfig, TlsError> {
+    let provider = tls.rules.provider();
+    let unusable = |error: rustls::Error| TlsError::new("the TLS settings of", tls.of, error);
+    let builder = ClientConfig::builder_with_provider(provider.clone());
+    let builder = builder.with_protocol_versions(&tls.rules.versions()).map_err(unusable)?;
+    let roots = match &tls.trust {
+        Trust::Anybody => None,
+        Trust::Authority(path) => Some(files::roots(path)?),
+        Trust::Machine => Some(roots_of_the_machine()?),
+    };
+    let builder = match roots {
+        None => builder.dangerous().with_custom_certificate_verifier(Arc::new(Believing(provider))),
+        Some(roots) => {
+            let mut verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+            if let Some(revoked) = &tls.revoked {
+                verifier = verifier
+                    .with_crls(files::revocations(revoked)?)
+                    .only_check_end_entity_revocation()
+                    .allow_unknown_revocation_status();
+            }
+            let verifier = verifier.build().map_err(|error| TlsError::new("the trusted CA of", tls.of, error))?;
+            builder.with_webpki_verifier(verifier)
+        }
+    };
+    let mut config = match &tls.identity {
+        None => builder.with_no_client_auth(),
+        Some(identity) => {
+            let (chain, key) = identity.load()?;
+            let paired = builder.with_client_auth_cert(chain, key);
+            paired.map_err(|error| TlsError::new("the certificate", identity.name(), misfit(&error)))?
+        }
+    };
+    config.alpn_protocols = tls.protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+    Ok(config)
+}
+
+fn roots_of_the_machine() -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let why = "it has none (Debian: install ca-certificates); or name the CA that signed the server's certificate";
+        return Err(TlsError::new("the trusted CAs of", "this machine", why));
+    }
+    Ok(roots)
+}
+
+/// Believes that everybody is who they say. What is said to them is still theirs alone to read.
+#[derive(Debug)]
+struct Believing(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Believing {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,91 @@
+//! Certificates, keys, roots and revocations in files.
+
+use std::path::{Path, PathBuf};
+
+use rustls::RootCertStore;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+
+/// What is wrong with a file, a setting, or what they make together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {name}: {why}")]
+pub struct TlsError {
+    /// What kind of thing.
+    pub what: &'static str,
+    /// Which: a path, mostly.
+    pub name: String,
+    /// What is wrong, and what to do.
+    pub why: String,
+}
+
+impl TlsError {
+    pub(crate) fn new(what: &'static str, name: impl std::fmt::Display, why: impl std::fmt::Display) -> TlsError {
+        TlsError { what, name: name.to_string(), why: why.to_string() }
+    }
+
+    fn of(what: &'static str, path: &Path, why: impl std::fmt::Display) -> TlsError {
+        TlsError::new(what, path.display(), why)
+    }
+}
+
+/// A certificate with its key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pair {
+    /// The certificate, and after it those between it and the root, in PEM.
+    pub certificate: PathBuf,
+    /// Its private key, in PEM.
+    pub key: PathBuf,
+}
+
+const CERTIFICATE: &str = "the certificate";
+const KEY: &str = "the private key";
+const ROOTS: &str = "the trusted CA";
+const REVOKED: &str = "the revocation list";
+
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    all_of(CERTIFICATE, path, "a certificate (BEGIN CERTIFICATE)")
+}
+
+pub(crate) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_file(path).map_err(|error| match error {
+        pem::Error::NoItemsFound => TlsError::of(
+            KEY,
+            path,
+            "it holds no private key in PEM that can be read (one that is encrypted cannot: decrypt it with `openssl pkey`)",
+        ),
+        pem::Error::Io(error) => TlsError::of(KEY, path, format_args!("it cannot be read: {error}")),
+        error => TlsError::of(KEY, path, error),
+    })
+}
+
+pub(crate) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in all_of::<CertificateDer<'static>>(ROOTS, path, "a certificate (BEGIN CERTIFICATE)")? {
+        roots.add(certificate).map_err(|error| TlsError::of(ROOTS, path, error))?;
+    }
+    Ok(roots)
+}
+
+/// In PEM, or one in DER, as `openssl crl` writes both.
+pub(crate) fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let bytes = read(REVOKED, path)?;
+    if bytes.first() == Some(&0x30) {
+        return Ok(vec![CertificateRevocationListDer::from(bytes)]);
+    }
+    all_of(REVOKED, path, "a revocation list (BEGIN X509 CRL)")
+}
+
+/// What a file holds, as it is.
+pub(crate) fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
+    std::fs::read(path).map_err(|error| TlsError::of(what, path, format_args!("it cannot be read: {error}")))
+}
+
+fn all_of<T: PemObject>(what: &'static str, path: &Path, wanted: &str) -> Result<Vec<T>, TlsError> {
+    let bytes = read(what, path)?;
+    let found: Result<Vec<T>, _> = T::pem_slice_iter(&bytes).collect();
+    let found = found.map_err(|error| TlsError::of(what, path, format_args!("it is no PEM: {error}")))?;
+    if found.is_empty() {
+        return Err(TlsError::of(what, path, format_args!("it does not hold {wanted}, in PEM")));
+    }
+    Ok(found)
+}

@@ -1,0 +1,33 @@
+//! TLS for both ports of a member and for its clients.
+//!
+//! ```text
+//!   files ── read, and read again when they change ──► Acceptor (a port)   ──► a stream, and whose certificate it showed
+//!                                                 └──► Connector (a client) ──► a stream
+//! ```
+//!
+//! Certificates, keys, roots and revocations come from files in PEM, as etcd takes them. A thread looks every second
+//! whether they changed ([`reload`]): new connections use the new ones, open connections go on. Files that are wrong are told
+//! and left alone: what was in force stays in force.
+//!
+//! Read on in the order of the modules.
+
+pub mod certificate;
+
+pub mod files;
+
+mod rules;
+
+mod reload;
+
+mod acceptor;
+
+mod connector;
+
+pub mod made;
+
+pub use acceptor::{Acceptor, Allowed, Identity, ServerTls};
+pub use certificate::Certificate;
+pub use connector::{ClientTls, Connector, Trust};
+pub use files::{Pair, TlsError};
+pub use reload::Expiry;
+pub use rules::{Rules, Version};

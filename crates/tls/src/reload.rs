@@ -1,0 +1,143 @@
+//! Files that change while a process runs: [`Reloading`].
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+use sha2::{Digest, Sha256};
+use tokio::sync::watch;
+
+use crate::certificate::Certificate;
+use crate::files::{self, TlsError};
+
+/// How often the files are looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// How long before its end a certificate is complained about, and how often.
+const WARN_BEFORE: Duration = Duration::from_secs(30 * 86_400);
+const WARN_EVERY: Duration = Duration::from_secs(86_400);
+
+/// When a certificate of this process expires.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Expiry {
+    /// What it is for: `client` or `peer`.
+    pub of: &'static str,
+    /// When.
+    pub not_after: SystemTime,
+}
+
+/// What is made of some files, made again when they change.
+pub(crate) struct Reloading<T> {
+    of: &'static str,
+    paths: Vec<PathBuf>,
+    make: Box<dyn Fn() -> Result<T, TlsError> + Send + Sync>,
+    present: watch::Sender<Arc<T>>,
+    expiry: watch::Sender<Option<SystemTime>>,
+    own: Option<PathBuf>,
+}
+
+impl<T: Send + Sync + 'static> Reloading<T> {
+    /// Makes it, and from then on again when one of these files changes, for as long as the value lives. `own` is the
+    /// certificate whose end is watched; `of` says what it is for.
+    pub(crate) fn new(
+        of: &'static str,
+        paths: Vec<PathBuf>,
+        own: Option<PathBuf>,
+        make: impl Fn() -> Result<T, TlsError> + Send + Sync + 'static,
+    ) -> Result<Arc<Reloading<T>>, TlsError> {
+        // Before the files are read: what changes in between is then seen as a change.
+        let seen = digest(&paths);
+        let (present, expiry) = (watch::channel(Arc::new(make()?)).0, watch::channel(None).0);
+        let this = Arc::new(Reloading { of, paths, make: Box::new(make), present, expiry, own });
+        this.read_expiry();
+        if !this.paths.is_empty() {
+            let weak = Arc::downgrade(&this);
+            // A thread: the loop of a member must not wait for a disk.
+            let started =
+                std::thread::Builder::new().name("hustings-certs".to_owned()).spawn(move || look(&weak, seen));
+            started.map_err(|error| TlsError::new("the thread", "hustings-certs", error))?;
+        }
+        Ok(this)
+    }
+
+    /// What is in force now.
+    pub(crate) fn present(&self) -> Arc<T> {
+        self.present.borrow().clone()
+    }
+
+    /// When the own certificate expires.
+    pub(crate) fn expiry(&self) -> Option<Expiry> {
+        self.expiry.borrow().map(|not_after| Expiry { of: self.of, not_after })
+    }
+
+    fn read_expiry(&self) {
+        let chain = self.own.as_deref().and_then(|own| files::certificates(own).ok());
+        // The chain ends with the first of its certificates.
+        let ends = chain.iter().flatten().filter_map(Certificate::read).map(|certificate| certificate.not_after);
+        self.expiry.send_replace(ends.min());
+    }
+
+    fn reload(&self) {
+        match (self.make)() {
+            Ok(made) => {
+                self.present.send_replace(Arc::new(made));
+                self.read_expiry();
+                tracing::info!(of = self.of, "certificates were replaced: new connections use the new ones");
+            }
+            Err(error) => {
+                tracing::error!(
+                    of = self.of,
+                    "certificates were replaced and cannot be used, the old ones stay in force: {error}"
+                );
+            }
+        }
+    }
+
+    fn complain(&self) {
+        let Some(not_after) = *self.expiry.borrow() else { return };
+        let name = self.own.as_deref().unwrap_or(Path::new("")).display();
+        match not_after.duration_since(SystemTime::now()) {
+            Ok(left) if left > WARN_BEFORE => {}
+            Ok(left) => tracing::warn!(
+                of = self.of,
+                "the certificate {name} expires in {} days: replace the file, it is taken up without a restart",
+                left.as_secs() / 86_400
+            ),
+            Err(_) => tracing::error!(
+                of = self.of,
+                "the certificate {name} has expired: replace the file, it is taken up without a restart"
+            ),
+        }
+    }
+}
+
+/// Looks at the files until nobody needs them any more.
+fn look<T: Send + Sync + 'static>(weak: &Weak<Reloading<T>>, mut in_force: [u8; 32]) {
+    let (mut until_warning, mut last) = (Duration::ZERO, in_force);
+    while let Some(this) = weak.upgrade() {
+        let now = digest(&this.paths);
+        // Files are replaced one after the other: they are taken up once they stand still between two looks.
+        if now != in_force && now == last {
+            this.reload();
+            (in_force, until_warning) = (now, Duration::ZERO);
+        }
+        last = now;
+        if until_warning.is_zero() {
+            this.complain();
+            until_warning = WARN_EVERY;
+        }
+        drop(this);
+        until_warning = until_warning.saturating_sub(LOOK_INTERVAL);
+        std::thread::sleep(LOOK_INTERVAL);
+    }
+}
+
+/// A number that is another one when a file is.
+fn digest(paths: &[PathBuf]) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    for path in paths {
+        let bytes = std::fs::read(path);
+        hash.update(bytes.as_ref().map_or(u64::MAX, |bytes| bytes.len() as u64).to_le_bytes());
+        hash.update(bytes.unwrap_or_default());
+    }
+    hash.finalize().into()
+}

@@ -1,0 +1,275 @@
+//! Goal: whoever shows the wrong certificate, or none, or speaks none, gets no further than the handshake and hears why; who
+//! shows the right one does. Method: two ends of a connection in memory, certificates of a CA made for the test.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hustings_tls::made::{Authority, Made, Subject};
+use hustings_tls::{
+    Acceptor, Allowed, Certificate, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust, Version,
+};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+/// A CA with its files.
+struct Town {
+    directory: tempfile::TempDir,
+    authority: Authority,
+    ca: PathBuf,
+}
+
+impl Town {
+    fn found() -> Town {
+        Town::with("the town's CA")
+    }
+
+    fn with(name: &str) -> Town {
+        let directory = tempfile::tempdir().expect("a directory");
+        let authority = Authority::new(name).expect("made");
+        let ca = authority.write_certificate(directory.path()).expect("written");
+        Town { directory, authority, ca }
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn issue(&self, subject: &Subject) -> (Made, Pair) {
+        let made = self.authority.issue(subject).expect("issued");
+        let pair = made.write(self.path(), "issued").expect("written");
+        let name = |path: &Path, end: &str| path.with_file_name(format!("{}.{end}", rand_name(&made)));
+        let kept = Pair { certificate: name(&pair.certificate, "crt"), key: name(&pair.key, "key") };
+        std::fs::rename(&pair.certificate, &kept.certificate).expect("renamed");
+        std::fs::rename(&pair.key, &kept.key).expect("renamed");
+        (made, kept)
+    }
+
+    fn pair(&self, subject: &Subject) -> Pair {
+        self.issue(subject).1
+    }
+
+    /// A port whose certificate is for `localhost`.
+    fn port(&self) -> ServerTls {
+        ServerTls {
+            of: "client",
+            identity: Identity::Files(self.pair(&Subject::new("the port").host("localhost").address([127, 0, 0, 1]))),
+            trusted_ca: None,
+            revoked: None,
+            allowed: None,
+            rules: Rules::default(),
+            protocols: vec!["h2", "http/1.1"],
+        }
+    }
+
+    /// A client that trusts this CA.
+    fn client(&self) -> ClientTls {
+        ClientTls {
+            of: "test",
+            trust: Trust::Authority(self.ca.clone()),
+            identity: None,
+            revoked: None,
+            rules: Rules::default(),
+            protocols: vec!["h2"],
+            server_name: None,
+        }
+    }
+
+    fn client_as(&self, subject: &Subject) -> ClientTls {
+        ClientTls { identity: Some(Identity::Files(self.pair(subject))), ..self.client() }
+    }
+}
+
+/// A file name that no other certificate has.
+fn rand_name(made: &Made) -> String {
+    made.certificate.iter().rev().take(12).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What came of a meeting: whom the port saw, and what the client heard.
+struct Met {
+    port: io::Result<Option<Certificate>>,
+    client: io::Result<Option<Certificate>>,
+}
+
+impl Met {
+    fn is_refused(&self, why: &str) {
+        let said = match (&self.port, &self.client) {
+            (Err(port), Err(client)) => format!("{port} / {client}"),
+            (Err(port), Ok(_)) => port.to_string(),
+            (Ok(_), Err(client)) => client.to_string(),
+            (Ok(_), Ok(_)) => panic!("they were to be strangers"),
+        };
+        assert!(said.contains(why), "they said {said:?}, not {why:?}");
+    }
+
+    fn is_well(self) -> (Option<Certificate>, Option<Certificate>) {
+        (self.port.expect("the port is content"), self.client.expect("the client is content"))
+    }
+}
+
+async fn meet(port: &Acceptor, client: &Connector, host: &str) -> Met {
+    let (near, far) = duplex(64 << 10);
+    let (port, client) = tokio::join!(
+        async {
+            let (mut stream, shown) = port.accept(far).await?;
+            stream.write_all(b"welcome").await?;
+            stream.flush().await?;
+            Ok(shown)
+        },
+        async {
+            let (mut stream, shown) = client.connect(host, near).await?;
+            // In TLS 1.3 a client hears only now that its certificate is not wanted.
+            let mut heard = [0; 7];
+            stream.read_exact(&mut heard).await?;
+            assert_eq!(&heard, b"welcome");
+            Ok(shown)
+        }
+    );
+    Met { port, client }
+}
+
+fn acceptor(tls: ServerTls) -> Acceptor {
+    Acceptor::new(tls).expect("its files are good")
+}
+
+fn connector(tls: ClientTls) -> Connector {
+    Connector::new(tls).expect("its files are good")
+}
+
+#[tokio::test]
+async fn a_client_believes_the_ca_that_it_was_given() {
+    let town = Town::found();
+    let port = acceptor(town.port());
+    let (seen, shown) = meet(&port, &connector(town.client()), "localhost").await.is_well();
+    assert_eq!(seen, None, "nobody asked the client for a certificate");
+    assert_eq!(shown.expect("a port has one").common_name, "the port");
+    meet(&port, &connector(town.client()), "[127.0.0.1]").await.is_well();
+
+    meet(&port, &connector(town.client()), "db.example.org").await.is_refused("not valid for name");
+    let elsewhere = Town::with("another CA");
+    meet(&port, &connector(elsewhere.client()), "localhost").await.is_refused("UnknownIssuer");
+    let credulous = ClientTls { trust: Trust::Anybody, ..elsewhere.client() };
+    meet(&port, &connector(credulous), "db.example.org").await.is_well();
+    let named = ClientTls { server_name: Some("localhost".to_owned()), ..town.client() };
+    meet(&port, &connector(named), "10.0.0.1").await.is_well();
+}
+
+#[tokio::test]
+async fn a_port_that_asks_for_certificates_admits_good_ones_alone() {
+    let town = Town::found();
+    let asking = || ServerTls { trusted_ca: Some(town.ca.clone()), ..town.port() };
+    let port = acceptor(asking());
+    let root = Subject::new("root");
+    let (seen, _) = meet(&port, &connector(town.client_as(&root)), "localhost").await.is_well();
+    assert_eq!(seen.expect("it was shown").common_name, "root");
+
+    meet(&port, &connector(town.client()), "localhost").await.is_refused("no certificate");
+    let elsewhere = Town::with("another CA");
+    let stranger = ClientTls { trust: Trust::Authority(town.ca.clone()), ..elsewhere.client_as(&root) };
+    meet(&port, &connector(stranger), "localhost").await.is_refused("UnknownIssuer");
+    meet(&port, &connector(town.client_as(&root.clone().days(-1))), "localhost").await.is_refused("xpired");
+
+    let named = acceptor(ServerTls { allowed: Some(Allowed::CommonName("peer".to_owned())), ..asking() });
+    meet(&named, &connector(town.client_as(&root)), "localhost")
+        .await
+        .is_refused("is not for the common name \"peer\"");
+    meet(&named, &connector(town.client_as(&Subject::new("peer"))), "localhost").await.is_well();
+    let hosts = acceptor(ServerTls { allowed: Some(Allowed::Host("db-a".to_owned())), ..asking() });
+    meet(&hosts, &connector(town.client_as(&root)), "localhost").await.is_refused("is not for the host \"db-a\"");
+    meet(&hosts, &connector(town.client_as(&root.clone().host("db-a"))), "localhost").await.is_well();
+}
+
+#[tokio::test]
+async fn a_revoked_certificate_is_good_no_more() {
+    let town = Town::found();
+    let (lost, lost_pair) = town.issue(&Subject::new("lost"));
+    let revoked = town.path().join("revoked.pem");
+    town.authority.revoke(&[&lost], &revoked).expect("written");
+    let port = acceptor(ServerTls { trusted_ca: Some(town.ca.clone()), revoked: Some(revoked), ..town.port() });
+    let thief = ClientTls { identity: Some(Identity::Files(lost_pair)), ..town.client() };
+    meet(&port, &connector(thief), "localhost").await.is_refused("Revoked");
+    meet(&port, &connector(town.client_as(&Subject::new("kept"))), "localhost").await.is_well();
+}
+
+#[tokio::test]
+async fn versions_that_have_none_in_common_do_not_meet() {
+    let town = Town::found();
+    let only = |version| Rules::new(version, version, &[]).expect("sound");
+    let port = acceptor(ServerTls { rules: only(Version::Tls13), ..town.port() });
+    let old = ClientTls { rules: only(Version::Tls12), ..town.client() };
+    meet(&port, &connector(old), "localhost").await.is_refused("Tls12NotOfferedOrEnabled");
+    meet(&port, &connector(ClientTls { rules: only(Version::Tls13), ..town.client() }), "localhost").await.is_well();
+}
+
+#[tokio::test]
+async fn what_is_no_tls_is_refused() {
+    let town = Town::found();
+    let port = acceptor(town.port());
+    for said in
+        [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", &[0; 512], &[0x16, 3, 1, 0xff, 0xff]]
+    {
+        let (mut near, far) = duplex(4 << 10);
+        near.write_all(said).await.expect("it fits");
+        near.shutdown().await.expect("it is open");
+        assert!(port.accept(far).await.is_err(), "{said:?}");
+    }
+}
+
+#[test]
+fn files_that_are_wrong_are_named_with_a_remedy() {
+    let town = Town::found();
+    let said = |tls: ServerTls| Acceptor::new(tls).err().expect("it is to be refused").to_string();
+    let with = |certificate: &Path, key: &Path| ServerTls {
+        identity: Identity::Files(Pair { certificate: certificate.to_owned(), key: key.to_owned() }),
+        ..town.port()
+    };
+    let (one, other) = (town.pair(&Subject::new("one")), town.pair(&Subject::new("other")));
+    let empty = town.path().join("empty.pem");
+    std::fs::write(&empty, "").expect("written");
+    let missing = town.path().join("missing.pem");
+    for (tls, expected) in [
+        (with(&missing, &one.key), "missing.pem: it cannot be read: No such file"),
+        (with(&empty, &one.key), "empty.pem: it does not hold a certificate"),
+        (with(&one.certificate, &one.certificate), "it holds no private key in PEM"),
+        (with(&one.certificate, &other.key), "the key is not the certificate's"),
+        (ServerTls { trusted_ca: Some(empty.clone()), ..town.port() }, "the trusted CA"),
+        (
+            ServerTls { trusted_ca: Some(town.ca.clone()), revoked: Some(empty.clone()), ..town.port() },
+            "does not hold a revocation list",
+        ),
+    ] {
+        let said = said(tls);
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn replaced_files_are_taken_up_and_wrong_ones_left_alone() {
+    // Method: a port's certificate is replaced on disk by another, then by garbage; each meeting shows which one is in force.
+    let town = Town::found();
+    let tls = town.port();
+    let Identity::Files(pair) = tls.identity.clone() else { unreachable!("it is of files") };
+    let (port, client) = (acceptor(tls), connector(town.client()));
+    let before = port.expiry().expect("it has an end").not_after;
+    let fresh = town.authority.issue(&Subject::new("fresh").host("localhost").days(700)).expect("issued");
+    let made = fresh.write(town.path(), "fresh").expect("written");
+    std::fs::rename(&made.key, &pair.key).expect("renamed");
+    std::fs::rename(&made.certificate, &pair.certificate).expect("renamed");
+    let begun = Instant::now();
+    loop {
+        let (_, shown) = meet(&port, &client, "localhost").await.is_well();
+        if shown.expect("a port has one").common_name == "fresh" {
+            break;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(10), "the new certificate is not taken up");
+    }
+    while port.expiry().expect("it has an end").not_after <= before {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the new end is not known");
+        tokio::task::yield_now().await;
+    }
+    std::fs::write(&pair.certificate, "garbage").expect("written");
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(3) {
+        let (_, shown) = meet(&port, &client, "localhost").await.is_well();
+        assert_eq!(shown.expect("a port has one").common_name, "fresh");
+    }
+}
