@@ -5,13 +5,18 @@
 //! caller decides whether its request may be repeated, and calls [`Client::move_on`].
 //! The channel itself reconnects to its member by and by.
 //!
-//! What this module does not do: TLS and authentication (later chapters), retries, deadlines (`tonic::Request` has
-//! them). Read next: [`crate::etcdserverpb`] for the services.
+//! An endpoint with `https://` is spoken to in TLS, as [`Options::tls`] says.
+//!
+//! What this module does not do: retries, deadlines (`tonic::Request` has them). Read next: [`crate::etcdserverpb`] for the
+//! services.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use tonic::transport::{Channel, Endpoint};
+use hustings_tls::{ClientTls, Connector, Rules, Trust};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::etcdserverpb::cluster_client::ClusterClient;
 use crate::etcdserverpb::kv_client::KvClient;
@@ -22,6 +27,11 @@ use crate::health::health_client::HealthClient;
 use crate::v3electionpb::election_client::ElectionClient;
 use crate::v3lockpb::lock_client::LockClient;
 
+/// The name of HTTP/2 in ALPN, which gRPC stands on.
+pub const ALPN: &str = "h2";
+/// Where `https://host` without a port is.
+const HTTPS_PORT: u16 = 443;
+
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -31,6 +41,9 @@ pub struct Options {
     pub keep_alive_interval: Duration,
     /// How long it may take to say so, before the connection counts as lost.
     pub keep_alive_timeout: Duration,
+    /// How endpoints with `https://` are spoken to, and whether those without a scheme are among them. `None`: those without a
+    /// scheme are not, and with `https://` what the machine trusts is believed.
+    pub tls: Option<Connector>,
 }
 
 impl Default for Options {
@@ -39,6 +52,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(2),
             keep_alive_interval: Duration::from_secs(10),
             keep_alive_timeout: Duration::from_secs(3),
+            tls: None,
         }
     }
 }
@@ -50,7 +64,9 @@ pub enum ConnectError {
     #[error("no endpoint is given: name at least one, like 127.0.0.1:2379")]
     NoEndpoint,
     /// An endpoint is not an address that we can speak to.
-    #[error("endpoint {endpoint:?} is not an address like 127.0.0.1:2379 or http://host:2379: {reason}")]
+    #[error(
+        "endpoint {endpoint:?} is not an address like 127.0.0.1:2379, http://host:2379 or https://host:2379: {reason}"
+    )]
     Address {
         /// The endpoint.
         endpoint: String,
@@ -77,7 +93,7 @@ pub struct Client {
 impl Client {
     /// Connects to the first endpoint that accepts, in the order given, with default options.
     ///
-    /// An endpoint is `host:port` or `http://host:port`. To talk to one member and no other, give its endpoint alone.
+    /// An endpoint is `host:port`, `http://host:port` or `https://host:port`. To talk to one member and no other, give its endpoint alone.
     pub async fn connect(endpoints: &[impl AsRef<str>]) -> Result<Client, ConnectError> {
         Client::connect_with(endpoints, Options::default()).await
     }
@@ -154,20 +170,80 @@ impl Client {
     }
 }
 
-/// The transport to one endpoint, not connected yet: for who wants many channels, or lazy ones.
-pub fn transport(endpoint: &str, options: &Options) -> Result<Endpoint, ConnectError> {
-    let refuse = |reason: String| ConnectError::Address { endpoint: endpoint.to_owned(), reason };
-    let address = match endpoint.split_once("://") {
-        None => format!("http://{endpoint}"),
-        Some(("http", _)) => endpoint.to_owned(),
-        Some((scheme, _)) => return Err(refuse(format!("{scheme} is not spoken here"))),
+/// The way to one endpoint, not taken yet.
+#[derive(Clone, Debug)]
+pub struct Transport {
+    endpoint: Endpoint,
+    /// For `https://`.
+    tls: Option<Connector>,
+}
+
+impl Transport {
+    /// Where it leads.
+    pub fn uri(&self) -> &Uri {
+        self.endpoint.uri()
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nobody accepts there, or TLS does not come about.
+    pub async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
+        let Some(tls) = self.tls.clone() else { return self.endpoint.connect().await };
+        let dial = move |uri: Uri| {
+            let tls = tls.clone();
+            async move {
+                let host = uri.host().unwrap_or_default().to_owned();
+                let address = host.trim_matches(['[', ']']);
+                let stream = TcpStream::connect((address, uri.port_u16().unwrap_or(HTTPS_PORT))).await?;
+                stream.set_nodelay(true)?;
+                let (stream, _) = tls.connect(&host, stream).await?;
+                Ok::<_, std::io::Error>(TokioIo::new(stream))
+            }
+        };
+        self.endpoint.connect_with_connector(tower::service_fn(dial)).await
+    }
+}
+
+/// How clients speak TLS when nobody says how: to whom the machine trusts.
+fn default_tls() -> Result<Connector, String> {
+    let tls = ClientTls {
+        of: "client",
+        trust: Trust::Machine,
+        identity: None,
+        revoked: None,
+        rules: Rules::default(),
+        protocols: vec![ALPN],
+        server_name: None,
     };
+    Connector::new(tls).map_err(|error| error.to_string())
+}
+
+/// The transport to one endpoint, not connected yet: for who wants many channels.
+///
+/// # Errors
+/// The endpoint is none that can be spoken to.
+pub fn transport(endpoint: &str, options: &Options) -> Result<Transport, ConnectError> {
+    let refuse = |reason: String| ConnectError::Address { endpoint: endpoint.to_owned(), reason };
+    let (scheme, rest) = match (endpoint.split_once("://"), &options.tls) {
+        (None, None) => ("http", endpoint),
+        (None, Some(_)) => ("https", endpoint),
+        (Some((scheme @ ("http" | "https"), rest)), _) => (scheme, rest),
+        (Some((scheme, _)), _) => return Err(refuse(format!("{scheme} is not spoken here"))),
+    };
+    let tls = match (scheme, &options.tls) {
+        ("http", _) => None,
+        (_, Some(tls)) => Some(tls.clone()),
+        (_, None) => Some(default_tls().map_err(refuse)?),
+    };
+    let address = format!("{scheme}://{rest}");
     let transport = Endpoint::from_shared(address).map_err(|error| refuse(error.to_string()))?;
-    Ok(transport
+    let endpoint = transport
         .tcp_nodelay(true)
         .connect_timeout(options.connect_timeout)
         .http2_keep_alive_interval(options.keep_alive_interval)
-        .keep_alive_timeout(options.keep_alive_timeout))
+        .keep_alive_timeout(options.keep_alive_timeout);
+    Ok(Transport { endpoint, tls })
 }
 
 /// The end of the range of all keys that begin with `prefix`, for `range_end`.
@@ -230,7 +306,11 @@ mod tests {
     fn an_endpoint_may_lack_its_scheme_but_not_have_another() {
         let options = Options::default();
         assert_eq!(transport("127.0.0.1:2379", &options).unwrap().uri().to_string(), "http://127.0.0.1:2379/");
-        assert!(matches!(transport("https://127.0.0.1:2379", &options), Err(ConnectError::Address { .. })));
+        assert_eq!(transport("https://h:2379", &options).unwrap().uri().scheme_str(), Some("https"));
+        let tls = Options { tls: default_tls().ok(), ..Options::default() };
+        assert_eq!(transport("h:2379", &tls).unwrap().uri().scheme_str(), Some("https"));
+        assert_eq!(transport("http://h:2379", &tls).unwrap().uri().scheme_str(), Some("http"));
+        assert!(matches!(transport("ftp://127.0.0.1:2379", &options), Err(ConnectError::Address { .. })));
         assert!(matches!(transport("a b", &options), Err(ConnectError::Address { .. })));
     }
 }

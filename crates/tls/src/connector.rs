@@ -98,11 +98,37 @@ impl Connector {
         let name = name.map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no host that a certificate can be for"))
         })?;
-        let stream = TlsConnector::from(self.present.present()).connect(name, stream).await?;
+        let stream = TlsConnector::from(self.present.present()).connect(name, stream).await;
+        let stream = stream.map_err(|error| explained(error, host))?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let shown = shown.and_then(Certificate::read);
         Ok((stream, shown))
     }
+}
+
+/// What a handshake failed by, in words that help.
+fn explained(error: io::Error, host: &str) -> io::Error {
+    use rustls::{AlertDescription, CertificateError, Error};
+    let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
+    let why = match cause {
+        Some(Error::InvalidMessage(_)) => format!("{host} does not speak TLS on this port: is it http:// there?"),
+        Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
+            format!("the certificate of {host} is signed by a CA that is not trusted here: name it (--cacert)")
+        }
+        Some(Error::InvalidCertificate(error)) => format!("the certificate of {host} is not good: {error}"),
+        Some(Error::AlertReceived(AlertDescription::CertificateRequired)) => {
+            format!("{host} asks for a certificate: give one (--cert and --key)")
+        }
+        Some(Error::AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure)) => {
+            format!("{host} and this side have no version or cipher of TLS in common: {error}")
+        }
+        Some(error) => format!("no TLS with {host}: {error}"),
+        None if error.kind() == io::ErrorKind::UnexpectedEof => {
+            format!("{host} ended the connection during the handshake: does it speak TLS on this port?")
+        }
+        None => return error,
+    };
+    io::Error::new(error.kind(), why)
 }
 
 fn config(tls: &ClientTls) -> Result<ClientConfig, TlsError> {

@@ -101,7 +101,7 @@ impl Met {
         assert!(said.contains(why), "they said {said:?}, not {why:?}");
     }
 
-    fn is_well(self) -> (Option<Certificate>, Option<Certificate>) {
+    fn are_well(self) -> (Option<Certificate>, Option<Certificate>) {
         (self.port.expect("the port is content"), self.client.expect("the client is content"))
     }
 }
@@ -139,18 +139,18 @@ fn connector(tls: ClientTls) -> Connector {
 async fn a_client_believes_the_ca_that_it_was_given() {
     let town = Town::found();
     let port = acceptor(town.port());
-    let (seen, shown) = meet(&port, &connector(town.client()), "localhost").await.is_well();
+    let (seen, shown) = meet(&port, &connector(town.client()), "localhost").await.are_well();
     assert_eq!(seen, None, "nobody asked the client for a certificate");
     assert_eq!(shown.expect("a port has one").common_name, "the port");
-    meet(&port, &connector(town.client()), "[127.0.0.1]").await.is_well();
+    meet(&port, &connector(town.client()), "[127.0.0.1]").await.are_well();
 
     meet(&port, &connector(town.client()), "db.example.org").await.is_refused("not valid for name");
     let elsewhere = Town::with("another CA");
-    meet(&port, &connector(elsewhere.client()), "localhost").await.is_refused("UnknownIssuer");
+    meet(&port, &connector(elsewhere.client()), "localhost").await.is_refused("nknown");
     let credulous = ClientTls { trust: Trust::Anybody, ..elsewhere.client() };
-    meet(&port, &connector(credulous), "db.example.org").await.is_well();
+    meet(&port, &connector(credulous), "db.example.org").await.are_well();
     let named = ClientTls { server_name: Some("localhost".to_owned()), ..town.client() };
-    meet(&port, &connector(named), "10.0.0.1").await.is_well();
+    meet(&port, &connector(named), "10.0.0.1").await.are_well();
 }
 
 #[tokio::test]
@@ -159,23 +159,23 @@ async fn a_port_that_asks_for_certificates_admits_good_ones_alone() {
     let asking = || ServerTls { trusted_ca: Some(town.ca.clone()), ..town.port() };
     let port = acceptor(asking());
     let root = Subject::new("root");
-    let (seen, _) = meet(&port, &connector(town.client_as(&root)), "localhost").await.is_well();
+    let (seen, _) = meet(&port, &connector(town.client_as(&root)), "localhost").await.are_well();
     assert_eq!(seen.expect("it was shown").common_name, "root");
 
     meet(&port, &connector(town.client()), "localhost").await.is_refused("no certificate");
     let elsewhere = Town::with("another CA");
     let stranger = ClientTls { trust: Trust::Authority(town.ca.clone()), ..elsewhere.client_as(&root) };
-    meet(&port, &connector(stranger), "localhost").await.is_refused("UnknownIssuer");
+    meet(&port, &connector(stranger), "localhost").await.is_refused("nknown");
     meet(&port, &connector(town.client_as(&root.clone().days(-1))), "localhost").await.is_refused("xpired");
 
     let named = acceptor(ServerTls { allowed: Some(Allowed::CommonName("peer".to_owned())), ..asking() });
     meet(&named, &connector(town.client_as(&root)), "localhost")
         .await
         .is_refused("is not for the common name \"peer\"");
-    meet(&named, &connector(town.client_as(&Subject::new("peer"))), "localhost").await.is_well();
+    meet(&named, &connector(town.client_as(&Subject::new("peer"))), "localhost").await.are_well();
     let hosts = acceptor(ServerTls { allowed: Some(Allowed::Host("db-a".to_owned())), ..asking() });
     meet(&hosts, &connector(town.client_as(&root)), "localhost").await.is_refused("is not for the host \"db-a\"");
-    meet(&hosts, &connector(town.client_as(&root.clone().host("db-a"))), "localhost").await.is_well();
+    meet(&hosts, &connector(town.client_as(&root.clone().host("db-a"))), "localhost").await.are_well();
 }
 
 #[tokio::test]
@@ -187,7 +187,7 @@ async fn a_revoked_certificate_is_good_no_more() {
     let port = acceptor(ServerTls { trusted_ca: Some(town.ca.clone()), revoked: Some(revoked), ..town.port() });
     let thief = ClientTls { identity: Some(Identity::Files(lost_pair)), ..town.client() };
     meet(&port, &connector(thief), "localhost").await.is_refused("Revoked");
-    meet(&port, &connector(town.client_as(&Subject::new("kept"))), "localhost").await.is_well();
+    meet(&port, &connector(town.client_as(&Subject::new("kept"))), "localhost").await.are_well();
 }
 
 #[tokio::test]
@@ -197,7 +197,7 @@ async fn versions_that_have_none_in_common_do_not_meet() {
     let port = acceptor(ServerTls { rules: only(Version::Tls13), ..town.port() });
     let old = ClientTls { rules: only(Version::Tls12), ..town.client() };
     meet(&port, &connector(old), "localhost").await.is_refused("Tls12NotOfferedOrEnabled");
-    meet(&port, &connector(ClientTls { rules: only(Version::Tls13), ..town.client() }), "localhost").await.is_well();
+    meet(&port, &connector(ClientTls { rules: only(Version::Tls13), ..town.client() }), "localhost").await.are_well();
 }
 
 #[tokio::test]
@@ -256,7 +256,7 @@ async fn replaced_files_are_taken_up_and_wrong_ones_left_alone() {
     std::fs::rename(&made.certificate, &pair.certificate).expect("renamed");
     let begun = Instant::now();
     loop {
-        let (_, shown) = meet(&port, &client, "localhost").await.is_well();
+        let (_, shown) = meet(&port, &client, "localhost").await.are_well();
         if shown.expect("a port has one").common_name == "fresh" {
             break;
         }
@@ -269,7 +269,7 @@ async fn replaced_files_are_taken_up_and_wrong_ones_left_alone() {
     std::fs::write(&pair.certificate, "garbage").expect("written");
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(3) {
-        let (_, shown) = meet(&port, &client, "localhost").await.is_well();
+        let (_, shown) = meet(&port, &client, "localhost").await.are_well();
         assert_eq!(shown.expect("a port has one").common_name, "fresh");
     }
 }
