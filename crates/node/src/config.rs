@@ -1,5 +1,6 @@
 //! What a node is told by whoever embeds it: [`NodeConfig`].
 
+use crate::peer_stream::PeerTls;
 use crate::secret::ClusterSecret;
 use hustings_core::replica::Policy;
 use hustings_core::{ApplyVersion, ClusterId, Limits, Member, Membership, NodeId, Priority, Timing};
@@ -33,6 +34,8 @@ pub struct NodeConfig {
     pub data_dir: PathBuf,
     /// What all members know and strangers do not; without it, whoever reaches the peer port may pretend to be a member.
     pub secret: Option<ClusterSecret>,
+    /// How peers speak TLS, if they do.
+    pub tls: PeerTls,
     /// Where peers connect to; port 0 picks a free one.
     pub peer_listen: Vec<std::net::SocketAddr>,
     /// Heartbeat and election ranges.
@@ -100,6 +103,7 @@ impl NodeConfig {
             hints,
             data_dir: data_dir.into(),
             secret: None,
+            tls: PeerTls::default(),
             peer_listen: Vec::new(),
             timing: Timing::default(),
             timing_mode: TimingMode::Fixed,

@@ -1,12 +1,13 @@
 //! How a node that was added to a running cluster learns who it is: [`discover`].
 
 use crate::frame::{Build, Greeting, Hello, LinkError, Welcome};
-use crate::link::{address_of, greet};
+use crate::handshake::greet;
+use crate::peer_stream::PeerStream;
 use crate::secret::{self, ClusterSecret};
 use bytes::BytesMut;
 use hustings_core::{ApplyVersion, ClusterId, Member, NodeId};
+use hustings_tls::Connector;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// One member has this long to answer.
@@ -31,10 +32,11 @@ pub async fn discover(
     protocol: &str,
     can: ApplyVersion,
     secret: Option<&ClusterSecret>,
+    tls: Option<&Connector>,
 ) -> Result<Welcome, DiscoveryError> {
     let mut tried = Vec::new();
     for url in peer_urls.iter().filter(|url| !member.peer_urls.contains(url)) {
-        match timeout(TIMEOUT, ask(address_of(url), member, protocol, can, secret)).await {
+        match timeout(TIMEOUT, ask(url, member, protocol, can, secret, tls)).await {
             Ok(Ok(welcome)) => return Ok(welcome),
             Ok(Err(error)) => tried.push((url.clone(), error.to_string())),
             Err(_) => tried.push((url.clone(), "no answer".into())),
@@ -44,13 +46,14 @@ pub async fn discover(
 }
 
 async fn ask(
-    address: &str,
+    url: &str,
     member: &Member,
     protocol: &str,
     can: ApplyVersion,
     secret: Option<&ClusterSecret>,
+    tls: Option<&Connector>,
 ) -> Result<Welcome, LinkError> {
-    let mut stream = TcpStream::connect(address).await?;
+    let (mut stream, _) = PeerStream::dialled(url, tls).await?;
     let hello = Hello {
         cluster_id: ClusterId(0),
         from: NodeId(0),

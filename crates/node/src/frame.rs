@@ -177,6 +177,11 @@ impl Build {
 }
 
 impl Hello {
+    /// Who says it: its id, or before it has one, its name.
+    pub(crate) fn who(&self) -> String {
+        if self.from.0 == 0 { self.member.name.clone() } else { self.from.to_string() }
+    }
+
     /// How much of its log the sender has durable.
     pub(crate) fn position(&self) -> Position {
         let storage = self.member.incarnation.unwrap_or(0);

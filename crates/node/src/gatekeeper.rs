@@ -5,9 +5,11 @@
 
 use crate::frame::{Greeting, Hello, Refusal, SPEAKS_OF_STATE, Welcome};
 use crate::link::Outbox;
+use crate::peer_stream::misfit;
 use crate::positions::{Positions, rolled_back};
 use crate::secret::{self, ClusterSecret};
 use hustings_core::{ClusterId, Membership, NodeId};
+use hustings_tls::Certificate;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -29,6 +31,8 @@ pub(crate) struct Gatekeeper {
     pub(crate) positions: Positions,
     /// What all members know, if there is such a thing.
     pub(crate) secret: Option<ClusterSecret>,
+    /// Whether a peer's certificate must name it.
+    pub(crate) binds_identity: bool,
 }
 
 /// A link that is up.
@@ -68,6 +72,7 @@ impl Gatekeeper {
         founding: Membership,
         hints: Membership,
         secret: Option<ClusterSecret>,
+        binds_identity: bool,
         positions: Positions,
     ) -> Gatekeeper {
         Gatekeeper {
@@ -81,12 +86,14 @@ impl Gatekeeper {
             connected: BTreeMap::new(),
             positions,
             secret,
+            binds_identity,
         }
     }
 
-    /// Whether a link to this peer may come up; a refusal names the thing and the remedy.
-    pub(crate) fn admit(&self, hello: &Hello) -> Answer {
-        let refusal = self.refusal_of_protocol(hello).or_else(|| self.refusal_of_identity(hello));
+    /// Whether a link to this peer, which showed this certificate, may come up; a refusal names the thing and the remedy.
+    pub(crate) fn admit(&self, hello: &Hello, shown: Option<&Certificate>) -> Answer {
+        let refusal = self.refusal_of_certificate(hello, shown).or_else(|| self.refusal_of_protocol(hello));
+        let refusal = refusal.or_else(|| self.refusal_of_identity(hello));
         if let Some(refusal) = refusal.or_else(|| self.refusal_of_build(hello)) {
             return Answer::Refused(refusal);
         }
@@ -116,6 +123,22 @@ impl Gatekeeper {
     pub(crate) fn may_be_of(&self, member: NodeId, storage: u64) -> bool {
         let known = self.membership.members.get(&member).and_then(|known| known.incarnation);
         known.is_none_or(|known| known == storage)
+    }
+
+    /// Why a peer is refused whose certificate is not its own. First of all: what it says of itself is worth as much as that.
+    fn refusal_of_certificate(&self, hello: &Hello, shown: Option<&Certificate>) -> Option<Refusal> {
+        if !self.binds_identity {
+            return None;
+        }
+        let Hello { from, member: said, .. } = hello;
+        let known = self.membership.members.get(from).or_else(|| self.hints.members.get(from));
+        // A member that was added has no name until it has started.
+        let name = known.map(|known| &known.name).filter(|name| !name.is_empty()).unwrap_or(&said.name);
+        let urls = known.map_or(&said.peer_urls, |known| &known.peer_urls);
+        let everybody = self.membership.members.iter().chain(&self.hints.members);
+        let others = everybody.filter(|(id, _)| *id != from).map(|(_, other)| other.name.clone());
+        misfit(shown, name, urls, others)
+            .map(|why| Refusal::because(format!("{} refuses {}: {why}", self.me, hello.who())))
     }
 
     fn refusal_of_identity(&self, hello: &Hello) -> Option<Refusal> {
@@ -173,8 +196,7 @@ impl Gatekeeper {
     /// Why a peer is refused whose build cannot apply what this node's cluster applies, or the other way round.
     fn refusal_of_build(&self, hello: &Hello) -> Option<Refusal> {
         let (mine, theirs) = (self.hello.build, hello.build);
-        let Hello { from, member, .. } = hello;
-        let them = if from.0 == 0 { member.name.clone() } else { from.to_string() };
+        let them = hello.who();
         let (older, version, can) = match (theirs.can < mine.applies, mine.can < theirs.applies) {
             (true, _) => (them, mine.applies, theirs.can),
             (_, true) => (self.me.to_string(), theirs.applies, mine.can),
@@ -187,8 +209,8 @@ impl Gatekeeper {
 
     /// Why a peer that runs another protocol is refused, whether it knows its id already or asks for it.
     fn refusal_of_protocol(&self, hello: &Hello) -> Option<Refusal> {
-        let Hello { from, protocol, member, .. } = hello;
-        let who = if from.0 == 0 { &member.name } else { &from.to_string() };
+        let protocol = &hello.protocol;
+        let who = hello.who();
         (*protocol != self.hello.protocol).then(|| {
             Refusal::because(format!(
                 "this cluster runs `{}` and {who} was started with `{protocol}`: start all members with the same --protocol",
@@ -210,9 +232,11 @@ impl Gatekeeper {
     }
 
     /// Answers a node that was added and asks who it is.
-    pub(crate) fn welcome(&self, hello: &Hello) -> Greeting {
+    pub(crate) fn welcome(&self, hello: &Hello, shown: Option<&Certificate>) -> Greeting {
+        let refusal = self.refusal_of_certificate(hello, shown);
         // Before it makes itself a data directory, which would be of the wrong protocol for good.
-        if let Some(refusal) = self.refusal_of_protocol(hello).or_else(|| self.refusal_of_build(hello)) {
+        let refusal = refusal.or_else(|| self.refusal_of_protocol(hello)).or_else(|| self.refusal_of_build(hello));
+        if let Some(refusal) = refusal {
             return Greeting::Refusal(refusal);
         }
         let is_asking = |urls: &[String]| urls.iter().any(|url| hello.member.peer_urls.contains(url));

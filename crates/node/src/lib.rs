@@ -17,10 +17,12 @@ mod gatekeeper;
 #[path = "../../../golden/check.rs"]
 mod golden;
 pub mod handle;
+mod handshake;
 mod host;
 mod link;
 pub mod node;
 mod pace;
+mod peer_stream;
 mod positions;
 pub mod secret;
 mod snapshots;
@@ -32,4 +34,5 @@ pub use discovery::{DiscoveryError, discover};
 pub use frame::Welcome;
 pub use handle::{Applied, Handle, Happening, NodeStatus, Readable, RequestError};
 pub use node::{Node, start};
+pub use peer_stream::PeerTls;
 pub use secret::{ClusterSecret, SecretError};

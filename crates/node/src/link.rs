@@ -14,7 +14,9 @@ use crate::counters::Counters;
 use crate::discovery::discover;
 use crate::frame::{Challenge, Greeting, Hello, LinkError, Refusal, put_frame, take_frame};
 use crate::gatekeeper::{Answer, Gatekeeper};
-use crate::secret::{self, ClusterSecret, Side};
+use crate::handshake::{Handshakes, greet, say};
+use crate::peer_stream::{PeerStream, PeerTls, Reading, Writing};
+use crate::secret::{self, Side};
 use crate::timers::boot_micros;
 use bytes::{Buf, BytesMut};
 use hustings_core::replica::ReplicaMessage;
@@ -22,12 +24,10 @@ use hustings_core::{NodeId, Wire};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
@@ -48,10 +48,6 @@ const READ_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 4 << 10;
 /// Outbox memory that is kept for the next messages once all is sent.
 const OUTBOX_KEPT_MAX: usize = 4 << 20;
-/// Handshakes under way at once, and how many of them with one address. One more, and the oldest is dropped: a peer says hello
-/// at once, so who has been silent the longest is a stranger.
-const HANDSHAKES_MAX: usize = 64;
-const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
 /// How long what was sent may stay unacknowledged before the kernel gives a link up: else a peer whose machine vanished would
 /// keep its dead link for a quarter of an hour, and its new one out.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
@@ -75,7 +71,7 @@ pub(crate) enum Arrival<M> {
 /// Bytes on their way to a peer.
 pub(crate) struct Outbox {
     buffer: RefCell<BytesMut>,
-    writing: OwnedWriteHalf,
+    writing: Writing,
     counters: Arc<Counters>,
     /// The writer task has something to do: bytes that did not leave at once, or the end.
     needs_writer: Notify,
@@ -92,7 +88,7 @@ enum Flushed {
 }
 
 impl Outbox {
-    fn new(writing: OwnedWriteHalf, counters: Arc<Counters>) -> Rc<Outbox> {
+    fn new(writing: Writing, counters: Arc<Counters>) -> Rc<Outbox> {
         Rc::new(Outbox {
             buffer: RefCell::new(BytesMut::new()),
             writing,
@@ -140,7 +136,10 @@ impl Outbox {
                 false => buffer.advance(written),
             }
         }
-        Ok(Flushed::All)
+        match self.writing.try_flush() {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Flushed::Some),
+            flushed => flushed.map(|()| Flushed::All),
+        }
     }
 
     /// Ends the link once what is queued in this turn has left: the last word to a peer that was removed.
@@ -175,77 +174,12 @@ impl Outbox {
     }
 }
 
-/// Connections whose other end has not said who it is.
-#[derive(Default)]
-struct Handshakes {
-    next: u64,
-    /// Oldest first, each with the task to end.
-    underway: BTreeMap<u64, (IpAddr, tokio::task::AbortHandle)>,
-}
-
-impl Handshakes {
-    /// Makes room for one more: a crowd of silent strangers drops its own oldest, and only then anybody's.
-    fn make_room(&mut self, address: IpAddr) {
-        let of_address = self.underway.iter().filter(|(_, (from, _))| *from == address);
-        let oldest = match of_address.clone().count() >= HANDSHAKES_PER_ADDRESS_MAX {
-            true => of_address.map(|(number, _)| *number).next(),
-            false if self.underway.len() >= HANDSHAKES_MAX => self.underway.keys().next().copied(),
-            false => None,
-        };
-        if let Some((from, task)) = oldest.and_then(|number| self.underway.remove(&number)) {
-            tracing::warn!(%from, "too many handshakes at once: the oldest silent peer connection is dropped");
-            task.abort();
-        }
-    }
-}
-
-async fn say(stream: &mut TcpStream, greeting: &Greeting) -> Result<(), LinkError> {
-    let mut out = BytesMut::new();
-    greeting.put(&mut out);
-    Ok(stream.write_all(&out).await?)
-}
-
-/// Says hello, proves the cluster secret if asked for it, and gives back what is said then.
-pub(crate) async fn greet(
-    stream: &mut TcpStream,
-    buffer: &mut BytesMut,
-    hello: &Greeting,
-    secret: Option<&ClusterSecret>,
-) -> Result<Greeting, LinkError> {
-    say(stream, hello).await?;
-    let (answer, _) = Greeting::read(stream, buffer).await?;
-    match (answer, secret) {
-        (Greeting::Challenge(Challenge { nonce, proof }), Some(secret)) => {
-            let said = hello.to_bytes();
-            if !secret.is_proven(Side::Acceptor, &said, &nonce, &proof) {
-                return Err(LinkError::Stranger("it does not know the cluster secret".into()));
-            }
-            say(stream, &Greeting::Proof(secret.prove(Side::Dialler, &said, &nonce))).await?;
-            Ok(Greeting::read(stream, buffer).await?.0)
-        }
-        (Greeting::Challenge(_), None) => Err(LinkError::Refused(Refusal::because(
-            "the cluster has a secret and this node was started without: give it the same --cluster-secret-file".into(),
-        ))),
-        (Greeting::Hello(_) | Greeting::Welcome(_), Some(_)) => Err(LinkError::Refused(Refusal::because(
-            "the peer was started without a cluster secret: give all members the same --cluster-secret-file".into(),
-        ))),
-        // Whoever sits at that address may say so; what ends a node or condemns its directory must be proven to come from a member.
-        (Greeting::Refusal(refusal), Some(_)) => Ok(Greeting::Refusal(Refusal::because(refusal.why))),
-        (answer, _) => Ok(answer),
-    }
-}
-
-/// The host and port of a peer URL.
-pub(crate) fn address_of(url: &str) -> &str {
-    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
-    rest.split('/').next().unwrap_or(rest)
-}
-
 /// All peer links of a node.
 pub(crate) struct Links<M> {
     gatekeeper: Rc<RefCell<Gatekeeper>>,
     arrivals: mpsc::Sender<Arrival<M>>,
     counters: Arc<Counters>,
+    tls: PeerTls,
     frame_bytes_max: usize,
     sessions: Rc<Cell<u64>>,
     dialled: RefCell<BTreeMap<NodeId, tokio::task::AbortHandle>>,
@@ -259,12 +193,14 @@ impl<M: Wire + 'static> Links<M> {
         gatekeeper: Rc<RefCell<Gatekeeper>>,
         arrivals: mpsc::Sender<Arrival<M>>,
         counters: Arc<Counters>,
+        tls: PeerTls,
         frame_bytes_max: usize,
     ) -> Rc<Links<M>> {
         Rc::new(Links {
             gatekeeper,
             arrivals,
             counters,
+            tls,
             frame_bytes_max,
             sessions: Rc::new(Cell::new(0)),
             dialled: RefCell::default(),
@@ -322,20 +258,25 @@ impl<M: Wire + 'static> Links<M> {
         }
     }
 
-    async fn accept(self: Rc<Self>, mut stream: TcpStream, handshake: u64) -> Result<(), LinkError> {
+    async fn accept(self: Rc<Self>, stream: TcpStream, handshake: u64) -> Result<(), LinkError> {
         let mut buffer = BytesMut::new();
-        let greeting = timeout(HANDSHAKE_TIMEOUT, self.hear(&mut stream, &mut buffer)).await;
+        let greeting = timeout(HANDSHAKE_TIMEOUT, async {
+            let (mut stream, shown) = PeerStream::accepted(stream, self.tls.acceptor.as_ref()).await?;
+            let hello = self.hear(&mut stream, &mut buffer).await?;
+            Ok::<_, LinkError>((stream, shown, hello))
+        });
+        let greeting = greeting.await;
         self.handshakes.borrow_mut().underway.remove(&handshake);
-        let hello = greeting.map_err(|_| LinkError::Stranger("it said nothing".into()))??;
+        let (mut stream, shown, hello) = greeting.map_err(|_| LinkError::Stranger("it said nothing".into()))??;
         if hello.from.0 == 0 {
-            let answer = self.gatekeeper.borrow().welcome(&hello);
+            let answer = self.gatekeeper.borrow().welcome(&hello, shown.as_ref());
             say(&mut stream, &answer).await?;
             return match answer {
                 Greeting::Refusal(refusal) => Err(LinkError::Stranger(format!("refused: {refusal}"))),
                 _ => Ok(()),
             };
         }
-        let admission = self.gatekeeper.borrow().admit(&hello);
+        let admission = self.gatekeeper.borrow().admit(&hello, shown.as_ref());
         match &admission {
             Answer::Unknown(_) => self.ask_about_members(),
             Answer::Occupied(_) => self.probe(hello.from),
@@ -350,7 +291,7 @@ impl<M: Wire + 'static> Links<M> {
     }
 
     /// Hears who dials; with a cluster secret, proven.
-    async fn hear(&self, stream: &mut TcpStream, buffer: &mut BytesMut) -> Result<Hello, LinkError> {
+    async fn hear(&self, stream: &mut PeerStream, buffer: &mut BytesMut) -> Result<Hello, LinkError> {
         let (Greeting::Hello(hello), said) = Greeting::read(stream, buffer).await? else {
             return Err(LinkError::Stranger("it did not begin with a hello".into()));
         };
@@ -379,7 +320,8 @@ impl<M: Wire + 'static> Links<M> {
                 let gatekeeper = links.gatekeeper.borrow();
                 (gatekeeper.known_urls(), gatekeeper.hello.clone(), gatekeeper.secret.clone())
             };
-            match discover(&urls, &hello.member, &hello.protocol, hello.build.can, secret.as_ref()).await {
+            let tls = links.tls.connector.as_ref();
+            match discover(&urls, &hello.member, &hello.protocol, hello.build.can, secret.as_ref(), tls).await {
                 Ok(welcome) => {
                     links.gatekeeper.borrow_mut().learn(welcome);
                     links.follow_membership();
@@ -416,7 +358,7 @@ impl<M: Wire + 'static> Links<M> {
             // No borrow of the gatekeeper may outlive a statement: the next await lets other links at it.
             let urls = self.gatekeeper.borrow().addresses_of(peer);
             for url in urls {
-                match self.clone().dial_once(peer, address_of(&url)).await {
+                match self.clone().dial_once(peer, &url).await {
                     Ok(()) => pause = DIAL_PAUSE.0,
                     Err(LinkError::Refused(refusal)) if refusal.why != last_refusal => {
                         tracing::error!(%peer, "{refusal}");
@@ -445,9 +387,10 @@ impl<M: Wire + 'static> Links<M> {
         self.gatekeeper.borrow().is_connected(peer)
     }
 
-    async fn dial_once(self: Rc<Self>, peer: NodeId, address: &str) -> Result<(), LinkError> {
+    async fn dial_once(self: Rc<Self>, peer: NodeId, url: &str) -> Result<(), LinkError> {
         let late = |_| LinkError::Io(std::io::ErrorKind::TimedOut.into());
-        let mut stream = timeout(DIAL_TIMEOUT, TcpStream::connect(address)).await.map_err(late)??;
+        let dialled = PeerStream::dialled(url, self.tls.connector.as_ref());
+        let (mut stream, shown) = timeout(DIAL_TIMEOUT, dialled).await.map_err(late)??;
         let (hello, secret) = {
             let gatekeeper = self.gatekeeper.borrow();
             (Greeting::Hello(gatekeeper.hello_to(peer)), gatekeeper.secret.clone())
@@ -456,7 +399,7 @@ impl<M: Wire + 'static> Links<M> {
         let greeted = timeout(HANDSHAKE_TIMEOUT, greet(&mut stream, &mut buffer, &hello, secret.as_ref())).await;
         match greeted.map_err(late)?? {
             Greeting::Hello(hello) if hello.from == peer => {
-                let admission = self.gatekeeper.borrow().admit(&hello);
+                let admission = self.gatekeeper.borrow().admit(&hello, shown.as_ref());
                 if let Answer::Occupied(_) = admission {
                     self.probe(peer);
                 }
@@ -472,12 +415,12 @@ impl<M: Wire + 'static> Links<M> {
     }
 
     /// A link in both directions until either breaks.
-    async fn run(self: Rc<Self>, stream: TcpStream, buffer: BytesMut, hello: Hello) -> Result<(), LinkError> {
-        stream.set_nodelay(true)?;
-        socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
+    async fn run(self: Rc<Self>, stream: PeerStream, buffer: BytesMut, hello: Hello) -> Result<(), LinkError> {
+        stream.socket().set_nodelay(true)?;
+        socket2::SockRef::from(stream.socket()).set_tcp_user_timeout(Some(UNACKNOWLEDGED_MAX))?;
         let (peer, session) = (hello.from, self.sessions.get() + 1);
         self.sessions.set(session);
-        let (reading, writing) = stream.into_split();
+        let (reading, writing) = stream.split();
         let outbox = Outbox::new(writing, self.counters.clone());
         self.gatekeeper.borrow_mut().connect(&hello, session, outbox.clone());
         let up = Arrival::Up { peer, session, hello, outbox: outbox.clone() };
@@ -498,7 +441,7 @@ impl<M: Wire + 'static> Links<M> {
 
     async fn read(
         &self,
-        mut reading: OwnedReadHalf,
+        mut reading: Reading,
         mut buffer: BytesMut,
         peer: NodeId,
         session: u64,
@@ -514,7 +457,7 @@ impl<M: Wire + 'static> Links<M> {
             if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
                 buffer.reserve(READ_BYTES);
             }
-            let read = reading.read_buf(&mut buffer).await?;
+            let read = reading.read(&mut buffer).await?;
             if read == 0 {
                 return Err(LinkError::Closed);
             }

@@ -161,10 +161,12 @@ pub fn start<P: Protocol, S: StateMachine>(
         let runtime = runtime.expect("a runtime without worker threads needs only an epoll descriptor");
         let tasks = tokio::task::LocalSet::new();
         let stopping = tasks.block_on(&runtime, async move {
-            let gatekeeper = Gatekeeper::new(hello, recovered.founding, hints, config.secret, positions);
+            let gatekeeper =
+                Gatekeeper::new(hello, recovered.founding, hints, config.secret, config.tls.binds_identity, positions);
             let gatekeeper = Rc::new(RefCell::new(gatekeeper));
             let (arrivals, arrival_queue) = mpsc::channel(ARRIVALS_MAX);
-            let links = Links::new(gatekeeper.clone(), arrivals, loop_counters.clone(), config.frame_bytes_max);
+            let links =
+                Links::new(gatekeeper.clone(), arrivals, loop_counters.clone(), config.tls, config.frame_bytes_max);
             for listener in listeners {
                 links.listen(tokio::net::TcpListener::from_std(listener).expect("the runtime is entered"));
             }

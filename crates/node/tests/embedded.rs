@@ -175,8 +175,9 @@ async fn a_joiner_learns_who_it_is_and_becomes_a_voter_once_it_has_caught_up() {
     let member = Member { peer_urls: vec![url_of(address)], wants_vote: true, ..Member::default() };
     let urls: Vec<String> = troupe.addresses.values().map(|address| url_of(*address)).collect();
     let itself = Member { name: "m4".into(), peer_urls: vec![url_of(address)], ..Member::default() };
-    let early =
-        in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, None)).await.expect_err("nobody knows it yet");
+    let early = in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, None, None))
+        .await
+        .expect_err("nobody knows it yet");
     assert_eq!(early.tried.len(), 3, "each member was asked: {early}");
 
     let id = NodeId(troupe.handle(follower).status().membership.next_id);
@@ -186,7 +187,7 @@ async fn a_joiner_learns_who_it_is_and_becomes_a_voter_once_it_has_caught_up() {
     // The other members learn of it when they apply the change; the one that answered the change has.
     let known = url_of(troupe.addresses[&follower]);
     let welcome =
-        in_time(discover(&[known], &itself, "raft", ApplyVersion::FIRST, None)).await.expect("now it is known");
+        in_time(discover(&[known], &itself, "raft", ApplyVersion::FIRST, None, None)).await.expect("now it is known");
     assert_eq!((welcome.you, &welcome.founding), (id, &troupe.founding));
 
     let data_dir = troupe.data_dir(id);

@@ -146,16 +146,18 @@ async fn whoever_lacks_the_secret_is_told_so_and_learns_no_member() {
     start_secret(&mut troupe, &ids);
     let itself = troupe.founding.members[&ids[0]].clone();
     let urls = [url_of(troupe.addresses[&ids[1]])];
-    let without =
-        in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, None)).await.expect_err("it is told nothing");
+    let without = in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, None, None))
+        .await
+        .expect_err("it is told nothing");
     assert!(without.tried[0].1.contains("give it the same --cluster-secret-file"), "{without}");
     let other = ClusterSecret::new(b"known to nobody in this story", Path::new("other")).expect("it is long enough");
-    let wrong = in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, Some(&other)))
+    let wrong = in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, Some(&other), None))
         .await
         .expect_err("it is told nothing");
     assert!(wrong.tried[0].1.contains("does not know the cluster secret"), "{wrong}");
-    let welcome =
-        in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, Some(&secret()))).await.expect("it is welcome");
+    let welcome = in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, Some(&secret()), None))
+        .await
+        .expect("it is welcome");
     assert_eq!(welcome.you, ids[0]);
 }
 

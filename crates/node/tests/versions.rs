@@ -65,9 +65,10 @@ async fn an_older_build_is_refused_by_its_directory_and_by_the_others() {
     let change = MembershipChange::of([Change::AddLearner(NodeId(4)), Change::Describe(NodeId(4), itself.clone())]);
     in_time(troupe.handle(leader).change_membership(change)).await.expect("a learner");
     let urls = [url_of(troupe.addresses[&leader])];
-    let refused = in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, None)).await.expect_err("too old");
+    let refused =
+        in_time(discover(&urls, &itself, "raft", ApplyVersion::FIRST, None, None)).await.expect_err("too old");
     assert!(refused.to_string().contains("too old a build"), "{refused}");
-    in_time(discover(&urls, &itself, "raft", NEXT, None)).await.expect("the others' build is welcome");
+    in_time(discover(&urls, &itself, "raft", NEXT, None, None)).await.expect("the others' build is welcome");
 
     troupe.can = NEXT;
     troupe.start(downgraded).expect("the newer build goes on");

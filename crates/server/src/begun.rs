@@ -8,7 +8,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use crate::port::ClientStream;
 
 const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -26,12 +27,12 @@ pub(crate) struct Begun {
     head: [u8; HTTP2.len()],
     /// Which bytes of the head are still to be read.
     unread: std::ops::Range<usize>,
-    stream: TcpStream,
+    stream: ClientStream,
 }
 
 impl Begun {
     /// Waits for as many bytes as tell the two apart. The caller bounds the time.
-    pub(crate) async fn by(mut stream: TcpStream) -> io::Result<(Preface, Begun)> {
+    pub(crate) async fn by(mut stream: ClientStream) -> io::Result<(Preface, Begun)> {
         let mut head = [0; HTTP2.len()];
         let mut length = 0;
         while head[..length] == HTTP2[..length] && length < HTTP2.len() {

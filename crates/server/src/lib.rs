@@ -4,8 +4,8 @@
 //! [`Server`] stands on a [`Backend`], which is a node's handle, and translates: requests become the store's commands or
 //! reads of its views, results become etcd's answers.
 //!
-//! Deliberately absent: the store's rules (`hustings-kv`), consensus (`hustings-node` and below), authentication, TLS and
-//! the dashboard, whose places are named in [`server`].
+//! Deliberately absent: the store's rules (`hustings-kv`), consensus (`hustings-node` and below), authentication and the
+//! dashboard, whose places are named in [`server`].
 //!
 //! Read on in the order of the modules.
 
@@ -69,6 +69,8 @@ mod etcd_metrics;
 
 mod begun;
 
+mod port;
+
 mod authority;
 
 pub mod server;
@@ -77,5 +79,6 @@ pub use backend::Backend;
 pub use http::VERSION;
 pub use metrics::Metrics;
 pub use options::ServerOptions;
+pub use port::Port;
 pub use server::Server;
 pub use snapshot::{SnapshotFileError, SnapshotHead, read_snapshot};

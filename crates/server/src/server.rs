@@ -1,8 +1,8 @@
 //! The port: connections, and which service a request is for.
 //!
 //! ```text
-//!   listener ──► first bytes ──► HTTP/2 ──► /package.Service/Method ──► gRPC services
-//!                           └──► HTTP/1.1 ─► /v3/..., /health, /metrics, /v1/...
+//!   listener ──► TLS? ──► first bytes ──► HTTP/2 ──► /package.Service/Method ──► gRPC services
+//!                                    └──► HTTP/1.1 ─► /v3/..., /health, /metrics, /v1/...
 //! ```
 //!
 //! gRPC wants HTTP/2 with prior knowledge, everything else comes over either. A request goes from hyper to its service
@@ -10,10 +10,9 @@
 //!
 //! Everything is bounded: connections, streams on each, the time to the first bytes, headers and bodies, header lists, and
 //! the bytes that all clients together make this member hold ([`crate::memory`]).
-//! What it deliberately does not do yet: TLS and authentication, which will stand between listener and first bytes, and
-//! between match and service.
+//! What it deliberately does not do yet: authentication, which will stand between match and service.
 //!
-//! Read next: [`crate::http`], [`crate::gateway`].
+//! Read next: [`crate::port`], [`crate::http`], [`crate::gateway`].
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -31,7 +30,7 @@ use hustings_api::v3lockpb::lock_server::LockServer;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::codegen::Service;
@@ -50,6 +49,7 @@ use crate::integrity;
 use crate::metrics::{METHODS, Metrics};
 use crate::options::ServerOptions;
 use crate::own;
+use crate::port::{Door, Port};
 use crate::quota;
 use crate::renewals;
 use crate::tether;
@@ -81,12 +81,12 @@ impl<B: Backend> Server<B> {
         self.context.metrics.clone()
     }
 
-    /// Serves these listeners until `shutdown` completes: then accepts nothing more, lets open requests end within
+    /// Serves these ports until `shutdown` completes: then accepts nothing more, lets open requests end within
     /// [`ServerOptions::grace`], and returns.
     ///
     /// # Panics
     /// When one of its own tasks panicked: a half-alive server is worse than none.
-    pub async fn serve(self, listeners: Vec<TcpListener>, shutdown: impl Future<Output = ()>) {
+    pub async fn serve(self, ports: Vec<impl Into<Port>>, shutdown: impl Future<Output = ()>) {
         let (stop, stopped) = watch::channel(false);
         let slots = Arc::new(Semaphore::new(self.context.options.connections_max));
         let mut tasks = JoinSet::new();
@@ -97,8 +97,8 @@ impl<B: Backend> Server<B> {
         tasks.spawn(hub::run(self.context.clone(), self.inboxes.hub));
         tasks.spawn(renewals::run(self.context.clone(), self.inboxes.renewals));
         let services = Arc::new(Services(self.context.clone()));
-        for listener in listeners {
-            tasks.spawn(accept(listener, services.clone(), slots.clone(), stopped.clone()));
+        for port in ports {
+            tasks.spawn(accept(port.into(), services.clone(), slots.clone(), stopped.clone()));
         }
         tokio::pin!(shutdown);
         loop {
@@ -122,11 +122,12 @@ impl<B: Backend> Server<B> {
 
 /// Accepts connections until told to stop.
 async fn accept<B: Backend>(
-    listener: TcpListener,
+    Port { listener, tls }: Port,
     services: Arc<Services<B>>,
     slots: Arc<Semaphore>,
     mut stopped: watch::Receiver<bool>,
 ) {
+    let door = Door::new(tls);
     let mut is_refusing = false;
     loop {
         // The semaphore is never closed; were it, there would be nobody left to serve.
@@ -138,11 +139,11 @@ async fn accept<B: Backend>(
         match accepted {
             Ok((stream, peer)) => {
                 is_refusing = false;
-                let services = services.clone();
+                let (services, door) = (services.clone(), door.clone());
                 let line = tether::Line { peer, stopped: stopped.clone(), slot: Arc::new(slot) };
                 tokio::spawn(async move {
                     services.metrics.on_connection(1);
-                    converse(stream, services.clone(), line).await;
+                    converse(stream, &door, services.clone(), line).await;
                     services.metrics.on_connection(-1);
                 });
             }
@@ -171,15 +172,19 @@ fn watch_over(stream: &TcpStream, options: &ServerOptions) {
 }
 
 /// Serves one connection to its end. Errors end it and nothing else: strangers may say what they like.
-async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, line: tether::Line) {
+async fn converse<B: Backend>(stream: TcpStream, door: &Door, services: Arc<Services<B>>, line: tether::Line) {
     let mut stopped = line.stopped.clone();
     watch_over(&stream, &services.options);
     let patience = services.options.header_timeout;
-    let begun = tokio::time::timeout(patience, Begun::by(stream));
-    let (preface, stream) = tokio::select! {
+    let begun = tokio::time::timeout(patience, async {
+        let (stream, shown) = door.enter(stream, line.peer).await?;
+        let (preface, stream) = Begun::by(stream).await.ok()?;
+        Some((preface, stream, shown))
+    });
+    let (preface, stream, _shown) = tokio::select! {
         begun = begun => match begun {
-            Ok(Ok(begun)) => begun,
-            Ok(Err(_)) | Err(_) => return,
+            Ok(Some(begun)) => begun,
+            Ok(None) | Err(_) => return,
         },
         _ = stopped.changed() => return,
     };
@@ -314,6 +319,7 @@ async fn dispatch<B: Backend>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio::net::TcpListener;
 
     /// Goal: a client that vanishes without a word is noticed by the system, whether or not somebody writes to it.
     #[tokio::test]

@@ -5,7 +5,7 @@
 use bytes::{Buf, Bytes};
 use hustings_core::replica::Policy;
 use hustings_core::{ApplyVersion, ClusterId, Limits, Lsn, Member, Membership, NodeId, SnapshotError, StateMachine};
-use hustings_node::{Handle, Node, NodeConfig, NodeStatus, StartError};
+use hustings_node::{Handle, Node, NodeConfig, NodeStatus, PeerTls, StartError};
 use hustings_raft::{Options, Raft};
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
@@ -127,6 +127,8 @@ pub struct Troupe {
     pub policy: Policy,
     /// The apply version that a build of the next start can.
     pub can: ApplyVersion,
+    /// How each member speaks TLS, where members do.
+    pub tls: BTreeMap<NodeId, PeerTls>,
 }
 
 pub fn free_addresses(count: u64) -> Vec<SocketAddr> {
@@ -154,7 +156,7 @@ impl Troupe {
         }));
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (limits, policy, can) = (Limits::default(), Policy::default(), ApplyVersion::FIRST);
-        Troupe { directory, founding, addresses, running: BTreeMap::new(), limits, policy, can }
+        Troupe { directory, founding, addresses, running: BTreeMap::new(), limits, policy, can, tls: BTreeMap::new() }
     }
 
     /// `size` founders, all running.
@@ -184,6 +186,7 @@ impl Troupe {
         config.limits = self.limits;
         config.policy = self.policy;
         config.version_max = self.can;
+        config.tls = self.tls.get(&config.me).cloned().unwrap_or_default();
         config.compare_states_every = Some(Duration::from_millis(1));
         config.on_fatal = Arc::new(|why| panic!("the node cannot go on: {why}"));
         config

@@ -1,0 +1,128 @@
+//! Goal: members that speak TLS to each other are a cluster as any other, and whoever shows no certificate, a wrong one, or
+//! another member's gets no link. Method: nodes in one process with certificates of a CA made for the story.
+
+mod support;
+
+use hustings_core::{Lsn, NodeId};
+use hustings_node::PeerTls;
+use hustings_tls::made::{Authority, Subject};
+use hustings_tls::{Acceptor, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust};
+use std::path::Path;
+use support::{Troupe, in_time, named, until};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// How a member speaks that has this certificate and believes this CA.
+fn speaking(pair: &Pair, ca: &Path) -> PeerTls {
+    let identity = Identity::Files(pair.clone());
+    let server = ServerTls {
+        of: "peer",
+        identity: identity.clone(),
+        trusted_ca: Some(ca.to_owned()),
+        revoked: None,
+        allowed: None,
+        rules: Rules::default(),
+        protocols: Vec::new(),
+    };
+    let client = ClientTls {
+        of: "peer",
+        trust: Trust::Authority(ca.to_owned()),
+        identity: Some(identity),
+        revoked: None,
+        rules: Rules::default(),
+        protocols: Vec::new(),
+        server_name: None,
+    };
+    PeerTls {
+        acceptor: Some(Acceptor::new(server).expect("its files are good")),
+        connector: Some(Connector::new(client).expect("its files are good")),
+        binds_identity: true,
+    }
+}
+
+/// Three founders with certificates of their own, none of them started.
+fn encrypted() -> (Troupe, Authority) {
+    let mut troupe = Troupe::of(3);
+    let authority = Authority::new("the troupe's CA").expect("made");
+    let directory = troupe.directory.path().to_owned();
+    let ca = authority.write_certificate(&directory).expect("written");
+    let ids: Vec<NodeId> = troupe.founding.voters.iter().copied().collect();
+    for id in ids {
+        let name = named(id);
+        let made = authority.issue(&Subject::new(&name).address([127, 0, 0, 1])).expect("issued");
+        let pair = made.write(&directory, &name).expect("written");
+        troupe.tls.insert(id, speaking(&pair, &ca));
+        for url in &mut troupe.founding.members.get_mut(&id).expect("a founder").peer_urls {
+            *url = url.replace("http://", "https://");
+        }
+    }
+    (troupe, authority)
+}
+
+#[tokio::test]
+async fn a_cluster_in_tls_replicates_and_a_member_that_was_away_catches_up() {
+    let (mut troupe, _) = encrypted();
+    troupe.start_all();
+    let leader = troupe.leader().await;
+    let away = troupe.founding.voters.iter().copied().find(|id| *id != leader).expect("three members");
+    troupe.stop(away).await;
+    // Longer than what one record of TLS holds, and than what a socket takes at once.
+    let long = "x".repeat(3 << 20);
+    for command in ["short".to_owned(), long] {
+        in_time(troupe.handle(leader).propose(command.into())).await.expect("two of three agree");
+    }
+    let applied = troupe.handle(leader).status().applied;
+    troupe.start(away).expect("it starts again");
+    until(troupe.handle(away), "it has caught up", |status| status.applied >= applied).await;
+}
+
+#[tokio::test]
+async fn a_member_with_anothers_certificate_gets_no_link() {
+    let (mut troupe, authority) = encrypted();
+    let ids: Vec<NodeId> = troupe.founding.voters.iter().copied().collect();
+    let directory = troupe.directory.path().to_owned();
+    let ca = directory.join("ca.crt");
+    // What the first member's host may have lost, at the third one's place.
+    let stolen = Pair { certificate: directory.join("m1.crt"), key: directory.join("m1.key") };
+    let own = troupe.tls.insert(ids[2], speaking(&stolen, &ca)).expect("it had its own");
+    troupe.start_all();
+    let two_of_three = |status: &hustings_node::NodeStatus| status.leader.is_some_and(|leader| leader != ids[2]);
+    until(troupe.handle(ids[0]), "two elect one of them", two_of_three).await;
+    in_time(troupe.handle(ids[0]).propose("without the third".into())).await.expect("two of three agree");
+    assert_eq!(troupe.handle(ids[2]).status().applied, Lsn::default(), "nobody tells it anything");
+    troupe.stop(ids[2]).await;
+
+    // With its own, and with a new one of the same name, it is welcome.
+    troupe.tls.insert(ids[2], own);
+    troupe.start(ids[2]).expect("it starts again");
+    until(troupe.handle(ids[2]), "it follows", |status| status.applied > Lsn::default()).await;
+    troupe.stop(ids[2]).await;
+    let renewed = authority.issue(&Subject::new("m3").address([127, 0, 0, 1])).expect("issued");
+    let pair = renewed.write(&directory, "renewed").expect("written");
+    troupe.tls.insert(ids[2], speaking(&pair, &ca));
+    troupe.start(ids[2]).expect("it starts again");
+    in_time(troupe.handle(ids[0]).propose("with the third".into())).await.expect("they agree");
+    let applied = troupe.handle(ids[0]).status().applied;
+    until(troupe.handle(ids[2]), "it follows", |status| status.applied >= applied).await;
+}
+
+#[tokio::test]
+async fn strangers_at_a_port_in_tls_change_nothing() {
+    let (mut troupe, _) = encrypted();
+    troupe.start_all();
+    let leader = troupe.leader().await;
+    let term = troupe.handle(leader).status().term;
+    for said in
+        [&b"HUST\x05\x00\x00\x00garbage"[..], b"GET / HTTP/1.1\r\n\r\n", &[0x16, 3, 1, 0xff, 0xff, 1], &[0; 4096]]
+    {
+        let mut stream = TcpStream::connect(troupe.addresses[&leader]).await.expect("it accepts");
+        stream.write_all(said).await.expect("it reads");
+        stream.shutdown().await.expect("it is open");
+        // It may answer with an alert, and then it hangs up; a reset is an end too.
+        let mut answer = Vec::new();
+        let _ = in_time(stream.read_to_end(&mut answer)).await;
+        assert!(answer.len() < 16, "{said:?} was told {answer:?}");
+    }
+    in_time(troupe.handle(leader).propose("all is well".into())).await.expect("they agree");
+    assert_eq!(troupe.handle(leader).status().term, term);
+}
