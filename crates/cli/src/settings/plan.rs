@@ -1,0 +1,245 @@
+//! The settings as a node understands them: [`Plan`].
+
+use super::Settings;
+use anyhow::Result;
+use hustings_core::{ApplyVersion, Member, Priority, Timing};
+use hustings_node::config::TimingMode;
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a node shall do, all values checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) member: Member,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) secret_file: Option<PathBuf>,
+    pub(crate) client_listen: Vec<SocketAddr>,
+    pub(crate) peer_listen: Vec<SocketAddr>,
+    pub(crate) founders: Vec<Member>,
+    pub(crate) is_joining: bool,
+    pub(crate) token: String,
+    pub(crate) timing: Timing,
+    pub(crate) timing_mode: TimingMode,
+    pub(crate) snapshot_count: u64,
+    pub(crate) compare_states_every: Option<Duration>,
+    pub(crate) version_max: ApplyVersion,
+    pub(crate) quota_bytes: u64,
+    pub(crate) memory_limit_bytes: u64,
+    pub(crate) request_bytes_max: usize,
+    pub(crate) protocol: String,
+    pub(crate) protocol_options: String,
+    /// The protocol with its options, as directories and handshakes know it.
+    pub(crate) identity: String,
+    pub(crate) priority: Priority,
+    pub(crate) grace: Duration,
+}
+
+impl Settings {
+    /// The settings as a node understands them.
+    pub(crate) fn to_plan(&self) -> Result<Plan> {
+        let name = self.text("name").to_string();
+        let is_plain = |character: char| !character.is_control() && character != ',' && character != '=';
+        if name.is_empty() || !name.chars().all(is_plain) {
+            return self.bad("name", "a name is not empty and has no control characters, commas or equal signs");
+        }
+        let data_dir = match self.text("data-dir") {
+            "" => PathBuf::from(format!("{name}.hustings")),
+            dir => PathBuf::from(dir),
+        };
+        let or_listen = |advertised: &str, listened: &str| {
+            let urls = self.urls(advertised)?;
+            if urls.is_empty() { self.urls(listened) } else { Ok(urls) }
+        };
+        let peer_urls = or_listen("initial-advertise-peer-urls", "listen-peer-urls")?;
+        let client_urls = or_listen("advertise-client-urls", "listen-client-urls")?;
+        let member = Member { name, peer_urls, client_urls, ..Member::default() };
+        let founders = self.founders(&member)?;
+        let is_joining = match self.text("initial-cluster-state") {
+            "new" => false,
+            "existing" => true,
+            _ => return self.bad("initial-cluster-state", "give new or existing"),
+        };
+        let timing = Timing::new(
+            Duration::from_millis(self.number("heartbeat-interval")?),
+            Duration::from_millis(self.number("election-timeout")?),
+        );
+        timing.check().or_else(|misfit| self.bad("election-timeout", misfit))?;
+        let timing_mode = self.timing_mode()?;
+        let protocol = self.text("protocol").to_string();
+        crate::protocols::check(&protocol).or_else(|error| self.bad("protocol", error))?;
+        let protocol_options = self.text("protocol-options").to_string();
+        let identity = crate::protocols::identity(&protocol, &protocol_options)
+            .or_else(|error| self.bad("protocol-options", error))?;
+        let priority = match self.text("priority") {
+            "normal" => Priority::Normal,
+            "preferred" => Priority::Preferred,
+            "never" => Priority::Never,
+            _ => return self.bad("priority", "give normal, preferred or never"),
+        };
+        let grace = humantime::parse_duration(self.text("shutdown-grace"));
+        let quota = match self.number("quota-backend-bytes")? {
+            0 => 2 << 30,
+            quota => quota,
+        };
+        let memory_limit = match self.text("memory-limit") {
+            "" => memory_bytes() / 4,
+            _ => self.number("memory-limit")?,
+        };
+        if memory_limit < MEMORY_LIMIT_MIN {
+            return self.bad("memory-limit", format!("give at least {MEMORY_LIMIT_MIN}"));
+        }
+        let request_bytes = usize::try_from(self.number("max-request-bytes")?).unwrap_or(usize::MAX);
+        if !(1..=64 << 20).contains(&request_bytes) {
+            return self.bad("max-request-bytes", "give 1 to 67108864");
+        }
+        let snapshot_count = self.number("snapshot-count")?;
+        if snapshot_count == 0 {
+            return self.bad("snapshot-count", "give at least 1");
+        }
+        let compare = humantime::parse_duration(self.text("experimental-corrupt-check-time"));
+        let compare: Duration = compare.or_else(|error| self.bad("experimental-corrupt-check-time", error))?;
+        let version_max = match self.text("apply-version-max") {
+            "" => ApplyVersion(u32::MAX),
+            _ => match self.number("apply-version-max").map(u32::try_from)? {
+                Ok(version @ 1..) => ApplyVersion(version),
+                _ => return self.bad("apply-version-max", "give at least 1"),
+            },
+        };
+        Ok(Plan {
+            member,
+            data_dir,
+            secret_file: Some(self.text("cluster-secret-file")).filter(|path| !path.is_empty()).map(PathBuf::from),
+            client_listen: self.addresses("listen-client-urls")?,
+            peer_listen: self.addresses("listen-peer-urls")?,
+            founders,
+            is_joining,
+            token: self.text("initial-cluster-token").to_string(),
+            timing,
+            timing_mode,
+            snapshot_count,
+            compare_states_every: (compare > Duration::ZERO).then_some(compare),
+            version_max,
+            quota_bytes: quota,
+            memory_limit_bytes: memory_limit,
+            request_bytes_max: request_bytes,
+            protocol,
+            protocol_options,
+            identity,
+            priority,
+            grace: grace.or_else(|error| self.bad("shutdown-grace", error))?,
+        })
+    }
+
+    fn timing_mode(&self) -> Result<TimingMode> {
+        if self.text("timing") == "fixed" {
+            return Ok(TimingMode::Fixed);
+        }
+        if self.text("timing") != "auto" {
+            return self.bad("timing", "give fixed or auto");
+        }
+        let millis = |text: &str| text.trim().parse().ok().map(Duration::from_millis);
+        let bounds =
+            self.text("timing-bounds").split_once(',').and_then(|(low, high)| Some((millis(low)?, millis(high)?)));
+        match bounds {
+            Some((low, high)) if low >= Duration::from_millis(5) && low <= high => {
+                Ok(TimingMode::Auto { election_min: low..=high })
+            }
+            _ => self.bad("timing-bounds", "give two numbers of milliseconds, like 100,5000, the first at least 5"),
+        }
+    }
+
+    fn founders(&self, me: &Member) -> Result<Vec<Member>> {
+        let text = self.text("initial-cluster");
+        if text.is_empty() {
+            return Ok(vec![me.clone()]);
+        }
+        let mut founders: BTreeMap<String, Member> = BTreeMap::new();
+        for pair in text.split(',') {
+            let Some((name, url)) = pair.trim().split_once('=') else {
+                return self.bad("initial-cluster", format!("{pair:?} is not of the form name=url"));
+            };
+            let founder = founders.entry(name.to_string()).or_default();
+            founder.name = name.to_string();
+            let url = url.trim_end_matches('/').to_string();
+            if founder.peer_urls.contains(&url) {
+                return self.bad("initial-cluster", format!("{name:?} stands twice with the same URL"));
+            }
+            founder.peer_urls.push(url);
+        }
+        let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+        for founder in founders.values() {
+            for url in &founder.peer_urls {
+                if let Some(other) = seen.insert(url, &founder.name) {
+                    return self.bad(
+                        "initial-cluster",
+                        format!("{other:?} and {:?} have the same peer URL {url}", founder.name),
+                    );
+                }
+            }
+        }
+        if !founders.contains_key(&me.name) {
+            return self.bad("initial-cluster", format!("this member's name, {:?}, is not among them", me.name));
+        }
+        Ok(founders.into_values().collect())
+    }
+
+    fn urls(&self, name: &str) -> Result<Vec<String>> {
+        let urls: Vec<String> = self
+            .text(name)
+            .split(',')
+            .map(|url| url.trim().trim_end_matches('/').to_string())
+            .filter(|url| !url.is_empty())
+            .collect();
+        for url in &urls {
+            let is_https = url.starts_with("https://");
+            let address = url.strip_prefix("http://");
+            if is_https {
+                return self.bad(name, "TLS is not available yet; use http://");
+            }
+            if address.is_none_or(|address| address.rsplit(':').next().is_none_or(|port| port.parse::<u16>().is_err()))
+            {
+                return self.bad(name, format!("{url:?} is not of the form http://HOST:PORT"));
+            }
+        }
+        Ok(urls)
+    }
+
+    fn addresses(&self, name: &str) -> Result<Vec<SocketAddr>> {
+        let mut addresses = Vec::new();
+        for url in self.urls(name)? {
+            let address = url.trim_start_matches("http://");
+            match address.to_socket_addrs().map(|mut found| found.next()) {
+                Ok(Some(found)) => addresses.push(found),
+                _ => return self.bad(name, format!("{address:?} cannot be resolved")),
+            }
+        }
+        if addresses.is_empty() {
+            return self.bad(name, "give at least one URL");
+        }
+        Ok(addresses)
+    }
+}
+
+/// The least that clients may be allowed: a few of the largest requests.
+const MEMORY_LIMIT_MIN: u64 = 16 << 20;
+
+/// What to count on where the system does not say how much memory there is, in bytes.
+const MEMORY_UNKNOWN: u64 = 4 << 30;
+
+/// The memory that this process may use, in bytes: the machine's, or what its control group leaves it.
+pub(super) fn memory_bytes() -> u64 {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let machine = total_in(&read("/proc/meminfo")).unwrap_or(MEMORY_UNKNOWN);
+    // "max", or no such file: no limit of its own.
+    let groups = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"];
+    let group = groups.iter().find_map(|path| read(path).trim().parse().ok()).unwrap_or(u64::MAX);
+    machine.min(group).max(4 * MEMORY_LIMIT_MIN)
+}
+
+/// `MemTotal:       24684084 kB`, in bytes.
+pub(super) fn total_in(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
