@@ -13,11 +13,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hustings_tls::{ClientTls, Connector, Rules, Trust};
+use hustings_tls::{ClientTls, Connector, Identity, Rules, TlsError, Trust};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint, Uri};
 
+use crate::dial::dial_speaking;
 use crate::etcdserverpb::cluster_client::ClusterClient;
 use crate::etcdserverpb::kv_client::KvClient;
 use crate::etcdserverpb::lease_client::LeaseClient;
@@ -29,8 +29,6 @@ use crate::v3lockpb::lock_client::LockClient;
 
 /// The name of HTTP/2 in ALPN, which gRPC stands on.
 pub const ALPN: &str = "h2";
-/// Where `https://host` without a port is.
-const HTTPS_PORT: u16 = 443;
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -192,31 +190,19 @@ impl Transport {
         let Some(tls) = self.tls.clone() else { return self.endpoint.connect().await };
         let dial = move |uri: Uri| {
             let tls = tls.clone();
-            async move {
-                let host = uri.host().unwrap_or_default().to_owned();
-                let address = host.trim_matches(['[', ']']);
-                let stream = TcpStream::connect((address, uri.port_u16().unwrap_or(HTTPS_PORT))).await?;
-                stream.set_nodelay(true)?;
-                let (stream, _) = tls.connect(&host, stream).await?;
-                Ok::<_, std::io::Error>(TokioIo::new(stream))
-            }
+            async move { dial_speaking(&uri.to_string(), Some(&tls)).await.map(TokioIo::new) }
         };
         self.endpoint.connect_with_connector(tower::service_fn(dial)).await
     }
 }
 
-/// How clients speak TLS when nobody says how: to whom the machine trusts.
-fn default_tls() -> Result<Connector, String> {
-    let tls = ClientTls {
-        of: "client",
-        trust: Trust::Machine,
-        identity: None,
-        revoked: None,
-        rules: Rules::default(),
-        protocols: vec![ALPN],
-        server_name: None,
-    };
-    Connector::new(tls).map_err(|error| error.to_string())
+/// How a client of ours speaks TLS: whom it believes, and the certificate that it shows.
+///
+/// # Errors
+/// A file cannot be read or is not what it should be.
+pub fn tls(trust: Trust, identity: Option<Identity>) -> Result<Connector, TlsError> {
+    let (rules, protocols) = (Rules::default(), vec![ALPN]);
+    Connector::new(ClientTls { of: "client", trust, identity, revoked: None, rules, protocols, server_name: None })
 }
 
 /// The transport to one endpoint, not connected yet: for who wants many channels.
@@ -234,7 +220,7 @@ pub fn transport(endpoint: &str, options: &Options) -> Result<Transport, Connect
     let tls = match (scheme, &options.tls) {
         ("http", _) => None,
         (_, Some(tls)) => Some(tls.clone()),
-        (_, None) => Some(default_tls().map_err(refuse)?),
+        (_, None) => Some(tls(Trust::Machine, None).map_err(|error| refuse(error.to_string()))?),
     };
     let address = format!("{scheme}://{rest}");
     let transport = Endpoint::from_shared(address).map_err(|error| refuse(error.to_string()))?;
@@ -307,7 +293,7 @@ mod tests {
         let options = Options::default();
         assert_eq!(transport("127.0.0.1:2379", &options).unwrap().uri().to_string(), "http://127.0.0.1:2379/");
         assert_eq!(transport("https://h:2379", &options).unwrap().uri().scheme_str(), Some("https"));
-        let tls = Options { tls: default_tls().ok(), ..Options::default() };
+        let tls = Options { tls: super::tls(Trust::Machine, None).ok(), ..Options::default() };
         assert_eq!(transport("h:2379", &tls).unwrap().uri().scheme_str(), Some("https"));
         assert_eq!(transport("http://h:2379", &tls).unwrap().uri().scheme_str(), Some("http"));
         assert!(matches!(transport("ftp://127.0.0.1:2379", &options), Err(ConnectError::Address { .. })));

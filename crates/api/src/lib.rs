@@ -38,6 +38,7 @@ pub mod v3lockpb;
 pub mod health;
 
 pub mod client;
+pub mod dial;
 pub mod error;
 pub mod json;
 

@@ -3,13 +3,13 @@
 //! Works against any etcd v3 server, so that two systems can be measured by the same driver in the same minute. The share of
 //! the processors that other processes took meanwhile is printed beside each figure: a figure from a busy machine says so.
 
-use crate::output::{Format, common, endpoints_of, format_of};
+use crate::output::{Format, common, endpoints_of, format_of, options_of};
 use crate::usage::Usage;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use hdrhistogram::Histogram;
-use hustings_api::client::{Options, transport};
+use hustings_api::client::transport;
 use hustings_api::etcdserverpb::kv_client::KvClient;
 use hustings_api::etcdserverpb::{PutRequest, RangeRequest};
 use serde_json::json;
@@ -89,14 +89,12 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         0 => (clients.div_ceil(32)).max(endpoints.len() as u64).min(clients),
         given => given.min(clients),
     };
+    let options = options_of(matches)?;
     let mut channels = Vec::new();
     for position in 0..connections {
         let endpoint = &endpoints[usize::try_from(position).unwrap_or(0) % endpoints.len()];
         channels.push(
-            transport(endpoint, &Options::default())?
-                .connect()
-                .await
-                .with_context(|| format!("no connection to {endpoint}"))?,
+            transport(endpoint, &options)?.connect().await.with_context(|| format!("no connection to {endpoint}"))?,
         );
     }
     let value = Bytes::from(vec![b'x'; usize::try_from(number("value-size")).context("that value is too large")?]);

@@ -1,13 +1,14 @@
 //! The client's verbs: `put`, `get`, `del`, `watch`, `member`, `transfer`, `snapshot save`, `status`.
 
+use crate::http;
 use crate::output::{
-    Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, shown, table, timeout_of, unavailable,
+    Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, options_of, shown, table, timeout_of,
+    unavailable,
 };
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt;
-use http_body_util::{BodyExt, Empty};
 use hustings_api::Client;
 use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb::{
@@ -15,8 +16,7 @@ use hustings_api::etcdserverpb::{
     MemberUpdateRequest, MoveLeaderRequest, PutRequest, RangeRequest, SnapshotRequest, StatusRequest,
     WatchCreateRequest, WatchRequest,
 };
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hustings_tls::Connector;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::future::Future;
@@ -139,7 +139,11 @@ async fn within<T>(matches: &ArgMatches, asking: impl Future<Output = Result<Res
 }
 
 async fn connect(matches: &ArgMatches) -> Result<Client> {
-    Client::connect(&endpoints_of(matches)).await.map_err(|error| unavailable(error.to_string()))
+    connect_to(matches, &endpoints_of(matches)).await
+}
+
+async fn connect_to(matches: &ArgMatches, endpoints: &[String]) -> Result<Client> {
+    Client::connect_with(endpoints, options_of(matches)?).await.map_err(|error| unavailable(error.to_string()))
 }
 
 fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
@@ -411,7 +415,7 @@ async fn transfer(matches: &ArgMatches) -> Result<()> {
     let urls =
         members(matches, &any).await?.into_iter().find(|member| member.id == leader).map(|member| member.client_urls);
     let urls = urls.filter(|urls| !urls.is_empty()).ok_or_else(|| unavailable("there is no leader to hand over"))?;
-    let client = Client::connect(&urls).await.map_err(|error| unavailable(error.to_string()))?;
+    let client = connect_to(matches, &urls).await?;
     within(matches, client.maintenance().move_leader(MoveLeaderRequest { target_id: target })).await?;
     match format_of(matches) {
         Format::Json => {
@@ -473,7 +477,8 @@ async fn status(matches: &ArgMatches) -> Result<()> {
             endpoints = known;
         }
     }
-    let asking = endpoints.iter().map(|endpoint| node_status(endpoint, timeout_of(matches)));
+    let tls = options_of(matches)?.tls;
+    let asking = endpoints.iter().map(|endpoint| node_status(endpoint, tls.as_ref(), timeout_of(matches)));
     let rows: Vec<Value> = futures::future::join_all(asking).await;
     let has_leader = rows.iter().any(|row| row["role"] == "leader");
     if format_of(matches) == Format::Json {
@@ -497,15 +502,16 @@ async fn members_locally(matches: &ArgMatches, client: &Client) -> Result<Vec<pb
     Ok(within(matches, client.cluster().member_list(MemberListRequest { linearizable: false })).await?.members)
 }
 
-async fn node_status(endpoint: &str, timeout: Duration) -> Value {
-    let url = if endpoint.contains("://") { endpoint.to_string() } else { format!("http://{endpoint}") };
+async fn node_status(endpoint: &str, tls: Option<&Connector>, timeout: Duration) -> Value {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    let url = if endpoint.contains("://") { endpoint.to_string() } else { format!("{scheme}://{endpoint}") };
     let empty = || {
         json!({
             "name": null, "endpoint": url, "pid": null, "role": "unreachable", "term": null, "leader": null,
             "commit": null, "applied": null, "protocol": null, "healthy": false,
         })
     };
-    let answer = tokio::time::timeout(timeout, http_get(&format!("{}/v1/status", url.trim_end_matches('/')))).await;
+    let answer = tokio::time::timeout(timeout, http::get(url.trim_end_matches('/'), "/v1/status", tls)).await;
     match answer {
         Ok(Ok(bytes)) => match serde_json::from_slice::<Value>(&bytes) {
             Ok(mut status) if status.is_object() => {
@@ -516,15 +522,4 @@ async fn node_status(endpoint: &str, timeout: Duration) -> Value {
         },
         _ => empty(),
     }
-}
-
-/// Fetches a small document.
-pub(crate) async fn http_get(url: &str) -> Result<Bytes> {
-    let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
-        .build::<_, Empty<Bytes>>(HttpConnector::new());
-    let answer = client.get(url.parse()?).await?;
-    if !answer.status().is_success() {
-        bail!("{url} answers {}", answer.status());
-    }
-    Ok(answer.into_body().collect().await?.to_bytes())
 }

@@ -7,6 +7,7 @@ mod bench;
 mod client;
 mod descriptors;
 mod elect;
+mod http;
 mod inspect;
 mod logging;
 mod maelstrom;

@@ -1,7 +1,11 @@
 //! What the client commands share: endpoints, output formats, exit codes.
 
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
+use hustings_api::client::{self, Options};
+use hustings_tls::{Identity, Pair, Trust};
 use serde_json::Value;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Table for people, JSON for programs.
@@ -21,8 +25,9 @@ pub(crate) fn common(command: Command) -> Command {
                 .value_delimiter(',')
                 .env("HUSTINGS_ENDPOINTS")
                 .default_value("127.0.0.1:2379")
-                .help("Members to ask"),
+                .help("Members to ask; https:// for TLS"),
         )
+        .args(tls_arguments())
         .arg(output_argument())
         .arg(
             Arg::new("timeout")
@@ -32,6 +37,60 @@ pub(crate) fn common(command: Command) -> Command {
                 .value_parser(value_parser!(humantime::Duration))
                 .help("How long a request may take"),
         )
+}
+
+/// How members are spoken to in TLS, as etcdctl names it.
+fn tls_arguments() -> [Arg; 4] {
+    // Ids of their own: commands have a KEY.
+    let path = |id: &'static str, long: &'static str, help: &'static str| {
+        Arg::new(id).long(long).value_name("FILE").help(help)
+    };
+    let skip = Arg::new("tls-insecure-skip-verify").long("insecure-skip-verify").alias("insecure-skip-tls-verify");
+    [
+        path("tls-cacert", "cacert", "CA that signed the members' certificates [env: HUSTINGS_CACERT, ETCDCTL_CACERT]"),
+        path("tls-cert", "cert", "Certificate to show to members [env: HUSTINGS_CERT, ETCDCTL_CERT]"),
+        path("tls-key", "key", "Its key [env: HUSTINGS_KEY, ETCDCTL_KEY]"),
+        skip.num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true")
+            .value_parser(["true", "false"])
+            .hide_possible_values(true)
+            .value_name("BOOL")
+            .help("Believe any certificate: encryption, and no proof of who answers"),
+    ]
+}
+
+/// What a flag says, or the variable of ours, or etcdctl's.
+fn given(matches: &ArgMatches, name: &str, etcdctl: &str) -> Option<String> {
+    let ours = format!("HUSTINGS_{}", name.replace('-', "_").to_uppercase());
+    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+    matches.get_one::<String>(&format!("tls-{name}")).cloned().or_else(|| variable(&ours)).or_else(|| variable(etcdctl))
+}
+
+/// How to connect: TLS where files or an endpoint ask for it.
+///
+/// # Errors
+/// A file cannot be read or is not what it should be.
+pub(crate) fn options_of(matches: &ArgMatches) -> anyhow::Result<Options> {
+    let path = |name: &str, etcdctl: &str| given(matches, name, etcdctl).map(PathBuf::from);
+    let (ca, skips) = (
+        path("cacert", "ETCDCTL_CACERT"),
+        given(matches, "insecure-skip-verify", "ETCDCTL_INSECURE_SKIP_TLS_VERIFY").as_deref() == Some("true"),
+    );
+    let identity = match (path("cert", "ETCDCTL_CERT"), path("key", "ETCDCTL_KEY")) {
+        (Some(certificate), Some(key)) => Some(Identity::Files(Pair { certificate, key })),
+        (None, None) => None,
+        (Some(_), None) => anyhow::bail!("--cert is a certificate without its key: give --key too"),
+        (None, Some(_)) => anyhow::bail!("--key is the key of no certificate: give --cert too"),
+    };
+    let is_asked_for = ca.is_some() || identity.is_some() || skips;
+    let trust = match (skips, ca) {
+        (true, _) => Trust::Anybody,
+        (false, Some(ca)) => Trust::Authority(ca),
+        (false, None) => Trust::Machine,
+    };
+    let tls = if is_asked_for { Some(client::tls(trust, identity)?) } else { None };
+    Ok(Options { tls, ..Options::default() })
 }
 
 /// `-o table|json`, the same for every command that answers something.
@@ -46,6 +105,10 @@ pub(crate) fn output_argument() -> Arg {
 }
 
 pub(crate) fn endpoints_of(matches: &ArgMatches) -> Vec<String> {
+    let etcdctl = std::env::var("ETCDCTL_ENDPOINTS").ok().filter(|value| !value.is_empty());
+    if let (Some(etcdctl), Some(ValueSource::DefaultValue)) = (etcdctl, matches.value_source("endpoints")) {
+        return etcdctl.split(',').map(|endpoint| endpoint.trim().to_string()).collect();
+    }
     matches
         .get_many::<String>("endpoints")
         .expect("it has a default")

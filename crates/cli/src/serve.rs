@@ -7,8 +7,9 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::replica::Policy;
 use hustings_core::{Admin, ClusterId, Membership, NodeId, Role, StateMachine as _};
 use hustings_kv::KvStore;
-use hustings_node::{ClusterSecret, Handle, NodeConfig};
-use hustings_server::{Server, ServerOptions};
+use hustings_node::{ClusterSecret, Handle, NodeConfig, PeerTls};
+use hustings_server::{Port, Server, ServerOptions};
+use hustings_tls::{Acceptor, Connector};
 use sha2::{Digest, Sha256};
 use std::io::Read;
 use std::sync::{Arc, OnceLock};
@@ -42,12 +43,15 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<()> {
-    let mut listeners = Vec::new();
-    for address in &plan.client_listen {
+    plan.tls.idle.iter().for_each(|why| tracing::warn!("{why}"));
+    let client_tls = plan.tls.client.clone().map(Acceptor::new).transpose()?;
+    let mut ports = Vec::new();
+    for (address, is_tls) in &plan.client_listen {
         let listener = tokio::net::TcpListener::bind(address).await;
-        listeners.push(listener.with_context(|| {
+        let listener = listener.with_context(|| {
             format!("cannot listen for clients on {address}: is another process there? choose others with --listen-client-urls")
-        })?);
+        })?;
+        ports.push(Port { listener, tls: client_tls.clone().filter(|_| *is_tls) });
     }
     let mut config = node_config(&plan).await?;
     // The server's metrics exist only once the node runs; syncs before that are not counted.
@@ -67,7 +71,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         protocol = plan.protocol,
         data_dir = %plan.data_dir.display(),
         peers = ?node.peer_addresses,
-        clients = ?plan.client_listen,
+        clients = ?plan.member.client_urls,
         "serving"
     );
     if node.torn_bytes > 0 {
@@ -94,7 +98,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     let _ = metrics.set(server.metrics());
     tokio::spawn(time_elections(handle.clone(), server.metrics()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(server.serve(listeners, async {
+    let serving = tokio::spawn(server.serve(ports, async {
         // An error means that this function has ended, and the server with it.
         let _ = stopped.await;
     }));
@@ -184,9 +188,15 @@ async fn wait_for_stop(with_parent: bool) -> Result<()> {
 async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     let known = hustings_wal::peek(&plan.data_dir)?;
     let secret = plan.secret_file.as_deref().map(ClusterSecret::read).transpose()?;
-    if secret.is_none() {
+    let tls = PeerTls {
+        acceptor: plan.tls.peer.clone().map(Acceptor::new).transpose()?,
+        connector: plan.tls.dial.clone().map(Connector::new).transpose()?,
+        binds_identity: plan.tls.binds_identity,
+    };
+    let must_show = plan.tls.peer.as_ref().is_some_and(|peer| peer.trusted_ca.is_some());
+    if secret.is_none() && !must_show {
         tracing::warn!(
-            "no cluster secret: whoever reaches {:?} may pretend to be a member and change what the cluster holds; give all members the same --cluster-secret-file",
+            "no cluster secret and no certificates of peers: whoever reaches {:?} may pretend to be a member and change what the cluster holds; give all members the same --cluster-secret-file, or certificates with --peer-trusted-ca-file",
             plan.peer_listen
         );
     }
@@ -196,10 +206,16 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         NodeConfig::joining(cluster_id, me, plan.member.clone(), known.founding, hints, &plan.data_dir)
     } else if plan.is_joining {
         let urls: Vec<String> = plan.founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
-        let welcome =
-            hustings_node::discover(&urls, &plan.member, &plan.identity, KvStore::VERSION_MAX, secret.as_ref())
-                .await
-                .context("cannot join: add this member first, and name the others in --initial-cluster")?;
+        let welcome = hustings_node::discover(
+            &urls,
+            &plan.member,
+            &plan.identity,
+            KvStore::VERSION_MAX,
+            secret.as_ref(),
+            tls.connector.as_ref(),
+        )
+        .await
+        .context("cannot join: add this member first, and name the others in --initial-cluster")?;
         tracing::info!(node = %welcome.you, cluster = %welcome.cluster_id, "joining");
         let (founding, hints) = (welcome.founding, welcome.membership);
         NodeConfig::joining(welcome.cluster_id, welcome.you, plan.member.clone(), founding, hints, &plan.data_dir)
@@ -211,6 +227,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         NodeConfig { member: plan.member.clone(), ..NodeConfig::new(cluster_id, me, founding, &plan.data_dir) }
     };
     config.secret = secret;
+    config.tls = tls;
     config.peer_listen = plan.peer_listen.clone();
     config.timing = plan.timing;
     config.timing_mode = plan.timing_mode.clone();

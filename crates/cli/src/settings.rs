@@ -6,6 +6,7 @@
 mod plan;
 mod resolve;
 mod table;
+mod tls;
 
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
@@ -50,6 +51,14 @@ impl Settings {
     fn bad<T>(&self, name: &str, remedy: impl fmt::Display) -> Result<T> {
         let (value, source) = &self.0[name];
         bail!("{name} = {value:?} (from {source}): {remedy}")
+    }
+
+    fn is_on(&self, name: &str) -> Result<bool> {
+        match self.text(name) {
+            "" | "false" => Ok(false),
+            "true" => Ok(true),
+            _ => self.bad(name, "give true or false"),
+        }
     }
 
     fn number(&self, name: &str) -> Result<u64> {
@@ -124,7 +133,7 @@ mod tests {
             (&["--initial-cluster", "a=http://h:1"], "this member's name, \"default\", is not among them"),
             (&["--initial-cluster", "default=http://h:1,default=http://h:1"], "stands twice"),
             (&["--initial-cluster", "default=http://h:1,b=http://h:1"], "have the same peer URL"),
-            (&["--listen-client-urls", "localhost"], "is not of the form http://HOST:PORT"),
+            (&["--listen-client-urls", "localhost"], "is not of the form http://HOST:PORT or https://HOST:PORT"),
             (&["--initial-cluster-state", "old"], "give new or existing"),
             (&["--name", ""], "a name is not empty"),
         ];

@@ -1,6 +1,9 @@
 //! `hustings up`: a local cluster of real processes, with nothing to configure.
 
+mod certificates;
+
 use anyhow::{Context, Result, bail};
+use certificates::Certificates;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -46,6 +49,12 @@ pub(crate) fn command() -> Command {
                 .default_value("")
                 .help("Options of the protocol alone"),
         )
+        .arg(
+            Arg::new("tls")
+                .long("tls")
+                .action(ArgAction::SetTrue)
+                .help("Both ports in TLS, with certificates of a CA made for this cluster"),
+        )
         .arg(Arg::new("no-restart").long("no-restart").action(ArgAction::SetTrue).help("Leave a node that died dead"))
 }
 
@@ -77,20 +86,26 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if u32::from(base) + 2 * u32::from(count) > 65_536 {
         bail!("--base-port {base} leaves no room for {count} nodes: choose a smaller one");
     }
-    let seats: Vec<Seat> = (1..=count).map(|number| seat(number, count, base, &dir)).collect();
+    let is_tls = matches.get_flag("tls");
+    let scheme = if is_tls { "https" } else { "http" };
+    let seats: Vec<Seat> = (1..=count).map(|number| seat(number, count, base, &dir, scheme)).collect();
     check_count(&dir, &seats)?;
-    let form = Form { protocol, options, secret: secret_file(&dir)? };
+    let certificates = match is_tls {
+        true => Some(Certificates::make(&dir, seats.iter().map(|seat| seat.name.as_str()))?),
+        false => None,
+    };
+    let form = Form { protocol, options, secret: secret_file(&dir)?, certificates };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(run_seats(&seats, &form, !matches.get_flag("no-restart")))
 }
 
-fn seat(number: u16, count: u16, base: u16, dir: &Path) -> Seat {
+fn seat(number: u16, count: u16, base: u16, dir: &Path, scheme: &str) -> Seat {
     let client = base + 2 * (number - 1);
     // Zero-padded from ten nodes on: ids are given in the order of names.
     let name = if count < 10 { format!("n{number}") } else { format!("n{number:02}") };
     Seat {
-        client: format!("http://127.0.0.1:{client}"),
-        peer: format!("http://127.0.0.1:{}", client + 1),
+        client: format!("{scheme}://127.0.0.1:{client}"),
+        peer: format!("{scheme}://127.0.0.1:{}", client + 1),
         data_dir: dir.join(&name),
         name,
     }
@@ -128,12 +143,13 @@ struct Form {
     protocol: String,
     options: String,
     secret: PathBuf,
+    certificates: Option<Certificates>,
 }
 
 async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
     for seat in seats {
         for url in [&seat.client, &seat.peer] {
-            let address = url.trim_start_matches("http://");
+            let address = url.split_once("://").map_or(url.as_str(), |(_, address)| address);
             std::net::TcpListener::bind(address).with_context(|| {
                 format!("port of {address} is in use: choose another --base-port, or stop what runs there")
             })?;
@@ -154,7 +170,8 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
         println!("  {}  {}  pid {pid}", seat.name, seat.client);
     }
     let endpoints: Vec<&str> = seats.iter().map(|seat| seat.client.trim_start_matches("http://")).collect();
-    println!("try   etcdctl --endpoints {} put greeting hello", endpoints.join(","));
+    let tls = form.certificates.as_ref().map(|tls| format!(" {}", tls.of_client())).unwrap_or_default();
+    println!("try   etcdctl --endpoints {}{tls} put greeting hello", endpoints.join(","));
     println!("stop  Ctrl-C\n");
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     loop {
@@ -210,6 +227,12 @@ fn spawn(seats: &[Seat], position: usize, form: &Form, news: mpsc::Sender<News>)
         .args(["--listen-client-urls", &seat.client, "--advertise-client-urls", &seat.client])
         .args(["--listen-peer-urls", &seat.peer, "--initial-advertise-peer-urls", &seat.peer])
         .args(["--initial-cluster", &cluster.join(",")])
+        .args(
+            form.certificates
+                .iter()
+                .flat_map(|tls| tls.of_member(&seat.name))
+                .flat_map(|(flag, path)| [flag.into(), path]),
+        )
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

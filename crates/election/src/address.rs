@@ -1,6 +1,10 @@
 //! Where an election is: `hustings://10.0.0.1:2379,10.0.0.2:2379/billing`.
 
+mod tls;
+
 use std::fmt;
+
+pub use tls::StoreTls;
 
 /// The stores that can be named.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -96,6 +100,8 @@ pub struct StoreAddress {
     pub endpoints: Vec<String>,
     /// The place in the store where its elections are: PostgreSQL's database, Kubernetes' namespace.
     pub place: Option<String>,
+    /// How it is spoken to in TLS, if it is.
+    pub tls: Option<StoreTls>,
 }
 
 /// A URL that names no store.
@@ -107,8 +113,8 @@ pub struct BadAddress {
 }
 
 impl StoreAddress {
-    /// Reads `SCHEME://[USER[:PASSWORD]@]HOST:PORT,HOST:PORT[/PLACE][/ELECTION]`: the store, and the election if the URL
-    /// names one. Only some stores have a place.
+    /// Reads `SCHEME://[USER[:PASSWORD]@]HOST:PORT,HOST:PORT[/PLACE][/ELECTION][?cacert=FILE&cert=FILE&key=FILE]`: the store, and
+    /// the election if the URL names one. Only some stores have a place.
     ///
     /// # Errors
     /// A scheme that is not known, no host, a port that is none; a name with what keys cannot hold.
@@ -125,6 +131,11 @@ impl StoreAddress {
             }
             false => bad(format!("that store is not known; there are {}", known())),
         })?;
+        let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
+        let tls = query.map(StoreTls::parse).transpose().map_err(bad)?;
+        if tls.is_some() && !matches!(spelling.scheme, Scheme::Hustings | Scheme::Etcd) {
+            return Err(bad(format!("{scheme} is not spoken to in TLS by what stands behind a `?`")));
+        }
         // `kubernetes://NAMESPACE/NAME` and `kubernetes:///NAMESPACE/NAME` have no host: the environment names the cluster.
         let rest = if scheme == "kubernetes" { with_hosts(rest) } else { rest.to_owned() };
         let (hosts, path) = rest.split_once('/').unwrap_or((&rest, ""));
@@ -153,7 +164,7 @@ impl StoreAddress {
             is_object_name(namespace).map_err(|why| bad(format!("the namespace {namespace:?}: {why}")))?;
         }
         let endpoints = endpoints.map_err(bad)?;
-        Ok((StoreAddress { scheme: spelling.scheme, user, endpoints, place }, election))
+        Ok((StoreAddress { scheme: spelling.scheme, user, endpoints, place, tls }, election))
     }
 }
 
@@ -234,6 +245,8 @@ mod tests {
         assert_eq!((store.scheme, election.as_deref()), (Scheme::Hustings, Some("team/billing")));
         assert_eq!(StoreAddress::parse("etcd://[::1]").expect("no port").0.endpoints, ["[::1]:2379"]);
         assert_eq!(StoreAddress::parse("etcd://a").expect("no election").1, None);
+        let (store, election) = StoreAddress::parse("etcd://a,b/x/y?cacert=/z/ca.crt").expect("in TLS");
+        assert_eq!((election.as_deref(), store.tls.expect("in TLS").cacert), (Some("x/y"), Some("/z/ca.crt".into())));
         #[cfg(feature = "zookeeper")]
         assert_eq!(StoreAddress::parse("zookeeper://a,b").expect("no port").0.endpoints, ["a:2181", "b:2181"]);
         #[cfg(not(feature = "zookeeper"))]
@@ -294,6 +307,9 @@ mod tests {
         assert!(refusal("hustings:///x").contains("a host is missing"));
         assert!(refusal("hustings://a:99999/x").contains("\"99999\" is no port"));
         assert!(refusal("hustings://a:1/x//y").contains("empty part"));
+        assert!(refusal("hustings://a:1/x?cacrt=y").contains("\"cacrt=y\" is not known"));
+        #[cfg(feature = "consul")]
+        assert!(refusal("consul://a:1/x?tls").contains("not spoken to in TLS"));
         assert!(refusal("hustings://me:secret@a:99999/x").starts_with("\"hustings://me:***@a:99999/x\""));
     }
 }

@@ -40,7 +40,7 @@ mod stores;
 pub mod supervisor;
 pub mod will;
 
-pub use address::{BadAddress, Scheme, Secret, StoreAddress};
+pub use address::{BadAddress, Scheme, Secret, StoreAddress, StoreTls};
 pub use engine::CampaignError;
 pub use hustings_lease::history::{End, History, Tenure};
 pub use hustings_lease::{CandidateId, Change, FenceGate, Loss, Token};

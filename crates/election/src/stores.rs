@@ -30,8 +30,8 @@ const READER_TTL: Duration = Duration::from_secs(6);
 /// The driver of a store, for candidates with this time to live; tethered to the process where the store can do that.
 pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> Box<dyn Store> {
     match address.scheme {
-        Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, &address.endpoints, ttl, is_tethered)),
-        Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, &address.endpoints, ttl, false)),
+        Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, address, ttl, is_tethered)),
+        Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, address, ttl, false)),
         #[cfg(feature = "consul")]
         Scheme::Consul => Box::new(consul::ConsulStore::new(&address.endpoints, ttl)),
         #[cfg(feature = "zookeeper")]
@@ -46,7 +46,7 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> 
 /// The driver of a store, for whoever only looks at one election.
 pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> {
     match address.scheme {
-        Scheme::Hustings | Scheme::Etcd => Box::new(etcd::observe::EtcdReader::new(&address.endpoints, election)),
+        Scheme::Hustings | Scheme::Etcd => Box::new(etcd::observe::EtcdReader::new(address, election)),
         #[cfg(feature = "consul")]
         Scheme::Consul => Box::new(consul::observe::ConsulReader::new(&address.endpoints, election)),
         #[cfg(feature = "zookeeper")]

@@ -37,7 +37,7 @@ pub const EXIT_SUPERVISOR: u8 = 125;
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Say {
     /// Run this.
-    Start(Start),
+    Start(Box<Start>),
     /// The belief lasts longer: new moments of boot time.
     Times(Times),
     /// Stop now: ask the group, and kill what is left after so many microseconds, or at the kill moment if that is sooner.

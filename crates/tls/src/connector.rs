@@ -54,6 +54,8 @@ pub struct ClientTls {
 pub struct Connector {
     present: Arc<Reloading<ClientConfig>>,
     server_name: Option<String>,
+    /// What is spoken on top instead of what the settings say.
+    protocols: Option<Vec<Vec<u8>>>,
 }
 
 impl std::fmt::Debug for Connector {
@@ -76,7 +78,14 @@ impl Connector {
         }
         paths.extend(tls.revoked.clone());
         let present = Reloading::new(tls.of, paths, own, move || config(&tls))?;
-        Ok(Connector { present, server_name })
+        Ok(Connector { present, server_name, protocols: None })
+    }
+
+    /// The same, for who speaks these on top, by their names in ALPN.
+    #[must_use]
+    pub fn speaking(&self, protocols: &[&str]) -> Connector {
+        let protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        Connector { protocols: Some(protocols), ..self.clone() }
     }
 
     /// When its certificate expires.
@@ -98,11 +107,23 @@ impl Connector {
         let name = name.map_err(|_| {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no host that a certificate can be for"))
         })?;
-        let stream = TlsConnector::from(self.present.present()).connect(name, stream).await;
+        let stream = TlsConnector::from(self.config()).connect(name, stream).await;
         let stream = stream.map_err(|error| explained(error, host))?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let shown = shown.and_then(Certificate::read);
         Ok((stream, shown))
+    }
+
+    fn config(&self) -> Arc<ClientConfig> {
+        let present = self.present.present();
+        match &self.protocols {
+            None => present,
+            Some(protocols) => {
+                let mut config = (*present).clone();
+                config.alpn_protocols.clone_from(protocols);
+                Arc::new(config)
+            }
+        }
     }
 }
 

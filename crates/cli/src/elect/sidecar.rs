@@ -220,7 +220,7 @@ impl Sidecar {
 
     fn start(&self, leadership: &Leadership, token: Token, times: Times, cage: &Option<Cage>) -> Say {
         let (command, environment) = (self.command.clone(), self.environment(token));
-        Say::Start(Start { command, environment, times, will: leadership.will(), cage: cage.clone() })
+        Say::Start(Box::new(Start { command, environment, times, will: leadership.will(), cage: cage.clone() }))
     }
 
     /// One tenure: from the start of the command to the end of all that it started.

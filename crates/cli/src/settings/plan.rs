@@ -1,6 +1,7 @@
 //! The settings as a node understands them: [`Plan`].
 
 use super::Settings;
+use super::tls::{TlsPlan, is_https};
 use anyhow::Result;
 use hustings_core::{ApplyVersion, Member, Priority, Timing};
 use hustings_node::config::TimingMode;
@@ -15,8 +16,10 @@ pub(crate) struct Plan {
     pub(crate) member: Member,
     pub(crate) data_dir: PathBuf,
     pub(crate) secret_file: Option<PathBuf>,
-    pub(crate) client_listen: Vec<SocketAddr>,
+    /// Where clients are heard, and whether in TLS.
+    pub(crate) client_listen: Vec<(SocketAddr, bool)>,
     pub(crate) peer_listen: Vec<SocketAddr>,
+    pub(crate) tls: TlsPlan,
     pub(crate) founders: Vec<Member>,
     pub(crate) is_joining: bool,
     pub(crate) token: String,
@@ -56,6 +59,7 @@ impl Settings {
         let client_urls = or_listen("advertise-client-urls", "listen-client-urls")?;
         let member = Member { name, peer_urls, client_urls, ..Member::default() };
         let founders = self.founders(&member)?;
+        let peers: Vec<String> = founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
         let is_joining = match self.text("initial-cluster-state") {
             "new" => false,
             "existing" => true,
@@ -111,8 +115,9 @@ impl Settings {
             member,
             data_dir,
             secret_file: Some(self.text("cluster-secret-file")).filter(|path| !path.is_empty()).map(PathBuf::from),
+            tls: self.tls_plan(&self.urls("listen-client-urls")?, &self.urls("listen-peer-urls")?, &peers)?,
             client_listen: self.addresses("listen-client-urls")?,
-            peer_listen: self.addresses("listen-peer-urls")?,
+            peer_listen: self.addresses("listen-peer-urls")?.into_iter().map(|(address, _)| address).collect(),
             founders,
             is_joining,
             token: self.text("initial-cluster-token").to_string(),
@@ -193,25 +198,22 @@ impl Settings {
             .filter(|url| !url.is_empty())
             .collect();
         for url in &urls {
-            let is_https = url.starts_with("https://");
-            let address = url.strip_prefix("http://");
-            if is_https {
-                return self.bad(name, "TLS is not available yet; use http://");
-            }
+            let address = url.strip_prefix("http://").or_else(|| url.strip_prefix("https://"));
             if address.is_none_or(|address| address.rsplit(':').next().is_none_or(|port| port.parse::<u16>().is_err()))
             {
-                return self.bad(name, format!("{url:?} is not of the form http://HOST:PORT"));
+                return self.bad(name, format!("{url:?} is not of the form http://HOST:PORT or https://HOST:PORT"));
             }
         }
         Ok(urls)
     }
 
-    fn addresses(&self, name: &str) -> Result<Vec<SocketAddr>> {
+    /// Each address, and whether its URL asks for TLS.
+    fn addresses(&self, name: &str) -> Result<Vec<(SocketAddr, bool)>> {
         let mut addresses = Vec::new();
         for url in self.urls(name)? {
-            let address = url.trim_start_matches("http://");
+            let address = url.split_once("://").map_or(url.as_str(), |(_, address)| address);
             match address.to_socket_addrs().map(|mut found| found.next()) {
-                Ok(Some(found)) => addresses.push(found),
+                Ok(Some(found)) => addresses.push((found, is_https(&url))),
                 _ => return self.bad(name, format!("{address:?} cannot be resolved")),
             }
         }

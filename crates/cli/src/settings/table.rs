@@ -72,6 +72,32 @@ pub(super) const SETTINGS: &[Setting] = &[
     setting("protocol", "raft", "Election and replication protocol; the same on all members"),
     setting("protocol-options", "", "Options of the protocol alone, as name=value,name=value; the same on all members"),
     setting("priority", "normal", "How much this member should lead: normal, preferred or never"),
+    setting("cert-file", "", "Certificate of the client port, for https:// URLs, in PEM"),
+    setting("key-file", "", "Its key"),
+    setting("trusted-ca-file", "", "CA that signs clients' certificates: they must show one"),
+    setting("client-cert-auth", "", "Clients must show a certificate (so it is with --trusted-ca-file)"),
+    setting("client-crl-file", "", "Certificates of clients that are not good any more"),
+    setting("client-cert-allowed-hostname", "", "Host that a client's certificate must be for"),
+    setting("auto-tls", "", "Make a certificate for the client port: encryption, and no proof of who this is"),
+    setting("peer-cert-file", "", "Certificate of the peer port, and for whoever is dialled, in PEM"),
+    setting("peer-key-file", "", "Its key"),
+    setting("peer-client-cert-file", "", "Certificate to show to peers [default: --peer-cert-file]"),
+    setting("peer-client-key-file", "", "Its key"),
+    setting("peer-trusted-ca-file", "", "CA that signs members' certificates: each must show its own"),
+    setting("peer-client-cert-auth", "", "Peers must show a certificate (so it is with --peer-trusted-ca-file)"),
+    setting("peer-crl-file", "", "Certificates of members that are not good any more"),
+    setting("peer-cert-allowed-cn", "", "Common name that a peer's certificate must have"),
+    setting("peer-cert-allowed-hostname", "", "Host that a peer's certificate must be for"),
+    setting("peer-auto-tls", "", "Make a certificate for the peer port: encryption, and no proof of who this is"),
+    setting("self-signed-cert-validity", "", "Years for which certificates are made [default: 1]"),
+    setting("tls-min-version", "", "Lowest version of TLS: TLS1.2 or TLS1.3 [default: TLS1.2]"),
+    setting("tls-max-version", "", "Highest version of TLS [default: TLS1.3]"),
+    setting("cipher-suites", "", "Ciphers of TLS 1.2, comma-separated [default: all that are sound]"),
+    setting(
+        "experimental-peer-skip-client-san-verification",
+        "",
+        "Let a peer show any certificate that the CA signed, not its own alone",
+    ),
     setting("shutdown-grace", "10s", "Time to hand leadership over and drain after SIGTERM"),
     setting("log-level", "info", "error, warn, info, debug or trace, or a tracing filter"),
     setting("log-format", "auto", "human, json, or auto: human on a terminal"),
@@ -81,6 +107,15 @@ pub(super) const SETTINGS: &[Setting] = &[
 pub(super) const ACCEPTED: &[&str] =
     &["logger", "log-outputs", "enable-v2", "enable-pprof", "strict-reconfig-check", "pre-vote", "metrics"];
 
+/// Those that are on when they stand alone.
+const SWITCHES: &[&str] = &[
+    "client-cert-auth",
+    "auto-tls",
+    "peer-client-cert-auth",
+    "peer-auto-tls",
+    "experimental-peer-skip-client-san-verification",
+];
+
 /// Adds the settings to a command as flags.
 pub(crate) fn with_settings(mut command: Command) -> Command {
     for setting in SETTINGS {
@@ -89,8 +124,11 @@ pub(crate) fn with_settings(mut command: Command) -> Command {
             help.push_str(&format!(" [default: {}]", setting.default));
         }
         help.push_str(&format!(" [env: {}]", variable_of(setting.name)));
-        command = command
-            .arg(Arg::new(setting.name).long(setting.name).allow_negative_numbers(true).value_name("VALUE").help(help));
+        let mut flag = Arg::new(setting.name).long(setting.name).allow_negative_numbers(true);
+        if SWITCHES.contains(&setting.name) {
+            flag = flag.num_args(0..=1).require_equals(true).default_missing_value("true");
+        }
+        command = command.arg(flag.value_name("VALUE").help(help));
     }
     for name in ACCEPTED {
         command = command.arg(Arg::new(*name).long(*name).num_args(0..=1).action(ArgAction::Append).hide(true));

@@ -18,6 +18,7 @@
 mod http;
 mod keys;
 pub(crate) mod observe;
+mod reach;
 mod requests;
 mod seat;
 mod session;
@@ -28,8 +29,10 @@ mod will;
 
 pub(crate) use will::Will;
 
+use crate::address::StoreAddress;
 use crate::seat::{Later, Seat, Sitter, Store, Told};
 use hustings_lease::Profile;
+use reach::Reach;
 use session::Session;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +46,8 @@ pub(crate) struct EtcdStore {
 }
 
 impl EtcdStore {
-    pub(crate) fn new(profile: Profile, endpoints: &[String], ttl: Duration, is_tethered: bool) -> EtcdStore {
-        EtcdStore { profile, session: Arc::new(Session::new(endpoints, ttl)), is_tethered }
+    pub(crate) fn new(profile: Profile, address: &StoreAddress, ttl: Duration, is_tethered: bool) -> EtcdStore {
+        EtcdStore { profile, session: Arc::new(Session::new(Reach::new(address), ttl)), is_tethered }
     }
 }
 

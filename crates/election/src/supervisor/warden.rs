@@ -128,8 +128,8 @@ impl Warden {
         Ok(())
     }
 
-    fn start(&mut self, start: Start) -> std::io::Result<()> {
-        let Start { command, environment, times, will, cage } = start;
+    fn start(&mut self, start: Box<Start>) -> std::io::Result<()> {
+        let Start { command, environment, times, will, cage } = *start;
         let me = rustix::process::getpid().as_raw_nonzero().to_string();
         let spawned = Command::new(std::env::current_exe()?)
             .args([SHIM, &me])

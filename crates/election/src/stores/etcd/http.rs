@@ -1,10 +1,11 @@
 //! A connection for one request of our own server's HTTP API, apart from the channel for etcd's calls: [`dial`].
 
+use super::reach::Reach;
+use hustings_api::dial;
 use hyper::body::Body;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use std::net::SocketAddr;
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
 /// An open connection to a member.
@@ -22,15 +23,15 @@ pub(super) struct Dialled<B> {
 ///
 /// # Errors
 /// Why it cannot be reached.
-pub(super) async fn dial<B>(endpoint: &str) -> Result<Dialled<B>, String>
+pub(super) async fn dial<B>(reach: &Reach, endpoint: &str) -> Result<Dialled<B>, String>
 where
     B: Body + Send + 'static,
     B::Data: Send,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    let host = endpoint.trim_start_matches("http://").to_owned();
-    let stream = TcpStream::connect(&host).await.map_err(|error| error.to_string())?;
-    let from = stream.local_addr().map_err(|error| error.to_string())?;
+    let url = reach.url(endpoint);
+    let stream = dial::dial(&url, reach.connector()?).await.map_err(|error| error.to_string())?;
+    let (from, host) = (stream.from, dial::authority_of(&url).to_owned());
     let shaken = handshake(TokioIo::new(stream)).await;
     let (sender, connection) = shaken.map_err(|error| error.to_string())?;
     let driving = tokio::spawn(async move {

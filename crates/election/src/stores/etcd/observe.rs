@@ -1,8 +1,10 @@
 //! Reading an election of Hustings or etcd, and speaking to whoever leads it.
 
 use super::keys::{Names, generation_of, token_of};
+use super::reach::Reach;
 use super::requests::{entries, is_last_written, one, put};
 use super::watches::{Watches, Watching};
+use crate::address::StoreAddress;
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
 use crate::stores::written::{self, wish_to_bytes};
@@ -20,14 +22,14 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A watch over an election, opened anew when it breaks.
 pub(crate) struct EtcdReader {
-    endpoints: Vec<String>,
+    reach: Reach,
     names: Names,
     open: Option<(Client, Watching)>,
 }
 
 impl EtcdReader {
-    pub(crate) fn new(endpoints: &[String], election: &str) -> EtcdReader {
-        EtcdReader { endpoints: endpoints.to_vec(), names: Names::of(election), open: None }
+    pub(crate) fn new(address: &StoreAddress, election: &str) -> EtcdReader {
+        EtcdReader { reach: Reach::new(address), names: Names::of(election), open: None }
     }
 
     async fn step(&mut self) -> Result<Option<Leader>, String> {
@@ -35,7 +37,7 @@ impl EtcdReader {
             watching.next().await.ok_or("the watch ended")?;
             return Ok(look(client, &self.names).await?.0);
         }
-        let client = Client::connect(&self.endpoints).await.map_err(|error| error.to_string())?;
+        let client = self.reach.connect().await?;
         let (shown, revision) = look(&client, &self.names).await?;
         let watching = Watches::default().open(&client, &self.names.entries, self.names.entries_end(), revision + 1);
         self.open = Some((client, watching));
@@ -52,7 +54,7 @@ impl Reader for EtcdReader {
                     Err(why) => {
                         tracing::debug!(%why, "an election cannot be observed");
                         self.open = None;
-                        self.endpoints.rotate_left(1);
+                        self.reach.endpoints.rotate_left(1);
                         tokio::time::sleep(RETRY).await;
                     }
                 }
@@ -61,11 +63,11 @@ impl Reader for EtcdReader {
     }
 
     fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
-        Box::pin(async { history(&self.endpoints, &self.names).await.map_err(StoreError::Silent) })
+        Box::pin(async { history(&self.reach, &self.names).await.map_err(StoreError::Silent) })
     }
 
     fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>> {
-        Box::pin(act(&self.endpoints, &self.names, wish))
+        Box::pin(act(&self.reach, &self.names, wish))
     }
 }
 
@@ -85,15 +87,15 @@ async fn range(client: &Client, request: RangeRequest) -> Result<(Vec<KeyValue>,
     Ok((answer.kvs, answer.header.map_or(0, |header| header.revision)))
 }
 
-async fn history(endpoints: &[String], names: &Names) -> Result<History, String> {
-    let client = Client::connect(endpoints).await.map_err(|error| error.to_string())?;
+async fn history(reach: &Reach, names: &Names) -> Result<History, String> {
+    let client = reach.connect().await?;
     let (kvs, _) = range(&client, one(&names.history)).await?;
     let text = kvs.first().map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
     Ok(History::parse(&text.unwrap_or_default()))
 }
 
-async fn act(endpoints: &[String], names: &Names, wish: &Wish) -> Result<String, StoreError> {
-    let client = Client::connect(endpoints).await.map_err(|error| StoreError::Silent(error.to_string()))?;
+async fn act(reach: &Reach, names: &Names, wish: &Wish) -> Result<String, StoreError> {
+    let client = reach.connect().await.map_err(StoreError::Silent)?;
     match wish {
         Wish::StepDown { because, to } => {
             let looked = look(&client, names).await.map_err(StoreError::Silent)?;

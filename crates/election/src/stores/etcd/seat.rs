@@ -106,8 +106,8 @@ impl Seat for EtcdSeat {
 
     fn will(&self, token: Token) -> Option<Will> {
         let (lease, _) = self.shared.state().entry.filter(|(_, own)| *own == token)?;
-        let (endpoints, election) = (self.shared.session.endpoints().to_vec(), self.shared.sitter.election.clone());
-        Some(Will::new(token, StoreWill::Etcd(super::Will { endpoints, election, lease })))
+        let (reach, election) = (self.shared.session.reach.clone(), self.shared.sitter.election.clone());
+        Some(Will::new(token, StoreWill::Etcd(super::Will { reach, election, lease })))
     }
 
     fn won(&mut self, token: Token) {

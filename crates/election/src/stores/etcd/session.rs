@@ -1,5 +1,6 @@
 //! One lease for all candidates of a process at one cluster: [`Session`].
 
+use super::reach::Reach;
 use super::short;
 use super::watches::Watches;
 use crate::clock::{boot_micros, micros};
@@ -22,7 +23,7 @@ const ROUNDS_FOR: Duration = Duration::from_secs(10);
 
 /// The session of a process.
 pub(super) struct Session {
-    endpoints: Vec<String>,
+    pub(super) reach: Reach,
     ttl: Duration,
     /// What the first lease was granted with.
     granted: OnceLock<Duration>,
@@ -34,19 +35,15 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(endpoints: &[String], ttl: Duration) -> Session {
+    pub(super) fn new(reach: Reach, ttl: Duration) -> Session {
         Session {
             granted: OnceLock::new(),
-            endpoints: endpoints.to_vec(),
+            reach,
             ttl,
             client: Mutex::default(),
             lease: SharedLease::new(),
             watches: Watches::default(),
         }
-    }
-
-    pub(super) fn endpoints(&self) -> &[String] {
-        &self.endpoints
     }
 
     /// How often it is renewed when no candidate asks for it.
@@ -85,13 +82,17 @@ impl Session {
 /// Keeps the session alive for as long as the engine lives: connects, grants, renews; moves on when a member is silent.
 pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, told: UnboundedSender<Told>) {
     let (mut is_open, mut failures) = (false, 0_u32);
+    if let Err(why) = session.reach.connector() {
+        let _ = told.send(Told::Refused(why));
+        return;
+    }
     while !told.is_closed() {
         match connect(&session).await {
             Ok(()) => failures = 0,
             Err(why) => {
                 failures += 1;
                 if failures.is_power_of_two() {
-                    tracing::warn!(store = ?session.endpoints, failures, "no session: {why}");
+                    tracing::warn!(store = ?session.reach.endpoints, failures, "no session: {why}");
                 }
                 tokio::time::sleep((RETRY_MAX / 10 * failures.min(10)).min(RETRY_MAX)).await;
                 continue;
@@ -136,9 +137,9 @@ async fn connect(session: &Session) -> Result<(), String> {
         connect_timeout: patience.min(Duration::from_secs(2)),
         keep_alive_interval: Duration::from_secs(5),
         keep_alive_timeout: patience,
+        tls: None,
     };
-    let client = Client::connect_with(&session.endpoints, options).await.map_err(|error| error.to_string())?;
-    session.set_client(Some(client));
+    session.set_client(Some(session.reach.connect_with(options).await?));
     Ok(())
 }
 
@@ -204,7 +205,7 @@ async fn grant_millis(session: &Session, client: &Client) -> Result<(i64, Durati
     let begun = Instant::now();
     loop {
         let sent = boot_micros();
-        let asked = timeout(session.patience() * 2, short::grant(client.endpoint(), session.ttl));
+        let asked = timeout(session.patience() * 2, short::grant(&session.reach, client.endpoint(), session.ttl));
         let (lease, granted) = asked.await.unwrap_or_else(|_| Err(Denied::ForNow("no answer".to_owned())))?;
         // While a member may be of an older build, whole seconds are granted. A cluster that was just founded knows soon.
         let is_rounded = session.ttl < Duration::from_secs(1) && granted > session.ttl && granted.subsec_nanos() == 0;

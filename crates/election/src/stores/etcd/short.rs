@@ -1,6 +1,7 @@
 //! Leases of less than a second: our own server's `POST /v1/leases`, for etcd's calls have whole seconds only.
 
 use super::http::{Dialled, dial};
+use super::reach::Reach;
 use super::session::Denied;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
@@ -21,9 +22,9 @@ struct Granted {
 }
 
 /// Asks this member for a lease; gives its id, and for how long it was granted.
-pub(super) async fn grant(endpoint: &str, ttl: Duration) -> Result<(i64, Duration), Denied> {
+pub(super) async fn grant(reach: &Reach, endpoint: &str, ttl: Duration) -> Result<(i64, Duration), Denied> {
     let for_now = |error: &dyn Display| Denied::ForNow(format!("{endpoint}: no lease of {ttl:?}: {error}"));
-    let Dialled { mut sender, host, .. } = dial(endpoint).await.map_err(|error| for_now(&error))?;
+    let Dialled { mut sender, host, .. } = dial(reach, endpoint).await.map_err(|error| for_now(&error))?;
     let request = Request::post("/v1/leases")
         .header(HOST, host)
         .header(CONTENT_TYPE, "application/json")

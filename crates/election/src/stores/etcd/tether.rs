@@ -67,13 +67,13 @@ async fn hold(session: &Session, lease: i64) -> End {
         let _ = leases.wait_for(is_other).await;
     };
     tokio::select! {
-        end = held(&endpoint, lease, session.patience()) => end,
+        end = held(session, &endpoint, lease) => end,
         () = is_over => End::Lease,
     }
 }
 
-async fn held(endpoint: &str, lease: i64, patience: Duration) -> End {
-    let opened = timeout(patience, open(endpoint, lease)).await;
+async fn held(session: &Session, endpoint: &str, lease: i64) -> End {
+    let opened = timeout(session.patience(), open(session, endpoint, lease)).await;
     let mut stream = match opened {
         Ok(Ok(stream)) => stream,
         Ok(Err(end)) => return end,
@@ -90,8 +90,8 @@ async fn held(endpoint: &str, lease: i64, patience: Duration) -> End {
     }
 }
 
-async fn open(endpoint: &str, lease: i64) -> Result<impl AsyncRead + Unpin + use<>, End> {
-    let Dialled { mut sender, driving, from, host } = dial(endpoint).await.map_err(|_| End::Member)?;
+async fn open(session: &Session, endpoint: &str, lease: i64) -> Result<impl AsyncRead + Unpin + use<>, End> {
+    let Dialled { mut sender, driving, from, host } = dial(&session.reach, endpoint).await.map_err(|_| End::Member)?;
     let request = Request::get(format!("/v1/leases/{lease:x}/tether?from={from}"))
         .header(HOST, host)
         .header(CONNECTION, "upgrade")

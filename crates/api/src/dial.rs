@@ -1,0 +1,104 @@
+//! A connection to one endpoint, in TLS or as it is, for whatever is spoken on top: [`dial`].
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use hustings_tls::Connector;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// Where an endpoint without a port is, by its scheme.
+const PORTS: [(&str, u16); 2] = [("http", 80), ("https", 443)];
+
+/// An open connection.
+#[derive(Debug)]
+pub struct Dialled {
+    stream: Stream,
+    /// This end's address.
+    pub from: SocketAddr,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<tokio_rustls::client::TlsStream<TcpStream>>),
+}
+
+/// The name of HTTP/1.1 in ALPN: what is asked on such a connection.
+const ALPN: &str = "http/1.1";
+
+/// Connects to `http://HOST:PORT`, or in TLS to `https://HOST:PORT`. The caller bounds the time.
+///
+/// # Errors
+/// Nobody accepts there, TLS does not come about, or it is asked for and `tls` does not say how.
+pub async fn dial(endpoint: &str, tls: Option<&Connector>) -> io::Result<Dialled> {
+    dial_speaking(endpoint, tls.map(|tls| tls.speaking(&[ALPN])).as_ref()).await
+}
+
+/// The same, with what the connector itself says to speak.
+pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io::Result<Dialled> {
+    let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
+    let authority = rest.split('/').next().unwrap_or(rest);
+    let is_port = |port: &str| port.parse::<u16>().is_ok();
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if is_port(port) => (host, port.parse().unwrap_or_default()),
+        _ => (authority, PORTS.iter().find(|(known, _)| *known == scheme).map_or(0, |(_, port)| *port)),
+    };
+    let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
+    // What is asked is small, and waited for.
+    stream.set_nodelay(true)?;
+    let from = stream.local_addr()?;
+    let stream = match (scheme, tls) {
+        ("http", _) => Stream::Plain(stream),
+        ("https", Some(tls)) => Stream::Tls(Box::new(tls.connect(host, stream).await?.0)),
+        ("https", None) => {
+            let why = format!("{endpoint} asks for TLS, and nobody said whose certificates are believed");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        _ => {
+            let why = format!("{endpoint}: {scheme} is not spoken here");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+    };
+    Ok(Dialled { stream, from })
+}
+
+/// The host and port of an endpoint, as a request's `Host` says it.
+pub fn authority_of(endpoint: &str) -> &str {
+    let rest = endpoint.split_once("://").map_or(endpoint, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or(rest)
+}
+
+impl AsyncRead for Dialled {
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Dialled {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match &mut self.get_mut().stream {
+            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! How both ports speak TLS, as etcd's flags say.
+//!
+//! As in etcd, a CA makes certificates of clients a must, with or without `--client-cert-auth`. Unlike etcd, what would be a
+//! weaker setting in silence is refused: certificates asked for and nobody to judge them, half a pair.
+
+use super::Settings;
+use anyhow::Result;
+use hustings_tls::made::{Made, Subject};
+use hustings_tls::{Allowed, ClientTls, Identity, Pair, Rules, ServerTls, Trust, Version};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What is spoken on a client port: gRPC first.
+const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
+/// Days of a year, for certificates that are made here.
+const DAYS: u64 = 365;
+
+/// How both ports speak TLS.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsPlan {
+    /// For client URLs with `https://`.
+    pub(crate) client: Option<ServerTls>,
+    /// For peer URLs with `https://`.
+    pub(crate) peer: Option<ServerTls>,
+    /// For whoever is dialled at one.
+    pub(crate) dial: Option<ClientTls>,
+    /// Peers must show certificates that are their own.
+    pub(crate) binds_identity: bool,
+    /// What is given and means nothing, in words.
+    pub(crate) idle: Vec<String>,
+}
+
+/// The flags of one port.
+struct Flags {
+    port: &'static str,
+    certificate: &'static str,
+    key: &'static str,
+    trusted_ca: &'static str,
+    must_show: &'static str,
+    revoked: &'static str,
+    makes: &'static str,
+    /// Flags that say whom of those with a good certificate it admits.
+    common_name: Option<&'static str>,
+    host: &'static str,
+}
+
+const CLIENT: Flags = Flags {
+    port: "client",
+    certificate: "cert-file",
+    key: "key-file",
+    trusted_ca: "trusted-ca-file",
+    must_show: "client-cert-auth",
+    revoked: "client-crl-file",
+    makes: "auto-tls",
+    common_name: None,
+    host: "client-cert-allowed-hostname",
+};
+
+const PEER: Flags = Flags {
+    port: "peer",
+    certificate: "peer-cert-file",
+    key: "peer-key-file",
+    trusted_ca: "peer-trusted-ca-file",
+    must_show: "peer-client-cert-auth",
+    revoked: "peer-crl-file",
+    makes: "peer-auto-tls",
+    common_name: Some("peer-cert-allowed-cn"),
+    host: "peer-cert-allowed-hostname",
+};
+
+impl Settings {
+    /// How both ports speak TLS, when they listen at these URLs, and a peer is at one of `peers`.
+    pub(super) fn tls_plan(&self, client: &[String], peer: &[String], peers: &[String]) -> Result<TlsPlan> {
+        let rules = self.tls_rules()?;
+        let mut idle = Vec::new();
+        let client = self.port_tls(&CLIENT, client, &rules, PROTOCOLS.to_vec(), &mut idle)?;
+        let peer_tls = self.port_tls(&PEER, peer, &rules, Vec::new(), &mut idle)?;
+        if peer.iter().any(|url| is_https(url)) && !peer.iter().all(|url| is_https(url)) {
+            return self.bad("listen-peer-urls", "give all of them https://, or none");
+        }
+        let dial = match (&peer_tls, peers.iter().any(|url| is_https(url)), self.identity_of(&PEER, peer)?) {
+            (None, false, None) => None,
+            (_, _, identity) => Some(self.dial_tls(identity, rules)?),
+        };
+        let has_ca = !self.text(PEER.trusted_ca).is_empty();
+        let skips = self.is_on("experimental-peer-skip-client-san-verification")?;
+        Ok(TlsPlan { client, binds_identity: peer_tls.is_some() && has_ca && !skips, peer: peer_tls, dial, idle })
+    }
+
+    fn tls_rules(&self) -> Result<Rules> {
+        let version = |name: &str, otherwise: Version| match self.text(name) {
+            "" => Ok(otherwise),
+            text => text.parse().or_else(|why| self.bad(name, why)),
+        };
+        let (min, max) = (version("tls-min-version", Version::Tls12)?, version("tls-max-version", Version::Tls13)?);
+        let ciphers = self.text("cipher-suites").split(',').map(|name| name.trim().to_owned());
+        Ok(Rules::new(min, max, &ciphers.filter(|name| !name.is_empty()).collect::<Vec<_>>())?)
+    }
+
+    /// How one port speaks TLS, if it does.
+    fn port_tls(
+        &self,
+        flags: &Flags,
+        urls: &[String],
+        rules: &Rules,
+        protocols: Vec<&'static str>,
+        idle: &mut Vec<String>,
+    ) -> Result<Option<ServerTls>> {
+        let identity = self.identity_of(flags, urls)?;
+        let must_show = self.is_on(flags.must_show)?;
+        let secured = urls.iter().find(|url| is_https(url));
+        let Some((url, identity)) = secured.map(|url| (url, identity.clone())) else {
+            let given = [flags.certificate, flags.trusted_ca, flags.revoked];
+            if identity.is_some() || must_show || given.iter().any(|name| !self.text(name).is_empty()) {
+                idle.push(format!(
+                    "the {} port speaks no TLS, because no URL of it has https://: its certificates and what they ask for mean nothing",
+                    flags.port
+                ));
+            }
+            return Ok(None);
+        };
+        let Some(identity) = identity else {
+            let listen = if flags.port == "client" { "listen-client-urls" } else { "listen-peer-urls" };
+            let why = format!(
+                "{url} is TLS, and there is no certificate: give --{} and --{}, or --{}",
+                flags.certificate, flags.key, flags.makes
+            );
+            return self.bad(listen, why);
+        };
+        let trusted_ca = self.path(flags.trusted_ca);
+        let allowed = match (flags.common_name.map_or("", |name| self.text(name)), self.text(flags.host)) {
+            ("", "") => None,
+            (name, "") => Some(Allowed::CommonName(name.to_owned())),
+            ("", host) => Some(Allowed::Host(host.to_owned())),
+            _ => return self.bad(flags.host, "give a common name or a host name, not both"),
+        };
+        if trusted_ca.is_none() {
+            // Each of these asks for certificates that nobody could judge.
+            let names = [Some(flags.revoked), flags.common_name, Some(flags.host)];
+            let asked = names.into_iter().flatten().find(|name| !self.text(name).is_empty());
+            if let Some(name) = asked.or(must_show.then_some(flags.must_show)) {
+                return self.bad(name, format!("nobody could be judged: give --{} too", flags.trusted_ca));
+            }
+        }
+        let revoked = self.path(flags.revoked);
+        let rules = rules.clone();
+        Ok(Some(ServerTls { of: flags.port, identity, trusted_ca, revoked, allowed, rules, protocols }))
+    }
+
+    /// A port's certificate: from files, or made.
+    fn identity_of(&self, flags: &Flags, urls: &[String]) -> Result<Option<Identity>> {
+        let makes = self.is_on(flags.makes)?;
+        match (self.path(flags.certificate), self.path(flags.key)) {
+            (Some(_), None) => self.bad(flags.certificate, format!("give its key with --{}", flags.key)),
+            (None, Some(_)) => self.bad(flags.key, format!("give its certificate with --{}", flags.certificate)),
+            (Some(certificate), Some(key)) => Ok(Some(Identity::Files(Pair { certificate, key }))),
+            (None, None) if makes => {
+                let years = match self.text("self-signed-cert-validity") {
+                    "" => 1,
+                    _ => self.number("self-signed-cert-validity")?.clamp(1, 100),
+                };
+                let subject = Subject::new("hustings").days(i64::try_from(years * DAYS).unwrap_or(i64::MAX));
+                let subject = urls.iter().map(|url| host_of(url)).fold(subject, |subject, host| match host.parse() {
+                    Ok::<std::net::IpAddr, _>(address) => subject.address(address),
+                    Err(_) => subject.host(host),
+                });
+                Ok(Some(Identity::Made(Arc::new(Made::by_itself(&subject)?))))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// How peers are dialled.
+    fn dial_tls(&self, identity: Option<Identity>, rules: Rules) -> Result<ClientTls> {
+        let shown = match (self.path("peer-client-cert-file"), self.path("peer-client-key-file")) {
+            (Some(certificate), Some(key)) => Some(Identity::Files(Pair { certificate, key })),
+            (None, None) => identity,
+            _ => return self.bad("peer-client-cert-file", "give it and --peer-client-key-file, or neither"),
+        };
+        let trust = match (self.path(PEER.trusted_ca), self.is_on(PEER.makes)?) {
+            (Some(path), _) => Trust::Authority(path),
+            // Who makes its own certificate is believed by nobody else: encryption without proof, as in etcd.
+            (None, true) => Trust::Anybody,
+            (None, false) => Trust::Machine,
+        };
+        let revoked = self.path(PEER.revoked);
+        Ok(ClientTls { of: "peer", trust, identity: shown, revoked, rules, protocols: Vec::new(), server_name: None })
+    }
+
+    fn path(&self, name: &str) -> Option<PathBuf> {
+        Some(self.text(name)).filter(|path| !path.is_empty()).map(PathBuf::from)
+    }
+}
+
+pub(super) fn is_https(url: &str) -> bool {
+    url.starts_with("https://")
+}
+
+fn host_of(url: &str) -> &str {
+    let address = url.split_once("://").map_or(url, |(_, rest)| rest);
+    address.rsplit_once(':').map_or(address, |(host, _)| host).trim_matches(['[', ']'])
+}
