@@ -67,6 +67,8 @@ pub mod metrics;
 
 mod etcd_metrics;
 
+mod aside;
+
 mod begun;
 
 mod authority;
@@ -76,6 +78,6 @@ pub mod server;
 pub use backend::Backend;
 pub use http::VERSION;
 pub use metrics::Metrics;
-pub use options::ServerOptions;
+pub use options::{Compaction, ServerOptions};
 pub use server::Server;
 pub use snapshot::{SnapshotFileError, SnapshotHead, read_snapshot};

@@ -36,6 +36,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::codegen::Service;
 
+use crate::aside;
 use crate::authority::Repaired;
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
@@ -67,13 +68,21 @@ pub(crate) type Body = tonic::body::Body;
 pub struct Server<B> {
     context: Arc<Context<B>>,
     inboxes: Inboxes,
+    metrics_listeners: Vec<TcpListener>,
 }
 
 impl<B: Backend> Server<B> {
     /// A server over a running node; [`Server::serve`] makes it answer.
     pub fn new(backend: B, options: ServerOptions) -> Server<B> {
         let (context, inboxes) = Context::new(backend, options);
-        Server { context: Arc::new(context), inboxes }
+        Server { context: Arc::new(context), inboxes, metrics_listeners: Vec::new() }
+    }
+
+    /// Answers metrics and health, and nothing else, on these listeners, too.
+    #[must_use]
+    pub fn with_metrics_on(mut self, listeners: Vec<TcpListener>) -> Server<B> {
+        self.metrics_listeners = listeners;
+        self
     }
 
     /// What is counted; whoever hosts the node feeds it what only the node knows.
@@ -99,6 +108,9 @@ impl<B: Backend> Server<B> {
         let services = Arc::new(Services(self.context.clone()));
         for listener in listeners {
             tasks.spawn(accept(listener, services.clone(), slots.clone(), stopped.clone()));
+        }
+        for listener in self.metrics_listeners {
+            tasks.spawn(aside::accept(listener, services.clone(), stopped.clone()));
         }
         tokio::pin!(shutdown);
         loop {
@@ -164,6 +176,9 @@ fn watch_over(stream: &TcpStream, options: &ServerOptions) {
     // A peer that vanished without a word (power, cable) is noticed although nobody writes, and although what is written is
     // never acknowledged: a waiting Lock renews its lease for as long as its connection stands.
     let (idle, patience) = (options.keep_alive_interval, options.keep_alive_timeout);
+    if idle.is_zero() {
+        return;
+    }
     let probes = socket2::TcpKeepalive::new().with_time(idle).with_interval((patience / 4).max(Duration::from_secs(1)));
     let socket = socket2::SockRef::from(stream);
     let _ = socket.set_tcp_keepalive(&probes.with_retries(4));
@@ -194,7 +209,7 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, lin
                 .initial_connection_window_size(4 << 20)
                 .max_header_list_size(16 << 10)
                 .max_send_buf_size(1 << 20)
-                .keep_alive_interval(options.keep_alive_interval)
+                .keep_alive_interval(Some(options.keep_alive_interval).filter(|interval| !interval.is_zero()))
                 .keep_alive_timeout(options.keep_alive_timeout);
             let service = service_fn(|request| answer(services.clone(), request));
             let connection = builder.serve_connection(TokioIo::new(Repaired::new(stream)), service);
