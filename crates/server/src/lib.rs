@@ -23,6 +23,8 @@ mod quota;
 
 mod integrity;
 
+mod compaction;
+
 mod memory;
 
 mod body;
@@ -67,7 +69,11 @@ pub mod metrics;
 
 mod etcd_metrics;
 
+mod access;
+
 mod aside;
+
+mod process;
 
 mod begun;
 

@@ -36,12 +36,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::codegen::Service;
 
+use crate::access::Access;
 use crate::aside;
 use crate::authority::Repaired;
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
 use crate::body::{self, Metered, Shape};
 use crate::cluster;
+use crate::compaction;
 use crate::context::{Context, Inboxes, Services};
 use crate::fate;
 use crate::gateway;
@@ -101,6 +103,7 @@ impl<B: Backend> Server<B> {
         let mut tasks = JoinSet::new();
         tasks.spawn(quota::keep(self.context.clone()));
         tasks.spawn(integrity::keep(self.context.clone()));
+        tasks.spawn(compaction::keep(self.context.clone()));
         tasks.spawn(fate::keep(self.context.clone()));
         tasks.spawn(cluster::announce(self.context.clone()));
         tasks.spawn(hub::run(self.context.clone(), self.inboxes.hub));
@@ -258,7 +261,11 @@ async fn answer<B: Backend>(
     let (memory, patience) = (services.memory.clone(), services.options.body_timeout);
     // The packages of gRPC have a dot in their names, paths of HTTP have none before their second part.
     if !service.contains('.') {
-        return Ok(match gateway::route(path) {
+        let access = match Access::of(&services.options, &request) {
+            Access::Answered(response) => return Ok(*response),
+            open => open,
+        };
+        return Ok(access.mark(match gateway::route(path) {
             Some(path) => {
                 let shape = if gateway::reads_on(path) { Shape::Lines } else { Shape::Whole };
                 let request = request.map(|body| Metered::new(body, shape, &memory, patience));
@@ -267,7 +274,7 @@ async fn answer<B: Backend>(
             None if tether::lease_of(path).is_some() => tether::answer(&services, request).await,
             None if path.starts_with("/v1/leases") => own::answer_leases(&services, request).await,
             None => http::answer(&services, &request).await,
-        });
+        }));
     }
     let context = services.0.clone();
     let method = context.metrics.on_call(path);
