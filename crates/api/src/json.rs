@@ -3,7 +3,7 @@
 //! Source: etcd 3.5 with grpc-gateway 1.16 (`OrigName`); each rule was seen at a running etcd 3.5.1.
 //!
 //! - Names as declared (`prev_kv`, `peerURLs`, `ID`); on input also in lowerCamelCase (`prevKv`).
-//! - Bytes are padded standard base64; 64-bit integers are decimal strings, on input also numbers; enums are names, on
+//! - Bytes are padded standard base64, on input also with ends of lines in it; 64-bit integers are decimal strings, on input also numbers; enums are names, on
 //!   input also numbers.
 //! - A field with its default value is left out of the answer. On input `null` is the default, too.
 //! - An unknown field is ignored, an empty body is an empty message, and what follows the first value is not looked at.
@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 /// An error says what is wrong and where; the gateway answers it as `InvalidArgument`.
 pub fn decode<M: DeserializeOwned + Default>(body: &[u8]) -> Result<M, Status> {
     first_value::<Option<M>>(body)
-        .or_else(|error| without_nulls(body).unwrap_or(Err(error)))
+        .or_else(|error| mended(body).unwrap_or(Err(error)))
         .map(|message| message.flatten().unwrap_or_default())
         .map_err(|error| Status::invalid_argument(error.to_string()))
 }
@@ -38,24 +38,36 @@ fn first_value<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, serde_json
     serde_json::Deserializer::from_slice(body).into_iter().next().transpose()
 }
 
-/// Reads the body again without its nulls, which the generated readers refuse; `None` if that cannot help.
+/// Reads the body again without what the generated readers refuse and Go takes: nulls, and the ends of lines in base64;
+/// `None` if that cannot help.
 ///
-/// A `null` is rare, so a body is read in one go first.
-fn without_nulls<M: DeserializeOwned>(body: &[u8]) -> Option<Result<Option<M>, serde_json::Error>> {
+/// Both are rare, so a body is read in one go first.
+fn mended<M: DeserializeOwned>(body: &[u8]) -> Option<Result<Option<M>, serde_json::Error>> {
     let mut value = first_value::<Value>(body).ok()??;
-    remove_nulls(&mut value).then(|| serde_json::from_value(value).map(Some))
+    mend(&mut value).then(|| serde_json::from_value(value).map(Some))
 }
 
-/// Removes fields that are `null`, at all depths; says whether there were any.
-fn remove_nulls(value: &mut Value) -> bool {
+/// Removes fields that are `null`, and ends of lines from what is base64 without them, at all depths; says whether there
+/// were any.
+fn mend(value: &mut Value) -> bool {
     match value {
         Value::Object(fields) => {
             let before = fields.len();
             fields.retain(|_, field| !field.is_null());
             let removed = fields.len() < before;
-            fields.values_mut().fold(removed, |removed, field| remove_nulls(field) | removed)
+            fields.values_mut().fold(removed, |removed, field| mend(field) | removed)
         }
-        Value::Array(items) => items.iter_mut().fold(false, |removed, item| remove_nulls(item) | removed),
+        Value::Array(items) => items.iter_mut().fold(false, |removed, item| mend(item) | removed),
+        Value::String(text) => {
+            let is_end = |byte: u8| matches!(byte, b'\n' | b'\r');
+            let is_code = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_');
+            let has_end = text.bytes().any(is_end);
+            let is_wrapped = has_end && text.bytes().all(|byte| is_end(byte) || is_code(byte));
+            if is_wrapped {
+                text.retain(|letter| letter != '\n' && letter != '\r');
+            }
+            is_wrapped
+        }
         _ => false,
     }
 }

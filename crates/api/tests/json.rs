@@ -128,6 +128,17 @@ fn a_little_more_is_taken_than_etcd_takes_and_a_doubled_field_is_not() {
     assert!(json::decode::<TxnRequest>(br#"{"success":[null]}"#).is_err());
 }
 
+/// Goal: base64 in lines, as base64(1) writes it, is what it is without them; nothing else between its letters is.
+#[test]
+fn base64_may_have_ends_of_lines_in_it_as_in_go() {
+    for body in [r#"{"key":"YQ==\n"}"#, r#"{"key":"Y\r\nQ=\n=\n"}"#, r#"{"key":"\nYQ==","value":null}"#] {
+        assert_eq!(read::<PutRequest>(body).key, "a", "{body}");
+    }
+    for body in [r#"{"key":"YQ== "}"#, r#"{"key":"YQ==\\n"}"#, r#"{"key":"Y\tQ=="}"#] {
+        assert!(json::decode::<PutRequest>(body.as_bytes()).is_err(), "{body}");
+    }
+}
+
 #[test]
 fn a_nested_transaction_is_read() {
     let body = r#"{"compare":[{"target":"VERSION","key":"Zm9v","version":"0"}],

@@ -1,7 +1,10 @@
-//! Where a node's log lines go: standard error, from a thread of their own, so that neither a full disk nor a reader that
-//! stopped reading can hold up or end the node.
+//! Where a node's log lines go: standard error, standard output or files, from a thread of their own, so that neither a full
+//! disk nor a reader that stopped reading can hold up or end the node.
 //!
-//! A line that cannot be written is counted; the count is said as soon as lines can be written again.
+//! A line that cannot be written is counted; the count is said as soon as lines can be written again. Files are opened to
+//! append, so that logrotate's `copytruncate` finds them as it wants them.
+
+mod zap;
 
 use anyhow::{Context, Result};
 use std::io::{self, IsTerminal, Write};
@@ -14,7 +17,7 @@ const LINES_MAX: usize = 16_384;
 /// Ends the writing thread once all is written; taken by whoever ends the process.
 static GUARD: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
-/// Standard error, forgiving.
+/// One place for lines, forgiving.
 struct Forgiving<W> {
     inner: W,
     lost: u64,
@@ -33,42 +36,98 @@ impl<W: Write> Write for Forgiving<W> {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // Standard error has no buffer, and a line that is lost was counted.
+        // What stands in a buffer ends with its line, and a line that is lost was counted.
         Ok(())
     }
+}
+
+/// All places where lines go.
+struct Outputs(Vec<Forgiving<Box<dyn Write + Send>>>);
+
+impl Write for Outputs {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        for output in &mut self.0 {
+            // It never fails: it counts.
+            let _ = output.write(line);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// How lines look, and where they go.
+pub(crate) struct Wanted<'w> {
+    /// As `--log-level` has it: a level, or a filter.
+    pub(crate) level: &'w str,
+    /// As `--log-format` has it.
+    pub(crate) format: &'w str,
+    /// As `--log-outputs` has them.
+    pub(crate) outputs: Vec<String>,
 }
 
 /// Begins to log.
 ///
 /// # Errors
-/// A level or a format that does not exist.
-pub(crate) fn start(level: &str, format: &str) -> Result<()> {
-    let filter = tracing_subscriber::EnvFilter::try_new(level)
+/// A level or a format that does not exist, or a file that cannot be written.
+pub(crate) fn start(wanted: &Wanted<'_>) -> Result<()> {
+    let Wanted { level, format, outputs } = wanted;
+    // etcd has two levels above errors.
+    let filter = if matches!(*level, "panic" | "fatal") { "error" } else { level };
+    let filter = tracing_subscriber::EnvFilter::try_new(filter)
         .with_context(|| format!("log-level = {level:?}: give error, warn, info, debug or trace"))?;
-    let is_human = match format {
-        "human" => true,
-        "json" => false,
-        "auto" => io::stderr().is_terminal(),
-        _ => anyhow::bail!("log-format = {format:?}: give human, json or auto"),
+    let outputs = if outputs.is_empty() { &vec!["default".to_string()] } else { outputs };
+    let is_terminal = outputs.iter().all(|output| is_stderr(output)) && io::stderr().is_terminal();
+    let format = match *format {
+        "auto" if is_terminal => "human",
+        "auto" => "json",
+        "console" => "human",
+        format => format,
     };
+    if !["human", "json", "zap"].contains(&format) {
+        anyhow::bail!("log-format = {format:?}: give human, json, zap or auto");
+    }
     let (writer, guard) = NonBlockingBuilder::default()
         .buffered_lines_limit(LINES_MAX)
         .lossy(true)
         .thread_name("hustings-log")
-        .finish(Forgiving { inner: io::stderr(), lost: 0 });
+        .finish(Outputs(outputs.iter().map(|output| open(output)).collect::<Result<_>>()?));
     *GUARD.lock().expect("nobody panics while holding it") = Some(guard);
     let logging = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(writer)
-        .with_ansi(is_human && io::stderr().is_terminal())
+        .with_ansi(format == "human" && is_terminal)
         .log_internal_errors(false)
         .with_target(false);
-    if is_human {
-        logging.init();
-    } else {
-        logging.json().flatten_event(true).init();
+    match format {
+        "human" => logging.init(),
+        "zap" => logging.event_format(zap::Zap).init(),
+        _ => logging.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+/// Under systemd standard error is the journal.
+fn is_stderr(output: &str) -> bool {
+    matches!(output, "default" | "stderr" | "systemd/journal")
+}
+
+fn open(output: &str) -> Result<Forgiving<Box<dyn Write + Send>>> {
+    let inner: Box<dyn Write + Send> = match output {
+        _ if is_stderr(output) => Box::new(io::stderr()),
+        "stdout" => Box::new(io::stdout()),
+        path => {
+            let file = std::fs::OpenOptions::new().append(true).create(true).open(path);
+            Box::new(file.with_context(|| {
+                format!(
+                    "log-outputs: cannot append to {path:?}; give stderr, stdout, or a file that this user may write"
+                )
+            })?)
+        }
+    };
+    Ok(Forgiving { inner, lost: 0 })
 }
 
 /// Waits, for a second at most, until what was logged is written: the last thing that a process does.

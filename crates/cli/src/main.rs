@@ -24,6 +24,8 @@ mod workload;
 use clap::Command;
 use hustings_election::supervisor;
 use mimalloc::MiMalloc;
+use std::ffi::OsString;
+use std::path::Path;
 use std::process::ExitCode;
 
 #[global_allocator]
@@ -67,7 +69,7 @@ fn main() -> ExitCode {
         logging::finish();
         std::process::abort();
     }));
-    let matches = command().try_get_matches().unwrap_or_else(|error| {
+    let matches = command().try_get_matches_from(as_ours(std::env::args_os().collect())).unwrap_or_else(|error| {
         let is_workload = std::env::args().nth(1).is_some_and(|verb| workload::NAMES.contains(&verb.as_str()));
         if is_workload && error.use_stderr() {
             // Nobody may read it; the exit code says the same.
@@ -105,6 +107,26 @@ fn main() -> ExitCode {
             ExitCode::from(error.downcast_ref::<output::Exit>().map_or(1, |exit| exit.code))
         }
     }
+}
+
+/// The command line as clap knows it. Called by the name of etcd this program serves, so that a link of that name is enough
+/// for a unit; and flags of `serve` may begin with one dash, as in Go.
+fn as_ours(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let name = arguments.first().and_then(|path| Path::new(path).file_name());
+    if name.is_some_and(|name| name == "etcd") {
+        arguments.insert(1, "serve".into());
+    }
+    if arguments.get(1).is_some_and(|verb| verb == "serve") {
+        for argument in arguments.iter_mut().skip(2) {
+            let text = argument.to_str().unwrap_or("");
+            let is_flag =
+                text.len() > 2 && text.starts_with('-') && text[1..].starts_with(|c: char| c.is_ascii_alphabetic());
+            if is_flag {
+                *argument = format!("-{text}").into();
+            }
+        }
+    }
+    arguments
 }
 
 fn on_runtime_of(threads: usize, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {

@@ -1,8 +1,8 @@
 //! `hustings serve`: one node and its clients.
 
-use crate::settings::{Plan, Settings, with_settings};
+use crate::settings::{OfProcess, Plan, Settings, with_settings};
 use crate::{descriptors, logging, protocols};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::replica::Policy;
 use hustings_core::{Admin, ClusterId, Membership, NodeId, Role, StateMachine as _};
@@ -12,20 +12,34 @@ use hustings_server::{Port, Server, ServerOptions};
 use hustings_tls::{Acceptor, Connector};
 use sha2::{Digest, Sha256};
 use std::io::Read;
+use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// The command line of `serve`.
 pub(crate) fn command() -> Command {
     let command = Command::new("serve").about("Run one node (takes etcd's flag names)");
     with_settings(command)
+        .arg(Arg::new("version").long("version").action(ArgAction::SetTrue).help("Show versions, as etcd does"))
         .arg(Arg::new("exit-with-parent").long("exit-with-parent").action(ArgAction::SetTrue).hide(true))
 }
 
 /// Runs a node until it is told to stop.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
-    let settings = Settings::resolve(matches, |name| std::env::var(name).ok())?;
-    logging::start(settings.text("log-level"), settings.text("log-format"))?;
+    if matches.get_flag("version") {
+        // As etcd's scripts read it: the version of etcd that is spoken here, on the first line.
+        println!("etcd Version: {}", hustings_server::VERSION);
+        println!("Hustings Version: {}", env!("CARGO_PKG_VERSION"));
+        println!("OS/Arch: {}/{}", std::env::consts::OS, std::env::consts::ARCH);
+        return Ok(());
+    }
+    let settings = Settings::resolve(matches, &OfProcess)?;
+    logging::start(&settings.logging()?)?;
+    for note in settings.check()? {
+        tracing::warn!("{note}");
+    }
     let plan = settings.to_plan()?;
     let descriptors = descriptors::raise_limit();
     // One core is the loop's; more client threads than the others would only switch between each other.
@@ -45,14 +59,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<()> {
     plan.tls.idle.iter().for_each(|why| tracing::warn!("{why}"));
     let client_tls = plan.tls.client.clone().map(Acceptor::new).transpose()?;
-    let mut ports = Vec::new();
-    for (address, is_tls) in &plan.client_listen {
-        let listener = tokio::net::TcpListener::bind(address).await;
-        let listener = listener.with_context(|| {
-            format!("cannot listen for clients on {address}: is another process there? choose others with --listen-client-urls")
-        })?;
-        ports.push(Port { listener, tls: client_tls.clone().filter(|_| *is_tls) });
-    }
+    let ports = listen(&plan.client_listen, client_tls.as_ref(), "clients", "listen-client-urls").await?;
+    let metrics_ports = listen(&plan.metrics_listen, client_tls.as_ref(), "metrics", "listen-metrics-urls").await?;
     let mut config = node_config(&plan).await?;
     // The server's metrics exist only once the node runs; syncs before that are not counted.
     let metrics: Arc<OnceLock<Arc<hustings_server::Metrics>>> = Arc::default();
@@ -91,11 +99,20 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         memory_limit_bytes: plan.memory_limit_bytes,
         max_request_bytes: plan.request_bytes_max,
         timing: plan.timing,
+        max_txn_ops: plan.txn_operations_max,
+        streams_per_connection_max: plan.streams_max,
+        keep_alive_interval: plan.probe_interval,
+        keep_alive_timeout: plan.probe_timeout,
+        progress_notify_interval: plan.progress_interval,
+        compaction: plan.compaction,
+        origins: plan.origins.clone(),
+        hosts: plan.hosts.clone(),
         connections_max,
         ..options
     };
-    let server = Server::new(handle.clone(), options);
+    let server = Server::new(handle.clone(), options).with_metrics_on(metrics_ports);
     let _ = metrics.set(server.metrics());
+    tokio::spawn(say_when_ready(handle.clone()));
     tokio::spawn(time_elections(handle.clone(), server.metrics()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
     let serving = tokio::spawn(server.serve(ports, async {
@@ -111,6 +128,24 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     });
     shut_down(handle, stop, serving, &plan).await;
     Ok(())
+}
+
+/// Listens on all of these, or says for whom it cannot and which setting to change.
+async fn listen(
+    addresses: &[(SocketAddr, bool)],
+    tls: Option<&Acceptor>,
+    whom: &str,
+    setting: &str,
+) -> Result<Vec<Port>> {
+    let mut ports = Vec::new();
+    for (address, is_tls) in addresses {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.with_context(|| {
+            format!("cannot listen for {whom} on {address}: is another process there? choose others with --{setting}")
+        })?;
+        ports.push(Port { listener, tls: tls.cloned().filter(|_| *is_tls) });
+    }
+    Ok(ports)
 }
 
 /// Feeds the metrics with how long this member's elections took, from the first question to leadership.
@@ -184,8 +219,32 @@ async fn wait_for_stop(with_parent: bool) -> Result<()> {
     Ok(())
 }
 
+/// Tells systemd, or whoever set `NOTIFY_SOCKET`, once there is a leader: as etcd does, whose unit has `Type=notify`.
+async fn say_when_ready(handle: Handle<KvStore>) {
+    let mut status = handle.status_changes();
+    if status.wait_for(|status| status.leader.is_some()).await.is_ok()
+        && let Err(error) = sd_notify::notify(&[sd_notify::NotifyState::Ready])
+    {
+        tracing::warn!(%error, "whoever started this process cannot be told that it is ready: look at NOTIFY_SOCKET");
+    }
+}
+
+/// A directory that etcd wrote is not one to begin an empty cluster in.
+fn refuse_data_of_etcd(data_dir: &Path) -> Result<()> {
+    let is_etcds = data_dir.join("member/wal").exists() || data_dir.join("member/snap").exists();
+    if !is_etcds {
+        return Ok(());
+    }
+    bail!(
+        "{} holds the data of an etcd, which this program does not read: give another --data-dir, and see \
+         docs/coming-from-etcd.md for the way over",
+        data_dir.display()
+    )
+}
+
 /// Who this node is: its data directory knows, else the founding members, else those it joins.
 async fn node_config(plan: &Plan) -> Result<NodeConfig> {
+    refuse_data_of_etcd(&plan.data_dir)?;
     let known = hustings_wal::peek(&plan.data_dir)?;
     let secret = plan.secret_file.as_deref().map(ClusterSecret::read).transpose()?;
     let tls = PeerTls {
@@ -241,6 +300,13 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         logging::finish();
         logging::say(format_args!("fatal: {why}"));
         std::process::exit(1);
+    });
+    // As etcd ends: nothing failed, and a supervisor must not start it again.
+    config.on_removed = Arc::new(|why| {
+        tracing::warn!("ending: {why}");
+        logging::finish();
+        logging::say(format_args!("{why}"));
+        std::process::exit(0);
     });
     Ok(config)
 }

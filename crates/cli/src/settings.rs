@@ -1,13 +1,24 @@
-//! Settings of a node: flags, over `HUSTINGS_*` variables, over a file, over defaults; each value knows where it came from.
+//! Settings of a node: flags, over `HUSTINGS_*` variables, over etcd's `ETCD_*` variables, over a file, over defaults; each
+//! value knows where it came from.
 //!
 //! Flag names are etcd's where etcd has them, so that units and scripts work with the name of the binary changed. Unlike
-//! etcd, a file does not disable flags and variables: it stands below them.
+//! etcd, a file does not disable flags and variables: it stands below them. What becomes of each flag of etcd's stands in
+//! `docs/coming-from-etcd.md`.
 
-mod plan;
-mod resolve;
 mod table;
 mod tls;
 
+mod etcd;
+
+mod value;
+
+mod resolve;
+
+mod file;
+
+mod plan;
+
+use crate::logging::Wanted;
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
 use std::collections::BTreeMap;
@@ -15,7 +26,8 @@ use std::fmt;
 use std::path::PathBuf;
 
 pub(crate) use plan::Plan;
-use table::SETTINGS;
+pub(crate) use resolve::OfProcess;
+use std::time::Duration;
 pub(crate) use table::with_settings;
 
 /// Where a value came from.
@@ -38,31 +50,56 @@ impl fmt::Display for Source {
     }
 }
 
-/// Every setting's value and source.
+/// Every setting's value and source; of etcd's flags that are no settings, those that were given.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings(BTreeMap<&'static str, (String, Source)>);
+pub(crate) struct Settings {
+    values: BTreeMap<&'static str, (String, Source)>,
+    /// What an operator should know of variables that were passed over.
+    notes: Vec<String>,
+}
 
 impl Settings {
     /// The value of a setting, as text.
     pub(crate) fn text(&self, name: &str) -> &str {
-        &self.0.get(name).expect("every name asked for is in the table").0
+        &self.values.get(name).expect("every name asked for is in the table").0
     }
 
     fn bad<T>(&self, name: &str, remedy: impl fmt::Display) -> Result<T> {
-        let (value, source) = &self.0[name];
+        let (value, source) = &self.values[name];
         bail!("{name} = {value:?} (from {source}): {remedy}")
     }
 
-    fn is_on(&self, name: &str) -> Result<bool> {
-        match self.text(name) {
-            "" | "false" => Ok(false),
-            "true" => Ok(true),
-            _ => self.bad(name, "give true or false"),
-        }
+    /// Whether somebody gave it, anywhere.
+    fn is_given(&self, name: &str) -> bool {
+        self.values.get(name).is_some_and(|(_, source)| *source != Source::Default)
     }
 
     fn number(&self, name: &str) -> Result<u64> {
-        self.text(name).trim().parse().or_else(|_| self.bad(name, "give a whole number that is not negative"))
+        value::number(self.text(name)).or_else(|remedy| self.bad(name, remedy))
+    }
+
+    fn duration(&self, name: &str) -> Result<Duration> {
+        value::duration(self.text(name)).or_else(|remedy| self.bad(name, remedy))
+    }
+
+    fn switch(&self, name: &str) -> Result<bool> {
+        value::switch(self.text(name)).or_else(|remedy| self.bad(name, remedy))
+    }
+
+    /// How to log: `--logger zap` asks for etcd's lines, unless `--log-format` asks for others.
+    pub(crate) fn logging(&self) -> Result<Wanted<'_>> {
+        let format = match self.text("logger") {
+            "" => self.text("log-format"),
+            "zap" if self.is_given("log-format") => self.text("log-format"),
+            "zap" => "zap",
+            _ => return self.bad("logger", "give zap, or leave it out"),
+        };
+        Ok(Wanted { level: self.text("log-level"), format, outputs: self.list("log-outputs") })
+    }
+
+    /// The parts of a list with commas.
+    fn list(&self, name: &str) -> Vec<String> {
+        self.text(name).split(',').map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()
     }
 }
 
@@ -70,8 +107,10 @@ impl Settings {
 pub(crate) fn config_command() -> Command {
     let explain = Command::new("explain").about("Show each setting's value and where it came from");
     let validate = Command::new("validate").about("Check all settings and say nothing when they are right");
+    let etcd = Command::new("etcd").about("Show every flag of etcd's and what becomes of it, as a table in Markdown");
     Command::new("config")
         .about("Explain or check the settings of `serve`")
+        .subcommand(etcd)
         .subcommand_required(true)
         .subcommand(with_settings(explain))
         .subcommand(with_settings(validate))
@@ -80,13 +119,21 @@ pub(crate) fn config_command() -> Command {
 /// Runs `hustings config`.
 pub(crate) fn run_config(matches: &ArgMatches) -> Result<()> {
     let (verb, matches) = matches.subcommand().expect("clap requires one");
-    let settings = Settings::resolve(matches, |name| std::env::var(name).ok())?;
+    if verb == "etcd" {
+        print!("{}", etcd::as_markdown());
+        return Ok(());
+    }
+    let settings = Settings::resolve(matches, &OfProcess)?;
     if verb == "explain" {
-        let width = SETTINGS.iter().map(|setting| setting.name.len()).max().unwrap_or(0);
-        for setting in SETTINGS {
-            let (value, source) = &settings.0[setting.name];
-            println!("{:width$}  {value:?}  ({source})", setting.name);
+        let width = settings.values.keys().map(|name| name.len()).max().unwrap_or(0);
+        for name in resolve::names() {
+            let Some((value, source)) = settings.values.get(name) else { continue };
+            println!("{name:width$}  {value:?}  ({source})");
         }
+    }
+    settings.logging()?;
+    for note in settings.check()? {
+        crate::logging::say(format_args!("{note}"));
     }
     settings.to_plan().map(drop)
 }
@@ -95,17 +142,28 @@ pub(crate) fn run_config(matches: &ArgMatches) -> Result<()> {
 mod tests {
     use super::*;
 
+    struct Variables<'v>(&'v [(&'v str, &'v str)]);
+
+    impl resolve::Environment for Variables<'_> {
+        fn variable(&self, name: &str) -> Option<String> {
+            self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_string())
+        }
+
+        fn names(&self) -> Vec<String> {
+            self.0.iter().map(|(name, _)| (*name).to_string()).collect()
+        }
+    }
+
     fn resolve(flags: &[&str], variables: &[(&str, &str)]) -> Result<Settings> {
         let command = with_settings(Command::new("serve"));
         let matches = command.get_matches_from(std::iter::once(&"serve").chain(flags));
-        Settings::resolve(&matches, |name| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_string())
-        })
+        Settings::resolve(&matches, &Variables(variables))
     }
 
     fn refusal(flags: &[&str]) -> String {
         let settings = resolve(flags, &[]).unwrap();
-        settings.to_plan().expect_err("the plan is to be refused").to_string()
+        let refused = settings.check().map(drop).and_then(|()| settings.to_plan().map(drop));
+        refused.expect_err("the plan is to be refused").to_string()
     }
 
     #[test]
@@ -116,11 +174,11 @@ mod tests {
         let flags = ["--config", file.to_str().unwrap(), "--name", "flag"];
         let settings =
             resolve(&flags, &[("HUSTINGS_HEARTBEAT_INTERVAL", "30"), ("HUSTINGS_NAME", "variable")]).unwrap();
-        assert_eq!(settings.0["name"], ("flag".into(), Source::Flag));
+        assert_eq!(settings.values["name"], ("flag".into(), Source::Flag));
         let variable = Source::Variable("HUSTINGS_HEARTBEAT_INTERVAL".into());
-        assert_eq!(settings.0["heartbeat-interval"], ("30".into(), variable));
-        assert_eq!(settings.0["election-timeout"], ("100".into(), Source::File(file)));
-        assert_eq!(settings.0["protocol"], ("raft".into(), Source::Default));
+        assert_eq!(settings.values["heartbeat-interval"], ("30".into(), variable));
+        assert_eq!(settings.values["election-timeout"], ("100".into(), Source::File(file)));
+        assert_eq!(settings.values["protocol"], ("raft".into(), Source::Default));
     }
 
     #[test]
@@ -128,7 +186,7 @@ mod tests {
         let rows: [(&[&str], &str); 10] = [
             (&["--memory-limit", "1000"], "give at least 16777216"),
             (&["--protocol", "craft"], "there is no protocol `craft`; choose one of: raft"),
-            (&["--election-timeout", "100"], "below three heartbeat intervals"),
+            (&["--election-timeout", "100", "--heartbeat-interval", "50"], "below three heartbeat intervals"),
             (&["--heartbeat-interval", "-5"], "not negative"),
             (&["--initial-cluster", "a=http://h:1"], "this member's name, \"default\", is not among them"),
             (&["--initial-cluster", "default=http://h:1,default=http://h:1"], "stands twice"),

@@ -14,7 +14,7 @@
 
 use crate::output::{Exit, Format, format_of, output_argument, table};
 use crate::serve::cluster_id_of;
-use crate::settings::{Settings, with_settings};
+use crate::settings::{OfProcess, Settings, with_settings};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -111,7 +111,11 @@ fn status(matches: &ArgMatches) -> Result<()> {
 }
 
 fn restore(matches: &ArgMatches) -> Result<()> {
-    let plan = Settings::resolve(matches, |name| std::env::var(name).ok())?.to_plan()?;
+    let settings = Settings::resolve(matches, &OfProcess)?;
+    for note in settings.check()? {
+        crate::logging::say(format_args!("{note}"));
+    }
+    let plan = settings.to_plan()?;
     let path = matches.get_one::<PathBuf>("file").expect("clap requires it");
     let founding = Membership::founded_by(plan.founders.iter().cloned());
     let found = founding.members.iter().find(|(_, member)| member.name == plan.member.name);

@@ -116,8 +116,12 @@ impl View {
         }
     }
 
-    /// The key as it was before an event; `None` when it did not exist, or when that is compacted.
+    /// The key as it was before an event; `None` when it did not exist, or when that is compacted. A key that is deleted and
+    /// written in one transaction begins anew: that put has nothing before it, as in etcd.
     pub fn prev_kv(&self, event: &Event) -> Option<KeyValue> {
+        if event.kind == EventKind::Put && event.kv.create_revision == event.kv.mod_revision {
+            return None;
+        }
         let before = event.kv.mod_revision - 1;
         if before < self.compact_revision {
             return None;

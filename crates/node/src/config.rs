@@ -61,6 +61,8 @@ pub struct NodeConfig {
     pub on_sync: OnSync,
     /// Called once when the node cannot go on; the default logs and aborts the process.
     pub on_fatal: OnFatal,
+    /// Called once when the peers say that this member was removed; the default logs and aborts the process.
+    pub on_removed: OnFatal,
 }
 
 /// Whether heartbeat and election ranges follow what the node measures.
@@ -117,6 +119,10 @@ impl NodeConfig {
             on_sync: Arc::new(|_| {}),
             on_fatal: Arc::new(|why| {
                 tracing::error!("fatal: {why}");
+                std::process::abort();
+            }),
+            on_removed: Arc::new(|why| {
+                tracing::error!("removed: {why}");
                 std::process::abort();
             }),
         }

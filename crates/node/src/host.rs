@@ -66,6 +66,7 @@ pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
     pub(crate) pace: Pace,
     pub(crate) clock: AlarmClock,
     pub(crate) on_fatal: OnFatal,
+    pub(crate) on_removed: OnFatal,
 }
 
 type Answer<T> = oneshot::Sender<Result<T, RequestError>>;
@@ -312,7 +313,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             Arrival::RolledBack { why } => self.on_rolled_back(&why),
             Arrival::Removed { why } => {
                 // The peers know better than this node's log: it is out, and says so to whoever runs it.
-                (self.wiring.on_fatal)(&why);
+                (self.wiring.on_removed)(&why);
                 self.has_ended = true;
             }
         }

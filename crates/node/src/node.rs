@@ -191,6 +191,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 pace: Pace::new(config.timing_mode, config.timing),
                 clock: AlarmClock::new().expect("a loop whose runtime has its descriptors finds one more"),
                 on_fatal: config.on_fatal,
+                on_removed: config.on_removed,
             };
             // A task like those of the links: an arrival then wakes it within the same tick, without a look at the sockets
             // in between.

@@ -115,11 +115,12 @@ impl<B: Backend> Place<B> {
             drop(permit);
             taken
         });
+        let before = context.backend.status().leader;
         match tokio::time::timeout(context.options.request_timeout(), taking).await {
             Ok(Ok(taken)) => taken,
             Ok(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Ok(Err(_)) => Err(EtcdError::Stopped.into()),
-            Err(_) => Err(context.timed_out()),
+            Err(_) => Err(context.timed_out(before)),
         }
     }
 

@@ -184,10 +184,15 @@ impl<B: Backend> Context<B> {
     async fn propose_payload(&self, payload: Bytes) -> Result<Response, Status> {
         // Dropped with the request when the client gives up.
         let pending = Pending::count(&self.metrics);
+        let nobody_led = self.backend.status().leader.is_none();
         let outcome = self.within(self.backend.propose(payload)).await;
         drop(pending);
         if outcome.is_err() {
             self.metrics.proposals_failed.inc();
+        }
+        // As etcd says of a proposal that waited for a leader in vain; its code there is `Unknown`, which tells clients less.
+        if nobody_led && outcome.as_ref().is_err_and(|status| EtcdError::of(status) == Some(EtcdError::Timeout)) {
+            return Err(Status::deadline_exceeded("context deadline exceeded"));
         }
         self.answered(outcome?.response.map_err(error::of_store)?).await
     }
@@ -273,17 +278,18 @@ impl<B: Backend> Context<B> {
 
     /// Bounds a request to the node in time and tells its errors as etcd does.
     pub(crate) async fn within<T>(&self, request: impl Future<Output = Result<T, RequestError>>) -> Result<T, Status> {
+        let before = self.backend.status().leader;
         match tokio::time::timeout(self.options.request_timeout(), request).await {
             Ok(outcome) => outcome.map_err(error::of_request),
-            Err(_) => Err(self.timed_out()),
+            Err(_) => Err(self.timed_out(before)),
         }
     }
 
-    /// What a request is told whose time is up.
-    pub(crate) fn timed_out(&self) -> Status {
-        match self.backend.status().leader {
-            None => EtcdError::TimeoutDueToLeaderFail.into(),
-            Some(_) => EtcdError::Timeout.into(),
+    /// What a request is told whose time is up: as etcd, that a leader was lost is said only where another has come.
+    pub(crate) fn timed_out(&self, before: Option<hustings_core::NodeId>) -> Status {
+        match (before, self.backend.status().leader) {
+            (before, Some(now)) if before != Some(now) => EtcdError::TimeoutDueToLeaderFail.into(),
+            _ => EtcdError::Timeout.into(),
         }
     }
 

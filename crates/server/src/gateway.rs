@@ -31,6 +31,7 @@ use serde_json::json;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
+use crate::access::is_foreign;
 use crate::backend::Backend;
 use crate::body::Weight;
 use crate::context::{Learner, Services, insists_on_leader, off_the_loop};
@@ -62,7 +63,7 @@ where
         return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
     }
     let (head, body) = request.into_parts();
-    if is_foreign(&head) {
+    if is_foreign(&services.options, &head) {
         return text(StatusCode::FORBIDDEN, "a page of another origin may not speak here\n".to_owned());
     }
     let path = route(head.uri.path()).unwrap_or("");
@@ -90,8 +91,9 @@ where
         "maintenance/alarm" => call.unary(|request| Maintenance::alarm(s, request)).await,
         "maintenance/status" => call.unary(|request| Maintenance::status(s, request)).await,
         "maintenance/defragment" => call.unary(|request| Maintenance::defragment(s, request)).await,
-        // etcd 3.5 declares one path for both digests, and the later declaration wins.
-        "maintenance/hash" | "maintenance/hashkv" => call.unary(|request| Maintenance::hash_kv(s, request)).await,
+        // etcd 3.5 declares one path for both digests, and serves the whole store's there.
+        "maintenance/hash" => call.unary(|request| Maintenance::hash(s, request)).await,
+        "maintenance/hashkv" => call.unary(|request| Maintenance::hash_kv(s, request)).await,
         "maintenance/snapshot" => call.streaming(|request| Maintenance::snapshot(s, request)).await,
         "maintenance/transfer-leadership" => call.unary(|request| Maintenance::move_leader(s, request)).await,
         "maintenance/downgrade" => call.unary(|request| Maintenance::downgrade(s, request)).await,
@@ -104,15 +106,6 @@ where
         "lock/unlock" => call.unary(|request| Lock::unlock(s, request)).await,
         _ => text(StatusCode::NOT_FOUND, "Not Found\n".to_owned()),
     }
-}
-
-/// Whether a browser sends this for a page of another origin. Such a page may POST, without seeing the answer, what needs no
-/// more than a plain form (and etcd's clients send no more: `curl -d`); but browsers say from where.
-pub(crate) fn is_foreign(head: &hyper::http::request::Parts) -> bool {
-    let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap_or(""));
-    let host = head.uri.authority().map(|authority| authority.as_str()).or(header("host"));
-    let is_other = |origin: &str| origin.split_once("://").map(|(_, authority)| authority) != host;
-    header("sec-fetch-site") == Some("cross-site") || header("origin").is_some_and(is_other)
 }
 
 /// What the gateway hands on of the headers: those that begin with `Grpc-Metadata-`.

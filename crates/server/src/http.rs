@@ -25,13 +25,14 @@ use crate::context::Services;
 use crate::etcd_metrics;
 use crate::maintenance::alarm_type;
 use crate::own;
+use crate::process::Process;
 use crate::server::Body;
 
 /// The version of etcd that this server speaks like.
 pub const VERSION: &str = "3.5.21";
 
 /// The version of the cluster, as etcd counts it.
-const CLUSTER_VERSION: &str = "3.5.0";
+pub(crate) const CLUSTER_VERSION: &str = "3.5.0";
 
 /// How long a health check may wait for the quorum.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
@@ -42,7 +43,15 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: &Requ
     let path = request.uri().path();
     let is_known = matches!(
         path,
-        "/version" | "/health" | "/livez" | "/readyz" | "/metrics" | "/v1/leader" | "/v1/status" | "/v1/elections"
+        "/version"
+            | "/health"
+            | "/livez"
+            | "/readyz"
+            | "/metrics"
+            | "/v1/leader"
+            | "/v1/status"
+            | "/v1/elections"
+            | "/debug/vars"
     );
     if !is_known && !path.starts_with("/livez/") && !path.starts_with("/readyz/") {
         return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
@@ -56,6 +65,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: &Requ
         "/version" => json(StatusCode::OK, &json!({ "etcdserver": VERSION, "etcdcluster": CLUSTER_VERSION })),
         "/health" => services.health(query).await,
         "/metrics" => services.metrics_text(),
+        "/debug/vars" => json(StatusCode::OK, &services.variables()),
         "/v1/leader" => services.leader_json().await,
         "/v1/status" => json(StatusCode::OK, &services.status_value()),
         "/v1/elections" => own::answer_elections(services, query).await,
@@ -186,6 +196,32 @@ impl<B: Backend> Services<B> {
              # TYPE hustings_members_differing gauge\nhustings_members_differing {differing}\n"
         ));
         respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
+    }
+
+    /// What etcd exports as Go's `expvar`, as far as there is such a thing here.
+    fn variables(&self) -> serde_json::Value {
+        let status = self.backend.status();
+        let process = Process::now();
+        let line: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+        let hex = |id: u64| format!("{id:x}");
+        json!({
+            "cmdline": line,
+            "file_descriptor_limit": process.descriptors_max,
+            "memstats": { "Sys": process.virtual_bytes, "Alloc": process.resident_bytes },
+            "raft.status": {
+                "id": hex(status.me.0),
+                "term": status.term.0,
+                "commit": status.commit,
+                "applied": status.applied.index,
+                "lead": hex(status.leader.map_or(0, |leader| leader.0)),
+                "raftState": match status.role {
+                    Role::Leader | Role::Synchronizing => "StateLeader",
+                    Role::Candidate => "StateCandidate",
+                    Role::PreCandidate => "StatePreCandidate",
+                    Role::Follower => "StateFollower",
+                },
+            },
+        })
     }
 
     /// The member as it sees itself; never waits for anybody. What `hustings status` shows.

@@ -23,6 +23,8 @@ mod quota;
 
 mod integrity;
 
+mod compaction;
+
 mod memory;
 
 mod body;
@@ -67,6 +69,12 @@ pub mod metrics;
 
 mod etcd_metrics;
 
+mod access;
+
+mod aside;
+
+mod process;
+
 mod begun;
 
 mod port;
@@ -78,7 +86,7 @@ pub mod server;
 pub use backend::Backend;
 pub use http::VERSION;
 pub use metrics::Metrics;
-pub use options::ServerOptions;
+pub use options::{Compaction, ServerOptions};
 pub use port::Port;
 pub use server::Server;
 pub use snapshot::{SnapshotFileError, SnapshotHead, read_snapshot};

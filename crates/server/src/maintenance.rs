@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 use crate::backend::Backend;
 use crate::context::{Context, Learner, Services};
 use crate::error;
-use crate::http::VERSION;
+use crate::http::{CLUSTER_VERSION, VERSION};
 use crate::snapshot::{SnapshotHead, SnapshotWriter};
 
 /// Parts of a snapshot that wait for a slow reader.
@@ -144,11 +144,14 @@ impl<B: Backend> Maintenance for Services<B> {
     ) -> Result<Response<pb::DowngradeResponse>, Status> {
         self.check(request.metadata(), Learner::Refuses)?;
         let pb::DowngradeRequest { action, version } = request.into_inner();
-        let is_version = {
-            let parts: Vec<&str> = version.split('.').collect();
-            matches!(parts.len(), 2 | 3) && parts.iter().all(|part| part.parse::<u32>().is_ok())
-        };
+        let parts: Vec<Option<u32>> = version.split('.').map(|part| part.parse().ok()).collect();
+        let is_version = matches!(parts.len(), 2 | 3) && parts.iter().all(Option::is_some);
         let error = match DowngradeAction::try_from(action) {
+            // The one below, as etcd says of its own; to go there is another question, which is refused.
+            Ok(DowngradeAction::Validate) if is_version && parts[..2] == [Some(3), Some(4)] => {
+                let header = self.header(self.read_local().await?.revision());
+                return Ok(Response::new(pb::DowngradeResponse { header, version: CLUSTER_VERSION.to_owned() }));
+            }
             Ok(DowngradeAction::Cancel) => EtcdError::NoInflightDowngrade,
             Ok(_) if is_version => EtcdError::InvalidDowngradeTargetVersion,
             Ok(_) => EtcdError::WrongDowngradeVersionFormat,

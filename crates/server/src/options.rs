@@ -4,6 +4,18 @@ use std::time::Duration;
 
 use hustings_core::Timing;
 
+/// What is forgotten by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compaction {
+    /// Nothing.
+    #[default]
+    Never,
+    /// What was superseded longer ago than this.
+    Periods(Duration),
+    /// All but so many of the latest revisions.
+    Revisions(i64),
+}
+
 /// How a server behaves; the defaults are etcd's where etcd has them.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
@@ -31,7 +43,13 @@ pub struct ServerOptions {
     pub header_timeout: Duration,
     /// How long a request's body may take to come, once its headers have.
     pub body_timeout: Duration,
-    /// How often an HTTP/2 client is asked whether it is still there.
+    /// What is forgotten by itself.
+    pub compaction: Compaction,
+    /// Origins whose pages may call: `SCHEME://HOST[:PORT]` in lower case, or `*` for all. This server's own may always.
+    pub origins: Vec<String>,
+    /// Host names that HTTP requests may be addressed to; none, or `*`, for all.
+    pub hosts: Vec<String>,
+    /// How often an HTTP/2 client is asked whether it is still there; zero means never.
     pub keep_alive_interval: Duration,
     /// How long it may take to answer that.
     pub keep_alive_timeout: Duration,
@@ -54,6 +72,9 @@ impl Default for ServerOptions {
             connections_max: 10_000,
             header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            compaction: Compaction::Never,
+            origins: Vec::new(),
+            hosts: Vec::new(),
             keep_alive_interval: Duration::from_secs(30),
             keep_alive_timeout: Duration::from_secs(20),
             grace: Duration::from_secs(2),

@@ -31,11 +31,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tonic::Status;
 
+use crate::access::is_foreign;
 use crate::backend::Backend;
 use crate::campaign::read_key;
 use crate::context::{Learner, Services};
 use crate::error;
-use crate::gateway::{is_foreign, refuse};
+use crate::gateway::refuse;
 use crate::http;
 use crate::server::Body;
 
@@ -75,7 +76,7 @@ where
     if head.method != Method::POST {
         return http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
     }
-    if is_foreign(&head) {
+    if is_foreign(&services.options, &head) {
         return http::text(StatusCode::FORBIDDEN, "a page of another origin may not speak here\n".to_owned());
     }
     let answered = async {

@@ -35,11 +35,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::codegen::Service;
 
+use crate::access::Access;
+use crate::aside;
 use crate::authority::Repaired;
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
 use crate::body::{self, Metered, Shape};
 use crate::cluster;
+use crate::compaction;
 use crate::context::{Context, Inboxes, Services};
 use crate::fate;
 use crate::gateway;
@@ -67,13 +70,21 @@ pub(crate) type Body = tonic::body::Body;
 pub struct Server<B> {
     context: Arc<Context<B>>,
     inboxes: Inboxes,
+    metrics_ports: Vec<Port>,
 }
 
 impl<B: Backend> Server<B> {
     /// A server over a running node; [`Server::serve`] makes it answer.
     pub fn new(backend: B, options: ServerOptions) -> Server<B> {
         let (context, inboxes) = Context::new(backend, options);
-        Server { context: Arc::new(context), inboxes }
+        Server { context: Arc::new(context), inboxes, metrics_ports: Vec::new() }
+    }
+
+    /// Answers metrics and health, and nothing else, on these ports, too.
+    #[must_use]
+    pub fn with_metrics_on(mut self, ports: Vec<impl Into<Port>>) -> Server<B> {
+        self.metrics_ports = ports.into_iter().map(Into::into).collect();
+        self
     }
 
     /// What is counted; whoever hosts the node feeds it what only the node knows.
@@ -92,6 +103,7 @@ impl<B: Backend> Server<B> {
         let mut tasks = JoinSet::new();
         tasks.spawn(quota::keep(self.context.clone()));
         tasks.spawn(integrity::keep(self.context.clone()));
+        tasks.spawn(compaction::keep(self.context.clone()));
         tasks.spawn(fate::keep(self.context.clone()));
         tasks.spawn(cluster::announce(self.context.clone()));
         tasks.spawn(hub::run(self.context.clone(), self.inboxes.hub));
@@ -99,6 +111,9 @@ impl<B: Backend> Server<B> {
         let services = Arc::new(Services(self.context.clone()));
         for port in ports {
             tasks.spawn(accept(port.into(), services.clone(), slots.clone(), stopped.clone()));
+        }
+        for port in self.metrics_ports {
+            tasks.spawn(aside::accept(port, services.clone(), stopped.clone()));
         }
         tokio::pin!(shutdown);
         loop {
@@ -165,6 +180,9 @@ fn watch_over(stream: &TcpStream, options: &ServerOptions) {
     // A peer that vanished without a word (power, cable) is noticed although nobody writes, and although what is written is
     // never acknowledged: a waiting Lock renews its lease for as long as its connection stands.
     let (idle, patience) = (options.keep_alive_interval, options.keep_alive_timeout);
+    if idle.is_zero() {
+        return;
+    }
     let probes = socket2::TcpKeepalive::new().with_time(idle).with_interval((patience / 4).max(Duration::from_secs(1)));
     let socket = socket2::SockRef::from(stream);
     let _ = socket.set_tcp_keepalive(&probes.with_retries(4));
@@ -199,7 +217,7 @@ async fn converse<B: Backend>(stream: TcpStream, door: &Door, services: Arc<Serv
                 .initial_connection_window_size(4 << 20)
                 .max_header_list_size(16 << 10)
                 .max_send_buf_size(1 << 20)
-                .keep_alive_interval(options.keep_alive_interval)
+                .keep_alive_interval(Some(options.keep_alive_interval).filter(|interval| !interval.is_zero()))
                 .keep_alive_timeout(options.keep_alive_timeout);
             let service = service_fn(|request| answer(services.clone(), request));
             let connection = builder.serve_connection(TokioIo::new(Repaired::new(stream)), service);
@@ -248,7 +266,11 @@ async fn answer<B: Backend>(
     let (memory, patience) = (services.memory.clone(), services.options.body_timeout);
     // The packages of gRPC have a dot in their names, paths of HTTP have none before their second part.
     if !service.contains('.') {
-        return Ok(match gateway::route(path) {
+        let access = match Access::of(&services.options, &request) {
+            Access::Answered(response) => return Ok(*response),
+            open => open,
+        };
+        return Ok(access.mark(match gateway::route(path) {
             Some(path) => {
                 let shape = if gateway::reads_on(path) { Shape::Lines } else { Shape::Whole };
                 let request = request.map(|body| Metered::new(body, shape, &memory, patience));
@@ -257,7 +279,7 @@ async fn answer<B: Backend>(
             None if tether::lease_of(path).is_some() => tether::answer(&services, request).await,
             None if path.starts_with("/v1/leases") => own::answer_leases(&services, request).await,
             None => http::answer(&services, &request).await,
-        });
+        }));
     }
     let context = services.0.clone();
     let method = context.metrics.on_call(path);

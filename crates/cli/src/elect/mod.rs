@@ -61,5 +61,5 @@ pub(crate) fn own_id() -> String {
 /// Shows what goes on between this process and its store, when it is worth a warning.
 pub(crate) fn start_logging() -> Result<()> {
     let level = std::env::var("HUSTINGS_LOG_LEVEL").unwrap_or_else(|_| "warn".to_owned());
-    crate::logging::start(&level, "human")
+    crate::logging::start(&crate::logging::Wanted { level: &level, format: "human", outputs: Vec::new() })
 }

@@ -5,6 +5,7 @@ use super::tls::{TlsPlan, is_https};
 use anyhow::Result;
 use hustings_core::{ApplyVersion, Member, Priority, Timing};
 use hustings_node::config::TimingMode;
+use hustings_server::Compaction;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -37,6 +38,18 @@ pub(crate) struct Plan {
     pub(crate) identity: String,
     pub(crate) priority: Priority,
     pub(crate) grace: Duration,
+    pub(crate) metrics_listen: Vec<(SocketAddr, bool)>,
+    pub(crate) txn_operations_max: usize,
+    pub(crate) streams_max: u32,
+    /// Zero: silent clients are not probed.
+    pub(crate) probe_interval: Duration,
+    pub(crate) probe_timeout: Duration,
+    pub(crate) progress_interval: Duration,
+    pub(crate) compaction: Compaction,
+    /// Origins whose pages may call; "*" means all.
+    pub(crate) origins: Vec<String>,
+    /// Host names that requests may be addressed to; none or "*" means all.
+    pub(crate) hosts: Vec<String>,
 }
 
 impl Settings {
@@ -60,29 +73,33 @@ impl Settings {
         let member = Member { name, peer_urls, client_urls, ..Member::default() };
         let founders = self.founders(&member)?;
         let peers: Vec<String> = founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
+        if self.switch("force-new-cluster")? {
+            return self.bad(
+                "force-new-cluster",
+                "this build cannot do it in place: save this member's state with `hustings snapshot save --endpoints` its \
+                 URL (no quorum is needed), then `hustings snapshot restore` it into a new --data-dir with \
+                 --initial-cluster naming this member alone",
+            );
+        }
         let is_joining = match self.text("initial-cluster-state") {
             "new" => false,
             "existing" => true,
             _ => return self.bad("initial-cluster-state", "give new or existing"),
         };
-        let timing = Timing::new(
-            Duration::from_millis(self.number("heartbeat-interval")?),
-            Duration::from_millis(self.number("election-timeout")?),
-        );
-        timing.check().or_else(|misfit| self.bad("election-timeout", misfit))?;
+        let timing = self.timing()?;
         let timing_mode = self.timing_mode()?;
         let protocol = self.text("protocol").to_string();
         crate::protocols::check(&protocol).or_else(|error| self.bad("protocol", error))?;
         let protocol_options = self.text("protocol-options").to_string();
         let identity = crate::protocols::identity(&protocol, &protocol_options)
             .or_else(|error| self.bad("protocol-options", error))?;
+        let (probe_interval, probe_timeout) = self.probes()?;
         let priority = match self.text("priority") {
             "normal" => Priority::Normal,
             "preferred" => Priority::Preferred,
             "never" => Priority::Never,
             _ => return self.bad("priority", "give normal, preferred or never"),
         };
-        let grace = humantime::parse_duration(self.text("shutdown-grace"));
         let quota = match self.number("quota-backend-bytes")? {
             0 => 2 << 30,
             quota => quota,
@@ -102,8 +119,7 @@ impl Settings {
         if snapshot_count == 0 {
             return self.bad("snapshot-count", "give at least 1");
         }
-        let compare = humantime::parse_duration(self.text("experimental-corrupt-check-time"));
-        let compare: Duration = compare.or_else(|error| self.bad("experimental-corrupt-check-time", error))?;
+        let compare = self.duration("experimental-corrupt-check-time")?;
         let version_max = match self.text("apply-version-max") {
             "" => ApplyVersion(u32::MAX),
             _ => match self.number("apply-version-max").map(u32::try_from)? {
@@ -133,8 +149,89 @@ impl Settings {
             protocol_options,
             identity,
             priority,
-            grace: grace.or_else(|error| self.bad("shutdown-grace", error))?,
+            grace: self.duration("shutdown-grace")?,
+            metrics_listen: match self.text("listen-metrics-urls") {
+                "" => Vec::new(),
+                _ => self.addresses("listen-metrics-urls")?,
+            },
+            txn_operations_max: self.at_least_one("max-txn-ops")?,
+            streams_max: u32::try_from(self.at_least_one("max-concurrent-streams")?).unwrap_or(u32::MAX),
+            probe_interval,
+            probe_timeout,
+            progress_interval: self.progress_interval()?,
+            compaction: self.compaction()?,
+            origins: self.origins()?,
+            hosts: self.list("host-whitelist"),
         })
+    }
+
+    /// Heartbeats and elections. Who gives one of the two, as etcd's units often do, gets the other from it: ten heartbeats
+    /// to an election, as etcd has it, or five where the timeout is short; never less time than by default.
+    fn timing(&self) -> Result<Timing> {
+        let given = |name: &str| match self.text(name) {
+            "" => Ok(None),
+            _ => self.number(name).map(|millis| Some(Duration::from_millis(millis))),
+        };
+        let (heartbeat, election) = match (given("heartbeat-interval")?, given("election-timeout")?) {
+            (Some(heartbeat), Some(election)) => (heartbeat, election),
+            (Some(heartbeat), None) => (heartbeat, ELECTION.max(heartbeat.saturating_mul(10))),
+            (None, Some(election)) => (HEARTBEAT.min(election / 5), election),
+            (None, None) => (HEARTBEAT, ELECTION),
+        };
+        let timing = Timing::new(heartbeat, election);
+        let named = if self.is_given("election-timeout") { "election-timeout" } else { "heartbeat-interval" };
+        timing.check().or_else(|misfit| self.bad(named, misfit))?;
+        Ok(timing)
+    }
+
+    fn at_least_one(&self, name: &str) -> Result<usize> {
+        match self.number(name)? {
+            0 => self.bad(name, "give at least 1"),
+            number => Ok(usize::try_from(number).unwrap_or(usize::MAX)),
+        }
+    }
+
+    /// How often silent clients are probed and how long they may take to answer; zero where either is zero, as in etcd.
+    fn probes(&self) -> Result<(Duration, Duration)> {
+        let (interval, timeout) = (self.duration("grpc-keepalive-interval")?, self.duration("grpc-keepalive-timeout")?);
+        Ok(if timeout.is_zero() { (Duration::ZERO, timeout) } else { (interval, timeout) })
+    }
+
+    fn progress_interval(&self) -> Result<Duration> {
+        let name = "experimental-watch-progress-notify-interval";
+        let interval = self.duration(name)?;
+        if interval < PROGRESS_MIN { self.bad(name, "give at least 100ms") } else { Ok(interval) }
+    }
+
+    /// Source: etcd 3.5, `parseCompactionRetention`: a bare number is hours, or revisions.
+    fn compaction(&self) -> Result<Compaction> {
+        let name = "auto-compaction-retention";
+        let text = self.text(name);
+        let hours = || Some(Duration::from_secs(text.trim().parse::<u32>().ok()?.checked_mul(3_600)?.into()));
+        match self.text("auto-compaction-mode") {
+            "revision" => match text.trim().parse::<u32>() {
+                Ok(0) => Ok(Compaction::Never),
+                Ok(revisions) => Ok(Compaction::Revisions(revisions.into())),
+                Err(_) => self.bad(name, "with --auto-compaction-mode revision, give a number of revisions to keep"),
+            },
+            "periodic" => match hours().or_else(|| super::value::duration(text).ok()) {
+                Some(time) if time.is_zero() => Ok(Compaction::Never),
+                Some(time) if time >= RETENTION_MIN => Ok(Compaction::Periods(time)),
+                _ => self.bad(name, "give a time of at least one second like 30m, a number of hours, or 0 for never"),
+            },
+            _ => self.bad("auto-compaction-mode", "give periodic or revision"),
+        }
+    }
+
+    fn origins(&self) -> Result<Vec<String>> {
+        let origins = self.list("cors");
+        for origin in origins.iter().filter(|origin| *origin != "*") {
+            let host = origin.split_once("://").map_or("", |(_, host)| host);
+            if host.is_empty() || host.contains('/') {
+                return self.bad("cors", format!("{origin:?} is no origin: give * or SCHEME://HOST[:PORT]"));
+            }
+        }
+        Ok(origins.into_iter().map(|origin| origin.to_lowercase()).collect())
     }
 
     fn timing_mode(&self) -> Result<TimingMode> {
@@ -223,6 +320,18 @@ impl Settings {
         Ok(addresses)
     }
 }
+
+/// The shortest retention: a tenth of it is the time between two looks.
+const RETENTION_MIN: Duration = Duration::from_secs(1);
+
+/// The shortest time between two progress notifications: they cost every watcher something.
+const PROGRESS_MIN: Duration = Duration::from_millis(100);
+
+/// Between a leader's heartbeats, unless told otherwise.
+const HEARTBEAT: Duration = Duration::from_millis(50);
+
+/// Silence before an election, unless told otherwise: a quarter of etcd's.
+const ELECTION: Duration = Duration::from_millis(250);
 
 /// The least that clients may be allowed: a few of the largest requests.
 const MEMORY_LIMIT_MIN: u64 = 16 << 20;

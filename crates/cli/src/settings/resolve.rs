@@ -1,68 +1,125 @@
-//! Finds each setting's value: flags, over variables, over a file, over defaults.
+//! Finds each setting's value: flags, over `HUSTINGS_*`, over `ETCD_*`, over a file, over defaults.
 //!
-//! Read next: [`super::plan`].
+//! Read next: [`super::file`], [`super::plan`].
 
-use super::table::{ACCEPTED, SETTINGS, Setting, variable_of};
-use super::{Settings, Source};
-use anyhow::{Context, Result, bail};
+use super::etcd::{self, Answer};
+use super::table::{self, SETTINGS, variable_of};
+use super::{Settings, Source, file, value};
+use anyhow::{Result, bail};
 use clap::ArgMatches;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-impl Settings {
-    /// Resolves every setting.
-    pub(crate) fn resolve(matches: &ArgMatches, variable: impl Fn(&str) -> Option<String>) -> Result<Settings> {
-        for name in ACCEPTED {
-            if matches.contains_id(name) && matches.value_source(name).is_some() {
-                crate::logging::say(format_args!("--{name} is etcd's and means nothing here: ignored"));
-            }
-        }
-        let path =
-            matches.get_one::<String>("config").cloned().or_else(|| variable("HUSTINGS_CONFIG")).map(PathBuf::from);
-        let file = match &path {
-            Some(path) => read_file(path)?,
-            None => BTreeMap::new(),
-        };
-        let resolve = |setting: &Setting| {
-            if let Some(value) = matches.get_one::<String>(setting.name) {
-                return (value.clone(), Source::Flag);
-            }
-            let name = variable_of(setting.name);
-            if let Some(value) = variable(&name) {
-                return (value, Source::Variable(name));
-            }
-            match (file.get(setting.name), &path) {
-                (Some(value), Some(path)) => (value.clone(), Source::File(path.clone())),
-                _ => (setting.default.to_string(), Source::Default),
-            }
-        };
-        Ok(Settings(SETTINGS.iter().map(|setting| (setting.name, resolve(setting))).collect()))
+/// The environment, as far as it is asked.
+pub(crate) trait Environment {
+    /// The value of a variable.
+    fn variable(&self, name: &str) -> Option<String>;
+    /// All names.
+    fn names(&self) -> Vec<String>;
+}
+
+/// The environment of this process.
+pub(crate) struct OfProcess;
+
+impl Environment for OfProcess {
+    fn variable(&self, name: &str) -> Option<String> {
+        std::env::var(name).ok()
+    }
+
+    fn names(&self) -> Vec<String> {
+        std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect()
     }
 }
 
-fn read_file(path: &PathBuf) -> Result<BTreeMap<String, String>> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read the settings in {}", path.display()))?;
-    let table: toml::Table = text.parse().with_context(|| format!("{} is not TOML", path.display()))?;
-    let mut values = BTreeMap::new();
-    for (key, value) in table {
-        let name = key.replace('_', "-");
-        if !SETTINGS.iter().any(|setting| setting.name == name) {
-            let known: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
-            bail!("{}: there is no setting `{key}`; settings are: {}", path.display(), known.join(", "));
-        }
-        let value = match value {
-            toml::Value::String(text) => text,
-            toml::Value::Integer(number) => number.to_string(),
-            toml::Value::Boolean(flag) => flag.to_string(),
-            toml::Value::Array(items) => {
-                let texts: Option<Vec<&str>> = items.iter().map(toml::Value::as_str).collect();
-                let texts = texts.with_context(|| format!("{}: `{key}` must be a list of strings", path.display()))?;
-                texts.join(",")
+/// Variables that etcd itself reads and that are no flags, or that only name other programs.
+const NO_FLAGS: [&str; 2] = ["ETCD_UNSUPPORTED_ARCH", "ETCD_CONFIG_FILE"];
+
+impl Settings {
+    /// Resolves every setting.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds what is no setting.
+    pub(crate) fn resolve(matches: &ArgMatches, environment: &impl Environment) -> Result<Settings> {
+        // As in etcd, a variable without text is one that is not set.
+        let of_etcd = |name: &str| environment.variable(&variable_of("ETCD", name)).filter(|value| !value.is_empty());
+        let path = matches
+            .get_one::<String>("config")
+            .cloned()
+            .or_else(|| environment.variable("HUSTINGS_CONFIG"))
+            .or_else(|| of_etcd("config-file"))
+            .map(PathBuf::from);
+        let file = path.as_ref().map(|path| file::read(path)).transpose()?.unwrap_or_default();
+        let mut notes = Vec::new();
+        let mut resolve = |name: &'static str| {
+            let flag = matches.get_one::<String>(name).cloned();
+            let own = variable_of("HUSTINGS", name);
+            let (own, theirs) = (environment.variable(&own).map(|value| (value, own)), of_etcd(name));
+            if theirs.is_some() && (flag.is_some() || own.is_some()) {
+                let above = if flag.is_some() { format!("--{name}") } else { variable_of("HUSTINGS", name) };
+                notes.push(format!("{} is not used: {above} stands above it", variable_of("ETCD", name)));
             }
-            other => bail!("{}: `{key}` cannot be a {}", path.display(), other.type_str()),
+            if let Some(value) = flag {
+                return Some((value, Source::Flag));
+            }
+            if let Some((value, name)) = own {
+                return Some((value, Source::Variable(name)));
+            }
+            if let Some(value) = theirs {
+                return Some((value, Source::Variable(variable_of("ETCD", name))));
+            }
+            let path = path.clone()?;
+            file.get(name).map(|value| (value.clone(), Source::File(path)))
         };
-        values.insert(name, value);
+        let mut values = BTreeMap::new();
+        for setting in SETTINGS {
+            let found = resolve(setting.name).unwrap_or_else(|| (setting.default.to_string(), Source::Default));
+            values.insert(setting.name, found);
+        }
+        for other in etcd::others() {
+            if let Some(found) = resolve(other.name) {
+                values.insert(other.name, found);
+            }
+        }
+        let known =
+            |variable: &str| NO_FLAGS.contains(&variable) || names().any(|name| variable_of("ETCD", name) == variable);
+        for variable in environment.names().iter().filter(|name| name.starts_with("ETCD_") && !known(name)) {
+            notes.push(format!("{variable} is no flag of etcd's and is not used"));
+        }
+        Ok(Settings { values, notes })
     }
-    Ok(values)
+
+    /// Checks the form of every value, and etcd's flags that are no settings here; adds what is to be said of them.
+    ///
+    /// # Errors
+    /// A value that its kind does not allow, or that asks for what cannot be had.
+    pub(crate) fn check(&self) -> Result<Vec<String>> {
+        for setting in SETTINGS.iter().filter(|setting| !self.text(setting.name).is_empty()) {
+            value::check(setting.kind, self.text(setting.name)).or_else(|remedy| self.bad(setting.name, remedy))?;
+        }
+        for (name, harmless) in table::AWAITED {
+            if !self.text(name).is_empty() && !harmless.contains(&self.text(name)) {
+                return self.bad(name, "this build cannot do it yet; nothing weaker is put in its place");
+            }
+        }
+        let mut notes = self.notes.clone();
+        for other in etcd::others() {
+            let Some((text, source)) = self.values.get(other.name) else { continue };
+            if text.is_empty() || text == other.default {
+                continue;
+            }
+            value::check(other.kind, text).or_else(|remedy| self.bad(other.name, remedy))?;
+            match other.answer {
+                Answer::NotNeeded(why) => {
+                    notes.push(format!("{} = {text:?} (from {source}) changes nothing: {why}", other.name));
+                }
+                Answer::Refused(why) => bail!("{} = {text:?} (from {source}): {why}", other.name),
+            }
+        }
+        Ok(notes)
+    }
+}
+
+/// All names that a flag, a variable or a file may have.
+pub(super) fn names() -> impl Iterator<Item = &'static str> {
+    SETTINGS.iter().map(|setting| setting.name).chain(etcd::others().map(|other| other.name))
 }

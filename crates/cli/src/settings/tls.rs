@@ -83,7 +83,7 @@ impl Settings {
             (_, _, identity) => Some(self.dial_tls(identity, rules)?),
         };
         let has_ca = !self.text(PEER.trusted_ca).is_empty();
-        let skips = self.is_on("experimental-peer-skip-client-san-verification")?;
+        let skips = self.switch("experimental-peer-skip-client-san-verification")?;
         Ok(TlsPlan { client, binds_identity: peer_tls.is_some() && has_ca && !skips, peer: peer_tls, dial, idle })
     }
 
@@ -107,7 +107,7 @@ impl Settings {
         idle: &mut Vec<String>,
     ) -> Result<Option<ServerTls>> {
         let identity = self.identity_of(flags, urls)?;
-        let must_show = self.is_on(flags.must_show)?;
+        let must_show = self.switch(flags.must_show)?;
         let secured = urls.iter().find(|url| is_https(url));
         let Some((url, identity)) = secured.map(|url| (url, identity.clone())) else {
             let given = [flags.certificate, flags.trusted_ca, flags.revoked];
@@ -149,7 +149,7 @@ impl Settings {
 
     /// A port's certificate: from files, or made.
     fn identity_of(&self, flags: &Flags, urls: &[String]) -> Result<Option<Identity>> {
-        let makes = self.is_on(flags.makes)?;
+        let makes = self.switch(flags.makes)?;
         match (self.path(flags.certificate), self.path(flags.key)) {
             (Some(_), None) => self.bad(flags.certificate, format!("give its key with --{}", flags.key)),
             (None, Some(_)) => self.bad(flags.key, format!("give its certificate with --{}", flags.certificate)),
@@ -177,7 +177,7 @@ impl Settings {
             (None, None) => identity,
             _ => return self.bad("peer-client-cert-file", "give it and --peer-client-key-file, or neither"),
         };
-        let trust = match (self.path(PEER.trusted_ca), self.is_on(PEER.makes)?) {
+        let trust = match (self.path(PEER.trusted_ca), self.switch(PEER.makes)?) {
             (Some(path), _) => Trust::Authority(path),
             // Who makes its own certificate is believed by nobody else: encryption without proof, as in etcd.
             (None, true) => Trust::Anybody,

@@ -20,6 +20,20 @@ fn events_come_in_order_each_with_what_was_before() {
     assert_eq!(seen[2].kv, deleted);
 }
 
+/// Goal: as in etcd, a key that one transaction deletes and writes begins anew; its put has nothing before it.
+#[test]
+fn a_key_that_is_deleted_and_written_at_once_has_nothing_before_it() {
+    let mut store = Store::new();
+    store.put("b", "old");
+    let anew = vec![Request::DeleteRange(DeleteRange { key: bytes("a"), range_end: bytes("\0"), prev_kv: false })];
+    let anew = anew.into_iter().chain([Request::Put(put("b", "new"))]).collect();
+    store.txn(txn(anew)).expect("runs");
+    let view = store.view();
+    let seen = events(&view, 3, &between("a", "c"));
+    let before: Vec<_> = seen.iter().map(|event| (event.kind, view.prev_kv(event).map(|kv| kv.value))).collect();
+    assert_eq!(before, [(EventKind::Delete, Some(bytes("old"))), (EventKind::Put, None)]);
+}
+
 #[test]
 fn the_events_of_one_revision_are_never_split() {
     let mut store = Store::new();

