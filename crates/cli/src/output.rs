@@ -183,7 +183,11 @@ pub(crate) fn unavailable(what: impl Into<String>) -> anyhow::Error {
 /// An error of the server with the exit code that it deserves.
 pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
     use tonic::Code::{Cancelled, DeadlineExceeded, NotFound, PermissionDenied, Unauthenticated, Unavailable};
-    let what = status.message().to_string();
+    let mut what = status.message().to_string();
+    // Bytes that are no HTTP/2, or an end before any.
+    if what.contains("http2 error") || what == "transport error" {
+        what.push_str("; does this port speak TLS? then give https:// and --cacert");
+    }
     let code = match status.code() {
         NotFound => 3,
         Unavailable | DeadlineExceeded | Cancelled => 4,

@@ -129,7 +129,8 @@ fn is_end_of_owner(read: &std::io::Result<usize>) -> Option<bool> {
     match read {
         Ok(0) => Some(true),
         Ok(_) => None,
-        Err(error) => Some(error.kind() == ErrorKind::ConnectionReset),
+        // In TLS a process that is gone says no good-bye: its end is one that was not expected.
+        Err(error) => Some(matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof)),
     }
 }
 
@@ -143,6 +144,7 @@ mod tests {
         let failed = |kind: ErrorKind| is_end_of_owner(&Err(kind.into()));
         assert_eq!(is_end_of_owner(&Ok(0)), Some(true));
         assert_eq!(failed(ErrorKind::ConnectionReset), Some(true));
+        assert_eq!(failed(ErrorKind::UnexpectedEof), Some(true));
         for kind in [ErrorKind::TimedOut, ErrorKind::HostUnreachable, ErrorKind::BrokenPipe, ErrorKind::Other] {
             assert_eq!(failed(kind), Some(false), "{kind}");
         }

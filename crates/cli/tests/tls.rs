@@ -1,0 +1,269 @@
+//! Goal: both ports speak TLS as etcd's do, to the clients that etcd has; who shows a wrong certificate or none is told so;
+//! certificates are replaced without a failed request. Method: real processes, etcdctl, certificates of a CA made here.
+
+mod support;
+
+use hustings_api::Client;
+use hustings_api::client::{Options, tls};
+use hustings_api::dial::dial;
+use hustings_testbed::{free_port, free_ports, put, wait_for};
+use hustings_tls::made::{Authority, Subject};
+use hustings_tls::{Connector, Pair, Trust};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use support::{Ended, HUSTINGS, Running, etcd_directory, run};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// A CA, its files, and a member alone whose certificate it signed.
+struct Town {
+    directory: TempDir,
+    authority: Authority,
+    ca: PathBuf,
+    port: u16,
+}
+
+impl Town {
+    fn found() -> Town {
+        let directory = tempfile::tempdir().expect("a directory");
+        let authority = Authority::new("the town's CA").expect("made");
+        let ca = authority.write_certificate(directory.path()).expect("written");
+        let town = Town { directory, authority, ca, port: free_port().expect("a port") };
+        town.issue("server", &Town::server());
+        town
+    }
+
+    fn server() -> Subject {
+        Subject::new("server").host("localhost").address([127, 0, 0, 1])
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn issue(&self, name: &str, subject: &Subject) -> Pair {
+        let made = self.authority.issue(subject).expect("issued");
+        made.write(self.directory.path(), name).expect("written")
+    }
+
+    fn endpoint(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// The member, with these further flags.
+    fn member(&self, flags: &[&str]) -> Running {
+        let mut command = Command::new(HUSTINGS);
+        let (client, peer) = (self.endpoint(), format!("http://127.0.0.1:{}", free_port().expect("a port")));
+        command
+            .args(["serve", "--name", "alone", "--log-format", "human", "--log-outputs", "stdout", "--data-dir"])
+            .arg(self.path("data"));
+        command.args(["--listen-client-urls", &client, "--listen-peer-urls", &peer]);
+        command.args(["--initial-cluster", &format!("alone={peer}")]);
+        command.arg("--cert-file").arg(self.path("server.crt")).arg("--key-file").arg(self.path("server.key"));
+        Running::start(command.args(flags))
+    }
+
+    fn believing(&self) -> Connector {
+        tls(Trust::Authority(self.ca.clone()), None).expect("its files are good")
+    }
+
+    async fn client(&self) -> Client {
+        let options = Options { tls: Some(self.believing()), ..Options::default() };
+        wait_for("a member in TLS", async || {
+            let client = Client::connect_with(&[self.endpoint()], options.clone()).await.ok()?;
+            put(&client, "first", "word").await.ok().map(|_| client)
+        })
+        .await
+        .expect("it serves")
+    }
+
+    /// Whose certificate a new connection is shown.
+    async fn shown(&self) -> String {
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.expect("it accepts");
+        let (_, shown) = self.believing().connect("127.0.0.1", stream).await.expect("it speaks TLS");
+        shown.expect("a server has one").common_name
+    }
+}
+
+/// Runs a command of ours, and these flags behind it.
+fn hustings(arguments: &[&str], tls: &[String]) -> Ended {
+    run(Command::new(HUSTINGS).args(arguments).args(tls))
+}
+
+/// etcd's own.
+fn etcdctl() -> Command {
+    let mut command = Command::new(etcd_directory().join("etcdctl"));
+    command.env("ETCDCTL_API", "3");
+    command
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("paths here are text")
+}
+
+#[tokio::test]
+async fn certificates_are_replaced_under_load_without_a_failed_request() {
+    let town = Town::found();
+    let mut member = town.member(&[]);
+    let client = town.client().await;
+    let mut writes = 0;
+    for name in ["second", "third"] {
+        // The key first, and the certificate a while later: between the two they do not belong together.
+        let subject = Subject::new(name).host("localhost").address([127, 0, 0, 1]);
+        let fresh = town.issue(name, &subject);
+        std::fs::rename(fresh.key, town.path("server.key")).expect("renamed");
+        for _ in 0..20 {
+            put(&client, "load", "on the old connection").await.expect("no request fails");
+            writes += 1;
+        }
+        std::fs::rename(fresh.certificate, town.path("server.crt")).expect("renamed");
+        while town.shown().await != name {
+            put(&client, "load", "on the old connection").await.expect("no request fails");
+            town.client().await;
+            writes += 2;
+        }
+    }
+    assert!(writes > 40);
+    // What cannot be used is told, and what is in force stays.
+    std::fs::write(town.path("server.crt"), "garbage").expect("written");
+    member.line_with("certificates were replaced and cannot be used, the old ones stay in force: the certificate");
+    assert_eq!(town.shown().await, "third");
+    put(&client, "load", "still").await.expect("no request fails");
+}
+
+#[tokio::test]
+async fn who_shows_no_certificate_or_one_that_is_revoked_is_told_so() {
+    let town = Town::found();
+    town.issue("good", &Subject::new("alice"));
+    let lost = town.authority.issue(&Subject::new("mallory")).expect("issued");
+    lost.write(town.directory.path(), "lost").expect("written");
+    let revoked = town.path("revoked.pem");
+    town.authority.revoke(&[&lost], &revoked).expect("written");
+    let mut member = town.member(&["--trusted-ca-file", text(&town.ca), "--client-crl-file", text(&revoked)]);
+    member.line_with("→ Leader");
+    let (endpoint, ca) = (town.endpoint(), town.ca.clone());
+    let with = |name: &str| {
+        let (certificate, key) = (town.path(&format!("{name}.crt")), town.path(&format!("{name}.key")));
+        let tls = ["--cacert", text(&ca), "--cert", text(&certificate), "--key", text(&key)].map(str::to_owned);
+        let said = hustings(&["put", "key", "value", "--endpoints", &endpoint], &tls);
+        let theirs = run(etcdctl()
+            .args(["--endpoints", &endpoint, "--command-timeout=2s"])
+            .args(&tls)
+            .args(["put", "key", "value"]));
+        (said, theirs)
+    };
+    let (ours, theirs) = with("good");
+    assert_eq!((ours.ok().trim(), theirs.ok().trim()), ("OK", "OK"));
+    let (ours, theirs) = with("lost");
+    ours.failed();
+    theirs.failed();
+    member.line_with("Revoked");
+    let said = hustings(&["put", "key", "value", "--endpoints", &endpoint], &["--cacert".into(), text(&ca).into()]);
+    said.failed();
+    let plain = hustings(&["put", "key", "value", "--endpoints", &endpoint.replace("https", "http")], &[]);
+    let said = plain.failed();
+    assert!(said.contains("does this port speak TLS?"), "{said}");
+    let untrusting = hustings(&["put", "key", "value", "--endpoints", &endpoint], &[]);
+    let said = untrusting.failed();
+    assert!(said.contains("signed by a CA that is not trusted here: name it (--cacert)"), "{said}");
+}
+
+#[tokio::test]
+async fn whoever_speaks_no_tls_is_answered_as_etcd_answers() {
+    let town = Town::found();
+    let mut member = town.member(&[]);
+    member.line_with("→ Leader");
+    let plain = format!("http://127.0.0.1:{}", town.port);
+    let mut stream = dial(&plain, None).await.expect("it accepts");
+    stream.write_all(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("it reads");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("text");
+    assert!(answer.starts_with("HTTP/1.0 400 Bad Request"), "{answer}");
+    assert!(answer.contains("Client sent an HTTP request to an HTTPS server."), "{answer}");
+    member.line_with("it speaks no TLS, which this port asks for");
+    member.signal(Signal::TERM);
+    assert_eq!(member.end(), Some(0));
+}
+
+#[tokio::test]
+async fn one_command_gives_a_cluster_in_tls_and_elections_stand_on_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let base = free_ports(6).expect("six ports in a row are free");
+    let mut command = Command::new(HUSTINGS);
+    command.args(["up", "--tls", "--base-port", &base.to_string(), "--data-dir"]).arg(directory.path());
+    let mut up = Running::start(&mut command);
+    let line = up.line_with("try   etcdctl");
+    let words: Vec<&str> = line.split_whitespace().skip(2).collect();
+    up.line_with("→ Leader");
+    assert_eq!(run(etcdctl().args(words)).ok().trim(), "OK", "what it says to try works");
+    let ca = directory.path().join("tls/ca.crt");
+    let endpoints = format!("https://127.0.0.1:{base}");
+    let tls = ["--cacert".to_owned(), text(&ca).to_owned()];
+    let read = hustings(&["get", "greeting", "--endpoints", &endpoints], &tls).ok();
+    assert_eq!(read.trim(), "hello");
+    wait_for("three members that have said where they are", async || {
+        let shown = hustings(&["status", "--endpoints", &endpoints], &tls).stdout;
+        (shown.matches("https://127.0.0.1").count() == 3).then_some(())
+    })
+    .await
+    .expect("one names them all");
+
+    // A tethered process is succeeded at once when it is killed: through TLS, too.
+    let store = format!("hustings://127.0.0.1:{base},127.0.0.1:{}/billing?cacert={}", base + 2, text(&ca));
+    let elect = |id: &str| {
+        let mut command = Command::new(HUSTINGS);
+        command.args(["elect", "billing", "--store", &store, "--id", id, "--tether", "--ttl", "60s"]);
+        Running::start(&mut command)
+    };
+    let mut holder = elect("holder");
+    holder.line_with("leads");
+    let mut successor = elect("successor");
+    let observe = ["observe", "billing", "--once", "--store", &store];
+    assert!(hustings(&observe, &[]).ok().contains("holder"));
+    wait_for("two candidates", async || {
+        let range = etcdctl()
+            .args(["--endpoints", &endpoints, "--cacert", text(&ca), "get", "--prefix", "billing/", "--keys-only"])
+            .output()
+            .ok()?;
+        (String::from_utf8_lossy(&range.stdout).lines().filter(|line| !line.is_empty()).count() == 2).then_some(())
+    })
+    .await
+    .expect("both stand");
+    holder.signal(Signal::KILL);
+    successor.line_with("leads");
+    up.signal(Signal::INT);
+    assert_eq!(up.end(), Some(0));
+}
+
+#[test]
+fn a_pair_that_does_not_fit_is_named_before_anything_is_made() {
+    let town = Town::found();
+    let other = town.issue("other", &Subject::new("other"));
+    let refusal = |flags: &[&str]| {
+        let mut command = Command::new(HUSTINGS);
+        command.args(["serve", "--name", "alone", "--data-dir"]).arg(town.path("never"));
+        let url = town.endpoint();
+        run(command.args(["--listen-client-urls", &url]).args(flags)).failed()
+    };
+    let (certificate, ca) = (town.path("server.crt"), town.ca.clone());
+    for (flags, expected) in [
+        (vec![], "there is no certificate: give --cert-file and --key-file, or --auto-tls"),
+        (vec!["--cert-file", text(&certificate)], "give its key with --key-file"),
+        (vec!["--cert-file", text(&certificate), "--key-file", text(&other.key)], "the key is not the certificate's"),
+        (vec!["--cert-file", "nowhere", "--key-file", text(&other.key)], "the certificate nowhere: it cannot be read"),
+        (vec!["--auto-tls", "--client-cert-auth"], "nobody could be judged: give --trusted-ca-file too"),
+        (vec!["--auto-tls", "--tls-min-version", "TLS1.1"], "give TLS1.2 or TLS1.3"),
+        (vec!["--auto-tls", "--cipher-suites", "TLS_RSA_WITH_RC4_128_SHA"], "is not spoken here; choose of"),
+        (vec!["--auto-tls", "--trusted-ca-file", text(&other.key)], "it does not hold a certificate"),
+        (
+            vec!["--auto-tls", "--listen-peer-urls", "https://127.0.0.1:1,http://127.0.0.1:2", "--peer-auto-tls"],
+            "give all of them https://, or none",
+        ),
+        (vec!["--auto-tls", "--trusted-ca-file", text(&ca), "--peer-cert-file", text(&certificate)], "--peer-key-file"),
+    ] {
+        let said = refusal(&flags);
+        assert!(said.contains(expected), "{flags:?} said: {said}");
+        assert!(!town.path("never").exists(), "nothing was made");
+    }
+}
