@@ -112,6 +112,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     };
     let server = Server::new(handle.clone(), options).with_metrics_on(metrics_ports);
     let _ = metrics.set(server.metrics());
+    server.metrics().tell_of_peers(node.counters.clone());
     tokio::spawn(say_when_ready(handle.clone()));
     tokio::spawn(time_elections(handle.clone(), server.metrics()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -82,10 +82,6 @@ impl Settings {
         value::duration(self.text(name)).or_else(|remedy| self.bad(name, remedy))
     }
 
-    fn switch(&self, name: &str) -> Result<bool> {
-        value::switch(self.text(name)).or_else(|remedy| self.bad(name, remedy))
-    }
-
     /// How to log: `--logger zap` asks for etcd's lines, unless `--log-format` asks for others.
     pub(crate) fn logging(&self) -> Result<Wanted<'_>> {
         let format = match self.text("logger") {

@@ -216,7 +216,7 @@ fn what_is_wrong_in_etcds_words_is_named_with_its_place_and_its_remedy() {
             assert!(said.contains(word), "{text:?}: no {word:?} in {said}");
         }
     }
-    let rows: [Row<'_>; 14] = [
+    let rows: [Row<'_>; 15] = [
         (&[], &["--config-file", "/nonexistent.yml"], &["/nonexistent.yml", "is it there"]),
         (&[], &["--config-file", directory.path().to_str().expect("text")], &["cannot read the settings in"]),
         (&[("ETCD_MAX_WALS", "many")], &[], &["max-wals = \"many\" (from variable ETCD_MAX_WALS)", "whole number"]),
@@ -225,6 +225,7 @@ fn what_is_wrong_in_etcds_words_is_named_with_its_place_and_its_remedy() {
         (&[("ETCD_WAL_DIR", "/ssd")], &[], &["wal-dir = \"/ssd\"", "--data-dir"]),
         (&[], &["--discovery-srv", "example.com"], &["--initial-cluster"]),
         (&[], &["--enable-log-rotation"], &["copytruncate"]),
+        (&[], &["--force-new-cluster"], &["hustings snapshot save", "hustings snapshot restore", "this member alone"]),
         (&[], &["--proxy=on"], &["proxy = \"on\" (from flag)"]),
         (&[], &["--auto-compaction-mode", "often"], &["give periodic or revision"]),
         (&[], &["--auto-compaction-mode", "revision", "--auto-compaction-retention", "5m"], &["number of revisions"]),

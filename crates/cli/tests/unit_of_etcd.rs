@@ -230,6 +230,62 @@ fn a_transaction_may_have_as_many_operations_as_is_set() {
     assert!(status == 400 && body.contains("too many operations in txn request"), "{body}");
 }
 
+/// Goal: history is forgotten by itself, by every member and as by etcd, and not before its time.
+async fn history_is_forgotten_by_itself(program: Program) {
+    let began = std::time::Instant::now();
+    let cluster =
+        Cluster::start(program.with(&["--auto-compaction-retention=2s"]), 3).await.expect("three nodes start");
+    let client = &cluster.nodes[0].client;
+    for _ in 0..3 {
+        assert_eq!(http(client, "POST", "/v3/kv/put", r#"{"key":"YQ=="}"#).0, 200);
+    }
+    for node in &cluster.nodes {
+        let forgotten = async || {
+            // A revision is new at times, so that there is something to forget.
+            http(client, "POST", "/v3/kv/put", r#"{"key":"YQ=="}"#);
+            let (_, body) = http(&node.client, "POST", "/v3/kv/range", r#"{"key":"YQ==","revision":"2"}"#);
+            body.contains("required revision has been compacted").then_some(())
+        };
+        wait_for("the second revision is compacted", forgotten).await.expect("it is compacted");
+    }
+    assert!(began.elapsed().as_secs() >= 2, "what is younger than the retention is kept");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn history_is_forgotten_by_itself_as_in_etcd() {
+    history_is_forgotten_by_itself(etcd()).await;
+    history_is_forgotten_by_itself(program()).await;
+}
+
+/// Goal: what the refusal of --force-new-cluster advises brings a cluster back from its last member.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_last_member_of_a_lost_cluster_becomes_a_new_one() {
+    let mut lost = Cluster::start(program(), 3).await.expect("three nodes start");
+    let client = hustings_api::Client::connect(&lost.endpoints()).await.expect("they answer");
+    hustings_testbed::put(&client, "key", "value").await.expect("written");
+    wait_for("the last member has it", async || {
+        let (_, body) = http(&lost.nodes[2].client, "POST", "/v3/kv/range", r#"{"key":"a2V5","serializable":true}"#);
+        body.contains("dmFsdWU=").then_some(())
+    })
+    .await
+    .expect("it is replicated");
+    lost.kill(0);
+    lost.kill(1);
+    let (file, place) = (lost.directory().join("saved"), Place::new());
+    let (file, data) = (file.to_str().expect("text"), place.path("data"));
+    hustings(&["snapshot", "save", "--endpoints", &lost.nodes[2].client, file]).ok();
+    let alone = format!("n3={}", place.peer);
+    let mut restore = Command::new(HUSTINGS);
+    restore.args(["snapshot", "restore", file, "--name", "n3", "--initial-cluster", &alone, "--data-dir"]).arg(&data);
+    restore.args(["--initial-advertise-peer-urls", &place.peer]);
+    run(&mut restore).ok();
+    let _member = place.start(&mut place.serve(&["--name", "n3", "--initial-cluster", &alone]));
+    let (_, members) = http(&place.client, "POST", "/v3/cluster/member/list", "{}");
+    assert_eq!(members.matches("\"name\"").count(), 1, "{members}");
+    let (_, body) = http(&place.client, "POST", "/v3/kv/range", r#"{"key":"a2V5"}"#);
+    assert!(body.contains("dmFsdWU="), "{body}");
+}
+
 /// The exit code of a member after it was removed.
 async fn code_of_a_removed_member(program: Program) -> Option<i32> {
     let mut cluster = Cluster::start(program, 3).await.expect("three nodes start");

@@ -1,7 +1,40 @@
-//! What a node counts for whoever watches it: [`Counters`].
+//! What a node counts for whoever watches it: [`Counters`], and of each peer [`PeerCounters`].
 
+use hustings_core::NodeId;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// Upper bounds of a peer's round trips, in microseconds: etcd's; the last bucket has none.
+pub const ROUND_TRIP_BUCKETS_MICROS: [u64; 16] = [
+    100, 200, 400, 800, 1_600, 3_200, 6_400, 12_800, 25_600, 51_200, 102_400, 204_800, 409_600, 819_200, 1_638_400,
+    3_276_800,
+];
+
+/// What is counted of one peer, since this process began.
+#[derive(Debug, Default)]
+pub struct PeerCounters {
+    /// Bytes sent to it.
+    pub bytes_sent: AtomicU64,
+    /// Bytes received from it.
+    pub bytes_received: AtomicU64,
+    /// Times that it could not be reached, or that a link to it broke.
+    pub send_failures: AtomicU64,
+    /// Round trips from loop to loop by how long they took: bucket i holds those up to `ROUND_TRIP_BUCKETS_MICROS[i]`, the last
+    /// one the rest.
+    pub round_trips: [AtomicU64; ROUND_TRIP_BUCKETS_MICROS.len() + 1],
+    /// Microseconds of all round trips.
+    pub round_trip_micros: AtomicU64,
+}
+
+impl PeerCounters {
+    pub(crate) fn on_round_trip(&self, micros: u64) {
+        let bucket = ROUND_TRIP_BUCKETS_MICROS.partition_point(|bound| *bound < micros);
+        self.round_trips[bucket].fetch_add(1, Ordering::Relaxed);
+        self.round_trip_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+}
 
 /// Upper bounds of the sync histogram's buckets, in microseconds; the last bucket has none.
 pub const SYNC_BUCKETS_MICROS: [u64; 14] =
@@ -36,9 +69,25 @@ pub struct Counters {
     pub links_refused: AtomicU64,
     /// Snapshots cut.
     pub snapshots_cut: AtomicU64,
+    /// Of each peer that was ever dialled or heard; locked when a link begins, and by who looks.
+    peers: Mutex<BTreeMap<NodeId, Arc<PeerCounters>>>,
 }
 
 impl Counters {
+    /// What is counted of a peer.
+    pub(crate) fn of_peer(&self, peer: NodeId) -> Arc<PeerCounters> {
+        self.peers.lock().expect("nobody panics while holding it").entry(peer).or_default().clone()
+    }
+
+    /// What is counted of each peer, by id.
+    ///
+    /// # Panics
+    /// Never: nobody panics while holding the lock.
+    pub fn peers(&self) -> Vec<(NodeId, Arc<PeerCounters>)> {
+        let peers = self.peers.lock().expect("nobody panics while holding it");
+        peers.iter().map(|(peer, counters)| (*peer, counters.clone())).collect()
+    }
+
     pub(crate) fn on_sync(&self, took: Duration) {
         let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         let bucket = SYNC_BUCKETS_MICROS.partition_point(|bound| *bound < micros);

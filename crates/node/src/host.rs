@@ -285,7 +285,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     match message {
                         ReplicaMessage::Ping { sent_micros } => link.outbox.put(&pong::<P>(sent_micros)),
                         ReplicaMessage::Pong { sent_micros } => {
-                            self.wiring.pace.on_round_trip(boot_micros().saturating_sub(sent_micros));
+                            let micros = boot_micros().saturating_sub(sent_micros);
+                            link.outbox.on_round_trip(micros);
+                            self.wiring.pace.on_round_trip(micros);
                         }
                         ReplicaMessage::Digest { index, digest } => self.on_digest_of(peer, index, digest),
                         ReplicaMessage::Durable(positions) => self.on_positions(positions),

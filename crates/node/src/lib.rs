@@ -29,7 +29,7 @@ mod snapshots;
 mod timers;
 
 pub use config::{NodeConfig, OnFatal, OnSync, StartError};
-pub use counters::Counters;
+pub use counters::{Counters, PeerCounters};
 pub use discovery::{DiscoveryError, discover};
 pub use frame::Welcome;
 pub use handle::{Applied, Handle, Happening, NodeStatus, Readable, RequestError};

@@ -10,7 +10,7 @@
 //! Everything here runs on the loop's own thread, apart from clients, so that no flood of requests reaches an election
 //! (house §7.8). A link that breaks is announced the moment the kernel says so: a killed process is noticed in microseconds.
 
-use crate::counters::Counters;
+use crate::counters::{Counters, PeerCounters};
 use crate::discovery::discover;
 use crate::frame::{Challenge, Greeting, Hello, LinkError, Refusal, put_frame, take_frame};
 use crate::gatekeeper::{Answer, Gatekeeper};
@@ -73,6 +73,7 @@ pub(crate) struct Outbox {
     buffer: RefCell<BytesMut>,
     writing: Writing,
     counters: Arc<Counters>,
+    of_peer: Arc<PeerCounters>,
     /// The writer task has something to do: bytes that did not leave at once, or the end.
     needs_writer: Notify,
     is_closed: Cell<bool>,
@@ -88,15 +89,22 @@ enum Flushed {
 }
 
 impl Outbox {
-    fn new(writing: Writing, counters: Arc<Counters>) -> Rc<Outbox> {
+    fn new(writing: Writing, counters: Arc<Counters>, peer: NodeId) -> Rc<Outbox> {
+        let of_peer = counters.of_peer(peer);
         Rc::new(Outbox {
             buffer: RefCell::new(BytesMut::new()),
             writing,
             counters,
+            of_peer,
             needs_writer: Notify::new(),
             is_closed: Cell::new(false),
             is_ending: Cell::new(false),
         })
+    }
+
+    /// The peer said back what was asked after so many microseconds.
+    pub(crate) fn on_round_trip(&self, micros: u64) {
+        self.of_peer.on_round_trip(micros);
     }
 
     /// Queues a message until [`Outbox::flush`]; a peer that cannot keep up loses its link.
@@ -130,6 +138,7 @@ impl Outbox {
                 Err(error) => return Err(error),
             };
             Counters::add(&self.counters.peer_bytes_sent, written as u64);
+            Counters::add(&self.of_peer.bytes_sent, written as u64);
             match written == buffer.len() {
                 true if buffer.capacity() > OUTBOX_KEPT_MAX => *buffer = BytesMut::new(),
                 true => buffer.clear(),
@@ -375,7 +384,10 @@ impl<M: Wire + 'static> Links<M> {
                         tracing::error!(%peer, "{refusal}");
                         last_refusal = refusal.why;
                     }
-                    Err(error) => tracing::debug!(%peer, %url, "no link: {error}"),
+                    Err(error) => {
+                        Counters::add(&self.counters.of_peer(peer).send_failures, 1);
+                        tracing::debug!(%peer, %url, "no link: {error}");
+                    }
                 }
             }
             sleep(pause).await;
@@ -421,7 +433,7 @@ impl<M: Wire + 'static> Links<M> {
         let (peer, session) = (hello.from, self.sessions.get() + 1);
         self.sessions.set(session);
         let (reading, writing) = stream.split();
-        let outbox = Outbox::new(writing, self.counters.clone());
+        let outbox = Outbox::new(writing, self.counters.clone(), peer);
         self.gatekeeper.borrow_mut().connect(&hello, session, outbox.clone());
         let up = Arrival::Up { peer, session, hello, outbox: outbox.clone() };
         let result = if self.arrivals.send(up).await.is_ok() {
@@ -446,6 +458,7 @@ impl<M: Wire + 'static> Links<M> {
         peer: NodeId,
         session: u64,
     ) -> Result<(), LinkError> {
+        let of_peer = self.counters.of_peer(peer);
         loop {
             while let Some(frame) = take_frame(&mut buffer, self.frame_bytes_max)? {
                 let message = ReplicaMessage::decode(frame)?;
@@ -462,6 +475,7 @@ impl<M: Wire + 'static> Links<M> {
                 return Err(LinkError::Closed);
             }
             Counters::add(&self.counters.peer_bytes_received, read as u64);
+            Counters::add(&of_peer.bytes_received, read as u64);
         }
     }
 }

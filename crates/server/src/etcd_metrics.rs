@@ -3,11 +3,14 @@
 //! Source: the metrics that etcd 3.5.1 was seen to export; the ones that its Grafana dashboard and its mixin's alerts use.
 
 use std::fmt::Write;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use hustings_node::NodeStatus;
+use hustings_node::counters::ROUND_TRIP_BUCKETS_MICROS;
+use hustings_node::{NodeStatus, PeerCounters};
 
+use crate::http::{CLUSTER_VERSION, VERSION};
 use crate::metrics::{Durations, METHODS, Metrics, SECONDS};
+use crate::process::Process;
 
 /// The names of gRPC's codes, by number.
 const CODES: [&str; 17] = [
@@ -31,7 +34,7 @@ const CODES: [&str; 17] = [
 ];
 
 /// Appends all of them.
-pub(crate) fn encode(out: &mut String, metrics: &Metrics, status: &NodeStatus, db_bytes: u64) {
+pub(crate) fn encode(out: &mut String, metrics: &Metrics, status: &NodeStatus, db_bytes: u64, quota_bytes: u64) {
     let is_leader = status.leader == Some(status.me);
     let pending = metrics.proposals_pending.load(Ordering::Relaxed).max(0) as u64;
     let slow = metrics.slow_applies.load(Ordering::Relaxed);
@@ -46,12 +49,25 @@ pub(crate) fn encode(out: &mut String, metrics: &Metrics, status: &NodeStatus, d
     number(out, "etcd_server_proposals_applied_total", "gauge", status.applied.index);
     number(out, "etcd_server_proposals_pending", "gauge", pending);
     number(out, "etcd_server_proposals_failed_total", "counter", metrics.proposals_failed.get());
+    number(out, "etcd_server_quota_backend_bytes", "gauge", quota_bytes);
     number(out, "etcd_mvcc_db_total_size_in_bytes", "gauge", db_bytes);
     number(out, "etcd_mvcc_db_total_size_in_use_in_bytes", "gauge", db_bytes);
     durations(out, "etcd_disk_wal_fsync_duration_seconds", &metrics.fsyncs);
     // There is no backend beside the log: what is synced there is committed.
     durations(out, "etcd_disk_backend_commit_duration_seconds", &metrics.fsyncs);
-    durations(out, "etcd_network_peer_round_trip_time_seconds", &metrics.round_trips);
+    peers(out, metrics);
+    let bytes = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+    number(out, "etcd_network_client_grpc_received_bytes_total", "counter", bytes(&metrics.received_bytes));
+    number(out, "etcd_network_client_grpc_sent_bytes_total", "counter", bytes(&metrics.sent_bytes));
+    process(out, &Process::now());
+    let about = [
+        ("etcd_server_version", "server_version", VERSION.to_owned()),
+        ("etcd_cluster_version", "cluster_version", CLUSTER_VERSION.trim_end_matches(".0").to_owned()),
+        ("etcd_server_id", "server_id", format!("{:x}", status.me.0)),
+    ];
+    for (name, label, value) in about {
+        let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} gauge\n{name}{{{label}=\"{value}\"}} 1");
+    }
     calls(out, metrics);
 }
 
@@ -70,6 +86,54 @@ fn durations(out: &mut String, name: &str, durations: &Durations) {
     count += durations.counts[SECONDS.len()].load(Ordering::Relaxed);
     let sum = durations.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
     let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}");
+}
+
+/// One of the counters of a peer.
+type OfPeer = fn(&PeerCounters) -> &AtomicU64;
+
+/// What is counted of each peer, under its id in hex.
+fn peers(out: &mut String, metrics: &Metrics) {
+    let peers = metrics.node.get().map(|node| node.peers()).unwrap_or_default();
+    let counters: [(&str, &str, OfPeer); 3] = [
+        ("etcd_network_peer_sent_bytes_total", "To", |peer| &peer.bytes_sent),
+        ("etcd_network_peer_received_bytes_total", "From", |peer| &peer.bytes_received),
+        ("etcd_network_peer_sent_failures_total", "To", |peer| &peer.send_failures),
+    ];
+    for (name, label, of_peer) in counters {
+        let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} counter");
+        for (id, peer) in &peers {
+            let _ = writeln!(out, "{name}{{{label}=\"{:x}\"}} {}", id.0, of_peer(peer).load(Ordering::Relaxed));
+        }
+    }
+    let name = "etcd_network_peer_round_trip_time_seconds";
+    let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} histogram");
+    for (id, peer) in &peers {
+        let (to, mut count) = (format!("To=\"{:x}\"", id.0), 0);
+        for (place, trips) in peer.round_trips.iter().enumerate() {
+            count += trips.load(Ordering::Relaxed);
+            let bound = ROUND_TRIP_BUCKETS_MICROS.get(place).map(|micros| (*micros as f64 / 1e6).to_string());
+            let bound = bound.unwrap_or_else(|| "+Inf".to_owned());
+            let _ = writeln!(out, "{name}_bucket{{{to},le=\"{bound}\"}} {count}");
+        }
+        let sum = peer.round_trip_micros.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = writeln!(out, "{name}_sum{{{to}}} {sum}\n{name}_count{{{to}}} {count}");
+    }
+}
+
+/// What every program with a client of Prometheus says of its process.
+fn process(out: &mut String, process: &Process) {
+    number(out, "process_resident_memory_bytes", "gauge", process.resident_bytes);
+    number(out, "process_virtual_memory_bytes", "gauge", process.virtual_bytes);
+    number(out, "process_open_fds", "gauge", process.descriptors);
+    number(out, "process_max_fds", "gauge", process.descriptors_max);
+    number(out, "os_fd_used", "gauge", process.descriptors);
+    number(out, "os_fd_limit", "gauge", process.descriptors_max);
+    for (name, kind, seconds) in [
+        ("process_cpu_seconds_total", "counter", process.cpu_seconds),
+        ("process_start_time_seconds", "gauge", process.started_seconds),
+    ] {
+        let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} {kind}\n{name} {seconds}");
+    }
 }
 
 fn calls(out: &mut String, metrics: &Metrics) {

@@ -182,7 +182,8 @@ impl<B: Backend> Services<B> {
     fn metrics_text(&self) -> Response<Body> {
         let status = self.backend.status();
         let mut out = self.metrics.encode(status.term.0);
-        etcd_metrics::encode(&mut out, &self.metrics, &status, self.quota.size());
+        let quota_bytes = self.options.quota_backend_bytes;
+        etcd_metrics::encode(&mut out, &self.metrics, &status, self.quota.size(), quota_bytes);
         let held = self.memory.used();
         out.push_str(&format!(
             "# HELP hustings_memory_held_bytes Bytes held for clients, of --memory-limit.\n\

@@ -75,6 +75,8 @@ mod aside;
 
 mod process;
 
+mod tally;
+
 mod begun;
 
 mod port;

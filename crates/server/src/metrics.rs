@@ -8,8 +8,10 @@
 //! [`Metrics::on_fsync`], [`Metrics::on_election`] and the like.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use hustings_node::Counters;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -95,7 +97,12 @@ pub struct Metrics {
     pub(crate) heartbeat_failures: AtomicU64,
     pub(crate) slow_applies: AtomicU64,
     pub(crate) fsyncs: Durations,
-    pub(crate) round_trips: Durations,
+    /// Bytes of gRPC that clients sent, heads of messages included.
+    pub(crate) received_bytes: AtomicU64,
+    /// Bytes of gRPC that clients were sent.
+    pub(crate) sent_bytes: AtomicU64,
+    /// What the node counts of its peers, once it runs.
+    pub(crate) node: OnceLock<Arc<Counters>>,
     fsync_seconds: Histogram,
     election_seconds: Histogram,
     implicit_leases: Counter,
@@ -141,7 +148,9 @@ impl Default for Metrics {
             heartbeat_failures: AtomicU64::new(0),
             slow_applies: AtomicU64::new(0),
             fsyncs: Durations::default(),
-            round_trips: Durations::default(),
+            received_bytes: AtomicU64::new(0),
+            sent_bytes: AtomicU64::new(0),
+            node: OnceLock::new(),
             fsync_seconds,
             election_seconds,
             implicit_leases,
@@ -164,9 +173,10 @@ impl Metrics {
         self.election_seconds.observe(took.as_secs_f64());
     }
 
-    /// A message to a peer and its answer took so long.
-    pub fn on_round_trip(&self, took: Duration) {
-        self.round_trips.observe(took);
+    /// Tells what is counted of peers, too.
+    pub fn tell_of_peers(&self, node: Arc<Counters>) {
+        // Whoever hosts the node says so once.
+        let _ = self.node.set(node);
     }
 
     /// A heartbeat could not be sent.
@@ -202,7 +212,7 @@ impl Metrics {
         Some(place)
     }
 
-    /// A call ended, or a stream was refused: streams that were opened are not counted as handled.
+    /// A call ended.
     pub(crate) fn on_answer(&self, method: usize, code: usize) {
         if let Some(handled) = self.calls[method].handled.get(code) {
             handled.fetch_add(1, Ordering::Relaxed);

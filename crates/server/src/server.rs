@@ -55,6 +55,7 @@ use crate::own;
 use crate::port::{Door, Port};
 use crate::quota;
 use crate::renewals;
+use crate::tally::{self, Tally};
 use crate::tether;
 
 /// What gRPC adds to a request: the same room that etcd leaves.
@@ -285,16 +286,20 @@ async fn answer<B: Backend>(
     let method = context.metrics.on_call(path);
     let is_stream = method.is_some_and(|method| METHODS[method].1 == "bidi_stream");
     let shape = if is_stream { Shape::Stream } else { Shape::Whole };
-    let request = request.map(|body| Metered::new(body, shape, &memory, patience));
+    let metrics = context.metrics.clone();
+    let request = request.map(|body| Metered::new(Tally::received(body, metrics), shape, &memory, patience));
     let response = as_etcd(dispatch(services, request).await?);
+    let mut streamed = None;
     if let Some(method) = method {
-        match response.headers().get("grpc-status").map(|code| code.to_str().unwrap_or("2").parse().unwrap_or(2)) {
+        match tally::code_in(response.headers()) {
             Some(code) => context.metrics.on_answer(method, code),
             None if METHODS[method].1 == "unary" => context.metrics.on_answer(method, 0),
-            None => {}
+            // How it ends stands behind its messages.
+            None => streamed = Some(method),
         }
     }
-    Ok(body::send(response))
+    let response = body::send(response);
+    Ok(response.map(|body| Body::new(Tally::sent(body, context.metrics.clone(), streamed))))
 }
 
 /// A message beyond the transport's limit: tonic's code is `OutOfRange`, gRPC's everywhere else `ResourceExhausted`.
@@ -312,7 +317,7 @@ fn as_etcd(response: hyper::Response<Body>) -> hyper::Response<Body> {
 
 async fn dispatch<B: Backend>(
     services: Arc<Services<B>>,
-    request: hyper::Request<Metered<Incoming>>,
+    request: hyper::Request<Metered<Tally<Incoming>>>,
 ) -> Result<hyper::Response<Body>, Infallible> {
     let limit = services.options.max_request_bytes + GRPC_OVERHEAD_BYTES;
     let path = request.uri().path();

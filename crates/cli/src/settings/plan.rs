@@ -73,14 +73,6 @@ impl Settings {
         let member = Member { name, peer_urls, client_urls, ..Member::default() };
         let founders = self.founders(&member)?;
         let peers: Vec<String> = founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
-        if self.switch("force-new-cluster")? {
-            return self.bad(
-                "force-new-cluster",
-                "this build cannot do it in place: save this member's state with `hustings snapshot save --endpoints` its \
-                 URL (no quorum is needed), then `hustings snapshot restore` it into a new --data-dir with \
-                 --initial-cluster naming this member alone",
-            );
-        }
         let is_joining = match self.text("initial-cluster-state") {
             "new" => false,
             "existing" => true,

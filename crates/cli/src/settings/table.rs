@@ -153,12 +153,6 @@ pub(super) const SETTINGS: &[Setting] = &[
         "*",
         "Host names that HTTP requests may be addressed to, comma-separated; * or empty means all",
     ),
-    of_kind(
-        Kind::Switch,
-        "force-new-cluster",
-        "false",
-        "Go on alone, as a new cluster of one with the data that this member has",
-    ),
     // TLS.
     setting("cert-file", "", "Certificate of the client port, for https:// URLs, in PEM"),
     setting("key-file", "", "Key of the client port"),
