@@ -15,6 +15,7 @@ use futures::{FutureExt, Stream, StreamExt, stream};
 use http_body_util::{BodyExt, LengthLimitError, Limited, StreamBody};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::auth_server::Auth;
 use hustings_api::etcdserverpb::cluster_server::Cluster;
 use hustings_api::etcdserverpb::kv_server::Kv;
 use hustings_api::etcdserverpb::lease_server::Lease;
@@ -23,7 +24,8 @@ use hustings_api::json::{self, GatewayError};
 use hustings_api::v3electionpb::election_server::Election;
 use hustings_api::v3lockpb::lock_server::Lock;
 use hyper::body::{Body as HttpBody, Frame};
-use hyper::header::HeaderMap;
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::http::Extensions;
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -33,10 +35,13 @@ use tonic::metadata::MetadataMap;
 
 use crate::backend::Backend;
 use crate::body::Weight;
+use crate::caller::{Caller, CommonName};
 use crate::context::{Learner, Services, insists_on_leader, off_the_loop};
 use crate::election::observe;
+use crate::hosts;
 use crate::http::{respond, text};
 use crate::lease::keep_alive;
+use crate::permissions;
 use crate::server::Body;
 use crate::watch::watch;
 
@@ -61,25 +66,32 @@ where
     if request.method() != Method::POST {
         return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
     }
-    let (head, body) = request.into_parts();
-    if is_foreign(&head) {
-        return text(StatusCode::FORBIDDEN, "a page of another origin may not speak here\n".to_owned());
+    let (mut head, body) = request.into_parts();
+    if let Some(refusal) = hosts::refusal(&head, &services.options.host_whitelist) {
+        return refusal;
     }
-    let path = route(head.uri.path()).unwrap_or("");
+    let path = route(head.uri.path()).unwrap_or("").to_owned();
+    let Some(row) = permissions::of_path(&path) else { return text(StatusCode::NOT_FOUND, "Not Found\n".to_owned()) };
+    // As in etcd, where the gateway is a client of its own: the certificate of a connection proves nothing here.
+    head.extensions.remove::<CommonName>();
+    let metadata = metadata(&head.headers);
+    if let Err(status) = services.pass(row, &mut head, &metadata).await {
+        return refuse(&status);
+    }
     // Base64 takes four bytes for three.
     let limit = services.options.max_request_bytes / 3 * 4 + 512 * 1024;
-    let call = Call { metadata: metadata(&head.headers), body: Limited::new(body, limit), limit };
+    let call = Call { metadata, extensions: head.extensions, body: Limited::new(body, limit), limit };
     let s = services;
-    match path {
+    match path.as_str() {
         "kv/range" => call.unary(|request| Kv::range(s, request)).await,
         "kv/put" => call.unary(|request| Kv::put(s, request)).await,
         "kv/deleterange" => call.unary(|request| Kv::delete_range(s, request)).await,
         "kv/txn" => call.unary(|request| Kv::txn(s, request)).await,
         "kv/compaction" => call.unary(|request| Kv::compact(s, request)).await,
-        "watch" => call.watch(s),
+        "watch" => call.watch(s).await,
         "lease/grant" => call.unary(|request| Lease::lease_grant(s, request)).await,
         "lease/revoke" | "kv/lease/revoke" => call.unary(|request| Lease::lease_revoke(s, request)).await,
-        "lease/keepalive" => call.keep_alive(s),
+        "lease/keepalive" => call.keep_alive(s).await,
         "lease/timetolive" | "kv/lease/timetolive" => call.unary(|request| Lease::lease_time_to_live(s, request)).await,
         "lease/leases" | "kv/lease/leases" => call.unary(|request| Lease::lease_leases(s, request)).await,
         "cluster/member/add" => call.unary(|request| Cluster::member_add(s, request)).await,
@@ -101,21 +113,29 @@ where
         "election/observe" => call.observe(s).await,
         "election/resign" => call.unary(|request| Election::resign(s, request)).await,
         "lock/lock" => call.unary(|request| Lock::lock(s, request)).await,
+        "auth/enable" => call.unary(|request| Auth::auth_enable(s, request)).await,
+        "auth/disable" => call.unary(|request| Auth::auth_disable(s, request)).await,
+        "auth/status" => call.unary(|request| Auth::auth_status(s, request)).await,
+        "auth/authenticate" => call.unary(|request| Auth::authenticate(s, request)).await,
+        "auth/user/add" => call.unary(|request| Auth::user_add(s, request)).await,
+        "auth/user/get" => call.unary(|request| Auth::user_get(s, request)).await,
+        "auth/user/list" => call.unary(|request| Auth::user_list(s, request)).await,
+        "auth/user/delete" => call.unary(|request| Auth::user_delete(s, request)).await,
+        "auth/user/changepw" => call.unary(|request| Auth::user_change_password(s, request)).await,
+        "auth/user/grant" => call.unary(|request| Auth::user_grant_role(s, request)).await,
+        "auth/user/revoke" => call.unary(|request| Auth::user_revoke_role(s, request)).await,
+        "auth/role/add" => call.unary(|request| Auth::role_add(s, request)).await,
+        "auth/role/get" => call.unary(|request| Auth::role_get(s, request)).await,
+        "auth/role/list" => call.unary(|request| Auth::role_list(s, request)).await,
+        "auth/role/delete" => call.unary(|request| Auth::role_delete(s, request)).await,
+        "auth/role/grant" => call.unary(|request| Auth::role_grant_permission(s, request)).await,
+        "auth/role/revoke" => call.unary(|request| Auth::role_revoke_permission(s, request)).await,
         "lock/unlock" => call.unary(|request| Lock::unlock(s, request)).await,
         _ => text(StatusCode::NOT_FOUND, "Not Found\n".to_owned()),
     }
 }
 
-/// Whether a browser sends this for a page of another origin. Such a page may POST, without seeing the answer, what needs no
-/// more than a plain form (and etcd's clients send no more: `curl -d`); but browsers say from where.
-pub(crate) fn is_foreign(head: &hyper::http::request::Parts) -> bool {
-    let header = |name: &str| head.headers.get(name).map(|value| value.to_str().unwrap_or(""));
-    let host = head.uri.authority().map(|authority| authority.as_str()).or(header("host"));
-    let is_other = |origin: &str| origin.split_once("://").map(|(_, authority)| authority) != host;
-    header("sec-fetch-site") == Some("cross-site") || header("origin").is_some_and(is_other)
-}
-
-/// What the gateway hands on of the headers: those that begin with `Grpc-Metadata-`.
+/// What the gateway hands on of the headers: those that begin with `Grpc-Metadata-`, and the token in `Authorization`.
 fn metadata(headers: &HeaderMap) -> MetadataMap {
     let mut handed_on = HeaderMap::new();
     for (name, value) in headers {
@@ -127,12 +147,16 @@ fn metadata(headers: &HeaderMap) -> MetadataMap {
             handed_on.append(name, value.clone());
         }
     }
+    if let Some(token) = headers.get(AUTHORIZATION) {
+        handed_on.insert(AUTHORIZATION, token.clone());
+    }
     MetadataMap::from_headers(handed_on)
 }
 
 /// A request on its way to a service.
 struct Call<T> {
     metadata: MetadataMap,
+    extensions: Extensions,
     body: Limited<T>,
     limit: usize,
 }
@@ -185,30 +209,38 @@ where
         }
     }
 
-    fn watch<B: Backend>(self, services: &Services<B>) -> Response<Body> {
-        if let Err(status) = services.check(&self.metadata, Learner::Refuses) {
-            return refuse(&status);
-        }
-        let omen = services.omen(insists_on_leader(&self.metadata));
-        let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
-        lines(watch(services.0.clone(), Box::pin(requests), omen))
+    /// Finds out who calls, as each service does for itself.
+    async fn admit<B: Backend>(&self, services: &Services<B>) -> Result<Caller, Status> {
+        services.check(&self.metadata, Learner::Refuses)?;
+        services.caller(&self.metadata, &self.extensions).await
     }
 
-    fn keep_alive<B: Backend>(self, services: &Services<B>) -> Response<Body> {
-        if let Err(status) = services.check(&self.metadata, Learner::Refuses) {
-            return refuse(&status);
-        }
+    async fn watch<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        let caller = match self.admit(services).await {
+            Ok(caller) => caller,
+            Err(status) => return refuse(&status),
+        };
+        let omen = services.omen(insists_on_leader(&self.metadata));
+        let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
+        lines(watch(services.0.clone(), caller, Box::pin(requests), omen))
+    }
+
+    async fn keep_alive<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        let caller = match self.admit(services).await {
+            Ok(caller) => caller,
+            Err(status) => return refuse(&status),
+        };
         let omen = services.omen(insists_on_leader(&self.metadata));
         let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit, services.options.body_timeout);
-        lines(keep_alive(services.0.clone(), Box::pin(requests), omen))
+        lines(keep_alive(services.0.clone(), caller, Box::pin(requests), omen))
     }
 
     async fn observe<B: Backend>(self, services: &Services<B>) -> Response<Body> {
         let observing = async {
-            services.check(&self.metadata, Learner::Refuses)?;
+            let caller = self.admit(services).await?;
             let omen = services.omen(insists_on_leader(&self.metadata));
             let request: tonic::Request<hustings_api::v3electionpb::LeaderRequest> = self.request().await?;
-            Ok(observe(services.0.clone(), &request.get_ref().name, omen))
+            Ok(observe(services.0.clone(), caller, &request.get_ref().name, omen))
         };
         match observing.await {
             Ok(answers) => lines(answers),
@@ -220,6 +252,7 @@ where
         let body = self.body.collect().await.map_err(|error| of_body(&*error))?.to_bytes();
         let mut request = tonic::Request::new(json::decode(&body)?);
         *request.metadata_mut() = self.metadata;
+        *request.extensions_mut() = self.extensions;
         Ok(request)
     }
 }

@@ -35,6 +35,12 @@ pub struct ServerOptions {
     pub keep_alive_interval: Duration,
     /// How long it may take to answer that.
     pub keep_alive_timeout: Duration,
+    /// How long a token counts once it is given out.
+    pub auth_token_ttl: Duration,
+    /// The cost of hashing a password, 4 to 31: each step doubles the time.
+    pub bcrypt_cost: u32,
+    /// Names by which HTTP clients may call this member, beside those of its addresses; empty: any name.
+    pub host_whitelist: Vec<String>,
     /// How long open requests may take to end once the server is told to stop.
     pub grace: Duration,
 }
@@ -56,6 +62,9 @@ impl Default for ServerOptions {
             body_timeout: Duration::from_secs(30),
             keep_alive_interval: Duration::from_secs(30),
             keep_alive_timeout: Duration::from_secs(20),
+            auth_token_ttl: Duration::from_secs(300),
+            bcrypt_cost: 10,
+            host_whitelist: Vec::new(),
             grace: Duration::from_secs(2),
         }
     }

@@ -10,8 +10,8 @@
 //!
 //! Everything is bounded: connections, streams on each, the time to the first bytes, headers and bodies, header lists, and
 //! the bytes that all clients together make this member hold ([`crate::memory`]).
-//! What it deliberately does not do yet: TLS and authentication, which will stand between listener and first bytes, and
-//! between match and service.
+//! While users count, a request passes [`crate::permissions`] on its way to its service, and has a line in the audit.
+//! What it deliberately does not do yet: TLS, which will stand between listener and first bytes.
 //!
 //! Read next: [`crate::http`], [`crate::gateway`].
 
@@ -20,6 +20,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hustings_api::etcdserverpb::auth_server::AuthServer;
 use hustings_api::etcdserverpb::cluster_server::ClusterServer;
 use hustings_api::etcdserverpb::kv_server::KvServer;
 use hustings_api::etcdserverpb::lease_server::LeaseServer;
@@ -29,13 +30,17 @@ use hustings_api::health::health_server::HealthServer;
 use hustings_api::v3electionpb::election_server::ElectionServer;
 use hustings_api::v3lockpb::lock_server::LockServer;
 use hyper::body::Incoming;
+use hyper::header::HeaderMap;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::codegen::Service;
+use tonic::metadata::MetadataMap;
 
+use crate::accounts::Peer;
+use crate::audit::Trail;
 use crate::authority::Repaired;
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
@@ -50,6 +55,7 @@ use crate::integrity;
 use crate::metrics::{METHODS, Metrics};
 use crate::options::ServerOptions;
 use crate::own;
+use crate::permissions;
 use crate::quota;
 use crate::renewals;
 use crate::tether;
@@ -196,7 +202,11 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, lin
                 .max_send_buf_size(1 << 20)
                 .keep_alive_interval(options.keep_alive_interval)
                 .keep_alive_timeout(options.keep_alive_timeout);
-            let service = service_fn(|request| answer(services.clone(), request));
+            let peer = Peer(line.peer.ip());
+            let service = service_fn(|mut request: hyper::Request<Incoming>| {
+                tell_peer(&mut request, peer);
+                answer(services.clone(), request)
+            });
             let connection = builder.serve_connection(TokioIo::new(Repaired::new(stream)), service);
             tokio::pin!(connection);
             tokio::select! {
@@ -210,8 +220,10 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, lin
         Preface::Http1 => {
             let mut builder = hyper::server::conn::http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10);
+            let peer = Peer(line.peer.ip());
             let service = service_fn(|mut request: hyper::Request<Incoming>| {
                 // Only a connection that speaks HTTP/1.1 can become something else.
+                tell_peer(&mut request, peer);
                 if tether::lease_of(request.uri().path()).is_some() {
                     request.extensions_mut().insert(line.clone());
                 }
@@ -233,8 +245,36 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, lin
     }
 }
 
+/// Tells who is at the other end, to where it matters.
+fn tell_peer(request: &mut hyper::Request<Incoming>, peer: Peer) {
+    if request.uri().path().ends_with("uthenticate") {
+        request.extensions_mut().insert(peer);
+    }
+}
+
 /// Answers one request.
 async fn answer<B: Backend>(
+    services: Arc<Services<B>>,
+    mut request: hyper::Request<Incoming>,
+) -> Result<hyper::Response<Body>, Infallible> {
+    if !services.users_count() {
+        return serve(services, request).await;
+    }
+    let trail = Arc::new(Trail::default());
+    request.extensions_mut().insert(trail.clone());
+    let method = request.uri().path().to_owned();
+    let response = serve(services, request).await?;
+    let told = response.headers().get("grpc-status").and_then(|code| code.to_str().ok()?.parse().ok());
+    // The gateway tells a code of HTTP.
+    let code = told.unwrap_or(match response.status().as_u16() {
+        200..300 | 101 => 0,
+        other => i32::from(other),
+    });
+    trail.tell(&method, code);
+    Ok(response)
+}
+
+async fn serve<B: Backend>(
     services: Arc<Services<B>>,
     request: hyper::Request<Incoming>,
 ) -> Result<hyper::Response<Body>, Infallible> {
@@ -251,7 +291,7 @@ async fn answer<B: Backend>(
             }
             None if tether::lease_of(path).is_some() => tether::answer(&services, request).await,
             None if path.starts_with("/v1/leases") => own::answer_leases(&services, request).await,
-            None => http::answer(&services, &request).await,
+            None => http::answer(&services, request).await,
         });
     }
     let context = services.0.clone();
@@ -289,9 +329,29 @@ async fn dispatch<B: Backend>(
 ) -> Result<hyper::Response<Body>, Infallible> {
     let limit = services.options.max_request_bytes + GRPC_OVERHEAD_BYTES;
     let path = request.uri().path();
+    let Some(row) = permissions::of_method(path) else {
+        let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or(("", ""));
+        let is_known = permissions::TABLE.iter().any(|row| row.method[1..].split('/').next() == Some(service));
+        let text = match is_known {
+            true => format!("unknown method {method} for service {service}"),
+            false => format!("unknown service {service}"),
+        };
+        return Ok(tonic::Status::unimplemented(text).into_http());
+    };
+    let (mut head, body) = request.into_parts();
+    let metadata = MetadataMap::from_headers(match services.users_count() {
+        true => head.headers.clone(),
+        false => HeaderMap::new(),
+    });
+    if let Err(status) = services.pass(row, &mut head, &metadata).await {
+        return Ok(status.into_http());
+    }
+    let request = hyper::Request::from_parts(head, body);
+    let path = request.uri().path();
     let (service, _) = path.trim_start_matches('/').split_once('/').unwrap_or(("", ""));
     match service {
         "etcdserverpb.KV" => KvServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
+        "etcdserverpb.Auth" => AuthServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
         "etcdserverpb.Watch" => WatchServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
         "etcdserverpb.Lease" => LeaseServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
         "etcdserverpb.Cluster" => {
