@@ -24,6 +24,7 @@ pub(crate) fn common(command: Command) -> Command {
                 .help("Members to ask"),
         )
         .arg(output_argument())
+        .args(crate::credentials::arguments())
         .arg(
             Arg::new("timeout")
                 .long("timeout")

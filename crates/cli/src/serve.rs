@@ -83,6 +83,9 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         );
     }
     let options = ServerOptions {
+        auth_token_ttl: plan.auth_token_ttl,
+        bcrypt_cost: plan.bcrypt_cost,
+        host_whitelist: plan.host_whitelist.clone(),
         quota_backend_bytes: plan.quota_bytes,
         memory_limit_bytes: plan.memory_limit_bytes,
         max_request_bytes: plan.request_bytes_max,

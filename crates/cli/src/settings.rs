@@ -77,6 +77,14 @@ const SETTINGS: &[Setting] = &[
         "",
         "Bytes that all clients together may make this member hold beside the store: bodies, proposals, answers, events [default: a quarter of the memory]",
     ),
+    setting(
+        "auth-token",
+        "simple",
+        "What proves a user's further calls: simple, or jwt,pub-key=FILE,... as etcd has it",
+    ),
+    setting("auth-token-ttl", "300", "Seconds for which a token counts"),
+    setting("bcrypt-cost", "10", "How much hashing a password costs, 4 to 31: each step doubles the time"),
+    setting("host-whitelist", "", "Names by which HTTP clients may call this member, comma-separated; empty: any name"),
     setting("max-request-bytes", "1572864", "Bytes of the largest client request"),
     setting("protocol", "raft", "Election and replication protocol; the same on all members"),
     setting("protocol-options", "", "Options of the protocol alone, as name=value,name=value; the same on all members"),
@@ -291,7 +299,18 @@ impl Settings {
                 _ => return self.bad("apply-version-max", "give at least 1"),
             },
         };
+        if self.text("auth-token") != "simple" {
+            return self.bad("auth-token", "this build gives out simple tokens only: give simple");
+        }
+        let bcrypt_cost = match u32::try_from(self.number("bcrypt-cost")?) {
+            Ok(cost @ 4..=31) => cost,
+            _ => return self.bad("bcrypt-cost", "give 4 to 31"),
+        };
+        let listed = self.text("host-whitelist").split(',').map(|name| name.trim().to_owned());
         Ok(Plan {
+            auth_token_ttl: Duration::from_secs(self.number("auth-token-ttl")?),
+            bcrypt_cost,
+            host_whitelist: listed.filter(|name| !name.is_empty() && name != "*").collect(),
             member,
             data_dir,
             secret_file: Some(self.text("cluster-secret-file")).filter(|path| !path.is_empty()).map(PathBuf::from),
@@ -373,6 +392,9 @@ impl Settings {
 /// What a node shall do, all values checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
+    pub(crate) auth_token_ttl: Duration,
+    pub(crate) bcrypt_cost: u32,
+    pub(crate) host_whitelist: Vec<String>,
     pub(crate) member: Member,
     pub(crate) data_dir: PathBuf,
     pub(crate) secret_file: Option<PathBuf>,
