@@ -92,5 +92,5 @@ pub use caller::CommonName;
 pub use http::VERSION;
 pub use metrics::Metrics;
 pub use options::ServerOptions;
-pub use server::Server;
+pub use server::{NameOf, Server};
 pub use snapshot::{SnapshotFileError, SnapshotHead, read_snapshot};

@@ -17,6 +17,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ use crate::authority::Repaired;
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
 use crate::body::{self, Metered, Shape};
+use crate::caller::CommonName;
 use crate::cluster;
 use crate::context::{Context, Inboxes, Services};
 use crate::fate;
@@ -73,13 +75,23 @@ pub(crate) type Body = tonic::body::Body;
 pub struct Server<B> {
     context: Arc<Context<B>>,
     inboxes: Inboxes,
+    name_of: Option<NameOf>,
 }
+
+/// The name that a connection has proven, by its other end.
+pub type NameOf = Arc<dyn Fn(SocketAddr) -> Option<CommonName> + Send + Sync>;
 
 impl<B: Backend> Server<B> {
     /// A server over a running node; [`Server::serve`] makes it answer.
     pub fn new(backend: B, options: ServerOptions) -> Server<B> {
         let (context, inboxes) = Context::new(backend, options);
-        Server { context: Arc::new(context), inboxes }
+        Server { context: Arc::new(context), inboxes, name_of: None }
+    }
+
+    /// Whose certificate a connection has shown, where something in front of the listeners knows: the user of that name calls
+    /// then, without a token.
+    pub fn naming(self, name_of: NameOf) -> Server<B> {
+        Server { name_of: Some(name_of), ..self }
     }
 
     /// What is counted; whoever hosts the node feeds it what only the node knows.
@@ -104,7 +116,7 @@ impl<B: Backend> Server<B> {
         tasks.spawn(renewals::run(self.context.clone(), self.inboxes.renewals));
         let services = Arc::new(Services(self.context.clone()));
         for listener in listeners {
-            tasks.spawn(accept(listener, services.clone(), slots.clone(), stopped.clone()));
+            tasks.spawn(accept(listener, self.name_of.clone(), services.clone(), slots.clone(), stopped.clone()));
         }
         tokio::pin!(shutdown);
         loop {
@@ -129,6 +141,7 @@ impl<B: Backend> Server<B> {
 /// Accepts connections until told to stop.
 async fn accept<B: Backend>(
     listener: TcpListener,
+    name_of: Option<NameOf>,
     services: Arc<Services<B>>,
     slots: Arc<Semaphore>,
     mut stopped: watch::Receiver<bool>,
@@ -145,7 +158,8 @@ async fn accept<B: Backend>(
             Ok((stream, peer)) => {
                 is_refusing = false;
                 let services = services.clone();
-                let line = tether::Line { peer, stopped: stopped.clone(), slot: Arc::new(slot) };
+                let name = name_of.as_ref().and_then(|name_of| name_of(peer));
+                let line = tether::Line { peer, name, stopped: stopped.clone(), slot: Arc::new(slot) };
                 tokio::spawn(async move {
                     services.metrics.on_connection(1);
                     converse(stream, services.clone(), line).await;
@@ -202,9 +216,9 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, lin
                 .max_send_buf_size(1 << 20)
                 .keep_alive_interval(options.keep_alive_interval)
                 .keep_alive_timeout(options.keep_alive_timeout);
-            let peer = Peer(line.peer.ip());
+            let (peer, name) = (Peer(line.peer.ip()), line.name.clone());
             let service = service_fn(|mut request: hyper::Request<Incoming>| {
-                tell_peer(&mut request, peer);
+                tell_peer(&mut request, peer, name.as_ref());
                 answer(services.clone(), request)
             });
             let connection = builder.serve_connection(TokioIo::new(Repaired::new(stream)), service);
@@ -220,10 +234,10 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, lin
         Preface::Http1 => {
             let mut builder = hyper::server::conn::http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10);
-            let peer = Peer(line.peer.ip());
+            let (peer, name) = (Peer(line.peer.ip()), line.name.clone());
             let service = service_fn(|mut request: hyper::Request<Incoming>| {
                 // Only a connection that speaks HTTP/1.1 can become something else.
-                tell_peer(&mut request, peer);
+                tell_peer(&mut request, peer, name.as_ref());
                 if tether::lease_of(request.uri().path()).is_some() {
                     request.extensions_mut().insert(line.clone());
                 }
@@ -246,7 +260,10 @@ async fn converse<B: Backend>(stream: TcpStream, services: Arc<Services<B>>, lin
 }
 
 /// Tells who is at the other end, to where it matters.
-fn tell_peer(request: &mut hyper::Request<Incoming>, peer: Peer) {
+fn tell_peer(request: &mut hyper::Request<Incoming>, peer: Peer, name: Option<&CommonName>) {
+    if let Some(name) = name {
+        request.extensions_mut().insert(name.clone());
+    }
     if request.uri().path().ends_with("uthenticate") {
         request.extensions_mut().insert(peer);
     }

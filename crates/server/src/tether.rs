@@ -29,7 +29,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tonic::{Code, Status};
 
 use crate::backend::Backend;
-use crate::caller::Caller;
+use crate::caller::{Caller, CommonName};
 use crate::context::{Context, Learner, Services};
 use crate::http::text;
 use crate::own::admit;
@@ -46,6 +46,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) struct Line {
     /// The other end, as this member sees it.
     pub(crate) peer: SocketAddr,
+    /// Whose certificate it has shown.
+    pub(crate) name: Option<CommonName>,
     pub(crate) stopped: watch::Receiver<bool>,
     /// The connection's place among those that may be open.
     pub(crate) slot: Arc<OwnedSemaphorePermit>,

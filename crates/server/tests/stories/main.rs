@@ -11,5 +11,8 @@ mod kv;
 mod lease;
 mod members;
 mod own;
+mod probe_cases;
+mod probe_wire;
+mod probes;
 mod support;
 mod watch;
