@@ -69,4 +69,22 @@ async fn users_count_at_every_member() {
     assert_eq!(all.ok(&["get", "hidden"]), "hidden\nfor root\n");
     let hashes = cluster.hashes().await.expect("all answer");
     assert!(hashes.iter().all(|hash| *hash == hashes[0]), "the nodes differ: {hashes:?}");
+    tells_of_each_call_and_of_no_secret(&cluster);
+}
+
+/// Goal: the audit names caller, method, range, code and revision, and nothing that is nobody's business.
+fn tells_of_each_call_and_of_no_secret(cluster: &Cluster) {
+    let logs: Vec<String> =
+        cluster.nodes.iter().map(|node| std::fs::read_to_string(&node.log).expect("a log")).collect();
+    for log in &logs {
+        let refused =
+            log.lines().find(|line| line.contains("hustings::audit") && line.contains("\"range\":\"hidden\""));
+        let refused = refused.expect("each node was asked for what is hidden");
+        for part in ["\"caller\":\"ann\"", "/etcdserverpb.KV/Range", "\"code\":7", "\"revision\":"] {
+            assert!(refused.contains(part), "{part}: {refused}");
+        }
+        for secret in ["secret", "r00t", "for root", "for all", "$2b$"] {
+            assert!(!log.contains(secret), "a log tells {secret:?}");
+        }
+    }
 }

@@ -87,6 +87,20 @@ pub(crate) fn of_accounts(refusal: AccountsError) -> Status {
     error.into()
 }
 
+/// A refusal of a caller as etcd's locks and elections tell it: there they are clients of the store themselves, and hand on its
+/// words without its code.
+pub(crate) fn of_concurrency(status: Status) -> Status {
+    match EtcdError::of(&status) {
+        Some(
+            EtcdError::UserEmpty
+            | EtcdError::PermissionDenied
+            | EtcdError::InvalidAuthToken
+            | EtcdError::AuthOldRevision,
+        ) => Status::unknown(status.message()),
+        _ => status,
+    }
+}
+
 /// What a failed check means to a client.
 pub(crate) fn of_check(error: CheckError) -> Status {
     let error = match error {

@@ -38,6 +38,7 @@ use crate::body::Weight;
 use crate::caller::{Caller, CommonName};
 use crate::context::{Learner, Services, insists_on_leader, off_the_loop};
 use crate::election::observe;
+use crate::error;
 use crate::hosts;
 use crate::http::{respond, text};
 use crate::lease::keep_alive;
@@ -75,12 +76,13 @@ where
     // As in etcd, where the gateway is a client of its own: the certificate of a connection proves nothing here.
     head.extensions.remove::<CommonName>();
     let metadata = metadata(&head.headers);
+    let is_concurrency = row.method.starts_with("/v3");
     if let Err(status) = services.pass(row, &mut head, &metadata).await {
-        return refuse(&status);
+        return refuse(&if is_concurrency { error::of_concurrency(status) } else { status });
     }
     // Base64 takes four bytes for three.
     let limit = services.options.max_request_bytes / 3 * 4 + 512 * 1024;
-    let call = Call { metadata, extensions: head.extensions, body: Limited::new(body, limit), limit };
+    let call = Call { is_concurrency, metadata, extensions: head.extensions, body: Limited::new(body, limit), limit };
     let s = services;
     match path.as_str() {
         "kv/range" => call.unary(|request| Kv::range(s, request)).await,
@@ -155,6 +157,8 @@ fn metadata(headers: &HeaderMap) -> MetadataMap {
 
 /// A request on its way to a service.
 struct Call<T> {
+    /// It is for a lock or an election.
+    is_concurrency: bool,
     metadata: MetadataMap,
     extensions: Extensions,
     body: Limited<T>,
@@ -173,6 +177,7 @@ where
         A: Serialize + Send + 'static,
         F: Future<Output = Result<tonic::Response<A>, Status>>,
     {
+        let is_concurrency = self.is_concurrency;
         let answer = async {
             let request = self.request().await?;
             let (_, message, mut extensions) = serve(request).await?.into_parts();
@@ -190,6 +195,7 @@ where
                 }
                 response
             }
+            Err(status) if is_concurrency => refuse(&error::of_concurrency(status)),
             Err(status) => refuse(&status),
         }
     }

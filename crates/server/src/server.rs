@@ -49,6 +49,7 @@ use crate::body::{self, Metered, Shape};
 use crate::caller::CommonName;
 use crate::cluster;
 use crate::context::{Context, Inboxes, Services};
+use crate::error;
 use crate::fate;
 use crate::gateway;
 use crate::http;
@@ -313,10 +314,11 @@ async fn serve<B: Backend>(
     }
     let context = services.0.clone();
     let method = context.metrics.on_call(path);
+    let is_concurrency = path.starts_with("/v3");
     let is_stream = method.is_some_and(|method| METHODS[method].1 == "bidi_stream");
     let shape = if is_stream { Shape::Stream } else { Shape::Whole };
     let request = request.map(|body| Metered::new(body, shape, &memory, patience));
-    let response = as_etcd(dispatch(services, request).await?);
+    let response = as_etcd(dispatch(services, request).await?, is_concurrency);
     if let Some(method) = method {
         match response.headers().get("grpc-status").map(|code| code.to_str().unwrap_or("2").parse().unwrap_or(2)) {
             Some(code) => context.metrics.on_answer(method, code),
@@ -327,17 +329,22 @@ async fn serve<B: Backend>(
     Ok(body::send(response))
 }
 
-/// A message beyond the transport's limit: tonic's code is `OutOfRange`, gRPC's everywhere else `ResourceExhausted`.
-fn as_etcd(response: hyper::Response<Body>) -> hyper::Response<Body> {
-    let is_out_of_range = response.headers().get("grpc-status").is_some_and(|code| code == "11");
-    if is_out_of_range
-        && let Some(status) = tonic::Status::from_header_map(response.headers())
-        && status.message().contains("decoded message length too large")
-    {
+/// What tonic tells in another way than etcd: a message beyond the transport's limit, whose code is `OutOfRange` there and
+/// gRPC's everywhere else `ResourceExhausted`; and callers that a lock or an election refuses.
+fn as_etcd(response: hyper::Response<Body>, is_concurrency: bool) -> hyper::Response<Body> {
+    let code = response.headers().get("grpc-status").and_then(|code| code.to_str().ok()).unwrap_or("0");
+    if !matches!(code, "3" | "7" | "11" | "16") {
+        return response;
+    }
+    let Some(status) = tonic::Status::from_header_map(response.headers()) else { return response };
+    if status.code() == tonic::Code::OutOfRange {
+        if !status.message().contains("decoded message length too large") {
+            return response;
+        }
         let text = "grpc: received message larger than max";
         return tonic::Status::resource_exhausted(text).into_http();
     }
-    response
+    if is_concurrency { error::of_concurrency(status).into_http() } else { response }
 }
 
 async fn dispatch<B: Backend>(

@@ -15,4 +15,5 @@ mod probe_cases;
 mod probe_wire;
 mod probes;
 mod support;
+mod users;
 mod watch;

@@ -123,6 +123,15 @@ fn covers(from: &str, to: &str, key: &[u8], end: &[u8]) -> bool {
     }
 }
 
+impl Case {
+    /// How this caller must be refused: code and text; `None`: it must not be.
+    pub fn refusal_of(&self, who: &Who) -> Option<(i32, &'static str)> {
+        let (code, text) = who.refusal(&self.want)?;
+        // etcd's locks and elections hand on the store's words, and not its code.
+        Some((if self.method.starts_with("/v3") { 2 } else { code }, text))
+    }
+}
+
 impl Who {
     fn may(&self, access: Access, key: &[u8], end: &[u8]) -> bool {
         use authpb::permission::Type::{Read, Readwrite, Write};
@@ -172,8 +181,11 @@ fn keys(wanted: &[(Access, &str, &str)]) -> Want {
     Want::Keys(wanted.iter().map(|(access, key, end)| (*access, bytes(key), bytes(end))).collect())
 }
 
-/// The operations of a transaction on a range, each with what it needs.
-fn operations(key: &str, end: &str) -> Vec<(String, Op, Vec<(Access, Bytes, Bytes)>)> {
+/// An operation with what it needs.
+type Needing = (String, Op, Vec<(Access, Bytes, Bytes)>);
+
+/// The operations of a transaction on a range.
+fn operations(key: &str, end: &str) -> Vec<Needing> {
     use Access::{Read, Write};
     let (key, end) = (bytes(key), bytes(end));
     let need = |access| (access, key.clone(), end.clone());
