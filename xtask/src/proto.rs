@@ -11,7 +11,8 @@ use std::process::Command;
 use crate::chore::{Outcome, run};
 
 /// Package of the declarations, and the file that it becomes.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 6] = [
+    ("authpb", "authpb.rs"),
     ("mvccpb", "mvccpb.rs"),
     ("etcdserverpb", "etcdserverpb.rs"),
     ("v3electionpb", "v3electionpb.rs"),
@@ -20,7 +21,8 @@ const PACKAGES: [(&str, &str); 5] = [
 ];
 
 /// The declarations; imports are found beside them.
-const DECLARATIONS: [&str; 5] = ["kv.proto", "rpc.proto", "election.proto", "lock.proto", "health.proto"];
+const DECLARATIONS: [&str; 7] =
+    ["kv.proto", "auth.proto", "rpc.proto", "users.proto", "election.proto", "lock.proto", "health.proto"];
 
 /// Writes the modules anew.
 pub fn write() -> Outcome {
@@ -73,7 +75,7 @@ fn compile_into(scratch: &Path, root: &Path, api: &Path) -> Result<Vec<(PathBuf,
         .preserve_proto_field_names()
         .ignore_unknown_fields()
         .out_dir(scratch)
-        .build(&[".mvccpb", ".etcdserverpb", ".v3electionpb", ".v3lockpb"])
+        .build(&[".mvccpb", ".authpb", ".etcdserverpb", ".v3electionpb", ".v3lockpb"])
         .map_err(|error| format!("JSON: {error}"))?;
 
     PACKAGES

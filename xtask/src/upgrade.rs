@@ -155,7 +155,7 @@ async fn upgrade_all(
         for node in &cluster.nodes {
             versions.push(version_of(&node.client).await?);
         }
-        versions.iter().all(|version| *version == 3).then_some(())
+        versions.iter().all(|version| *version == 4).then_some(())
     })
     .await?;
     progress(&shared).await?;
@@ -325,7 +325,7 @@ async fn refuse_downgrades(
     program: &impl Fn(&Path) -> Program,
 ) -> anyhow::Result<()> {
     cluster.terminate(position)?;
-    for (build, reason) in [(&builds.new, "needs apply version 3"), (&builds.old, "format 3")] {
+    for (build, reason) in [(&builds.new, "needs apply version 4"), (&builds.old, "format 3")] {
         cluster.use_program(program(build));
         cluster.start_node(position)?;
         let code = cluster.wait_for_end(position)?;

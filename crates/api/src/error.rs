@@ -3,7 +3,7 @@
 //! Source: etcd 3.5, `api/v3rpc/rpctypes/error.go`; the last four are what its election and lock services answer.
 //! Codes are those of 3.5: 3.6 moved [`EtcdError::NotCapable`], [`EtcdError::NotSupportedForLearner`] and
 //! [`EtcdError::ClusterVersionUnavailable`] from `Unavailable` to `FailedPrecondition`, which tells old clients not to
-//! retry. The errors of authentication come with it.
+//! retry.
 //!
 //! Read next: [`crate::json`] for how an error looks through the gateway.
 
@@ -106,6 +106,40 @@ pub enum EtcdError {
     Canceled,
     /// The client's deadline is over.
     DeadlineExceeded,
+    /// Users cannot count without the user root.
+    RootUserNotExist,
+    /// Users cannot count while root does not have the role root.
+    RootRoleNotExist,
+    /// The name of the user is taken.
+    UserAlreadyExist,
+    /// The caller, or the request, names no user.
+    UserEmpty,
+    /// No such user.
+    UserNotFound,
+    /// The name of the role is taken.
+    RoleAlreadyExist,
+    /// No such role.
+    RoleNotFound,
+    /// The request names no role.
+    RoleEmpty,
+    /// No such user, or another password.
+    AuthFailed,
+    /// The request names no permission.
+    PermissionNotGiven,
+    /// The caller may not do this.
+    PermissionDenied,
+    /// The user does not have the role.
+    RoleNotGranted,
+    /// The role does not have the permission.
+    PermissionNotGranted,
+    /// Users do not count here.
+    AuthNotEnabled,
+    /// The token is not one, or does not count any more.
+    InvalidAuthToken,
+    /// Root would lose what makes it root.
+    InvalidAuthMgmt,
+    /// Users have changed since the caller was recognised.
+    AuthOldRevision,
     /// The election has no leader.
     ElectionNoLeader,
     /// The leadership is lost.
@@ -117,7 +151,7 @@ pub enum EtcdError {
 }
 
 /// All errors, in the order of their declaration: the place in the table is the variant's number.
-const TABLE: [(EtcdError, Code, &str); 50] = {
+const TABLE: [(EtcdError, Code, &str); 67] = {
     use EtcdError::*;
     [
         (EmptyKey, Code::InvalidArgument, "etcdserver: key is not provided"),
@@ -186,6 +220,23 @@ const TABLE: [(EtcdError, Code, &str); 50] = {
         (NoInflightDowngrade, Code::FailedPrecondition, "etcdserver: no inflight downgrade job"),
         (Canceled, Code::Cancelled, "etcdserver: request canceled"),
         (DeadlineExceeded, Code::DeadlineExceeded, "etcdserver: context deadline exceeded"),
+        (RootUserNotExist, Code::FailedPrecondition, "etcdserver: root user does not exist"),
+        (RootRoleNotExist, Code::FailedPrecondition, "etcdserver: root user does not have root role"),
+        (UserAlreadyExist, Code::FailedPrecondition, "etcdserver: user name already exists"),
+        (UserEmpty, Code::InvalidArgument, "etcdserver: user name is empty"),
+        (UserNotFound, Code::FailedPrecondition, "etcdserver: user name not found"),
+        (RoleAlreadyExist, Code::FailedPrecondition, "etcdserver: role name already exists"),
+        (RoleNotFound, Code::FailedPrecondition, "etcdserver: role name not found"),
+        (RoleEmpty, Code::InvalidArgument, "etcdserver: role name is empty"),
+        (AuthFailed, Code::InvalidArgument, "etcdserver: authentication failed, invalid user ID or password"),
+        (PermissionNotGiven, Code::InvalidArgument, "etcdserver: permission not given"),
+        (PermissionDenied, Code::PermissionDenied, "etcdserver: permission denied"),
+        (RoleNotGranted, Code::FailedPrecondition, "etcdserver: role is not granted to the user"),
+        (PermissionNotGranted, Code::FailedPrecondition, "etcdserver: permission is not granted to the role"),
+        (AuthNotEnabled, Code::FailedPrecondition, "etcdserver: authentication is not enabled"),
+        (InvalidAuthToken, Code::Unauthenticated, "etcdserver: invalid auth token"),
+        (InvalidAuthMgmt, Code::InvalidArgument, "etcdserver: invalid auth management"),
+        (AuthOldRevision, Code::InvalidArgument, "etcdserver: revision of auth store is old"),
         (ElectionNoLeader, Code::Unknown, "election: no leader"),
         (ElectionNotLeader, Code::Unknown, "election: not leader"),
         (ElectionMissingLeader, Code::Unknown, "\"leader\" field must be provided"),

@@ -8,7 +8,6 @@
 //! All messages are also `serde` types, in the mapping of etcd's JSON gateway; [`json`] reads and writes whole bodies.
 //!
 //! What this crate does not do: answer requests (that is `hustings-server`), keep anything, or know our protocols.
-//! Authentication is absent; its place in `etcdserverpb` is free.
 //!
 //! Read next: `proto/rpc.proto`, then [`error`], [`client`].
 
@@ -16,6 +15,11 @@
 #[allow(missing_docs, clippy::all, clippy::unwrap_used)]
 #[path = "generated/etcdserverpb.rs"]
 pub mod etcdserverpb;
+
+/// Users' options, and permissions of roles.
+#[allow(missing_docs, clippy::all, clippy::unwrap_used)]
+#[path = "generated/authpb.rs"]
+pub mod authpb;
 
 /// The records of the store: keys with their history, events.
 #[allow(missing_docs, clippy::all, clippy::unwrap_used)]

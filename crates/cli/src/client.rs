@@ -1,5 +1,6 @@
 //! The client's verbs: `put`, `get`, `del`, `watch`, `member`, `transfer`, `snapshot save`, `status`.
 
+use crate::credentials::{self, asked};
 use crate::http;
 use crate::output::{
     Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, options_of, shown, table, timeout_of,
@@ -124,13 +125,17 @@ pub(crate) async fn run(name: &str, matches: &ArgMatches) -> Result<()> {
         "watch" => watch(matches).await,
         "member" => member(matches).await,
         "transfer" => transfer(matches).await,
+        "auth" | "user" | "role" => credentials::run(name, matches).await,
         "snapshot" => save(matches.subcommand_matches("save").expect("the other verbs need no runtime")).await,
         _ => unreachable!("clap knows no other"),
     }
 }
 
 /// The answer, within the time allowed.
-async fn within<T>(matches: &ArgMatches, asking: impl Future<Output = Result<Response<T>, Status>>) -> Result<T> {
+pub(crate) async fn within<T>(
+    matches: &ArgMatches,
+    asking: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T> {
     match tokio::time::timeout(timeout_of(matches), asking).await {
         Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(from_status(&status)),
@@ -138,15 +143,18 @@ async fn within<T>(matches: &ArgMatches, asking: impl Future<Output = Result<Res
     }
 }
 
-async fn connect(matches: &ArgMatches) -> Result<Client> {
+pub(crate) async fn connect(matches: &ArgMatches) -> Result<Client> {
     connect_to(matches, &endpoints_of(matches)).await
 }
 
 async fn connect_to(matches: &ArgMatches, endpoints: &[String]) -> Result<Client> {
-    Client::connect_with(endpoints, options_of(matches)?).await.map_err(|error| unavailable(error.to_string()))
+    let client = Client::connect_with(endpoints, options_of(matches)?).await;
+    let client = client.map_err(|error| unavailable(error.to_string()))?;
+    credentials::authenticate(matches, &client).await?;
+    Ok(client)
 }
 
-fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
+pub(crate) fn text<'a>(matches: &'a ArgMatches, name: &str) -> &'a str {
     matches.get_one::<String>(name).map_or("", String::as_str)
 }
 
@@ -175,7 +183,7 @@ async fn put(matches: &ArgMatches) -> Result<()> {
         lease,
         ..PutRequest::default()
     };
-    let answer = within(matches, connect(matches).await?.kv().put(request)).await?;
+    let answer = within(matches, connect(matches).await?.kv().put(asked(request))).await?;
     let revision = answer.header.unwrap_or_default().revision;
     match format_of(matches) {
         Format::Json => println!("{}", json!({ "apiVersion": "v1", "revision": revision })),
@@ -208,7 +216,7 @@ async fn get(matches: &ArgMatches) -> Result<()> {
         count_only: matches.get_flag("count-only"),
         ..RangeRequest::default()
     };
-    let answer = within(matches, connect(matches).await?.kv().range(request)).await?;
+    let answer = within(matches, connect(matches).await?.kv().range(asked(request))).await?;
     if format_of(matches) == Format::Json {
         let revision = answer.header.unwrap_or_default().revision;
         let kvs: Vec<Value> = answer.kvs.iter().map(key_value).collect();
@@ -237,7 +245,7 @@ async fn get(matches: &ArgMatches) -> Result<()> {
 async fn del(matches: &ArgMatches) -> Result<()> {
     let (key, range_end) = range_of(matches);
     let request = DeleteRangeRequest { key, range_end, ..DeleteRangeRequest::default() };
-    let answer = within(matches, connect(matches).await?.kv().delete_range(request)).await?;
+    let answer = within(matches, connect(matches).await?.kv().delete_range(asked(request))).await?;
     match format_of(matches) {
         Format::Json => {
             let revision = answer.header.unwrap_or_default().revision;
@@ -264,7 +272,7 @@ async fn watch(matches: &ArgMatches) -> Result<()> {
         let request = WatchRequest { request_union: Some(pb::watch_request::RequestUnion::CreateRequest(create)) };
         // The sender stays: a stream whose asking side is closed ends.
         let requests = futures::stream::once(async { request }).chain(futures::stream::pending());
-        match client.watch().watch(requests).await {
+        match client.watch().watch(asked(requests)).await {
             Ok(answers) => {
                 let mut answers = answers.into_inner();
                 while let Some(Ok(answer)) = answers.next().await {
@@ -322,7 +330,7 @@ fn show_event(event: &hustings_api::mvccpb::Event, format: Format) -> Result<()>
 // --- Members. ----------------------------------------------------------------------------------------------------
 
 async fn members(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member>> {
-    Ok(within(matches, client.cluster().member_list(MemberListRequest { linearizable: true })).await?.members)
+    Ok(within(matches, client.cluster().member_list(asked(MemberListRequest { linearizable: true }))).await?.members)
 }
 
 /// A member by id in hex or by name.
@@ -372,7 +380,7 @@ async fn member(matches: &ArgMatches) -> Result<()> {
         "list" => members(matches, &client).await?,
         "add" => {
             let request = MemberAddRequest { peer_urls: urls(), is_learner: matches.get_flag("learner") };
-            let answer = within(matches, client.cluster().member_add(request)).await?;
+            let answer = within(matches, client.cluster().member_add(asked(request))).await?;
             let added = answer.member.unwrap_or_default();
             let name = text(matches, "name");
             let mut cluster: Vec<String> = Vec::new();
@@ -390,15 +398,15 @@ async fn member(matches: &ArgMatches) -> Result<()> {
         }
         "remove" => {
             let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_remove(MemberRemoveRequest { id })).await?.members
+            within(matches, client.cluster().member_remove(asked(MemberRemoveRequest { id }))).await?.members
         }
         "promote" => {
             let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_promote(MemberPromoteRequest { id })).await?.members
+            within(matches, client.cluster().member_promote(asked(MemberPromoteRequest { id }))).await?.members
         }
         _ => {
             let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_update(MemberUpdateRequest { id, peer_urls: urls() }))
+            within(matches, client.cluster().member_update(asked(MemberUpdateRequest { id, peer_urls: urls() })))
                 .await?
                 .members
         }
@@ -410,13 +418,13 @@ async fn member(matches: &ArgMatches) -> Result<()> {
 async fn transfer(matches: &ArgMatches) -> Result<()> {
     let any = connect(matches).await?;
     let target = find_member(matches, &any, text(matches, "to")).await?;
-    let leader = within(matches, any.maintenance().status(StatusRequest {})).await?.leader;
+    let leader = within(matches, any.maintenance().status(asked(StatusRequest {}))).await?.leader;
     // Only the leader can hand over: ask it, wherever it listens.
     let urls =
         members(matches, &any).await?.into_iter().find(|member| member.id == leader).map(|member| member.client_urls);
     let urls = urls.filter(|urls| !urls.is_empty()).ok_or_else(|| unavailable("there is no leader to hand over"))?;
     let client = connect_to(matches, &urls).await?;
-    within(matches, client.maintenance().move_leader(MoveLeaderRequest { target_id: target })).await?;
+    within(matches, client.maintenance().move_leader(asked(MoveLeaderRequest { target_id: target }))).await?;
     match format_of(matches) {
         Format::Json => {
             println!("{}", json!({ "apiVersion": "v1", "from": format!("{leader:x}"), "to": format!("{target:x}") }))
@@ -442,7 +450,7 @@ async fn save(matches: &ArgMatches) -> Result<()> {
     let temporary = path.with_extension("part");
     let mut file = private_file(&temporary).with_context(|| format!("cannot write {}", temporary.display()))?;
     let client = connect(matches).await?;
-    let mut stream = within(matches, client.maintenance().snapshot(SnapshotRequest {})).await?;
+    let mut stream = within(matches, client.maintenance().snapshot(asked(SnapshotRequest {}))).await?;
     let (mut hash, mut tail, mut bytes) = (Sha256::new(), Vec::new(), 0usize);
     while let Some(piece) = stream.next().await {
         let piece = piece.map_err(|status| from_status(&status))?.blob;
@@ -499,7 +507,7 @@ async fn status(matches: &ArgMatches) -> Result<()> {
 }
 
 async fn members_locally(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member>> {
-    Ok(within(matches, client.cluster().member_list(MemberListRequest { linearizable: false })).await?.members)
+    Ok(within(matches, client.cluster().member_list(asked(MemberListRequest { linearizable: false }))).await?.members)
 }
 
 async fn node_status(endpoint: &str, tls: Option<&Connector>, timeout: Duration) -> Value {

@@ -1,11 +1,12 @@
 //! Small documents of our own API, over HTTP/1.1.
 
+use crate::credentials;
 use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hustings_api::dial::{authority_of, dial};
 use hustings_tls::Connector;
-use hyper::header::HOST;
+use hyper::header::{AUTHORIZATION, HOST};
 use hyper_util::rt::TokioIo;
 
 /// The longest answer that is read.
@@ -20,7 +21,11 @@ pub(crate) async fn get(endpoint: &str, path: &str, tls: Option<&Connector>) -> 
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // It ends with the sender.
     tokio::spawn(connection);
-    let request = hyper::Request::get(path).header(HOST, authority_of(endpoint)).body(Empty::<Bytes>::new())?;
+    let mut request = hyper::Request::get(path).header(HOST, authority_of(endpoint));
+    if let Some(token) = credentials::token() {
+        request = request.header(AUTHORIZATION, token);
+    }
+    let request = request.body(Empty::<Bytes>::new())?;
     let answer = sender.send_request(request).await?;
     if !answer.status().is_success() {
         bail!("{endpoint}{path} answers {}", answer.status());

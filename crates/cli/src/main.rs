@@ -5,6 +5,7 @@
 
 mod bench;
 mod client;
+mod credentials;
 mod descriptors;
 mod elect;
 mod http;
@@ -43,6 +44,7 @@ fn command() -> Command {
         .subcommand(serve::command())
         .subcommand(settings::config_command())
         .subcommands(client::commands())
+        .subcommands(credentials::commands())
         .subcommand(elect::run::command())
         .subcommands(elect::verbs::commands())
         .subcommand(inspect::command())

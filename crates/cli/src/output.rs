@@ -29,6 +29,7 @@ pub(crate) fn common(command: Command) -> Command {
         )
         .args(tls_arguments())
         .arg(output_argument())
+        .args(crate::credentials::arguments())
         .arg(
             Arg::new("timeout")
                 .long("timeout")

@@ -59,7 +59,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<()> {
     plan.tls.idle.iter().for_each(|why| tracing::warn!("{why}"));
     let client_tls = plan.tls.client.clone().map(Acceptor::new).transpose()?;
-    let ports = listen(&plan.client_listen, client_tls.as_ref(), "clients", "listen-client-urls").await?;
+    let mut ports = listen(&plan.client_listen, client_tls.as_ref(), "clients", "listen-client-urls").await?;
+    ports.iter_mut().for_each(|port| port.names_users = plan.tls.names_users);
     let metrics_ports = listen(&plan.metrics_listen, client_tls.as_ref(), "metrics", "listen-metrics-urls").await?;
     let mut config = node_config(&plan).await?;
     // The server's metrics exist only once the node runs; syncs before that are not counted.
@@ -95,6 +96,8 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         );
     }
     let options = ServerOptions {
+        auth_token_ttl: plan.auth_token_ttl,
+        bcrypt_cost: plan.bcrypt_cost,
         quota_backend_bytes: plan.quota_bytes,
         memory_limit_bytes: plan.memory_limit_bytes,
         max_request_bytes: plan.request_bytes_max,
@@ -144,7 +147,7 @@ async fn listen(
         let listener = listener.with_context(|| {
             format!("cannot listen for {whom} on {address}: is another process there? choose others with --{setting}")
         })?;
-        ports.push(Port { listener, tls: tls.cloned().filter(|_| *is_tls) });
+        ports.push(Port { listener, tls: tls.cloned().filter(|_| *is_tls), names_users: false });
     }
     Ok(ports)
 }

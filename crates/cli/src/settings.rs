@@ -93,6 +93,10 @@ impl Settings {
         Ok(Wanted { level: self.text("log-level"), format, outputs: self.list("log-outputs") })
     }
 
+    fn switch(&self, name: &str) -> Result<bool> {
+        value::switch(self.text(name)).or_else(|remedy| self.bad(name, remedy))
+    }
+
     /// The parts of a list with commas.
     fn list(&self, name: &str) -> Vec<String> {
         self.text(name).split(',').map(|part| part.trim().to_string()).filter(|part| !part.is_empty()).collect()

@@ -12,11 +12,17 @@
 use bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
+use crate::permission::Caller;
+use crate::users::Accounts;
+
 /// One entry of the log.
 #[derive(Clone, PartialEq, Message)]
 struct Envelope {
-    #[prost(oneof = "Command", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "Command", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     command: Option<Command>,
+    /// Missing: nobody said. Without meaning while users do not count.
+    #[prost(message, optional, tag = "100")]
+    caller: Option<Caller>,
 }
 
 /// A command: what one log entry asks for.
@@ -52,17 +58,31 @@ pub enum Command {
     /// Creates a lease that lives for milliseconds. Refused before the second apply version ([`crate::rules`]).
     #[prost(message, tag = "10")]
     ShortLeaseGrant(ShortLeaseGrant),
+    /// Changes users or roles. Refused before the third apply version ([`crate::rules`]).
+    #[prost(message, tag = "11")]
+    Accounts(Accounts),
 }
 
 impl Command {
     /// The bytes that the log carries.
     pub fn to_payload(&self) -> Bytes {
-        Envelope { command: Some(self.clone()) }.encode_to_vec().into()
+        self.to_payload_by(None)
+    }
+
+    /// The bytes that the log carries for a caller.
+    pub fn to_payload_by(&self, caller: Option<&Caller>) -> Bytes {
+        Envelope { command: Some(self.clone()), caller: caller.cloned() }.encode_to_vec().into()
     }
 
     /// Reads what [`Command::to_payload`] wrote; `None` for anything else. Never panics; nesting deeper than the codec's limit is refused.
     pub fn from_payload(payload: &Bytes) -> Option<Command> {
-        Envelope::decode(payload.clone()).ok()?.command
+        Command::with_caller(payload).map(|(command, _)| command)
+    }
+
+    /// As [`Command::from_payload`], with the caller.
+    pub fn with_caller(payload: &Bytes) -> Option<(Command, Option<Caller>)> {
+        let Envelope { command, caller } = Envelope::decode(payload.clone()).ok()?;
+        Some((command?, caller))
     }
 }
 

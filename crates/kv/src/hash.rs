@@ -6,7 +6,7 @@
 
 use hustings_core::replica::digests::Digest;
 
-use crate::{KvError, View, lease::ttl_duration, store::Revision};
+use crate::{KvError, View, lease::ttl_duration, store::Revision, users::Users};
 
 /// A digest of all that is replicated, to compare members with at one entry: unlike [`hash_kv`] it knows leases, alarms and how
 /// far the removal of compacted history is. Its definition changes only with an apply version, never with an encoding.
@@ -37,9 +37,38 @@ pub(crate) fn digest(view: &View) -> u64 {
         digest.write_number(alarm.member);
         digest.write_number(alarm.kind as u64);
     }
+    digest_users(&mut digest, &view.users);
     digest.write_number(view.live.len() as u64);
     digest.write_number(view.attached.len() as u64);
     digest.finish()
+}
+
+/// Nothing is added for a store that never had a user, so that the digest is that of the apply versions before the third.
+fn digest_users(digest: &mut Digest, users: &Users) {
+    if *users == Users::default() {
+        return;
+    }
+    for number in [users.revision, users.enabled_at, u64::from(users.is_enabled)] {
+        digest.write_number(number);
+    }
+    digest.write(&users.token_key.0);
+    for (name, user) in &users.users {
+        digest.write(name.as_bytes());
+        digest.write(&user.hash.0);
+        for number in [u64::from(user.no_password), user.since, user.roles.len() as u64] {
+            digest.write_number(number);
+        }
+        user.roles.iter().for_each(|role| digest.write(role.as_bytes()));
+    }
+    for (name, role) in &users.roles {
+        digest.write(name.as_bytes());
+        digest.write_number(role.permissions.len() as u64);
+        for ((key, range_end), kind) in &role.permissions {
+            digest.write(key);
+            digest.write(range_end);
+            digest.write_number(*kind as u64);
+        }
+    }
 }
 
 /// A hash of the history, with the revisions that it is about.

@@ -12,7 +12,7 @@
 //! ```
 //!
 //! Deliberately absent: the network, clocks and randomness (time comes as elapsed time in entries, ids come in commands),
-//! authentication, and the wire format of etcd's API, which the server translates.
+//! how a caller proves who it is, and the wire format of etcd's API, which the server translates.
 //!
 //! Read on in the order of the modules.
 
@@ -35,6 +35,10 @@ pub mod watch;
 
 pub mod lease;
 
+pub mod users;
+
+pub mod permission;
+
 pub mod queue;
 
 mod compact;
@@ -42,6 +46,8 @@ mod compact;
 pub mod hash;
 
 mod snapshot;
+
+mod users_record;
 
 pub mod machine;
 
@@ -54,6 +60,7 @@ pub use cost::{COST_MAX, DELETIONS_MAX};
 pub use hash::{KvHash, hash_kv};
 pub use lease::{KEYS_PER_STEP, LEASE_TTL_SECONDS_MAX, LEASES_PER_STEP, LeaseKeys, LeaseStatus};
 pub use machine::KvStore;
+pub use permission::{Caller, Need};
 pub use range::KeyRange;
 pub use response::{
     Alarm, DeferredRange, DeleteRangeResponse, KeyValue, KvError, OperationResponse, Outcome, PutResponse,
@@ -61,4 +68,8 @@ pub use response::{
 };
 pub use rules::Rules;
 pub use store::View;
+pub use users::{
+    Accounts, AccountsChange, AccountsError, AuthDisable, AuthEnable, Named, Permission, PermissionKind, ROOT,
+    RolePermission, UserPassword, UserRole, Users,
+};
 pub use watch::{Compacted, Event, EventKind, Events, Portion};

@@ -83,6 +83,9 @@ impl KvStore {
                 Ok(Response::LeaseKeepAlive { revision: self.view.revision, renewed })
             }
             Command::Alarm(change) => self.change_alarm(&change),
+            // As whoever does not know the command.
+            Command::Accounts(_) if !self.view.rules.has_users => Err(KvError::Malformed),
+            Command::Accounts(accounts) => self.view.change_accounts(accounts),
             Command::Advance(_) => {
                 self.view.clean(self.view.rules.changes_per_advance);
                 Ok(Response::Advance { revision: self.view.revision })
@@ -147,10 +150,12 @@ impl StateMachine for KvStore {
     }
 
     fn apply(&mut self, _lsn: Lsn, payload: &Bytes) -> Outcome {
-        let command = Command::from_payload(payload).ok_or(KvError::Malformed)?;
+        let (command, caller) = Command::with_caller(payload).ok_or(KvError::Malformed)?;
         let rules = self.view.rules;
         self.view.lease_expire(Share::of_a_command(rules), &mut self.deadlines);
         self.view.clean(rules.changes_per_command);
+        // Before anything else, so that no alarm hides it.
+        self.view.judge(caller.as_ref(), &command)?;
         self.run(command)
     }
 

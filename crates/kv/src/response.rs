@@ -80,6 +80,13 @@ pub enum Response {
         /// The alarm concerned; empty when one was to be cleared that was not raised.
         alarms: Vec<Alarm>,
     },
+    /// Of a change of users or roles.
+    Accounts {
+        /// The present revision.
+        revision: i64,
+        /// The auth revision after the change.
+        auth_revision: u64,
+    },
     /// Of [`crate::Advance`].
     Advance {
         /// The present revision.
@@ -172,6 +179,22 @@ impl DeferredRange {
 }
 
 impl Response {
+    /// The store's revision after the command.
+    pub fn revision(&self) -> i64 {
+        match self {
+            Response::Put(put) => put.revision,
+            Response::DeleteRange(deleted) => deleted.revision,
+            Response::Txn(txn) => txn.revision,
+            Response::Compact { revision }
+            | Response::LeaseGrant { revision, .. }
+            | Response::LeaseRevoke { revision }
+            | Response::LeaseKeepAlive { revision, .. }
+            | Response::Alarm { revision, .. }
+            | Response::Accounts { revision, .. }
+            | Response::Advance { revision } => *revision,
+        }
+    }
+
     /// Whether [`Response::answered`] has something to read.
     pub fn is_deferred(&self) -> bool {
         matches!(self, Response::Txn(txn) if txn.is_deferred())
@@ -267,6 +290,9 @@ pub enum KvError {
     /// More alarms stand than there can be members.
     #[error("too many alarms stand")]
     TooManyAlarms,
+    /// The caller, or a change of users, was refused.
+    #[error(transparent)]
+    Accounts(#[from] crate::AccountsError),
     /// `etcdserver: corrupt cluster`: a [`crate::AlarmKind::Corrupt`] alarm stands.
     #[error("corrupt cluster")]
     Corrupt,

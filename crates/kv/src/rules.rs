@@ -48,6 +48,8 @@ pub struct Rules {
     pub alarms_max: usize,
     /// Whether a lease may live for milliseconds ([`crate::ShortLeaseGrant`]).
     pub has_short_leases: bool,
+    /// Whether there are users and roles ([`crate::users`]).
+    pub has_users: bool,
 }
 
 impl Rules {
@@ -70,24 +72,28 @@ impl Rules {
         changes_per_advance: 2_000,
         alarms_max: 256,
         has_short_leases: false,
+        has_users: false,
     };
 
     /// The rules of the second apply version: leases may live for milliseconds.
     pub const SECOND: Rules = Rules { has_short_leases: true, ..Rules::FIRST };
+
+    /// The rules of the third apply version: there are users and roles, and commands are judged by their caller.
+    pub const THIRD: Rules = Rules { has_users: true, ..Rules::SECOND };
 }
 
 /// The rules of all apply versions that this build knows, from the first on.
 #[cfg(not(feature = "laboratory-rules"))]
-pub static RULES: [Rules; 2] = [Rules::FIRST, Rules::SECOND];
+pub static RULES: [Rules; 3] = [Rules::FIRST, Rules::SECOND, Rules::THIRD];
 #[cfg(not(feature = "laboratory-rules"))]
-pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(2);
+pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(3);
 
 /// A build of tomorrow, for rolling upgrades in the laboratory: it has one set more, with half the budget.
 #[cfg(feature = "laboratory-rules")]
-pub static RULES: [Rules; 3] =
-    [Rules::FIRST, Rules::SECOND, Rules { cost_max: Rules::FIRST.cost_max / 2, ..Rules::SECOND }];
+pub static RULES: [Rules; 4] =
+    [Rules::FIRST, Rules::SECOND, Rules::THIRD, Rules { cost_max: Rules::FIRST.cost_max / 2, ..Rules::THIRD }];
 #[cfg(feature = "laboratory-rules")]
-pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(3);
+pub(crate) const VERSION_MAX: ApplyVersion = ApplyVersion(4);
 
 /// The rules of a version.
 ///

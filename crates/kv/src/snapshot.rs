@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Numbers are little-endian; a checksum is CRC32C over all bytes of records up to here, so that a missing, repeated or moved
-//! block shows. Blocks are about 256 KiB: a chunk each for the sink. Records come as: one `Meta`, leases, alarms, then the
-//! history in order, from which the other orders follow. An unknown format is refused; an unknown field is ignored.
+//! block shows. Blocks are about 256 KiB: a chunk each for the sink. Records come as: one `Meta`, users and roles if
+//! there ever were some, leases, alarms, then the history in order, from which the other orders follow. An unknown format is refused; an unknown field is ignored.
 //!
 //! Decoding trusts nothing: no length is believed beyond the bytes that are there, nothing is allocated by a count, and
 //! each fact that `apply` relies on is checked. What a store needs beside its bytes (tree nodes) it needs here too.
@@ -24,6 +24,8 @@ use crate::{
     lease::{LEASE_TTL_SECONDS_MAX, Lease, rounded_up_seconds, ttl_duration},
     rules::RULES,
     store::{Key, Revision, Version, owned},
+    users::Users,
+    users_record::{RoleRecord, UserRecord, UsersRecord},
 };
 
 const MAGIC: &[u8; 8] = b"hust-kv\0";
@@ -36,7 +38,7 @@ pub(crate) const COUNTER_MAX: i64 = i64::MAX / 2;
 
 #[derive(Clone, PartialEq, Message)]
 struct Record {
-    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7")]
     kind: Option<RecordKind>,
 }
 
@@ -50,6 +52,12 @@ enum RecordKind {
     Alarm(AlarmRecord),
     #[prost(message, tag = "4")]
     Version(VersionRecord),
+    #[prost(message, tag = "5")]
+    Users(UsersRecord),
+    #[prost(message, tag = "6")]
+    User(UserRecord),
+    #[prost(message, tag = "7")]
+    Role(RoleRecord),
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -138,6 +146,11 @@ pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
         leases: view.leases.len() as u64,
         alarms: view.alarms.len() as u64,
     }));
+    if view.users != Users::default() {
+        blocks.push(RecordKind::Users(UsersRecord::of(&view.users)));
+        view.users.users.iter().for_each(|(name, user)| blocks.push(RecordKind::User(UserRecord::of(name, user))));
+        view.users.roles.iter().for_each(|(name, role)| blocks.push(RecordKind::Role(RoleRecord::of(name, role))));
+    }
     for (id, lease) in &view.leases {
         blocks.push(RecordKind::Lease(LeaseRecord {
             id: *id,
@@ -217,7 +230,7 @@ impl BlockWriter<'_> {
 pub(crate) fn decode(snapshot: &mut dyn Buf) -> Result<View, SnapshotError> {
     let mut reader = BlockReader { snapshot, offset: 0, checksum: 0 };
     reader.read_header()?;
-    let mut restored = Restored { view: View::empty(&RULES[0]), meta: None, last: Revision::first(0) };
+    let mut restored = Restored { view: View::empty(&RULES[0]), meta: None, users: None, last: Revision::first(0) };
     while let Some(mut block) = reader.read_block()? {
         let end = reader.offset;
         while block.has_remaining() {
@@ -292,6 +305,7 @@ impl BlockReader<'_> {
 struct Restored {
     view: View,
     meta: Option<MetaRecord>,
+    users: Option<UsersRecord>,
     last: Revision,
 }
 
@@ -312,6 +326,14 @@ impl Restored {
                 Ok(())
             }
             RecordKind::Version(version) => self.add_version(version),
+            RecordKind::Users(users) => {
+                users.restore(&mut self.view.users)?;
+                self.users = Some(users);
+                Ok(())
+            }
+            _ if self.users.is_none() => Err("a user or role before the record that describes them all"),
+            RecordKind::User(user) => user.restore(&mut self.view.users),
+            RecordKind::Role(role) => role.restore(&mut self.view.users),
         }
     }
 
@@ -365,6 +387,8 @@ impl Restored {
         check(meta.versions == self.view.history.len() as u64, "versions are missing")?;
         check(meta.leases == self.view.leases.len() as u64, "leases are missing")?;
         check(meta.alarms == self.view.alarms.len() as u64, "alarms are missing")?;
+        let is_complete = |users: &UsersRecord| users.is_complete(&self.view.users);
+        check(self.users.as_ref().is_none_or(is_complete), "users or roles are missing")?;
         let with_lease = |version: &&Arc<Version>| version.kv.lease != 0;
         let attached: Vec<_> = self.view.live.values().filter(with_lease).cloned().collect();
         for version in attached {

@@ -22,7 +22,7 @@ use std::{borrow::Borrow, sync::Arc, time::Duration};
 use bytes::{Bytes, BytesMut};
 use imbl::{OrdMap, OrdSet};
 
-use crate::{Alarm, KeyValue, Rules, lease::Lease, range::KeyRange};
+use crate::{Alarm, KeyValue, Rules, lease::Lease, range::KeyRange, users::Users};
 
 /// The bytes that a version costs beside its key and value: the version itself, and its places in the trees. An estimate,
 /// part of the replicated state (a quota alarm may follow from it), so not to be changed without a new snapshot format.
@@ -160,6 +160,8 @@ pub struct View {
     pub(crate) size_bytes: u64,
     /// The log's clock: the sum of all elapsed times that its entries carried.
     pub(crate) clock: Duration,
+    /// Users and roles.
+    pub(crate) users: Users,
     /// By which numbers commands are applied.
     pub(crate) rules: &'static Rules,
 }
@@ -178,6 +180,7 @@ impl View {
             alarms: OrdSet::new(),
             size_bytes: 0,
             clock: Duration::ZERO,
+            users: Users::default(),
             rules,
         }
     }

@@ -115,7 +115,8 @@ impl Dice {
     }
 
     fn command(&mut self) -> Command {
-        match self.below(16) {
+        match self.below(18) {
+            16 | 17 => Command::Accounts(self.accounts()),
             0..=3 => Command::Put(self.put()),
             4 => Command::DeleteRange(self.delete()),
             5..=8 => Command::Txn(self.txn(3)),
@@ -138,9 +139,46 @@ impl Dice {
         }
     }
 
+    fn name(&mut self) -> String {
+        self.one_of(&["", "root", "ann", "r", "s"]).to_string()
+    }
+
+    /// A change of users or roles.
+    fn accounts(&mut self) -> Accounts {
+        let (name, other) = (self.name(), self.name());
+        let named = Named { name: name.clone() };
+        let both = UserRole { user: name.clone(), role: other };
+        let password = UserPassword { name: name.clone(), hash: self.key(), no_password: self.flag() };
+        let permission = Permission { kind: self.below(4) as i32, key: self.key(), range_end: self.key() };
+        let with_permission = RolePermission { role: name, permission: Some(permission).filter(|_| self.flag()) };
+        let change = match self.below(12) {
+            0 => AccountsChange::Enable(AuthEnable { token_key: self.key() }),
+            1 => AccountsChange::Disable(AuthDisable {}),
+            2 => AccountsChange::UserAdd(password),
+            3 => AccountsChange::UserDelete(named),
+            4 => AccountsChange::UserChangePassword(password),
+            5 => AccountsChange::UserGrantRole(both),
+            6 => AccountsChange::UserRevokeRole(both),
+            7 => AccountsChange::RoleAdd(named),
+            8 => AccountsChange::RoleDelete(named),
+            9 | 10 => AccountsChange::RoleGrant(with_permission),
+            _ => AccountsChange::RoleRevoke(with_permission),
+        };
+        Accounts { change: Some(change).filter(|_| self.below(20) > 0) }
+    }
+
+    fn caller(&mut self) -> Option<Caller> {
+        match self.below(3) {
+            0 => None,
+            1 => Some(Caller::member()),
+            _ => Some(Caller { user: self.name(), proven_at: self.number().unsigned_abs(), is_member: false }),
+        }
+    }
+
     /// A command's bytes: as they are, damaged, or noise.
     fn payload(&mut self) -> Bytes {
-        let mut bytes = self.command().to_payload().to_vec();
+        let caller = self.caller();
+        let mut bytes = self.command().to_payload_by(caller.as_ref()).to_vec();
         match self.below(8) {
             0 => bytes = (0..self.below(64)).map(|_| self.next() as u8).collect(),
             1 => bytes.truncate(self.below(bytes.len() as u64 + 1) as usize),

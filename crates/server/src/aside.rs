@@ -36,11 +36,11 @@ fn is_answered(path: &str) -> bool {
 
 /// Accepts connections until told to stop.
 pub(crate) async fn accept<B: Backend>(
-    Port { listener, tls }: Port,
+    Port { listener, tls, .. }: Port,
     services: Arc<Services<B>>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let door = Door::new(tls);
+    let door = Door::new(tls, false);
     let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     loop {
         // The semaphore is never closed.
@@ -91,5 +91,5 @@ async fn answer<B: Backend>(
     if !is_answered(request.uri().path()) {
         return Ok(http::text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()));
     }
-    Ok(http::answer(&services, &request).await)
+    Ok(http::answer(&services, request).await)
 }

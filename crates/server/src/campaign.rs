@@ -20,10 +20,11 @@ use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb as pb;
 use hustings_kv as kv;
 use hustings_kv::queue::{self, Origin};
-use hustings_kv::{Command, KeyValue, LeaseRevoke, SortOrder, SortTarget, View};
+use hustings_kv::{Command, KeyValue, LeaseRevoke, Need, SortOrder, SortTarget, View};
 use tonic::Status;
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::error;
 use crate::watch::Watching;
@@ -96,6 +97,7 @@ struct Standing {
 /// What it writes, and why it writes at all when it finds its key: [`kv::queue`].
 struct Place<B: Backend> {
     context: Arc<Context<B>>,
+    caller: Caller,
     standing: Standing,
     place: queue::Place,
     is_kept: bool,
@@ -106,16 +108,16 @@ impl<B: Backend> Place<B> {
     ///
     /// In a task of its own, which waits for the outcome however long that takes: when the client goes or is told that the
     /// time is up while the write is on its way, the place that nobody takes gives itself up as soon as it is known.
-    async fn take(context: &Arc<Context<B>>, standing: Standing) -> Result<Place<B>, Status> {
+    async fn take(context: &Arc<Context<B>>, caller: Caller, standing: Standing) -> Result<Place<B>, Status> {
         let permit = context.lingering.clone().try_acquire_owned();
         let permit = permit.map_err(|_| Status::from(EtcdError::TooManyRequests))?;
         let owned = context.clone();
         let taking = tokio::spawn(async move {
-            let taken = Place::take_to_the_end(owned, standing).await;
+            let taken = Place::take_to_the_end(owned, caller, standing).await;
             drop(permit);
             taken
         });
-        let before = context.backend.status().leader;
+        let before = context.node_status().leader;
         match tokio::time::timeout(context.options.request_timeout(), taking).await {
             Ok(Ok(taken)) => taken,
             Ok(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
@@ -124,14 +126,14 @@ impl<B: Backend> Place<B> {
         }
     }
 
-    async fn take_to_the_end(context: Arc<Context<B>>, standing: Standing) -> Result<Place<B>, Status> {
+    async fn take_to_the_end(context: Arc<Context<B>>, caller: Caller, standing: Standing) -> Result<Place<B>, Status> {
         let Standing { key, lease, value, .. } = standing.clone();
         let stand = Command::Txn(queue::stand(&key, lease, value));
-        let kv::Response::Txn(txn) = context.propose_growth_to_the_end(stand).await? else {
+        let kv::Response::Txn(txn) = context.propose_growth_to_the_end(&caller, stand).await? else {
             return Err(error::mismatch());
         };
         let place = queue::place_in(txn).ok_or_else(error::mismatch)?;
-        Ok(Place { context, standing, place, is_kept: false })
+        Ok(Place { context, caller, standing, place, is_kept: false })
     }
 
     /// The place is not given up any more.
@@ -162,16 +164,18 @@ impl<B: Backend> Drop for Place<B> {
 async fn give_up<B: Backend>(context: &Context<B>, standing: Standing, place: queue::Place) -> Result<(), Status> {
     let Standing { prefix, key, .. } = standing;
     let queue::Place { revision, written, origin } = place;
+    // Whatever the caller may do by now, what was written in its name goes.
+    let member = Caller::member();
     if origin == Origin::Adopted {
         // The call that made the key may have told its client that it is in; while somebody stands before, it has not, and
         // it will write before it does.
-        let view = context.read_to_the_end().await?;
+        let view = context.read_to_the_end(&member, Need::Nothing).await?;
         let is_mine = read_key(&view, &key)?.is_some_and(|own| own.mod_revision == written);
         if !is_mine || last_before(&view, &prefix, revision - 1)?.is_none() {
             return Ok(());
         }
     }
-    context.propose_to_the_end(Command::Txn(queue::leave(&key, written))).await.map(drop)
+    context.propose_to_the_end(&member, Command::Txn(queue::leave(&key, written))).await.map(drop)
 }
 
 /// A lease that the server granted because the candidate brought none. Dropped before it is kept, it is revoked.
@@ -190,7 +194,7 @@ impl<B: Backend> Drop for ImplicitLease<B> {
         let (context, lease) = (self.context.clone(), self.lease);
         runtime.spawn(async move {
             // What cannot be revoked now ends by itself: nobody renews it.
-            let _ = context.propose(Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
+            let _ = context.propose(&Caller::member(), Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
         });
     }
 }
@@ -205,13 +209,17 @@ impl<B: Backend> Candidacy<B> {
     /// Enters the queue, or takes over the place that the lease has in it already, with a new value if one is given.
     pub(crate) async fn enter(
         context: &Arc<Context<B>>,
+        caller: Caller,
         name: Bytes,
         lease: i64,
         value: Option<Bytes>,
     ) -> Result<Candidacy<B>, Status> {
+        let prefix = prefix(&name);
+        // Who stands before, the candidate must be allowed to see.
+        context.require(&caller, Need::Read(&prefix, &prefix_end(&prefix))).await?;
         let implicit_lease = match lease {
             0 => {
-                let (_, lease, ttl) = context.grant(0, IMPLICIT_TTL).await?;
+                let (_, lease, ttl) = context.grant(&caller, 0, IMPLICIT_TTL).await?;
                 context.metrics.on_implicit_lease();
                 let name = name.escape_ascii();
                 tracing::info!(%name, lease, ttl, "a candidate brought no lease: nobody will renew the one it gets");
@@ -220,9 +228,8 @@ impl<B: Backend> Candidacy<B> {
             _ => None,
         };
         let lease = implicit_lease.as_ref().map_or(lease, |implicit| implicit.lease);
-        let prefix = prefix(&name);
         let key = candidate_key(&prefix, lease);
-        let place = Place::take(context, Standing { prefix, key, lease, value }).await?;
+        let place = Place::take(context, caller, Standing { prefix, key, lease, value }).await?;
         Ok(Candidacy { place, implicit_lease })
     }
 
@@ -248,7 +255,7 @@ impl<B: Backend> Candidacy<B> {
     /// # Errors
     /// [`EtcdError::LeaseNotFound`] when the lease is gone.
     pub(crate) async fn wait(&mut self) -> Result<i64, Status> {
-        let renewing = renew(self.place.context.clone(), self.lease());
+        let renewing = renew(self.place.context.clone(), self.place.caller.clone(), self.lease());
         let waiting = self.wait_for_turn();
         tokio::select! {
             outcome = waiting => outcome,
@@ -258,9 +265,9 @@ impl<B: Backend> Candidacy<B> {
 
     async fn wait_for_turn(&mut self) -> Result<i64, Status> {
         loop {
-            let context = self.place.context.clone();
+            let (context, caller) = (self.place.context.clone(), self.place.caller.clone());
             let Standing { prefix, key, lease, .. } = self.place.standing.clone();
-            let view = context.read_to_the_end().await?;
+            let view = context.read_to_the_end(&caller, Need::Read(&prefix, &prefix_end(&prefix))).await?;
             // A lease whose time is up counts as gone, although its keys may stand for some steps more.
             if !view.has_lease(lease) {
                 return Err(EtcdError::LeaseNotFound.into());
@@ -285,7 +292,7 @@ impl<B: Backend> Candidacy<B> {
                 continue;
             };
             // Level-triggered: whatever happens to either key, look again.
-            let mut watching = Watching::new(context.clone(), context.omen(false));
+            let mut watching = Watching::new(context.clone(), caller, context.omen(false));
             for key in [before.key, key] {
                 watching.create(pb::WatchCreateRequest {
                     key,
@@ -301,7 +308,7 @@ impl<B: Backend> Candidacy<B> {
 
     /// Makes the key again, or writes it again.
     async fn stand_again(&mut self) -> Result<(), Status> {
-        let place = Place::take(&self.place.context, self.place.standing.clone()).await?;
+        let place = Place::take(&self.place.context, self.place.caller.clone(), self.place.standing.clone()).await?;
         // What the old write stood for is gone, or is the new one's.
         self.place.keep();
         self.place = place;
@@ -318,9 +325,9 @@ impl<B: Backend> Candidacy<B> {
 }
 
 /// Renews a lease for as long as it is polled; completes when the lease is gone.
-async fn renew<B: Backend>(context: Arc<Context<B>>, lease: i64) -> Status {
+async fn renew<B: Backend>(context: Arc<Context<B>>, caller: Caller, lease: i64) -> Status {
     loop {
-        match context.renewals.renew(lease).await {
+        match context.renew(&caller, lease).await {
             Ok(renewed) => match renewed.ttl {
                 None => return EtcdError::LeaseNotFound.into(),
                 Some(ttl) => {

@@ -13,10 +13,12 @@ use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::cluster_server::Cluster;
 use hustings_core::{Change, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Refusal};
+use hustings_kv::Need;
 use hustings_node::RequestError;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::context::{Context, Learner, Services};
 
 /// How long to wait before a change is tried again that met another one under way.
@@ -31,11 +33,11 @@ impl<B: Backend> Cluster for Services<B> {
         &self,
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let pb::MemberAddRequest { peer_urls, is_learner } = request.into_inner();
         check_urls(&peer_urls)?;
         let member = Member { peer_urls, wants_vote: !is_learner, ..Member::default() };
-        let (id, membership) = self.add(member).await?;
+        let (id, membership) = self.add(&caller, member).await?;
         let members = members(&membership);
         let member = members.iter().find(|member| member.id == id.0).cloned();
         Ok(Response::new(pb::MemberAddResponse { header: self.header_of_members(), member, members }))
@@ -45,12 +47,12 @@ impl<B: Backend> Cluster for Services<B> {
         &self,
         request: Request<pb::MemberRemoveRequest>,
     ) -> Result<Response<pb::MemberRemoveResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let id = NodeId(request.into_inner().id);
-        let membership = self.membership().await?;
+        let membership = self.membership(&caller, Need::Root).await?;
         find(&membership, id)?;
         check_started_without(&membership, id)?;
-        let membership = self.change(MembershipChange::of([Change::Remove(id)])).await?;
+        let membership = self.change(&caller, MembershipChange::of([Change::Remove(id)])).await?;
         let header = self.header_of_members();
         Ok(Response::new(pb::MemberRemoveResponse { header, members: members(&membership) }))
     }
@@ -59,14 +61,14 @@ impl<B: Backend> Cluster for Services<B> {
         &self,
         request: Request<pb::MemberUpdateRequest>,
     ) -> Result<Response<pb::MemberUpdateResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let pb::MemberUpdateRequest { id, peer_urls } = request.into_inner();
         check_urls(&peer_urls)?;
         let id = NodeId(id);
-        let membership = self.membership().await?;
+        let membership = self.membership(&caller, Need::Root).await?;
         let member = Member { peer_urls, ..find(&membership, id)?.clone() };
         check_free(&membership, &member.peer_urls, Some(id))?;
-        let membership = self.change(MembershipChange::of([Change::Describe(id, member)])).await?;
+        let membership = self.change(&caller, MembershipChange::of([Change::Describe(id, member)])).await?;
         let header = self.header_of_members();
         Ok(Response::new(pb::MemberUpdateResponse { header, members: members(&membership) }))
     }
@@ -76,8 +78,14 @@ impl<B: Backend> Cluster for Services<B> {
         request: Request<pb::MemberListRequest>,
     ) -> Result<Response<pb::MemberListResponse>, Status> {
         let is_linearizable = request.get_ref().linearizable;
-        self.check(request.metadata(), if is_linearizable { Learner::Refuses } else { Learner::Serves })?;
-        let membership = if is_linearizable { self.membership().await? } else { self.backend.status().membership };
+        let caller = self.admit(&request, if is_linearizable { Learner::Refuses } else { Learner::Serves }).await?;
+        let membership = match is_linearizable {
+            true => self.membership(&caller, Need::User).await?,
+            false => {
+                self.require(&caller, Need::User).await?;
+                self.node_status().membership
+            }
+        };
         let header = self.header_of_members();
         Ok(Response::new(pb::MemberListResponse { header, members: members(&membership) }))
     }
@@ -86,14 +94,14 @@ impl<B: Backend> Cluster for Services<B> {
         &self,
         request: Request<pb::MemberPromoteRequest>,
     ) -> Result<Response<pb::MemberPromoteResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let id = NodeId(request.into_inner().id);
-        let membership = self.membership().await?;
+        let membership = self.membership(&caller, Need::Root).await?;
         find(&membership, id)?;
         if !membership.is_learner(id) {
             return Err(EtcdError::MemberNotLearner.into());
         }
-        let membership = self.change(MembershipChange::of([Change::AddVoter(id)])).await?;
+        let membership = self.change(&caller, MembershipChange::of([Change::AddVoter(id)])).await?;
         let header = self.header_of_members();
         Ok(Response::new(pb::MemberPromoteResponse { header, members: members(&membership) }))
     }
@@ -106,19 +114,19 @@ impl<B: Backend> Context<B> {
     }
 
     /// The membership, no older than this call.
-    async fn membership(&self) -> Result<Arc<Membership>, Status> {
-        self.read().await?;
-        Ok(self.backend.status().membership)
+    async fn membership(&self, caller: &Caller, need: Need<'_>) -> Result<Arc<Membership>, Status> {
+        self.read(caller, need).await?;
+        Ok(self.node_status().membership)
     }
 
-    async fn add(&self, member: Member) -> Result<(NodeId, Arc<Membership>), Status> {
+    async fn add(&self, caller: &Caller, member: Member) -> Result<(NodeId, Arc<Membership>), Status> {
         let mut refused_id = 0;
         loop {
-            let membership = self.membership().await?;
+            let membership = self.membership(caller, Need::Root).await?;
             check_free(&membership, &member.peer_urls, None)?;
             let id = NodeId(membership.next_id);
             let steps = [Change::AddLearner(id), Change::Describe(id, member.clone())];
-            match self.try_change(MembershipChange::of(steps)).await? {
+            match self.try_change(caller, MembershipChange::of(steps)).await? {
                 Ok(membership) => return Ok((id, membership)),
                 // Somebody else was given the id meanwhile.
                 Err(RequestError::Refused(Refusal::Membership(MembershipRefusal::Taken, _))) if refused_id < id.0 => {
@@ -129,21 +137,29 @@ impl<B: Backend> Context<B> {
         }
     }
 
-    async fn change(&self, change: MembershipChange) -> Result<Arc<Membership>, Status> {
-        self.try_change(change).await?.map_err(crate::error::of_request)
+    async fn change(&self, caller: &Caller, change: MembershipChange) -> Result<Arc<Membership>, Status> {
+        self.try_change(caller, change).await?.map_err(crate::error::of_request)
     }
 
     /// Changes the membership, after a change that is under way; the outer error is the deadline's.
-    async fn try_change(&self, change: MembershipChange) -> Result<Result<Arc<Membership>, RequestError>, Status> {
+    async fn try_change(
+        &self,
+        caller: &Caller,
+        change: MembershipChange,
+    ) -> Result<Result<Arc<Membership>, RequestError>, Status> {
+        let before = self.node_status().leader;
         let changing = async {
             loop {
-                match self.backend.change_membership(change.clone()).await {
+                match self.change_membership(caller, change.clone()).await? {
                     Err(RequestError::Refused(Refusal::MembershipPending)) => tokio::time::sleep(PAUSE).await,
                     outcome => return Ok(outcome),
                 }
             }
         };
-        self.within(changing).await
+        match tokio::time::timeout(self.options.request_timeout(), changing).await {
+            Ok(outcome) => outcome,
+            Err(_) => Err(self.timed_out(before)),
+        }
     }
 }
 
@@ -154,7 +170,7 @@ pub(crate) async fn announce<B: Backend>(context: Arc<Context<B>>) {
         return;
     }
     let me = NodeId(context.member_id);
-    let mut status = context.backend.status_changes();
+    let mut status = context.status_changes();
     loop {
         let may_announce = |status: &hustings_node::NodeStatus| status.leader.is_some() && status.membership.has(me);
         let Ok(membership) = status.wait_for(may_announce).await.map(|status| status.membership.clone()) else {
@@ -165,7 +181,9 @@ pub(crate) async fn announce<B: Backend>(context: Arc<Context<B>>) {
             return;
         }
         let member = Member { name: name.clone(), client_urls: client_urls.clone(), ..known.clone() };
-        if let Err(status) = context.change(MembershipChange::of([Change::Describe(me, member)])).await {
+        if let Err(status) =
+            context.change(&Caller::member(), MembershipChange::of([Change::Describe(me, member)])).await
+        {
             tracing::debug!(%status, "this member's name could not be announced yet");
             tokio::time::sleep(ANNOUNCE_PAUSE).await;
         }

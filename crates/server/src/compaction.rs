@@ -14,10 +14,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hustings_api::EtcdError;
-use hustings_kv::{Command, Compact};
+use hustings_kv::{Command, Compact, Need};
 use tokio::time::Instant;
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::options::Compaction;
 
@@ -95,15 +96,15 @@ async fn by_revisions(kept: i64, subject: &impl Subject) {
 
 impl<B: Backend> Subject for Context<B> {
     async fn revision(&self) -> Option<i64> {
-        Some(self.read_local().await.ok()?.revision())
+        Some(self.read_local(&Caller::member(), Need::Nothing).await.ok()?.revision())
     }
 
     fn leads(&self) -> bool {
-        Context::<B>::is_leader(&self.backend.status())
+        Context::<B>::is_leader(&self.node_status())
     }
 
     async fn compact(&self, revision: i64) -> bool {
-        match self.propose(Command::Compact(Compact { revision })).await {
+        match self.propose(&Caller::member(), Command::Compact(Compact { revision })).await {
             Ok(_) => {
                 tracing::info!(revision, "compacted, because --auto-compaction-retention asks for it");
                 true

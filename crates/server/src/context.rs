@@ -7,26 +7,30 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::ResponseHeader;
-use hustings_kv::{Advance, COST_MAX, Command, Response, View};
-use hustings_node::{NodeStatus, RequestError};
+use hustings_core::{Admin, Membership, MembershipChange};
+use hustings_kv::{Advance, COST_MAX, Command, Need, Response, Users, View};
+use hustings_node::{NodeStatus, Readable, RequestError};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::error;
 use crate::fate::{Fate, Omen};
 use crate::hub::{Hub, Inbox};
 use crate::memory::Memory;
 use crate::metrics::Metrics;
 use crate::options::ServerOptions;
+use crate::password::Passwords;
 use crate::quota::{Quota, Room};
 use crate::renewals::{Renewals, Waiting};
+use crate::token::Tokens;
 
 /// Places in queues that may be on their way, to a queue or out of it, at a time: without a leader they wait.
 const LINGERING_MAX: usize = 4_096;
@@ -54,7 +58,14 @@ pub(crate) enum Learner {
 
 /// What all services share.
 pub(crate) struct Context<B> {
-    pub(crate) backend: B,
+    /// Reached through the methods below only, each of which wants to know who asks.
+    backend: B,
+    /// What the last view said, a hint: whether users count.
+    users_count: AtomicBool,
+    /// Users and roles as the hub saw them last.
+    pub(crate) users: watch::Sender<Users>,
+    pub(crate) tokens: Tokens,
+    pub(crate) passwords: Passwords,
     pub(crate) options: ServerOptions,
     pub(crate) cluster_id: u64,
     pub(crate) member_id: u64,
@@ -90,8 +101,14 @@ impl<B: Backend> Context<B> {
         let (renewals, waiting) = Renewals::new();
         let fate = watch::channel(Fate::default()).0;
         let (cluster_id, member_id) = (status.cluster_id.0, status.me.0);
+        let tokens = Tokens::new(options.auth_token_ttl);
+        let passwords = Passwords::new(options.bcrypt_cost);
         let context = Context {
             backend,
+            users_count: AtomicBool::new(false),
+            users: watch::channel(Users::default()).0,
+            tokens,
+            passwords,
             options,
             cluster_id,
             member_id,
@@ -115,6 +132,12 @@ impl<B: Backend> Context<B> {
         Some(ResponseHeader { cluster_id: self.cluster_id, member_id: self.member_id, revision, raft_term })
     }
 
+    /// Finds out who calls, after [`Context::check`]: what every method begins with.
+    pub(crate) async fn admit<T>(&self, request: &tonic::Request<T>, learner: Learner) -> Result<Caller, Status> {
+        self.check(request.metadata(), learner)?;
+        self.caller(request.metadata(), request.extensions()).await
+    }
+
     /// Refuses what this member cannot do now: a learner most things, any member without a leader what insists on one.
     pub(crate) fn check(&self, metadata: &MetadataMap, learner: Learner) -> Result<(), Status> {
         let status = self.backend.status();
@@ -128,22 +151,22 @@ impl<B: Backend> Context<B> {
     }
 
     /// Proposes a command and waits for its result, within bounds.
-    pub(crate) async fn propose(&self, command: Command) -> Result<Response, Status> {
-        let payload = self.payload(&command)?;
+    pub(crate) async fn propose(&self, caller: &Caller, command: Command) -> Result<Response, Status> {
+        let payload = self.payload(caller, &command).await?;
         let _held = self.memory.hold(payload.len() + PROPOSAL_BYTES)?;
         let _turn = self.turn(&command).await?;
         drop(command);
-        self.propose_payload(payload).await
+        self.propose_payload(caller, payload).await
     }
 
     /// Proposes a command that makes the store grow: as [`Context::propose`], if the quota admits it.
-    pub(crate) async fn propose_growth(&self, command: Command) -> Result<Response, Status> {
-        let payload = self.payload(&command)?;
+    pub(crate) async fn propose_growth(&self, caller: &Caller, command: Command) -> Result<Response, Status> {
+        let payload = self.payload(caller, &command).await?;
         let _held = self.memory.hold(payload.len() + PROPOSAL_BYTES)?;
         let room = self.room(payload.len()).await?;
         let _turn = self.turn(&command).await?;
         drop(command);
-        let response = self.propose_payload(payload).await?;
+        let response = self.propose_payload(caller, payload).await?;
         room.fill();
         Ok(response)
     }
@@ -153,7 +176,7 @@ impl<B: Backend> Context<B> {
         if let Ok(room) = self.quota.admit(payload_bytes) {
             return Ok(room);
         }
-        let view = self.read_local().await?;
+        let view = self.view_local().await?;
         self.quota.look(&view);
         self.quota.admit(payload_bytes)
     }
@@ -161,27 +184,46 @@ impl<B: Backend> Context<B> {
     /// A turn for a command that costs much when it is applied: this member has one such command under way at a time, so that
     /// no batch of entries holds the loop for long. What would be refused anyway is refused here, without an entry.
     async fn turn(&self, command: &Command) -> Result<Option<SemaphorePermit<'_>>, Status> {
-        if !command.may_cost_much() || self.read_local().await?.cost(command, CHEAP_COST_MAX).is_ok() {
+        if !command.may_cost_much() || self.view_local().await?.cost(command, CHEAP_COST_MAX).is_ok() {
             return Ok(None);
         }
         // The semaphore is never closed.
         let turn = tokio::time::timeout(self.options.request_timeout(), self.costly.acquire()).await;
         let Ok(Ok(turn)) = turn else { return Err(EtcdError::TooManyRequests.into()) };
-        let (view, command) = (self.read_local().await?, command.clone());
+        let (view, command) = (self.view_local().await?, command.clone());
         let cost = off_the_loop(move || view.cost(&command, COST_MAX)).await?;
         cost.map_err(error::of_store)?;
         Ok(Some(turn))
     }
 
-    fn payload(&self, command: &Command) -> Result<Bytes, Status> {
-        let payload = command.to_payload();
+    /// The bytes of a command, with its caller, if both may go further.
+    async fn payload(&self, caller: &Caller, command: &Command) -> Result<Bytes, Status> {
+        if let Some(trail) = caller.trail() {
+            trail.on_command(command);
+        }
+        self.judge(caller, command).await?;
+        let payload = command.to_payload_by(caller.proof());
         if payload.len() > self.options.max_request_bytes {
             return Err(EtcdError::RequestTooLarge.into());
         }
         Ok(payload)
     }
 
-    async fn propose_payload(&self, payload: Bytes) -> Result<Response, Status> {
+    /// Refuses a command that its caller may not have applied, before it costs an entry. Where it is applied it is judged
+    /// again, by the state of that moment.
+    async fn judge(&self, caller: &Caller, command: &Command) -> Result<(), Status> {
+        if !self.users_count() && caller.proof().is_none() {
+            return Ok(());
+        }
+        if self.view_local().await?.judge(caller.proof(), command).is_ok() {
+            return Ok(());
+        }
+        // What was applied here may be old.
+        let judged = self.view().await?.judge(caller.proof(), command);
+        judged.map_err(error::of_accounts)
+    }
+
+    async fn propose_payload(&self, caller: &Caller, payload: Bytes) -> Result<Response, Status> {
         // Dropped with the request when the client gives up.
         let pending = Pending::count(&self.metrics);
         let nobody_led = self.backend.status().leader.is_none();
@@ -194,7 +236,9 @@ impl<B: Backend> Context<B> {
         if nobody_led && outcome.as_ref().is_err_and(|status| EtcdError::of(status) == Some(EtcdError::Timeout)) {
             return Err(Status::deadline_exceeded("context deadline exceeded"));
         }
-        self.answered(outcome?.response.map_err(error::of_store)?).await
+        let response = outcome?.response.map_err(error::of_store)?;
+        note_revision(caller, response.revision());
+        self.answered(response).await
     }
 
     /// Carries out the reads of a transaction that applying it put off: here, where a client waits for them.
@@ -221,30 +265,34 @@ impl<B: Backend> Context<B> {
     /// Lets work of the store that goes in steps go on by a step; one at a time, for steps cost much. Answers the revision.
     pub(crate) async fn push_on(&self) -> Result<i64, Status> {
         let _turn = self.costly.acquire().await.map_err(|_| Status::from(EtcdError::Stopped))?;
-        match self.propose(Command::Advance(Advance {})).await? {
+        match self.propose(&Caller::member(), Command::Advance(Advance {})).await? {
             Response::Advance { revision } => Ok(revision),
             _ => Err(error::mismatch()),
         }
     }
 
     /// As [`Context::propose`], without a bound in time: who calls this bounds how many may wait.
-    pub(crate) async fn propose_to_the_end(&self, command: Command) -> Result<Response, Status> {
-        let payload = self.payload(&command)?;
+    pub(crate) async fn propose_to_the_end(&self, caller: &Caller, command: Command) -> Result<Response, Status> {
+        let payload = self.payload(caller, &command).await?;
         let _held = self.memory.hold(payload.len() + PROPOSAL_BYTES)?;
-        self.propose_payload_to_the_end(payload).await
+        self.propose_payload_to_the_end(caller, payload).await
     }
 
     /// As [`Context::propose_growth`], without a bound in time: who calls this bounds how many may wait.
-    pub(crate) async fn propose_growth_to_the_end(&self, command: Command) -> Result<Response, Status> {
-        let payload = self.payload(&command)?;
+    pub(crate) async fn propose_growth_to_the_end(
+        &self,
+        caller: &Caller,
+        command: Command,
+    ) -> Result<Response, Status> {
+        let payload = self.payload(caller, &command).await?;
         let _held = self.memory.hold(payload.len() + PROPOSAL_BYTES)?;
         let room = self.room(payload.len()).await?;
-        let response = self.propose_payload_to_the_end(payload).await?;
+        let response = self.propose_payload_to_the_end(caller, payload).await?;
         room.fill();
         Ok(response)
     }
 
-    async fn propose_payload_to_the_end(&self, payload: Bytes) -> Result<Response, Status> {
+    async fn propose_payload_to_the_end(&self, caller: &Caller, payload: Bytes) -> Result<Response, Status> {
         let pending = Pending::count(&self.metrics);
         let outcome = self.backend.propose(payload).await;
         drop(pending);
@@ -252,28 +300,120 @@ impl<B: Backend> Context<B> {
             self.metrics.proposals_failed.inc();
         }
         let response = outcome.map_err(error::of_request)?.response.map_err(error::of_store)?;
+        note_revision(caller, response.revision());
         self.answered(response).await
     }
 
-    /// A view for a linearizable read, waited for until there is a leader; an error means that the node stops.
-    pub(crate) async fn read_to_the_end(&self) -> Result<View, Status> {
+    /// As [`Context::read`], waited for until there is a leader; an error means that it is refused, or that the node stops.
+    pub(crate) async fn read_to_the_end(&self, caller: &Caller, need: Need<'_>) -> Result<View, Status> {
         loop {
             match self.backend.read().await {
-                Ok(readable) => return Ok(readable.view),
+                Ok(readable) => return self.permitted(caller, need, readable.view),
                 Err(RequestError::Stopped) => return Err(EtcdError::Stopped.into()),
                 Err(_) => tokio::time::sleep(self.options.timing.election_max).await,
             }
         }
     }
 
-    /// A view for a linearizable read.
-    pub(crate) async fn read(&self) -> Result<View, Status> {
+    /// A view for a linearizable read, if the caller may have what it needs.
+    pub(crate) async fn read(&self, caller: &Caller, need: Need<'_>) -> Result<View, Status> {
+        let view = self.view().await?;
+        self.permitted(caller, need, view)
+    }
+
+    /// A view for a serializable read, if the caller may have what it needs.
+    pub(crate) async fn read_local(&self, caller: &Caller, need: Need<'_>) -> Result<View, Status> {
+        Ok(self.read_local_at(caller, need).await?.view)
+    }
+
+    /// As [`Context::read_local`], with the place in the log.
+    pub(crate) async fn read_local_at(&self, caller: &Caller, need: Need<'_>) -> Result<Readable<View>, Status> {
+        let readable = self.within(self.backend.read_local()).await?;
+        self.glance(&readable.view);
+        if readable.view.permit(caller.proof(), need).is_err() {
+            // What was applied here may be old.
+            self.read(caller, need).await?;
+        }
+        note(caller, need, readable.view.revision());
+        Ok(readable)
+    }
+
+    fn permitted(&self, caller: &Caller, need: Need<'_>, view: View) -> Result<View, Status> {
+        self.glance(&view);
+        note(caller, need, view.revision());
+        match view.permit(caller.proof(), need) {
+            Ok(()) => Ok(view),
+            Err(refusal) => Err(error::of_accounts(refusal)),
+        }
+    }
+
+    async fn view(&self) -> Result<View, Status> {
         Ok(self.within(self.backend.read()).await?.view)
     }
 
-    /// A view for a serializable read.
-    pub(crate) async fn read_local(&self) -> Result<View, Status> {
+    async fn view_local(&self) -> Result<View, Status> {
         Ok(self.within(self.backend.read_local()).await?.view)
+    }
+
+    /// Whether users count, as far as this member has looked.
+    pub(crate) fn users_count(&self) -> bool {
+        self.users_count.load(Ordering::Relaxed)
+    }
+
+    /// Remembers what a view says of users, for whoever only wants a hint.
+    pub(crate) fn glance(&self, view: &View) {
+        if self.users_count() != view.users().is_enabled {
+            self.users_count.store(view.users().is_enabled, Ordering::Relaxed);
+        }
+    }
+
+    /// Tells the streams if users or roles have changed.
+    pub(crate) fn tell_users(&self, view: &View) {
+        self.glance(view);
+        let users = view.users();
+        self.users.send_if_modified(|told| {
+            let is_news = told.revision < users.revision || told.is_enabled != users.is_enabled;
+            if is_news {
+                *told = users.clone();
+            }
+            is_news
+        });
+    }
+
+    /// Refuses a caller without a right that concerns no key.
+    pub(crate) async fn require(&self, caller: &Caller, need: Need<'_>) -> Result<(), Status> {
+        self.read_local(caller, need).await.map(drop)
+    }
+
+    /// The member as it sees itself.
+    pub(crate) fn node_status(&self) -> NodeStatus {
+        self.backend.status()
+    }
+
+    /// Follows the status; the latest wins.
+    pub(crate) fn status_changes(&self) -> watch::Receiver<NodeStatus> {
+        self.backend.status_changes()
+    }
+
+    /// Follows the index of the last applied entry; the latest wins.
+    pub(crate) fn applied_changes(&self) -> watch::Receiver<u64> {
+        self.backend.applied_changes()
+    }
+
+    /// Changes the membership, which root may; the outer error is the caller's.
+    pub(crate) async fn change_membership(
+        &self,
+        caller: &Caller,
+        change: MembershipChange,
+    ) -> Result<Result<Arc<Membership>, RequestError>, Status> {
+        self.require(caller, Need::Root).await?;
+        Ok(self.backend.change_membership(change).await)
+    }
+
+    /// Asks the protocol itself for something, which root may.
+    pub(crate) async fn admin(&self, caller: &Caller, admin: Admin) -> Result<(), Status> {
+        self.require(caller, Need::Root).await?;
+        self.within(self.backend.admin(admin)).await
     }
 
     /// Bounds a request to the node in time and tells its errors as etcd does.
@@ -301,6 +441,19 @@ impl<B: Backend> Context<B> {
     /// Whether this member leads.
     pub(crate) fn is_leader(status: &NodeStatus) -> bool {
         status.leader == Some(status.me)
+    }
+}
+
+fn note(caller: &Caller, need: Need<'_>, revision: i64) {
+    if let Some(trail) = caller.trail() {
+        trail.on_need(need);
+        trail.on_revision(revision);
+    }
+}
+
+fn note_revision(caller: &Caller, revision: i64) {
+    if let Some(trail) = caller.trail() {
+        trail.on_revision(revision);
     }
 }
 

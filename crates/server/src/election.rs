@@ -18,11 +18,12 @@ use hustings_api::mvccpb::event::EventType;
 use hustings_api::v3electionpb as ep;
 use hustings_api::v3electionpb::election_server::Election;
 use hustings_kv as kv;
-use hustings_kv::Command;
 use hustings_kv::queue::created_at;
+use hustings_kv::{Command, Need};
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::campaign::{Candidacy, first, prefix};
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::convert;
@@ -33,12 +34,12 @@ use crate::watch::{Answers, Watching};
 #[tonic::async_trait]
 impl<B: Backend> Election for Services<B> {
     async fn campaign(&self, request: Request<ep::CampaignRequest>) -> Result<Response<ep::CampaignResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         // As in etcd, a request for one answer is not ended by the loss of the leader: it waits for the next.
         let mut omen = self.omen(false);
         let ep::CampaignRequest { name, lease, value } = request.into_inner();
         omen.or(async {
-            let mut candidacy = Candidacy::enter(&self.0, name.clone(), lease, Some(value)).await?;
+            let mut candidacy = Candidacy::enter(&self.0, caller, name.clone(), lease, Some(value)).await?;
             let revision = candidacy.wait().await?;
             let (key, rev, lease) = (candidacy.key(), candidacy.revision(), candidacy.lease());
             candidacy.keep();
@@ -49,17 +50,18 @@ impl<B: Backend> Election for Services<B> {
     }
 
     async fn proclaim(&self, request: Request<ep::ProclaimRequest>) -> Result<Response<ep::ProclaimResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let ep::ProclaimRequest { leader, value } = request.into_inner();
         let leader = leader.ok_or_else(|| Status::from(EtcdError::ElectionMissingLeader))?;
-        let revision = self.proclaim_as(&leader.key, leader.rev, value).await?;
+        let revision = self.proclaim_as(&caller, &leader.key, leader.rev, value).await?;
         Ok(Response::new(ep::ProclaimResponse { header: self.header(revision) }))
     }
 
     async fn leader(&self, request: Request<ep::LeaderRequest>) -> Result<Response<ep::LeaderResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
-        let view = self.read().await?;
-        let leader = first(&view, &prefix(&request.get_ref().name), 0)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
+        let prefix = prefix(&request.get_ref().name);
+        let view = self.read(&caller, Need::Read(&prefix, &prefix_end(&prefix))).await?;
+        let leader = first(&view, &prefix, 0)?;
         let leader = leader.ok_or_else(|| Status::from(EtcdError::ElectionNoLeader))?;
         let kv = Some(convert::key_value(leader));
         Ok(Response::new(ep::LeaderResponse { header: self.header(view.revision()), kv }))
@@ -68,13 +70,13 @@ impl<B: Backend> Election for Services<B> {
     type ObserveStream = Answers<ep::LeaderResponse>;
 
     async fn observe(&self, request: Request<ep::LeaderRequest>) -> Result<Response<Self::ObserveStream>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let omen = self.omen(insists_on_leader(request.metadata()));
-        Ok(Response::new(observe(self.0.clone(), &request.get_ref().name, omen)))
+        Ok(Response::new(observe(self.0.clone(), caller, &request.get_ref().name, omen)))
     }
 
     async fn resign(&self, request: Request<ep::ResignRequest>) -> Result<Response<ep::ResignResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let leader = request.into_inner().leader.ok_or_else(|| Status::from(EtcdError::ElectionMissingLeader))?;
         let delete = kv::DeleteRange { key: leader.key.clone(), ..kv::DeleteRange::default() };
         let txn = kv::Txn {
@@ -83,7 +85,9 @@ impl<B: Backend> Election for Services<B> {
             failure: Vec::new(),
         };
         // A leadership that is lost already is given up, too.
-        let kv::Response::Txn(txn) = self.propose(Command::Txn(txn)).await? else { return Err(error::mismatch()) };
+        let kv::Response::Txn(txn) = self.propose(&caller, Command::Txn(txn)).await? else {
+            return Err(error::mismatch());
+        };
         Ok(Response::new(ep::ResignResponse { header: self.header(txn.revision) }))
     }
 }
@@ -93,7 +97,7 @@ impl<B: Backend> Context<B> {
     ///
     /// The key keeps the lease that it has: a leadership outlives its session by no word of the client's. Without a creation
     /// revision the guard would read "does not exist", and make a leader of whoever asks.
-    async fn proclaim_as(&self, key: &Bytes, revision: i64, value: Bytes) -> Result<i64, Status> {
+    async fn proclaim_as(&self, caller: &Caller, key: &Bytes, revision: i64, value: Bytes) -> Result<i64, Status> {
         if revision <= 0 {
             return Err(EtcdError::ElectionNotLeader.into());
         }
@@ -103,7 +107,7 @@ impl<B: Backend> Context<B> {
             success: vec![kv::Request::Put(put).into()],
             failure: Vec::new(),
         };
-        let kv::Response::Txn(txn) = self.propose_growth(Command::Txn(txn)).await? else {
+        let kv::Response::Txn(txn) = self.propose_growth(caller, Command::Txn(txn)).await? else {
             return Err(error::mismatch());
         };
         if txn.succeeded { Ok(txn.revision) } else { Err(EtcdError::ElectionNotLeader.into()) }
@@ -111,10 +115,23 @@ impl<B: Backend> Context<B> {
 }
 
 /// Each leader, and each value that it proclaims, in order; also those whose reign is over when they are told.
-pub(crate) fn observe<B: Backend>(context: Arc<Context<B>>, name: &[u8], omen: Omen) -> Answers<ep::LeaderResponse> {
-    let watching = Watching::new(context.clone(), context.omen(false));
-    let observing =
-        Observing { context, omen, prefix: prefix(name), leader: None, revision: 0, watching, events: VecDeque::new() };
+pub(crate) fn observe<B: Backend>(
+    context: Arc<Context<B>>,
+    caller: Caller,
+    name: &[u8],
+    omen: Omen,
+) -> Answers<ep::LeaderResponse> {
+    let watching = Watching::new(context.clone(), caller.clone(), context.omen(false));
+    let observing = Observing {
+        context,
+        caller,
+        omen,
+        prefix: prefix(name),
+        leader: None,
+        revision: 0,
+        watching,
+        events: VecDeque::new(),
+    };
     Box::pin(stream::unfold(Some(observing), |state| async move {
         let mut observing = state?;
         match observing.next().await {
@@ -126,6 +143,7 @@ pub(crate) fn observe<B: Backend>(context: Arc<Context<B>>, name: &[u8], omen: O
 
 struct Observing<B: Backend> {
     context: Arc<Context<B>>,
+    caller: Caller,
     omen: Omen,
     prefix: Bytes,
     /// The key whose values are told.
@@ -167,10 +185,11 @@ impl<B: Backend> Observing<B> {
 
     /// Reads who leads now, and watches all candidates from there on.
     async fn begin(&mut self) -> Result<Option<ep::LeaderResponse>, Status> {
-        let view = self.context.read().await?;
+        let end = prefix_end(&self.prefix);
+        let view = self.context.read(&self.caller, Need::Read(&self.prefix, &end)).await?;
         self.revision = view.revision();
         self.events.clear();
-        self.watching = Watching::new(self.context.clone(), self.context.omen(false));
+        self.watching = Watching::new(self.context.clone(), self.caller.clone(), self.context.omen(false));
         self.watching.create(pb::WatchCreateRequest {
             key: self.prefix.clone(),
             range_end: prefix_end(&self.prefix),
@@ -202,7 +221,8 @@ impl<B: Backend> Observing<B> {
     /// The leader has left: the next in the queue of that moment leads, even if it has left since.
     async fn succeed(&mut self, revision: i64) -> Result<Option<ep::LeaderResponse>, Status> {
         self.leader = None;
-        let view = self.context.read_local().await?;
+        let end = prefix_end(&self.prefix);
+        let view = self.context.read_local(&self.caller, Need::Read(&self.prefix, &end)).await?;
         if revision < view.compact_revision() {
             // Who followed is not known any more. Nobody else may be named in the leader's place: begin again at the present,
             // and drop what was read on the way there.

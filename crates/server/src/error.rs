@@ -5,7 +5,7 @@
 
 use hustings_api::EtcdError;
 use hustings_core::{MembershipRefusal, Refusal};
-use hustings_kv::{CheckError, KvError};
+use hustings_kv::{AccountsError, CheckError, KvError};
 use hustings_node::RequestError;
 use tonic::Status;
 
@@ -61,6 +61,43 @@ pub(crate) fn of_store(error: KvError) -> Status {
         KvError::TooCostly => Status::resource_exhausted(format!("etcdserver: {error}")),
         KvError::TooManyAlarms => EtcdError::TooManyRequests.into(),
         KvError::Corrupt => EtcdError::Corrupt.into(),
+        KvError::Accounts(refusal) => of_accounts(refusal),
+    }
+}
+
+/// What a refusal of a caller, or of a change of users, means to a client.
+pub(crate) fn of_accounts(refusal: AccountsError) -> Status {
+    let error = match refusal {
+        AccountsError::UserEmpty => EtcdError::UserEmpty,
+        AccountsError::PermissionDenied => EtcdError::PermissionDenied,
+        AccountsError::OldRevision => EtcdError::AuthOldRevision,
+        AccountsError::RootUserNotExist => EtcdError::RootUserNotExist,
+        AccountsError::RootRoleNotExist => EtcdError::RootRoleNotExist,
+        AccountsError::UserAlreadyExist => EtcdError::UserAlreadyExist,
+        AccountsError::UserNotFound => EtcdError::UserNotFound,
+        AccountsError::RoleAlreadyExist => EtcdError::RoleAlreadyExist,
+        AccountsError::RoleNotFound => EtcdError::RoleNotFound,
+        AccountsError::RoleEmpty => EtcdError::RoleEmpty,
+        AccountsError::PermissionNotGiven => EtcdError::PermissionNotGiven,
+        AccountsError::RoleNotGranted => EtcdError::RoleNotGranted,
+        AccountsError::PermissionNotGranted => EtcdError::PermissionNotGranted,
+        AccountsError::InvalidManagement => EtcdError::InvalidAuthMgmt,
+        AccountsError::TooMany => return Status::resource_exhausted(format!("etcdserver: {refusal}")),
+    };
+    error.into()
+}
+
+/// A refusal of a caller as etcd's locks and elections tell it: there they are clients of the store themselves, and hand on its
+/// words without its code.
+pub(crate) fn of_concurrency(status: Status) -> Status {
+    match EtcdError::of(&status) {
+        Some(
+            EtcdError::UserEmpty
+            | EtcdError::PermissionDenied
+            | EtcdError::InvalidAuthToken
+            | EtcdError::AuthOldRevision,
+        ) => Status::unknown(status.message()),
+        _ => status,
     }
 }
 

@@ -55,7 +55,7 @@ impl Omen {
 /// Keeps the leaderless half of the fate, and counts changes of the leader, until the node stops.
 pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
     let patience = 3 * context.options.timing.election_max;
-    let mut status = context.backend.status_changes();
+    let mut status = context.status_changes();
     let (mut now, mut last) = (None, None);
     loop {
         match status.wait_for(|status| status.leader != now).await {

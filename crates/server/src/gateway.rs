@@ -15,6 +15,7 @@ use futures::{FutureExt, Stream, StreamExt, stream};
 use http_body_util::{BodyExt, LengthLimitError, Limited, StreamBody};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::auth_server::Auth;
 use hustings_api::etcdserverpb::cluster_server::Cluster;
 use hustings_api::etcdserverpb::kv_server::Kv;
 use hustings_api::etcdserverpb::lease_server::Lease;
@@ -23,7 +24,8 @@ use hustings_api::json::{self, GatewayError};
 use hustings_api::v3electionpb::election_server::Election;
 use hustings_api::v3lockpb::lock_server::Lock;
 use hyper::body::{Body as HttpBody, Frame};
-use hyper::header::HeaderMap;
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::http::Extensions;
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
@@ -31,13 +33,16 @@ use serde_json::json;
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
-use crate::access::is_foreign;
 use crate::backend::Backend;
 use crate::body::Weight;
+use crate::caller::{Caller, CommonName};
 use crate::context::{Learner, Services, insists_on_leader, off_the_loop};
 use crate::election::observe;
+use crate::error;
+use crate::hosts;
 use crate::http::{respond, text};
 use crate::lease::keep_alive;
+use crate::permissions;
 use crate::server::Body;
 use crate::watch::watch;
 
@@ -62,25 +67,33 @@ where
     if request.method() != Method::POST {
         return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
     }
-    let (head, body) = request.into_parts();
-    if is_foreign(&services.options, &head) {
-        return text(StatusCode::FORBIDDEN, "a page of another origin may not speak here\n".to_owned());
+    let (mut head, body) = request.into_parts();
+    if let Some(refusal) = hosts::refusal(&head, &services.options) {
+        return refusal;
     }
-    let path = route(head.uri.path()).unwrap_or("");
+    let path = route(head.uri.path()).unwrap_or("").to_owned();
+    let Some(row) = permissions::of_path(&path) else { return text(StatusCode::NOT_FOUND, "Not Found\n".to_owned()) };
+    // As in etcd, where the gateway is a client of its own: the certificate of a connection proves nothing here.
+    head.extensions.remove::<CommonName>();
+    let metadata = metadata(&head.headers);
+    let is_concurrency = row.method.starts_with("/v3");
+    if let Err(status) = services.pass(row, &mut head, &metadata).await {
+        return refuse(&if is_concurrency { error::of_concurrency(status) } else { status });
+    }
     // Base64 takes four bytes for three.
     let limit = services.options.max_request_bytes / 3 * 4 + 512 * 1024;
-    let call = Call { metadata: metadata(&head.headers), body: Limited::new(body, limit), limit };
+    let call = Call { is_concurrency, metadata, extensions: head.extensions, body: Limited::new(body, limit), limit };
     let s = services;
-    match path {
+    match path.as_str() {
         "kv/range" => call.unary(|request| Kv::range(s, request)).await,
         "kv/put" => call.unary(|request| Kv::put(s, request)).await,
         "kv/deleterange" => call.unary(|request| Kv::delete_range(s, request)).await,
         "kv/txn" => call.unary(|request| Kv::txn(s, request)).await,
         "kv/compaction" => call.unary(|request| Kv::compact(s, request)).await,
-        "watch" => call.watch(s),
+        "watch" => call.watch(s).await,
         "lease/grant" => call.unary(|request| Lease::lease_grant(s, request)).await,
         "lease/revoke" | "kv/lease/revoke" => call.unary(|request| Lease::lease_revoke(s, request)).await,
-        "lease/keepalive" => call.keep_alive(s),
+        "lease/keepalive" => call.keep_alive(s).await,
         "lease/timetolive" | "kv/lease/timetolive" => call.unary(|request| Lease::lease_time_to_live(s, request)).await,
         "lease/leases" | "kv/lease/leases" => call.unary(|request| Lease::lease_leases(s, request)).await,
         "cluster/member/add" => call.unary(|request| Cluster::member_add(s, request)).await,
@@ -103,12 +116,29 @@ where
         "election/observe" => call.observe(s).await,
         "election/resign" => call.unary(|request| Election::resign(s, request)).await,
         "lock/lock" => call.unary(|request| Lock::lock(s, request)).await,
+        "auth/enable" => call.unary(|request| Auth::auth_enable(s, request)).await,
+        "auth/disable" => call.unary(|request| Auth::auth_disable(s, request)).await,
+        "auth/status" => call.unary(|request| Auth::auth_status(s, request)).await,
+        "auth/authenticate" => call.unary(|request| Auth::authenticate(s, request)).await,
+        "auth/user/add" => call.unary(|request| Auth::user_add(s, request)).await,
+        "auth/user/get" => call.unary(|request| Auth::user_get(s, request)).await,
+        "auth/user/list" => call.unary(|request| Auth::user_list(s, request)).await,
+        "auth/user/delete" => call.unary(|request| Auth::user_delete(s, request)).await,
+        "auth/user/changepw" => call.unary(|request| Auth::user_change_password(s, request)).await,
+        "auth/user/grant" => call.unary(|request| Auth::user_grant_role(s, request)).await,
+        "auth/user/revoke" => call.unary(|request| Auth::user_revoke_role(s, request)).await,
+        "auth/role/add" => call.unary(|request| Auth::role_add(s, request)).await,
+        "auth/role/get" => call.unary(|request| Auth::role_get(s, request)).await,
+        "auth/role/list" => call.unary(|request| Auth::role_list(s, request)).await,
+        "auth/role/delete" => call.unary(|request| Auth::role_delete(s, request)).await,
+        "auth/role/grant" => call.unary(|request| Auth::role_grant_permission(s, request)).await,
+        "auth/role/revoke" => call.unary(|request| Auth::role_revoke_permission(s, request)).await,
         "lock/unlock" => call.unary(|request| Lock::unlock(s, request)).await,
         _ => text(StatusCode::NOT_FOUND, "Not Found\n".to_owned()),
     }
 }
 
-/// What the gateway hands on of the headers: those that begin with `Grpc-Metadata-`.
+/// What the gateway hands on of the headers: those that begin with `Grpc-Metadata-`, and the token in `Authorization`.
 fn metadata(headers: &HeaderMap) -> MetadataMap {
     let mut handed_on = HeaderMap::new();
     for (name, value) in headers {
@@ -120,12 +150,18 @@ fn metadata(headers: &HeaderMap) -> MetadataMap {
             handed_on.append(name, value.clone());
         }
     }
+    if let Some(token) = headers.get(AUTHORIZATION) {
+        handed_on.insert(AUTHORIZATION, token.clone());
+    }
     MetadataMap::from_headers(handed_on)
 }
 
 /// A request on its way to a service.
 struct Call<T> {
+    /// It is for a lock or an election.
+    is_concurrency: bool,
     metadata: MetadataMap,
+    extensions: Extensions,
     body: Limited<T>,
     limit: usize,
 }
@@ -142,6 +178,7 @@ where
         A: Serialize + Send + 'static,
         F: Future<Output = Result<tonic::Response<A>, Status>>,
     {
+        let is_concurrency = self.is_concurrency;
         let answer = async {
             let request = self.request().await?;
             let (_, message, mut extensions) = serve(request).await?.into_parts();
@@ -159,6 +196,7 @@ where
                 }
                 response
             }
+            Err(status) if is_concurrency => refuse(&error::of_concurrency(status)),
             Err(status) => refuse(&status),
         }
     }
@@ -178,30 +216,38 @@ where
         }
     }
 
-    fn watch<B: Backend>(self, services: &Services<B>) -> Response<Body> {
-        if let Err(status) = services.check(&self.metadata, Learner::Refuses) {
-            return refuse(&status);
-        }
-        let omen = services.omen(insists_on_leader(&self.metadata));
-        let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
-        lines(watch(services.0.clone(), Box::pin(requests), omen))
+    /// Finds out who calls, as each service does for itself.
+    async fn admit<B: Backend>(&self, services: &Services<B>) -> Result<Caller, Status> {
+        services.check(&self.metadata, Learner::Refuses)?;
+        services.caller(&self.metadata, &self.extensions).await
     }
 
-    fn keep_alive<B: Backend>(self, services: &Services<B>) -> Response<Body> {
-        if let Err(status) = services.check(&self.metadata, Learner::Refuses) {
-            return refuse(&status);
-        }
+    async fn watch<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        let caller = match self.admit(services).await {
+            Ok(caller) => caller,
+            Err(status) => return refuse(&status),
+        };
+        let omen = services.omen(insists_on_leader(&self.metadata));
+        let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
+        lines(watch(services.0.clone(), caller, Box::pin(requests), omen))
+    }
+
+    async fn keep_alive<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        let caller = match self.admit(services).await {
+            Ok(caller) => caller,
+            Err(status) => return refuse(&status),
+        };
         let omen = services.omen(insists_on_leader(&self.metadata));
         let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit, services.options.body_timeout);
-        lines(keep_alive(services.0.clone(), Box::pin(requests), omen))
+        lines(keep_alive(services.0.clone(), caller, Box::pin(requests), omen))
     }
 
     async fn observe<B: Backend>(self, services: &Services<B>) -> Response<Body> {
         let observing = async {
-            services.check(&self.metadata, Learner::Refuses)?;
+            let caller = self.admit(services).await?;
             let omen = services.omen(insists_on_leader(&self.metadata));
             let request: tonic::Request<hustings_api::v3electionpb::LeaderRequest> = self.request().await?;
-            Ok(observe(services.0.clone(), &request.get_ref().name, omen))
+            Ok(observe(services.0.clone(), caller, &request.get_ref().name, omen))
         };
         match observing.await {
             Ok(answers) => lines(answers),
@@ -213,6 +259,7 @@ where
         let body = self.body.collect().await.map_err(|error| of_body(&*error))?.to_bytes();
         let mut request = tonic::Request::new(json::decode(&body)?);
         *request.metadata_mut() = self.metadata;
+        *request.extensions_mut() = self.extensions;
         Ok(request)
     }
 }

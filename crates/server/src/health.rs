@@ -14,9 +14,10 @@ use crate::context::Services;
 use crate::watch::Answers;
 
 /// The services that are asked for by name; empty means all of them.
-const SERVICES: [&str; 8] = [
+const SERVICES: [&str; 9] = [
     "",
     "etcdserverpb.KV",
+    "etcdserverpb.Auth",
     "etcdserverpb.Watch",
     "etcdserverpb.Lease",
     "etcdserverpb.Cluster",
@@ -38,7 +39,7 @@ impl<B: Backend> Health for Services<B> {
         if !SERVICES.contains(&request.get_ref().service.as_str()) {
             return Err(Status::not_found("unknown service"));
         }
-        let status = serving(&self.backend.status()) as i32;
+        let status = serving(&self.node_status()) as i32;
         Ok(Response::new(hp::HealthCheckResponse { status }))
     }
 
@@ -46,7 +47,7 @@ impl<B: Backend> Health for Services<B> {
 
     async fn watch(&self, request: Request<hp::HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let is_known = SERVICES.contains(&request.get_ref().service.as_str());
-        let state = (self.backend.status_changes(), self.omen(false), None, is_known);
+        let state = (self.status_changes(), self.omen(false), None, is_known);
         let answers = stream::unfold(Some(state), |state| async move {
             let (mut changes, mut omen, told, is_known) = state?;
             if !is_known {

@@ -14,15 +14,18 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hustings_api::EtcdError;
 use hustings_core::Role;
-use hustings_kv::AlarmKind;
+use hustings_kv::{AlarmKind, Need};
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::json;
 use tonic::Status;
 
 use crate::backend::Backend;
-use crate::context::Services;
+use crate::caller::Caller;
+use crate::context::{Learner, Services};
 use crate::etcd_metrics;
+use crate::gateway::refuse;
+use crate::hosts;
 use crate::maintenance::alarm_type;
 use crate::own;
 use crate::process::Process;
@@ -38,9 +41,10 @@ pub(crate) const CLUSTER_VERSION: &str = "3.5.0";
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers what is not gRPC and not the gateway's.
-pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: &Request<T>) -> Response<Body> {
-    let query = request.uri().query().unwrap_or("");
-    let path = request.uri().path();
+pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Request<T>) -> Response<Body> {
+    let (head, _) = request.into_parts();
+    let query = head.uri.query().unwrap_or("");
+    let path = head.uri.path();
     let is_known = matches!(
         path,
         "/version"
@@ -56,10 +60,28 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: &Requ
     if !is_known && !path.starts_with("/livez/") && !path.starts_with("/readyz/") {
         return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
     }
-    if request.method() != Method::GET && request.method() != Method::HEAD {
+    if head.method != Method::GET && head.method != Method::HEAD {
         let mut refused = text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
         refused.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
         return refused;
+    }
+    if let Some(refusal) = hosts::refusal(&head, &services.options) {
+        return refusal;
+    }
+    // What tells of the cluster is for its users; whether this member is well, for everybody, as in etcd.
+    let mut caller = Caller::anybody();
+    if path.starts_with("/v1/") || path.starts_with("/debug/") {
+        let admitted = async {
+            let caller = own::admit(services, &head, Learner::Serves).await?;
+            if services.users_count() {
+                services.require(&caller, Need::User).await?;
+            }
+            Ok(caller)
+        };
+        match admitted.await {
+            Ok(admitted) => caller = admitted,
+            Err(status) => return refuse(&status),
+        }
     }
     match path {
         "/version" => json(StatusCode::OK, &json!({ "etcdserver": VERSION, "etcdcluster": CLUSTER_VERSION })),
@@ -68,7 +90,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: &Requ
         "/debug/vars" => json(StatusCode::OK, &services.variables()),
         "/v1/leader" => services.leader_json().await,
         "/v1/status" => json(StatusCode::OK, &services.status_value()),
-        "/v1/elections" => own::answer_elections(services, query).await,
+        "/v1/elections" => own::answer_elections(services, &caller, query).await,
         _ => services.probe(path.trim_start_matches('/'), query).await,
     }
 }
@@ -108,7 +130,7 @@ impl<B: Backend> Services<B> {
     }
 
     async fn ailment(&self, query: &str, is_serializable: bool) -> Option<String> {
-        let local = match self.read_local().await {
+        let local = match self.read_local(&Caller::anybody(), Need::Nothing).await {
             Ok(view) => view,
             Err(status) => return Some(format!("RANGE ERROR:{}", status.message())),
         };
@@ -121,14 +143,14 @@ impl<B: Backend> Services<B> {
         if is_serializable {
             return None;
         }
-        if self.backend.status().leader.is_none() {
+        if self.node_status().leader.is_none() {
             return Some("RAFT NO LEADER".to_owned());
         }
         self.quorum_ailment().await.map(|reason| format!("QGET ERROR:{reason}"))
     }
 
     async fn quorum_ailment(&self) -> Option<String> {
-        match tokio::time::timeout(HEALTH_TIMEOUT, self.read()).await {
+        match tokio::time::timeout(HEALTH_TIMEOUT, self.read(&Caller::anybody(), Need::Nothing)).await {
             Ok(Ok(_)) => None,
             Ok(Err(status)) => Some(status.message().to_owned()),
             Err(_) => Some(EtcdError::Timeout.message().to_owned()),
@@ -171,16 +193,18 @@ impl<B: Backend> Services<B> {
         match check {
             "linearizable_read" => self.quorum_ailment().await,
             "data_corruption" => {
-                let view = self.read_local().await.ok()?;
+                let view = self.read_local(&Caller::anybody(), Need::Nothing).await.ok()?;
                 let is_corrupt = view.alarms().iter().any(|alarm| alarm.kind == AlarmKind::Corrupt);
                 is_corrupt.then(|| "the alarm CORRUPT stands".to_owned())
             }
-            _ => self.read_local().await.err().map(|status| status.message().to_owned()),
+            _ => {
+                self.read_local(&Caller::anybody(), Need::Nothing).await.err().map(|status| status.message().to_owned())
+            }
         }
     }
 
     fn metrics_text(&self) -> Response<Body> {
-        let status = self.backend.status();
+        let status = self.node_status();
         let mut out = self.metrics.encode(status.term.0);
         let quota_bytes = self.options.quota_backend_bytes;
         etcd_metrics::encode(&mut out, &self.metrics, &status, self.quota.size(), quota_bytes);
@@ -201,7 +225,7 @@ impl<B: Backend> Services<B> {
 
     /// What etcd exports as Go's `expvar`, as far as there is such a thing here.
     fn variables(&self) -> serde_json::Value {
-        let status = self.backend.status();
+        let status = self.node_status();
         let process = Process::now();
         let line: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
         let hex = |id: u64| format!("{id:x}");
@@ -227,7 +251,7 @@ impl<B: Backend> Services<B> {
 
     /// The member as it sees itself; never waits for anybody. What `hustings status` shows.
     fn status_value(&self) -> serde_json::Value {
-        let status = self.backend.status();
+        let status = self.node_status();
         let role = match status.role {
             Role::Leader => "leader",
             Role::Synchronizing => "synchronizing",
@@ -268,12 +292,12 @@ impl<B: Backend> Services<B> {
     }
 
     async fn leader_value(&self) -> Result<serde_json::Value, Status> {
-        let before = self.backend.status();
+        let before = self.node_status();
         let leader = before.leader.ok_or_else(|| Status::from(EtcdError::NoLeader))?;
         if leader == before.me {
             // A leader that was deposed without knowing it finds no quorum here.
-            self.read().await?;
-            let after = self.backend.status();
+            self.read(&Caller::anybody(), Need::Nothing).await?;
+            let after = self.node_status();
             if (after.leader, after.term) != (before.leader, before.term) {
                 return Err(EtcdError::LeaderChanged.into());
             }

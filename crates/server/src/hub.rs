@@ -17,11 +17,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use hustings_kv::{Event, EventKind, KeyRange, KeyValue, Portion, View};
+use hustings_kv::{Event, EventKind, KeyRange, KeyValue, Need, Portion, View};
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::index::Index;
 use crate::memory::{Held, Memory};
@@ -266,7 +267,7 @@ struct Telling {
 /// Runs the hub until the node or the server stops.
 pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
     let Inbox(mut inbox) = inbox;
-    let mut applied = context.backend.applied_changes();
+    let mut applied = context.applied_changes();
     let interval = context.options.progress_notify_interval;
     let mut telling = Telling {
         revision: 0,
@@ -294,10 +295,12 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
         }
         let only_forgets = commands.iter().all(|command| matches!(command, Command::Forget { .. }));
         if has_followers || !only_forgets {
-            let Ok(readable) = context.backend.read_local().await else { return };
-            telling.catch_up(&readable.view);
+            let Ok(view) = context.read_local(&Caller::member(), Need::Nothing).await else { return };
+            // Before anything is told that the view holds.
+            context.tell_users(&view);
+            telling.catch_up(&view);
             for command in commands.drain(..) {
-                telling.on_command(command, &readable.view);
+                telling.on_command(command, &view);
             }
         } else {
             commands.clear();

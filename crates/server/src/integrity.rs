@@ -7,14 +7,15 @@
 use std::sync::Arc;
 
 use hustings_core::NodeId;
-use hustings_kv::{Alarm, AlarmChange, AlarmKind, Command, Response};
+use hustings_kv::{Alarm, AlarmChange, AlarmKind, Command, Need, Response};
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::context::Context;
 
 /// Watches over what the node finds until it stops.
 pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
-    let mut changes = context.backend.status_changes();
+    let mut changes = context.status_changes();
     loop {
         let status = changes.borrow_and_update().clone();
         let differing = status.differing.iter().filter(|_| status.leader == Some(status.me));
@@ -29,12 +30,12 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
 
 /// Raises the alarm in a member's name, if it is not up.
 async fn raise<B: Backend>(context: &Context<B>, NodeId(member): NodeId) {
-    let Ok(readable) = context.backend.read_local().await else { return };
-    if readable.view.alarms().contains(&Alarm { member, kind: AlarmKind::Corrupt }) {
+    let Ok(view) = context.read_local(&Caller::member(), Need::Nothing).await else { return };
+    if view.alarms().contains(&Alarm { member, kind: AlarmKind::Corrupt }) {
         return;
     }
     let change = AlarmChange { raise: true, member, kind: AlarmKind::Corrupt as i32 };
-    match context.propose(Command::Alarm(change)).await {
+    match context.propose(&Caller::member(), Command::Alarm(change)).await {
         Ok(Response::Alarm { .. }) => tracing::error!(
             member,
             "alarm CORRUPT raised: writes are refused until it is disarmed; remove the member and add it again with an empty directory first"

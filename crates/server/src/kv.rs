@@ -9,11 +9,12 @@ use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::kv_server::Kv;
 use hustings_kv as kv;
-use hustings_kv::{Command, Compact, Response as Applied, check_delete_range, check_put, check_range, check_txn};
+use hustings_kv::{Command, Compact, Need, Response as Applied, check_delete_range, check_put, check_range, check_txn};
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
 use crate::body::Weight;
+use crate::caller::Caller;
 use crate::context::{Learner, Services};
 use crate::convert;
 use crate::error;
@@ -24,10 +25,14 @@ impl<B: Backend> Kv for Services<B> {
     async fn range(&self, request: Request<pb::RangeRequest>) -> Result<Response<pb::RangeResponse>, Status> {
         let is_serializable = request.get_ref().serializable;
         let learner = if is_serializable { Learner::Serves } else { Learner::Refuses };
-        self.check(request.metadata(), learner)?;
+        let caller = self.admit(&request, learner).await?;
         let range = convert::range(request.into_inner());
         check_range(&range).map_err(error::of_check)?;
-        let view = if is_serializable { self.read_local().await? } else { self.read().await? };
+        let need = Need::Read(&range.key, &range.range_end);
+        let view = match is_serializable {
+            true => self.read_local(&caller, need).await?,
+            false => self.read(&caller, need).await?,
+        };
         if view.is_small(&range, SMALL_KEYS) {
             let response = view.range(&range).map_err(error::of_store)?;
             let weight = self.weigh(range_bytes(&response))?;
@@ -54,10 +59,10 @@ impl<B: Backend> Kv for Services<B> {
     }
 
     async fn put(&self, request: Request<pb::PutRequest>) -> Result<Response<pb::PutResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let put = convert::put(request.into_inner());
         check_put(&put).map_err(error::of_check)?;
-        let Applied::Put(response) = self.propose_growth(Command::Put(put)).await? else {
+        let Applied::Put(response) = self.propose_growth(&caller, Command::Put(put)).await? else {
             return Err(error::mismatch());
         };
         let weight = self.weigh_done(response.prev_kv.as_ref().map_or(0, key_bytes))?;
@@ -68,10 +73,10 @@ impl<B: Backend> Kv for Services<B> {
         &self,
         request: Request<pb::DeleteRangeRequest>,
     ) -> Result<Response<pb::DeleteRangeResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let delete = convert::delete_range(request.into_inner());
         check_delete_range(&delete).map_err(error::of_check)?;
-        let Applied::DeleteRange(response) = self.propose(Command::DeleteRange(delete)).await? else {
+        let Applied::DeleteRange(response) = self.propose(&caller, Command::DeleteRange(delete)).await? else {
             return Err(error::mismatch());
         };
         let weight = self.weigh_done(response.prev_kvs.iter().map(key_bytes).sum())?;
@@ -79,13 +84,16 @@ impl<B: Backend> Kv for Services<B> {
     }
 
     async fn txn(&self, request: Request<pb::TxnRequest>) -> Result<Response<pb::TxnResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let is_serializable = is_serializable(request.get_ref());
         let txn = convert::txn(request.into_inner());
         check_txn(&txn, self.options.max_txn_ops).map_err(error::of_check)?;
-        let foreseen = self.foresee(&txn).await?;
+        let foreseen = self.foresee(&caller, &txn).await?;
         let response = if txn.is_read_only() {
-            let view = if is_serializable { self.read_local().await? } else { self.read().await? };
+            let view = match is_serializable {
+                true => self.read_local(&caller, Need::Txn(&txn)).await?,
+                false => self.read(&caller, Need::Txn(&txn)).await?,
+            };
             if is_small(&view, &txn) {
                 view.read_txn(&txn).map_err(error::of_store)?
             } else {
@@ -94,7 +102,10 @@ impl<B: Backend> Kv for Services<B> {
         } else {
             let may_grow = may_put(&txn);
             let command = Command::Txn(txn);
-            let applied = if may_grow { self.propose_growth(command).await? } else { self.propose(command).await? };
+            let applied = match may_grow {
+                true => self.propose_growth(&caller, command).await?,
+                false => self.propose(&caller, command).await?,
+            };
             let Applied::Txn(response) = applied else { return Err(error::mismatch()) };
             response
         };
@@ -107,9 +118,9 @@ impl<B: Backend> Kv for Services<B> {
         &self,
         request: Request<pb::CompactionRequest>,
     ) -> Result<Response<pb::CompactionResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let pb::CompactionRequest { revision, physical } = request.into_inner();
-        let applied = self.propose(Command::Compact(Compact { revision })).await?;
+        let applied = self.propose(&caller, Command::Compact(Compact { revision })).await?;
         let Applied::Compact { revision } = applied else { return Err(error::mismatch()) };
         if physical {
             self.await_removal().await?;
@@ -206,11 +217,11 @@ impl<B: Backend> Services<B> {
 
     /// Holds what the answer to a transaction will take, as far as this member's state tells, while it is under way: a refusal
     /// must come before it is done.
-    async fn foresee(&self, txn: &kv::Txn) -> Result<Option<Held>, Status> {
+    async fn foresee(&self, caller: &Caller, txn: &kv::Txn) -> Result<Option<Held>, Status> {
         if !has_long_ranges(txn) {
             return Ok(None);
         }
-        let view = self.read_local().await?;
+        let view = self.read_local(caller, Need::Txn(txn)).await?;
         if is_small(&view, txn) {
             return Ok(None);
         }
@@ -230,10 +241,10 @@ impl<B: Backend> Services<B> {
 
     /// Pushes the removal of compacted history on until a step finds nothing more to remove.
     async fn await_removal(&self) -> Result<(), Status> {
-        let mut held = self.read_local().await?.version_count();
+        let mut held = self.read_local(&Caller::member(), Need::Nothing).await?.version_count();
         loop {
             self.push_on().await?;
-            let now = self.read_local().await?.version_count();
+            let now = self.read_local(&Caller::member(), Need::Nothing).await?.version_count();
             if now >= held {
                 return Ok(());
             }

@@ -11,13 +11,15 @@ use futures::{Stream, StreamExt, stream};
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::lease_server::Lease;
-use hustings_kv::{Command, LeaseGrant, LeaseKeepAlive, LeaseKeys, LeaseRevoke, Response as Applied};
+use hustings_kv::{Command, LeaseGrant, LeaseKeepAlive, LeaseKeys, LeaseRevoke, Need, Response as Applied};
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::error;
 use crate::fate::Omen;
+use crate::renewals::Renewed;
 use crate::watch::Answers;
 
 /// How often to draw another id when one is taken: it never is, among 2^63.
@@ -29,9 +31,9 @@ impl<B: Backend> Lease for Services<B> {
         &self,
         request: Request<pb::LeaseGrantRequest>,
     ) -> Result<Response<pb::LeaseGrantResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let pb::LeaseGrantRequest { ttl, id } = request.into_inner();
-        let (revision, id, ttl) = self.grant(id, ttl).await?;
+        let (revision, id, ttl) = self.grant(&caller, id, ttl).await?;
         Ok(Response::new(pb::LeaseGrantResponse { header: self.header(revision), id, ttl, error: String::new() }))
     }
 
@@ -39,13 +41,13 @@ impl<B: Backend> Lease for Services<B> {
         &self,
         request: Request<pb::LeaseRevokeRequest>,
     ) -> Result<Response<pb::LeaseRevokeResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let id = request.into_inner().id;
-        let revoked = self.propose(Command::LeaseRevoke(LeaseRevoke { id })).await?;
+        let revoked = self.propose(&caller, Command::LeaseRevoke(LeaseRevoke { id })).await?;
         let Applied::LeaseRevoke { mut revision } = revoked else { return Err(error::mismatch()) };
         // A lease with very many keys loses them in steps; whoever is told that it is revoked finds none.
         loop {
-            let view = self.read_local().await?;
+            let view = self.read_local(&Caller::member(), Need::Nothing).await?;
             if !view.is_lease_ending(id) {
                 break;
             }
@@ -61,20 +63,22 @@ impl<B: Backend> Lease for Services<B> {
         &self,
         request: Request<tonic::Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let omen = self.omen(insists_on_leader(request.metadata()));
-        Ok(Response::new(keep_alive(self.0.clone(), request.into_inner(), omen)))
+        Ok(Response::new(keep_alive(self.0.clone(), caller, request.into_inner(), omen)))
     }
 
     async fn lease_time_to_live(
         &self,
         request: Request<pb::LeaseTimeToLiveRequest>,
     ) -> Result<Response<pb::LeaseTimeToLiveResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let pb::LeaseTimeToLiveRequest { id, keys } = request.into_inner();
         // An entry brings the log's clock up to now; one that renews nothing does nothing else.
-        self.propose(Command::LeaseKeepAlive(LeaseKeepAlive { ids: Vec::new() })).await?;
-        let view = self.read_local().await?;
+        let need = if keys { Need::ReadLease(id) } else { Need::User };
+        self.require(&caller, need).await?;
+        self.propose(&caller, Command::LeaseKeepAlive(LeaseKeepAlive { ids: Vec::new() })).await?;
+        let view = self.read_local(&caller, need).await?;
         let header = self.header(view.revision());
         let found = match keys {
             true => self.build(move || view.lease_time_to_live(id, LeaseKeys::List)).await?,
@@ -97,8 +101,8 @@ impl<B: Backend> Lease for Services<B> {
         &self,
         request: Request<pb::LeaseLeasesRequest>,
     ) -> Result<Response<pb::LeaseLeasesResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
-        let view = self.read().await?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
+        let view = self.read(&caller, Need::User).await?;
         let header = self.header(view.revision());
         let list = move || view.leases().into_iter().map(|id| pb::LeaseStatus { id }).collect();
         Ok(Response::new(pb::LeaseLeasesResponse { header, leases: self.build(list).await? }))
@@ -108,20 +112,21 @@ impl<B: Backend> Lease for Services<B> {
 /// The answers to a stream of keep-alives, one for each, in order; ends with the requests.
 pub(crate) fn keep_alive<B: Backend>(
     context: Arc<Context<B>>,
+    caller: Caller,
     requests: impl Stream<Item = Result<pb::LeaseKeepAliveRequest, Status>> + Send + Unpin + 'static,
     omen: Omen,
 ) -> Answers<pb::LeaseKeepAliveResponse> {
-    Box::pin(stream::unfold(Some((context, requests, omen)), |state| async move {
-        let (context, mut requests, mut omen) = state?;
+    Box::pin(stream::unfold(Some((context, caller, requests, omen)), |state| async move {
+        let (context, caller, mut requests, mut omen) = state?;
         let next = async {
             match requests.next().await {
                 None => Ok(None),
-                Some(request) => context.keep_alive(request?.id).await.map(Some),
+                Some(request) => context.keep_alive(&caller, request?.id).await.map(Some),
             }
         };
         match omen.or(next).await {
             Ok(None) => None,
-            Ok(Some(response)) => Some((Ok(response), Some((context, requests, omen)))),
+            Ok(Some(response)) => Some((Ok(response), Some((context, caller, requests, omen)))),
             Err(status) => Some((Err(status), None)),
         }
     }))
@@ -129,14 +134,22 @@ pub(crate) fn keep_alive<B: Backend>(
 
 impl<B: Backend> Context<B> {
     /// Renews a lease; one that does not exist is answered with no time to live.
-    pub(crate) async fn keep_alive(&self, id: i64) -> Result<pb::LeaseKeepAliveResponse, Status> {
-        let renewed = self.renewals.renew(id).await?;
+    pub(crate) async fn keep_alive(&self, caller: &Caller, id: i64) -> Result<pb::LeaseKeepAliveResponse, Status> {
+        let renewed = self.renew(caller, id).await?;
         let header = self.header(renewed.revision);
         Ok(pb::LeaseKeepAliveResponse { header, id, ttl: renewed.ttl.unwrap_or(0) })
     }
 
+    /// Renews a lease on which no key hangs that the caller may not write.
+    pub(crate) async fn renew(&self, caller: &Caller, id: i64) -> Result<Renewed, Status> {
+        if self.users_count() || caller.proof().is_some() {
+            self.require(caller, Need::WriteLease(id)).await?;
+        }
+        self.renewals.renew(caller, id).await
+    }
+
     /// Grants a lease; id 0 draws one. Answers revision, id and time to live.
-    pub(crate) async fn grant(&self, id: i64, ttl: i64) -> Result<(i64, i64, i64), Status> {
+    pub(crate) async fn grant(&self, caller: &Caller, id: i64, ttl: i64) -> Result<(i64, i64, i64), Status> {
         let ttl = ttl.max(self.options.lease_ttl_min());
         let mut last = Status::from(EtcdError::LeaseExists);
         for _ in 0..DRAWS_MAX {
@@ -146,7 +159,7 @@ impl<B: Backend> Context<B> {
                 continue;
             }
             let command = Command::LeaseGrant(LeaseGrant { id: drawn, ttl });
-            match self.propose_growth(command).await {
+            match self.propose_growth(caller, command).await {
                 Ok(Applied::LeaseGrant { revision, id, ttl }) => return Ok((revision, id, ttl)),
                 Ok(_) => return Err(error::mismatch()),
                 Err(status) if id == 0 && EtcdError::of(&status) == Some(EtcdError::LeaseExists) => last = status,

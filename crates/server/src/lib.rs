@@ -4,8 +4,8 @@
 //! [`Server`] stands on a [`Backend`], which is a node's handle, and translates: requests become the store's commands or
 //! reads of its views, results become etcd's answers.
 //!
-//! Deliberately absent: the store's rules (`hustings-kv`), consensus (`hustings-node` and below), authentication and the
-//! dashboard, whose places are named in [`server`].
+//! Deliberately absent: the store's rules (`hustings-kv`), consensus (`hustings-node` and below) and the dashboard, whose
+//! place is named in [`server`].
 //!
 //! Read on in the order of the modules.
 
@@ -16,6 +16,14 @@ pub mod backend;
 mod error;
 
 mod convert;
+
+mod audit;
+
+mod caller;
+
+mod token;
+
+mod password;
 
 mod context;
 
@@ -41,6 +49,10 @@ mod index;
 
 mod lease;
 
+mod accounts;
+
+mod permissions;
+
 mod renewals;
 
 mod campaign;
@@ -58,6 +70,8 @@ pub mod snapshot;
 mod health;
 
 mod gateway;
+
+mod hosts;
 
 mod http;
 
@@ -86,9 +100,10 @@ mod authority;
 pub mod server;
 
 pub use backend::Backend;
+pub use caller::CommonName;
 pub use http::VERSION;
 pub use metrics::Metrics;
 pub use options::{Compaction, ServerOptions};
 pub use port::Port;
-pub use server::Server;
+pub use server::{NameOf, Server};
 pub use snapshot::{SnapshotFileError, SnapshotHead, read_snapshot};

@@ -9,8 +9,8 @@ use hustings_api::EtcdError;
 use hustings_api::v3lockpb as lp;
 use hustings_api::v3lockpb::lock_server::Lock;
 use hustings_kv as kv;
-use hustings_kv::Command;
 use hustings_kv::queue::created_at;
+use hustings_kv::{Command, Need};
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
@@ -21,12 +21,12 @@ use crate::error;
 #[tonic::async_trait]
 impl<B: Backend> Lock for Services<B> {
     async fn lock(&self, request: Request<lp::LockRequest>) -> Result<Response<lp::LockResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         // As in etcd, a request for one answer is not ended by the loss of the leader: it waits for the next.
         let mut omen = self.omen(false);
         let lp::LockRequest { name, lease } = request.into_inner();
         omen.or(async {
-            let mut candidacy = Candidacy::enter(&self.0, name, lease, None).await?;
+            let mut candidacy = Candidacy::enter(&self.0, caller, name, lease, None).await?;
             let revision = candidacy.wait().await.map_err(|status| match EtcdError::of(&status) {
                 Some(EtcdError::LeaseNotFound) => EtcdError::LockSessionExpired.into(),
                 _ => status,
@@ -39,13 +39,13 @@ impl<B: Backend> Lock for Services<B> {
     }
 
     async fn unlock(&self, request: Request<lp::UnlockRequest>) -> Result<Response<lp::UnlockResponse>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let key = request.into_inner().key;
         let delete = kv::DeleteRange { key: key.clone(), ..kv::DeleteRange::default() };
         kv::check_delete_range(&delete).map_err(error::of_check)?;
         // The key names the lease and not the holding: what waits on its way to the log must not end a later holding. So the
         // holding that stands now is named.
-        let view = self.read().await?;
+        let view = self.read(&caller, Need::Read(&key, b"")).await?;
         let Some(held) = read_key(&view, &key)? else {
             return Ok(Response::new(lp::UnlockResponse { header: self.header(view.revision()) }));
         };
@@ -54,7 +54,9 @@ impl<B: Backend> Lock for Services<B> {
             success: vec![kv::Request::DeleteRange(delete).into()],
             failure: Vec::new(),
         };
-        let kv::Response::Txn(txn) = self.propose(Command::Txn(txn)).await? else { return Err(error::mismatch()) };
+        let kv::Response::Txn(txn) = self.propose(&caller, Command::Txn(txn)).await? else {
+            return Err(error::mismatch());
+        };
         Ok(Response::new(lp::UnlockResponse { header: self.header(txn.revision) }))
     }
 }

@@ -27,7 +27,24 @@ pub(crate) const SECONDS: [f64; 14] =
 const CODES: usize = 17;
 
 /// All methods of the API, sorted, and whether they stream.
-pub(crate) const METHODS: [(&str, &str); 33] = [
+pub(crate) const METHODS: [(&str, &str); 50] = [
+    ("/etcdserverpb.Auth/AuthDisable", "unary"),
+    ("/etcdserverpb.Auth/AuthEnable", "unary"),
+    ("/etcdserverpb.Auth/AuthStatus", "unary"),
+    ("/etcdserverpb.Auth/Authenticate", "unary"),
+    ("/etcdserverpb.Auth/RoleAdd", "unary"),
+    ("/etcdserverpb.Auth/RoleDelete", "unary"),
+    ("/etcdserverpb.Auth/RoleGet", "unary"),
+    ("/etcdserverpb.Auth/RoleGrantPermission", "unary"),
+    ("/etcdserverpb.Auth/RoleList", "unary"),
+    ("/etcdserverpb.Auth/RoleRevokePermission", "unary"),
+    ("/etcdserverpb.Auth/UserAdd", "unary"),
+    ("/etcdserverpb.Auth/UserChangePassword", "unary"),
+    ("/etcdserverpb.Auth/UserDelete", "unary"),
+    ("/etcdserverpb.Auth/UserGet", "unary"),
+    ("/etcdserverpb.Auth/UserGrantRole", "unary"),
+    ("/etcdserverpb.Auth/UserList", "unary"),
+    ("/etcdserverpb.Auth/UserRevokeRole", "unary"),
     ("/etcdserverpb.Cluster/MemberAdd", "unary"),
     ("/etcdserverpb.Cluster/MemberList", "unary"),
     ("/etcdserverpb.Cluster/MemberPromote", "unary"),

@@ -53,6 +53,10 @@ pub struct ServerOptions {
     pub keep_alive_interval: Duration,
     /// How long it may take to answer that.
     pub keep_alive_timeout: Duration,
+    /// How long a token counts once it is given out.
+    pub auth_token_ttl: Duration,
+    /// The cost of hashing a password, 4 to 31: each step doubles the time.
+    pub bcrypt_cost: u32,
     /// How long open requests may take to end once the server is told to stop.
     pub grace: Duration,
 }
@@ -77,6 +81,8 @@ impl Default for ServerOptions {
             hosts: Vec::new(),
             keep_alive_interval: Duration::from_secs(30),
             keep_alive_timeout: Duration::from_secs(20),
+            auth_token_ttl: Duration::from_secs(300),
+            bcrypt_cost: 10,
             grace: Duration::from_secs(2),
         }
     }

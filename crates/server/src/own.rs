@@ -19,24 +19,29 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Limited};
+use hustings_api::client::prefix_end;
 use hustings_core::ApplyVersion;
 use hustings_kv::{
-    Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Response as Applied, ShortLeaseGrant, View,
+    Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Need, Response as Applied, ShortLeaseGrant, View,
 };
 use hustings_lease::Token;
 use hustings_lease::history::History;
 use hyper::body::Body as HttpBody;
+use hyper::header::AUTHORIZATION;
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tonic::Status;
+use tonic::metadata::MetadataMap;
 
-use crate::access::is_foreign;
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::campaign::read_key;
 use crate::context::{Learner, Services};
 use crate::error;
 use crate::gateway::refuse;
+use crate::hosts;
 use crate::http;
 use crate::server::Body;
 
@@ -76,16 +81,16 @@ where
     if head.method != Method::POST {
         return http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
     }
-    if is_foreign(&services.options, &head) {
-        return http::text(StatusCode::FORBIDDEN, "a page of another origin may not speak here\n".to_owned());
+    if let Some(refusal) = hosts::refusal(&head, &services.options) {
+        return refusal;
     }
     let answered = async {
-        services.check(&tonic::metadata::MetadataMap::new(), Learner::Refuses)?;
+        let caller = admit(services, &head, Learner::Refuses).await?;
         let body = Limited::new(body, BODY_MAX).collect().await;
         let body = body.map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))?.to_bytes();
         match head.uri.path() {
-            "/v1/leases" => services.grant_short(read(&body)?).await,
-            "/v1/leases/keepalive" => services.keep_many_alive(read(&body)?).await,
+            "/v1/leases" => services.grant_short(&caller, read(&body)?).await,
+            "/v1/leases/keepalive" => services.keep_many_alive(&caller, read(&body)?).await,
             path => Err(Status::not_found(format!("{path} is no call: there are /v1/leases and /v1/leases/keepalive"))),
         }
     };
@@ -93,6 +98,20 @@ where
         Ok(value) => http::json(StatusCode::OK, &value),
         Err(status) => refuse(&status),
     }
+}
+
+/// Finds out who makes a call of ours: as etcd's calls do, by the header `Authorization` or the connection's certificate.
+pub(crate) async fn admit<B: Backend>(
+    services: &Services<B>,
+    head: &Parts,
+    learner: Learner,
+) -> Result<Caller, Status> {
+    let mut metadata = MetadataMap::new();
+    if let Some(token) = head.headers.get(AUTHORIZATION).and_then(|token| token.to_str().ok()?.parse().ok()) {
+        metadata.insert("authorization", token);
+    }
+    services.check(&metadata, learner)?;
+    services.caller(&metadata, &head.extensions).await
 }
 
 fn read<'a, Q: Deserialize<'a>>(body: &'a [u8]) -> Result<Q, Status> {
@@ -109,7 +128,7 @@ fn millis(time: Duration) -> u64 {
 }
 
 impl<B: Backend> Services<B> {
-    async fn grant_short(&self, Grant { ttl_millis, id }: Grant) -> Result<Value, Status> {
+    async fn grant_short(&self, caller: &Caller, Grant { ttl_millis, id }: Grant) -> Result<Value, Status> {
         if ttl_millis == 0 {
             return Err(Status::invalid_argument("ttl_millis is at least 1"));
         }
@@ -120,27 +139,29 @@ impl<B: Backend> Services<B> {
             None => (rand::random::<i64>() & i64::MAX).max(1),
         };
         // While some member is of an older build, whole seconds are granted.
-        let command = match self.backend.status().version >= SHORT_LEASES_FROM {
+        let command = match self.node_status().version >= SHORT_LEASES_FROM {
             true => Command::ShortLeaseGrant(ShortLeaseGrant { id, ttl_millis: millis(length) }),
             false => {
                 let ttl = i64::try_from(length.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX);
                 Command::LeaseGrant(LeaseGrant { id, ttl })
             }
         };
-        let Applied::LeaseGrant { .. } = self.propose_growth(command).await? else { return Err(error::mismatch()) };
-        let view = self.read_local().await?;
+        let Applied::LeaseGrant { .. } = self.propose_growth(caller, command).await? else {
+            return Err(error::mismatch());
+        };
+        let view = self.read_local(caller, Need::User).await?;
         let granted = view.lease_time_to_live(id, LeaseKeys::Omit).map_or(Duration::ZERO, |lease| lease.granted);
         Ok(json!({ "id": format!("{id:x}"), "ttl_millis": millis(granted) }))
     }
 
-    async fn keep_many_alive(&self, KeepAlive { ids }: KeepAlive) -> Result<Value, Status> {
+    async fn keep_many_alive(&self, caller: &Caller, KeepAlive { ids }: KeepAlive) -> Result<Value, Status> {
         if ids.len() > IDS_MAX {
             return Err(Status::invalid_argument(format!("{} leases in one message: at most {IDS_MAX}", ids.len())));
         }
         let ids: Vec<i64> = ids.iter().map(|id| id_of(id)).collect::<Result<_, _>>()?;
-        let renewed = self.propose(Command::LeaseKeepAlive(LeaseKeepAlive { ids })).await?;
+        let renewed = self.propose(caller, Command::LeaseKeepAlive(LeaseKeepAlive { ids })).await?;
         let Applied::LeaseKeepAlive { renewed, .. } = renewed else { return Err(error::mismatch()) };
-        let view = self.read_local().await?;
+        let view = self.read_local(caller, Need::User).await?;
         let granted = |id| view.lease_time_to_live(id, LeaseKeys::Omit).map_or(0, |lease| millis(lease.granted));
         let leases: Vec<Value> = renewed
             .iter()
@@ -176,10 +197,19 @@ struct Told {
 }
 
 /// Answers `/v1/elections`.
-pub(crate) async fn answer_elections<B: Backend>(services: &Services<B>, query: &str) -> Response<Body> {
+pub(crate) async fn answer_elections<B: Backend>(
+    services: &Services<B>,
+    caller: &Caller,
+    query: &str,
+) -> Response<Body> {
     let name = query.split('&').find_map(|pair| pair.strip_prefix("name=")).map(str::to_owned);
     let told = async {
-        let view = services.read().await?;
+        // The keys of an election begin with its name; all elections are told to whoever may read everything.
+        let (from, end) = match &name {
+            Some(name) => (Bytes::copy_from_slice(name.as_bytes()), prefix_end(name.as_bytes())),
+            None => (Bytes::from_static(b"\0"), Bytes::from_static(b"\0")),
+        };
+        let view = services.read(caller, Need::Read(&from, &end)).await?;
         services.build(move || elections(&view, name.as_deref())).await?
     };
     match told.await {

@@ -30,11 +30,13 @@ pub struct Port {
     pub listener: TcpListener,
     /// How TLS is spoken there, if it is.
     pub tls: Option<Acceptor>,
+    /// Whether the common name of a client's certificate is the user that calls, where it gives no token.
+    pub names_users: bool,
 }
 
 impl From<TcpListener> for Port {
     fn from(listener: TcpListener) -> Port {
-        Port { listener, tls: None }
+        Port { listener, tls: None, names_users: false }
     }
 }
 
@@ -49,6 +51,7 @@ pub(crate) enum ClientStream {
 /// What a port does with those who come.
 pub(crate) struct Door {
     tls: Option<Acceptor>,
+    names_users: bool,
     turned_away: Mutex<TurnedAway>,
 }
 
@@ -59,8 +62,13 @@ struct TurnedAway {
 }
 
 impl Door {
-    pub(crate) fn new(tls: Option<Acceptor>) -> Arc<Door> {
-        Arc::new(Door { tls, turned_away: Mutex::default() })
+    pub(crate) fn new(tls: Option<Acceptor>, names_users: bool) -> Arc<Door> {
+        Arc::new(Door { tls, names_users, turned_away: Mutex::default() })
+    }
+
+    /// Whether the common name of a certificate is a user.
+    pub(crate) fn names_users(&self) -> bool {
+        self.names_users
     }
 
     /// Lets a client in: the stream, and whose certificate it showed. The caller bounds the time.

@@ -10,11 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hustings_api::EtcdError;
-use hustings_kv::{AlarmChange, AlarmKind, Command, Response, View};
+use hustings_kv::{AlarmChange, AlarmKind, Command, Need, Response, View};
 use tokio::sync::Notify;
 use tonic::Status;
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::context::Context;
 
 /// The least time between two looks at the store's size.
@@ -99,13 +100,14 @@ impl Quota {
 
 /// Watches over the quota until the node stops.
 pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
-    let mut applied = context.backend.applied_changes();
+    let mut applied = context.applied_changes();
     loop {
         {
             // Dropped before waiting: while a view lives, every change of the store copies what it shares with it.
-            let Ok(readable) = context.backend.read_local().await else { return };
-            if context.quota.look(&readable.view) {
-                raise(&context, &readable.view).await;
+            let view = context.read_local(&Caller::member(), Need::Nothing).await;
+            let Ok(view) = view else { return };
+            if context.quota.look(&view) {
+                raise(&context, &view).await;
             }
         }
         let was_refused = tokio::select! {
@@ -129,7 +131,7 @@ async fn raise<B: Backend>(context: &Context<B>, view: &View) {
     }
     let change = AlarmChange { raise: true, member: context.member_id, kind: AlarmKind::NoSpace as i32 };
     // What fails now, the next look tries again.
-    if let Ok(Response::Alarm { .. }) = context.propose(Command::Alarm(change)).await {
+    if let Ok(Response::Alarm { .. }) = context.propose(&Caller::member(), Command::Alarm(change)).await {
         let (size, limit) = (view.size_bytes(), context.quota.limit);
         tracing::warn!(size, limit, "alarm NOSPACE raised: compact, then disarm, or start with a larger quota");
     }

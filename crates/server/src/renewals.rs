@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::context::Context;
 use crate::error;
 
@@ -29,6 +30,7 @@ pub(crate) struct Renewed {
 }
 
 struct Renewal {
+    caller: Caller,
     id: i64,
     reply: oneshot::Sender<Result<Renewed, Status>>,
 }
@@ -46,9 +48,10 @@ impl Renewals {
     }
 
     /// Renews a lease.
-    pub(crate) async fn renew(&self, id: i64) -> Result<Renewed, Status> {
+    pub(crate) async fn renew(&self, caller: &Caller, id: i64) -> Result<Renewed, Status> {
         let (reply, answer) = oneshot::channel();
-        self.0.try_send(Renewal { id, reply }).map_err(|_| Status::from(EtcdError::TooManyRequests))?;
+        let caller = caller.clone();
+        self.0.try_send(Renewal { caller, id, reply }).map_err(|_| Status::from(EtcdError::TooManyRequests))?;
         answer.await.unwrap_or_else(|_| Err(EtcdError::Stopped.into()))
     }
 }
@@ -60,22 +63,30 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, waiting: Waiting) 
     while waiting.recv_many(&mut renewals, LEASES_PER_COMMAND).await > 0 {
         // Who has given up meanwhile must not have its lease renewed.
         renewals.retain(|renewal| !renewal.reply.is_closed());
-        let ids: Vec<i64> = renewals.iter().map(|renewal| renewal.id).collect();
-        if ids.is_empty() {
-            continue;
+        // No caller renews with the right of another: one command for each.
+        let mut rest = std::mem::take(&mut renewals);
+        while let Some(first) = rest.first() {
+            let caller = first.caller.clone();
+            let (those, others) = rest.into_iter().partition(|renewal| renewal.caller.proof() == caller.proof());
+            rest = others;
+            renew(&context, &caller, those).await;
         }
-        let outcome = context.propose(Command::LeaseKeepAlive(LeaseKeepAlive { ids })).await;
-        let outcome = outcome.and_then(|response| match response {
-            Response::LeaseKeepAlive { revision, renewed } => Ok((revision, renewed)),
-            _ => Err(error::mismatch()),
+    }
+}
+
+async fn renew<B: Backend>(context: &Context<B>, caller: &Caller, renewals: Vec<Renewal>) {
+    let ids = renewals.iter().map(|renewal| renewal.id).collect();
+    let outcome = context.propose(caller, Command::LeaseKeepAlive(LeaseKeepAlive { ids })).await;
+    let outcome = outcome.and_then(|response| match response {
+        Response::LeaseKeepAlive { revision, renewed } => Ok((revision, renewed)),
+        _ => Err(error::mismatch()),
+    });
+    for (place, renewal) in renewals.into_iter().enumerate() {
+        let renewed = outcome.as_ref().map_err(Status::clone).map(|(revision, renewed)| Renewed {
+            revision: *revision,
+            ttl: renewed.get(place).and_then(|(_, ttl)| *ttl),
         });
-        for (place, renewal) in renewals.drain(..).enumerate() {
-            let renewed = outcome.as_ref().map_err(Status::clone).map(|(revision, renewed)| Renewed {
-                revision: *revision,
-                ttl: renewed.get(place).and_then(|(_, ttl)| *ttl),
-            });
-            // An error means that the client has given up.
-            let _ = renewal.reply.send(renewed);
-        }
+        // An error means that the client has given up.
+        let _ = renewal.reply.send(renewed);
     }
 }

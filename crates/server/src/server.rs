@@ -10,15 +10,17 @@
 //!
 //! Everything is bounded: connections, streams on each, the time to the first bytes, headers and bodies, header lists, and
 //! the bytes that all clients together make this member hold ([`crate::memory`]).
-//! What it deliberately does not do yet: authentication, which will stand between match and service.
+//! While users count, a request passes [`crate::permissions`] on its way to its service, and has a line in the audit.
 //!
 //! Read next: [`crate::port`], [`crate::http`], [`crate::gateway`].
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hustings_api::etcdserverpb::auth_server::AuthServer;
 use hustings_api::etcdserverpb::cluster_server::ClusterServer;
 use hustings_api::etcdserverpb::kv_server::KvServer;
 use hustings_api::etcdserverpb::lease_server::LeaseServer;
@@ -28,22 +30,28 @@ use hustings_api::health::health_server::HealthServer;
 use hustings_api::v3electionpb::election_server::ElectionServer;
 use hustings_api::v3lockpb::lock_server::LockServer;
 use hyper::body::Incoming;
+use hyper::header::HeaderMap;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use tonic::codegen::Service;
+use tonic::metadata::MetadataMap;
 
 use crate::access::Access;
+use crate::accounts::Peer;
 use crate::aside;
+use crate::audit::Trail;
 use crate::authority::Repaired;
 use crate::backend::Backend;
 use crate::begun::{Begun, Preface};
 use crate::body::{self, Metered, Shape};
+use crate::caller::CommonName;
 use crate::cluster;
 use crate::compaction;
 use crate::context::{Context, Inboxes, Services};
+use crate::error;
 use crate::fate;
 use crate::gateway;
 use crate::http;
@@ -52,6 +60,7 @@ use crate::integrity;
 use crate::metrics::{METHODS, Metrics};
 use crate::options::ServerOptions;
 use crate::own;
+use crate::permissions;
 use crate::port::{Door, Port};
 use crate::quota;
 use crate::renewals;
@@ -72,13 +81,17 @@ pub struct Server<B> {
     context: Arc<Context<B>>,
     inboxes: Inboxes,
     metrics_ports: Vec<Port>,
+    name_of: Option<NameOf>,
 }
+
+/// The name that a connection has proven, by its other end.
+pub type NameOf = Arc<dyn Fn(SocketAddr) -> Option<CommonName> + Send + Sync>;
 
 impl<B: Backend> Server<B> {
     /// A server over a running node; [`Server::serve`] makes it answer.
     pub fn new(backend: B, options: ServerOptions) -> Server<B> {
         let (context, inboxes) = Context::new(backend, options);
-        Server { context: Arc::new(context), inboxes, metrics_ports: Vec::new() }
+        Server { context: Arc::new(context), inboxes, metrics_ports: Vec::new(), name_of: None }
     }
 
     /// Answers metrics and health, and nothing else, on these ports, too.
@@ -86,6 +99,13 @@ impl<B: Backend> Server<B> {
     pub fn with_metrics_on(mut self, ports: Vec<impl Into<Port>>) -> Server<B> {
         self.metrics_ports = ports.into_iter().map(Into::into).collect();
         self
+    }
+
+    /// Whose certificate a connection has shown, where something in front of the ports knows: the user of that name calls then,
+    /// without a token.
+    #[must_use]
+    pub fn naming(self, name_of: NameOf) -> Server<B> {
+        Server { name_of: Some(name_of), ..self }
     }
 
     /// What is counted; whoever hosts the node feeds it what only the node knows.
@@ -111,7 +131,7 @@ impl<B: Backend> Server<B> {
         tasks.spawn(renewals::run(self.context.clone(), self.inboxes.renewals));
         let services = Arc::new(Services(self.context.clone()));
         for port in ports {
-            tasks.spawn(accept(port.into(), services.clone(), slots.clone(), stopped.clone()));
+            tasks.spawn(accept(port.into(), self.name_of.clone(), services.clone(), slots.clone(), stopped.clone()));
         }
         for port in self.metrics_ports {
             tasks.spawn(aside::accept(port, services.clone(), stopped.clone()));
@@ -138,12 +158,13 @@ impl<B: Backend> Server<B> {
 
 /// Accepts connections until told to stop.
 async fn accept<B: Backend>(
-    Port { listener, tls }: Port,
+    Port { listener, tls, names_users }: Port,
+    name_of: Option<NameOf>,
     services: Arc<Services<B>>,
     slots: Arc<Semaphore>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let door = Door::new(tls);
+    let door = Door::new(tls, names_users);
     let mut is_refusing = false;
     loop {
         // The semaphore is never closed; were it, there would be nobody left to serve.
@@ -156,7 +177,8 @@ async fn accept<B: Backend>(
             Ok((stream, peer)) => {
                 is_refusing = false;
                 let (services, door) = (services.clone(), door.clone());
-                let line = tether::Line { peer, stopped: stopped.clone(), slot: Arc::new(slot) };
+                let name = name_of.as_ref().and_then(|name_of| name_of(peer));
+                let line = tether::Line { peer, name, stopped: stopped.clone(), slot: Arc::new(slot) };
                 tokio::spawn(async move {
                     services.metrics.on_connection(1);
                     converse(stream, &door, services.clone(), line).await;
@@ -191,7 +213,7 @@ fn watch_over(stream: &TcpStream, options: &ServerOptions) {
 }
 
 /// Serves one connection to its end. Errors end it and nothing else: strangers may say what they like.
-async fn converse<B: Backend>(stream: TcpStream, door: &Door, services: Arc<Services<B>>, line: tether::Line) {
+async fn converse<B: Backend>(stream: TcpStream, door: &Door, services: Arc<Services<B>>, mut line: tether::Line) {
     let mut stopped = line.stopped.clone();
     watch_over(&stream, &services.options);
     let patience = services.options.header_timeout;
@@ -200,13 +222,16 @@ async fn converse<B: Backend>(stream: TcpStream, door: &Door, services: Arc<Serv
         let (preface, stream) = Begun::by(stream).await.ok()?;
         Some((preface, stream, shown))
     });
-    let (preface, stream, _shown) = tokio::select! {
+    let (preface, stream, shown) = tokio::select! {
         begun = begun => match begun {
             Ok(Some(begun)) => begun,
             Ok(None) | Err(_) => return,
         },
         _ = stopped.changed() => return,
     };
+    if let Some(shown) = shown.filter(|_| door.names_users()) {
+        line.name = Some(CommonName(shown.common_name));
+    }
     let options = &services.options;
     let ended = match preface {
         Preface::Http2 => {
@@ -220,7 +245,11 @@ async fn converse<B: Backend>(stream: TcpStream, door: &Door, services: Arc<Serv
                 .max_send_buf_size(1 << 20)
                 .keep_alive_interval(Some(options.keep_alive_interval).filter(|interval| !interval.is_zero()))
                 .keep_alive_timeout(options.keep_alive_timeout);
-            let service = service_fn(|request| answer(services.clone(), request));
+            let (peer, name) = (Peer(line.peer.ip()), line.name.clone());
+            let service = service_fn(|mut request: hyper::Request<Incoming>| {
+                tell_peer(&mut request, peer, name.as_ref());
+                answer(services.clone(), request)
+            });
             let connection = builder.serve_connection(TokioIo::new(Repaired::new(stream)), service);
             tokio::pin!(connection);
             tokio::select! {
@@ -234,8 +263,10 @@ async fn converse<B: Backend>(stream: TcpStream, door: &Door, services: Arc<Serv
         Preface::Http1 => {
             let mut builder = hyper::server::conn::http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(patience).max_buf_size(64 << 10);
+            let (peer, name) = (Peer(line.peer.ip()), line.name.clone());
             let service = service_fn(|mut request: hyper::Request<Incoming>| {
                 // Only a connection that speaks HTTP/1.1 can become something else.
+                tell_peer(&mut request, peer, name.as_ref());
                 if tether::lease_of(request.uri().path()).is_some() {
                     request.extensions_mut().insert(line.clone());
                 }
@@ -257,8 +288,39 @@ async fn converse<B: Backend>(stream: TcpStream, door: &Door, services: Arc<Serv
     }
 }
 
+/// Tells who is at the other end, to where it matters.
+fn tell_peer(request: &mut hyper::Request<Incoming>, peer: Peer, name: Option<&CommonName>) {
+    if let Some(name) = name {
+        request.extensions_mut().insert(name.clone());
+    }
+    if request.uri().path().ends_with("uthenticate") {
+        request.extensions_mut().insert(peer);
+    }
+}
+
 /// Answers one request.
 async fn answer<B: Backend>(
+    services: Arc<Services<B>>,
+    mut request: hyper::Request<Incoming>,
+) -> Result<hyper::Response<Body>, Infallible> {
+    if !services.users_count() {
+        return serve(services, request).await;
+    }
+    let trail = Arc::new(Trail::default());
+    request.extensions_mut().insert(trail.clone());
+    let method = request.uri().path().to_owned();
+    let response = serve(services, request).await?;
+    let told = response.headers().get("grpc-status").and_then(|code| code.to_str().ok()?.parse().ok());
+    // The gateway tells a code of HTTP.
+    let code = told.unwrap_or(match response.status().as_u16() {
+        200..300 | 101 => 0,
+        other => i32::from(other),
+    });
+    trail.tell(&method, code);
+    Ok(response)
+}
+
+async fn serve<B: Backend>(
     services: Arc<Services<B>>,
     request: hyper::Request<Incoming>,
 ) -> Result<hyper::Response<Body>, Infallible> {
@@ -279,16 +341,17 @@ async fn answer<B: Backend>(
             }
             None if tether::lease_of(path).is_some() => tether::answer(&services, request).await,
             None if path.starts_with("/v1/leases") => own::answer_leases(&services, request).await,
-            None => http::answer(&services, &request).await,
+            None => http::answer(&services, request).await,
         }));
     }
     let context = services.0.clone();
     let method = context.metrics.on_call(path);
+    let is_concurrency = path.starts_with("/v3");
     let is_stream = method.is_some_and(|method| METHODS[method].1 == "bidi_stream");
     let shape = if is_stream { Shape::Stream } else { Shape::Whole };
     let metrics = context.metrics.clone();
     let request = request.map(|body| Metered::new(Tally::received(body, metrics), shape, &memory, patience));
-    let response = as_etcd(dispatch(services, request).await?);
+    let response = as_etcd(dispatch(services, request).await?, is_concurrency);
     let mut streamed = None;
     if let Some(method) = method {
         match tally::code_in(response.headers()) {
@@ -302,17 +365,22 @@ async fn answer<B: Backend>(
     Ok(response.map(|body| Body::new(Tally::sent(body, context.metrics.clone(), streamed))))
 }
 
-/// A message beyond the transport's limit: tonic's code is `OutOfRange`, gRPC's everywhere else `ResourceExhausted`.
-fn as_etcd(response: hyper::Response<Body>) -> hyper::Response<Body> {
-    let is_out_of_range = response.headers().get("grpc-status").is_some_and(|code| code == "11");
-    if is_out_of_range
-        && let Some(status) = tonic::Status::from_header_map(response.headers())
-        && status.message().contains("decoded message length too large")
-    {
+/// What tonic tells in another way than etcd: a message beyond the transport's limit, whose code is `OutOfRange` there and
+/// gRPC's everywhere else `ResourceExhausted`; and callers that a lock or an election refuses.
+fn as_etcd(response: hyper::Response<Body>, is_concurrency: bool) -> hyper::Response<Body> {
+    let code = response.headers().get("grpc-status").and_then(|code| code.to_str().ok()).unwrap_or("0");
+    if !matches!(code, "3" | "7" | "11" | "16") {
+        return response;
+    }
+    let Some(status) = tonic::Status::from_header_map(response.headers()) else { return response };
+    if status.code() == tonic::Code::OutOfRange {
+        if !status.message().contains("decoded message length too large") {
+            return response;
+        }
         let text = "grpc: received message larger than max";
         return tonic::Status::resource_exhausted(text).into_http();
     }
-    response
+    if is_concurrency { error::of_concurrency(status).into_http() } else { response }
 }
 
 async fn dispatch<B: Backend>(
@@ -321,9 +389,29 @@ async fn dispatch<B: Backend>(
 ) -> Result<hyper::Response<Body>, Infallible> {
     let limit = services.options.max_request_bytes + GRPC_OVERHEAD_BYTES;
     let path = request.uri().path();
+    let Some(row) = permissions::of_method(path) else {
+        let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or(("", ""));
+        let is_known = permissions::TABLE.iter().any(|row| row.method[1..].split('/').next() == Some(service));
+        let text = match is_known {
+            true => format!("unknown method {method} for service {service}"),
+            false => format!("unknown service {service}"),
+        };
+        return Ok(tonic::Status::unimplemented(text).into_http());
+    };
+    let (mut head, body) = request.into_parts();
+    let metadata = MetadataMap::from_headers(match services.users_count() {
+        true => head.headers.clone(),
+        false => HeaderMap::new(),
+    });
+    if let Err(status) = services.pass(row, &mut head, &metadata).await {
+        return Ok(status.into_http());
+    }
+    let request = hyper::Request::from_parts(head, body);
+    let path = request.uri().path();
     let (service, _) = path.trim_start_matches('/').split_once('/').unwrap_or(("", ""));
     match service {
         "etcdserverpb.KV" => KvServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
+        "etcdserverpb.Auth" => AuthServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
         "etcdserverpb.Watch" => WatchServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
         "etcdserverpb.Lease" => LeaseServer::from_arc(services).max_decoding_message_size(limit).call(request).await,
         "etcdserverpb.Cluster" => {

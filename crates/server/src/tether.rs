@@ -19,17 +19,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hustings_kv::{Command, LeaseRevoke};
+use hustings_kv::{Command, LeaseRevoke, Need};
 use hyper::body::Incoming;
 use hyper::header::{CONNECTION, HeaderValue, UPGRADE};
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::{OwnedSemaphorePermit, watch};
+use tonic::{Code, Status};
 
 use crate::backend::Backend;
-use crate::context::{Context, Services};
+use crate::caller::{Caller, CommonName};
+use crate::context::{Context, Learner, Services};
 use crate::http::text;
+use crate::own::admit;
 use crate::server::Body;
 
 /// What the upgrade is called.
@@ -43,6 +46,8 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 pub(crate) struct Line {
     /// The other end, as this member sees it.
     pub(crate) peer: SocketAddr,
+    /// Whose certificate it has shown.
+    pub(crate) name: Option<CommonName>,
     pub(crate) stopped: watch::Receiver<bool>,
     /// The connection's place among those that may be open.
     pub(crate) slot: Arc<OwnedSemaphorePermit>,
@@ -76,11 +81,26 @@ pub(crate) async fn answer<B: Backend>(services: &Services<B>, mut request: Requ
         );
         return refuse(StatusCode::CONFLICT, why);
     }
-    match services.read().await {
-        Ok(view) if view.has_lease(lease) => {}
-        Ok(_) => return refuse(StatusCode::GONE, format!("there is no lease {lease:x}")),
-        Err(status) => return refuse(StatusCode::SERVICE_UNAVAILABLE, status.message().to_owned()),
-    }
+    let (head, body) = request.into_parts();
+    // Whoever tethers a lease ends it.
+    let admitted = async {
+        let caller = admit(services, &head, Learner::Serves).await?;
+        let view = services.read(&caller, Need::WriteLease(lease)).await?;
+        Ok::<_, Status>((caller, view.has_lease(lease)))
+    };
+    let caller = match admitted.await {
+        Ok((caller, true)) => caller,
+        Ok((_, false)) => return refuse(StatusCode::GONE, format!("there is no lease {lease:x}")),
+        Err(status) => {
+            let code = match status.code() {
+                Code::PermissionDenied => StatusCode::FORBIDDEN,
+                Code::Unauthenticated | Code::InvalidArgument => StatusCode::UNAUTHORIZED,
+                _ => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            return refuse(code, status.message().to_owned());
+        }
+    };
+    let request = Request::from_parts(head, body);
     let context = services.0.clone();
     tokio::spawn(async move {
         if let Ok(upgraded) = hyper::upgrade::on(request).await {
@@ -88,7 +108,7 @@ pub(crate) async fn answer<B: Backend>(services: &Services<B>, mut request: Requ
             if hold(&context, lease, TokioIo::new(upgraded), line.stopped).await {
                 tracing::info!(lease = format!("{lease:x}"), "the process that owns this lease is gone: it ends");
                 // Without a leader the lease ends by its time.
-                let _ = context.propose(Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
+                let _ = context.propose(&caller, Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
             }
             context.metrics.on_tether(-1);
         }
@@ -115,7 +135,7 @@ async fn hold<B: Backend>(
             read = stream.read(&mut unread) => if let Some(is_owner) = is_end_of_owner(&read) {
                 return is_owner;
             },
-            _ = look.tick() => match context.read_local().await {
+            _ = look.tick() => match context.read_local(&Caller::member(), Need::Nothing).await {
                 Ok(view) if !view.has_lease(lease) => return false,
                 _ => {}
             },

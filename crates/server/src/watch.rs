@@ -28,14 +28,16 @@ use hustings_api::etcdserverpb::watch_create_request::FilterType;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::watch_server::Watch;
 use hustings_api::mvccpb;
-use hustings_kv::{EventKind, KeyRange};
+use hustings_kv::{EventKind, KeyRange, Need, Users};
 use prost::Message;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::convert;
+use crate::error;
 use crate::fate::Omen;
 use crate::hub::{self, Change, Filters, Follower, News, Outlet, Registration, STEP, Start};
 
@@ -61,19 +63,20 @@ impl<B: Backend> Watch for Services<B> {
         &self,
         request: Request<tonic::Streaming<pb::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
-        self.check(request.metadata(), Learner::Refuses)?;
+        let caller = self.admit(&request, Learner::Refuses).await?;
         let omen = self.omen(insists_on_leader(request.metadata()));
-        Ok(Response::new(watch(self.0.clone(), request.into_inner(), omen)))
+        Ok(Response::new(watch(self.0.clone(), caller, request.into_inner(), omen)))
     }
 }
 
 /// The answers to a stream of requests. The stream outlives the last request: a client may close its half.
 pub(crate) fn watch<B: Backend>(
     context: Arc<Context<B>>,
+    caller: Caller,
     requests: impl Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin + 'static,
     omen: Omen,
 ) -> Answers<pb::WatchResponse> {
-    let watching = Watching::new(context, omen);
+    let watching = Watching::new(context, caller, omen);
     let requests = requests.chain(stream::pending());
     let state = Some((watching, requests));
     Box::pin(stream::unfold(state, |state| async move {
@@ -83,6 +86,11 @@ pub(crate) fn watch<B: Backend>(
             Err(status) => Some((Err(status), None)),
         }
     }))
+}
+
+/// Why a watcher was refused, as etcd's clients read it.
+fn reason_of(status: &Status) -> String {
+    format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
 /// One watcher.
@@ -97,6 +105,9 @@ struct Watcher {
 /// The watchers of one stream.
 pub(crate) struct Watching<B: Backend> {
     context: Arc<Context<B>>,
+    caller: Caller,
+    /// Users and roles; each change of theirs is looked at before anything more is told.
+    users: tokio::sync::watch::Receiver<Users>,
     omen: Omen,
     outlet: Outlet,
     news: mpsc::Receiver<News>,
@@ -119,10 +130,13 @@ impl<B: Backend> Drop for Watching<B> {
 }
 
 impl<B: Backend> Watching<B> {
-    pub(crate) fn new(context: Arc<Context<B>>, omen: Omen) -> Watching<B> {
+    pub(crate) fn new(context: Arc<Context<B>>, caller: Caller, omen: Omen) -> Watching<B> {
         let (outlet, news) = context.hub.outlet();
+        let users = context.users.subscribe();
         Watching {
             context,
+            caller,
+            users,
             omen,
             outlet,
             news,
@@ -147,6 +161,9 @@ impl<B: Backend> Watching<B> {
         requests: &mut (impl Stream<Item = Result<pb::WatchRequest, Status>> + Unpin),
     ) -> Result<pb::WatchResponse, Status> {
         loop {
+            if self.users.has_changed().unwrap_or(false) {
+                self.on_users();
+            }
             if let Some(response) = self.ready.pop_front() {
                 return Ok(response);
             }
@@ -179,6 +196,8 @@ impl<B: Backend> Watching<B> {
                 Some(request) = requests.next() => self.on_request(request?).await?,
                 Some(news) = self.news.recv() => self.on_news(news),
                 () = overflow.changed.notified() => {}
+                // What changed is looked at where the loop begins.
+                Ok(()) = self.users.changed() => self.on_users(),
                 status = self.omen.end() => return Err(status),
             }
         }
@@ -205,14 +224,30 @@ impl<B: Backend> Watching<B> {
             0 => self.free_id(),
             given => given,
         };
+        let is_wanted = self.context.users_count() || self.caller.proof().is_some();
+        let permitted = match is_wanted {
+            true => self.context.read_local(&self.caller, Need::Read(&key, &end)).await.map(drop),
+            false => Ok(()),
+        };
+        if let Some(trail) = self.caller.trail() {
+            let code = permitted.as_ref().err().map_or(0, |status| status.code() as i32);
+            trail.tell("/etcdserverpb.Watch/Watch create", code);
+        }
+        if let Err(status) = &permitted
+            && status.code() == tonic::Code::Unavailable
+        {
+            return permitted;
+        }
+        let denied = permitted.err().map(|status| reason_of(&status));
         let refusal = match () {
+            () if denied.is_some() => denied.as_deref(),
             () if is_empty_range => Some("mvcc: watcher range is empty"),
             () if self.watchers.contains_key(&id) => Some("mvcc: duplicate watch ID provided on the WatchStream"),
             () if self.watchers.len() >= WATCHERS_MAX => Some(EtcdError::TooManyRequests.message()),
             () => None,
         };
         if let Some(reason) = refusal {
-            let revision = self.context.read_local().await?.revision();
+            let revision = self.revision().await?;
             self.ready.push_back(pb::WatchResponse {
                 header: self.context.header(revision),
                 watch_id: NO_WATCHER,
@@ -264,7 +299,7 @@ impl<B: Backend> Watching<B> {
             self.context.hub.forget(vec![registration]);
         }
         self.behind.retain(|behind| *behind != id);
-        let revision = self.context.read_local().await?.revision();
+        let revision = self.revision().await?;
         self.ready.push_back(pb::WatchResponse {
             header: self.context.header(revision),
             watch_id: id,
@@ -291,7 +326,45 @@ impl<B: Backend> Watching<B> {
         Ok(followed.revision)
     }
 
+    async fn revision(&self) -> Result<i64, Status> {
+        Ok(self.context.read_local(&Caller::member(), Need::Nothing).await?.revision())
+    }
+
+    /// Users or roles have changed: whoever may not read any more what it watches is told so, and nothing else.
+    fn on_users(&mut self) {
+        let users = self.users.borrow_and_update().clone();
+        let ids: Vec<i64> = self.watchers.keys().copied().collect();
+        let denied: Vec<i64> = ids.into_iter().filter(|id| self.cancel_if_denied(*id, &users)).collect();
+        // What was ready for it is not told any more.
+        self.ready.retain(|ready| ready.canceled || !denied.contains(&ready.watch_id));
+    }
+
+    fn cancel_if_denied(&mut self, id: i64, users: &Users) -> bool {
+        let Some(watcher) = self.watchers.get(&id) else { return false };
+        let (key, end) = &watcher.follower.bounds;
+        let Err(refusal) = users.permit_read(self.caller.proof(), key, end) else { return false };
+        let registration = watcher.registration;
+        self.watchers.remove(&id);
+        if let Some(registration) = registration {
+            self.registered.remove(&registration);
+            self.context.hub.forget(vec![registration]);
+        }
+        self.behind.retain(|behind| *behind != id);
+        self.ready.push_back(pb::WatchResponse {
+            header: self.context.header(0),
+            watch_id: id,
+            canceled: true,
+            cancel_reason: reason_of(&error::of_accounts(refusal)),
+            ..pb::WatchResponse::default()
+        });
+        true
+    }
+
     fn on_news(&mut self, news: News) {
+        // The hub tells of users before it tells of what was written after they changed.
+        if self.users.has_changed().unwrap_or(false) {
+            self.on_users();
+        }
         match news {
             News::Changes { revision, deliveries, bytes, held } => {
                 // What becomes of it is an answer, of which there is one at a time.
@@ -341,7 +414,10 @@ impl<B: Backend> Watching<B> {
 
     /// Reads a part of what a watcher is behind.
     async fn read_on(&mut self, id: i64) -> Result<(), Status> {
-        let view = self.context.read_local().await?;
+        let view = self.context.read_local(&Caller::member(), Need::Nothing).await?;
+        if self.cancel_if_denied(id, view.users()) {
+            return Ok(());
+        }
         let Some(watcher) = self.watchers.get_mut(&id) else { return Ok(()) };
         if let Some(registration) = watcher.registration.take() {
             self.registered.remove(&registration);

@@ -50,6 +50,8 @@ pub(crate) struct Plan {
     pub(crate) origins: Vec<String>,
     /// Host names that requests may be addressed to; none or "*" means all.
     pub(crate) hosts: Vec<String>,
+    pub(crate) auth_token_ttl: Duration,
+    pub(crate) bcrypt_cost: u32,
 }
 
 impl Settings {
@@ -72,6 +74,13 @@ impl Settings {
         let client_urls = or_listen("advertise-client-urls", "listen-client-urls")?;
         let member = Member { name, peer_urls, client_urls, ..Member::default() };
         let founders = self.founders(&member)?;
+        if self.text("auth-token") != "simple" {
+            return self.bad("auth-token", "this build gives out simple tokens only: give simple");
+        }
+        let bcrypt_cost = match u32::try_from(self.number("bcrypt-cost")?) {
+            Ok(cost @ 4..=31) => cost,
+            _ => return self.bad("bcrypt-cost", "give 4 to 31"),
+        };
         let peers: Vec<String> = founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
         let is_joining = match self.text("initial-cluster-state") {
             "new" => false,
@@ -154,6 +163,8 @@ impl Settings {
             compaction: self.compaction()?,
             origins: self.origins()?,
             hosts: self.list("host-whitelist"),
+            auth_token_ttl: Duration::from_secs(self.number("auth-token-ttl")?),
+            bcrypt_cost,
         })
     }
 

@@ -3,7 +3,7 @@
 //! Read next: [`super::file`], [`super::plan`].
 
 use super::etcd::{self, Answer};
-use super::table::{self, SETTINGS, variable_of};
+use super::table::{SETTINGS, variable_of};
 use super::{Settings, Source, file, value};
 use anyhow::{Result, bail};
 use clap::ArgMatches;
@@ -95,11 +95,6 @@ impl Settings {
     pub(crate) fn check(&self) -> Result<Vec<String>> {
         for setting in SETTINGS.iter().filter(|setting| !self.text(setting.name).is_empty()) {
             value::check(setting.kind, self.text(setting.name)).or_else(|remedy| self.bad(setting.name, remedy))?;
-        }
-        for (name, harmless) in table::AWAITED {
-            if !self.text(name).is_empty() && !harmless.contains(&self.text(name)) {
-                return self.bad(name, "this build cannot do it yet; nothing weaker is put in its place");
-            }
         }
         let mut notes = self.notes.clone();
         for other in etcd::others() {

@@ -204,15 +204,19 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Let a peer show any certificate that the CA signed, not its own alone",
     ),
     // Users and roles.
-    setting("auth-token", "", "What users are given to show: simple, or jwt with its options"),
-    of_kind(Kind::Number, "auth-token-ttl", "", "Seconds for which a token is good"),
-    of_kind(Kind::Number, "bcrypt-cost", "", "Cost of hashing a password"),
+    setting(
+        "auth-token",
+        "simple",
+        "What proves a user's further calls: simple, or jwt,pub-key=FILE,... as etcd has it",
+    ),
+    of_kind(Kind::Number, "auth-token-ttl", "300", "Seconds for which a token counts"),
+    of_kind(
+        Kind::Number,
+        "bcrypt-cost",
+        "10",
+        "How much hashing a password costs, 4 to 31: each step doubles the time",
+    ),
 ];
-
-/// Settings whose work is being built: what asks for nothing may be given, all else is refused, so that nobody believes it
-/// in force. An empty list of values is a setting that has no value to ignore.
-pub(super) const AWAITED: &[(&str, &[&str])] =
-    &[("auth-token", &["simple"]), ("auth-token-ttl", &["300"]), ("bcrypt-cost", &["10"])];
 
 /// Adds the settings to a command as flags, and etcd's others.
 pub(crate) fn with_settings(mut command: Command) -> Command {

@@ -26,6 +26,8 @@ pub(crate) struct TlsPlan {
     pub(crate) dial: Option<ClientTls>,
     /// Peers must show certificates that are their own.
     pub(crate) binds_identity: bool,
+    /// The common name of a client's certificate is a user.
+    pub(crate) names_users: bool,
     /// What is given and means nothing, in words.
     pub(crate) idle: Vec<String>,
 }
@@ -84,7 +86,16 @@ impl Settings {
         };
         let has_ca = !self.text(PEER.trusted_ca).is_empty();
         let skips = self.switch("experimental-peer-skip-client-san-verification")?;
-        Ok(TlsPlan { client, binds_identity: peer_tls.is_some() && has_ca && !skips, peer: peer_tls, dial, idle })
+        // As in etcd, the flag and not the CA alone.
+        let names_users = client.is_some() && self.switch(CLIENT.must_show)?;
+        Ok(TlsPlan {
+            client,
+            names_users,
+            binds_identity: peer_tls.is_some() && has_ca && !skips,
+            peer: peer_tls,
+            dial,
+            idle,
+        })
     }
 
     fn tls_rules(&self) -> Result<Rules> {

@@ -62,7 +62,7 @@ async fn malformed_messages_are_refused() {
     assert!(answer.starts_with(b"HTTP/1.1 200") || answer.is_empty(), "{}", answer.escape_ascii());
     let unknown = say(
         &served,
-        b"POST /etcdserverpb.Auth/Authenticate HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+        b"POST /etcdserverpb.Auth/Guess HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
     )
     .await;
     assert!(String::from_utf8_lossy(&unknown).contains("grpc-status: 12"), "{}", unknown.escape_ascii());
@@ -287,15 +287,24 @@ async fn a_foreign_page_writes_nothing() {
         let body = r#"{"key":"YQ==","value":"MQ=="}"#;
         let length = body.len();
         format!(
-            "POST /v3/kv/put HTTP/1.1\r\nhost: me:2379\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
+            "POST /v3/kv/put HTTP/1.1\r\nhost: localhost:2379\r\n{headers}connection: close\r\ncontent-length: {length}\r\n\r\n{body}"
         )
     };
-    for foreign in ["origin: http://evil.example\r\n", "origin: null\r\n", "sec-fetch-site: cross-site\r\n"] {
+    for foreign in [
+        "origin: http://evil.example\r\n",
+        "origin: http://me:2379\r\n",
+        "origin: null\r\n",
+        "sec-fetch-site: cross-site\r\n",
+    ] {
         let answer = say(&served, post(foreign).as_bytes()).await;
         assert!(answer.starts_with(b"HTTP/1.1 403"), "{foreign}: {}", answer.escape_ascii());
     }
     assert_eq!(served.double.view().key_count(), 0);
-    for own in ["", "origin: http://me:2379\r\n", "content-type: application/x-www-form-urlencoded\r\n"] {
+    for own in [
+        "",
+        "origin: http://localhost:2379\r\ncontent-type: application/json\r\n",
+        "content-type: application/x-www-form-urlencoded\r\n",
+    ] {
         assert!(say(&served, post(own).as_bytes()).await.starts_with(b"HTTP/1.1 200"), "{own}");
     }
 }

@@ -13,7 +13,7 @@ use hustings_core::{
 use hustings_core::{StateMachine, Term};
 use hustings_kv::{KvStore, Outcome, View};
 use hustings_node::{Applied, NodeStatus, Readable, RequestError};
-use hustings_server::{Backend, Metrics, Server, ServerOptions};
+use hustings_server::{Backend, Metrics, NameOf, Server, ServerOptions};
 use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
@@ -124,7 +124,8 @@ impl Double {
     /// Applies a command without a request.
     pub fn apply_now(&self, command: &hustings_kv::Command) {
         let mut state = self.state.lock().unwrap();
-        self.apply(&mut state, &command.to_payload()).response.unwrap();
+        let payload = command.to_payload_by(Some(&hustings_kv::Caller::member()));
+        self.apply(&mut state, &payload).response.unwrap();
     }
 
     /// How many commands were applied.
@@ -247,11 +248,23 @@ impl Served {
         Served::over(Double::new(), options).await
     }
 
+    /// One whose connections have names, as certificates give them.
+    pub async fn start_naming(options: ServerOptions, name_of: NameOf) -> Served {
+        Served::over_naming(Double::new(), options, Some(name_of)).await
+    }
+
     async fn over(double: Double, options: ServerOptions) -> Served {
+        Served::over_naming(double, options, None).await
+    }
+
+    async fn over_naming(double: Double, options: ServerOptions, name_of: Option<NameOf>) -> Served {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (stop, stopped) = oneshot::channel::<()>();
-        let server = Server::new(double.clone(), options);
+        let server = match name_of {
+            Some(name_of) => Server::new(double.clone(), options).naming(name_of),
+            None => Server::new(double.clone(), options),
+        };
         let metrics = server.metrics();
         let task = tokio::spawn(server.serve(vec![listener], async move {
             let _ = stopped.await;

@@ -1,0 +1,308 @@
+//! Who a client says it is (`--user`, `--password`), and the verbs about users: `auth`, `user`, `role`.
+//!
+//! A command authenticates once, when it connects, and says the token with each request from then on. Where users do not
+//! count it goes on without one, as etcdctl does.
+
+use std::sync::OnceLock;
+
+use anyhow::{Result, bail};
+use bytes::Bytes;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use hustings_api::client::prefix_end;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::auth_client::AuthClient;
+use hustings_api::{Client, EtcdError, authpb};
+use serde_json::json;
+use tonic::Request;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::Channel;
+
+use crate::client::{connect, text, within};
+use crate::output::{Format, common, format_of, from_status, shown};
+
+/// What is said with each request of this process.
+static TOKEN: OnceLock<MetadataValue<Ascii>> = OnceLock::new();
+
+/// The flags of a caller.
+pub(crate) fn arguments() -> [Arg; 2] {
+    [
+        Arg::new("user")
+            .long("user")
+            .env("HUSTINGS_USER")
+            .value_name("NAME[:PASSWORD]")
+            .help("The user that asks; needed once users count"),
+        Arg::new("password")
+            .long("password")
+            .env("HUSTINGS_PASSWORD")
+            .hide_env_values(true)
+            .help("The user's password, if --user does not give it; without either it is the first line of the input"),
+    ]
+}
+
+/// What is said with each request, if the caller has said who it is.
+pub(crate) fn token() -> Option<&'static str> {
+    TOKEN.get()?.to_str().ok()
+}
+
+/// A request with what this process says of its caller.
+pub(crate) fn asked<T>(message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    if let Some(token) = TOKEN.get() {
+        request.metadata_mut().insert("token", token.clone());
+    }
+    request
+}
+
+/// Proves who the caller is, if it says who.
+pub(crate) async fn authenticate(matches: &ArgMatches, client: &Client) -> Result<()> {
+    let given = |name: &str, etcdctl: &str| {
+        let flag = matches.get_one::<String>(name).cloned();
+        flag.or_else(|| std::env::var(etcdctl).ok()).filter(|value| !value.is_empty())
+    };
+    let Some(user) = given("user", "ETCDCTL_USER") else { return Ok(()) };
+    let given = given("password", "ETCDCTL_PASSWORD");
+    let (name, password) = match (user.split_once(':'), given) {
+        (_, Some(password)) => (user.clone(), password),
+        (Some((name, password)), None) => (name.to_owned(), password.to_owned()),
+        (None, None) => (user.clone(), read_password(&format!("password of {user}: "))?),
+    };
+    let asking = AuthClient::new(client.channel()).authenticate(pb::AuthenticateRequest { name, password }).await;
+    match asking {
+        Ok(answer) => {
+            let token: MetadataValue<Ascii> = answer.into_inner().token.parse()?;
+            // A command that connects twice says the first one.
+            let _ = TOKEN.set(token);
+            Ok(())
+        }
+        Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => Ok(()),
+        Err(status) => Err(from_status(&status)),
+    }
+}
+
+fn read_password(prompt: &str) -> Result<String> {
+    eprint!("{prompt}");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    let password = line.trim_end_matches(['\r', '\n']);
+    if password.is_empty() {
+        bail!("no password is given: --password, HUSTINGS_PASSWORD, or the first line of the input");
+    }
+    Ok(password.to_owned())
+}
+
+/// The command lines of the verbs about users.
+pub(crate) fn commands() -> [Command; 3] {
+    let named = |name: &'static str, about: &'static str, what: &'static str| {
+        common(Command::new(name).about(about).arg(Arg::new("name").required(true).help(what)))
+    };
+    let with_role = |command: Command| command.arg(Arg::new("role").required(true).help("The role"));
+    let keys = |command: Command| {
+        command
+            .arg(Arg::new("key").required(true).help("The key"))
+            .arg(Arg::new("range-end").help("The end of the range, exclusive"))
+            .arg(Arg::new("prefix").long("prefix").action(ArgAction::SetTrue).help("All keys that begin with KEY"))
+            .arg(Arg::new("from-key").long("from-key").action(ArgAction::SetTrue).help("All keys from KEY on"))
+    };
+    let group = |name: &'static str, about: &'static str| Command::new(name).about(about).subcommand_required(true);
+    [
+        group("auth", "Switch the checks of users on or off")
+            .subcommand(common(Command::new("enable").about("From now on each call needs a user who may make it")))
+            .subcommand(common(Command::new("disable").about("From now on anybody may make any call")))
+            .subcommand(common(Command::new("status").about("Show whether users count"))),
+        group("user", "Show or change users")
+            .subcommand(
+                named("add", "Make a user", "Its name, or NAME:PASSWORD").arg(
+                    Arg::new("no-password")
+                        .long("no-password")
+                        .action(ArgAction::SetTrue)
+                        .help("Only a certificate with the name proves it"),
+                ),
+            )
+            .subcommand(named("get", "Show a user's roles", "The user"))
+            .subcommand(common(Command::new("list").about("Show all users")))
+            .subcommand(named("delete", "Remove a user", "The user"))
+            .subcommand(named("passwd", "Replace a user's password", "The user, or USER:PASSWORD"))
+            .subcommand(with_role(named("grant-role", "Give a role to a user", "The user")))
+            .subcommand(with_role(named("revoke-role", "Take a role from a user", "The user"))),
+        group("role", "Show or change roles")
+            .subcommand(named("add", "Make a role", "Its name"))
+            .subcommand(named("get", "Show what a role may do", "The role"))
+            .subcommand(common(Command::new("list").about("Show all roles")))
+            .subcommand(named("delete", "Remove a role", "The role"))
+            .subcommand(keys(named("grant-permission", "Let a role do something", "The role").arg(
+                Arg::new("kind").required(true).value_parser(["read", "write", "readwrite"]).help("What it may do"),
+            )))
+            .subcommand(keys(named("revoke-permission", "Take a permission from a role", "The role"))),
+    ]
+}
+
+fn auth(client: &Client) -> AuthClient<Channel> {
+    AuthClient::new(client.channel())
+}
+
+/// Tells what was done.
+fn done(matches: &ArgMatches, header: Option<pb::ResponseHeader>, what: &str) {
+    let revision = header.unwrap_or_default().revision;
+    match format_of(matches) {
+        Format::Json => println!("{}", json!({ "apiVersion": "v1", "revision": revision })),
+        Format::Table => println!("{what}"),
+    }
+}
+
+fn list(matches: &ArgMatches, name: &str, found: &[String]) {
+    match format_of(matches) {
+        Format::Json => println!("{}", json!({ "apiVersion": "v1", (name): found })),
+        Format::Table => found.iter().for_each(|found| println!("{found}")),
+    }
+}
+
+/// Runs `auth`, `user` or `role`.
+pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
+    let (action, matches) = matches.subcommand().expect("clap requires one");
+    let client = connect(matches).await?;
+    match verb {
+        "auth" => run_auth(action, matches, &client).await,
+        "user" => run_user(action, matches, &client).await,
+        _ => run_role(action, matches, &client).await,
+    }
+}
+
+async fn run_auth(action: &str, matches: &ArgMatches, client: &Client) -> Result<()> {
+    match action {
+        "enable" => {
+            let answer = within(matches, auth(client).auth_enable(asked(pb::AuthEnableRequest {}))).await?;
+            done(matches, answer.header, "users count from now on");
+        }
+        "disable" => {
+            let answer = within(matches, auth(client).auth_disable(asked(pb::AuthDisableRequest {}))).await?;
+            done(matches, answer.header, "users do not count any more");
+        }
+        _ => {
+            let answer = within(matches, auth(client).auth_status(asked(pb::AuthStatusRequest {}))).await?;
+            let (enabled, revision) = (answer.enabled, answer.auth_revision);
+            match format_of(matches) {
+                Format::Json => {
+                    println!("{}", json!({ "apiVersion": "v1", "enabled": enabled, "auth_revision": revision }))
+                }
+                Format::Table => println!("users count: {enabled}\nauth revision: {revision}"),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A name and a new password.
+fn with_password(matches: &ArgMatches) -> Result<(String, String)> {
+    match text(matches, "name").split_once(':') {
+        Some((name, password)) => Ok((name.to_owned(), password.to_owned())),
+        None => {
+            let name = text(matches, "name").to_owned();
+            let password = read_password(&format!("new password of {name}: "))?;
+            Ok((name, password))
+        }
+    }
+}
+
+async fn run_user(action: &str, matches: &ArgMatches, client: &Client) -> Result<()> {
+    let mut auth = auth(client);
+    let name = || text(matches, "name").to_owned();
+    match action {
+        "add" => {
+            let no_password = matches.get_flag("no-password");
+            let (name, password) = if no_password { (name(), String::new()) } else { with_password(matches)? };
+            let options = Some(authpb::UserAddOptions { no_password });
+            let request = pb::AuthUserAddRequest { name, password, options, ..Default::default() };
+            done(matches, within(matches, auth.user_add(asked(request))).await?.header, "the user is made");
+        }
+        "get" => {
+            let answer = within(matches, auth.user_get(asked(pb::AuthUserGetRequest { name: name() }))).await?;
+            list(matches, "roles", &answer.roles);
+        }
+        "list" => {
+            let answer = within(matches, auth.user_list(asked(pb::AuthUserListRequest {}))).await?;
+            list(matches, "users", &answer.users);
+        }
+        "delete" => {
+            let answer = within(matches, auth.user_delete(asked(pb::AuthUserDeleteRequest { name: name() }))).await?;
+            done(matches, answer.header, "the user is removed");
+        }
+        "passwd" => {
+            let (name, password) = with_password(matches)?;
+            let request = pb::AuthUserChangePasswordRequest { name, password, ..Default::default() };
+            let answer = within(matches, auth.user_change_password(asked(request))).await?;
+            done(matches, answer.header, "the password is replaced");
+        }
+        "grant-role" => {
+            let request = pb::AuthUserGrantRoleRequest { user: name(), role: text(matches, "role").to_owned() };
+            let answer = within(matches, auth.user_grant_role(asked(request))).await?;
+            done(matches, answer.header, "the user has the role");
+        }
+        _ => {
+            let request = pb::AuthUserRevokeRoleRequest { name: name(), role: text(matches, "role").to_owned() };
+            let answer = within(matches, auth.user_revoke_role(asked(request))).await?;
+            done(matches, answer.header, "the user does not have the role any more");
+        }
+    }
+    Ok(())
+}
+
+fn keys_of(matches: &ArgMatches) -> (Bytes, Bytes) {
+    let key = Bytes::copy_from_slice(text(matches, "key").as_bytes());
+    let zero = Bytes::from_static(&[0]);
+    if matches.get_flag("prefix") || matches.get_flag("from-key") {
+        let end = if matches.get_flag("prefix") { prefix_end(&key) } else { zero.clone() };
+        return (if key.is_empty() { zero } else { key }, end);
+    }
+    (key, Bytes::copy_from_slice(text(matches, "range-end").as_bytes()))
+}
+
+async fn run_role(action: &str, matches: &ArgMatches, client: &Client) -> Result<()> {
+    use authpb::permission::Type;
+    let mut auth = auth(client);
+    let role = || text(matches, "name").to_owned();
+    match action {
+        "add" => {
+            let answer = within(matches, auth.role_add(asked(pb::AuthRoleAddRequest { name: role() }))).await?;
+            done(matches, answer.header, "the role is made");
+        }
+        "get" => {
+            let answer = within(matches, auth.role_get(asked(pb::AuthRoleGetRequest { role: role() }))).await?;
+            let told = |permission: &authpb::Permission| {
+                let kind = Type::try_from(permission.perm_type).unwrap_or_default().as_str_name().to_lowercase();
+                match &permission.range_end[..] {
+                    [] => format!("{kind} {}", shown(&permission.key)),
+                    [0] => format!("{kind} [{}, ...)", shown(&permission.key)),
+                    end => format!("{kind} [{}, {})", shown(&permission.key), shown(end)),
+                }
+            };
+            list(matches, "permissions", &answer.perm.iter().map(told).collect::<Vec<_>>());
+        }
+        "list" => {
+            let answer = within(matches, auth.role_list(asked(pb::AuthRoleListRequest {}))).await?;
+            list(matches, "roles", &answer.roles);
+        }
+        "delete" => {
+            let answer = within(matches, auth.role_delete(asked(pb::AuthRoleDeleteRequest { role: role() }))).await?;
+            done(matches, answer.header, "the role is removed");
+        }
+        "grant-permission" => {
+            let (key, range_end) = keys_of(matches);
+            let kind = match text(matches, "kind") {
+                "read" => Type::Read,
+                "write" => Type::Write,
+                _ => Type::Readwrite,
+            };
+            let perm = Some(authpb::Permission { perm_type: kind as i32, key, range_end });
+            let request = pb::AuthRoleGrantPermissionRequest { name: role(), perm };
+            let answer = within(matches, auth.role_grant_permission(asked(request))).await?;
+            done(matches, answer.header, "the role has the permission");
+        }
+        _ => {
+            let (key, range_end) = keys_of(matches);
+            let request = pb::AuthRoleRevokePermissionRequest { role: role(), key, range_end };
+            let answer = within(matches, auth.role_revoke_permission(asked(request))).await?;
+            done(matches, answer.header, "the role does not have the permission any more");
+        }
+    }
+    Ok(())
+}

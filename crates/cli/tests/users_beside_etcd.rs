@@ -1,0 +1,175 @@
+//! Goal: what etcd refuses, this server refuses, in the same words; and what it refuses beyond that is a hole of etcd 3.5.1
+//! that was published and closed since.
+//! Method: the same calls, by the same users, to a real node and to the real etcd 3.5.1, one after the other.
+
+mod support;
+
+#[path = "../../server/tests/stories/probe_cases.rs"]
+#[allow(dead_code)]
+mod probe_cases;
+#[path = "../../server/tests/stories/probe_wire.rs"]
+mod probe_wire;
+
+use std::collections::BTreeMap;
+
+use hustings_api::Client;
+use hustings_api::authpb;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::auth_client::AuthClient;
+use hustings_testbed::{Cluster, Program};
+use probe_cases::{CALLERS, Case, LEASES, PERMISSIONS, Proof, cases};
+use probe_wire::call;
+use support::{etcd, program};
+use tonic::transport::Channel;
+
+/// A cluster of one with users, keys and leases.
+struct Guarded {
+    _cluster: Cluster,
+    client: Client,
+}
+
+impl Guarded {
+    async fn start(program: Program) -> Guarded {
+        let cluster = Cluster::start(program, 1).await.expect("it starts");
+        let client = Client::connect(&cluster.endpoints()).await.expect("it answers");
+        let mut auth = AuthClient::new(client.channel());
+        for user in ["root", "norole", "other", "reader", "writer", "both"] {
+            let name = || user.to_owned();
+            let request = pb::AuthUserAddRequest { name: name(), password: name(), ..Default::default() };
+            auth.user_add(request).await.expect("a user");
+            if user != "norole" {
+                auth.role_add(pb::AuthRoleAddRequest { name: name() }).await.expect("a role");
+                let request = pb::AuthUserGrantRoleRequest { user: name(), role: name() };
+                auth.user_grant_role(request).await.expect("a role of a user");
+            }
+        }
+        for (role, kind, key, range_end) in PERMISSIONS {
+            let perm =
+                Some(authpb::Permission { perm_type: kind as i32, key: key.into(), range_end: range_end.into() });
+            let request = pb::AuthRoleGrantPermissionRequest { name: role.into(), perm };
+            auth.role_grant_permission(request).await.expect("a permission");
+        }
+        auth.auth_enable(pb::AuthEnableRequest {}).await.expect("users count");
+        Guarded { _cluster: cluster, client }
+    }
+
+    fn channel(&self) -> Channel {
+        self.client.channel()
+    }
+
+    async fn token(&self, user: &str) -> String {
+        let request = pb::AuthenticateRequest { name: user.into(), password: user.into() };
+        let answer = AuthClient::new(self.channel()).authenticate(request).await.expect("the password is right");
+        answer.into_inner().token
+    }
+
+    /// Lays the leases and their keys anew.
+    async fn lay(&self) {
+        let token = self.token("root").await;
+        let by_root = |case: Case| {
+            let token = token.clone();
+            async move { call(&self.channel(), &case, Some(&token)).await }
+        };
+        for (id, keys) in LEASES {
+            // One that stands is refused, and stays.
+            by_root(case("/etcdserverpb.Lease/LeaseGrant", &pb::LeaseGrantRequest { id, ttl: 10_000 })).await;
+            for key in keys {
+                let put = pb::PutRequest { key: (*key).into(), value: "v".into(), lease: id, ..Default::default() };
+                assert_eq!(by_root(case("/etcdserverpb.KV/Put", &put)).await.0, 0);
+            }
+        }
+    }
+}
+
+fn case(method: &'static str, message: &impl prost::Message) -> Case {
+    let bytes = message.encode_to_vec().into();
+    let (label, json) = (String::new(), String::new());
+    Case { method, path: "", label, bytes, json, want: probe_cases::Want::Root, is_fatal: false }
+}
+
+/// What etcd 3.5.1 lets through: by which publication it was closed.
+fn hole(case: &Case) -> Option<&'static str> {
+    let label = &case.label;
+    match case.method.rsplit_once('/').expect("a path").1 {
+        "Txn" if label.contains("depth 1") || label.contains("depth 2") => Some("CVE-2026-33343: nested transactions"),
+        "Txn" if label.contains("put ") => Some("CVE-2026-44283: prev_kv and leases of puts in transactions"),
+        "LeaseTimeToLive" => Some("CVE-2023-32082: the keys of a lease"),
+        "Watch" if label.contains("\\0\")") => Some("GHSA-xg4h-6gfc-h4m8: open-ended watches"),
+        "LeaseGrant" | "LeaseKeepAlive" | "LeaseLeases" | "LeaseRevoke" => Some("CVE-2026-33413: leases"),
+        "MemberList" | "Alarm" | "Compact" => Some("CVE-2026-33413: members, alarms, compaction"),
+        "Status" | "MoveLeader" | "Downgrade" => Some("etcd 3.5.28: maintenance is root's"),
+        _ => None,
+    }
+}
+
+/// Asked of etcd 3.5.1, these would change what all others find.
+fn spares_etcd(case: &Case) -> bool {
+    case.is_fatal && hole(case).is_some()
+}
+
+/// Refused at both, and told in other words than 3.5.1's on purpose.
+fn other_words(case: &Case, here: &(i32, String), there: &(i32, String)) -> Option<&'static str> {
+    let is_raw = there.1.strip_prefix("auth: ").is_some_and(|words| here.1 == format!("etcdserver: {words}"));
+    match () {
+        () if is_raw => Some("3.5.1 hands on its store's own words (auth: ...)"),
+        () if case.method.ends_with("Watch/Watch") => Some("watch: who is nobody is told so, as from 3.5.5 on"),
+        () => None,
+    }
+}
+
+fn is_of_permissions((code, text): &(i32, String)) -> bool {
+    *code == 7
+        || *code == 16
+        || text.ends_with("user name is empty")
+        || text.ends_with("permission denied")
+        || text.contains("revision of auth store")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_etcd_refuses_is_refused_in_the_same_words() {
+    let (ours, etcd) = (Guarded::start(program()).await, Guarded::start(etcd()).await);
+    let (mut probes, mut same) = (0, 0);
+    let mut beyond: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut worded: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut failures = Vec::new();
+    let callers = CALLERS.iter().filter(|who| who.proof != Proof::Certificate);
+    for (place, who) in callers.enumerate() {
+        let mut tokens = [None, None];
+        for (token, at) in tokens.iter_mut().zip([&ours, &etcd]) {
+            at.lay().await;
+            *token = match who.proof {
+                Proof::Token => Some(at.token(who.user).await),
+                Proof::Wrong => Some("forged.token".to_owned()),
+                _ => None,
+            };
+        }
+        for case in cases(place) {
+            // Paths of JSON name a method twice; observing is a stream without an end.
+            let is_again = case.path.starts_with("kv/lease/") || case.method.ends_with("Observe");
+            if is_again || spares_etcd(&case) || (case.is_fatal && who.refusal(&case.want).is_none()) {
+                continue;
+            }
+            probes += 1;
+            let here = call(&ours.channel(), &case, tokens[0].as_deref()).await;
+            let there = call(&etcd.channel(), &case, tokens[1].as_deref()).await;
+            match (is_of_permissions(&here), is_of_permissions(&there)) {
+                _ if here == there => same += 1,
+                // What else there is to say is told elsewhere.
+                (false, false) => same += 1,
+                (true, false) if hole(&case).is_some() => {
+                    *beyond.entry(hole(&case).unwrap_or_default()).or_default() += 1;
+                }
+                _ => failures
+                    .push(format!("{}, {} {}: {here:?} here, {there:?} at etcd", who.label, case.method, case.label)),
+            }
+        }
+    }
+    println!(
+        "{probes} probes beside etcd 3.5.1: {same} the same, {} different; refused beyond it: {beyond:#?}",
+        failures.len()
+    );
+    assert!(failures.is_empty(), "{} of {probes}:\n{}", failures.len(), failures[..failures.len().min(60)].join("\n"));
+    assert!(probes >= 4_000, "only {probes} probes");
+    // Each hole was there to be seen.
+    assert!(beyond.len() >= 5, "{beyond:#?}");
+}

@@ -1,0 +1,133 @@
+//! A line for each call while users count: caller, method, range of keys, code, revision. Never a value, never a password.
+//!
+//! The lines are log lines with the target `hustings::audit`: `--log-level` and a collector of logs tell them apart. A stream
+//! has a line when it begins, and each watcher on it one of its own.
+
+use std::fmt::Write;
+use std::sync::Mutex;
+
+use hustings_kv::{Command, Need, Operation, Request, Txn};
+
+/// The longest range that is told, in characters.
+const RANGE_MAX: usize = 400;
+
+/// What is known of a call so far.
+#[derive(Default, Debug)]
+pub(crate) struct Trail(Mutex<Known>);
+
+#[derive(Default, Debug)]
+struct Known {
+    caller: String,
+    range: String,
+    revision: i64,
+}
+
+impl Trail {
+    fn with(&self, change: impl FnOnce(&mut Known)) {
+        // Held for an assignment only; none panics.
+        change(&mut self.0.lock().expect("nothing panics while the lock is held"));
+    }
+
+    pub(crate) fn on_caller(&self, caller: &str) {
+        self.with(|known| known.caller = caller.to_owned());
+    }
+
+    /// The store is read, or is about to be.
+    pub(crate) fn on_need(&self, need: Need<'_>) {
+        let mut range = String::new();
+        match need {
+            Need::Nothing | Need::User | Need::Root => return,
+            Need::SameUser(name) => range.push_str(name),
+            Need::Role(name) => range.push_str(name),
+            Need::Read(key, end) => push(&mut range, key, end),
+            Need::Txn(txn) => push_txn(&mut range, txn),
+            Need::ReadLease(lease) | Need::WriteLease(lease) => {
+                let _ = write!(range, "lease {lease:x}");
+            }
+        }
+        self.with(|known| known.range = range);
+    }
+
+    /// A command is about to be proposed.
+    pub(crate) fn on_command(&self, command: &Command) {
+        let mut range = String::new();
+        match command {
+            Command::Put(put) => push(&mut range, &put.key, b""),
+            Command::DeleteRange(delete) => push(&mut range, &delete.key, &delete.range_end),
+            Command::Txn(txn) => push_txn(&mut range, txn),
+            Command::LeaseRevoke(revoke) => {
+                let _ = write!(range, "lease {:x}", revoke.id);
+            }
+            _ => return,
+        }
+        self.with(|known| known.range = range);
+    }
+
+    pub(crate) fn on_revision(&self, revision: i64) {
+        self.with(|known| known.revision = revision);
+    }
+
+    /// Writes the line.
+    pub(crate) fn tell(&self, method: &str, code: i32) {
+        self.with(|known| {
+            let Known { caller, range, revision } = &*known;
+            tracing::info!(target: "hustings::audit", caller, method, range, code, revision, "a call was answered");
+        });
+    }
+}
+
+fn push(range: &mut String, key: &[u8], end: &[u8]) {
+    if range.len() > RANGE_MAX {
+        return;
+    }
+    if !range.is_empty() {
+        range.push(' ');
+    }
+    let _ = match end {
+        [] => write!(range, "{}", key.escape_ascii()),
+        [0] => write!(range, "[{},...)", key.escape_ascii()),
+        end => write!(range, "[{},{})", key.escape_ascii(), end.escape_ascii()),
+    };
+    if let Some((place, _)) = range.char_indices().nth(RANGE_MAX) {
+        range.truncate(place);
+        range.push_str("...");
+    }
+}
+
+fn push_txn(range: &mut String, txn: &Txn) {
+    for compare in &txn.compare {
+        push(range, &compare.key, &compare.range_end);
+    }
+    for Operation { request } in txn.success.iter().chain(&txn.failure) {
+        match request {
+            Some(Request::Range(read)) => push(range, &read.key, &read.range_end),
+            Some(Request::Put(put)) => push(range, &put.key, b""),
+            Some(Request::DeleteRange(delete)) => push(range, &delete.key, &delete.range_end),
+            Some(Request::Txn(inner)) => push_txn(range, inner),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hustings_kv::Put;
+
+    #[test]
+    fn a_line_names_keys_and_no_values() {
+        let put = |key: &'static str| Put { key: key.into(), value: "hidden".into(), ..Put::default() };
+        let inner = Txn { success: vec![Request::Put(put("b")).into()], ..Txn::default() };
+        let txn = Txn { success: vec![Request::Put(put("a")).into(), Request::Txn(inner).into()], ..Txn::default() };
+        let trail = Trail::default();
+        trail.on_command(&Command::Txn(txn));
+        trail.with(|known| assert_eq!(known.range, "a b"));
+    }
+
+    #[test]
+    fn a_long_range_is_cut() {
+        let trail = Trail::default();
+        trail.on_need(Need::Read(&[b'k'; 5_000], b"\0"));
+        trail.with(|known| assert!(known.range.len() < RANGE_MAX + 10, "{}", known.range));
+    }
+}

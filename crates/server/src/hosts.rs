@@ -1,0 +1,116 @@
+//! What an HTTP request must look like, so that no page in somebody's browser speaks to a member in its reader's name.
+//!
+//! - A page of another origin is refused: browsers say where a request comes from (`Origin`, `Sec-Fetch-Site`).
+//! - So is a page whose own name was made to lead here (DNS rebinding): a request that a browser sends for a page calls this
+//!   member by an address, `localhost`, or a name that the operator gave (`--host-whitelist`). With a list, everybody does.
+//! - A body is JSON. etcd's documentation sends it with `curl -d`, which calls it a form; that is taken for JSON unless a
+//!   browser says it, which needs nobody's leave to send a form.
+
+use std::net::IpAddr;
+
+use hyper::StatusCode;
+use hyper::header::{CONTENT_TYPE, COOKIE, HOST, ORIGIN, REFERER};
+use hyper::http::request::Parts;
+
+use crate::access::{is_foreign, is_welcome};
+use crate::http::text;
+use crate::options::ServerOptions;
+use crate::server::Body;
+
+/// What `curl -d` says of a body.
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// The answer to a request that must not go further.
+pub(crate) fn refusal(head: &Parts, options: &ServerOptions) -> Option<hyper::Response<Body>> {
+    let is_of_page = is_of_page(head);
+    let is_foreign = is_foreign(options, head);
+    let foreign = is_foreign
+        .then_some((StatusCode::FORBIDDEN, "a page of another origin may not speak here, unless --cors names it\n"));
+    // Whoever else calls by a name that is not listed was refused before.
+    let is_unknown = is_of_page && !is_welcome(options, head) && !is_known_host(head, &options.hosts);
+    let unknown = is_unknown.then_some((
+        StatusCode::FORBIDDEN,
+        "this member is not known by the name in the header Host: name it in --host-whitelist\n",
+    ));
+    let is_json = match head.headers.get(CONTENT_TYPE).map(|kind| kind.to_str().unwrap_or("")) {
+        None => true,
+        Some(kind) => match kind.split(';').next().unwrap_or("").trim() {
+            kind if kind.eq_ignore_ascii_case(FORM) => !is_of_page,
+            kind => kind.eq_ignore_ascii_case("application/json"),
+        },
+    };
+    let other_body = (!is_json).then_some((
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        "a body is JSON, and says so: Content-Type: application/json\n",
+    ));
+    foreign.or(unknown).or(other_body).map(|(status, why)| text(status, why.to_owned()))
+}
+
+fn header(head: &Parts, name: impl hyper::header::AsHeaderName) -> Option<&str> {
+    head.headers.get(name).map(|value| value.to_str().unwrap_or(""))
+}
+
+fn host(head: &Parts) -> Option<&str> {
+    head.uri.authority().map(|authority| authority.as_str()).or(header(head, HOST))
+}
+
+/// Whether a browser sends this for a page.
+fn is_of_page(head: &Parts) -> bool {
+    let has = |name: &str| head.headers.contains_key(name);
+    has(ORIGIN.as_str()) || has(REFERER.as_str()) || has(COOKIE.as_str()) || has("sec-fetch-site")
+}
+
+fn is_known_host(head: &Parts, whitelist: &[String]) -> bool {
+    let Some(host) = host(head) else { return false };
+    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, _)) => address,
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let is_listed = whitelist.iter().any(|known| known.eq_ignore_ascii_case(name));
+    is_listed || name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(headers: &[(&str, &str)], whitelist: &[&str]) -> u16 {
+        let mut request = hyper::Request::post("/v3/kv/put");
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let hosts = whitelist.iter().map(|name| (*name).to_owned()).collect();
+        let options = ServerOptions { hosts, ..ServerOptions::default() };
+        refusal(&head, &options).map_or(200, |refused| refused.status().as_u16())
+    }
+
+    #[test]
+    fn a_page_speaks_only_where_it_came_from() {
+        let json = ("content-type", "application/json");
+        assert_eq!(status(&[("host", "10.0.0.1:2379"), ("origin", "http://evil.example"), json], &[]), 403);
+        assert_eq!(status(&[("host", "10.0.0.1:2379"), ("origin", "http://10.0.0.1:2379"), json], &[]), 200);
+        assert_eq!(status(&[("host", "10.0.0.1:2379"), ("sec-fetch-site", "cross-site"), json], &[]), 403);
+    }
+
+    #[test]
+    fn a_name_that_was_made_to_lead_here_is_refused() {
+        let rebound = [("host", "evil.example:2379"), ("origin", "http://evil.example:2379")];
+        assert_eq!(status(&rebound, &[]), 403);
+        assert_eq!(status(&rebound, &["evil.example"]), 200);
+        // Programs name members as their network does.
+        assert_eq!(status(&[("host", "etcd.default.svc:2379")], &[]), 200);
+        assert_eq!(status(&[("host", "[::1]:2379")], &["db.example"]), 200);
+    }
+
+    #[test]
+    fn a_body_is_json() {
+        let host = ("host", "127.0.0.1:2379");
+        assert_eq!(status(&[host, ("content-type", "text/plain")], &[]), 415);
+        assert_eq!(status(&[host, ("content-type", "multipart/form-data; boundary=x")], &[]), 415);
+        assert_eq!(status(&[host, ("content-type", "application/json; charset=utf-8")], &[]), 200);
+        // What `curl -d` says; a browser may not.
+        assert_eq!(status(&[host, ("content-type", FORM)], &[]), 200);
+        assert_eq!(status(&[host, ("content-type", FORM), ("origin", "http://127.0.0.1:2379")], &[]), 415);
+    }
+}
