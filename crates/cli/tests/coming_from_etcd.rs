@@ -56,6 +56,10 @@ fn the_page_for_those_who_come_from_etcd_has_this_table() {
     for row in table.lines() {
         assert!(page.contains(row), "docs/coming-from-etcd.md lacks what `hustings config etcd` says: {row}");
     }
+    let rows = page.lines().filter(|line| line.starts_with("| `--"));
+    for row in rows {
+        assert!(table.contains(row) || page.find(row) > page.find("## What differs"), "no such flag is taken: {row}");
+    }
 }
 
 /// `hustings config VERB` with these variables alone, and these arguments.
