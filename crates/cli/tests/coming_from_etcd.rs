@@ -56,6 +56,10 @@ fn the_page_for_those_who_come_from_etcd_has_this_table() {
     for row in table.lines() {
         assert!(page.contains(row), "docs/coming-from-etcd.md lacks what `hustings config etcd` says: {row}");
     }
+    let rows = page.lines().filter(|line| line.starts_with("| `--"));
+    for row in rows {
+        assert!(table.contains(row) || page.find(row) > page.find("## What differs"), "no such flag is taken: {row}");
+    }
 }
 
 /// `hustings config VERB` with these variables alone, and these arguments.
@@ -196,7 +200,7 @@ type Row<'r> = (&'r [(&'r str, &'r str)], &'r [&'r str], &'r [&'r str]);
 #[test]
 fn what_is_wrong_in_etcds_words_is_named_with_its_place_and_its_remedy() {
     let directory = tempfile::tempdir().expect("a directory");
-    let files: [(&str, &[&str]); 10] = [
+    let files: [(&str, &[&str]); 11] = [
         ("nmae: m1", &["there is no setting `nmae`", "initial-cluster"]),
         ("client-transport-security:\n  cert-fiel: x", &["no `cert-fiel` in `client-transport-security`", "cert-file"]),
         ("server-transport-security:\n  cert-file: x", &["no section `server-transport-security`"]),
@@ -206,6 +210,7 @@ fn what_is_wrong_in_etcds_words_is_named_with_its_place_and_its_remedy() {
         ("name: [a, [b]]", &["`name`", "list of strings"]),
         ("- a\n- b", &["holds no keys"]),
         ("name: 'a", &["is not YAML"]),
+        ("name: &a [*a, *a]", &["is not YAML"]),
         ("auto-compaction-retention: 5x", &["auto-compaction-retention = \"5x\"", "30m"]),
     ];
     for (text, words) in files {
@@ -243,14 +248,15 @@ fn what_is_wrong_in_etcds_words_is_named_with_its_place_and_its_remedy() {
 
 #[test]
 fn a_unit_that_sets_one_of_heartbeat_and_election_starts() {
-    let rows: [&[&str]; 4] = [
-        &["--heartbeat-interval=100"],
-        &["--election-timeout=1000"],
-        &["--election-timeout", "100"],
-        &["--heartbeat-interval=1"],
+    let rows = [
+        ("--heartbeat-interval=100", "election-timeout is 1000,"),
+        ("--election-timeout=1000", "heartbeat-interval is 50,"),
+        ("--election-timeout=100", "heartbeat-interval is 20,"),
+        ("--heartbeat-interval=1", "election-timeout is 250,"),
     ];
-    for arguments in rows {
-        config("validate", &[], arguments).ok();
+    for (argument, derived) in rows {
+        let ended = config("validate", &[], &[argument]);
+        assert!(ended.code == Some(0) && ended.stderr.contains(derived), "{ended:?}");
     }
     let both = ["--heartbeat-interval=100", "--election-timeout=250"];
     let said = config("validate", &[], &both).failed();

@@ -170,7 +170,7 @@ impl Settings {
 
     /// Heartbeats and elections. Who gives one of the two, as etcd's units often do, gets the other from it: ten heartbeats
     /// to an election, as etcd has it, or five where the timeout is short; never less time than by default.
-    fn timing(&self) -> Result<Timing> {
+    pub(super) fn timing(&self) -> Result<Timing> {
         let given = |name: &str| match self.text(name) {
             "" => Ok(None),
             _ => self.number(name).map(|millis| Some(Duration::from_millis(millis))),

@@ -110,6 +110,20 @@ impl Settings {
                 Answer::Refused(why) => bail!("{} = {text:?} (from {source}): {why}", other.name),
             }
         }
+        if self.list("cors").iter().any(|origin| origin == "*") {
+            notes
+                .push("cors = \"*\": whatever page a browser shows that reaches this member may read and write".into());
+        }
+        if let Ok(timing) = self.timing()
+            && self.is_given("heartbeat-interval") != self.is_given("election-timeout")
+        {
+            let (heartbeat, election) = (timing.heartbeat.as_millis(), timing.election_min.as_millis());
+            let (given, derived) = match self.is_given("heartbeat-interval") {
+                true => (format!("heartbeat-interval = {heartbeat}"), format!("election-timeout is {election}")),
+                false => (format!("election-timeout = {election}"), format!("heartbeat-interval is {heartbeat}")),
+            };
+            notes.push(format!("{given} was given alone: {derived}, in milliseconds"));
+        }
         Ok(notes)
     }
 }
