@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::{ApplyVersion, Member, Priority, Timing};
 use hustings_node::config::TimingMode;
+use hustings_server::Jwt;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -299,9 +300,11 @@ impl Settings {
                 _ => return self.bad("apply-version-max", "give at least 1"),
             },
         };
-        if self.text("auth-token") != "simple" {
-            return self.bad("auth-token", "this build gives out simple tokens only: give simple");
-        }
+        let jwt = match self.text("auth-token").split_once(',') {
+            None if self.text("auth-token") == "simple" => None,
+            Some(("jwt", rest)) => Some(Jwt::of_setting(rest).or_else(|error| self.bad("auth-token", error))?),
+            _ => return self.bad("auth-token", "give simple, or jwt,sign-method=...,pub-key=FILE,priv-key=FILE"),
+        };
         let bcrypt_cost = match u32::try_from(self.number("bcrypt-cost")?) {
             Ok(cost @ 4..=31) => cost,
             _ => return self.bad("bcrypt-cost", "give 4 to 31"),
@@ -309,6 +312,7 @@ impl Settings {
         let listed = self.text("host-whitelist").split(',').map(|name| name.trim().to_owned());
         Ok(Plan {
             auth_token_ttl: Duration::from_secs(self.number("auth-token-ttl")?),
+            jwt,
             bcrypt_cost,
             host_whitelist: listed.filter(|name| !name.is_empty() && name != "*").collect(),
             member,
@@ -393,6 +397,7 @@ impl Settings {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) auth_token_ttl: Duration,
+    pub(crate) jwt: Option<Jwt>,
     pub(crate) bcrypt_cost: u32,
     pub(crate) host_whitelist: Vec<String>,
     pub(crate) member: Member,
