@@ -97,6 +97,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     }
     let options = ServerOptions {
         auth_token_ttl: plan.auth_token_ttl,
+        jwt: plan.jwt.clone(),
         bcrypt_cost: plan.bcrypt_cost,
         quota_backend_bytes: plan.quota_bytes,
         memory_limit_bytes: plan.memory_limit_bytes,

@@ -78,7 +78,7 @@ fn tells_of_each_call_and_of_no_secret(cluster: &Cluster) {
         cluster.nodes.iter().map(|node| std::fs::read_to_string(&node.log).expect("a log")).collect();
     for log in &logs {
         let refused =
-            log.lines().find(|line| line.contains("hustings::audit") && line.contains("\"range\":\"hidden\""));
+            log.lines().find(|line| line.contains("\"message\":\"audit\"") && line.contains("\"range\":\"hidden\""));
         let refused = refused.expect("each node was asked for what is hidden");
         for part in ["\"caller\":\"ann\"", "/etcdserverpb.KV/Range", "\"code\":7", "\"revision\":"] {
             assert!(refused.contains(part), "{part}: {refused}");

@@ -71,7 +71,7 @@ impl Trail {
     pub(crate) fn tell(&self, method: &str, code: i32) {
         self.with(|known| {
             let Known { caller, range, revision } = &*known;
-            tracing::info!(target: "hustings::audit", caller, method, range, code, revision, "a call was answered");
+            tracing::info!(target: "hustings::audit", caller, method, range, code, revision, "audit");
         });
     }
 }

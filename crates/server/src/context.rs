@@ -101,7 +101,7 @@ impl<B: Backend> Context<B> {
         let (renewals, waiting) = Renewals::new();
         let fate = watch::channel(Fate::default()).0;
         let (cluster_id, member_id) = (status.cluster_id.0, status.me.0);
-        let tokens = Tokens::new(options.auth_token_ttl);
+        let tokens = Tokens::new(options.auth_token_ttl, options.jwt.clone());
         let passwords = Passwords::new(options.bcrypt_cost);
         let context = Context {
             backend,

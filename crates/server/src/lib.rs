@@ -23,6 +23,8 @@ mod caller;
 
 mod token;
 
+mod jwt;
+
 mod password;
 
 mod context;
@@ -102,6 +104,7 @@ pub mod server;
 pub use backend::Backend;
 pub use caller::CommonName;
 pub use http::VERSION;
+pub use jwt::Jwt;
 pub use metrics::Metrics;
 pub use options::{Compaction, ServerOptions};
 pub use port::Port;

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use hustings_core::Timing;
 
+use crate::jwt::Jwt;
+
 /// What is forgotten by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Compaction {
@@ -55,6 +57,8 @@ pub struct ServerOptions {
     pub keep_alive_timeout: Duration,
     /// How long a token counts once it is given out.
     pub auth_token_ttl: Duration,
+    /// What tokens are made and checked with instead of the key in the replicated state.
+    pub jwt: Option<Jwt>,
     /// The cost of hashing a password, 4 to 31: each step doubles the time.
     pub bcrypt_cost: u32,
     /// How long open requests may take to end once the server is told to stop.
@@ -82,6 +86,7 @@ impl Default for ServerOptions {
             keep_alive_interval: Duration::from_secs(30),
             keep_alive_timeout: Duration::from_secs(20),
             auth_token_ttl: Duration::from_secs(300),
+            jwt: None,
             bcrypt_cost: 10,
             grace: Duration::from_secs(2),
         }

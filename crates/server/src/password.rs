@@ -85,7 +85,7 @@ impl Passwords {
     /// Whether a password is right; `hash` is `None` where there is nothing to compare with.
     pub(crate) async fn is_right(&self, source: Source, password: String, hash: Option<Bytes>) -> Result<bool, Status> {
         let _waiting = self.waiting.try_acquire().map_err(|_| Status::from(EtcdError::TooManyRequests))?;
-        tokio::time::sleep_until(self.reserve(&source)).await;
+        tokio::time::sleep_until(self.reserve(&source)?).await;
         let turn = self.turns.acquire().await.map_err(|_| Status::from(EtcdError::Stopped))?;
         let cost = self.cost;
         let is_right = off_the_loop(move || match hash.as_deref().and_then(|hash| std::str::from_utf8(hash).ok()) {
@@ -102,14 +102,18 @@ impl Passwords {
         Ok(is_right)
     }
 
-    /// When a try may be made; the one after it comes later.
-    fn reserve(&self, source: &Source) -> Instant {
+    /// When a try may be made; the one after it comes later. Who tries before the last one is through is refused soon, so that
+    /// its tries take nobody's place among those that wait.
+    fn reserve(&self, source: &Source) -> Result<Instant, Status> {
         let now = Instant::now();
         let mut failures = self.lock();
-        let Some(failed) = failures.get_mut(source).filter(|failed| now < failed.last + MEMORY) else { return now };
+        let Some(failed) = failures.get_mut(source).filter(|failed| now < failed.last + MEMORY) else { return Ok(now) };
         let at = failed.free_at.max(now);
+        if at > now + WAIT_MAX {
+            return Err(EtcdError::TooManyRequests.into());
+        }
         failed.free_at = at + wait_after(failed.count);
-        at
+        Ok(at)
     }
 
     fn remember(&self, source: Source, is_right: bool) {
@@ -160,6 +164,20 @@ mod tests {
         let begun = Instant::now();
         assert!(passwords.is_right(from(2), "right".into(), Some(hash.clone())).await.unwrap());
         assert_eq!(begun.elapsed(), Duration::ZERO);
+    }
+
+    /// Goal: tries that wait take no places from others. Method: a hundred at a time from one address, after a few wrong ones.
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_of_tries_is_refused() {
+        let passwords = Passwords::new(4);
+        let hash = passwords.hash("right".into()).await.unwrap();
+        let from = || (Some(IpAddr::from([10, 0, 0, 1])), "ann".to_owned());
+        for _ in 0..8 {
+            assert!(!passwords.is_right(from(), "wrong".into(), Some(hash.clone())).await.unwrap());
+        }
+        let tries = (0..100).map(|_| passwords.is_right(from(), "wrong".into(), Some(hash.clone())));
+        let refused = futures::future::join_all(tries).await.into_iter().filter(Result::is_err).count();
+        assert!(refused >= 97, "{refused}");
     }
 
     #[tokio::test]

@@ -17,6 +17,8 @@ use hustings_kv::Users;
 use sha2::Sha256;
 use tonic::Status;
 
+use crate::jwt::Jwt;
+
 /// Said before what is signed, so that no other use of the key can be taken for a token.
 const PURPOSE: &[u8] = b"hustings token 1\0";
 
@@ -26,15 +28,20 @@ const HEAD_BYTES: usize = 8 + 8 + 8;
 /// Gives tokens out, and checks them.
 pub(crate) struct Tokens {
     ttl: Duration,
+    /// Instead of ours.
+    jwt: Option<Jwt>,
 }
 
 impl Tokens {
-    pub(crate) fn new(ttl: Duration) -> Tokens {
-        Tokens { ttl }
+    pub(crate) fn new(ttl: Duration, jwt: Option<Jwt>) -> Tokens {
+        Tokens { ttl, jwt }
     }
 
     /// A token for a user who has just proven who it is.
     pub(crate) fn give(&self, users: &Users, user: &str) -> Result<String, Status> {
+        if let Some(jwt) = &self.jwt {
+            return jwt.give(users, user, now_seconds());
+        }
         let end = now_seconds().saturating_add(self.ttl.as_secs().max(1));
         let mut said = Vec::with_capacity(HEAD_BYTES + user.len());
         said.extend_from_slice(&users.revision.to_be_bytes());
@@ -46,8 +53,11 @@ impl Tokens {
     }
 
     /// Who a token names; `None` when it is none, is over, or does not count any more.
-    pub(crate) fn check(&self, users: &Users, token: &str) -> Result<Option<kv::Caller>, Status> {
-        Ok(check(users, token, now_seconds()))
+    pub(crate) fn check(&self, users: &Users, token: &str) -> Option<kv::Caller> {
+        match &self.jwt {
+            Some(jwt) => jwt.check(users, token),
+            None => check(users, token, now_seconds()),
+        }
     }
 }
 
@@ -111,7 +121,7 @@ mod tests {
     fn a_token_names_its_user_until_it_ends() {
         let store = store();
         let users = store.view().users();
-        let token = Tokens::new(Duration::from_secs(300)).give(users, "ann").unwrap();
+        let token = Tokens::new(Duration::from_secs(300), None).give(users, "ann").unwrap();
         assert_eq!(check(users, &token, now_seconds()).map(|caller| caller.user).as_deref(), Some("ann"));
         assert_eq!(check(users, &token, now_seconds() + 301), None);
     }
@@ -121,7 +131,7 @@ mod tests {
     fn a_changed_token_is_none() {
         let store = store();
         let users = store.view().users();
-        let token = Tokens::new(Duration::from_secs(300)).give(users, "ann").unwrap();
+        let token = Tokens::new(Duration::from_secs(300), None).give(users, "ann").unwrap();
         let mut accepted = 0;
         for place in 0..token.len() {
             let mut changed = token.clone().into_bytes();
@@ -137,7 +147,7 @@ mod tests {
     #[test]
     fn a_new_password_and_switching_off_end_a_token() {
         let mut store = store();
-        let tokens = Tokens::new(Duration::from_secs(300));
+        let tokens = Tokens::new(Duration::from_secs(300), None);
         let (ann, root) =
             (tokens.give(store.view().users(), "ann").unwrap(), tokens.give(store.view().users(), "root").unwrap());
         let counts = |store: &KvStore, token: &str| check(store.view().users(), token, now_seconds()).is_some();

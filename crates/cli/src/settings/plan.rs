@@ -6,6 +6,7 @@ use anyhow::Result;
 use hustings_core::{ApplyVersion, Member, Priority, Timing};
 use hustings_node::config::TimingMode;
 use hustings_server::Compaction;
+use hustings_server::Jwt;
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
@@ -51,6 +52,7 @@ pub(crate) struct Plan {
     /// Host names that requests may be addressed to; none or "*" means all.
     pub(crate) hosts: Vec<String>,
     pub(crate) auth_token_ttl: Duration,
+    pub(crate) jwt: Option<Jwt>,
     pub(crate) bcrypt_cost: u32,
 }
 
@@ -74,9 +76,11 @@ impl Settings {
         let client_urls = or_listen("advertise-client-urls", "listen-client-urls")?;
         let member = Member { name, peer_urls, client_urls, ..Member::default() };
         let founders = self.founders(&member)?;
-        if self.text("auth-token") != "simple" {
-            return self.bad("auth-token", "this build gives out simple tokens only: give simple");
-        }
+        let jwt = match self.text("auth-token").split_once(',') {
+            None if self.text("auth-token") == "simple" => None,
+            Some(("jwt", rest)) => Some(Jwt::of_setting(rest).or_else(|error| self.bad("auth-token", error))?),
+            _ => return self.bad("auth-token", "give simple, or jwt,sign-method=...,pub-key=FILE,priv-key=FILE"),
+        };
         let bcrypt_cost = match u32::try_from(self.number("bcrypt-cost")?) {
             Ok(cost @ 4..=31) => cost,
             _ => return self.bad("bcrypt-cost", "give 4 to 31"),
@@ -164,6 +168,7 @@ impl Settings {
             origins: self.origins()?,
             hosts: self.list("host-whitelist"),
             auth_token_ttl: Duration::from_secs(self.number("auth-token-ttl")?),
+            jwt,
             bcrypt_cost,
         })
     }
