@@ -122,6 +122,7 @@ fn is_of_permissions((code, text): &(i32, String)) -> bool {
         || *code == 16
         || text.ends_with("user name is empty")
         || text.ends_with("permission denied")
+        || text.ends_with("invalid auth token")
         || text.contains("revision of auth store")
 }
 

@@ -57,6 +57,8 @@ pub enum Need<'a> {
     Role(&'a str),
     /// To read a range, in etcd's notation.
     Read(&'a [u8], &'a [u8]),
+    /// To write a range, in etcd's notation.
+    Write(&'a [u8], &'a [u8]),
     /// To do all that a transaction does on either branch.
     Txn(&'a Txn),
     /// To read each key that hangs on a lease.
@@ -213,6 +215,7 @@ impl View {
             Need::SameUser(name) => caller.is_some_and(|caller| caller.user == name),
             Need::Role(role) => rights.user.roles.contains(role),
             Need::Read(key, range_end) => rights.covers(Access::Read, key, range_end),
+            Need::Write(key, range_end) => rights.covers(Access::Write, key, range_end),
             Need::Txn(txn) => self.may_run(&rights, txn),
             Need::ReadLease(lease) => self.covers_lease(&rights, Access::Read, lease),
             Need::WriteLease(lease) => self.covers_lease(&rights, Access::Write, lease),

@@ -39,7 +39,7 @@ impl Trail {
             Need::Nothing | Need::User | Need::Root => return,
             Need::SameUser(name) => range.push_str(name),
             Need::Role(name) => range.push_str(name),
-            Need::Read(key, end) => push(&mut range, key, end),
+            Need::Read(key, end) | Need::Write(key, end) => push(&mut range, key, end),
             Need::Txn(txn) => push_txn(&mut range, txn),
             Need::ReadLease(lease) | Need::WriteLease(lease) => {
                 let _ = write!(range, "lease {lease:x}");

@@ -14,6 +14,7 @@ use hustings_kv::{Command, Need};
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
+use crate::caller::Caller;
 use crate::campaign::{Candidacy, read_key};
 use crate::context::{Learner, Services};
 use crate::error;
@@ -45,7 +46,9 @@ impl<B: Backend> Lock for Services<B> {
         kv::check_delete_range(&delete).map_err(error::of_check)?;
         // The key names the lease and not the holding: what waits on its way to the log must not end a later holding. So the
         // holding that stands now is named.
-        let view = self.read(&caller, Need::Read(&key, b"")).await?;
+        // Who may delete the key may unlock, whether it may read it or not: so from here on this member acts for it.
+        let view = self.read(&caller, Need::Write(&key, b"")).await?;
+        let member = Caller::member();
         let Some(held) = read_key(&view, &key)? else {
             return Ok(Response::new(lp::UnlockResponse { header: self.header(view.revision()) }));
         };
@@ -54,7 +57,7 @@ impl<B: Backend> Lock for Services<B> {
             success: vec![kv::Request::DeleteRange(delete).into()],
             failure: Vec::new(),
         };
-        let kv::Response::Txn(txn) = self.propose(&caller, Command::Txn(txn)).await? else {
+        let kv::Response::Txn(txn) = self.propose(&member, Command::Txn(txn)).await? else {
             return Err(error::mismatch());
         };
         Ok(Response::new(lp::UnlockResponse { header: self.header(txn.revision) }))

@@ -335,8 +335,7 @@ fn queue_cases(all: &mut Vec<Case>, number: usize) {
         let key = bytes(&format!("{base}/key"));
         let at_key = |access| (access, key.clone(), Bytes::new());
         let unlock = lp::UnlockRequest { key: key.clone() };
-        // Reading finds no such key, and nothing is deleted.
-        let want = Want::Keys(vec![at_key(Read)]);
+        let want = Want::Keys(vec![at_key(Write)]);
         all.push(case("/v3lockpb.Lock/Unlock", "lock/unlock", label.clone(), &unlock, want));
         let leader = Some(ep::LeaderKey { name: bytes(&name), key: key.clone(), rev: 7, lease: 7 });
         let want = Want::Keys(vec![at_key(Read), at_key(Write)]);
