@@ -67,7 +67,8 @@ cargo clippy --workspace --all-targets --quiet -- -D warnings
 
 say "tests"
 cargo test --workspace --quiet --no-run
-cargo test --workspace
+# To the end, whatever falls: one run names everything that is wrong.
+cargo test --workspace --no-fail-fast
 
 if [ -d interop ]; then
   say "a client that nobody here wrote"

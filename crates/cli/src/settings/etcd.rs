@@ -34,6 +34,7 @@ const fn refused(name: &'static str, kind: Kind, default: &'static str, why: &'s
 
 const NO_BBOLT: &str = "there is no bbolt file: the store is in memory, its log and snapshots on disk";
 const NO_DISCOVERY: &str = "no discovery service is asked; name the founding members in --initial-cluster";
+const NO_LOOP: &str = "its own JSON and HTTP pages reach the store without a connection to itself";
 const NO_PROXY: &str = "there is no v2 API and no proxy for it";
 const NO_TRACES: &str = "traces are not sent anywhere; metrics and the log are what there is. Leave the flag out";
 const TRACES_OFF: &str = "traces are not sent anywhere";
@@ -48,6 +49,8 @@ const OTHERS: &[Flag] = &[
         "true",
         "timers are not counted in ticks; a member that starts stands for election within two election timeouts",
     ),
+    not_needed("client-cert-file", Kind::Text, "", NO_LOOP),
+    not_needed("client-key-file", Kind::Text, "", NO_LOOP),
     not_needed("max-snapshots", Kind::Number, "5", "snapshots that a newer one replaces are deleted"),
     not_needed("max-wals", Kind::Number, "5", "files of the log that a snapshot replaces are deleted"),
     not_needed("backend-bbolt-freelist-type", Kind::Text, "map", NO_BBOLT),
@@ -194,8 +197,6 @@ const TAKEN: &[&str] = &[
     "auto-compaction-mode",
     "cert-file",
     "key-file",
-    "client-cert-file",
-    "client-key-file",
     "client-cert-auth",
     "client-crl-file",
     "client-cert-allowed-hostname",

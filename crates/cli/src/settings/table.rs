@@ -156,8 +156,6 @@ pub(super) const SETTINGS: &[Setting] = &[
     // TLS.
     setting("cert-file", "", "Certificate of the client port, for https:// URLs, in PEM"),
     setting("key-file", "", "Key of the client port"),
-    setting("client-cert-file", "", "Certificate to show where this server is a client [default: --cert-file]"),
-    setting("client-key-file", "", "Key to that [default: --key-file]"),
     of_kind(
         Kind::Switch,
         "client-cert-auth",
