@@ -30,6 +30,9 @@ use crate::v3lockpb::lock_client::LockClient;
 /// The name of HTTP/2 in ALPN, which gRPC stands on.
 pub const ALPN: &str = "h2";
 
+/// Metadata of a member that is added: the token with which it is to begin, in hex. etcd passes it over.
+pub const JOIN_TOKEN: &str = "hustings-join-token";
+
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -1,7 +1,6 @@
 //! The client's verbs: `put`, `get`, `del`, `watch`, `member`, `transfer`, `snapshot save`, `status`.
 
 use crate::credentials::{self, asked};
-use crate::http;
 use crate::output::{
     Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, options_of, shown, table, timeout_of,
     unavailable,
@@ -11,13 +10,12 @@ use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt;
 use hustings_api::Client;
-use hustings_api::client::prefix_end;
+use hustings_api::client::{JOIN_TOKEN, prefix_end};
 use hustings_api::etcdserverpb::{
     self as pb, DeleteRangeRequest, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
     MemberUpdateRequest, MoveLeaderRequest, PutRequest, RangeRequest, SnapshotRequest, StatusRequest,
     WatchCreateRequest, WatchRequest,
 };
-use hustings_tls::Connector;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::future::Future;
@@ -41,7 +39,7 @@ pub(crate) fn commands() -> Vec<Command> {
         || Arg::new("peer-urls").long("peer-urls").required(true).value_delimiter(',').help("Where peers reach it");
     let path = |help: &'static str| Arg::new("file").required(true).help(help);
     vec![
-        common(Command::new("status").about("Show every node: role, term, leader, commit")),
+        crate::status::command(),
         common(
             Command::new("put").about("Write a key").arg(key()).arg(Arg::new("value").required(true).help("The value")),
         )
@@ -117,8 +115,17 @@ pub(crate) fn commands() -> Vec<Command> {
 
 /// Runs a verb.
 pub(crate) async fn run(name: &str, matches: &ArgMatches) -> Result<()> {
+    if name == "status" {
+        return crate::status::run(matches).await;
+    }
+    match run_verb(name, matches).await {
+        Ok(()) => Ok(()),
+        Err(error) => Err(crate::status::explained(error, matches).await),
+    }
+}
+
+async fn run_verb(name: &str, matches: &ArgMatches) -> Result<()> {
     match name {
-        "status" => status(matches).await,
         "put" => put(matches).await,
         "get" => get(matches).await,
         "del" => del(matches).await,
@@ -380,7 +387,10 @@ async fn member(matches: &ArgMatches) -> Result<()> {
         "list" => members(matches, &client).await?,
         "add" => {
             let request = MemberAddRequest { peer_urls: urls(), is_learner: matches.get_flag("learner") };
-            let answer = within(matches, client.cluster().member_add(asked(request))).await?;
+            let token = format!("{:016x}", rand::random::<u64>().max(1));
+            let mut request = asked(request);
+            request.metadata_mut().insert(JOIN_TOKEN, token.parse().expect("digits are text"));
+            let answer = within(matches, client.cluster().member_add(request)).await?;
             let added = answer.member.unwrap_or_default();
             let name = text(matches, "name");
             let mut cluster: Vec<String> = Vec::new();
@@ -389,7 +399,7 @@ async fn member(matches: &ArgMatches) -> Result<()> {
             }
             cluster.extend(added.peer_urls.iter().map(|url| format!("{name}={url}")));
             eprintln!(
-                "added {:x}; start it with:\n  hustings serve --name {name} --initial-cluster-state existing --initial-cluster {} --listen-peer-urls {}",
+                "added {:x}; start it with this token, which counts once:\n  hustings serve --name {name} --join-token {token} --initial-cluster-state existing --initial-cluster {} --listen-peer-urls {}",
                 added.id,
                 cluster.join(","),
                 added.peer_urls.join(",")
@@ -469,65 +479,4 @@ async fn save(matches: &ArgMatches) -> Result<()> {
     std::fs::rename(&temporary, path)?;
     println!("saved {bytes} bytes to {}", path.display());
     Ok(())
-}
-
-// --- Status. -----------------------------------------------------------------------------------------------------
-
-/// One row per member: those named, or all that the first of them knows.
-async fn status(matches: &ArgMatches) -> Result<()> {
-    let mut endpoints = endpoints_of(matches);
-    if endpoints.len() == 1
-        && let Ok(client) = connect(matches).await
-        && let Ok(members) = members_locally(matches, &client).await
-    {
-        let known: Vec<String> = members.iter().filter_map(|member| member.client_urls.first().cloned()).collect();
-        if known.len() > 1 {
-            endpoints = known;
-        }
-    }
-    let tls = options_of(matches)?.tls;
-    let asking = endpoints.iter().map(|endpoint| node_status(endpoint, tls.as_ref(), timeout_of(matches)));
-    let rows: Vec<Value> = futures::future::join_all(asking).await;
-    let has_leader = rows.iter().any(|row| row["role"] == "leader");
-    if format_of(matches) == Format::Json {
-        println!("{}", Value::Array(rows));
-    } else {
-        let columns = ["name", "endpoint", "pid", "role", "term", "leader", "commit", "applied", "protocol", "healthy"];
-        let cell = |row: &Value, column: &str| match &row[column] {
-            Value::String(text) => text.clone(),
-            Value::Null => "-".into(),
-            other => other.to_string(),
-        };
-        println!(
-            "{}",
-            table(&columns, rows.iter().map(|row| columns.map(|column| cell(row, column)).to_vec()).collect())
-        );
-    }
-    if has_leader { Ok(()) } else { Err(unavailable("there is no leader")) }
-}
-
-async fn members_locally(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member>> {
-    Ok(within(matches, client.cluster().member_list(asked(MemberListRequest { linearizable: false }))).await?.members)
-}
-
-async fn node_status(endpoint: &str, tls: Option<&Connector>, timeout: Duration) -> Value {
-    let scheme = if tls.is_some() { "https" } else { "http" };
-    let url = if endpoint.contains("://") { endpoint.to_string() } else { format!("{scheme}://{endpoint}") };
-    let empty = || {
-        json!({
-            "name": null, "endpoint": url, "pid": null, "role": "unreachable", "term": null, "leader": null,
-            "commit": null, "applied": null, "protocol": null, "healthy": false,
-        })
-    };
-    let answer = tokio::time::timeout(timeout, http::get(url.trim_end_matches('/'), "/v1/status", tls)).await;
-    match answer {
-        Ok(Ok(bytes)) => match serde_json::from_slice::<Value>(&bytes) {
-            Ok(mut status) if status.is_object() => {
-                status["endpoint"] = Value::String(url);
-                status
-            }
-            _ => empty(),
-        },
-        _ => empty(),
-    }
 }

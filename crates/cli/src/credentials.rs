@@ -53,19 +53,24 @@ pub(crate) fn asked<T>(message: T) -> Request<T> {
     request
 }
 
-/// Proves who the caller is, if it says who.
-pub(crate) async fn authenticate(matches: &ArgMatches, client: &Client) -> Result<()> {
+/// Name and password of the caller, if it says who it is; asks for a password that is not given.
+pub(crate) fn given(matches: &ArgMatches) -> Result<Option<(String, String)>> {
     let given = |name: &str, etcdctl: &str| {
         let flag = matches.get_one::<String>(name).cloned();
         flag.or_else(|| std::env::var(etcdctl).ok()).filter(|value| !value.is_empty())
     };
-    let Some(user) = given("user", "ETCDCTL_USER") else { return Ok(()) };
+    let Some(user) = given("user", "ETCDCTL_USER") else { return Ok(None) };
     let given = given("password", "ETCDCTL_PASSWORD");
-    let (name, password) = match (user.split_once(':'), given) {
+    Ok(Some(match (user.split_once(':'), given) {
         (_, Some(password)) => (user.clone(), password),
         (Some((name, password)), None) => (name.to_owned(), password.to_owned()),
         (None, None) => (user.clone(), read_password(&format!("password of {user}: "))?),
-    };
+    }))
+}
+
+/// Proves who the caller is, if it says who.
+pub(crate) async fn authenticate(matches: &ArgMatches, client: &Client) -> Result<()> {
+    let Some((name, password)) = given(matches)? else { return Ok(()) };
     let asking = AuthClient::new(client.channel()).authenticate(pb::AuthenticateRequest { name, password }).await;
     match asking {
         Ok(answer) => {

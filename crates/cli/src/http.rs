@@ -3,11 +3,13 @@
 use crate::credentials;
 use anyhow::{Result, anyhow, bail};
 use bytes::Bytes;
-use http_body_util::{BodyExt, Empty, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hustings_api::dial::{authority_of, dial};
 use hustings_tls::Connector;
-use hyper::header::{AUTHORIZATION, HOST};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::http::request::Builder;
 use hyper_util::rt::TokioIo;
+use serde_json::Value;
 
 /// The longest answer that is read.
 const BODY_MAX: usize = 16 << 20;
@@ -17,19 +19,36 @@ const BODY_MAX: usize = 16 << 20;
 /// # Errors
 /// Nobody answers, or not with success.
 pub(crate) async fn get(endpoint: &str, path: &str, tls: Option<&Connector>) -> Result<Bytes> {
+    send(hyper::Request::get(path), Bytes::new(), endpoint, path, tls).await
+}
+
+/// Asks for something in JSON, of `http://` or `https://`. The caller bounds the time.
+///
+/// # Errors
+/// Nobody answers, or not with success and JSON; a refusal says why.
+pub(crate) async fn post(endpoint: &str, path: &str, body: &Value, tls: Option<&Connector>) -> Result<Value> {
+    let request = hyper::Request::post(path).header(CONTENT_TYPE, "application/json");
+    let answer = send(request, Bytes::from(body.to_string()), endpoint, path, tls).await?;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+async fn send(request: Builder, body: Bytes, endpoint: &str, path: &str, tls: Option<&Connector>) -> Result<Bytes> {
     let stream = dial(endpoint, tls).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // It ends with the sender.
     tokio::spawn(connection);
-    let mut request = hyper::Request::get(path).header(HOST, authority_of(endpoint));
+    let mut request = request.header(HOST, authority_of(endpoint));
     if let Some(token) = credentials::token() {
         request = request.header(AUTHORIZATION, token);
     }
-    let request = request.body(Empty::<Bytes>::new())?;
-    let answer = sender.send_request(request).await?;
-    if !answer.status().is_success() {
-        bail!("{endpoint}{path} answers {}", answer.status());
-    }
+    let answer = sender.send_request(request.body(Full::new(body))?).await?;
+    let status = answer.status();
     let body = Limited::new(answer.into_body(), BODY_MAX).collect().await;
-    Ok(body.map_err(|error| anyhow!("the answer is cut off or too long: {error}"))?.to_bytes())
+    let body = body.map_err(|error| anyhow!("the answer is cut off or too long: {error}"))?.to_bytes();
+    if !status.is_success() {
+        let why =
+            serde_json::from_slice::<Value>(&body).ok().and_then(|value| Some(value["error"].as_str()?.to_owned()));
+        bail!("{endpoint}{path} answers {status}{}", why.map(|why| format!(": {why}")).unwrap_or_default());
+    }
+    Ok(body)
 }

@@ -3,8 +3,20 @@
 //! What to read next: [`settings`] (flags, environment, file, defaults), [`serve`] (one node), [`up`] (a local cluster),
 //! [`protocols`] (the one place that names a protocol).
 
+/// Instead of the standard library's, which panics when nobody reads any more.
+macro_rules! println {
+    () => { $crate::output::print(format_args!(""), "\n") };
+    ($($word:tt)*) => { $crate::output::print(format_args!($($word)*), "\n") };
+}
+
+/// As [`println`], without an end of line.
+macro_rules! print {
+    ($($word:tt)*) => { $crate::output::print(format_args!($($word)*), "") };
+}
+
 mod bench;
 mod client;
+mod copy;
 mod credentials;
 mod descriptors;
 mod elect;
@@ -18,6 +30,7 @@ mod prove;
 mod serve;
 mod settings;
 mod snapshots;
+mod status;
 mod up;
 mod usage;
 mod workload;
@@ -45,6 +58,7 @@ fn command() -> Command {
         .subcommand(settings::config_command())
         .subcommands(client::commands())
         .subcommands(credentials::commands())
+        .subcommands(copy::commands())
         .subcommand(elect::run::command())
         .subcommands(elect::verbs::commands())
         .subcommand(inspect::command())
@@ -96,6 +110,7 @@ fn main() -> ExitCode {
         Some(("convict", matches)) => prove::convict::run(matches),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
+        Some((verb @ ("import" | "export"), matches)) => on_runtime_of(1, copy::run(verb, matches)),
         Some(("bench", matches)) => on_runtime_of(bench::threads(matches), bench::run(matches)),
         Some((verb, matches)) => on_runtime_of(1, client::run(verb, matches)),
         None => unreachable!("clap requires a subcommand"),
@@ -104,9 +119,10 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            logging::say(format_args!("{error:#}"));
-            // 0 ok, 1 failure, 2 usage (clap's own), 3 not found, 4 no quorum or timeout, 5 not allowed.
-            ExitCode::from(error.downcast_ref::<output::Exit>().map_or(1, |exit| exit.code))
+            // 0 ok, 1 failure, 2 usage (clap's own), 3 not found, 4 no quorum or timeout, 5 not allowed, 6 a member is missing.
+            let code = error.downcast_ref::<output::Exit>().map_or(1, |exit| exit.code);
+            output::say_error(&matches, code, &format!("{error:#}"));
+            ExitCode::from(code)
         }
     }
 }

@@ -5,6 +5,7 @@ use clap::{Arg, ArgMatches, Command, value_parser};
 use hustings_api::client::{self, Options};
 use hustings_tls::{Identity, Pair, Trust};
 use serde_json::Value;
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ pub(crate) fn common(command: Command) -> Command {
                 .default_value("127.0.0.1:2379")
                 .help("Members to ask; https:// for TLS"),
         )
-        .args(tls_arguments())
+        .args(OURS.arguments())
         .arg(output_argument())
         .args(crate::credentials::arguments())
         .arg(
@@ -40,32 +41,50 @@ pub(crate) fn common(command: Command) -> Command {
         )
 }
 
-/// How members are spoken to in TLS, as etcdctl names it.
-fn tls_arguments() -> [Arg; 4] {
-    // Ids of their own: commands have a KEY.
-    let path = |id: &'static str, long: &'static str, help: &'static str| {
-        Arg::new(id).long(long).value_name("FILE").help(help)
-    };
-    let skip = Arg::new("tls-insecure-skip-verify").long("insecure-skip-verify").alias("insecure-skip-tls-verify");
-    [
-        path("tls-cacert", "cacert", "CA that signed the members' certificates [env: HUSTINGS_CACERT, ETCDCTL_CACERT]"),
-        path("tls-cert", "cert", "Certificate to show to members [env: HUSTINGS_CERT, ETCDCTL_CERT]"),
-        path("tls-key", "key", "Its key [env: HUSTINGS_KEY, ETCDCTL_KEY]"),
-        skip.num_args(0..=1)
-            .require_equals(true)
-            .default_missing_value("true")
-            .value_parser(["true", "false"])
-            .hide_possible_values(true)
-            .value_name("BOOL")
-            .help("Believe any certificate: encryption, and no proof of who answers"),
-    ]
+/// The flags that say how a cluster is spoken to in TLS.
+pub(crate) struct TlsNames {
+    pub(crate) cacert: &'static str,
+    pub(crate) cert: &'static str,
+    pub(crate) key: &'static str,
+    pub(crate) skip: &'static str,
+    /// Whether variables of ours and of etcdctl say it, too.
+    pub(crate) has_variables: bool,
 }
 
-/// What a flag says, or the variable of ours, or etcdctl's.
-fn given(matches: &ArgMatches, name: &str, etcdctl: &str) -> Option<String> {
-    let ours = format!("HUSTINGS_{}", name.replace('-', "_").to_uppercase());
-    let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-    matches.get_one::<String>(&format!("tls-{name}")).cloned().or_else(|| variable(&ours)).or_else(|| variable(etcdctl))
+/// As etcdctl names them.
+const OURS: TlsNames =
+    TlsNames { cacert: "cacert", cert: "cert", key: "key", skip: "insecure-skip-verify", has_variables: true };
+
+impl TlsNames {
+    /// The flags. Their ids have a prefix: commands have a KEY.
+    pub(crate) fn arguments(&self) -> [Arg; 4] {
+        let path = |long: &'static str, help: &str, variables: &str| {
+            let help = if self.has_variables { format!("{help} [env: {variables}]") } else { help.to_owned() };
+            Arg::new(format!("tls-{long}")).long(long).value_name("FILE").help(help)
+        };
+        let skip = Arg::new(format!("tls-{}", self.skip)).long(self.skip);
+        let skip = if self.has_variables { skip.alias("insecure-skip-tls-verify") } else { skip };
+        [
+            path(self.cacert, "CA that signed the members' certificates", "HUSTINGS_CACERT, ETCDCTL_CACERT"),
+            path(self.cert, "Certificate to show to members", "HUSTINGS_CERT, ETCDCTL_CERT"),
+            path(self.key, "Its key", "HUSTINGS_KEY, ETCDCTL_KEY"),
+            skip.num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("true")
+                .value_parser(["true", "false"])
+                .hide_possible_values(true)
+                .value_name("BOOL")
+                .help("Believe any certificate: encryption, and no proof of who answers"),
+        ]
+    }
+
+    /// What a flag says, or the variable of ours, or etcdctl's.
+    fn given(&self, matches: &ArgMatches, name: &str, etcdctl: &str) -> Option<String> {
+        let ours = format!("HUSTINGS_{}", name.replace('-', "_").to_uppercase());
+        let variable = |name: &str| std::env::var(name).ok().filter(|value| self.has_variables && !value.is_empty());
+        let flag = matches.get_one::<String>(&format!("tls-{name}")).cloned();
+        flag.or_else(|| variable(&ours)).or_else(|| variable(etcdctl))
+    }
 }
 
 /// How to connect: TLS where files or an endpoint ask for it.
@@ -73,16 +92,21 @@ fn given(matches: &ArgMatches, name: &str, etcdctl: &str) -> Option<String> {
 /// # Errors
 /// A file cannot be read or is not what it should be.
 pub(crate) fn options_of(matches: &ArgMatches) -> anyhow::Result<Options> {
-    let path = |name: &str, etcdctl: &str| given(matches, name, etcdctl).map(PathBuf::from);
+    options_named(matches, &OURS)
+}
+
+/// As [`options_of`], by flags of these names.
+pub(crate) fn options_named(matches: &ArgMatches, names: &TlsNames) -> anyhow::Result<Options> {
+    let path = |name: &str, etcdctl: &str| names.given(matches, name, etcdctl).map(PathBuf::from);
     let (ca, skips) = (
-        path("cacert", "ETCDCTL_CACERT"),
-        given(matches, "insecure-skip-verify", "ETCDCTL_INSECURE_SKIP_TLS_VERIFY").as_deref() == Some("true"),
+        path(names.cacert, "ETCDCTL_CACERT"),
+        names.given(matches, names.skip, "ETCDCTL_INSECURE_SKIP_TLS_VERIFY").as_deref() == Some("true"),
     );
-    let identity = match (path("cert", "ETCDCTL_CERT"), path("key", "ETCDCTL_KEY")) {
+    let identity = match (path(names.cert, "ETCDCTL_CERT"), path(names.key, "ETCDCTL_KEY")) {
         (Some(certificate), Some(key)) => Some(Identity::Files(Pair { certificate, key })),
         (None, None) => None,
-        (Some(_), None) => anyhow::bail!("--cert is a certificate without its key: give --key too"),
-        (None, Some(_)) => anyhow::bail!("--key is the key of no certificate: give --cert too"),
+        (Some(_), None) => anyhow::bail!("--{} is a certificate without its key: give --{} too", names.cert, names.key),
+        (None, Some(_)) => anyhow::bail!("--{} is the key of no certificate: give --{} too", names.key, names.cert),
     };
     let is_asked_for = ca.is_some() || identity.is_some() || skips;
     let trust = match (skips, ca) {
@@ -138,6 +162,39 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     table.to_string()
 }
 
+/// Writes to standard output, as `println!` and `print!` mean it in this program: a reader that has read enough, as `head` has, ends
+/// the program without a word, and does not make it panic.
+pub(crate) fn print(text: std::fmt::Arguments<'_>, end: &str) {
+    let mut out = std::io::stdout().lock();
+    let Err(error) = out.write_fmt(text).and_then(|()| out.write_all(end.as_bytes())) else { return };
+    drop(out);
+    let code = match error.kind() {
+        std::io::ErrorKind::BrokenPipe => 0,
+        _ => {
+            crate::logging::say(format_args!("cannot write to standard output: {error}"));
+            1
+        }
+    };
+    crate::logging::finish();
+    std::process::exit(code);
+}
+
+/// Says on standard error why a command failed: for people, or with `-o json` as `{"apiVersion": "v1", "error": {"code": the exit code,
+/// "message": text}}`.
+pub(crate) fn say_error(matches: &ArgMatches, code: u8, message: &str) {
+    let mut matches = matches;
+    while let Some((_, inner)) = matches.subcommand() {
+        matches = inner;
+    }
+    match matches.try_get_one::<String>("output") {
+        Ok(Some(output)) if output == "json" => {
+            let error = serde_json::json!({ "apiVersion": "v1", "error": { "code": code, "message": message } });
+            let _ = writeln!(std::io::stderr(), "{error}");
+        }
+        _ => crate::logging::say(format_args!("{message}")),
+    }
+}
+
 /// Bytes as people read them, or quoted where they are no text.
 pub(crate) fn shown(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
@@ -176,9 +233,15 @@ pub(crate) fn not_found(what: impl Into<String>) -> anyhow::Error {
     Exit { code: 3, what: what.into() }.into()
 }
 
-/// Exit code 4: no quorum, or no answer in time.
+/// The exit code when the caller may not do what it asks for, or is not who it says.
+pub(crate) const NOT_ALLOWED: u8 = 5;
+
+/// The exit code when there is no quorum, or no answer in time.
+pub(crate) const UNAVAILABLE: u8 = 4;
+
+/// [`UNAVAILABLE`], in words.
 pub(crate) fn unavailable(what: impl Into<String>) -> anyhow::Error {
-    Exit { code: 4, what: what.into() }.into()
+    Exit { code: UNAVAILABLE, what: what.into() }.into()
 }
 
 /// An error of the server with the exit code that it deserves.
@@ -191,8 +254,8 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
     }
     let code = match status.code() {
         NotFound => 3,
-        Unavailable | DeadlineExceeded | Cancelled => 4,
-        PermissionDenied | Unauthenticated => 5,
+        Unavailable | DeadlineExceeded | Cancelled => UNAVAILABLE,
+        PermissionDenied | Unauthenticated => NOT_ALLOWED,
         _ => 1,
     };
     Exit { code, what }.into()

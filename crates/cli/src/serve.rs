@@ -63,6 +63,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     ports.iter_mut().for_each(|port| port.names_users = plan.tls.names_users);
     let metrics_ports = listen(&plan.metrics_listen, client_tls.as_ref(), "metrics", "listen-metrics-urls").await?;
     let mut config = node_config(&plan).await?;
+    let (peer_acceptor, peer_connector) = (config.tls.acceptor.clone(), config.tls.connector.clone());
     // The server's metrics exist only once the node runs; syncs before that are not counted.
     let metrics: Arc<OnceLock<Arc<hustings_server::Metrics>>> = Arc::default();
     let heard = metrics.clone();
@@ -117,6 +118,11 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     let server = Server::new(handle.clone(), options).with_metrics_on(metrics_ports);
     let _ = metrics.set(server.metrics());
     server.metrics().tell_of_peers(node.counters.clone());
+    server.metrics().tell_of_expiries(Box::new(move || {
+        let dial = peer_connector.as_ref().filter(|_| peer_acceptor.is_none());
+        let peer = peer_acceptor.as_ref().and_then(Acceptor::expiry).or_else(|| dial.and_then(Connector::expiry));
+        client_tls.as_ref().and_then(Acceptor::expiry).into_iter().chain(peer).collect()
+    }));
     tokio::spawn(say_when_ready(handle.clone()));
     tokio::spawn(time_elections(handle.clone(), server.metrics()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -1,21 +1,36 @@
 //! `hustings up`: a local cluster of real processes, with nothing to configure.
 
 mod certificates;
+mod founded;
 
 use anyhow::{Context, Result, bail};
 use certificates::Certificates;
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use founded::{Founded, Held};
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Child;
 use tokio::sync::mpsc;
 
 /// The pause before a node that died is started again.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
+/// A node that ends by itself sooner than this has never served.
+const SHORT_LIFE: Duration = Duration::from_secs(5);
+/// Short lives in a row after which a node is not started again: what ends it does not pass.
+const SHORT_LIVES_MAX: u32 = 3;
+/// Warnings that are remembered as shown.
+const TOLD_MAX: usize = 10_000;
+
+/// Says something; whether anybody reads it is no reason to stop a cluster.
+macro_rules! tell {
+    ($($word:tt)*) => {{ let _ = writeln!(std::io::stdout(), $($word)*); }};
+}
 
 /// The command line of `up`.
 pub(crate) fn command() -> Command {
@@ -69,27 +84,42 @@ struct Seat {
 
 /// What happened to a node.
 enum News {
-    Line(String, String),
-    Exited(usize, String),
+    Line(usize, String),
+    /// How a node ended, and whether it ended itself.
+    Exited(usize, String, bool),
     /// The wait before its restart is over.
     Due(usize),
 }
 
 /// Runs the cluster until Ctrl-C.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
-    let count = *matches.get_one::<u16>("nodes").expect("it has a default");
-    let base = *matches.get_one::<u16>("base-port").expect("it has a default");
     let dir = PathBuf::from(matches.get_one::<String>("data-dir").expect("it has a default"));
-    let protocol = matches.get_one::<String>("protocol").expect("it has a default").clone();
-    let options = matches.get_one::<String>("protocol-options").expect("it has a default").clone();
-    crate::protocols::identity(&protocol, &options)?;
+    let text = |name: &str| matches.get_one::<String>(name).expect("it has a default").clone();
+    let asked = Founded {
+        nodes: *matches.get_one::<u16>("nodes").expect("it has a default"),
+        base_port: *matches.get_one::<u16>("base-port").expect("it has a default"),
+        protocol: (text("protocol"), text("protocol-options")),
+        is_tls: matches.get_flag("tls"),
+    };
+    crate::protocols::identity(&asked.protocol.0, &asked.protocol.1)?;
+    let _held = Held::take(&dir)?;
+    let mut form = match Founded::read(&dir)? {
+        Some(founded) => {
+            founded.check(&asked, matches, &dir)?;
+            founded
+        }
+        None => asked.clone(),
+    };
+    if matches.value_source("protocol") == Some(ValueSource::CommandLine) {
+        // Should it be another one, its members say so, and what to do.
+        form.protocol = asked.protocol;
+    }
+    let Founded { nodes: count, base_port: base, protocol: (protocol, options), is_tls } = form;
     if u32::from(base) + 2 * u32::from(count) > 65_536 {
         bail!("--base-port {base} leaves no room for {count} nodes: choose a smaller one");
     }
-    let is_tls = matches.get_flag("tls");
     let scheme = if is_tls { "https" } else { "http" };
     let seats: Vec<Seat> = (1..=count).map(|number| seat(number, count, base, &dir, scheme)).collect();
-    check_count(&dir, &seats)?;
     let certificates = match is_tls {
         true => Some(Certificates::make(&dir, seats.iter().map(|seat| seat.name.as_str()))?),
         false => None,
@@ -109,17 +139,6 @@ fn seat(number: u16, count: u16, base: u16, dir: &Path, scheme: &str) -> Seat {
         data_dir: dir.join(&name),
         name,
     }
-}
-
-/// A cluster is resumed with the number of nodes that it was founded with.
-fn check_count(dir: &Path, seats: &[Seat]) -> Result<()> {
-    let is_node = |name: &str| name.strip_prefix('n').is_some_and(|number| number.parse::<u16>().is_ok());
-    let found = std::fs::read_dir(dir)
-        .map_or(0, |entries| entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_node)).count());
-    if found != 0 && found != seats.len() {
-        bail!("{} holds a cluster of another size: give its --nodes, or another --data-dir", dir.display());
-    }
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))
 }
 
 /// The secret of the cluster in this directory, made when there is none.
@@ -157,33 +176,45 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
     }
     let (news, mut queue) = mpsc::channel(1_024);
     let mut pids = Vec::new();
+    let mut lives = vec![Life { began: Instant::now(), short_ones: 0, last_words: String::new() }; seats.len()];
+    let mut told = Told::default();
     for (position, seat) in seats.iter().enumerate() {
         pids.push(spawn(seats, position, form, news.clone()).with_context(|| format!("cannot start {}", seat.name))?);
     }
-    println!(
+    tell!(
         "cluster of {} ({}), data in {}",
         seats.len(),
         form.protocol,
         seats[0].data_dir.parent().unwrap_or(Path::new(".")).display()
     );
     for (seat, pid) in seats.iter().zip(&pids) {
-        println!("  {}  {}  pid {pid}", seat.name, seat.client);
+        tell!("  {}  {}  pid {pid}", seat.name, seat.client);
     }
     let endpoints: Vec<&str> = seats.iter().map(|seat| seat.client.trim_start_matches("http://")).collect();
     let tls = form.certificates.as_ref().map(|tls| format!(" {}", tls.of_client())).unwrap_or_default();
-    println!("try   etcdctl --endpoints {}{tls} put greeting hello", endpoints.join(","));
-    println!("stop  Ctrl-C\n");
+    tell!("try   etcdctl --endpoints {}{tls} put greeting hello", endpoints.join(","));
+    tell!("stop  Ctrl-C\n");
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     loop {
         tokio::select! {
             _ = tokio::signal::ctrl_c() => break,
             _ = terminate.recv() => break,
             Some(happened) = queue.recv() => match happened {
-                News::Line(name, line) => show(&name, &line),
-                News::Exited(position, how) => {
-                    println!("{}  {} ended: {how}", clock(), seats[position].name);
+                News::Line(position, line) => {
+                    told.show(&seats[position].name, &line);
+                    lives[position].last_words = line;
+                }
+                News::Exited(position, how, ended_itself) => {
+                    let (name, life) = (&seats[position].name, &mut lives[position]);
+                    tell!("{}  {name} ended: {how}", clock());
                     pids[position] = 0;
-                    if restarts {
+                    life.short_ones = if ended_itself && life.began.elapsed() < SHORT_LIFE { life.short_ones + 1 } else { 0 };
+                    if restarts && life.short_ones >= SHORT_LIVES_MAX {
+                        tell!("{}  {name} is not started again: it ended {SHORT_LIVES_MAX} times at once; {}", clock(), life.last_words);
+                        if lives.iter().all(|life| life.short_ones >= SHORT_LIVES_MAX) {
+                            bail!("no node can run: {}", lives[position].last_words.trim_start_matches("hustings: "));
+                        }
+                    } else if restarts {
                         // What the others say meanwhile is shown at once, and not after this wait.
                         let news = news.clone();
                         tokio::spawn(async move {
@@ -195,12 +226,13 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
                 }
                 News::Due(position) => {
                     pids[position] = spawn(seats, position, form, news.clone())?;
-                    println!("{}  {} started again, pid {}", clock(), seats[position].name, pids[position]);
+                    lives[position].began = Instant::now();
+                    tell!("{}  {} started again, pid {}", clock(), seats[position].name, pids[position]);
                 }
             },
         }
     }
-    println!("\nstopping");
+    tell!("\nstopping");
     for pid in pids.into_iter().filter(|pid| *pid != 0) {
         if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
             // One that has ended meanwhile needs no signal.
@@ -240,35 +272,58 @@ fn spawn(seats: &[Seat], position: usize, form: &Form, news: mpsc::Sender<News>)
         .process_group(0);
     let mut child: Child = command.spawn()?;
     let pid = child.id().context("the node ended at once")?;
-    let name = seat.name.clone();
     tokio::spawn(async move {
         // Held open: a node whose parent is gone ends too.
         let _stdin = child.stdin.take();
         if let Some(stderr) = child.stderr.take() {
             let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
-                let _ = news.send(News::Line(name.clone(), line)).await;
+                let _ = news.send(News::Line(position, line)).await;
             }
         }
-        let how = match child.wait().await {
-            Ok(status) => status.to_string(),
-            Err(error) => error.to_string(),
+        let (how, ended_itself) = match child.wait().await {
+            Ok(status) => (status.to_string(), status.code().is_some()),
+            Err(error) => (error.to_string(), false),
         };
-        let _ = news.send(News::Exited(position, how)).await;
+        let _ = news.send(News::Exited(position, how, ended_itself)).await;
     });
     Ok(pid)
 }
 
-/// Shows what a person wants to see: transitions, warnings and errors.
-fn show(name: &str, line: &str) {
-    let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else {
-        return println!("{}  {name}: {line}", clock());
-    };
-    let message = event["message"].as_str().unwrap_or_default();
-    match event["level"].as_str() {
-        Some("INFO") if message.contains("because") => println!("{}  {message}", clock()),
-        Some("WARN" | "ERROR") => println!("{}  {name}: {message}", clock()),
-        _ => {}
+/// What is known of a node's lives.
+#[derive(Clone)]
+struct Life {
+    began: Instant,
+    /// How many in a row ended at once.
+    short_ones: u32,
+    /// The last line that it said.
+    last_words: String,
+}
+
+/// Warnings and errors that were shown: each is shown once.
+#[derive(Default)]
+struct Told(HashSet<(String, String)>);
+
+impl Told {
+    /// Shows what a person wants to see: transitions, warnings and errors.
+    fn show(&mut self, name: &str, line: &str) {
+        if self.0.len() >= TOLD_MAX {
+            self.0.clear();
+        }
+        let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else {
+            if self.0.insert((name.to_owned(), line.to_owned())) {
+                tell!("{}  {name}: {line}", clock());
+            }
+            return;
+        };
+        let message = event["message"].as_str().unwrap_or_default();
+        match event["level"].as_str() {
+            Some("INFO") if message.contains("because") => tell!("{}  {message}", clock()),
+            Some("WARN" | "ERROR") if self.0.insert((name.to_owned(), message.to_owned())) => {
+                tell!("{}  {name}: {message}", clock());
+            }
+            _ => {}
+        }
     }
 }
 

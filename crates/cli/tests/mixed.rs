@@ -6,10 +6,10 @@ mod support;
 
 use hustings_api::Client;
 use hustings_api::etcdserverpb::MemberAddRequest;
-use hustings_testbed::{Cluster, free_port, get, put, wait_for};
+use hustings_testbed::{Cluster, free_port, get, put};
 use std::path::Path;
 use std::process::Command;
-use support::{Ended, HUSTINGS, PROTOCOLS, hustings, program, run};
+use support::{Ended, HUSTINGS, PROTOCOLS, hustings, program, run, wait_for_line};
 
 /// `serve` of one member alone, under this protocol, on ports that are free.
 fn serve(data: &Path, protocol: &str) -> Ended {
@@ -17,15 +17,6 @@ fn serve(data: &Path, protocol: &str) -> Ended {
     let mut command = Command::new(HUSTINGS);
     command.args(["serve", "--log-format", "json", "--name", "n1", "--protocol", protocol, "--data-dir"]).arg(data);
     run(command.args(["--listen-client-urls", &url(), "--listen-peer-urls", &url()]))
-}
-
-/// Waits until a node's log says so.
-async fn wait_for_line(log: &Path, wanted: &str) {
-    let what = format!("{wanted:?} in {}", log.display());
-    let is_said = async || std::fs::read_to_string(log).ok()?.contains(wanted).then_some(());
-    if wait_for(&what, is_said).await.is_err() {
-        panic!("no {wanted:?} in {}", std::fs::read_to_string(log).unwrap_or_default());
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

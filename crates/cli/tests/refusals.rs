@@ -64,7 +64,10 @@ fn a_wrong_setting_is_named_with_its_remedy() {
         (&["--name", "a", "--initial-cluster", "b=http://h:1"], &["\"a\", is not among them"]),
         (&["--name", "a", "--initial-cluster", "a=http://h:1,b=http://h:1"], &["have the same peer URL"]),
         (&["--name", "a", "--initial-cluster", "a=http://h:1,a=http://h:1"], &["stands twice"]),
-        (&["--listen-peer-urls", "https://127.0.0.1:1"], &["TLS is not available yet"]),
+        (
+            &["--listen-peer-urls", "https://127.0.0.1:1"],
+            &["there is no certificate: give --peer-cert-file and --peer-key-file"],
+        ),
         (&["--config", "/nonexistent.toml"], &["/nonexistent.toml"]),
     ];
     for (arguments, words) in rows {

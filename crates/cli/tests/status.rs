@@ -6,12 +6,14 @@ mod support;
 use hustings_api::Client;
 use hustings_testbed::{Cluster, put, wait_for};
 use serde_json::Value;
-use support::{PROTOCOLS, hustings, program};
+use std::process::{Command, Stdio};
+use support::{HUSTINGS, PROTOCOLS, hustings, program, wait_for_line};
 
 fn status(endpoints: &str) -> (Option<i32>, Vec<Value>) {
     let ended = hustings(&["status", "-o", "json", "--endpoints", endpoints]);
-    let rows = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
-    (ended.code, rows)
+    let told: Value = serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:?}"));
+    assert_eq!(told["apiVersion"], "v1", "{told}");
+    (ended.code, told["members"].as_array().expect("a row for each").clone())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -52,9 +54,27 @@ async fn is_shown_as_it_is(protocol: &str) {
     let table = hustings(&["status", "--endpoints", &cluster.nodes[0].client]).ok();
     assert!(table.contains("leader") && table.contains("follower") && table.contains("n3"), "{table}");
 
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "it fits a terminal: {table}");
+    assert!(
+        table.contains(&format!("{} leads in term", cluster.nodes[leader].name)) && table.contains("3 of 3 voters")
+    );
+
     let endpoints = cluster.endpoints().join(",");
+    let (follower, last) = ((leader + 1) % 3, (leader + 2) % 3);
+    cluster.kill(follower);
+    let told = wait_for("the others to miss it", async || {
+        let ended = hustings(&["status", "--endpoints", &cluster.nodes[last].client]);
+        (ended.code == Some(6) && ended.stdout.contains("2 of 3 voters reachable")).then_some(ended.stdout)
+    })
+    .await
+    .expect("there is a leader, and a member is missing");
+    let name = cluster.nodes[follower].name.clone();
+    let warning = told.lines().find(|line| line.starts_with(&format!("{name}: "))).expect("by name, with the cause");
+    assert!(warning.contains("refused") && warning.contains("its peers have not heard it for"), "{told}");
+    let missing = format!("2 of 3 voters reachable; {name} silent for ");
+    wait_for_line(&cluster.nodes[last].log, &missing).await;
+
     cluster.kill(leader);
-    cluster.kill((leader + 1) % 3);
     let rows = wait_for("the last one to know that nobody leads", async || {
         let (code, rows) = status(&endpoints);
         (code == Some(4)).then_some(rows)
@@ -62,8 +82,66 @@ async fn is_shown_as_it_is(protocol: &str) {
     .await
     .expect("it steps down");
     assert_eq!(rows.iter().filter(|row| row["role"] == "unreachable").count(), 2, "{rows:?}");
-    let last = &rows[(leader + 2) % 3];
-    assert!(last["leader"].is_null() && last["role"] != "leader", "{last}");
+    let row = &rows[last];
+    assert!(row["leader"].is_null() && row["role"] != "leader", "{row}");
+
+    // Whoever waits in vain is told for whom.
+    let waited = hustings(&["put", "--timeout", "1s", "--endpoints", &endpoints, "a", "c"]);
+    assert_eq!(waited.code, Some(4), "{waited:?}");
+    for words in [
+        format!("{} says: nobody leads, 1 of 3 voters reachable; ", cluster.nodes[last].name),
+        format!("{} silent for ", cluster.nodes[leader].name),
+        format!("{name} silent for "),
+    ] {
+        assert!(waited.stderr.contains(&words), "{words:?} is not in {waited:?}");
+    }
+    // The same election is lost many times, and told a few times.
+    let log = std::fs::read_to_string(&cluster.nodes[last].log).expect("the log can be read");
+    let without_quorum = log.rsplit("1 of 3 voters reachable").next().unwrap_or_default();
+    assert!(without_quorum.matches("because").count() < 10, "{without_quorum}");
+    let lines = format!("\"node\":\"{}\"", cluster.nodes[last].name);
+    let structured = log.lines().find(|line| line.contains("because") && line.contains(&lines)).expect("a transition");
+    for field in ["\"from\":", "\"to\":", "\"reason\":", "\"term\":", "\"lsn\":"] {
+        assert!(structured.contains(field), "{field} is not in {structured}");
+    }
+
+    cluster.kill(last);
+    let nobody = hustings(&["status", "-o", "json", "--endpoints", &endpoints]);
+    assert_eq!(nobody.code, Some(4), "{nobody:?}");
+    let error: Value = serde_json::from_str(nobody.stderr.trim()).expect("an error is an object, too");
+    assert_eq!((&error["apiVersion"], &error["error"]["code"]), (&"v1".into(), &4.into()), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_stands_still_is_told_from_one_that_is_gone() {
+    // Goal: "its process stands still" is said of a process that does. Method: a follower is stopped by a signal; its kernel
+    // keeps its connections and answers for it.
+    let cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    let leader = cluster.leader().await.expect("a leader");
+    let (still, other) = ((leader + 1) % 3, (leader + 2) % 3);
+    cluster.nodes[still].pause().expect("it stands still");
+    let missing = format!("2 of 3 voters reachable; {} silent for ", cluster.nodes[still].name);
+    wait_for_line(&cluster.nodes[other].log, &missing).await;
+    let ended = hustings(&["status", "--timeout", "500ms", "--endpoints", &cluster.endpoints().join(",")]);
+    assert_eq!(ended.code, Some(6), "{ended:?}");
+    let warning = format!("{}: no answer within 0.5 s: does its process stand still?", cluster.nodes[still].name);
+    assert!(ended.stdout.contains(&warning), "{ended:?}");
+    cluster.nodes[still].resume().expect("it goes on");
+    wait_for_line(&cluster.nodes[other].log, "all 3 voters can be reached").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_that_has_read_enough_is_no_error() {
+    // Goal: `hustings status --watch | head -3` ends without a word. Method: the pipe's reader is closed before the first line.
+    let cluster = Cluster::start(program(), 1).await.expect("a node starts");
+    for arguments in [&["status", "--watch=10ms"][..], &["status", "--watch=10ms", "-o", "json"], &["status"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(HUSTINGS);
+        command.args(arguments).args(["--endpoints", &cluster.nodes[0].client]).stdout(writer).stderr(Stdio::piped());
+        let ended = command.output().expect("it runs");
+        assert_eq!((ended.status.code(), &*ended.stderr), (Some(0), &b""[..]), "{arguments:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

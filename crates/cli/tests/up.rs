@@ -60,30 +60,58 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
     let base = base_port();
     let first = up(directory.path(), base);
     hustings(&["put", "--endpoints", &first.endpoints, "greeting", "hello"]).ok();
-    let said = hustings(&[
-        "up",
-        "--base-port",
-        &base.to_string(),
-        "--data-dir",
-        directory.path().to_str().expect("paths here are text"),
-    ]);
-    assert!(said.failed().contains("is in use: choose another --base-port"));
+    let text = directory.path().to_str().expect("paths here are text");
+    let said = hustings(&["up", "--base-port", &base.to_string(), "--data-dir", text]).failed();
+    assert!(said.contains("another `hustings up` runs on") && said.contains("--data-dir"), "{said}");
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    let elsewhere = elsewhere.path().to_str().expect("paths here are text");
+    let said = hustings(&["up", "--base-port", &base.to_string(), "--data-dir", elsewhere]).failed();
+    assert!(said.contains("is in use: choose another --base-port"), "{said}");
+    let first_endpoints = first.endpoints.clone();
     first.stop(Signal::INT);
 
-    let second = up(directory.path(), base);
-    assert_eq!(hustings(&["get", "--endpoints", &second.endpoints, "greeting"]).ok(), "hello\n");
-    second.stop(Signal::TERM);
+    // It is where it was, whatever this machine would choose for a new one.
+    let mut command = Command::new(HUSTINGS);
+    command.args(["up", "--data-dir", text]);
+    let mut second = Running::start(&mut command);
+    let line = second.line_with("n1  http://");
+    assert!(line.contains(&format!("http://127.0.0.1:{base}  ")), "{line}");
+    second.line_with("→ Leader");
+    assert_eq!(hustings(&["get", "--endpoints", &first_endpoints, "greeting"]).ok(), "hello\n");
+    second.signal(Signal::TERM);
+    assert_eq!(second.end(), Some(0));
 
-    let said = hustings(&[
-        "up",
-        "--nodes",
-        "5",
-        "--base-port",
-        &base.to_string(),
-        "--data-dir",
-        directory.path().to_str().expect("paths here are text"),
-    ]);
-    assert!(said.failed().contains("holds a cluster of another size"));
+    let said = hustings(&["up", "--nodes", "5", "--data-dir", text]).failed();
+    assert!(said.contains("holds a cluster of another size: 3 nodes"), "{said}");
+    let said = hustings(&["up", "--base-port", &(base + 1).to_string(), "--data-dir", text]).failed();
+    assert!(said.contains(&format!("know each other by ports from {base} on")), "{said}");
+
+    // What cannot pass ends it, with the reason.
+    let mut command = Command::new(HUSTINGS);
+    let mut third = Running::start(command.args(["up", "--protocol", "zab", "--data-dir", text]));
+    third.line_with("n1 is not started again: it ended 3 times at once");
+    assert_eq!(third.end(), Some(1));
+    let told = |words: &str| third.seen.iter().filter(|line| line.contains("n2: ") && line.contains(words)).count();
+    assert_eq!(told("belongs to protocol raft"), 1, "each error is said once: {:?}", third.seen);
+}
+
+#[test]
+fn a_cluster_outlives_whoever_reads_of_it() {
+    // Goal: `hustings up | head -1` leaves a cluster that serves. Method: the pipe's reader is closed before the first line.
+    let (directory, base) = (tempfile::tempdir().expect("a directory"), base_port());
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(HUSTINGS);
+    command.args(["up", "--nodes", "1", "--base-port", &base.to_string(), "--data-dir"]).arg(directory.path());
+    let mut up = command.stdout(writer).stderr(std::process::Stdio::null()).spawn().expect("it starts");
+    let endpoint = format!("127.0.0.1:{base}");
+    let deadline = std::time::Instant::now() + support::PATIENCE;
+    while hustings(&["put", "--timeout", "1s", "--endpoints", &endpoint, "a", "b"]).code != Some(0) {
+        assert!(std::time::Instant::now() < deadline, "it serves");
+        assert!(up.try_wait().expect("it is a child").is_none(), "it runs");
+    }
+    support::signal_pid(up.id(), Signal::INT);
+    assert_eq!(up.wait().expect("it ends").code(), Some(0));
 }
 
 #[test]

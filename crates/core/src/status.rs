@@ -118,54 +118,63 @@ pub enum Reason {
     CounterSpent,
 }
 
-/// Formats ids as `{n1 n2}`.
-struct Group<'a>(&'a [NodeId]);
-
-impl fmt::Display for Group<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("{")?;
-        for (position, id) in self.0.iter().enumerate() {
-            if position > 0 {
-                f.write_str(" ")?;
-            }
-            write!(f, "{id}")?;
-        }
-        f.write_str("}")
-    }
-}
-
-impl fmt::Display for Reason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Reason {
+    /// Says it with members called as `name_of` calls them.
+    fn tell(&self, f: &mut fmt::Formatter<'_>, name_of: NameOf<'_>) -> fmt::Result {
+        let group = |ids: &[NodeId]| {
+            let names: Vec<String> = ids.iter().map(|id| name_of(*id)).collect();
+            format!("{{{}}}", names.join(" "))
+        };
         match self {
             Reason::Started => f.write_str("started"),
             Reason::ElectionTimeout => f.write_str("no leader was heard for an election timeout"),
-            Reason::LinkDown(peer) => write!(f, "the link to {peer} went down"),
+            Reason::LinkDown(peer) => write!(f, "the link to {} went down", name_of(*peer)),
             Reason::Asked => f.write_str("asked to"),
-            Reason::Transfer(from) => write!(f, "{from} hands over"),
-            Reason::PollWon(granted) => write!(f, "pre-vote won {}", Group(granted)),
+            Reason::Transfer(from) => write!(f, "{} hands over", name_of(*from)),
+            Reason::PollWon(granted) => write!(f, "pre-vote won {}", group(granted)),
             Reason::PollLost { granted, refused } => {
-                write!(f, "pre-vote lost {}, refused by {}", Group(granted), Group(refused))
+                write!(f, "pre-vote lost {}, refused by {}", group(granted), group(refused))
             }
-            Reason::VoteWon(granted) => write!(f, "vote won {}", Group(granted)),
+            Reason::VoteWon(granted) => write!(f, "vote won {}", group(granted)),
             Reason::VoteLost { granted, refused } => {
-                write!(f, "vote lost {}, refused by {}", Group(granted), Group(refused))
+                write!(f, "vote lost {}, refused by {}", group(granted), group(refused))
             }
-            Reason::HigherTerm(peer) => write!(f, "{peer} is in a later term"),
-            Reason::LeaderHeard(leader) => write!(f, "{leader} leads"),
-            Reason::QuorumLost(heard) => write!(f, "no quorum is heard, only {}", Group(heard)),
+            Reason::HigherTerm(peer) => write!(f, "{} is in a later term", name_of(*peer)),
+            Reason::LeaderHeard(leader) => write!(f, "{} leads", name_of(*leader)),
+            Reason::QuorumLost(heard) => write!(f, "no quorum is heard, only {}", group(heard)),
             Reason::DiskStalled => f.write_str("its disk stalls"),
             Reason::Removed => f.write_str("it is no longer a voter"),
             Reason::MembershipPending => f.write_str("a committed membership change is not applied yet"),
             Reason::Alone => f.write_str("it is the only voter"),
-            Reason::Preferred(peer) => write!(f, "{peer} is preferred"),
+            Reason::Preferred(peer) => write!(f, "{} is preferred", name_of(*peer)),
             Reason::LeaderForgotten => f.write_str("told to forget the leader"),
-            Reason::Elected { leader, by } => write!(f, "{leader} is elected by {}", Group(by)),
-            Reason::Promised(by) => write!(f, "the term is promised by {}", Group(by)),
-            Reason::Synchronized(by) => write!(f, "its history is on {}", Group(by)),
-            Reason::LeaderResigned(leader) => write!(f, "{leader} leads no more"),
-            Reason::Fresher(peer) => write!(f, "{peer} holds a fresher history"),
+            Reason::Elected { leader, by } => write!(f, "{} is elected by {}", name_of(*leader), group(by)),
+            Reason::Promised(by) => write!(f, "the term is promised by {}", group(by)),
+            Reason::Synchronized(by) => write!(f, "its history is on {}", group(by)),
+            Reason::LeaderResigned(leader) => write!(f, "{} leads no more", name_of(*leader)),
+            Reason::Fresher(peer) => write!(f, "{} holds a fresher history", name_of(*peer)),
             Reason::CounterSpent => f.write_str("the term has no numbers left"),
         }
+    }
+
+    /// The reason with members by name.
+    pub fn by_name(&self, membership: &Membership) -> String {
+        struct Named<'a>(&'a Reason, NameOf<'a>);
+        impl fmt::Display for Named<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.tell(f, self.1)
+            }
+        }
+        Named(self, &|id| membership.name_of(id)).to_string()
+    }
+}
+
+/// What a member is called.
+type NameOf<'a> = &'a dyn Fn(NodeId) -> String;
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tell(f, &|id| id.to_string())
     }
 }
 
@@ -188,19 +197,39 @@ pub struct Transition {
     pub because: Reason,
 }
 
-impl fmt::Display for Transition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Transition {
+    /// Says it with members called as `name_of` calls them.
+    fn tell(&self, f: &mut fmt::Formatter<'_>, name_of: NameOf<'_>) -> fmt::Result {
         let Transition { node, from, to, term, leader, lsn, because } = self;
+        let name = name_of(*node);
         if from == to {
-            write!(f, "{node} stays {to}")?;
+            write!(f, "{name} stays {to}")?;
         } else {
-            write!(f, "{node} {from} → {to}")?;
+            write!(f, "{name} {from} → {to}")?;
         }
         write!(f, "  term {term}  lsn {lsn}")?;
         if let Some(leader) = leader.filter(|leader| leader != node) {
-            write!(f, "  leader {leader}")?;
+            write!(f, "  leader {}", name_of(leader))?;
         }
-        write!(f, "  because {because}")
+        f.write_str("  because ")?;
+        because.tell(f, name_of)
+    }
+
+    /// The transition with members by name: for people, who do not know ids.
+    pub fn by_name(&self, membership: &Membership) -> String {
+        struct Named<'a>(&'a Transition, NameOf<'a>);
+        impl fmt::Display for Named<'_> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.tell(f, self.1)
+            }
+        }
+        Named(self, &|id| membership.name_of(id)).to_string()
+    }
+}
+
+impl fmt::Display for Transition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.tell(f, &|id| id.to_string())
     }
 }
 
@@ -220,5 +249,24 @@ mod tests {
             because: Reason::VoteWon(vec![NodeId(1), NodeId(3)]),
         };
         assert_eq!(transition.to_string(), "n1 Candidate → Leader  term 4  lsn 3:17  because vote won {n1 n3}");
+    }
+
+    #[test]
+    fn people_are_told_names() {
+        let founders = ["db-a", "db-b", "db-c"].map(|name| crate::Member { name: name.into(), ..Default::default() });
+        let membership = Membership::founded_by(founders);
+        let transition = Transition {
+            node: NodeId(2),
+            from: Role::Follower,
+            to: Role::Follower,
+            term: Term(4),
+            leader: Some(NodeId(3)),
+            lsn: Lsn::new(3, 17),
+            because: Reason::Elected { leader: NodeId(3), by: vec![NodeId(1), NodeId(3), NodeId(9)] },
+        };
+        assert_eq!(
+            transition.by_name(&membership),
+            "db-b stays Follower  term 4  lsn 3:17  leader db-c  because db-c is elected by {db-a db-c n9}"
+        );
     }
 }

@@ -61,6 +61,9 @@ pub enum Command {
     /// Changes users or roles. Refused before the third apply version ([`crate::rules`]).
     #[prost(message, tag = "11")]
     Accounts(Accounts),
+    /// Lets the revision begin above another store's. Refused before the third apply version ([`crate::rules`]).
+    #[prost(message, tag = "12")]
+    RaiseRevision(RaiseRevision),
 }
 
 impl Command {
@@ -358,6 +361,20 @@ pub enum AlarmKind {
     NoSpace = 1,
     /// A member's data differs from the others': everything is refused.
     Corrupt = 2,
+}
+
+/// Raises the revision to this one where it is below: what another store gave out as a fencing token, or as the revision of a lock, does not
+/// come again here. Nothing else changes: the revisions between are those of no change.
+#[derive(Clone, PartialEq, Eq, Hash, Message)]
+pub struct RaiseRevision {
+    /// The least revision from here on, at most [`RaiseRevision::MAX`].
+    #[prost(int64, tag = "1")]
+    pub revision: i64,
+}
+
+impl RaiseRevision {
+    /// No store has counted so far, and counting on from here takes longer than it matters.
+    pub const MAX: i64 = 1 << 56;
 }
 
 /// Does nothing by itself.

@@ -54,7 +54,8 @@ pub mod machine;
 pub use check::{CheckError, check_delete_range, check_put, check_range, check_txn};
 pub use command::{
     Advance, AlarmChange, AlarmKind, Command, Compact, Compare, CompareTarget, Comparison, DeleteRange, LeaseGrant,
-    LeaseKeepAlive, LeaseRevoke, Operation, Put, Range, Request, ShortLeaseGrant, SortOrder, SortTarget, Txn,
+    LeaseKeepAlive, LeaseRevoke, Operation, Put, RaiseRevision, Range, Request, ShortLeaseGrant, SortOrder, SortTarget,
+    Txn,
 };
 pub use cost::{COST_MAX, DELETIONS_MAX};
 pub use hash::{KvHash, hash_kv};

@@ -12,7 +12,7 @@ use bytes::{Buf, Bytes};
 use hustings_core::{ApplyVersion, Lsn, SnapshotError, StateMachine};
 
 use crate::{
-    Alarm, AlarmChange, AlarmKind, Command, KvError, Outcome, Response, Rules, View,
+    Alarm, AlarmChange, AlarmKind, Command, KvError, Outcome, RaiseRevision, Response, Rules, View,
     cost::Budget,
     hash,
     lease::{Deadlines, Share},
@@ -86,6 +86,14 @@ impl KvStore {
             // As whoever does not know the command.
             Command::Accounts(_) if !self.view.rules.has_users => Err(KvError::Malformed),
             Command::Accounts(accounts) => self.view.change_accounts(accounts),
+            Command::RaiseRevision(_) if !self.view.rules.has_users => Err(KvError::Malformed),
+            Command::RaiseRevision(raise) if raise.revision > RaiseRevision::MAX => {
+                Err(KvError::FutureRevision { revision: self.view.revision })
+            }
+            Command::RaiseRevision(raise) => {
+                self.view.revision = self.view.revision.max(raise.revision);
+                Ok(Response::Advance { revision: self.view.revision })
+            }
             Command::Advance(_) => {
                 self.view.clean(self.view.rules.changes_per_advance);
                 Ok(Response::Advance { revision: self.view.revision })

@@ -246,7 +246,7 @@ impl View {
                 renewal.ids.iter().all(|id| self.covers_lease(&rights, Access::Write, *id))
             }
             // What root alone may do.
-            Command::Compact(_) | Command::Alarm(_) | Command::Accounts(_) => false,
+            Command::Compact(_) | Command::Alarm(_) | Command::Accounts(_) | Command::RaiseRevision(_) => false,
         };
         if is_permitted { Ok(()) } else { Err(AccountsError::PermissionDenied) }
     }

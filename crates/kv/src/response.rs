@@ -87,7 +87,7 @@ pub enum Response {
         /// The auth revision after the change.
         auth_revision: u64,
     },
-    /// Of [`crate::Advance`].
+    /// Of [`crate::Advance`] and [`crate::RaiseRevision`].
     Advance {
         /// The present revision.
         revision: i64,

@@ -58,6 +58,7 @@ fn commands() -> Vec<Command> {
         Command::Alarm(AlarmChange { raise: true, member: 3, kind: AlarmKind::NoSpace as i32 }),
         Command::Advance(Advance {}),
         Command::ShortLeaseGrant(ShortLeaseGrant { id: 7, ttl_millis: 300 }),
+        Command::RaiseRevision(RaiseRevision { revision: 1_000_000 }),
     ]
 }
 

@@ -115,7 +115,7 @@ impl Dice {
     }
 
     fn command(&mut self) -> Command {
-        match self.below(18) {
+        match self.below(19) {
             16 | 17 => Command::Accounts(self.accounts()),
             0..=3 => Command::Put(self.put()),
             4 => Command::DeleteRange(self.delete()),
@@ -135,6 +135,7 @@ impl Dice {
                 let (raise, member, kind) = (self.below(5) == 0, self.below(3), self.below(5) as i32 - 1);
                 Command::Alarm(AlarmChange { raise, member, kind })
             }
+            15 => Command::RaiseRevision(RaiseRevision { revision: self.number() }),
             _ => Command::Advance(Advance {}),
         }
     }

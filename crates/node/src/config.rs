@@ -24,7 +24,8 @@ pub struct NodeConfig {
     pub cluster_id: ClusterId,
     /// Which member.
     pub me: NodeId,
-    /// How this member presents itself: its name and the addresses it advertises.
+    /// How this member presents itself: its name and the addresses it advertises. An incarnation in it is that of a data directory
+    /// which is made now: a join token.
     pub member: Member,
     /// The membership that the cluster was founded with; a data directory that exists already knows its own.
     pub founding: Membership,

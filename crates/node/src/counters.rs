@@ -1,5 +1,6 @@
 //! What a node counts for whoever watches it: [`Counters`], and of each peer [`PeerCounters`].
 
+use crate::reach::{PeerReach, Reach};
 use hustings_core::NodeId;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,6 +27,8 @@ pub struct PeerCounters {
     pub round_trips: [AtomicU64; ROUND_TRIP_BUCKETS_MICROS.len() + 1],
     /// Microseconds of all round trips.
     pub round_trip_micros: AtomicU64,
+    /// How it can be reached.
+    pub reach: PeerReach,
 }
 
 impl PeerCounters {
@@ -86,6 +89,14 @@ impl Counters {
     pub fn peers(&self) -> Vec<(NodeId, Arc<PeerCounters>)> {
         let peers = self.peers.lock().expect("nobody panics while holding it");
         peers.iter().map(|(peer, counters)| (*peer, counters.clone())).collect()
+    }
+
+    /// How a peer can be reached, and how long ago it was heard.
+    ///
+    /// # Panics
+    /// Never: nobody panics while holding the lock.
+    pub fn reach_of(&self, peer: NodeId) -> (Reach, Duration) {
+        self.of_peer(peer).reach.look()
     }
 
     pub(crate) fn on_sync(&self, took: Duration) {

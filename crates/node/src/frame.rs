@@ -83,9 +83,9 @@ impl Refusal {
     }
 
     /// The one that cannot pass.
-    pub(crate) fn of_removed(node: NodeId) -> Refusal {
+    pub(crate) fn of_removed(name: &str) -> Refusal {
         let why =
-            format!("{node} was removed from the cluster: add it again as a new member, with an empty data directory");
+            format!("{name} was removed from the cluster: add it again as a new member, with an empty data directory");
         Refusal { is_removed: true, ..Refusal::because(why) }
     }
 
@@ -177,9 +177,9 @@ impl Build {
 }
 
 impl Hello {
-    /// Who says it: its id, or before it has one, its name.
+    /// Who says it: its name, or its id while it has none.
     pub(crate) fn who(&self) -> String {
-        if self.from.0 == 0 { self.member.name.clone() } else { self.from.to_string() }
+        if self.member.name.is_empty() { self.from.to_string() } else { self.member.name.clone() }
     }
 
     /// How much of its log the sender has durable.

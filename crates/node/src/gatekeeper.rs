@@ -8,7 +8,7 @@ use crate::link::Outbox;
 use crate::peer_stream::misfit;
 use crate::positions::{Positions, rolled_back};
 use crate::secret::{self, ClusterSecret};
-use hustings_core::{ClusterId, Membership, NodeId};
+use hustings_core::{ClusterId, Member, Membership, NodeId};
 use hustings_tls::Certificate;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -101,13 +101,14 @@ impl Gatekeeper {
         if !self.is_known(*from) {
             return Answer::Unknown(Refusal::because(format!(
                 "{} has not heard of a member {from} yet and asks those that it knows; a cluster secret (--cluster-secret-file) would prove it",
-                self.me
+                self.own_name()
             )));
         }
         match self.connected.get(from) {
             Some(connected) if connected.process != *process => Answer::Occupied(Refusal::because(format!(
-                "another process runs as {from} and is connected to {}: stop one of them, or wait until its link is down",
-                self.me
+                "another process runs as {} and is connected to {}: stop one of them, or wait until its link is down",
+                self.name_of(*from),
+                self.own_name()
             ))),
             _ => Answer::Admitted,
         }
@@ -117,6 +118,20 @@ impl Gatekeeper {
     /// a member that this node has not heard of.
     fn is_known(&self, peer: NodeId) -> bool {
         self.membership.has(peer) || self.hints.members.contains_key(&peer) || self.secret.is_some()
+    }
+
+    /// Whether nobody has run as this member yet: it says its name when it does.
+    fn has_not_started(&self, member: NodeId) -> bool {
+        self.membership.members.get(&member).is_some_and(|member| member.name.is_empty())
+    }
+
+    /// Whether whoever asks may make itself a data directory as this member: with the token that it was added with, which counts until
+    /// somebody has run as it.
+    fn may_begin(&self, member: &Member, hello: &Hello) -> bool {
+        match member.incarnation {
+            None => true,
+            Some(token) => member.name.is_empty() && hello.member.incarnation == Some(token),
+        }
     }
 
     /// Whether a member's directory can be this one: the membership knows no other.
@@ -138,39 +153,50 @@ impl Gatekeeper {
         let everybody = self.membership.members.iter().chain(&self.hints.members);
         let others = everybody.filter(|(id, _)| *id != from).map(|(_, other)| other.name.clone());
         misfit(shown, name, urls, others)
-            .map(|why| Refusal::because(format!("{} refuses {}: {why}", self.me, hello.who())))
+            .map(|why| Refusal::because(format!("{} refuses {}: {why}", self.own_name(), self.called(hello))))
     }
 
     fn refusal_of_identity(&self, hello: &Hello) -> Option<Refusal> {
         let Hello { cluster_id, from, to, boots, member, .. } = hello;
+        let who = self.called(hello);
         if *cluster_id != self.cluster_id {
             return Some(Refusal::because(format!(
-                "this is cluster {} and {from} belongs to {cluster_id}: check its --initial-cluster and --initial-cluster-token, or its data directory",
+                "this is cluster {} and {who} belongs to {cluster_id}: check its --initial-cluster and --initial-cluster-token, or its data directory",
                 self.cluster_id
             )));
         }
         if *to != self.me {
-            return Some(Refusal::because(format!("this is {} and not {to}: check the peer addresses", self.me)));
+            return Some(Refusal::because(format!(
+                "this is {} and not {}: check the peer addresses",
+                self.own_name(),
+                self.name_of(*to)
+            )));
         }
         if *from == self.me {
-            return Some(Refusal::because(format!("two nodes run as {from}: stop one of them")));
+            return Some(Refusal::because(format!("two nodes run as {who}: stop one of them")));
         }
         if from.0 < self.membership.next_id && !self.membership.has(*from) {
-            return Some(Refusal::of_removed(*from));
+            return Some(Refusal::of_removed(&who));
         }
         let known = self.membership.members.get(from).and_then(|known| known.incarnation);
-        if let (Some(known), Some(theirs)) = (known, member.incarnation)
-            && known != theirs
+        if let Some(known) = known
+            && member.incarnation.map_or(self.has_not_started(*from), |theirs| theirs != known)
         {
-            return Some(Refusal::because(format!(
-                "the data directory of {from} is not the one that the cluster knows (storage {theirs:016x}, known {known:016x}): its promises are lost, so it may not vote; remove the member and add it again"
-            )));
+            // The known one may be a token that nobody has used yet: it is not told.
+            return Some(Refusal::because(match self.has_not_started(*from) {
+                true => format!(
+                    "{who} was added with a join token, and this is not it: give the --join-token that `member add` printed"
+                ),
+                false => format!(
+                    "the data directory of {who} is not the one that the cluster knows: its promises are lost, so it may not vote; remove the member and add it again"
+                ),
+            }));
         }
         if let Some((incarnation, _)) = self.seen.get(from)
             && *incarnation != member.incarnation
         {
             return Some(Refusal::because(format!(
-                "{from} was seen here with another data directory: it lost its promises, so it may not vote; remove the member and add it again"
+                "{who} was seen here with another data directory: it lost its promises, so it may not vote; remove the member and add it again"
             )));
         }
         if let Some(refusal) = self.refusal_of_rolled_back(hello) {
@@ -180,7 +206,7 @@ impl Gatekeeper {
             && boots < seen
         {
             return Some(Refusal::because(format!(
-                "the data directory of {from} is an old copy (start {boots} after start {seen} was seen): remove the member and add it again"
+                "the data directory of {who} is an old copy (start {boots} after start {seen} was seen): remove the member and add it again"
             )));
         }
         None
@@ -190,16 +216,16 @@ impl Gatekeeper {
     fn refusal_of_rolled_back(&self, hello: &Hello) -> Option<Refusal> {
         let now = hello.position();
         let had = self.positions.missing_in(&now).filter(|_| hello.build.speaks >= SPEAKS_OF_STATE)?;
-        Some(Refusal::of_rolled_back(rolled_back(&had, &now)))
+        Some(Refusal::of_rolled_back(rolled_back(&self.called(hello), &had, &now)))
     }
 
     /// Why a peer is refused whose build cannot apply what this node's cluster applies, or the other way round.
     fn refusal_of_build(&self, hello: &Hello) -> Option<Refusal> {
         let (mine, theirs) = (self.hello.build, hello.build);
-        let them = hello.who();
+        let them = self.called(hello);
         let (older, version, can) = match (theirs.can < mine.applies, mine.can < theirs.applies) {
             (true, _) => (them, mine.applies, theirs.can),
-            (_, true) => (self.me.to_string(), theirs.applies, mine.can),
+            (_, true) => (self.own_name(), theirs.applies, mine.can),
             _ => return None,
         };
         Some(Refusal::because(format!(
@@ -210,7 +236,7 @@ impl Gatekeeper {
     /// Why a peer that runs another protocol is refused, whether it knows its id already or asks for it.
     fn refusal_of_protocol(&self, hello: &Hello) -> Option<Refusal> {
         let protocol = &hello.protocol;
-        let who = hello.who();
+        let who = self.called(hello);
         (*protocol != self.hello.protocol).then(|| {
             Refusal::because(format!(
                 "this cluster runs `{}` and {who} was started with `{protocol}`: start all members with the same --protocol",
@@ -241,6 +267,16 @@ impl Gatekeeper {
         }
         let is_asking = |urls: &[String]| urls.iter().any(|url| hello.member.peer_urls.contains(url));
         match self.membership.members.iter().find(|(_, member)| is_asking(&member.peer_urls)) {
+            Some((you, member)) if !self.may_begin(member, hello) => {
+                let name = self.name_of(*you);
+                Greeting::Refusal(Refusal::because(match (member.name.is_empty(), hello.member.incarnation) {
+                    (false, _) => format!(
+                        "{name} has a data directory already, and this one is new: start it with its own, or remove the member and add it again"
+                    ),
+                    (true, None) => "this member was added with a join token: give the --join-token that `member add` printed".to_owned(),
+                    (true, Some(_)) => "this is not the join token that `member add` printed for this member: remove it and add it again for another one".to_owned(),
+                }))
+            }
             Some((you, _)) => Greeting::Welcome(Welcome {
                 cluster_id: self.cluster_id,
                 you: *you,
@@ -295,6 +331,28 @@ impl Gatekeeper {
         if welcome.cluster_id == self.cluster_id && welcome.you == self.me {
             self.hints = welcome.membership;
         }
+    }
+
+    /// What people call a member; its id while it has no name.
+    pub(crate) fn name_of(&self, id: NodeId) -> String {
+        match self.hello.from == id && !self.hello.member.name.is_empty() {
+            true => self.hello.member.name.clone(),
+            false if self.membership.members.contains_key(&id) => self.membership.name_of(id),
+            false => self.hints.name_of(id),
+        }
+    }
+
+    /// What people call whoever says hello: as the membership does, or else as it says.
+    fn called(&self, hello: &Hello) -> String {
+        match self.membership.has(hello.from) {
+            true => self.name_of(hello.from),
+            false => hello.who(),
+        }
+    }
+
+    /// What people call this node.
+    fn own_name(&self) -> String {
+        self.name_of(self.me)
     }
 
     pub(crate) fn addresses_of(&self, peer: NodeId) -> Vec<String> {

@@ -16,24 +16,25 @@ use crate::snapshots::{SnapshotJob, SnapshotNews};
 use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, ReplicaMessage, Request, RequestId};
-use hustings_core::{
-    EntryKind, Membership, NodeId, Outcome, Protocol, Record, Role, SnapshotReference, StateMachine, Transition, Wire,
-};
+use hustings_core::{EntryKind, Membership, NodeId, Outcome, Protocol, Record, SnapshotReference, StateMachine, Wire};
 use hustings_wal::Disk;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 #[path = "integrity.rs"]
 mod integrity;
+#[path = "news.rs"]
+mod news;
 #[path = "upkeep.rs"]
 mod upkeep;
 
 use integrity::Integrity;
+use news::News;
 
 /// Inputs taken in one turn before what they led to is sent out.
 const TURN_MAX: usize = 512;
@@ -133,6 +134,7 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     is_own_introduced: bool,
     is_reconciling: bool,
     integrity: Integrity,
+    news: News,
     told_applied: u64,
     stopping: Option<oneshot::Sender<()>>,
     has_ended: bool,
@@ -165,6 +167,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             is_own_introduced: false,
             is_reconciling: false,
             integrity,
+            news: News::new(),
             told_applied: 0,
             stopping: None,
             has_ended: false,
@@ -198,7 +201,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             self.hand_over_batch();
             self.say_last_words();
         }
-        tracing::info!(node = %self.replica.me(), "stopped");
+        tracing::info!(node = self.own_name(), "stopped");
         self.stopping.take()
     }
 
@@ -389,7 +392,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 self.step(Event::SnapshotCut(Some(reference)));
             }
             SnapshotNews::NotCut(why) => {
-                tracing::warn!(node = %self.replica.me(), "no snapshot was cut: {why}");
+                tracing::warn!(node = self.own_name(), "no snapshot was cut: {why}");
                 self.step(Event::SnapshotCut(None));
             }
             SnapshotNews::Stored(reference) => self.step(Event::SnapshotStored(reference)),
@@ -519,29 +522,6 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
     }
 
-    fn on_transition(&mut self, transition: Transition) {
-        let counters = &self.wiring.counters;
-        if transition.leader.is_some() && transition.leader != self.wiring.status.borrow().leader {
-            Counters::add(&counters.leader_changes, 1);
-        }
-        if transition.to == Role::Leader && transition.from != Role::Leader {
-            Counters::add(&counters.elections_won, 1);
-        }
-        tracing::info!(
-            node = %transition.node,
-            term = transition.term.0,
-            protocol = P::NAME,
-            "{transition}"
-        );
-        if transition.leader.is_none() {
-            // However many ask: the election comes first.
-            self.eagerness.set(true);
-        }
-        // Status first, so that whoever hears of it finds it there; nobody need listen.
-        self.tell_status();
-        let _ = self.wiring.happenings.send(Happening { at: SystemTime::now(), transition });
-    }
-
     /// What a turn led to leaves: bytes to peers, records to the disk, status to watchers.
     fn turn_out(&mut self) {
         if self.has_ended {
@@ -600,7 +580,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         if is_stalled != self.is_disk_stalled {
             self.is_disk_stalled = is_stalled;
             let health = if is_stalled { DiskHealth::Stalled } else { DiskHealth::Recovered };
-            tracing::warn!(node = %self.replica.me(), "the disk {health:?}");
+            tracing::warn!(node = self.own_name(), "the disk {health:?}");
             self.step(Event::Health(health));
         }
     }

@@ -114,7 +114,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             return;
         }
         if index > self.replica.status().commit {
-            tracing::warn!(%member, index, "a member tells its state at an entry that is not committed: not compared");
+            tracing::warn!(
+                member = self.replica.membership().name_of(member),
+                index,
+                "a member tells its state at an entry that is not committed: not compared"
+            );
             return;
         }
         let membership = self.replica.membership().clone();
@@ -177,7 +181,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             if told.node == own.node && told.storage == own.storage {
                 // What a copy of the directory told that was started elsewhere is not this node's to judge.
                 if told.boots < own.boots && own.born_with < told.batches {
-                    let why = rolled_back(&told, &own);
+                    let why = rolled_back(&self.own_name(), &told, &own);
                     return self.on_rolled_back(&why);
                 }
                 continue;
@@ -201,7 +205,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     fn hang_up_if_rolled_back(&self, peer: NodeId) {
         let Some(link) = self.links.get(&peer) else { return };
         if let Some(had) = self.wiring.gatekeeper.borrow().positions.missing_in(&link.hello.position()) {
-            tracing::error!(%peer, "{}", rolled_back(&had, &link.hello.position()));
+            let name = self.replica.membership().name_of(peer);
+            tracing::error!(peer = &name, "{}", rolled_back(&name, &had, &link.hello.position()));
             link.outbox.close();
         }
     }

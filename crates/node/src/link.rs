@@ -16,6 +16,7 @@ use crate::frame::{Challenge, Greeting, Hello, LinkError, Refusal, put_frame, ta
 use crate::gatekeeper::{Answer, Gatekeeper};
 use crate::handshake::{Handshakes, greet, say};
 use crate::peer_stream::{PeerStream, PeerTls, Reading, Writing};
+use crate::reach::Reach;
 use crate::secret::{self, Side};
 use crate::timers::boot_micros;
 use bytes::{Buf, BytesMut};
@@ -286,6 +287,11 @@ impl<M: Wire + 'static> Links<M> {
             };
         }
         let admission = self.gatekeeper.borrow().admit(&hello, shown.as_ref());
+        if let Answer::Refused(refusal) = &admission
+            && self.is_of_a_stranded_member(&hello)
+        {
+            self.counters.of_peer(hello.from).reach.set(Reach::IsRefused(refusal.why.clone()));
+        }
         match &admission {
             Answer::Unknown(_) => self.ask_about_members(),
             Answer::Occupied(_) => self.probe(hello.from),
@@ -297,6 +303,14 @@ impl<M: Wire + 'static> Links<M> {
             Greeting::Refusal(refusal) => Err(LinkError::Stranger(format!("refused: {refusal}"))),
             _ => self.run(stream, buffer, hello).await,
         }
+    }
+
+    /// Whether a refused greeting tells of the member that it names: while that one is connected, it is somebody else's.
+    fn is_of_a_stranded_member(&self, hello: &Hello) -> bool {
+        let gatekeeper = self.gatekeeper.borrow();
+        hello.cluster_id == gatekeeper.cluster_id
+            && gatekeeper.membership.has(hello.from)
+            && !gatekeeper.is_connected(hello.from)
     }
 
     /// Hears who dials; with a cluster secret, proven.
@@ -353,6 +367,7 @@ impl<M: Wire + 'static> Links<M> {
     async fn dial(self: Rc<Self>, peer: NodeId) {
         let mut pause = DIAL_PAUSE.0;
         let mut last_refusal = String::new();
+        let of_peer = self.counters.of_peer(peer);
         let is_larger = self.gatekeeper.borrow().me > peer;
         if is_larger {
             sleep(LONELY_AFTER).await;
@@ -367,10 +382,20 @@ impl<M: Wire + 'static> Links<M> {
             // No borrow of the gatekeeper may outlive a statement: the next await lets other links at it.
             let urls = self.gatekeeper.borrow().addresses_of(peer);
             for url in urls {
-                match self.clone().dial_once(peer, &url).await {
+                let dialled = self.clone().dial_once(peer, &url).await;
+                if let Err(error) = &dialled
+                    && !self.is_connected(peer)
+                {
+                    of_peer.reach.set(match error {
+                        LinkError::Refused(refusal) => Reach::RefusesThis(refusal.why.clone()),
+                        LinkError::Unwelcome(refusal) => Reach::IsRefused(refusal.why.clone()),
+                        error => Reach::Away(format!("{url}: {error}")),
+                    });
+                }
+                match dialled {
                     Ok(()) => pause = DIAL_PAUSE.0,
                     Err(LinkError::Refused(refusal)) if refusal.why != last_refusal => {
-                        tracing::error!(%peer, "{refusal}");
+                        tracing::error!(peer = self.gatekeeper.borrow().name_of(peer), "{refusal}");
                         if refusal.is_removed {
                             // The loop decides what to do about it.
                             let _ = self.arrivals.send(Arrival::Removed { why: refusal.why.clone() }).await;
@@ -381,12 +406,12 @@ impl<M: Wire + 'static> Links<M> {
                         last_refusal = refusal.why;
                     }
                     Err(LinkError::Unwelcome(refusal)) if refusal.why != last_refusal => {
-                        tracing::error!(%peer, "{refusal}");
+                        tracing::error!(peer = self.gatekeeper.borrow().name_of(peer), "{refusal}");
                         last_refusal = refusal.why;
                     }
                     Err(error) => {
-                        Counters::add(&self.counters.of_peer(peer).send_failures, 1);
-                        tracing::debug!(%peer, %url, "no link: {error}");
+                        Counters::add(&of_peer.send_failures, 1);
+                        tracing::debug!(peer = self.gatekeeper.borrow().name_of(peer), %url, "no link: {error}");
                     }
                 }
             }
@@ -435,6 +460,7 @@ impl<M: Wire + 'static> Links<M> {
         let (reading, writing) = stream.split();
         let outbox = Outbox::new(writing, self.counters.clone(), peer);
         self.gatekeeper.borrow_mut().connect(&hello, session, outbox.clone());
+        outbox.of_peer.reach.on_up();
         let up = Arrival::Up { peer, session, hello, outbox: outbox.clone() };
         let result = if self.arrivals.send(up).await.is_ok() {
             tokio::select! {
@@ -446,6 +472,10 @@ impl<M: Wire + 'static> Links<M> {
         };
         outbox.is_closed.set(true);
         self.gatekeeper.borrow_mut().disconnect(peer, session);
+        if !self.is_connected(peer) {
+            let why = result.as_ref().err().map_or_else(|| "the connection ended".to_owned(), LinkError::to_string);
+            outbox.of_peer.reach.set(Reach::Away(why));
+        }
         // Nobody hears this when the loop has ended, and nobody needs to.
         let _ = self.arrivals.send(Arrival::Down { peer, session }).await;
         result
@@ -474,6 +504,7 @@ impl<M: Wire + 'static> Links<M> {
             if read == 0 {
                 return Err(LinkError::Closed);
             }
+            of_peer.reach.on_heard();
             Counters::add(&self.counters.peer_bytes_received, read as u64);
             Counters::add(&of_peer.bytes_received, read as u64);
         }

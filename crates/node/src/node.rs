@@ -75,7 +75,8 @@ pub fn start<P: Protocol, S: StateMachine>(
     let protocol = options.identity(P::NAME);
     let identity = Identity { cluster_id: config.cluster_id, node: config.me, protocol: protocol.clone() };
     let can = config.version_max.min(S::VERSION_MAX);
-    let options_of_log = Options { version_max: can, ..Options::default() };
+    let options_of_log =
+        Options { version_max: can, storage_incarnation: config.member.incarnation, ..Options::default() };
     let (wal, recovered) = Wal::open(disk.clone(), &identity, &config.founding, options_of_log)?;
     let positions = Positions::of(peers::read_positions(&*disk).unwrap_or_else(|error| {
         tracing::warn!("what was remembered of other members is lost: {error}");

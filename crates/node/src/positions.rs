@@ -101,11 +101,11 @@ impl Positions {
 }
 
 /// Says what is missing and what to do.
-pub(crate) fn rolled_back(had: &Position, now: &Position) -> String {
-    let Position { node, boots, born_with, batches, .. } = now;
+pub(crate) fn rolled_back(name: &str, had: &Position, now: &Position) -> String {
+    let Position { boots, born_with, batches, .. } = now;
     let has = if *boots > had.boots { born_with } else { batches };
     format!(
-        "the data directory of {node} is older than what {node} has acknowledged: {} batches of its log were durable in its start {}, and start {boots} has {has}. It may not vote or count any more: put the newest directory back; if there is none, remove the member and add it again with an empty one",
+        "the data directory of {name} is older than what {name} has acknowledged: {} batches of its log were durable in its start {}, and start {boots} has {has}. It may not vote or count any more: put the newest directory back; if there is none, remove the member and add it again with an empty one",
         had.batches, had.boots
     )
 }
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(positions.missing_in(&position(4, 812, 812)), None);
         assert_eq!(positions.missing_in(&position(3, 700, 812)), None, "the same life, its link was down");
         let had = positions.missing_in(&position(4, 305, 305)).expect("it lost some");
-        let said = rolled_back(&had, &position(4, 305, 305));
+        let said = rolled_back("n2", &had, &position(4, 305, 305));
         assert!(said.contains("812 batches") && said.contains("start 4 has 305") && said.contains("remove"), "{said}");
         assert!(positions.missing_in(&position(4, 305, 900)).is_some(), "what it wrote since is another history");
         assert!(positions.missing_in(&of_copy(position(3, 305, 305))).is_some(), "a copy that was started as often");

@@ -22,6 +22,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.tell_who_is_able();
         self.compare_if_due();
         self.keep_positions();
+        self.watch_voters();
         let applied = self.replica.applied().index;
         let requests = std::mem::take(&mut self.requests_since_sweep) + (applied - self.applied_at_sweep);
         self.applied_at_sweep = applied;
@@ -50,7 +51,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             link.outbox.close();
         }
         if version > before {
-            tracing::info!(node = %self.replica.me(), "entries are applied by version {version} from here on: older builds are refused");
+            tracing::info!(
+                node = self.own_name(),
+                "entries are applied by version {version} from here on: older builds are refused"
+            );
         }
     }
 

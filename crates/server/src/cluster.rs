@@ -10,11 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hustings_api::EtcdError;
+use hustings_api::client::JOIN_TOKEN;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::cluster_server::Cluster;
 use hustings_core::{Change, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Refusal};
 use hustings_kv::Need;
 use hustings_node::RequestError;
+use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
@@ -27,6 +29,18 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// How long to wait before a member's name is announced again that could not be.
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
 
+/// With which token the member that is added is to begin; etcd's clients ask for none, and then whoever has its peer URL may.
+///
+/// It is the incarnation of the data directory that it will make, so that it counts once: another directory of the same
+/// incarnation holds less than the first said to be durable, and is refused as an old copy.
+fn join_token(metadata: &MetadataMap) -> Result<Option<u64>, Status> {
+    let Some(token) = metadata.get(JOIN_TOKEN) else { return Ok(None) };
+    let token = token.to_str().ok().and_then(|token| u64::from_str_radix(token, 16).ok()).filter(|token| *token != 0);
+    token
+        .map(Some)
+        .ok_or_else(|| Status::invalid_argument(format!("{JOIN_TOKEN}: a token is 1 to 16 digits in hex, and not 0")))
+}
+
 #[tonic::async_trait]
 impl<B: Backend> Cluster for Services<B> {
     async fn member_add(
@@ -34,9 +48,10 @@ impl<B: Backend> Cluster for Services<B> {
         request: Request<pb::MemberAddRequest>,
     ) -> Result<Response<pb::MemberAddResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
+        let incarnation = join_token(request.metadata())?;
         let pb::MemberAddRequest { peer_urls, is_learner } = request.into_inner();
         check_urls(&peer_urls)?;
-        let member = Member { peer_urls, wants_vote: !is_learner, ..Member::default() };
+        let member = Member { peer_urls, wants_vote: !is_learner, incarnation, ..Member::default() };
         let (id, membership) = self.add(&caller, member).await?;
         let members = members(&membership);
         let member = members.iter().find(|member| member.id == id.0).cloned();

@@ -208,6 +208,7 @@ impl<B: Backend> Services<B> {
         let mut out = self.metrics.encode(status.term.0);
         let quota_bytes = self.options.quota_backend_bytes;
         etcd_metrics::encode(&mut out, &self.metrics, &status, self.quota.size(), quota_bytes);
+        self.metrics.encode_expiries(&mut out);
         let held = self.memory.used();
         out.push_str(&format!(
             "# HELP hustings_memory_held_bytes Bytes held for clients, of --memory-limit.\n\
@@ -246,41 +247,6 @@ impl<B: Backend> Services<B> {
                     Role::Follower => "StateFollower",
                 },
             },
-        })
-    }
-
-    /// The member as it sees itself; never waits for anybody. What `hustings status` shows.
-    fn status_value(&self) -> serde_json::Value {
-        let status = self.node_status();
-        let role = match status.role {
-            Role::Leader => "leader",
-            Role::Synchronizing => "synchronizing",
-            Role::Candidate => "candidate",
-            Role::PreCandidate => "pre-candidate",
-            Role::Follower if status.membership.is_learner(status.me) => "learner",
-            Role::Follower => "follower",
-        };
-        json!({
-            "name": status.membership.name_of(status.me),
-            "id": format!("{:x}", status.me.0),
-            "cluster_id": status.cluster_id.to_string(),
-            "endpoint": null,
-            "pid": std::process::id(),
-            "role": role,
-            "term": status.term.0,
-            "leader": status.leader.map(|leader| status.membership.name_of(leader)),
-            "commit": status.commit,
-            "applied": status.applied.index,
-            "protocol": status.protocol,
-            "apply_version": status.version.0,
-            "compared_at": status.compared_at,
-            "differing": status.differing.iter().map(|id| status.membership.name_of(*id)).collect::<Vec<_>>(),
-            "healthy": status.leader.is_some() && status.is_disk_healthy,
-            "partitions": status.membership.assignments.iter().map(|(partition, assignment)| json!({
-                "partition": partition,
-                "primary": status.membership.name_of(assignment.primary),
-                "lease": assignment.lease,
-            })).collect::<Vec<_>>(),
         })
     }
 

@@ -79,6 +79,8 @@ mod http;
 
 mod own;
 
+mod status;
+
 mod tether;
 
 pub mod metrics;

@@ -7,11 +7,13 @@
 //! Everything is an atomic; nothing is allocated or locked per request. What only the node knows is fed by its host:
 //! [`Metrics::on_fsync`], [`Metrics::on_election`] and the like.
 
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use hustings_node::Counters;
+use hustings_tls::Expiry;
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -22,6 +24,9 @@ use prometheus_client::registry::{Registry, Unit};
 /// Bounds of durations, seconds: etcd's for its disk, which also fit elections.
 pub(crate) const SECONDS: [f64; 14] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
+
+/// Tells when the certificates of this member expire.
+pub type Expiries = Box<dyn Fn() -> Vec<Expiry> + Send + Sync>;
 
 /// The number of gRPC codes.
 const CODES: usize = 17;
@@ -120,6 +125,7 @@ pub struct Metrics {
     pub(crate) sent_bytes: AtomicU64,
     /// What the node counts of its peers, once it runs.
     pub(crate) node: OnceLock<Arc<Counters>>,
+    expiries: OnceLock<Expiries>,
     fsync_seconds: Histogram,
     election_seconds: Histogram,
     implicit_leases: Counter,
@@ -168,6 +174,7 @@ impl Default for Metrics {
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
             node: OnceLock::new(),
+            expiries: OnceLock::new(),
             fsync_seconds,
             election_seconds,
             implicit_leases,
@@ -194,6 +201,26 @@ impl Metrics {
     pub fn tell_of_peers(&self, node: Arc<Counters>) {
         // Whoever hosts the node says so once.
         let _ = self.node.set(node);
+    }
+
+    /// Tells when this member's certificates expire, too.
+    pub fn tell_of_expiries(&self, expiries: Expiries) {
+        // Whoever reads the certificates says so once.
+        let _ = self.expiries.set(expiries);
+    }
+
+    /// When each certificate of this member expires; nothing where there is none.
+    pub(crate) fn encode_expiries(&self, out: &mut String) {
+        let Some(expiries) = self.expiries.get().map(|expiries| expiries()).filter(|found| !found.is_empty()) else {
+            return;
+        };
+        let name = "hustings_certificate_not_after_seconds";
+        let _ =
+            writeln!(out, "# HELP {name} When a certificate of this member expires, since 1970.\n# TYPE {name} gauge");
+        for Expiry { of, not_after } in expiries {
+            let seconds = not_after.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            let _ = writeln!(out, "{name}{{of=\"{of}\"}} {seconds}");
+        }
     }
 
     /// A heartbeat could not be sent.

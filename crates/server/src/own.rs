@@ -3,6 +3,7 @@
 //! ```text
 //!   POST /v1/leases            {"ttl_millis": 300}         grants a lease that lives for less than a second
 //!   POST /v1/leases/keepalive  {"ids": ["7f", "80"]}       renews many leases with one message, and one log entry
+//!   POST /v1/revision          {"at_least": 1000000}       the revision goes on from there, where it is below
 //!   GET  /v1/leases/ID/tether                              see [`crate::tether`]
 //!   GET  /v1/elections[?name=NAME]                         name, holder, token, since when, why it moved last
 //! ```
@@ -22,7 +23,8 @@ use http_body_util::{BodyExt, Limited};
 use hustings_api::client::prefix_end;
 use hustings_core::ApplyVersion;
 use hustings_kv::{
-    Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Need, Response as Applied, ShortLeaseGrant, View,
+    Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Need, RaiseRevision, Response as Applied,
+    ShortLeaseGrant, View,
 };
 use hustings_lease::Token;
 use hustings_lease::history::History;
@@ -54,6 +56,9 @@ const CANDIDATES_MAX: usize = 100_000;
 /// From which apply version on leases live for milliseconds.
 const SHORT_LEASES_FROM: ApplyVersion = ApplyVersion(2);
 
+/// From which apply version on the revision may be raised.
+const RAISES_FROM: ApplyVersion = ApplyVersion(3);
+
 /// How many leases one message renews.
 const IDS_MAX: usize = 8_192;
 
@@ -71,7 +76,13 @@ struct KeepAlive {
     ids: Vec<String>,
 }
 
-/// Answers `/v1/leases...`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raise {
+    at_least: i64,
+}
+
+/// Answers `/v1/leases...` and `/v1/revision`.
 pub(crate) async fn answer_leases<B: Backend, T>(services: &Services<B>, request: Request<T>) -> Response<Body>
 where
     T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
@@ -90,8 +101,11 @@ where
         let body = body.map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))?.to_bytes();
         match head.uri.path() {
             "/v1/leases" => services.grant_short(&caller, read(&body)?).await,
+            "/v1/revision" => services.raise_revision(&caller, read(&body)?).await,
             "/v1/leases/keepalive" => services.keep_many_alive(&caller, read(&body)?).await,
-            path => Err(Status::not_found(format!("{path} is no call: there are /v1/leases and /v1/leases/keepalive"))),
+            path => Err(Status::not_found(format!(
+                "{path} is no call: there are /v1/leases, /v1/leases/keepalive and /v1/revision"
+            ))),
         }
     };
     match answered.await {
@@ -152,6 +166,20 @@ impl<B: Backend> Services<B> {
         let view = self.read_local(caller, Need::User).await?;
         let granted = view.lease_time_to_live(id, LeaseKeys::Omit).map_or(Duration::ZERO, |lease| lease.granted);
         Ok(json!({ "id": format!("{id:x}"), "ttl_millis": millis(granted) }))
+    }
+
+    /// For a store that is copied from another one: what was given out there must not be given out again here.
+    async fn raise_revision(&self, caller: &Caller, Raise { at_least }: Raise) -> Result<Value, Status> {
+        if self.node_status().version < RAISES_FROM {
+            return Err(Status::failed_precondition("some member is of an older build: upgrade all, then try again"));
+        }
+        if !(1..=RaiseRevision::MAX).contains(&at_least) {
+            return Err(Status::invalid_argument(format!("at_least is 1 to {}", RaiseRevision::MAX)));
+        }
+        self.require(caller, Need::Root).await?;
+        let raised = self.propose(caller, Command::RaiseRevision(RaiseRevision { revision: at_least })).await?;
+        let Applied::Advance { revision } = raised else { return Err(error::mismatch()) };
+        Ok(json!({ "revision": revision.to_string() }))
     }
 
     async fn keep_many_alive(&self, caller: &Caller, KeepAlive { ids }: KeepAlive) -> Result<Value, Status> {

@@ -340,7 +340,9 @@ async fn serve<B: Backend>(
                 body::send(gateway::answer(&services, request).await)
             }
             None if tether::lease_of(path).is_some() => tether::answer(&services, request).await,
-            None if path.starts_with("/v1/leases") => own::answer_leases(&services, request).await,
+            None if path.starts_with("/v1/leases") || path == "/v1/revision" => {
+                own::answer_leases(&services, request).await
+            }
             None => http::answer(&services, request).await,
         }));
     }

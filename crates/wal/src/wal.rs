@@ -55,6 +55,8 @@ pub struct Options {
     pub preparation: Preparation,
     /// The highest apply version that whoever opens the log can apply.
     pub version_max: ApplyVersion,
+    /// The incarnation of a directory that is made now; drawn by the disk where none is given. Never 0.
+    pub storage_incarnation: Option<u64>,
 }
 
 impl Default for Options {
@@ -68,6 +70,7 @@ impl Default for Options {
             batch_bytes_max: 1 << 20,
             preparation: Preparation::Background,
             version_max: ApplyVersion::FIRST,
+            storage_incarnation: None,
         }
     }
 }
@@ -519,12 +522,9 @@ fn create(
 ) -> Result<Meta, WalError> {
     let is_ours = |name: &&String| segment::sequence(name).is_some() || segment::is_temporary(name);
     remove_all(disk, names.iter().filter(is_ours))?;
-    let storage_incarnation = loop {
-        let number = disk.fresh_number();
-        if number != 0 {
-            break number;
-        }
-    };
+    let drawn = || std::iter::repeat_with(|| disk.fresh_number()).find(|number| *number != 0);
+    let storage_incarnation = options.storage_incarnation.filter(|given| *given != 0).or_else(drawn);
+    let storage_incarnation = storage_incarnation.expect("a disk draws other numbers than 0, too");
     let meta = Meta {
         identity: identity.clone(),
         founding: founding.clone(),

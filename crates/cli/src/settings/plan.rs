@@ -74,7 +74,15 @@ impl Settings {
         };
         let peer_urls = or_listen("initial-advertise-peer-urls", "listen-peer-urls")?;
         let client_urls = or_listen("advertise-client-urls", "listen-client-urls")?;
-        let member = Member { name, peer_urls, client_urls, ..Member::default() };
+        let incarnation = match self.text("join-token") {
+            "" => None,
+            token => match u64::from_str_radix(token, 16) {
+                Ok(token @ 1..) => Some(token),
+                _ => return self.bad("join-token", "give what `hustings member add` printed: 16 digits in hex"),
+            },
+        };
+        let incarnation = incarnation.filter(|_| self.text("initial-cluster-state") == "existing");
+        let member = Member { name, peer_urls, client_urls, incarnation, ..Member::default() };
         let founders = self.founders(&member)?;
         let jwt = match self.text("auth-token").split_once(',') {
             None if self.text("auth-token") == "simple" => None,

@@ -48,6 +48,7 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Founding members, name=url,...; read at the first start only [default: this member alone]",
     ),
     setting("initial-cluster-state", "new", "new: found a cluster; existing: join one that has added this member"),
+    setting("join-token", "", "What `member add` printed for this member: it counts once"),
     setting(
         "cluster-secret-file",
         "",

@@ -1,10 +1,10 @@
 //! What the stories share: real commands with a deadline, the two real `etcdctl`s, and bytes on a bare socket.
 #![allow(dead_code, reason = "every story is a program of its own and uses its part")]
 
-use hustings_testbed::Program;
+use hustings_testbed::{Program, wait_for};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -138,6 +138,15 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Waits until a node's log says so.
+pub async fn wait_for_line(log: &Path, wanted: &str) {
+    let what = format!("{wanted:?} in {}", log.display());
+    let is_said = async || std::fs::read_to_string(log).ok()?.contains(wanted).then_some(());
+    if wait_for(&what, is_said).await.is_err() {
+        panic!("no {wanted:?} in {}", std::fs::read_to_string(log).unwrap_or_default());
     }
 }
 

@@ -44,6 +44,23 @@ async fn leases_live_for_milliseconds() {
     assert!(!served.double.view().has_lease(7) && served.double.view().has_lease(6));
 }
 
+/// Goal: a store that is copied from another one gives out nothing twice. Method: its revision is raised, and raised again
+/// to less.
+#[tokio::test]
+async fn the_revision_goes_on_from_where_another_store_has_come() {
+    let served = Served::start().await;
+    let (early, _) = post(&served, "/v1/revision", json!({ "at_least": 1_000 })).await;
+    assert_eq!(early, 400, "some member could not apply it");
+    served.double.adopt(ApplyVersion(3));
+    let (_, raised) = post(&served, "/v1/revision", json!({ "at_least": 1_000 })).await;
+    assert_eq!(raised, json!({ "revision": "1000" }));
+    let (_, again) = post(&served, "/v1/revision", json!({ "at_least": 10 })).await;
+    assert_eq!(again, json!({ "revision": "1000" }), "it never falls");
+    for wrong in [0, -1, i64::MAX] {
+        assert_eq!(post(&served, "/v1/revision", json!({ "at_least": wrong })).await.0, 400, "{wrong}");
+    }
+}
+
 /// Goal: what is wrong is named, and nothing is granted.
 #[tokio::test]
 async fn what_is_wrong_with_a_call_is_named() {

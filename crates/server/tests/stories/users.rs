@@ -177,6 +177,7 @@ async fn our_own_paths_want_a_user() {
         ("GET", "/v1/elections", ""),
         ("POST", "/v1/leases", r#"{"ttl_millis": 300}"#),
         ("POST", "/v1/leases/keepalive", r#"{"ids": ["65"]}"#),
+        ("POST", "/v1/revision", r#"{"at_least": 7}"#),
     ] {
         let (status, said) = speak(&served, method, path, body).await;
         assert!(status == 400 && said.contains("user name is empty"), "{path}: {status} {said}");

@@ -1,0 +1,266 @@
+//! What changes at the source after the copy, written to the destination in the same order: [`Follower`].
+//!
+//! Changes of several revisions are written as one, as long as no key is among them twice and none of them stands for a lock or an
+//! election: of those the revision says whose turn it is, so each gets one of its own.
+
+use super::leases::Leases;
+use super::side::{Keys, Refused, Side};
+use anyhow::{Result, bail};
+use bytes::Bytes;
+use futures::StreamExt;
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb::{self as pb, watch_request::RequestUnion};
+use hustings_api::mvccpb::{Event, KeyValue, event::EventType};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+use tokio_stream::wrappers::ReceiverStream;
+
+/// Operations and bytes of one transaction: below what a server takes by default.
+const OPERATIONS_MAX: usize = 100;
+const BYTES_MAX: usize = 1 << 20;
+/// The pause between two questions how far the source has come, once the end is known.
+const ASK_EVERY: Duration = Duration::from_millis(100);
+
+/// Operations that will be one transaction.
+#[derive(Default)]
+pub(super) struct Batch {
+    operations: Vec<pb::RequestOp>,
+    keys: BTreeSet<Bytes>,
+    bytes: usize,
+}
+
+impl Batch {
+    fn has_room_for(&self, others: &Batch) -> bool {
+        self.operations.len() + others.operations.len() <= OPERATIONS_MAX
+            && self.bytes + others.bytes <= BYTES_MAX
+            && self.keys.is_disjoint(&others.keys)
+    }
+
+    pub(super) fn has_room(&self, kv: &KeyValue) -> bool {
+        self.operations.is_empty()
+            || self.operations.len() < OPERATIONS_MAX && self.bytes + kv.key.len() + kv.value.len() <= BYTES_MAX
+    }
+
+    pub(super) fn put(&mut self, kv: &KeyValue, lease: i64) {
+        let (key, value) = (kv.key.clone(), kv.value.clone());
+        self.bytes += key.len() + value.len();
+        self.keys.insert(key.clone());
+        let put = pb::PutRequest { key, value, lease, ..Default::default() };
+        self.operations.push(pb::RequestOp { request: Some(pb::request_op::Request::RequestPut(put)) });
+    }
+
+    pub(super) fn delete(&mut self, key: &Bytes) {
+        self.bytes += key.len();
+        self.keys.insert(key.clone());
+        let delete = pb::DeleteRangeRequest { key: key.clone(), ..Default::default() };
+        self.operations.push(pb::RequestOp { request: Some(pb::request_op::Request::RequestDeleteRange(delete)) });
+    }
+
+    fn join(&mut self, others: Batch) {
+        self.operations.extend(others.operations);
+        self.keys.extend(others.keys);
+        self.bytes += others.bytes;
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Writes it, if there is anything in it, and begins anew.
+    pub(super) async fn write(&mut self, source: &mut Side, destination: &mut Side, leases: &Leases) -> Result<()> {
+        let operations = std::mem::take(self).operations;
+        for portion in operations.chunks(OPERATIONS_MAX) {
+            let Err(error) = destination.write(portion.to_vec()).await else { continue };
+            if !Refused::is(&error, EtcdError::LeaseNotFound) {
+                return Err(error);
+            }
+            leases.restore(source, destination).await?;
+            let mut portion = portion.to_vec();
+            without_ended_leases(&mut portion, source, destination, leases).await?;
+            destination.write(portion).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Keys whose lease has ended at the source are about to be deleted there: until then they stand without one.
+async fn without_ended_leases(
+    operations: &mut [pb::RequestOp],
+    source: &mut Side,
+    destination: &mut Side,
+    leases: &Leases,
+) -> Result<()> {
+    for operation in operations {
+        if let Some(pb::request_op::Request::RequestPut(put)) = &mut operation.request
+            && put.lease != 0
+            && !leases.ensure(put.lease, source, destination).await?
+        {
+            put.lease = 0;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a key stands for a lock or an election by etcd's recipe: its last part is its own lease.
+pub(super) fn is_candidate(kv: &KeyValue) -> bool {
+    let entry = std::str::from_utf8(&kv.key).ok().and_then(|key| key.rsplit_once('/'));
+    kv.lease != 0 && entry.is_some_and(|(_, entry)| i64::from_str_radix(entry, 16) == Ok(kv.lease))
+}
+
+/// Follows the source from a revision on.
+pub(super) struct Follower {
+    source: Side,
+    destination: Side,
+    leases: Leases,
+    keys: Keys,
+    /// Everything up to this revision of the source is at the destination, as the source says.
+    done: i64,
+    /// The revision of the last change that was written.
+    written: i64,
+    /// Changes that were written.
+    pub(super) changes: u64,
+}
+
+impl Follower {
+    /// From `source` to `destination`, where all that is there at this revision is copied already.
+    pub(super) fn new((source, destination): (Side, Side), leases: Leases, keys: Keys, revision: i64) -> Follower {
+        Follower { source, destination, leases, keys, done: revision, written: revision, changes: 0 }
+    }
+
+    /// Follows once more from the last change that was seen on, to this revision.
+    pub(super) async fn run_again(&mut self, revision: i64, told: &impl Fn(i64, u64)) -> Result<()> {
+        self.done = self.written;
+        let (_aim, mut target) = watch::channel(Some(revision));
+        self.run(&mut target, told).await
+    }
+
+    /// Follows until the revision that `target` says, once it says one, is done; tells how far it is through `told`.
+    pub(super) async fn run(
+        &mut self,
+        target: &mut watch::Receiver<Option<i64>>,
+        told: &impl Fn(i64, u64),
+    ) -> Result<()> {
+        loop {
+            if target.borrow().is_some_and(|target| self.done >= target) {
+                return Ok(());
+            }
+            if self.follow_once(target, told).await? {
+                return Ok(());
+            }
+            self.source.move_on().await;
+        }
+    }
+
+    /// One watch; says whether the target is reached, or else it was lost.
+    async fn follow_once(
+        &mut self,
+        target: &mut watch::Receiver<Option<i64>>,
+        told: &impl Fn(i64, u64),
+    ) -> Result<bool> {
+        let create = pb::WatchCreateRequest {
+            key: self.keys.from.clone(),
+            range_end: self.keys.end.clone(),
+            start_revision: self.done + 1,
+            progress_notify: true,
+            ..Default::default()
+        };
+        let (ask, questions) = mpsc::channel(4);
+        let say = |union| pb::WatchRequest { request_union: Some(union) };
+        // The channel has room: it is new.
+        let _ = ask.send(say(RequestUnion::CreateRequest(create))).await;
+        let request = self.source.asked(ReceiverStream::new(questions));
+        let Ok(answers) = self.source.client.watch().watch(request).await else { return Ok(false) };
+        let mut answers = answers.into_inner();
+        let mut asking = tokio::time::interval(ASK_EVERY);
+        loop {
+            tokio::select! {
+                answer = answers.next() => {
+                    let Some(Ok(answer)) = answer else { return Ok(false) };
+                    if answer.canceled && answer.compact_revision > 0 {
+                        bail!(
+                            "the source has compacted its history up to {} before revision {} was copied: begin again with --resume",
+                            answer.compact_revision, self.done + 1
+                        );
+                    }
+                    if answer.canceled {
+                        return Ok(false);
+                    }
+                    self.apply(&answer.events).await?;
+                    if answer.events.is_empty() && !answer.created {
+                        // Progress: there is nothing up to here that was not sent.
+                        self.done = self.done.max(answer.header.unwrap_or_default().revision);
+                    }
+                    told(self.done, self.changes);
+                    if target.borrow().is_some_and(|target| self.done >= target) {
+                        return Ok(true);
+                    }
+                }
+                _ = asking.tick() => {
+                    let is_wanted = target.borrow().is_some();
+                    if is_wanted {
+                        // A full channel has such a question in it already.
+                        let _ = ask.try_send(say(RequestUnion::ProgressRequest(pb::WatchProgressRequest {})));
+                    }
+                }
+            }
+        }
+    }
+
+    async fn apply(&mut self, events: &[Event]) -> Result<()> {
+        let mut batch = Batch::default();
+        let revision_of = |event: &Event| event.kv.as_ref().map_or(0, |kv| kv.mod_revision);
+        for revision in events.chunk_by(|one, other| revision_of(one) == revision_of(other)) {
+            let (mut group, mut is_a_turn) = (Batch::default(), false);
+            for event in revision {
+                let Some(kv) = &event.kv else { continue };
+                if event.r#type == EventType::Delete as i32 {
+                    group.delete(&kv.key);
+                    continue;
+                }
+                is_a_turn |= is_candidate(kv);
+                let has_lease =
+                    kv.lease != 0 && self.leases.ensure(kv.lease, &mut self.source, &mut self.destination).await?;
+                group.put(kv, if has_lease { kv.lease } else { 0 });
+            }
+            self.changes += group.len() as u64;
+            if is_a_turn || !batch.has_room_for(&group) {
+                batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+            }
+            batch.join(group);
+            if is_a_turn {
+                batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+            }
+        }
+        batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+        if let Some(last) = events.last() {
+            self.written = revision_of(last);
+            self.done = self.done.max(self.written);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_waits_for_a_lock_is_known_by_its_key() {
+        let kv = |key: &'static str, lease| KeyValue { key: key.into(), lease, ..KeyValue::default() };
+        assert!(is_candidate(&kv("locks/billing/7f", 0x7f)));
+        assert!(!is_candidate(&kv("locks/billing/7f", 0x80)) && !is_candidate(&kv("services/a/0", 0)));
+    }
+
+    #[test]
+    fn a_key_is_not_written_twice_in_one_transaction() {
+        let kv = |key: &'static str| KeyValue { key: key.into(), ..KeyValue::default() };
+        let (mut first, mut second, mut third) = (Batch::default(), Batch::default(), Batch::default());
+        first.put(&kv("a"), 0);
+        second.delete(&Bytes::from_static(b"b"));
+        third.delete(&Bytes::from_static(b"a"));
+        assert!(first.has_room_for(&second) && !first.has_room_for(&third));
+        first.join(second);
+        assert_eq!(first.len(), 2);
+    }
+}

@@ -1,0 +1,413 @@
+//! `hustings import --from-etcd` and `hustings export --to-etcd`: a live store copied into another one, and followed until its clients
+//! move.
+//!
+//! ```text
+//!   1  the destination's revision is raised far above the source's         (Hustings as the destination)
+//!   2  leases under their ids, kept alive here while they live there
+//!   3  all keys as of one revision R; who waits for a lock or leads, in the order of their revisions
+//!   4  what changes after R, in order, until told to cut over
+//!   5  both compared, key by key
+//! ```
+//!
+//! Both speak etcd's API, so one way is the other one with the ends exchanged.
+
+mod follow;
+mod leases;
+mod side;
+
+use crate::client::connect;
+use crate::http;
+use crate::output::{Exit, Format, TlsNames, common, endpoints_of, format_of, options_named, options_of};
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use follow::{Batch, Follower, is_candidate};
+use hustings_api::Client;
+use hustings_api::client::prefix_end;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::auth_client::AuthClient;
+use hustings_api::mvccpb::KeyValue;
+use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use leases::Leases;
+use serde_json::json;
+use side::{Keys, Side};
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+/// How far above the source's revision the destination goes on: more than the source changes while it is followed.
+const REVISIONS_AHEAD: i64 = 1_000_000_000;
+/// Comparisons after which a difference is no delay.
+const COMPARISONS_MAX: u32 = 5;
+/// Keys that are named where both differ.
+const NAMED_MAX: usize = 5;
+/// How often a line tells how far it is, where nobody sees a bar.
+const TELL_EVERY: Duration = Duration::from_secs(10);
+
+/// How etcd is spoken to, where both clusters are asked by one command.
+const ETCD: TlsNames = TlsNames {
+    cacert: "etcd-cacert",
+    cert: "etcd-cert",
+    key: "etcd-key",
+    skip: "etcd-insecure-skip-verify",
+    has_variables: false,
+};
+
+/// The command lines of `import` and `export`.
+pub(crate) fn commands() -> [Command; 2] {
+    let urls = |long: &'static str, help: &'static str| {
+        Arg::new("etcd").long(long).required(true).value_name("URL,...").value_delimiter(',').help(help)
+    };
+    let copying = |command: Command, urls: Arg| {
+        let command = common(command)
+            .arg(urls)
+            .arg(Arg::new("etcd-user").long("etcd-user").value_name("NAME:PASSWORD").help("The user that asks etcd"))
+            .arg(Arg::new("prefix").long("prefix").default_value("").help("Only keys that begin with this"))
+            .arg(Arg::new("follow").long("follow").action(ArgAction::SetTrue).help(
+                "Write what changes at the source, too, until Ctrl-C or SIGTERM says that its clients have stopped",
+            ))
+            .arg(Arg::new("resume").long("resume").action(ArgAction::SetTrue).help(
+                "Go on with a copy that was cut short: what the destination has and the source lacks is deleted",
+            ));
+        ETCD.arguments().into_iter().fold(command, Command::arg)
+    };
+    [
+        copying(
+            Command::new("import")
+                .about("Copy a live etcd into this cluster: keys and leases, and what changes meanwhile"),
+            urls("from-etcd", "Members of the etcd to copy"),
+        ),
+        copying(
+            Command::new("export")
+                .about("Copy this cluster into a live etcd: keys and leases, and what changes meanwhile"),
+            urls("to-etcd", "Members of the etcd to write to"),
+        ),
+    ]
+}
+
+/// Runs `hustings import` or `export`.
+pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
+    let urls: Vec<String> = matches.get_many::<String>("etcd").expect("clap requires it").cloned().collect();
+    let user = match matches.get_one::<String>("etcd-user").map(|user| user.split_once(':')) {
+        Some(Some((name, password))) => Some((name.to_owned(), password.to_owned())),
+        Some(None) => bail!("--etcd-user: give NAME:PASSWORD"),
+        None => None,
+    };
+    let names = if verb == "import" { ["source", "destination"] } else { ["destination", "source"] };
+    let etcd = Client::connect_with(&urls, options_named(matches, &ETCD)?).await;
+    let etcd = Side::new(names[0], etcd.map_err(|error| crate::output::unavailable(error.to_string()))?, user).await?;
+    // Says who asks, if users count here.
+    connect(matches).await?;
+    let ours = Client::connect_with(&endpoints_of(matches), options_of(matches)?).await?;
+    let ours = Side::new(names[1], ours, crate::credentials::given(matches)?).await?;
+    let prefix = Bytes::copy_from_slice(matches.get_one::<String>("prefix").expect("it has a default").as_bytes());
+    let from = if prefix.is_empty() { Bytes::from_static(b"\0") } else { prefix.clone() };
+    let keys = Keys { from, end: prefix_end(&prefix) };
+    let (source, destination) = if verb == "import" { (etcd, ours) } else { (ours, etcd) };
+    let copy = Copy { source, destination, keys, leases: Leases::default() };
+    copy.run(verb, matches).await
+}
+
+struct Copy {
+    source: Side,
+    destination: Side,
+    keys: Keys,
+    leases: Leases,
+}
+
+impl Copy {
+    async fn run(mut self, verb: &str, matches: &ArgMatches) -> Result<()> {
+        let resumes = matches.get_flag("resume");
+        let held = self.destination.count(&self.keys).await?;
+        if held > 0 && !resumes {
+            let what = format!(
+                "the destination holds {held} keys already: copy into an empty one, or give --resume to go on with a copy that was cut short (what the source lacks is deleted then)"
+            );
+            return Err(Exit { code: 1, what }.into());
+        }
+        for what in self.what_is_left_behind(verb).await? {
+            eprintln!("hustings: {what}");
+        }
+        let revision = self.source.revision().await?;
+        let raised = if verb == "import" { raise(matches, revision + REVISIONS_AHEAD).await? } else { 0 };
+        self.leases.copy_all(&mut self.source, &mut self.destination).await?;
+        let keeping = self.leases.clone().keep(self.source.clone(), self.destination.clone());
+        let copying = async {
+            let copied = self.copy_keys(revision, resumes).await?;
+            self.follow(matches, revision, raised, copied).await
+        };
+        tokio::select! {
+            copied = copying => copied,
+            failed = keeping => failed.context("leases cannot be kept alive at the destination"),
+        }
+    }
+
+    /// What a copy cannot hold.
+    async fn what_is_left_behind(&mut self, verb: &str) -> Result<Vec<String>> {
+        let mut left = vec![
+            "versions, creation and modification revisions begin anew at the destination; history before the copy stays behind".to_owned(),
+        ];
+        let auth = self.source.ask(async |side| {
+            AuthClient::new(side.client.channel()).auth_status(side.asked(pb::AuthStatusRequest {})).await
+        });
+        // Who may not ask whether users count is a user of those.
+        if auth.await.is_ok_and(|status| status.enabled) {
+            left.push("users and roles stay behind, because passwords cannot be read: make them at the destination before its clients come".to_owned());
+        }
+        if verb == "export" {
+            left.push("etcd cannot raise its revision while it runs: fencing tokens and lock revisions fall there, unless it was restored with `etcdutl snapshot restore --bump-revision`".to_owned());
+        }
+        Ok(left)
+    }
+
+    /// All keys as of this revision; says how many.
+    async fn copy_keys(&mut self, revision: i64, resumes: bool) -> Result<u64> {
+        let bar = bar(self.source.count(&self.keys).await?.unsigned_abs());
+        let (mut copied, mut batch) = (0, Batch::default());
+        let mut candidates: Vec<KeyValue> = Vec::new();
+        let mut next = Some(self.keys.from.clone());
+        while let Some(from) = next {
+            let keys = Keys { from: from.clone(), end: self.keys.end.clone() };
+            let (page, after) = self.source.page(&keys, revision).await?;
+            if resumes {
+                let keys = Keys { from, end: after.clone().unwrap_or(self.keys.end.clone()) };
+                self.delete_others(&keys, &page).await?;
+            }
+            for kv in page {
+                if is_candidate(&kv) {
+                    candidates.push(kv);
+                    continue;
+                }
+                if !batch.has_room(&kv) {
+                    batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+                }
+                let lease = self.lease_of(&kv).await?;
+                batch.put(&kv, lease);
+                copied += 1;
+            }
+            bar.set_position(copied);
+            next = after;
+        }
+        batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+        // Who came first leads or holds the lock: each in a revision of its own, in their order.
+        candidates.sort_by_key(|kv| kv.create_revision);
+        for kv in candidates {
+            let lease = self.lease_of(&kv).await?;
+            batch.put(&kv, lease);
+            batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+            copied += 1;
+            bar.set_position(copied);
+        }
+        bar.finish_and_clear();
+        Ok(copied)
+    }
+
+    async fn lease_of(&mut self, kv: &KeyValue) -> Result<i64> {
+        let has_one = kv.lease != 0 && self.leases.ensure(kv.lease, &mut self.source, &mut self.destination).await?;
+        Ok(if has_one { kv.lease } else { 0 })
+    }
+
+    /// Deletes what stands in this part of the destination and not in the source; candidates too, whose order must be made anew.
+    async fn delete_others(&mut self, keys: &Keys, page: &[KeyValue]) -> Result<()> {
+        let mut next = Some(keys.from.clone());
+        let mut batch = Batch::default();
+        while let Some(from) = next {
+            let (found, after) = self.destination.page(&Keys { from, end: keys.end.clone() }, 0).await?;
+            for kv in found {
+                let there = page.binary_search_by(|other| other.key.cmp(&kv.key)).ok().map(|place| &page[place]);
+                if there.is_some_and(|there| !is_candidate(there)) {
+                    continue;
+                }
+                if !batch.has_room(&kv) {
+                    batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
+                }
+                batch.delete(&kv.key);
+            }
+            next = after;
+        }
+        batch.write(&mut self.source, &mut self.destination, &self.leases).await
+    }
+
+    /// Writes what changed since the copy, until told to cut over; then compares.
+    async fn follow(self, matches: &ArgMatches, revision: i64, raised: i64, copied: u64) -> Result<()> {
+        let Copy { mut source, mut destination, keys, leases } = self;
+        let (aim, mut target) = watch::channel(None);
+        let follows = matches.get_flag("follow");
+        let telling = Telling::new(follows);
+        let mut asker = source.clone();
+        let cutting = async {
+            if follows {
+                let copied = HumanCount(copied);
+                eprintln!(
+                    "hustings: {copied} keys are copied; following. Stop the clients of the source, then Ctrl-C or SIGTERM"
+                );
+                wait_for_a_word().await?;
+            }
+            let end = asker.revision().await?;
+            aim.send_replace(Some(end));
+            Ok::<_, anyhow::Error>(end)
+        };
+        let (sides, leases_too, keys_too) = ((source.clone(), destination.clone()), leases.clone(), keys.clone());
+        let mut follower = Follower::new(sides, leases_too, keys_too, revision);
+        let told = |revision, changes| telling.tell(revision, changes);
+        let (followed, end) = tokio::join!(follower.run(&mut target, &told), cutting);
+        followed?;
+        let mut end = end?;
+        let mut differing = differences(&mut source, &mut destination, &keys, end).await?;
+        for _ in 1..COMPARISONS_MAX {
+            if differing.is_empty() {
+                break;
+            }
+            // Some versions of etcd say that they have sent everything before they have.
+            end = source.revision().await?;
+            follower.run_again(end, &told).await?;
+            differing = differences(&mut source, &mut destination, &keys, end).await?;
+        }
+        telling.end();
+        if !differing.is_empty() {
+            let names: Vec<String> =
+                differing.iter().take(NAMED_MAX).map(|key| format!("{:?}", String::from_utf8_lossy(key))).collect();
+            let what = format!(
+                "both differ at {} keys, among them {}: does anybody else write to the destination, or is the source still written to? Stop that, and begin again with --resume",
+                differing.len(),
+                names.join(", ")
+            );
+            return Err(Exit { code: 1, what }.into());
+        }
+        let (there, changes, leases) = (destination.revision().await?, follower.changes, leases.len());
+        if raised > 0 && there <= end {
+            bail!("the destination is at revision {there}, below the source's {end}: its fencing tokens would fall");
+        }
+        match format_of(matches) {
+            Format::Json => println!(
+                "{}",
+                json!({
+                    "apiVersion": "v1", "keys": copied, "changes": changes, "leases": leases,
+                    "source_revision": end, "destination_revision": there,
+                })
+            ),
+            Format::Table => println!(
+                "copied {} keys, {leases} leases and {} changes up to revision {end}; the destination holds the same, at revision {there}. Leases there live on for their time to live: let their owners come now",
+                HumanCount(copied),
+                HumanCount(changes)
+            ),
+        }
+        Ok(())
+    }
+}
+
+/// Ctrl-C or SIGTERM.
+async fn wait_for_a_word() -> Result<()> {
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+/// Raises the revision of this cluster; answers where it is now.
+async fn raise(matches: &ArgMatches, revision: i64) -> Result<i64> {
+    let tls = options_of(matches)?.tls;
+    let mut why = anyhow::anyhow!("no endpoint");
+    for endpoint in endpoints_of(matches) {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = if endpoint.contains("://") { endpoint } else { format!("{scheme}://{endpoint}") };
+        match http::post(url.trim_end_matches('/'), "/v1/revision", &json!({ "at_least": revision }), tls.as_ref())
+            .await
+        {
+            Ok(answer) => {
+                let raised = answer["revision"].as_str().and_then(|text| text.parse().ok());
+                return raised.context("the destination does not say its revision: is it a Hustings?");
+            }
+            Err(error) => why = error,
+        }
+    }
+    Err(why.context("the destination's revision cannot be raised above the source's, so fencing tokens would fall"))
+}
+
+/// Keys that differ between the source at a revision and the destination now.
+async fn differences(source: &mut Side, destination: &mut Side, keys: &Keys, revision: i64) -> Result<Vec<Bytes>> {
+    let mut differing = Vec::new();
+    let (mut ours, mut theirs) = (Pages::new(source, keys, revision), Pages::new(destination, keys, 0));
+    let (mut one, mut other) = (ours.next().await?, theirs.next().await?);
+    loop {
+        match (&one, &other) {
+            (None, None) => return Ok(differing),
+            (Some(kv), Some(copy)) if kv.key == copy.key => {
+                if kv.value != copy.value || kv.lease != copy.lease {
+                    differing.push(kv.key.clone());
+                }
+                (one, other) = (ours.next().await?, theirs.next().await?);
+            }
+            (Some(kv), copy) if copy.as_ref().is_none_or(|copy| kv.key < copy.key) => {
+                differing.push(kv.key.clone());
+                one = ours.next().await?;
+            }
+            (_, copy) => {
+                differing.extend(copy.as_ref().map(|copy| copy.key.clone()));
+                other = theirs.next().await?;
+            }
+        }
+    }
+}
+
+/// The keys of a range, one after the other.
+struct Pages<'s> {
+    side: &'s mut Side,
+    revision: i64,
+    end: Bytes,
+    next: Option<Bytes>,
+    page: std::vec::IntoIter<KeyValue>,
+}
+
+impl<'s> Pages<'s> {
+    fn new(side: &'s mut Side, keys: &Keys, revision: i64) -> Pages<'s> {
+        Pages { side, revision, end: keys.end.clone(), next: Some(keys.from.clone()), page: Vec::new().into_iter() }
+    }
+
+    async fn next(&mut self) -> Result<Option<KeyValue>> {
+        loop {
+            if let Some(kv) = self.page.next() {
+                return Ok(Some(kv));
+            }
+            let Some(from) = self.next.take() else { return Ok(None) };
+            let (page, next) = self.side.page(&Keys { from, end: self.end.clone() }, self.revision).await?;
+            (self.page, self.next) = (page.into_iter(), next);
+        }
+    }
+}
+
+fn bar(keys: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} keys, {per_sec}, {eta} left");
+    ProgressBar::new(keys).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// How far it is, while it follows: on a terminal a line that changes, else a line now and then.
+struct Telling {
+    bar: ProgressBar,
+    told_at: std::cell::Cell<std::time::Instant>,
+    is_wanted: bool,
+}
+
+impl Telling {
+    fn new(is_wanted: bool) -> Telling {
+        let bar = if is_wanted { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
+        Telling { bar, told_at: std::cell::Cell::new(std::time::Instant::now()), is_wanted }
+    }
+
+    fn tell(&self, revision: i64, changes: u64) {
+        let line =
+            format!("everything up to revision {revision} is there, {} changes since the copy", HumanCount(changes));
+        if self.is_wanted && self.bar.is_hidden() && self.told_at.get().elapsed() > TELL_EVERY {
+            self.told_at.set(std::time::Instant::now());
+            eprintln!("hustings: {line}");
+        }
+        self.bar.set_message(line);
+        self.bar.tick();
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}

@@ -1,0 +1,162 @@
+//! One of the two clusters of a copy: [`Side`], which is asked until it answers.
+
+use anyhow::{Result, bail};
+use bytes::Bytes;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::auth_client::AuthClient;
+use hustings_api::mvccpb::KeyValue;
+use hustings_api::{Client, EtcdError};
+use std::time::{Duration, Instant};
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::{Code, Request, Response, Status};
+
+/// How long one request may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a cluster may be out of reach before the copy is given up.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The pause before the next member is asked.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Keys that are read at a time.
+pub(super) const PAGE: i64 = 500;
+
+/// A cluster, and who asks it.
+#[derive(Clone)]
+pub(super) struct Side {
+    /// `source` or `destination`, for people.
+    pub(super) called: &'static str,
+    pub(super) client: Client,
+    user: Option<(String, String)>,
+    token: Option<MetadataValue<Ascii>>,
+}
+
+/// A range of keys: from the first, to the end, exclusive; a zero byte as the end means "to the last key".
+#[derive(Clone, Debug)]
+pub(super) struct Keys {
+    pub(super) from: Bytes,
+    pub(super) end: Bytes,
+}
+
+impl Side {
+    /// A cluster that is connected, asked by this user if users count there.
+    pub(super) async fn new(called: &'static str, client: Client, user: Option<(String, String)>) -> Result<Side> {
+        let mut side = Side { called, client, user, token: None };
+        side.authenticate().await?;
+        Ok(side)
+    }
+
+    async fn authenticate(&mut self) -> Result<()> {
+        let Some((name, password)) = self.user.clone() else { return Ok(()) };
+        let mut auth = AuthClient::new(self.client.channel());
+        match auth.authenticate(pb::AuthenticateRequest { name, password }).await {
+            Ok(answer) => self.token = Some(answer.into_inner().token.parse()?),
+            Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => self.token = None,
+            Err(status) => bail!("the {} does not know who asks: {}", self.called, status.message()),
+        }
+        Ok(())
+    }
+
+    /// A request with what proves who asks.
+    pub(super) fn asked<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("token", token.clone());
+        }
+        request
+    }
+
+    /// The next member that accepts.
+    pub(super) async fn move_on(&mut self) {
+        tokio::time::sleep(PAUSE).await;
+        // The old connection stays where none accepts; the next attempt tells.
+        let _ = self.client.move_on().await;
+    }
+
+    /// Asks until there is an answer: again where a member is lost, has no leader or forgot the token.
+    ///
+    /// # Errors
+    /// A refusal that does not pass, as [`Refused`]; or nobody answered for two minutes.
+    pub(super) async fn ask<T>(&mut self, call: impl AsyncFn(&Side) -> Result<Response<T>, Status>) -> Result<T> {
+        let began = Instant::now();
+        loop {
+            let why = match tokio::time::timeout(TIMEOUT, call(self)).await {
+                Ok(Ok(answer)) => return Ok(answer.into_inner()),
+                Ok(Err(status)) => match (EtcdError::of(&status), status.code()) {
+                    (Some(EtcdError::InvalidAuthToken | EtcdError::AuthOldRevision), _) if self.user.is_some() => {
+                        self.authenticate().await?;
+                        status.message().to_owned()
+                    }
+                    (_, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted) => {
+                        status.message().to_owned()
+                    }
+                    _ => return Err(Refused { called: self.called, status }.into()),
+                },
+                Err(_) => format!("no answer within {TIMEOUT:?}"),
+            };
+            if began.elapsed() > PATIENCE {
+                bail!("the {} was out of reach for {PATIENCE:?}: {why}", self.called);
+            }
+            self.move_on().await;
+        }
+    }
+
+    /// The present revision, no older than this call.
+    pub(super) async fn revision(&mut self) -> Result<i64> {
+        let request = pb::RangeRequest { key: Bytes::from_static(b"\0"), count_only: true, ..Default::default() };
+        let answer = self.ask(async |side| side.client.kv().range(side.asked(request.clone())).await).await?;
+        Ok(answer.header.unwrap_or_default().revision)
+    }
+
+    /// Up to [`PAGE`] keys of a range, as of a revision (0: now), and where the next page begins.
+    pub(super) async fn page(&mut self, keys: &Keys, revision: i64) -> Result<(Vec<KeyValue>, Option<Bytes>)> {
+        let request = pb::RangeRequest {
+            key: keys.from.clone(),
+            range_end: keys.end.clone(),
+            limit: PAGE,
+            revision,
+            ..Default::default()
+        };
+        let answer = self.ask(async |side| side.client.kv().range(side.asked(request.clone())).await).await?;
+        let next = answer.kvs.last().filter(|_| answer.more).map(|last| [&last.key[..], b"\0"].concat().into());
+        Ok((answer.kvs, next))
+    }
+
+    /// How many keys a range holds.
+    pub(super) async fn count(&mut self, keys: &Keys) -> Result<i64> {
+        let request = pb::RangeRequest {
+            key: keys.from.clone(),
+            range_end: keys.end.clone(),
+            count_only: true,
+            ..Default::default()
+        };
+        Ok(self.ask(async |side| side.client.kv().range(side.asked(request.clone())).await).await?.count)
+    }
+
+    /// Runs operations in one revision.
+    pub(super) async fn write(&mut self, operations: Vec<pb::RequestOp>) -> Result<i64> {
+        let request = pb::TxnRequest { success: operations, ..Default::default() };
+        let answer = self.ask(async |side| side.client.kv().txn(side.asked(request.clone())).await).await?;
+        Ok(answer.header.unwrap_or_default().revision)
+    }
+}
+
+/// A refusal that asking again does not change.
+#[derive(Debug)]
+pub(super) struct Refused {
+    called: &'static str,
+    status: Status,
+}
+
+impl Refused {
+    /// Whether the error is this refusal of etcd's.
+    pub(super) fn is(error: &anyhow::Error, refusal: EtcdError) -> bool {
+        error.downcast_ref::<Refused>().is_some_and(|refused| EtcdError::of(&refused.status) == Some(refusal))
+    }
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the {} refuses: {}", self.called, self.status.message())
+    }
+}
+
+impl std::error::Error for Refused {}

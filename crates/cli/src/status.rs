@@ -1,0 +1,341 @@
+//! `hustings status`: every member by name, as it sees itself, and if it cannot be asked, as the others see it. And why a request
+//! waited in vain: who is missing, since when, and what to do.
+//!
+//! Shape of `-o json`, one object, also where nobody answers:
+//!
+//! ```text
+//!   {"apiVersion": "v1", "cluster_id", "leader": name or null, "term", "voters", "reachable_voters", "healthy": bool,
+//!    "summary": text, "warnings": [text], "members": [{"name", "id", "votes", "role", "endpoint", "pid", "term", "leader",
+//!    "commit", "applied", "lag", "disk", "version", "protocol", "apply_version", "differing", "partitions", "healthy",
+//!    "why": text or null, "silent_millis"}]}
+//! ```
+//!
+//! `role` is leader, follower, learner, candidate, pre-candidate, synchronizing or unreachable; `lag` is how many entries a member has
+//! yet to apply of what the furthest one knows to be committed.
+
+use crate::client::connect;
+use crate::http;
+use crate::output::{
+    Exit, Format, NOT_ALLOWED, UNAVAILABLE, common, endpoints_of, format_of, options_of, table, timeout_of, unavailable,
+};
+use anyhow::Result;
+use clap::{Arg, ArgMatches, Command, value_parser};
+use hustings_node::reach::in_words;
+use hustings_tls::Connector;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::time::Duration;
+
+/// The exit code when there is a leader, but some member is not as it should be.
+pub(crate) const DEGRADED: u8 = 6;
+
+/// How long a member may take to say how it is when a request has waited in vain already.
+const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The command line of `status`.
+pub(crate) fn command() -> Command {
+    common(Command::new("status").about("Show every member by name: role, term, lag, disk, and who is missing")).arg(
+        Arg::new("watch")
+            .long("watch")
+            .short('w')
+            .value_name("EVERY")
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("1s")
+            .value_parser(value_parser!(humantime::Duration))
+            .help("Show it again and again until Ctrl-C"),
+    )
+}
+
+/// Runs `hustings status`.
+pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
+    let Some(every) = matches.get_one::<humantime::Duration>("watch") else {
+        return show(matches, &look(matches).await?);
+    };
+    loop {
+        let cluster = look(matches).await?;
+        if format_of(matches) == Format::Table && std::io::stdout().is_terminal() {
+            // The cursor to the top, and what was there away.
+            print!("\x1b[H\x1b[2J");
+        }
+        // How it is now is no reason to stop looking.
+        let _ = show(matches, &cluster);
+        tokio::select! {
+            () = tokio::time::sleep(**every) => {}
+            _ = tokio::signal::ctrl_c() => return Ok(()),
+        }
+    }
+}
+
+/// Everything that could be learnt about a cluster.
+struct Cluster {
+    members: Vec<Value>,
+    /// What an answering member says of who can be reached: the leader, if it answers.
+    told: Option<Value>,
+}
+
+/// Asks those named, then those that they know.
+async fn look(matches: &ArgMatches) -> Result<Cluster> {
+    // With users a member tells nothing to strangers; the token counts from here on. Without any, nobody need answer.
+    if let Err(error) = connect(matches).await
+        && error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == NOT_ALLOWED)
+    {
+        return Err(error);
+    }
+    let tls = options_of(matches)?.tls;
+    let (asked, timeout) = (endpoints_of(matches), timeout_of(matches));
+    let mut answers = ask(&asked, tls.as_ref(), timeout).await;
+    let known: BTreeMap<String, Value> =
+        answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).fold(BTreeMap::new(), |mut known, answer| {
+            for member in answer["members"].as_array().into_iter().flatten() {
+                known.entry(text(member, "name")).or_insert_with(|| member.clone());
+            }
+            known
+        });
+    let has_answered = |name: &str, answers: &[Asked]| {
+        answers.iter().any(|(_, answer)| answer.as_ref().is_ok_and(|a| a["name"] == name))
+    };
+    let strangers = known.iter().filter(|(name, _)| !has_answered(name, &answers));
+    let urls = strangers.filter_map(|(_, member)| member["client_urls"][0].as_str().map(str::to_owned));
+    let urls: Vec<String> = urls.filter(|url| !asked.iter().any(|asked| is_same(asked, url))).collect();
+    answers.extend(ask(&urls, tls.as_ref(), timeout).await);
+    Ok(Cluster::of(answers, &known))
+}
+
+type Asked = (String, Result<Value, String>);
+
+async fn ask(endpoints: &[String], tls: Option<&Connector>, timeout: Duration) -> Vec<Asked> {
+    let asking = endpoints.iter().map(async |endpoint| {
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let url = if endpoint.contains("://") { endpoint.clone() } else { format!("{scheme}://{endpoint}") };
+        let url = url.trim_end_matches('/').to_owned();
+        let answer = tokio::time::timeout(timeout, http::get(&url, "/v1/status", tls)).await;
+        let answer = match answer {
+            Ok(Ok(bytes)) => match serde_json::from_slice::<Value>(&bytes) {
+                Ok(status) if status.is_object() => Ok(status),
+                _ => Err("its answer is no status: is this a member of Hustings?".to_owned()),
+            },
+            Ok(Err(error)) => Err(format!("{error:#}")),
+            Err(_) => Err(format!("no answer within {}: does its process stand still?", in_words(timeout))),
+        };
+        (url, answer)
+    });
+    futures::future::join_all(asking).await
+}
+
+/// Whether an endpoint is this URL.
+fn is_same(endpoint: &str, url: &str) -> bool {
+    let address =
+        |text: &str| text.split_once("://").map_or(text, |(_, address)| address).trim_end_matches('/').to_owned();
+    address(endpoint) == address(url)
+}
+
+fn text(value: &Value, field: &str) -> String {
+    value[field].as_str().unwrap_or_default().to_owned()
+}
+
+impl Cluster {
+    fn of(answers: Vec<Asked>, known: &BTreeMap<String, Value>) -> Cluster {
+        let furthest = answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()?["commit"].as_u64()).max();
+        let told = answers
+            .iter()
+            .filter_map(|(_, answer)| answer.as_ref().ok())
+            .max_by_key(|a| a["role"] == "leader")
+            .cloned();
+        let mut members = Vec::new();
+        for (url, answer) in answers {
+            match answer {
+                Ok(mut status) => {
+                    status["endpoint"] = url.into();
+                    let applied = status["applied"].as_u64();
+                    status["lag"] =
+                        applied.zip(furthest).map(|(applied, furthest)| furthest.saturating_sub(applied)).into();
+                    status["why"] = Value::Null;
+                    status["silent_millis"] = 0.into();
+                    if let Some(status) = status.as_object_mut() {
+                        for field in ["apiVersion", "members", "summary", "voters", "reachable_voters"] {
+                            status.remove(field);
+                        }
+                    }
+                    members.push(status);
+                }
+                Err(why) => members.push(missing(Some(&url), &why, known)),
+            }
+        }
+        // Whom nobody could ask is still a member.
+        for (name, member) in known {
+            if !members.iter().any(|row| row["name"] == *name) {
+                let why = match member["client_urls"][0].as_str() {
+                    Some(_) => "it was not asked".to_owned(),
+                    None => "it has not said yet where clients reach it".to_owned(),
+                };
+                members.push(missing(member["client_urls"][0].as_str(), &why, known));
+                if let Some(row) = members.last_mut() {
+                    row["name"] = name.clone().into();
+                }
+            }
+        }
+        // The same member, asked by two of its names.
+        let mut seen = Vec::new();
+        members.retain(|row| {
+            let is_new = row["name"].is_null() || !seen.contains(&row["name"]);
+            seen.push(row["name"].clone());
+            is_new
+        });
+        members.sort_by_key(|row| (row["name"].is_null(), text(row, "name")));
+        Cluster { members, told }
+    }
+
+    fn leader(&self) -> Option<&Value> {
+        self.members.iter().filter(|row| row["role"] == "leader").max_by_key(|row| row["term"].as_u64())
+    }
+
+    fn is_healthy(&self) -> bool {
+        let is_even = self.members.iter().all(|row| row["differing"].as_array().is_none_or(Vec::is_empty));
+        self.leader().is_some() && is_even && self.members.iter().all(|row| row["healthy"] == true)
+    }
+
+    /// What is wrong, by name, each with its cause.
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for row in &self.members {
+            let name = row["name"].as_str().or(row["endpoint"].as_str()).unwrap_or("a member");
+            if row["role"] == "unreachable" {
+                warnings.push(format!("{name}: {}", text(row, "why")));
+            }
+            if row["disk"] == "stalled" {
+                warnings.push(format!("{name}: its disk does not answer"));
+            }
+        }
+        let differing: Vec<&Value> =
+            self.members.iter().flat_map(|row| row["differing"].as_array().into_iter().flatten()).collect();
+        if let Some(name) = differing.first().and_then(|name| name.as_str()) {
+            warnings.push(format!(
+                "{name}: its data differs from that of most: remove it, and add it again with an empty directory"
+            ));
+        }
+        warnings
+    }
+
+    /// One line: how it stands.
+    fn summary(&self) -> String {
+        let Some(told) = &self.told else { return "no member answers".to_owned() };
+        let counted = match (told["reachable_voters"].as_u64(), told["voters"].as_u64()) {
+            (Some(reachable), Some(voters)) => format!("{reachable} of {voters} voters reachable"),
+            _ => "one member".to_owned(),
+        };
+        match self.leader() {
+            Some(leader) => format!("{} leads in term {}, {counted}", text(leader, "name"), leader["term"]),
+            None => format!("nobody leads: {counted}"),
+        }
+    }
+}
+
+/// A member that did not answer, with what the others know of it.
+fn missing(url: Option<&str>, why: &str, known: &BTreeMap<String, Value>) -> Value {
+    let is_it = |member: &&Value| {
+        let urls = member["client_urls"].as_array().into_iter().flatten();
+        url.is_some_and(|url| urls.filter_map(Value::as_str).any(|known| is_same(known, url)))
+    };
+    let member = known.values().find(is_it);
+    let mut why = why.to_owned();
+    if let Some(member) = member.filter(|member| member["reach"] != "reachable") {
+        let since = in_words(Duration::from_millis(member["silent_millis"].as_u64().unwrap_or(0)));
+        match member["reach"].as_str() {
+            Some("refuses" | "refused") => why = format!("refused by its peers: {}", text(member, "why")),
+            _ => why = format!("{why}; its peers have not heard it for {since}"),
+        }
+    }
+    json!({
+        "name": member.map(|member| member["name"].clone()),
+        "id": member.map(|member| member["id"].clone()),
+        "votes": member.map(|member| member["votes"].clone()),
+        "endpoint": url, "pid": null, "role": "unreachable", "term": null, "leader": null, "commit": null, "applied": null,
+        "lag": null, "disk": null, "version": null, "protocol": null, "apply_version": null, "differing": [], "partitions": [],
+        "healthy": false, "why": why, "silent_millis": member.map(|member| member["silent_millis"].clone()),
+    })
+}
+
+fn show(matches: &ArgMatches, cluster: &Cluster) -> Result<()> {
+    let (leader, healthy, summary, warnings) =
+        (cluster.leader(), cluster.is_healthy(), cluster.summary(), cluster.warnings());
+    match format_of(matches) {
+        Format::Json => {
+            let told = |field: &str| cluster.told.as_ref().map(|told| told[field].clone());
+            let value = json!({
+                "apiVersion": "v1",
+                "cluster_id": told("cluster_id"),
+                "leader": leader.map(|leader| leader["name"].clone()),
+                "term": leader.map_or_else(|| told("term"), |leader| Some(leader["term"].clone())),
+                "voters": told("voters"),
+                "reachable_voters": told("reachable_voters"),
+                "healthy": healthy,
+                "summary": summary,
+                "warnings": warnings,
+                "members": cluster.members,
+            });
+            println!("{value}");
+        }
+        Format::Table => {
+            let columns = ["name", "role", "term", "applied", "lag", "disk", "version", "endpoint"];
+            let cell = |row: &Value, column: &str| match &row[column] {
+                Value::String(text) if column == "endpoint" => text.trim_start_matches("http://").to_owned(),
+                Value::String(text) => text.clone(),
+                Value::Null => "-".into(),
+                other => other.to_string(),
+            };
+            let rows = cluster.members.iter().map(|row| columns.map(|column| cell(row, column)).to_vec());
+            println!("{}", table(&columns, rows.collect()));
+            println!("{summary}");
+            for warning in &warnings {
+                println!("{warning}");
+            }
+        }
+    }
+    match (leader.is_some(), healthy) {
+        (true, true) => Ok(()),
+        (true, false) => Err(Exit { code: DEGRADED, what: "some member is not as it should be".to_owned() }.into()),
+        (false, _) if cluster.told.is_none() => {
+            Err(unavailable("no member answers: are they started, and is this their client port?"))
+        }
+        (false, _) => Err(unavailable(format!("there is no leader: {}", remedy(cluster)))),
+    }
+}
+
+fn remedy(cluster: &Cluster) -> &'static str {
+    let is_short = cluster.told.as_ref().is_some_and(|told| {
+        let (reachable, voters) = (told["reachable_voters"].as_u64(), told["voters"].as_u64());
+        reachable.zip(voters).is_some_and(|(reachable, voters)| reachable <= voters / 2)
+    });
+    match is_short {
+        true => "start members until most are back; if they are gone for good, `hustings recover`",
+        false => "most voters can be reached, so one is about to be elected; look again, and at their logs",
+    }
+}
+
+/// Adds to an error of a request that waited in vain who is missing, since when and why; other errors stay as they are.
+pub(crate) async fn explained(error: anyhow::Error, matches: &ArgMatches) -> anyhow::Error {
+    let Some(Exit { code: UNAVAILABLE, what }) = error.downcast_ref::<Exit>() else { return error };
+    let mut matches = matches;
+    while let Some((_, inner)) = matches.subcommand() {
+        matches = inner;
+    }
+    let Ok(options) = options_of(matches) else { return error };
+    let answers = ask(&endpoints_of(matches), options.tls.as_ref(), DIAGNOSIS_TIMEOUT).await;
+    let told =
+        answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).max_by_key(|told| !told["leader"].is_null());
+    let Some(told) = told else {
+        let each: Vec<String> = answers
+            .iter()
+            .map(|(url, answer)| format!("{url}: {}", answer.as_ref().err().map_or("", |why| why)))
+            .collect();
+        return unavailable(format!("{what}; no member answers ({})", each.join("; ")));
+    };
+    let (name, leader) = (text(told, "name"), told["leader"].as_str());
+    let who = leader.map_or_else(|| "nobody leads".to_owned(), |leader| format!("{leader} leads"));
+    match told["summary"].as_str() {
+        Some(summary) => unavailable(format!("{what}; {name} says: {who}, {summary}")),
+        None => error,
+    }
+}

@@ -1,0 +1,164 @@
+//! Goal: a live etcd moves here, and back, with its keys, leases and queues, while its clients write.
+//! Method: `hustings import` and `export` between the real etcd 3.5 and a cluster of ours; what is written before, meanwhile and at the
+//! end is read back and compared.
+
+mod support;
+
+use hustings_api::Client;
+use hustings_api::client::prefix_end;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::mvccpb::KeyValue;
+use hustings_testbed::{Cluster, get, put, wait_for};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::process::Command;
+use support::{HUSTINGS, Running, etcd, hustings, program};
+
+/// More than three pages of the copy.
+const KEYS: usize = 1_700;
+const LEASE: i64 = 0x6e51;
+
+async fn client_of(cluster: &Cluster) -> Client {
+    Client::connect(&cluster.endpoints()).await.expect("it answers")
+}
+
+/// What a copy must carry over: keys, values, leases; and of those who wait in a queue the order.
+async fn contents(client: &Client) -> (Vec<(Vec<u8>, Vec<u8>, i64)>, Vec<Vec<u8>>) {
+    let all = |key: &'static [u8]| pb::RangeRequest {
+        key: key.into(),
+        range_end: prefix_end(if key == b"\0" { b"" } else { key }),
+        ..Default::default()
+    };
+    let kvs = client.kv().range(all(b"\0")).await.expect("it is read").into_inner().kvs;
+    let mut queue: Vec<KeyValue> = client.kv().range(all(b"lock/")).await.expect("it is read").into_inner().kvs;
+    queue.sort_by_key(|kv| kv.create_revision);
+    let distinct = queue.chunk_by(|a, b| a.create_revision == b.create_revision).count();
+    assert_eq!(distinct, queue.len(), "no two have the same turn");
+    let queue = queue.into_iter().map(|kv| kv.key.to_vec()).collect();
+    (kvs.into_iter().map(|kv| (kv.key.to_vec(), kv.value.to_vec(), kv.lease)).collect(), queue)
+}
+
+async fn put_with_lease(client: &Client, key: String, lease: i64) {
+    let request = pb::PutRequest { key: key.into(), value: "x".into(), lease, ..Default::default() };
+    client.kv().put(request).await.expect("it is written");
+}
+
+async fn revision(client: &Client) -> i64 {
+    let request = pb::RangeRequest { key: "x".into(), ..Default::default() };
+    client.kv().range(request).await.expect("it is read").into_inner().header.expect("a header").revision
+}
+
+async fn lives(client: &Client, id: i64) -> i64 {
+    let asked = pb::LeaseTimeToLiveRequest { id, keys: false };
+    client.lease().lease_time_to_live(asked).await.map_or(-1, |answer| answer.into_inner().ttl)
+}
+
+async fn fill(client: &Client) {
+    for portion in (0..KEYS).collect::<Vec<_>>().chunks(100) {
+        let put = |number: &usize| pb::RequestOp {
+            request: Some(pb::request_op::Request::RequestPut(pb::PutRequest {
+                key: format!("key/{number:05}").into(),
+                value: vec![b'v'; 200].into(),
+                ..Default::default()
+            })),
+        };
+        let txn = pb::TxnRequest { success: portion.iter().map(put).collect(), ..Default::default() };
+        client.kv().txn(txn).await.expect("they are written");
+    }
+    for id in [LEASE, LEASE + 1, LEASE + 2] {
+        client.lease().lease_grant(pb::LeaseGrantRequest { id, ttl: 600 }).await.expect("it is granted");
+    }
+    put_with_lease(client, "registered".into(), LEASE).await;
+    // In another order than that of their keys.
+    for id in [LEASE + 2, LEASE, LEASE + 1] {
+        put_with_lease(client, format!("lock/{id:x}"), id).await;
+    }
+}
+
+fn copy(verb: &str, urls: (&str, &str), endpoints: &str, more: &[&str]) -> Command {
+    let mut command = Command::new(HUSTINGS);
+    command.args([verb, urls.0, urls.1, "--endpoints", endpoints]).args(more);
+    command
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_moves_here_while_it_is_written_to_and_back() {
+    let (theirs, ours) = tokio::join!(Cluster::start(etcd(), 1), Cluster::start(program(), 3));
+    let (theirs, ours) = (theirs.expect("etcd starts"), ours.expect("three nodes start"));
+    let (source, destination) = (client_of(&theirs).await, client_of(&ours).await);
+    fill(&source).await;
+    let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
+    let mut import = Running::start(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--follow"]));
+    wait_for("the copy to be there", async || (get(&destination, "registered").await.ok()??.0 == "x").then_some(()))
+        .await
+        .expect("it is copied");
+
+    // The source lives on: writes, a deletion, a lease that ends, one that comes, and one more in the queue.
+    put(&source, "key/00007", "changed").await.expect("it is written");
+    let gone =
+        pb::DeleteRangeRequest { key: "key/001".into(), range_end: prefix_end(b"key/001"), ..Default::default() };
+    source.kv().delete_range(gone).await.expect("they are deleted");
+    source.lease().lease_revoke(pb::LeaseRevokeRequest { id: LEASE + 2 }).await.expect("it ends");
+    source.lease().lease_grant(pb::LeaseGrantRequest { id: 7, ttl: 600 }).await.expect("it is granted");
+    put_with_lease(&source, "lock/7".into(), 7).await;
+    put(&source, "last", "one").await.expect("it is written");
+    wait_for("the last one to be there", async || (get(&destination, "last").await.ok()??.0 == "one").then_some(()))
+        .await
+        .expect("it is followed");
+
+    import.signal(Signal::TERM);
+    assert_eq!(import.end(), Some(0), "{:?}", import.seen);
+    assert!(
+        import.seen.last().is_some_and(|line| line.contains("the destination holds the same")),
+        "{:?}",
+        import.seen
+    );
+    let (copied, queue) = contents(&destination).await;
+    assert_eq!((&copied, &queue), (&contents(&source).await.0, &contents(&source).await.1));
+    assert_eq!(copied.len(), KEYS - 100 + 5, "what was deleted is deleted");
+    assert_eq!(queue, ["lock/6e51", "lock/6e52", "lock/7"].map(|key| key.as_bytes().to_vec()), "whose turn it is");
+    assert!(lives(&destination, LEASE).await > 500 && lives(&destination, 7).await > 500);
+    assert_eq!(lives(&destination, LEASE + 2).await, -1, "it ended there, and here");
+    assert!(revision(&destination).await > revision(&source).await + 1_000_000, "no fencing token falls");
+
+    // What is there is not written over unless that is asked for; then what is not at the source goes.
+    put(&destination, "stranger", "x").await.expect("it is written");
+    let refused = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &[])).failed();
+    assert!(refused.contains("holds 1606 keys already") && refused.contains("--resume"), "{refused}");
+    let resumed = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--resume", "-o", "json"]));
+    let told: Value = serde_json::from_str(&resumed.ok()).expect("one object");
+    assert_eq!((told["apiVersion"].as_str(), told["keys"].as_u64()), (Some("v1"), Some(1_605)), "{told}");
+    assert_eq!(contents(&destination).await, contents(&source).await);
+
+    // And back, into another etcd.
+    let other = Cluster::start(etcd(), 1).await.expect("etcd starts");
+    put(&destination, "since", "then").await.expect("it is written");
+    let url = other.endpoints().join(",");
+    let exported = support::run(&mut copy("export", ("--to-etcd", &url), &endpoints, &[]));
+    assert!(
+        exported.stderr.contains("fencing tokens and lock revisions fall there"),
+        "what is lost is said: {exported:?}"
+    );
+    exported.ok();
+    assert_eq!(contents(&client_of(&other).await).await, contents(&destination).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_part_of_an_etcd_is_copied_and_what_cannot_be_is_said() {
+    let theirs = Cluster::start(etcd(), 1).await.expect("etcd starts");
+    let ours = Cluster::start(program(), 1).await.expect("a node starts");
+    let source = client_of(&theirs).await;
+    for key in ["a/1", "a/2", "b/1"] {
+        put(&source, key, "x").await.expect("it is written");
+    }
+    let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
+    let said = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--prefix", "a/"]));
+    assert!(said.stderr.contains("history before the copy stays behind"), "{said:?}");
+    said.ok();
+    assert_eq!(hustings(&["get", "", "--prefix", "--endpoints", &endpoints]).ok().matches("/").count(), 2);
+
+    let nobody = support::run(&mut copy("import", ("--from-etcd", "127.0.0.1:1"), &endpoints, &[]));
+    assert_eq!(nobody.code, Some(4), "{nobody:?}");
+    let wrong = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--etcd-user", "ann"]));
+    assert!(wrong.failed().contains("give NAME:PASSWORD"));
+}

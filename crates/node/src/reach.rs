@@ -1,0 +1,214 @@
+//! Who can be reached, since when, and if not, why: [`PeerReach`] of each peer, [`Quorum`] of all voters.
+//!
+//! Links write it, whoever looks reads it: the log, `/v1/status`, and through it `hustings status` and every command that
+//! waited in vain. Nothing is decided by it.
+//!
+//! A peer counts as reachable while its link is up and something came over it lately: a stopped process keeps its links, and
+//! its kernel acknowledges for it.
+
+use crate::counters::Counters;
+use crate::timers::boot_micros;
+use hustings_core::{Membership, NodeId, quorum::majority};
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Every peer is asked something each two seconds: one that misses two questions is silent.
+const SILENT_AFTER: Duration = Duration::from_secs(5);
+/// What a peer says of itself is not repeated at any length.
+const WHY_CHARS_MAX: usize = 300;
+
+/// How a peer can be reached from here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Reach {
+    /// Its link is up, and it was heard lately.
+    Reachable,
+    /// Its link is up, and nothing comes over it: its process or its machine stands still.
+    Silent,
+    /// There is no link; why, if that is known.
+    Away(String),
+    /// It refuses this member, in its words.
+    RefusesThis(String),
+    /// This member refuses it, in this member's words.
+    IsRefused(String),
+}
+
+/// What is known of the way to a peer.
+#[derive(Debug)]
+pub struct PeerReach {
+    /// When something came from it last, or when it was first tried, by the boot clock.
+    heard_micros: AtomicU64,
+    state: Mutex<Reach>,
+}
+
+impl Default for PeerReach {
+    fn default() -> PeerReach {
+        PeerReach {
+            heard_micros: AtomicU64::new(boot_micros()),
+            state: Mutex::new(Reach::Away("no connection yet".to_owned())),
+        }
+    }
+}
+
+impl PeerReach {
+    pub(crate) fn on_heard(&self) {
+        self.heard_micros.store(boot_micros(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn on_up(&self) {
+        self.on_heard();
+        self.set(Reach::Reachable);
+    }
+
+    /// What became of the way to it; since when it is away is when it was heard last.
+    pub(crate) fn set(&self, state: Reach) {
+        let cut = |why: String| why.chars().take(WHY_CHARS_MAX).collect();
+        *self.state.lock().expect("nobody panics while holding it") = match state {
+            Reach::Away(why) => Reach::Away(cut(why)),
+            Reach::RefusesThis(why) => Reach::RefusesThis(cut(why)),
+            Reach::IsRefused(why) => Reach::IsRefused(cut(why)),
+            state => state,
+        };
+    }
+
+    /// How it is now, and how long ago it was heard.
+    ///
+    /// # Panics
+    /// Never: nobody panics while holding the lock.
+    pub fn look(&self) -> (Reach, Duration) {
+        let silence = boot_micros().saturating_sub(self.heard_micros.load(Ordering::Relaxed));
+        let silence = Duration::from_micros(silence);
+        let state = self.state.lock().expect("nobody panics while holding it").clone();
+        match state {
+            Reach::Reachable if silence > SILENT_AFTER => (Reach::Silent, silence),
+            state => (state, silence),
+        }
+    }
+}
+
+/// A voter that cannot be reached.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Missing {
+    /// Who.
+    pub id: NodeId,
+    /// Its name, or its id while it has none.
+    pub name: String,
+    /// Since when nothing was heard of it.
+    pub silence: Duration,
+    /// How it stands with it; never [`Reach::Reachable`].
+    pub reach: Reach,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Missing { name, silence, reach, .. } = self;
+        let since = in_words(*silence);
+        match reach {
+            Reach::Reachable => write!(f, "{name} is reachable"),
+            Reach::Silent => {
+                write!(f, "{name} silent for {since}, with its connection open: does its process stand still?")
+            }
+            Reach::Away(why) => write!(f, "{name} silent for {since} ({why})"),
+            Reach::RefusesThis(why) => write!(f, "{name} refuses this member: {why}"),
+            Reach::IsRefused(why) => write!(f, "{name} is refused: {why}"),
+        }
+    }
+}
+
+/// Which voters can be reached from a member; the member itself can.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Quorum {
+    /// How many voters there are, in both halves of a joint membership.
+    pub voters: usize,
+    /// How many of them can be reached.
+    pub reachable: usize,
+    /// The others.
+    pub missing: Vec<Missing>,
+    /// Whether those that can be reached are a majority.
+    pub is_there: bool,
+}
+
+impl Quorum {
+    /// How it is for `me` now.
+    pub fn look(me: NodeId, membership: &Membership, counters: &Counters) -> Quorum {
+        let mut quorum = Quorum { voters: 0, reachable: 0, missing: Vec::new(), is_there: false };
+        let mut reached = Vec::new();
+        for id in membership.everyone().filter(|id| membership.is_voter(*id)) {
+            quorum.voters += 1;
+            let (reach, silence) = if id == me { (Reach::Reachable, Duration::ZERO) } else { counters.reach_of(id) };
+            if reach == Reach::Reachable {
+                quorum.reachable += 1;
+                reached.push(id);
+            } else {
+                quorum.missing.push(Missing { id, name: membership.name_of(id), silence, reach });
+            }
+        }
+        let has_majority = |group: &BTreeSet<NodeId>| {
+            let there = group.iter().filter(|id| reached.contains(id)).count();
+            group.is_empty() || there >= majority(group.len())
+        };
+        quorum.is_there = has_majority(&membership.voters) && has_majority(&membership.outgoing);
+        quorum
+    }
+}
+
+impl fmt::Display for Quorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Quorum { voters, reachable, missing, .. } = self;
+        write!(f, "{reachable} of {voters} voters reachable")?;
+        for missing in missing {
+            write!(f, "; {missing}")?;
+        }
+        Ok(())
+    }
+}
+
+/// `0.4 s`, `41 s`, `12 min`, `5 h`, `3 d`.
+pub fn in_words(time: Duration) -> String {
+    let seconds = time.as_secs();
+    match seconds {
+        0..10 => format!("{:.1} s", time.as_secs_f64()),
+        10..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hustings_core::Member;
+
+    #[test]
+    fn who_is_missing_is_said_by_name_with_the_reason() {
+        let founders = ["db-a", "db-b", "db-c"].map(|name| Member { name: name.into(), ..Member::default() });
+        let membership = Membership::founded_by(founders);
+        let counters = Counters::default();
+        counters.of_peer(NodeId(2)).reach.set(Reach::Away("connection refused".into()));
+        counters.of_peer(NodeId(3)).reach.set(Reach::RefusesThis("another data directory".into()));
+        let mut quorum = Quorum::look(NodeId(1), &membership, &counters);
+        assert!(!quorum.is_there);
+        for missing in &mut quorum.missing {
+            missing.silence = Duration::from_secs(41);
+        }
+        assert_eq!(
+            quorum.to_string(),
+            "1 of 3 voters reachable; db-b silent for 41 s (connection refused); db-c refuses this member: another data directory"
+        );
+        counters.of_peer(NodeId(3)).reach.on_up();
+        let quorum = Quorum::look(NodeId(1), &membership, &counters);
+        assert!(quorum.is_there && quorum.reachable == 2 && quorum.missing[0].name == "db-b");
+    }
+
+    #[test]
+    fn a_time_is_said_in_one_unit() {
+        let said = |seconds| in_words(Duration::from_secs(seconds));
+        assert_eq!(
+            [said(0), said(9), said(41), said(125), said(86_400), said(400_000)].join(", "),
+            "0.0 s, 9.0 s, 41 s, 2 min, 24 h, 4 d"
+        );
+    }
+}
