@@ -84,7 +84,7 @@ pub(crate) fn is_foreign(options: &ServerOptions, head: &hyper::http::request::P
 /// Whether the page that a browser sends this for is of an origin that was named.
 pub(crate) fn is_welcome(options: &ServerOptions, head: &hyper::http::request::Parts) -> bool {
     let is_all = options.origins.iter().any(|known| known == "*");
-    head.headers.get("origin").is_some_and(|origin| is_all || is_named(options, origin))
+    is_all || head.headers.get("origin").is_some_and(|origin| is_named(options, origin))
 }
 
 fn is_named(options: &ServerOptions, origin: &HeaderValue) -> bool {

@@ -233,11 +233,22 @@ pub fn run(config: NodeConfig) -> Result<Node<Counter>, StartError> {
     hustings_node::start::<Raft, Counter>(config, Options::default(), Counter::default())
 }
 
-/// Waits until the node's status fulfils `condition`.
-pub async fn until(handle: &Handle<Counter>, what: &str, condition: impl FnMut(&NodeStatus) -> bool) -> NodeStatus {
-    let mut changes = handle.status_changes();
-    let found = tokio::time::timeout(PATIENCE, changes.wait_for(condition)).await;
-    found.unwrap_or_else(|_| panic!("never true: {what}")).expect("the node runs").clone()
+/// Waits until the node's status fulfils `condition`: also one on its positions, whose changes wake nobody who follows the status.
+pub async fn until(handle: &Handle<Counter>, what: &str, mut condition: impl FnMut(&NodeStatus) -> bool) -> NodeStatus {
+    let (mut changes, mut applied) = (handle.status_changes(), handle.applied_changes());
+    let waiting = async {
+        loop {
+            let status = changes.borrow_and_update().clone();
+            if condition(&status) {
+                return status;
+            }
+            tokio::select! {
+                changed = changes.changed() => changed.expect("the node runs"),
+                changed = applied.changed() => changed.expect("the node runs"),
+            }
+        }
+    };
+    tokio::time::timeout(PATIENCE, waiting).await.unwrap_or_else(|_| panic!("never true: {what}"))
 }
 
 /// Waits for an answer that must come.
