@@ -18,7 +18,7 @@ use crate::users::Accounts;
 /// One entry of the log.
 #[derive(Clone, PartialEq, Message)]
 struct Envelope {
-    #[prost(oneof = "Command", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    #[prost(oneof = "Command", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     command: Option<Command>,
     /// Missing: nobody said. Without meaning while users do not count.
     #[prost(message, optional, tag = "100")]

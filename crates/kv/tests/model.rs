@@ -177,7 +177,7 @@ fn assert_watches_agree(view: &View, model: &Model, keys: &KeyRange) -> Result<(
             let before = model.range(&before, event.kv.mod_revision - 1).pop();
             let is_readable = event.kv.mod_revision > model.compacted;
             // Deleted and written in one transaction it begins anew: that put has nothing before it.
-            let is_beginning = event.kind == EventKind::Put && event.kv.version == 1;
+            let is_beginning = event.kind == EventKind::Put && event.kv.create_revision == event.kv.mod_revision;
             prop_assert_eq!(view.prev_kv(event), before.filter(|_| is_readable && !is_beginning));
         }
         prop_assert_eq!(seen.into_iter().map(|event| event.kv).collect::<Vec<_>>(), expected);
