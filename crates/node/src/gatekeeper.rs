@@ -125,13 +125,23 @@ impl Gatekeeper {
         self.membership.members.get(&member).is_some_and(|member| member.name.is_empty())
     }
 
-    /// Whether whoever asks may make itself a data directory as this member: with the token that it was added with, which counts until
-    /// somebody has run as it.
-    fn may_begin(&self, member: &Member, hello: &Hello) -> bool {
-        match member.incarnation {
-            None => true,
-            Some(token) => member.name.is_empty() && hello.member.incarnation == Some(token),
-        }
+    /// Why whoever asks may not make itself a data directory as this member: it needs the token that the member was added with, which
+    /// counts until somebody has run as it.
+    fn refusal_of_beginner(&self, id: NodeId, member: &Member, hello: &Hello) -> Option<Refusal> {
+        let token = member.incarnation?;
+        let has_begun = !member.name.is_empty() || self.seen.contains_key(&id);
+        let why = match hello.member.incarnation {
+            _ if has_begun => format!(
+                "{} has a data directory already, and this one is new: start it with its own, or remove the member and add it again",
+                if member.name.is_empty() { &hello.member.name } else { &member.name }
+            ),
+            Some(shown) if shown == token => return None,
+            None => "this member was added with a join token: give the --join-token that `member add` printed".to_owned(),
+            Some(_) => {
+                "this is not the join token that `member add` printed for this member: remove it and add it again for another one".to_owned()
+            }
+        };
+        Some(Refusal::because(why))
     }
 
     /// Whether a member's directory can be this one: the membership knows no other.
@@ -266,17 +276,11 @@ impl Gatekeeper {
             return Greeting::Refusal(refusal);
         }
         let is_asking = |urls: &[String]| urls.iter().any(|url| hello.member.peer_urls.contains(url));
-        match self.membership.members.iter().find(|(_, member)| is_asking(&member.peer_urls)) {
-            Some((you, member)) if !self.may_begin(member, hello) => {
-                let name = self.name_of(*you);
-                Greeting::Refusal(Refusal::because(match (member.name.is_empty(), hello.member.incarnation) {
-                    (false, _) => format!(
-                        "{name} has a data directory already, and this one is new: start it with its own, or remove the member and add it again"
-                    ),
-                    (true, None) => "this member was added with a join token: give the --join-token that `member add` printed".to_owned(),
-                    (true, Some(_)) => "this is not the join token that `member add` printed for this member: remove it and add it again for another one".to_owned(),
-                }))
-            }
+        let seat = self.membership.members.iter().find(|(_, member)| is_asking(&member.peer_urls));
+        if let Some(refusal) = seat.and_then(|(you, member)| self.refusal_of_beginner(*you, member, hello)) {
+            return Greeting::Refusal(refusal);
+        }
+        match seat {
             Some((you, _)) => Greeting::Welcome(Welcome {
                 cluster_id: self.cluster_id,
                 you: *you,

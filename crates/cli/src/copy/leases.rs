@@ -84,25 +84,31 @@ impl Leases {
             let shortest = known.values().min().copied().unwrap_or(60);
             let pause = Duration::from_secs(u64::try_from(shortest).unwrap_or(60)) / 3;
             tokio::time::sleep(pause.clamp(RENEW_EVERY_MIN, RENEW_EVERY_MAX)).await;
-            let known: Vec<i64> = self.known().into_keys().collect();
-            if known.is_empty() {
-                continue;
+            let alive = self.end_what_ended(&mut source, &mut destination).await?;
+            if !alive.is_empty() {
+                renew(&mut destination, alive).await?;
             }
-            let there: BTreeSet<i64> = list(&mut source).await?.into_iter().collect();
-            let (alive, ended): (Vec<i64>, Vec<i64>) = known.into_iter().partition(|id| there.contains(id));
-            for id in ended {
-                self.0.lock().expect("nobody panics while holding it").remove(&id);
-                let asked = pb::LeaseRevokeRequest { id };
-                let revoked =
-                    destination.ask(async |side| side.client.lease().lease_revoke(side.asked(asked)).await).await;
-                match revoked {
-                    Ok(_) => {}
-                    Err(error) if Refused::is(&error, EtcdError::LeaseNotFound) => {}
-                    Err(error) => return Err(error),
-                }
-            }
-            renew(&mut destination, alive).await?;
         }
+    }
+
+    /// Ends at the destination what has ended at the source; gives those that live.
+    pub(super) async fn end_what_ended(&self, source: &mut Side, destination: &mut Side) -> Result<Vec<i64>> {
+        let known: Vec<i64> = self.known().into_keys().collect();
+        if known.is_empty() {
+            return Ok(known);
+        }
+        let there: BTreeSet<i64> = list(source).await?.into_iter().collect();
+        let (alive, ended): (Vec<i64>, Vec<i64>) = known.into_iter().partition(|id| there.contains(id));
+        for id in ended {
+            self.0.lock().expect("nobody panics while holding it").remove(&id);
+            let asked = pb::LeaseRevokeRequest { id };
+            match destination.ask(async |side| side.client.lease().lease_revoke(side.asked(asked)).await).await {
+                Ok(_) => {}
+                Err(error) if Refused::is(&error, EtcdError::LeaseNotFound) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(alive)
     }
 }
 

@@ -31,12 +31,15 @@ use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use leases::Leases;
 use serde_json::json;
 use side::{Keys, Side};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 /// How far above the source's revision the destination goes on: more than the source changes while it is followed.
 const REVISIONS_AHEAD: i64 = 1_000_000_000;
+/// How long it is tried to raise the revision, and the pause before it is tried again.
+const RAISE_WITHIN: Duration = Duration::from_secs(15);
+const RAISE_PAUSE: Duration = Duration::from_millis(200);
 /// Comparisons after which a difference is no delay.
 const COMPARISONS_MAX: u32 = 5;
 /// Keys that are named where both differ.
@@ -253,6 +256,7 @@ impl Copy {
         let (followed, end) = tokio::join!(follower.run(&mut target, &told), cutting);
         followed?;
         let mut end = end?;
+        leases.end_what_ended(&mut source, &mut destination).await?;
         let mut differing = differences(&mut source, &mut destination, &keys, end).await?;
         for _ in 1..COMPARISONS_MAX {
             if differing.is_empty() {
@@ -306,24 +310,32 @@ async fn wait_for_a_word() -> Result<()> {
     Ok(())
 }
 
-/// Raises the revision of this cluster; answers where it is now.
+/// Raises the revision of this cluster; answers where it is now. A cluster that has just begun learns within seconds that all its members
+/// can.
 async fn raise(matches: &ArgMatches, revision: i64) -> Result<i64> {
     let tls = options_of(matches)?.tls;
-    let mut why = anyhow::anyhow!("no endpoint");
-    for endpoint in endpoints_of(matches) {
-        let scheme = if tls.is_some() { "https" } else { "http" };
-        let url = if endpoint.contains("://") { endpoint } else { format!("{scheme}://{endpoint}") };
-        match http::post(url.trim_end_matches('/'), "/v1/revision", &json!({ "at_least": revision }), tls.as_ref())
-            .await
-        {
-            Ok(answer) => {
-                let raised = answer["revision"].as_str().and_then(|text| text.parse().ok());
-                return raised.context("the destination does not say its revision: is it a Hustings?");
+    let began = Instant::now();
+    loop {
+        let mut why = anyhow::anyhow!("no endpoint is given");
+        for endpoint in endpoints_of(matches) {
+            let scheme = if tls.is_some() { "https" } else { "http" };
+            let url = if endpoint.contains("://") { endpoint } else { format!("{scheme}://{endpoint}") };
+            let body = json!({ "at_least": revision });
+            match http::post(url.trim_end_matches('/'), "/v1/revision", &body, tls.as_ref()).await {
+                Ok(answer) => {
+                    let raised = answer["revision"].as_str().and_then(|text| text.parse().ok());
+                    return raised.context("the destination does not say its revision: is it a Hustings?");
+                }
+                Err(error) => why = error,
             }
-            Err(error) => why = error,
         }
+        if began.elapsed() > RAISE_WITHIN {
+            return Err(why.context(
+                "the destination's revision cannot be raised above the source's, so fencing tokens would fall",
+            ));
+        }
+        tokio::time::sleep(RAISE_PAUSE).await;
     }
-    Err(why.context("the destination's revision cannot be raised above the source's, so fencing tokens would fall"))
 }
 
 /// Keys that differ between the source at a revision and the destination now.
@@ -386,21 +398,21 @@ fn bar(keys: u64) -> ProgressBar {
 /// How far it is, while it follows: on a terminal a line that changes, else a line now and then.
 struct Telling {
     bar: ProgressBar,
-    told_at: std::cell::Cell<std::time::Instant>,
+    told_at: std::cell::Cell<Instant>,
     is_wanted: bool,
 }
 
 impl Telling {
     fn new(is_wanted: bool) -> Telling {
         let bar = if is_wanted { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
-        Telling { bar, told_at: std::cell::Cell::new(std::time::Instant::now()), is_wanted }
+        Telling { bar, told_at: std::cell::Cell::new(Instant::now()), is_wanted }
     }
 
     fn tell(&self, revision: i64, changes: u64) {
         let line =
             format!("everything up to revision {revision} is there, {} changes since the copy", HumanCount(changes));
         if self.is_wanted && self.bar.is_hidden() && self.told_at.get().elapsed() > TELL_EVERY {
-            self.told_at.set(std::time::Instant::now());
+            self.told_at.set(Instant::now());
             eprintln!("hustings: {line}");
         }
         self.bar.set_message(line);
