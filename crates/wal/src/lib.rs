@@ -46,6 +46,8 @@ pub mod snapshot;
 pub mod snapshot_file;
 
 pub mod inspect;
+pub mod survey;
+
 pub mod sim;
 
 pub use disk::{Disk, File};
@@ -57,4 +59,5 @@ pub use recovery::Recovered;
 pub use sim::SimulatedDisk;
 pub use snapshot::{SnapshotStore, Stored};
 pub use snapshot_file::{SnapshotReader, SnapshotWriter};
+pub use survey::Survey;
 pub use wal::{Options, Preparation, Wal};
