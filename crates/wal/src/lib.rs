@@ -16,6 +16,7 @@
 //!   snapshot-T-I-DIGEST.snap   a snapshot
 //!   peers                      how much of their logs other members have said to be durable
 //!   rolled-back                others refused this directory: it lacks what its member has acknowledged
+//!   forced-new-cluster         `--force-new-cluster` made this directory, of the cluster that it names
 //!   *.tmp                      unfinished; removed at the next start
 //!   LOCK                       held by the process that lives here
 //! ```
