@@ -15,10 +15,14 @@ fn open(path: &Path) -> Result<Wal, WalError> {
 
 /// Every file, its bytes and when it was last written.
 fn traces(path: &Path) -> Vec<(PathBuf, Vec<u8>, SystemTime)> {
-    let mut traces: Vec<_> = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut traces: Vec<_> =
+        std::fs::read_dir(path).expect("it is there").map(|entry| entry.expect("it is there").path()).collect();
     traces.sort();
     let of = |path: PathBuf| {
-        let (bytes, written) = (std::fs::read(&path).unwrap(), path.metadata().unwrap().modified().unwrap());
+        let (bytes, written) = (
+            std::fs::read(&path).expect("it is there"),
+            path.metadata().expect("it is there").modified().expect("it is there"),
+        );
         (path, bytes, written)
     };
     traces.into_iter().map(of).collect()

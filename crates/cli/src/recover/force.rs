@@ -28,8 +28,12 @@ const MARK: &str = "forced-new-cluster";
 /// The directory holds no member, somebody lives in it, it is damaged, or the disk refuses; then it stands as it was.
 pub(crate) fn force_new_cluster(plan: &Plan) -> Result<()> {
     let (directory, forcing) = (&plan.data_dir, beside(&plan.data_dir, ".forcing"));
-    let survey = read(directory)
-        .with_context(|| format!("--force-new-cluster makes a new cluster of what {} holds", directory.display()))?;
+    let survey = read(directory).with_context(|| {
+        format!(
+            "--force-new-cluster makes a new cluster of what {} holds; where no member lived, take the flag out",
+            directory.display()
+        )
+    })?;
     let old = survey.peek.identity.clone();
     put_away_what_a_crash_left(directory, &forcing, old.cluster_id)?;
     if let Some(from) = made_from(directory) {

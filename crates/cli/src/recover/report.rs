@@ -164,6 +164,11 @@ fn findings(gathered: &Gathered, surveys: &[&Survey]) -> Vec<String> {
         lines
             .push(format!("slots that none of these directories holds, and that are passed over: {}", slots.join(" ")));
     }
+    if !gathered.store.view().alarms().is_empty() {
+        let kinds: Vec<String> =
+            gathered.store.view().alarms().iter().map(|alarm| format!("{:?}", alarm.kind)).collect();
+        lines.push(format!("alarms that are up, and stay up: {}; see `hustings alarm list`", kinds.join(", ")));
+    }
     let absent: Vec<String> = gathered.absent(surveys).into_iter().map(|(_, name)| name).collect();
     if absent.is_empty() {
         return lines;
