@@ -449,11 +449,13 @@ async fn a_deleted_an_old_and_a_damaged_directory_are_told_apart() {
 
     // The remedy, as it was told.
     let endpoints = cluster.nodes[0].client.clone();
-    let member = ["member", "remove", "3", "--endpoints", &endpoints];
-    hustings(&member).ok();
+    hustings(&["member", "remove", "3", "--endpoints", &endpoints]).ok();
     std::fs::remove_dir_all(&directory).expect("it can be removed");
-    hustings(&["member", "add", "n3", "--peer-urls", &cluster.nodes[2].advertised, "--endpoints", &endpoints]).ok();
-    cluster.join(2).expect("it starts");
+    let added =
+        hustings(&["member", "add", "n3", "--peer-urls", &cluster.nodes[2].advertised, "--endpoints", &endpoints]);
+    let token = added.stderr.split_once("--join-token ").map_or("", |(_, rest)| &rest[..16]).to_string();
+    assert_eq!(added.code, Some(0), "{added:?}");
+    cluster.join_with(2, &["--join-token", &token]).expect("it starts");
     cluster.wait_until_serving(2).await.expect("it serves");
     cluster.hashes().await.expect("all hold the same");
 }

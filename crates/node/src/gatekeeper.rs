@@ -69,7 +69,7 @@ impl Answer {
 /// How a member comes back whose directory lost what it had promised.
 pub(crate) fn anew(NodeId(id): NodeId) -> String {
     format!(
-        "remove the member and add it again with an empty one (`hustings member remove {id:x}`, `hustings member add`, delete the directory, then `hustings serve --initial-cluster-state existing`)"
+        "remove the member and add it again with an empty one (`hustings member remove {id:x}`, delete the directory, `hustings member add`, and start it as that prints)"
     )
 }
 
