@@ -48,6 +48,13 @@ fn a_survey_leaves_no_trace_and_says_what_a_start_would_recover() {
     drop(survey);
     assert_eq!(traces(&path), before);
 
+    let newer = place.path().join("newer");
+    let mut wal = open(&newer).unwrap();
+    wal.need_version(ApplyVersion(9)).unwrap();
+    drop(wal);
+    let refused = Survey::of(&newer, ApplyVersion(8)).expect_err("its entries mean something else").to_string();
+    assert!(refused.contains("needs apply version 9") && refused.contains("a newer one"), "{refused}");
+
     let lives = open(&path).unwrap();
     let refused = Survey::of(&path, ApplyVersion::FIRST).expect_err("somebody lives there").to_string();
     assert!(refused.contains(&format!("(pid {})", std::process::id())), "{refused}");

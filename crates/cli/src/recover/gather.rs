@@ -394,6 +394,15 @@ mod tests {
     }
 
     #[test]
+    fn directories_of_another_protocol_are_no_part_of_it() {
+        let place = tempfile::tempdir().expect("a directory");
+        let paths = [directory(&place, "raft", 1, &[promise(1)]), directory(&place, "zab", 2, &[promise(1)])];
+        let remains = paths.map(|path| super::super::Remains { found: super::super::read(&path), path });
+        let said = super::super::check(&remains).expect_err("they mean different things").to_string();
+        assert!(said.contains("n1 belongs to protocol raft and") && said.contains("n2 to protocol zab"), "{said}");
+    }
+
+    #[test]
     fn whoever_may_have_become_a_voter_may_be_serving() {
         // Goal: a change that none of these disks knows to be committed may be in force elsewhere. Method: n4 and n5 were added
         // in the tail: with n3 they are a quorum of five, though n3 alone is none of three.
