@@ -122,10 +122,20 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
                 Err(_) => return,
             },
             () = context.quota.refused.notified() => true,
-            () = tokio::time::sleep(DISK_INTERVAL) => true,
+            () = shortage(&context) => true,
         };
         if !was_refused {
             tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+}
+
+/// Returns when the disk has no room, after a while: nothing need be applied for that to happen.
+async fn shortage<B: Backend>(context: &Context<B>) {
+    loop {
+        tokio::time::sleep(DISK_INTERVAL).await;
+        if context.metrics.is_log_short() {
+            return;
         }
     }
 }

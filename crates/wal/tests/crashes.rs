@@ -258,6 +258,7 @@ fn a_log_that_needs_room_waits_for_it_and_goes_on() {
     let mut still = 0;
     while still < 5 {
         while tried() < before + 4 {
+            assert!(!writer.is_finished(), "a log that needs room ends, or goes on without");
             std::thread::yield_now();
         }
         before = tried();

@@ -127,7 +127,7 @@ fn notes_on(survey: &Survey, surveys: &[&Survey]) -> Vec<String> {
     }
     let (promise, last) = (survey.durable.promise, survey.durable.last());
     if promise.term > last.term {
-        notes.push(format!("{name}: it has promised term {} and holds nothing of a term above {}: if somebody led since, his entries are not in it", promise.term, last.term));
+        notes.push(format!("{name}: it has promised term {} and holds nothing of a term above {}: what a leader since then wrote is not in it", promise.term, last.term));
     }
     notes
 }
