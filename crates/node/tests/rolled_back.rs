@@ -93,7 +93,7 @@ async fn story<P: Protocol>() {
         panic!("{} of 20 acknowledged commands are left", readable.view.total());
     }
     let why = in_time(chain.fatal.1.recv()).await.expect("it ended for a reason");
-    assert!(why.contains("the data directory of n2 is older than what n2 has acknowledged"), "{why}");
+    assert!(why.contains("the data directory of m2 is older than what m2 has acknowledged"), "{why}");
     assert!(why.contains("batches of its log were durable in its start 2, and start 2 has"), "{why}");
     assert!(why.contains("remove the member and add it again"), "{why}");
     assert_eq!(n3.status().leader, None, "alone it decides nothing");
