@@ -27,6 +27,7 @@ mod maelstrom;
 mod output;
 mod protocols;
 mod prove;
+mod recover;
 mod serve;
 mod settings;
 mod snapshots;
@@ -62,6 +63,7 @@ fn command() -> Command {
         .subcommand(elect::run::command())
         .subcommands(elect::verbs::commands())
         .subcommand(inspect::command())
+        .subcommand(recover::command())
         .subcommand(bench::command())
         .subcommand(prove::simulate::command())
         .subcommand(prove::check::command())
@@ -109,6 +111,7 @@ fn main() -> ExitCode {
         Some(("compare", matches)) => prove::compare::run(matches),
         Some(("convict", matches)) => prove::convict::run(matches),
         Some(("inspect", matches)) => inspect::run(matches),
+        Some(("recover", matches)) => recover::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
         Some((verb @ ("import" | "export"), matches)) => on_runtime_of(1, copy::run(verb, matches)),
         Some(("bench", matches)) => on_runtime_of(bench::threads(matches), bench::run(matches)),

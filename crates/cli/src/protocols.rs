@@ -107,6 +107,15 @@ pub(crate) fn identity(name: &str, options: &str) -> Result<String> {
     visit(&Subject::with_options(name, options), Naming)
 }
 
+/// Does something with the protocol that directories and handshakes know by this name.
+///
+/// # Errors
+/// There is no such protocol.
+pub(crate) fn visit_identity<V: Visit>(identity: &str, visitor: V) -> Result<V::Out> {
+    let (name, options) = identity.split_once(' ').unwrap_or((identity, ""));
+    visit(&Subject::with_options(name, options), visitor)
+}
+
 struct Naming;
 
 impl Visit for Naming {

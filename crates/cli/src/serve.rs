@@ -41,6 +41,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         tracing::warn!("{note}");
     }
     let plan = settings.to_plan()?;
+    if plan.is_forced {
+        crate::recover::force_new_cluster(&plan)?;
+    }
     let descriptors = descriptors::raise_limit();
     // One core is the loop's; more client threads than the others would only switch between each other.
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
@@ -201,7 +204,10 @@ async fn shut_down(
     if tokio::time::timeout(grace, graceful).await.is_err() {
         tracing::warn!("still busy after {grace:?}: stopping anyway");
     }
-    handle.stop().await;
+    // A disk that is full or does not answer holds the log's thread: nothing that waits for it was acknowledged.
+    if tokio::time::timeout(grace, handle.stop()).await.is_err() {
+        tracing::warn!("the disk did not answer within {grace:?}: ending without it");
+    }
 }
 
 async fn wait_for_stop(with_parent: bool) -> Result<()> {

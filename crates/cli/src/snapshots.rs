@@ -20,7 +20,7 @@ use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
-use hustings_core::{Lsn, Membership, NodeId, Promise, Record, StateMachine, Term};
+use hustings_core::{ApplyVersion, Lsn, Membership, NodeId, Promise, Record, StateMachine, Term};
 use hustings_kv::KvStore;
 use hustings_server::{SnapshotHead, read_snapshot};
 use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal};
@@ -33,9 +33,29 @@ use std::sync::Arc;
 /// ballot and a node (2^20 ballots), and no further than one message may raise a term.
 const TERMS_BUMPED: u64 = 1 << 36;
 
+/// Up to where terms are raised by so much. A member that was just added follows no leap beyond 2^40: a cluster that was made anew
+/// again and again must stay below.
+const TERMS_PLENTY: u64 = 1 << 39;
+
+/// How far above from there on: more than anybody elects while a recovery is under way, 256 ballots where a term packs them.
+const TERMS_BUMPED_LESS: u64 = 1 << 24;
+
 /// How far above the snapshot's revision, unless asked otherwise: the most that etcd's manual reckons with, a week of 1,500 writes a
 /// second.
-const REVISIONS_BUMPED: &str = "1000000000";
+pub(crate) const REVISIONS_BUMPED: u64 = 1_000_000_000;
+
+/// The term that a new cluster begins with, above all of the old one's.
+pub(crate) fn raised(Term(term): Term) -> Term {
+    Term(term + if term < TERMS_PLENTY { TERMS_BUMPED } else { TERMS_BUMPED_LESS })
+}
+
+/// `--bump-revision`.
+pub(crate) fn bump_argument() -> Arg {
+    let bump = Arg::new("bump-revision").long("bump-revision").value_name("COUNT");
+    bump.default_value(REVISIONS_BUMPED.to_string()).value_parser(value_parser!(u64)).help(
+        "How far the revision is raised above what is found, so that none is given out twice; everything below is compacted",
+    )
+}
 
 /// The command lines of `snapshot status` and `snapshot restore`.
 pub(crate) fn commands() -> [Command; 2] {
@@ -44,12 +64,8 @@ pub(crate) fn commands() -> [Command; 2] {
         Command::new("status").about("Check a snapshot and show what it is of").arg(file()).arg(output_argument());
     let restore = Command::new("restore")
         .about("Make a snapshot into a new data directory of a new cluster; run it for every member");
-    let bump = Arg::new("bump-revision").long("bump-revision").value_name("COUNT").default_value(REVISIONS_BUMPED);
-    let bump = bump.value_parser(value_parser!(u64)).help(
-        "How far the revision is raised above the snapshot's, so that none is given out twice; everything below is compacted",
-    );
     let marked = Arg::new("mark-compacted").long("mark-compacted").action(ArgAction::SetTrue).hide(true);
-    [status, with_settings(restore).arg(file()).arg(bump).arg(marked).arg(output_argument())]
+    [status, with_settings(restore).arg(file()).arg(bump_argument()).arg(marked).arg(output_argument())]
 }
 
 /// A snapshot file, verified.
@@ -140,14 +156,19 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     let cluster_id = cluster_id_of(&format!("{} restored from {digest_text}", plan.token), &founding);
     let identity = Identity { cluster_id, node: me, protocol: plan.identity.clone() };
     // Complete or absent: a restoration that was cut short must not be served.
-    let mut unfinished = plan.data_dir.clone().into_os_string();
-    unfinished.push(".restoring");
-    let unfinished = PathBuf::from(unfinished);
+    let unfinished = beside(&plan.data_dir, ".restoring");
     check_vacant(&unfinished).context("an earlier restoration was cut short: remove what it left")?;
-    write_member(&unfinished, &identity, founding, &snapshot)?;
-    std::fs::rename(&unfinished, &plan.data_dir)
-        .with_context(|| format!("cannot rename {} to {}", unfinished.display(), plan.data_dir.display()))?;
-    sync_parent(&plan.data_dir)?;
+    let lsn = Lsn::new(snapshot.head.term.max(1), snapshot.head.index.max(1));
+    let beginning = Beginning {
+        identity: &identity,
+        founding,
+        lsn,
+        term: raised(lsn.term),
+        version: ApplyVersion::FIRST,
+        view: snapshot.store.freeze(),
+    };
+    write_member(&unfinished, beginning)?;
+    rename_durably(&unfinished, &plan.data_dir)?;
     report(matches, &plan.data_dir, &identity, &plan.member.name, &snapshot);
     Ok(())
 }
@@ -169,7 +190,8 @@ fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str
     println!("restore every other member from the same file, then `hustings serve` each with the same flags");
 }
 
-fn check_vacant(directory: &Path) -> Result<()> {
+/// Refuses a directory that is not empty, and no other.
+pub(crate) fn check_vacant(directory: &Path) -> Result<()> {
     let is_vacant = match std::fs::read_dir(directory) {
         Ok(mut entries) => entries.next().is_none(),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
@@ -187,17 +209,44 @@ fn check_vacant(directory: &Path) -> Result<()> {
     Err(Exit { code: 1, what }.into())
 }
 
+/// What a member of a new cluster begins with.
+pub(crate) struct Beginning<'a> {
+    /// Whose directory it becomes.
+    pub(crate) identity: &'a Identity,
+    /// The members.
+    pub(crate) founding: Membership,
+    /// The place in the old history that the state is of.
+    pub(crate) lsn: Lsn,
+    /// Every leader of the new cluster is of a later term.
+    pub(crate) term: Term,
+    /// By which rules the state was computed, and the new cluster goes on.
+    pub(crate) version: ApplyVersion,
+    /// The state.
+    pub(crate) view: <KvStore as StateMachine>::View,
+}
+
+impl Beginning<'_> {
+    /// The snapshot that all members of the new cluster begin with. Requests of the old one are not recognised: its members'
+    /// counters begin anew.
+    pub(crate) fn contents(&self) -> SnapshotContents<KvStore> {
+        SnapshotContents {
+            lsn: self.lsn,
+            membership: Arc::new(self.founding.clone()),
+            state: ReplicaState { version: self.version, ..ReplicaState::default() },
+            view: self.view.clone(),
+        }
+    }
+}
+
 /// The whole data directory: the snapshot first, then the records that rest on it.
-fn write_member(directory: &Path, identity: &Identity, founding: Membership, snapshot: &Snapshot) -> Result<()> {
+pub(crate) fn write_member(directory: &Path, beginning: Beginning<'_>) -> Result<()> {
+    let contents = beginning.contents();
+    let Beginning { identity, founding, term, version, .. } = beginning;
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(directory)?);
-    let (mut wal, _) = Wal::open(disk.clone(), identity, &founding, Options::default())?;
+    let options = Options { version_max: version, ..Options::default() };
+    let (mut wal, _) = Wal::open(disk.clone(), identity, &founding, options)?;
+    wal.need_version(version)?;
     let store = SnapshotStore::open(disk)?;
-    let contents: SnapshotContents<KvStore> = SnapshotContents {
-        lsn: Lsn::new(snapshot.head.term.max(1), snapshot.head.index.max(1)),
-        membership: Arc::new(founding),
-        state: ReplicaState::default(),
-        view: snapshot.store.freeze(),
-    };
     let mut writer = store.writer(contents.lsn, contents.membership.clone())?;
     let mut written = Ok(());
     contents.encode(&mut |part| {
@@ -207,14 +256,40 @@ fn write_member(directory: &Path, identity: &Identity, founding: Membership, sna
     });
     written?;
     let reference = writer.finish()?;
-    wal.append(&Record::Promise(Promise::without_vote(Term(contents.lsn.term.0 + TERMS_BUMPED))))?;
+    wal.append(&Record::Promise(Promise::without_vote(term)))?;
     wal.append(&Record::Snapshot(reference))?;
     wal.sync()?;
     Ok(())
 }
 
-fn sync_parent(path: &Path) -> Result<()> {
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+/// The path with something added to its last part.
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    // Without a slash at the end, or the new name would lie within.
+    let mut name = path.components().as_path().as_os_str().to_os_string();
+    name.push(suffix);
+    PathBuf::from(name)
+}
+
+/// Renames a directory; after a crash it has the old name or the new one.
+pub(crate) fn rename_durably(from: &Path, to: &Path) -> Result<()> {
+    std::fs::rename(from, to).with_context(|| format!("cannot rename {} to {}", from.display(), to.display()))?;
+    let parent = to.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let synced = std::fs::File::open(parent).and_then(|directory| directory.sync_all());
     synced.with_context(|| format!("cannot sync {}", parent.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terms_are_raised_again_and_again_and_newcomers_still_follow() {
+        let mut term = Term(1);
+        for _ in 0..1000 {
+            let next = raised(term);
+            assert!(next.0 - term.0 >= TERMS_BUMPED_LESS);
+            assert!(Term::ZERO.may_follow(next), "a member that was just added follows no such leap: {next}");
+            term = next;
+        }
+    }
 }

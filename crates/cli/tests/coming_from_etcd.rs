@@ -230,7 +230,7 @@ fn what_is_wrong_in_etcds_words_is_named_with_its_place_and_its_remedy() {
         (&[("ETCD_WAL_DIR", "/ssd")], &[], &["wal-dir = \"/ssd\"", "--data-dir"]),
         (&[], &["--discovery-srv", "example.com"], &["--initial-cluster"]),
         (&[], &["--enable-log-rotation"], &["copytruncate"]),
-        (&[], &["--force-new-cluster"], &["hustings snapshot save", "hustings snapshot restore", "this member alone"]),
+        (&[], &["--force-new-cluster=perhaps"], &["force-new-cluster = \"perhaps\"", "give true or false"]),
         (&[], &["--proxy=on"], &["proxy = \"on\" (from flag)"]),
         (&[], &["--auto-compaction-mode", "often"], &["give periodic or revision"]),
         (&[], &["--auto-compaction-mode", "revision", "--auto-compaction-retention", "5m"], &["number of revisions"]),

@@ -4,7 +4,8 @@
 mod support;
 
 use hustings_api::Client;
-use hustings_api::etcdserverpb::MemberListRequest;
+use hustings_api::etcdserverpb::alarm_request::AlarmAction;
+use hustings_api::etcdserverpb::{AlarmRequest, AlarmType, DeleteRangeRequest, MemberListRequest, RangeRequest};
 use hustings_testbed::{Cluster, free_port, get, put, wait_for};
 use std::path::Path;
 use std::process::Command;
@@ -269,10 +270,12 @@ async fn a_wiped_directory_is_no_voter_until_its_member_is_added_anew() {
     assert_eq!(found, Some("by two".into()));
 }
 
+/// Goal: a full disk ends nobody, and there is a way out. Method: the third member's disk is small. Puts fill it until the alarm
+/// refuses them; what the alarm still lets through fills the rest; then the disk grows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_whose_disk_is_full_says_so_and_the_others_go_on() {
+async fn a_member_whose_disk_is_full_raises_the_alarm_stays_and_goes_on_once_there_is_room() {
     let mut cluster = Cluster::prepare(program(), 3).expect("ports are free");
-    // Enough for a node to start on, not for what follows.
+    // Enough for the first two segments, of 1 MiB and 4 MiB, and not for the third, of 16 MiB.
     let mount = Mount::new(cluster.directory().join("small"), "size=8m");
     cluster.nodes[2].data_dir = mount.0.join("data");
     for position in 0..3 {
@@ -283,23 +286,72 @@ async fn a_node_whose_disk_is_full_says_so_and_the_others_go_on() {
     }
     let healthy = [cluster.nodes[0].client.clone(), cluster.nodes[1].client.clone()];
     let client = Client::connect(&healthy).await.expect("one answers");
-    let value = "x".repeat(256 << 10);
-    let log = cluster.nodes[2].log.clone();
+    let small = Client::connect(&[&cluster.nodes[2].client]).await.expect("it answers");
+    put(&client, "before", "the flood").await.expect("there is room");
+    let value = "x".repeat(64 << 10);
     let mut number = 0;
-    wait_for("the small disk to be full", async || {
+    wait_for("the alarm to refuse puts", async || {
         number += 1;
-        // A write whose leader ends with its disk is unknown; the next one tells.
-        let _ = put(&client, &format!("large/{number}"), &value).await;
-        std::fs::read_to_string(&log).ok()?.contains("the disk is full").then_some(())
+        let refused = put(&client, &format!("large/{number}"), &value).await.err()?;
+        refused.message().contains("database space exceeded").then_some(())
     })
     .await
-    .expect("it says so");
-    wait_for("the others to serve", async || put(&client, "after", "the flood").await.ok()).await.expect("they go on");
+    .expect("it is raised while there is room for it");
+    let alarms = async |client: &Client| {
+        let asked = AlarmRequest { action: AlarmAction::Get as i32, ..AlarmRequest::default() };
+        client.maintenance().alarm(asked).await.expect("it answers").into_inner().alarms
+    };
+    let raised = alarms(&client).await;
+    assert!(raised.len() == 1 && raised[0].alarm == AlarmType::Nospace as i32, "{raised:?}");
+    assert_eq!(cluster.has_ended(2).expect("it can be looked at"), None, "a full disk ends nobody");
+    let found = get(&small, "before").await.expect("it serves reads").expect("it is there");
+    assert_eq!(found.0, "the flood");
+
+    // Deletes free space, so they go on; as entries they take room. The key is long, and absent.
+    let log = cluster.nodes[2].log.clone();
+    wait_for("the last segment to be full, and its member to wait", async || {
+        let delete = DeleteRangeRequest { key: vec![b'k'; 1 << 20].into(), ..DeleteRangeRequest::default() };
+        // Where its leader is the one that gives way, the next one tells.
+        let _ = client.kv().delete_range(delete).await;
+        std::fs::read_to_string(&log).ok()?.contains("the disk Stalled").then_some(())
+    })
+    .await
+    .expect("it stands still");
+    wait_for("the others to go on", async || {
+        let delete = DeleteRangeRequest { key: "large/1".into(), ..DeleteRangeRequest::default() };
+        client.kv().delete_range(delete).await.ok()
+    })
+    .await
+    .expect("two of three serve");
+    assert_eq!(cluster.has_ended(2).expect("it can be looked at"), None, "nor does one that is full to the brim");
+    let local = RangeRequest { key: "before".into(), serializable: true, ..RangeRequest::default() };
+    let found = small.kv().range(local).await.expect("it serves what it has").into_inner();
+    assert_eq!(found.kvs.len(), 1);
+
+    let grown = run(Command::new("mount").args(["-o", "remount,size=128m"]).arg(&mount.0));
+    assert_eq!(grown.code, Some(0), "{grown:?}");
+    wait_for("it to go on by itself", async || {
+        let same = cluster.hashes().await.ok()?;
+        (same.len() == 3 && same.iter().all(|hash| *hash == same[0])).then_some(())
+    })
+    .await
+    .expect("it catches up");
+    wait_for("the alarm to be disarmed for good", async || {
+        let disarm = AlarmRequest {
+            action: AlarmAction::Deactivate as i32,
+            member_id: raised[0].member_id,
+            alarm: AlarmType::Nospace as i32,
+        };
+        client.maintenance().alarm(disarm).await.ok()?;
+        put(&client, "after", "the flood").await.ok()
+    })
+    .await
+    .expect("clients write again");
     let said = std::fs::read_to_string(&log).expect("it has a log");
-    assert!(said.contains("free space on it") && !said.contains("panicked"), "{said}");
-    assert_eq!(cluster.wait_for_end(2).expect("it ends"), Some(1));
-    cluster.kill(0);
-    cluster.kill(1);
+    assert!(said.contains("no room for the log's next segment") && said.contains("alarm disarm"), "{said}");
+    for position in 0..3 {
+        cluster.kill(position);
+    }
 }
 
 #[tokio::test]

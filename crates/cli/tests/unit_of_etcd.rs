@@ -257,7 +257,7 @@ async fn history_is_forgotten_by_itself_as_in_etcd() {
     history_is_forgotten_by_itself(program()).await;
 }
 
-/// Goal: what the refusal of --force-new-cluster advises brings a cluster back from its last member.
+/// Goal: a snapshot of the last member that runs brings a cluster back; `the_worst_day.rs` has the ways for one that does not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_last_member_of_a_lost_cluster_becomes_a_new_one() {
     let mut lost = Cluster::start(program(), 3).await.expect("three nodes start");

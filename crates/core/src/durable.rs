@@ -102,6 +102,19 @@ impl Durable {
         self.snapshot.as_ref().map_or(0, |reference| reference.lsn.index)
     }
 
+    /// The last place in history, for protocols that fill slots in order: what stands behind a gap, or behind an entry of a later
+    /// term, was never acknowledged.
+    pub fn last(&self) -> Lsn {
+        let mut last = self.snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn);
+        for entry in self.entries.values() {
+            if entry.lsn.index != last.index + 1 || entry.lsn.term < last.term {
+                break;
+            }
+            last = entry.lsn;
+        }
+        last
+    }
+
     /// Whether nothing was ever recorded: a blank disk.
     pub fn is_blank(&self) -> bool {
         *self == Durable::default()
@@ -142,6 +155,16 @@ mod tests {
         let durable: Durable = [put(1, 1), put(1, 2), put(1, 3), snapshot(1, 2), put(1, 1)].into_iter().collect();
         assert_eq!(durable.entries.keys().copied().collect::<Vec<_>>(), [3]);
         assert_eq!(durable.committed, Lsn::new(1, 2));
+    }
+
+    #[test]
+    fn the_last_place_is_before_what_a_crash_left_unconnected() {
+        let last = |records: Vec<Record>| records.into_iter().collect::<Durable>().last();
+        assert_eq!(last(vec![put(1, 1), put(2, 2), put(2, 4)]), Lsn::new(2, 2), "a gap");
+        assert_eq!(last(vec![put(3, 1), put(2, 2)]), Lsn::new(3, 1), "an older term behind a newer one");
+        assert_eq!(last(vec![snapshot(2, 5), put(2, 6)]), Lsn::new(2, 6));
+        assert_eq!(last(vec![snapshot(2, 5), put(2, 7)]), Lsn::new(2, 5));
+        assert_eq!(last(Vec::new()), Lsn::ZERO);
     }
 
     #[test]

@@ -15,7 +15,7 @@
 use crate::options;
 use crate::{
     Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, SnapshotReference, Stamp, Status,
-    Timing, Transition, Wire,
+    Term, Timing, Transition, Wire,
 };
 use bytes::Bytes;
 use std::fmt::{self, Debug};
@@ -72,6 +72,12 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
 
     /// The value seen from outside.
     fn status(&self) -> Status;
+
+    /// How recent what a disk holds is, as this protocol's elections compare it: of several disks the highest holds whatever any of
+    /// them saw committed. Says nothing where slots are [`Slots::Independent`]: there each slot is compared by itself.
+    fn freshness(held: &Durable) -> (Term, Lsn) {
+        (Term::ZERO, held.last())
+    }
 
     /// For judges: the highest index that this leader could commit now, and has not; `None` after every step of a sound
     /// protocol. Only protocols that commit by counting say it.

@@ -3,7 +3,7 @@
 use crate::reach::{PeerReach, Reach};
 use hustings_core::NodeId;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,6 +54,8 @@ pub struct Counters {
     pub round_trip_micros: AtomicU64,
     /// The slowest hundredth of the last minute's syncs, as its bucket's bound, in microseconds; 0 until known.
     pub flush_micros: AtomicU64,
+    /// Whether there is no room on the disk for the log's next segment.
+    pub is_log_short: AtomicBool,
     /// Changes of leader that this node saw.
     pub leader_changes: AtomicU64,
     /// Elections that this node won.

@@ -18,6 +18,43 @@ use tokio::sync::mpsc::UnboundedSender;
 /// How often an idle disk is asked whether it still answers.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
+/// How often it is looked whether there is room for the log's next segment.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// Whether there is room for the log to grow: the next segment is made while the one before fills up, so a full disk shows while
+/// a whole segment is left to write in (ST-10).
+struct Room {
+    is_short: bool,
+    next_look: Instant,
+}
+
+impl Room {
+    /// Looks now and then, and says what has changed.
+    fn look(&mut self, wal: &mut Wal, counters: &Counters) {
+        let now = Instant::now();
+        if now < self.next_look {
+            return;
+        }
+        self.next_look = now + LOOK_EVERY;
+        match wal.shortage() {
+            Some(why) if !self.is_short => {
+                self.is_short = true;
+                let left = wal.room();
+                tracing::error!(
+                    left,
+                    "no room for the log's next segment: {why}; the alarm NOSPACE is raised while there are bytes left. Make room, then `hustings alarm disarm`"
+                );
+            }
+            None if self.is_short && wal.is_next_ready() => {
+                self.is_short = false;
+                tracing::info!("there is room for the log again: `hustings alarm disarm` lets clients write");
+            }
+            _ => return,
+        }
+        counters.is_log_short.store(self.is_short, Ordering::Relaxed);
+    }
+}
+
 /// Records in the order of their emission.
 pub(crate) type Batch = Vec<(RecordNumber, Record)>;
 
@@ -105,7 +142,9 @@ fn run(
     counters: &Counters,
     on_sync: &OnSync,
 ) -> Result<(), WalError> {
+    let mut room = Room { is_short: false, next_look: Instant::now() };
     loop {
+        room.look(&mut wal, counters);
         let first = match arrivals.recv_timeout(PROBE_EVERY) {
             Ok(job) => job,
             Err(RecvTimeoutError::Timeout) => {

@@ -66,6 +66,13 @@ impl Answer {
     }
 }
 
+/// How a member comes back whose directory lost what it had promised.
+pub(crate) fn anew(NodeId(id): NodeId) -> String {
+    format!(
+        "remove the member and add it again with an empty one (`hustings member remove {id:x}`, delete the directory, `hustings member add`, and start it as that prints)"
+    )
+}
+
 impl Gatekeeper {
     pub(crate) fn new(
         hello: Hello,
@@ -198,7 +205,9 @@ impl Gatekeeper {
                     "{who} was added with a join token, and this is not it: give the --join-token that `member add` printed"
                 ),
                 false => format!(
-                    "the data directory of {who} is not the one that the cluster knows: its promises are lost, so it may not vote; remove the member and add it again"
+                    "{} says: the data directory of {who} is not the one that the cluster knows: was it deleted? Its promises are lost, so it may not vote; {}",
+                    self.own_name(),
+                    anew(*from)
                 ),
             }));
         }
@@ -206,7 +215,9 @@ impl Gatekeeper {
             && *incarnation != member.incarnation
         {
             return Some(Refusal::because(format!(
-                "{who} was seen here with another data directory: it lost its promises, so it may not vote; remove the member and add it again"
+                "{} says: {who} was seen here with another data directory: was it deleted? Its promises are lost, so it may not vote; {}",
+                self.own_name(),
+                anew(*from)
             )));
         }
         if let Some(refusal) = self.refusal_of_rolled_back(hello) {
@@ -216,7 +227,9 @@ impl Gatekeeper {
             && boots < seen
         {
             return Some(Refusal::because(format!(
-                "the data directory of {who} is an old copy (start {boots} after start {seen} was seen): remove the member and add it again"
+                "{} says: the data directory of {who} is an old copy (start {boots} after start {seen} was seen): {}",
+                self.own_name(),
+                anew(*from)
             )));
         }
         None
@@ -226,7 +239,8 @@ impl Gatekeeper {
     fn refusal_of_rolled_back(&self, hello: &Hello) -> Option<Refusal> {
         let now = hello.position();
         let had = self.positions.missing_in(&now).filter(|_| hello.build.speaks >= SPEAKS_OF_STATE)?;
-        Some(Refusal::of_rolled_back(rolled_back(&self.called(hello), &had, &now)))
+        let why = rolled_back(&self.called(hello), &had, &now);
+        Some(Refusal::of_rolled_back(format!("{} says: {why}", self.own_name())))
     }
 
     /// Why a peer is refused whose build cannot apply what this node's cluster applies, or the other way round.

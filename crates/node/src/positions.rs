@@ -16,6 +16,7 @@
 //!
 //! Source: house §7.1.
 
+use crate::gatekeeper::anew;
 use hustings_core::NodeId;
 use hustings_core::replica::message::Position;
 use std::cmp::Ordering;
@@ -105,8 +106,10 @@ pub(crate) fn rolled_back(name: &str, had: &Position, now: &Position) -> String 
     let Position { boots, born_with, batches, .. } = now;
     let has = if *boots > had.boots { born_with } else { batches };
     format!(
-        "the data directory of {name} is older than what {name} has acknowledged: {} batches of its log were durable in its start {}, and start {boots} has {has}. It may not vote or count any more: put the newest directory back; if there is none, remove the member and add it again with an empty one",
-        had.batches, had.boots
+        "the data directory of {name} is older than what {name} has acknowledged: {} batches of its log were durable in its start {}, and start {boots} has {has}. It may not vote or count any more: put the newest directory back; if there is none, {}",
+        had.batches,
+        had.boots,
+        anew(now.node)
     )
 }
 

@@ -139,7 +139,7 @@ fn run<S: StateMachine>(
             }
             SnapshotJob::Prune(reference) => match prune(store, &reference, &pins, Instant::now()) {
                 // Not now: the next one removes them too.
-                Err(error) if error.is_for_want_of_descriptors() => Ok(None),
+                Err(error) if error.is_shortage() => Ok(None),
                 result => result.map(|()| None),
             },
         };

@@ -223,6 +223,11 @@ impl Metrics {
         }
     }
 
+    /// Whether this member's disk has no room for its log to grow, as far as the node has said.
+    pub(crate) fn is_log_short(&self) -> bool {
+        self.node.get().is_some_and(|node| node.is_log_short.load(Ordering::Relaxed))
+    }
+
     /// A heartbeat could not be sent.
     pub fn on_heartbeat_failure(&self) {
         self.heartbeat_failures.fetch_add(1, Ordering::Relaxed);

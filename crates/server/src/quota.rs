@@ -3,7 +3,8 @@
 //! Source: etcd 3.5, `server/storage/quota.go`. The store's size is looked at at most ten times a second, and only after
 //! something was applied or refused; in between, what this member proposes is added to it, and taken away again when it comes
 //! to nothing. A refusal alone raises no alarm: the store is looked at first, for space may have been freed. The alarm is a
-//! command: once it is applied, every member refuses by itself.
+//! command: once it is applied, every member refuses by itself. It goes up as well while a member's disk has no room for the next
+//! segment of its log: then as much as a segment holds is left to write in.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +21,9 @@ use crate::context::Context;
 
 /// The least time between two looks at the store's size.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How often the disk is looked at when nothing is applied.
+const DISK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// What a put costs beside its bytes: about what the store charges.
 const OVERHEAD_BYTES: u64 = 256;
@@ -106,8 +110,10 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
             // Dropped before waiting: while a view lives, every change of the store copies what it shares with it.
             let view = context.read_local(&Caller::member(), Need::Nothing).await;
             let Ok(view) = view else { return };
-            if context.quota.look(&view) {
-                raise(&context, &view).await;
+            // Both: a look forgets what was refused before it.
+            let (is_full, is_disk_full) = (context.quota.look(&view), context.metrics.is_log_short());
+            if is_full || is_disk_full {
+                raise(&context, &view, is_disk_full).await;
             }
         }
         let was_refused = tokio::select! {
@@ -116,6 +122,7 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
                 Err(_) => return,
             },
             () = context.quota.refused.notified() => true,
+            () = shortage(&context) => true,
         };
         if !was_refused {
             tokio::time::sleep(LOOK_INTERVAL).await;
@@ -123,8 +130,18 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
     }
 }
 
+/// Returns when the disk has no room, after a while: nothing need be applied for that to happen.
+async fn shortage<B: Backend>(context: &Context<B>) {
+    loop {
+        tokio::time::sleep(DISK_INTERVAL).await;
+        if context.metrics.is_log_short() {
+            return;
+        }
+    }
+}
+
 /// Raises the alarm in this member's name, if it is not up.
-async fn raise<B: Backend>(context: &Context<B>, view: &View) {
+async fn raise<B: Backend>(context: &Context<B>, view: &View, is_disk_full: bool) {
     let is_up = |alarm: &hustings_kv::Alarm| alarm.member == context.member_id && alarm.kind == AlarmKind::NoSpace;
     if view.alarms().iter().any(is_up) {
         return;
@@ -133,6 +150,13 @@ async fn raise<B: Backend>(context: &Context<B>, view: &View) {
     // What fails now, the next look tries again.
     if let Ok(Response::Alarm { .. }) = context.propose(&Caller::member(), Command::Alarm(change)).await {
         let (size, limit) = (view.size_bytes(), context.quota.limit);
-        tracing::warn!(size, limit, "alarm NOSPACE raised: compact, then disarm, or start with a larger quota");
+        match is_disk_full {
+            true => {
+                tracing::warn!("alarm NOSPACE raised: the disk has no room for the log; make room on it, then disarm")
+            }
+            false => {
+                tracing::warn!(size, limit, "alarm NOSPACE raised: compact, then disarm, or start with a larger quota")
+            }
+        }
     }
 }

@@ -113,7 +113,8 @@ pub enum WalError {
     /// Bytes that were durable are not what they were.
     #[error(
         "{file} is damaged at byte {offset}: {what}; nothing was changed: restore the directory, or remove the member from the \
-         cluster, delete the directory and add it again"
+         cluster, delete the directory and add it again (`hustings member remove`, `hustings member add`); if no quorum is left, see \
+         `hustings recover`"
     )]
     Damaged {
         /// Which file.
@@ -125,7 +126,8 @@ pub enum WalError {
     },
     /// A file that must be there is not.
     #[error(
-        "{file} is missing: {what}; restore it, or remove the member from the cluster, delete the directory and add it again"
+        "{file} is missing: {what}; restore it, or remove the member from the cluster, delete the directory and add it again \
+         (`hustings member remove`, `hustings member add`); if no quorum is left, see `hustings recover`"
     )]
     Missing {
         /// Which file.

@@ -16,6 +16,7 @@
 //!   snapshot-T-I-DIGEST.snap   a snapshot
 //!   peers                      how much of their logs other members have said to be durable
 //!   rolled-back                others refused this directory: it lacks what its member has acknowledged
+//!   forced-new-cluster         `--force-new-cluster` made this directory, of the cluster that it names
 //!   *.tmp                      unfinished; removed at the next start
 //!   LOCK                       held by the process that lives here
 //! ```
@@ -46,6 +47,8 @@ pub mod snapshot;
 pub mod snapshot_file;
 
 pub mod inspect;
+pub mod survey;
+
 pub mod sim;
 
 pub use disk::{Disk, File};
@@ -57,4 +60,5 @@ pub use recovery::Recovered;
 pub use sim::SimulatedDisk;
 pub use snapshot::{SnapshotStore, Stored};
 pub use snapshot_file::{SnapshotReader, SnapshotWriter};
+pub use survey::Survey;
 pub use wal::{Options, Preparation, Wal};

@@ -57,13 +57,16 @@ pub fn mark_rolled_back(disk: &dyn Disk, why: &str) -> Result<(), WalError> {
     write(disk, ROLLED_BACK_TEMPORARY, ROLLED_BACK, why.as_bytes())
 }
 
+/// Why others have refused the directory, if they have.
+pub(crate) fn rolled_back(disk: &dyn Disk) -> Result<Option<String>, WalError> {
+    Ok(read(disk, ROLLED_BACK)?.map(|why| String::from_utf8_lossy(&why).into_owned()))
+}
+
 /// Refuses a directory that others have refused.
 pub(crate) fn check_rolled_back(disk: &dyn Disk) -> Result<(), WalError> {
-    match read(disk, ROLLED_BACK)? {
+    match rolled_back(disk)? {
         None => Ok(()),
-        Some(why) => {
-            Err(WalError::RolledBack { directory: disk.location(""), why: String::from_utf8_lossy(&why).into_owned() })
-        }
+        Some(why) => Err(WalError::RolledBack { directory: disk.location(""), why }),
     }
 }
 

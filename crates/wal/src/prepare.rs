@@ -6,7 +6,7 @@
 
 use crate::disk::Disk;
 use crate::error::WalError;
-use crate::segment::{Header, Segment};
+use crate::segment::{self, Header, Segment};
 use crate::wal::Preparation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,12 +15,18 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const SPARE: &str = "wal-spare.tmp";
-/// How long the thread waits before it tries again to open a file while too many are open.
-const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
+/// How long the thread waits before it tries again to open a file while too many are open, or to make one while there is no room.
+const PAUSE: Duration = Duration::from_millis(20);
 
 enum Job {
+    /// Ahead of need: that there is no room is said, while the segment before has some left.
     Make(Header),
-    Retire { name: String, bytes: u64 },
+    /// Somebody waits for it.
+    MakeNow(Header),
+    Retire {
+        name: String,
+        bytes: u64,
+    },
 }
 
 /// Makes and retires segments.
@@ -52,20 +58,30 @@ struct Worker {
 }
 
 impl Worker {
+    /// One that cannot be made for want of room leaves none taken; the spare stays a spare.
     fn make(&mut self, header: &Header) -> Result<Segment, WalError> {
+        let spare_bytes = self.spare_bytes;
         let spare = self.spare_bytes.take_if(|bytes| *bytes == header.bytes).map(|_| SPARE);
-        Segment::make(&*self.disk, header, spare, &|| self.is_cancelled.load(Ordering::Relaxed))
+        let made = Segment::make(&*self.disk, header, spare, &|| self.is_cancelled.load(Ordering::Relaxed));
+        if made.as_ref().is_err_and(WalError::is_shortage) {
+            self.spare_bytes = spare_bytes;
+            // Found again, and gone through again, at the next try.
+            let _ = self.disk.remove(segment::UNFINISHED);
+        }
+        made
     }
 
-    /// As [`Worker::make`], but waits while too many files are open: nothing was written then, and whoever needs the segment
-    /// would have to end for it, though clients that leave give descriptors back.
-    fn make_patiently(&mut self, header: &Header) -> Result<Segment, WalError> {
+    /// As [`Worker::make`], but waits as long as `is_worth_waiting` says so of what failed: nothing of the log was written then, and
+    /// whoever needs the segment would have to end for it, though clients that leave give descriptors back, and operators make room.
+    fn make_patiently(
+        &mut self,
+        header: &Header,
+        is_worth_waiting: fn(&WalError) -> bool,
+    ) -> Result<Segment, WalError> {
         loop {
-            let spare_bytes = self.spare_bytes;
             match self.make(header) {
-                Err(error) if error.is_for_want_of_descriptors() && !self.is_cancelled.load(Ordering::Relaxed) => {
-                    self.spare_bytes = spare_bytes;
-                    std::thread::sleep(DESCRIPTORS_PAUSE);
+                Err(error) if is_worth_waiting(&error) && !self.is_cancelled.load(Ordering::Relaxed) => {
+                    std::thread::sleep(PAUSE);
                 }
                 result => return result,
             }
@@ -99,7 +115,13 @@ impl Preparer {
                     while let Ok(job) = todo.recv() {
                         match job {
                             Job::Make(header) => {
-                                if done.send(worker.make_patiently(&header)).is_err() {
+                                let made = worker.make_patiently(&header, WalError::is_for_want_of_descriptors);
+                                if done.send(made).is_err() {
+                                    break;
+                                }
+                            }
+                            Job::MakeNow(header) => {
+                                if done.send(worker.make_patiently(&header, WalError::is_shortage)).is_err() {
                                     break;
                                 }
                             }
@@ -142,7 +164,13 @@ impl Preparer {
         self.adopted = Some(segment);
     }
 
-    /// The segment that was asked for, when that was this one and it could be made; else it is made now. Waits.
+    /// Whether one is ready.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.adopted.is_some()
+    }
+
+    /// The segment that was asked for, when that was this one and it could be made; else it is made now. Waits, with a thread also
+    /// for room on the disk and for descriptors: what the log holds is whole meanwhile, and what waits was not acknowledged.
     pub(crate) fn take(&mut self, header: &Header) -> Result<Segment, WalError> {
         if let Some(segment) = self.adopted.take().filter(|segment| segment.header == *header) {
             return Ok(segment);
@@ -165,7 +193,7 @@ impl Preparer {
                     }
                 }
                 let jobs = jobs.as_ref().ok_or_else(gone)?;
-                jobs.send(Job::Make(header.clone())).map_err(|_| gone())?;
+                jobs.send(Job::MakeNow(header.clone())).map_err(|_| gone())?;
                 made.recv().map_err(|_| gone())?
             }
         }

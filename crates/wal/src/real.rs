@@ -27,8 +27,8 @@ pub struct RealDisk {
 enum Access {
     /// Everything; the descriptor holds the lock.
     Exclusive { _lock: StdFile },
-    /// Reading, beside whoever holds the lock.
-    ReadOnly,
+    /// Reading: beside whoever holds the lock, or holding it where there is a lock file.
+    ReadOnly { _lock: Option<StdFile> },
 }
 
 impl RealDisk {
@@ -37,7 +37,6 @@ impl RealDisk {
     /// # Errors
     /// [`WalError::InUse`] when another process (or another value in this one) holds it.
     pub fn open(directory: &Path) -> Result<RealDisk, WalError> {
-        let location = || directory.display().to_string();
         let io = |action| move |source| WalError::io(action, directory.display().to_string(), None, source);
         if !directory.exists() {
             create_durably(directory).map_err(io("creating the directory"))?;
@@ -46,20 +45,7 @@ impl RealDisk {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = fs::openat(&handle, LOCK, flags, Mode::RUSR | Mode::WUSR)
             .map_err(|errno| WalError::io("opening", directory.join(LOCK).display().to_string(), None, errno.into()))?;
-        let mut lock = StdFile::from(lock);
-        match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut pid = String::new();
-                // Who holds it is a courtesy; a lock file that cannot be read is no reason to say less than "in use".
-                let _ = lock.read_to_string(&mut pid);
-                let holder = pid.trim().parse::<u32>().map_or(String::new(), |pid| format!(" (pid {pid})"));
-                return Err(WalError::InUse { directory: location(), holder });
-            }
-            Err(errno) => {
-                return Err(WalError::io("locking", directory.join(LOCK).display().to_string(), None, errno.into()));
-            }
-        }
+        let mut lock = lock_now(StdFile::from(lock), directory)?;
         let note = lock.set_len(0).and_then(|()| lock.write_all(format!("{}\n", std::process::id()).as_bytes()));
         note.map_err(|source| WalError::io("writing", directory.join(LOCK).display().to_string(), None, source))?;
         Ok(RealDisk { path: directory.to_path_buf(), directory: handle, access: Access::Exclusive { _lock: lock } })
@@ -68,19 +54,54 @@ impl RealDisk {
     /// Opens the directory for reading only, beside whoever lives in it; `None` when it is absent.
     pub fn open_read_only(directory: &Path) -> Result<Option<RealDisk>, WalError> {
         match open_directory(directory) {
-            Ok(handle) => {
-                Ok(Some(RealDisk { path: directory.to_path_buf(), directory: handle, access: Access::ReadOnly }))
-            }
+            Ok(handle) => Ok(Some(RealDisk {
+                path: directory.to_path_buf(),
+                directory: handle,
+                access: Access::ReadOnly { _lock: None },
+            })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(WalError::io("opening the directory", directory.display().to_string(), None, source)),
         }
     }
 
+    /// Opens the directory for reading only and locks it, without a trace in it; `None` when it is absent. One that was copied
+    /// without its lock file has nobody to exclude.
+    ///
+    /// # Errors
+    /// [`WalError::InUse`] when another process (or another value in this one) holds it.
+    pub fn open_unchanged(directory: &Path) -> Result<Option<RealDisk>, WalError> {
+        let Some(disk) = RealDisk::open_read_only(directory)? else { return Ok(None) };
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = match fs::openat(&disk.directory, LOCK, flags, Mode::empty()) {
+            Ok(lock) => Some(lock_now(StdFile::from(lock), directory)?),
+            Err(rustix::io::Errno::NOENT) => None,
+            Err(errno) => {
+                return Err(WalError::io("opening", directory.join(LOCK).display().to_string(), None, errno.into()));
+            }
+        };
+        Ok(Some(RealDisk { access: Access::ReadOnly { _lock: lock }, ..disk }))
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         match self.access {
             Access::Exclusive { .. } => Ok(()),
-            Access::ReadOnly => Err(io::Error::new(io::ErrorKind::PermissionDenied, "opened for reading only")),
+            Access::ReadOnly { .. } => Err(io::Error::new(io::ErrorKind::PermissionDenied, "opened for reading only")),
         }
+    }
+}
+
+/// Locks the lock file, or says who holds it.
+fn lock_now(mut lock: StdFile, directory: &Path) -> Result<StdFile, WalError> {
+    match fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let mut pid = String::new();
+            // Who holds it is a courtesy; a lock file that cannot be read is no reason to say less than "in use".
+            let _ = lock.read_to_string(&mut pid);
+            let holder = pid.trim().parse::<u32>().map_or(String::new(), |pid| format!(" (pid {pid})"));
+            Err(WalError::InUse { directory: directory.display().to_string(), holder })
+        }
+        Err(errno) => Err(WalError::io("locking", directory.join(LOCK).display().to_string(), None, errno.into())),
     }
 }
 

@@ -134,6 +134,9 @@ impl Header {
     }
 }
 
+/// The name of a segment that is being made from a new file.
+pub(crate) const UNFINISHED: &str = "wal-next.tmp";
+
 /// An open segment.
 pub struct Segment {
     /// Its name in the directory.
@@ -162,7 +165,7 @@ impl Segment {
         spare: Option<&str>,
         is_cancelled: &dyn Fn() -> bool,
     ) -> Result<Segment, WalError> {
-        let temporary = "wal-next.tmp";
+        let temporary = UNFINISHED;
         let final_name = name(header.sequence);
         let io = |action, name: &str, offset| {
             let location = disk.location(name);

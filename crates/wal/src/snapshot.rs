@@ -60,6 +60,11 @@ impl SnapshotStore {
         Ok(store)
     }
 
+    /// The store of a directory that is not to be changed: what a crash left unfinished stays.
+    pub(crate) fn for_reading(disk: Arc<dyn Disk>) -> SnapshotStore {
+        SnapshotStore { disk, fetch: Mutex::new(None) }
+    }
+
     /// Begins a snapshot that is cut here.
     ///
     /// # Errors

@@ -365,6 +365,11 @@ impl Wal {
         Some(failure)
     }
 
+    /// Whether the segment after the current one is ready: there is room for as much again. Ask [`Wal::shortage`] first.
+    pub fn is_next_ready(&self) -> bool {
+        self.preparer.is_ready()
+    }
+
     fn unless_poisoned<T>(&mut self, work: impl FnOnce(&mut Wal) -> Result<T, WalError>) -> Result<T, WalError> {
         if let Some(first) = &self.poison {
             return Err(WalError::Poisoned { directory: self.disk.location(""), first: first.clone() });

@@ -235,6 +235,46 @@ fn a_shortage_is_seen_before_it_stops_a_write() {
 }
 
 #[test]
+fn a_log_that_needs_room_waits_for_it_and_goes_on() {
+    // Goal: ST-10, a full disk ends no log that could go on. Method: another thread writes past the only segment that fits; it is
+    // seen to wait there, nothing unwritten durable; then there is room.
+    let disk = SimulatedDisk::new(1);
+    let options = Options { preparation: Preparation::Background, ..support::tiny() };
+    disk.plan(Faults { space_bytes: Some(20 << 10), ..Faults::default() });
+    let (mut wal, _) =
+        Wal::open(Arc::new(disk.clone()), &support::identity(), &support::founding(), options.clone()).unwrap();
+    let durable = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let told = durable.clone();
+    let writer = std::thread::spawn(move || {
+        for index in 1..=100 {
+            wal.append(&support::put(1, index, 600)).unwrap();
+            wal.sync().unwrap();
+            told.store(index, std::sync::atomic::Ordering::SeqCst);
+        }
+    });
+    // It waits where the first segment ends: tries to make the next come and go, and nothing more gets durable.
+    let tried = || disk.operations();
+    let (mut before, mut reached) = (tried(), 0);
+    let mut still = 0;
+    while still < 5 {
+        while tried() < before + 4 {
+            assert!(!writer.is_finished(), "a log that needs room ends, or goes on without");
+            std::thread::yield_now();
+        }
+        before = tried();
+        let now = durable.load(std::sync::atomic::Ordering::SeqCst);
+        still = if now == reached && now > 0 { still + 1 } else { 0 };
+        reached = now;
+    }
+    assert!((1..100).contains(&reached) && !writer.is_finished(), "{reached} entries fit");
+    disk.plan(Faults::default());
+    writer.join().unwrap();
+    let (_, recovered) =
+        Wal::open(Arc::new(disk.clone()), &support::identity(), &support::founding(), options).unwrap();
+    assert_eq!(recovered.durable.entries.len(), 100);
+}
+
+#[test]
 fn a_snapshot_is_whole_or_absent_after_a_crash_at_any_operation() {
     // Goal: ST-16, ST-17. Method: stop the machine at every operation of cutting, fetching and removing snapshots.
     let founding = Arc::new(support::founding());

@@ -22,8 +22,8 @@ use hustings_core::leading::{HandingOver, Node, Office, Reading, Replicating};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, Input, Links, Log, NodeId, Priority, Promise, Protocol, Reason, Record, RestsOn,
-    Role, SnapshotReference, Status, Term,
+    Admin, Cluster, Durable, Effects, Input, Links, Log, Lsn, NodeId, Priority, Promise, Protocol, Reason, Record,
+    RestsOn, Role, SnapshotReference, Status, Term,
 };
 use std::collections::BTreeSet;
 
@@ -181,6 +181,12 @@ impl Protocol for Zab {
 
     fn status(&self) -> Status {
         self.node.status(self.role(), self.node.leader)
+    }
+
+    /// As votes compare it: currentEpoch, then the last zxid ([`crate::vote::Vote`]).
+    fn freshness(held: &Durable) -> (Term, Lsn) {
+        let last = held.last();
+        (held.established.max(last.term), last)
     }
 
     fn overdue_commit(&self) -> Option<u64> {

@@ -120,13 +120,6 @@ const OTHERS: &[Flag] = &[
     not_needed("experimental-txn-mode-write-with-shared-buffer", Kind::Switch, "true", NO_BBOLT),
     not_needed("experimental-bootstrap-defrag-threshold-megabytes", Kind::Number, "0", NO_BBOLT),
     refused(
-        "force-new-cluster",
-        Kind::Switch,
-        "false",
-        "a directory is not changed in place: `hustings snapshot save` the state of the member that is left, which needs no \
-         quorum, and `hustings snapshot restore` it into a new --data-dir with --initial-cluster naming this member alone",
-    ),
-    refused(
         "unsafe-no-fsync",
         Kind::Switch,
         "false",
@@ -229,6 +222,7 @@ const TAKEN: &[&str] = &[
     "experimental-corrupt-check-time",
     "experimental-peer-skip-client-san-verification",
     "experimental-watch-progress-notify-interval",
+    "force-new-cluster",
 ];
 
 /// The flags of etcd that are no settings here.

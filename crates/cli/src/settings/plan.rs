@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) tls: TlsPlan,
     pub(crate) founders: Vec<Member>,
     pub(crate) is_joining: bool,
+    /// The members but this one are gone: it goes on as a new cluster.
+    pub(crate) is_forced: bool,
     pub(crate) token: String,
     pub(crate) timing: Timing,
     pub(crate) timing_mode: TimingMode,
@@ -149,6 +151,7 @@ impl Settings {
             peer_listen: self.addresses("listen-peer-urls")?.into_iter().map(|(address, _)| address).collect(),
             founders,
             is_joining,
+            is_forced: self.switch("force-new-cluster")?,
             token: self.text("initial-cluster-token").to_string(),
             timing,
             timing_mode,
@@ -273,30 +276,7 @@ impl Settings {
         if text.is_empty() {
             return Ok(vec![me.clone()]);
         }
-        let mut founders: BTreeMap<String, Member> = BTreeMap::new();
-        for pair in text.split(',') {
-            let Some((name, url)) = pair.trim().split_once('=') else {
-                return self.bad("initial-cluster", format!("{pair:?} is not of the form name=url"));
-            };
-            let founder = founders.entry(name.to_string()).or_default();
-            founder.name = name.to_string();
-            let url = url.trim_end_matches('/').to_string();
-            if founder.peer_urls.contains(&url) {
-                return self.bad("initial-cluster", format!("{name:?} stands twice with the same URL"));
-            }
-            founder.peer_urls.push(url);
-        }
-        let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
-        for founder in founders.values() {
-            for url in &founder.peer_urls {
-                if let Some(other) = seen.insert(url, &founder.name) {
-                    return self.bad(
-                        "initial-cluster",
-                        format!("{other:?} and {:?} have the same peer URL {url}", founder.name),
-                    );
-                }
-            }
-        }
+        let founders = founders_in(text).or_else(|remedy| self.bad("initial-cluster", remedy))?;
         if !founders.contains_key(&me.name) {
             return self.bad("initial-cluster", format!("this member's name, {:?}, is not among them", me.name));
         }
@@ -335,6 +315,32 @@ impl Settings {
         }
         Ok(addresses)
     }
+}
+
+/// The members that `--initial-cluster` names, by name; or what is wrong with it.
+pub(crate) fn founders_in(text: &str) -> Result<BTreeMap<String, Member>, String> {
+    let mut founders: BTreeMap<String, Member> = BTreeMap::new();
+    for pair in text.split(',') {
+        let Some((name, url)) = pair.trim().split_once('=') else {
+            return Err(format!("{pair:?} is not of the form name=url"));
+        };
+        let founder = founders.entry(name.to_string()).or_default();
+        founder.name = name.to_string();
+        let url = url.trim_end_matches('/').to_string();
+        if founder.peer_urls.contains(&url) {
+            return Err(format!("{name:?} stands twice with the same URL"));
+        }
+        founder.peer_urls.push(url);
+    }
+    let mut seen: BTreeMap<&str, &str> = BTreeMap::new();
+    for founder in founders.values() {
+        for url in &founder.peer_urls {
+            if let Some(other) = seen.insert(url, &founder.name) {
+                return Err(format!("{other:?} and {:?} have the same peer URL {url}", founder.name));
+            }
+        }
+    }
+    Ok(founders)
 }
 
 /// The shortest retention: a tenth of it is the time between two looks.

@@ -56,6 +56,12 @@ pub(super) const SETTINGS: &[Setting] = &[
     ),
     setting("initial-cluster-token", "hustings-cluster", "Tells clusters with equal member names apart"),
     of_kind(
+        Kind::Switch,
+        "force-new-cluster",
+        "false",
+        "Quorum lost for good: make the data directory that of a new cluster of this member alone, once; the old one is kept beside it",
+    ),
+    of_kind(
         Kind::Number,
         "heartbeat-interval",
         "",

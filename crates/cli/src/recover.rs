@@ -1,0 +1,222 @@
+//! `hustings recover`: what is left of a cluster that lost its quorum, and a new cluster made of it.
+//!
+//! ```text
+//!    hustings recover DIR...                                  shows what is left; changes nothing
+//!    hustings recover DIR... --lost n2,n3 --into NEW          makes NEW, a cluster of the member whose history was chosen
+//!    hustings serve --name n1 --data-dir NEW                  serves
+//! ```
+//!
+//! The directories are read with their locks held and never changed. The new cluster has an id of its own, so that no member of the
+//! old one can join it; its term and its revision begin far above the old ones', and its history is compacted ([`crate::snapshots`]
+//! says why): no fencing token falls, and a watcher that comes back is told so instead of waiting.
+//!
+//! It refuses while a quorum may live: a process holds one of the directories, or the members without a directory are a quorum and
+//! nobody said that they are gone (`--lost`).
+//!
+//! What to read next: [`gather`] (which history), [`renew`] (the new directory), [`force`] (in place), `docs/the-worst-day.md`.
+
+mod force;
+mod gather;
+mod renew;
+mod report;
+
+use crate::output::{Exit, Format, format_of, output_argument};
+use crate::snapshots::bump_argument;
+use anyhow::{Context, Result, anyhow};
+use clap::{Arg, ArgMatches, Command, value_parser};
+use gather::Gathered;
+use hustings_core::{NodeId, StateMachine};
+use hustings_kv::KvStore;
+use hustings_wal::{Survey, WalError};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+pub(crate) use force::force_new_cluster;
+
+/// The command line of `recover`.
+pub(crate) fn command() -> Command {
+    let path = || value_parser!(PathBuf);
+    let text = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    Command::new("recover")
+        .about("Make a new cluster of the data directories that are left of one that lost its quorum")
+        .arg(
+            Arg::new("directory")
+                .value_name("DATA-DIR")
+                .num_args(1..)
+                .value_parser(path())
+                .help("What is left; never changed"),
+        )
+        .arg(
+            text("data-dir", "DATA-DIR", "The same, by flag; may be given several times")
+                .value_parser(path())
+                .action(clap::ArgAction::Append),
+        )
+        .arg(
+            text("into", "NEW-DIR", "Make the new cluster's data directory here; without it, only show")
+                .value_parser(path()),
+        )
+        .arg(
+            text(
+                "lost",
+                "NAME,...",
+                "These members are gone for good: their processes are stopped, their disks will never be started again",
+            )
+            .value_delimiter(','),
+        )
+        .arg(text("name", "NAME", "Name of the member that goes on [default: the one whose directory was chosen]"))
+        .arg(text(
+            "initial-cluster",
+            "NAME=URL,...",
+            "Members of the new cluster; run this with the same directories for each [default: that member alone]",
+        ))
+        .arg(
+            text("initial-cluster-token", "TOKEN", "Tells new clusters made of the same directories apart")
+                .default_value("hustings-cluster"),
+        )
+        .arg(bump_argument())
+        .arg(output_argument())
+}
+
+/// One of the directories that were given.
+pub(crate) struct Remains {
+    path: PathBuf,
+    found: Result<Survey>,
+}
+
+/// Runs `hustings recover`.
+pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+    let given = |name: &str| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
+    let mut paths = given("directory");
+    paths.extend(given("data-dir"));
+    if paths.is_empty() {
+        return Err(Exit {
+            code: 2,
+            what: "give the data directories that are left: hustings recover DATA-DIR...".into(),
+        }
+        .into());
+    }
+    let remains: Vec<Remains> = paths.into_iter().map(|path| Remains { found: read(&path), path }).collect();
+    let is_json = format_of(matches) == Format::Json;
+    let checked = check(&remains);
+    let (surveys, gathered) = match checked.and_then(|()| {
+        let surveys = remains.iter().map(|remains| remains.found.as_ref().expect("they were checked"));
+        let surveys: Vec<&Survey> = surveys.collect();
+        gather::gather(&surveys).map(|gathered| (surveys, gathered))
+    }) {
+        Ok(found) => found,
+        Err(error) => {
+            report::show(&remains, None, None, is_json);
+            return Err(error);
+        }
+    };
+    let lost = lost(matches, &gathered, &surveys);
+    let refused = lost.and_then(|lost| refuse_if_alive(&gathered, &surveys, &lost));
+    let made = match (matches.get_one::<PathBuf>("into"), &refused) {
+        (Some(into), Ok(())) => Some(renew::renew(matches, &surveys, &gathered, into)),
+        _ => None,
+    };
+    let made = made.transpose();
+    report::show(&remains, Some(&gathered), made.as_ref().ok().and_then(Option::as_ref), is_json);
+    made?;
+    if matches.contains_id("into") { refused } else { Ok(()) }
+}
+
+/// Reads one directory; an error says what to do on such a day.
+fn read(path: &Path) -> Result<Survey> {
+    match Survey::of(path, KvStore::VERSION_MAX) {
+        Ok(Some(survey)) => Ok(survey),
+        Ok(None) => Err(anyhow!("{} holds no member: it is absent or empty; leave it out", path.display())),
+        Err(error @ WalError::InUse { .. }) => {
+            Err(error).context("a member lives there: stop it first; if it still serves, nothing need be recovered")
+        }
+        Err(error @ (WalError::Damaged { .. } | WalError::Missing { .. })) => Err(error).with_context(|| {
+            format!(
+                "{} is damaged: leave it out and recover from another, or put back a copy of it that is whole",
+                path.display()
+            )
+        }),
+        Err(error) => Err(error).with_context(|| format!("{} cannot be used", path.display())),
+    }
+}
+
+/// Refuses what cannot be read, and directories that do not belong together.
+fn check(remains: &[Remains]) -> Result<()> {
+    let bad: Vec<String> =
+        remains.iter().filter_map(|remains| remains.found.as_ref().err()).map(|error| format!("{error:#}")).collect();
+    if !bad.is_empty() {
+        return Err(Exit { code: 1, what: bad.join("\n") }.into());
+    }
+    let surveys: Vec<&Survey> = remains.iter().filter_map(|remains| remains.found.as_ref().ok()).collect();
+    let first = surveys.first().expect("at least one was given");
+    for (position, survey) in surveys.iter().enumerate() {
+        let (one, other) = (&first.peek.identity, &survey.peek.identity);
+        let differs = |what: &str, one: &str, other: &str| {
+            anyhow!(
+                "{} belongs to {what} {one} and {} to {what} {other}: give directories of one cluster",
+                first.directory.display(),
+                survey.directory.display()
+            )
+        };
+        if one.cluster_id != other.cluster_id {
+            return Err(differs("cluster", &one.cluster_id.to_string(), &other.cluster_id.to_string()));
+        }
+        if one.protocol != other.protocol {
+            return Err(differs("protocol", &one.protocol, &other.protocol));
+        }
+        if let Some(twin) = surveys[..position].iter().find(|twin| twin.peek.identity.node == other.node) {
+            return Err(anyhow!(
+                "{} and {} are both of member {}: give the one that was used last",
+                twin.directory.display(),
+                survey.directory.display(),
+                name_of(survey)
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// What a directory calls its member, as far as it knows.
+fn name_of(survey: &Survey) -> String {
+    let id = survey.peek.identity.node;
+    let snapshot = survey.durable.snapshot.as_ref().map(|reference| reference.membership.name_of(id));
+    snapshot.filter(|name| *name != id.to_string()).unwrap_or_else(|| survey.peek.founding.name_of(id))
+}
+
+/// The members that `--lost` names, by id.
+fn lost(matches: &ArgMatches, gathered: &Gathered, surveys: &[&Survey]) -> Result<BTreeSet<NodeId>> {
+    let absent = gathered.absent(surveys);
+    let names = || absent.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(",");
+    let given = matches
+        .get_many::<String>("lost")
+        .into_iter()
+        .flatten()
+        .map(|name| name.trim())
+        .filter(|name| !name.is_empty());
+    given
+        .map(|given| match absent.iter().find(|(_, name)| name == given) {
+            Some((id, _)) => Ok(*id),
+            None if absent.is_empty() => Err(anyhow!("--lost {given}: no voter is without a directory here")),
+            None => Err(anyhow!("--lost {given}: no such voter is without a directory here; those are: {}", names())),
+        })
+        .collect()
+}
+
+/// Refuses while members that are not here may be serving.
+fn refuse_if_alive(gathered: &Gathered, surveys: &[&Survey], lost: &BTreeSet<NodeId>) -> Result<()> {
+    if !gathered.may_be_served_elsewhere(surveys, lost) {
+        return Ok(());
+    }
+    let absent = gathered.absent(surveys);
+    let all: Vec<&str> = absent.iter().map(|(_, name)| name.as_str()).collect();
+    let living: Vec<&str> = absent.iter().filter(|(id, _)| !lost.contains(id)).map(|(_, name)| name.as_str()).collect();
+    let what = format!(
+        "{} may be serving at this moment: without the directories that were given they are enough to. A second cluster beside \
+         them would split the data. If they live, add members to them instead; if their disks are gone, or their processes are \
+         stopped for good, say so: --lost {}",
+        living.join(" and "),
+        all.join(",")
+    );
+    Err(Exit { code: 1, what }.into())
+}

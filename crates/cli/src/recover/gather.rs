@@ -1,0 +1,441 @@
+//! Of several directories, the history to go on with, by the rule of their protocol; and the state behind it.
+//!
+//! Where slots are filled in order, one log is chosen: the one that the protocol's own elections would call the most recent
+//! ([`Protocol::freshness`]). It holds whatever any of these members saw committed. Where slots are independent (Paxos), each is
+//! taken from the directory that accepted it at the highest ballot: if it was chosen at all, that ballot has the chosen value.
+//!
+//! Everything up to the end is applied, committed or not: a surviving disk held it, so it may have been acknowledged. The state is
+//! computed by the replica that every host runs, which applies what its protocol says is committed at its birth.
+
+use crate::protocols::{self, Visit};
+use anyhow::{Result, anyhow, bail};
+use hustings_core::options::Options as _;
+use hustings_core::protocol::Slots;
+use hustings_core::quorum::{Quorums, Verdict};
+use hustings_core::replica::{Action, Birth, Policy, ReplicaState, SnapshotContents};
+use hustings_core::{
+    ApplyVersion, Cluster, Durable, Entry, EntryKind, Limits, Lsn, Membership, MembershipChange, NodeId, Priority,
+    Protocol, Replica, StateMachine, Term, Timing, Wire as _,
+};
+use hustings_kv::KvStore;
+use hustings_wal::Survey;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// What can be gone on with.
+pub(crate) struct Gathered {
+    /// Position of the directory whose log it is; where slots are independent, whose snapshot it begins with.
+    pub(crate) best: usize,
+    /// Its last entry.
+    pub(crate) last: Lsn,
+    /// The highest index that any directory knows to be committed.
+    pub(crate) committed: u64,
+    /// The state behind the last entry.
+    pub(crate) store: KvStore,
+    /// By which rules it was computed.
+    pub(crate) version: ApplyVersion,
+    /// The membership behind the last entry.
+    pub(crate) membership: Arc<Membership>,
+    /// The memberships that may be in force elsewhere: the one at the commit, and those after it.
+    possible: Vec<Membership>,
+    /// Slots that no directory holds, below others that one does.
+    pub(crate) holes: Vec<u64>,
+    /// Entries that a directory holds and that are not kept: which directory, the first of them, and how many.
+    pub(crate) dropped: Vec<(usize, Lsn, usize)>,
+    /// The highest term that any directory has heard of.
+    pub(crate) term: Term,
+    quorums: Quorums,
+}
+
+/// Gathers what these directories hold; all are of one cluster and one protocol.
+///
+/// # Errors
+/// They contradict each other, or hold what this build cannot apply.
+pub(crate) fn gather(surveys: &[&Survey]) -> Result<Gathered> {
+    let protocol = &surveys.first().expect("at least one was given").peek.identity.protocol;
+    protocols::visit_identity(protocol, Gathering(surveys))?
+}
+
+struct Gathering<'a>(&'a [&'a Survey]);
+
+impl Visit for Gathering<'_> {
+    type Out = Result<Gathered>;
+
+    fn visit<P: Protocol>(self, options: P::Options) -> Result<Gathered> {
+        let surveys = self.0;
+        let quorums = options.quorums();
+        let (best, held, holes) = match P::SLOTS {
+            Slots::InOrder => most_recent::<P>(surveys)?,
+            Slots::Independent => slot_by_slot(surveys)?,
+        };
+        let last = held.last_held();
+        let committed = surveys.iter().map(|survey| survey.durable.committed.index).max().unwrap_or(0);
+        let committed = committed.min(last.index);
+        let founding = &surveys[best].peek.founding;
+        let possible = memberships_from(&held, founding, committed);
+        let dropped = dropped(surveys, &held);
+        let term = surveys.iter().map(|survey| highest_term(&survey.durable)).max().unwrap_or_default();
+        let replica = replay::<P>(surveys[best], Durable { committed: last, ..held }, options)?;
+        if replica.applied().index != last.index {
+            bail!("only {} of {last} could be applied; this is a defect, please report it", replica.applied());
+        }
+        Ok(Gathered {
+            best,
+            last,
+            committed,
+            store: replica.machine().clone(),
+            version: replica.version(),
+            membership: replica.membership().clone(),
+            possible,
+            holes,
+            dropped,
+            term,
+            quorums,
+        })
+    }
+}
+
+/// The last entry that is held, whatever the terms: gaps are filled before.
+trait LastHeld {
+    fn last_held(&self) -> Lsn;
+}
+
+impl LastHeld for Durable {
+    fn last_held(&self) -> Lsn {
+        let last = self.entries.values().next_back().map(|entry| entry.lsn);
+        last.or(self.snapshot.as_ref().map(|reference| reference.lsn)).unwrap_or(Lsn::ZERO)
+    }
+}
+
+fn highest_term(durable: &Durable) -> Term {
+    let entries = durable.entries.values().map(|entry| entry.lsn.term);
+    let snapshot = durable.snapshot.as_ref().map_or(Term::ZERO, |reference| reference.lsn.term);
+    entries.chain([snapshot, durable.promise.term, durable.established]).max().unwrap_or_default()
+}
+
+type History = (usize, Durable, Vec<u64>);
+
+/// The most recent log, whole.
+fn most_recent<P: Protocol>(surveys: &[&Survey]) -> Result<History> {
+    // Of equals the first that was given.
+    let best = (0..surveys.len()).rev().max_by_key(|position| P::freshness(&surveys[*position].durable));
+    let best = best.expect("at least one was given");
+    let mut held = surveys[best].durable.clone();
+    let last = held.last();
+    // What a crash left unconnected was never acknowledged.
+    held.entries.split_off(&(last.index + 1));
+    for survey in surveys {
+        let durable = &survey.durable;
+        let lacks = |lsn: Lsn| {
+            lsn.index > held.snapshot_index() && held.entries.get(&lsn.index).map(|entry| entry.lsn) != Some(lsn)
+        };
+        let committed = durable.committed.index.min(durable.last().index);
+        let snapshot = durable.snapshot.as_ref().map(|reference| reference.lsn);
+        let entries = durable.entries.range(..=committed).map(|(_, entry)| entry.lsn);
+        if let Some(lsn) = snapshot.into_iter().chain(entries).find(|lsn| lacks(*lsn)) {
+            return Err(contradiction(survey, surveys[best], lsn.index));
+        }
+    }
+    Ok((best, held, Vec::new()))
+}
+
+/// Each slot above the highest snapshot as it was accepted at the highest ballot.
+fn slot_by_slot(surveys: &[&Survey]) -> Result<History> {
+    let best = (0..surveys.len()).rev().max_by_key(|position| surveys[*position].durable.snapshot_index());
+    let best = best.expect("at least one was given");
+    let mut held = Durable { entries: std::collections::BTreeMap::new(), ..surveys[best].durable.clone() };
+    let base = held.snapshot_index();
+    for entry in surveys.iter().flat_map(|survey| survey.durable.entries.values()) {
+        let index = entry.lsn.index;
+        if index > base && held.entries.get(&index).is_none_or(|known| known.lsn.term < entry.lsn.term) {
+            held.entries.insert(index, entry.clone());
+        }
+    }
+    for survey in surveys {
+        let committed = survey.durable.committed.index;
+        for (index, entry) in survey.durable.entries.range(..=committed).filter(|(index, _)| **index > base) {
+            if !is_same_value(&held.entries[index], entry) {
+                return Err(contradiction(survey, surveys[best], *index));
+            }
+        }
+    }
+    let end = held.last_held().index;
+    let holes: Vec<u64> = (base + 1..=end).filter(|index| !held.entries.contains_key(index)).collect();
+    for index in &holes {
+        let before = index.checked_sub(1).and_then(|before| held.entries.get(&before)).map(|entry| entry.lsn.term);
+        let snapshot = held.snapshot.as_ref().map(|reference| reference.lsn.term);
+        let term = before.or(snapshot).unwrap_or(Term(1));
+        held.entries.insert(*index, Entry::blank(Lsn { term, index: *index }));
+    }
+    Ok((best, held, holes))
+}
+
+fn is_same_value(one: &Entry, other: &Entry) -> bool {
+    (one.kind, one.origin, &one.payload) == (other.kind, other.origin, &other.payload)
+}
+
+fn contradiction(of: &Survey, best: &Survey, index: u64) -> anyhow::Error {
+    anyhow!(
+        "{} knows entry {index} to be committed, and what is most recent ({}) has another one there or none: one of the disks \
+         has forgotten what it had acknowledged (an old copy?); recover from the one that you trust, without the other",
+        of.directory.display(),
+        best.directory.display()
+    )
+}
+
+/// What a directory holds and the history does not keep.
+fn dropped(surveys: &[&Survey], held: &Durable) -> Vec<(usize, Lsn, usize)> {
+    let base = held.snapshot_index();
+    let is_kept = |entry: &Entry| held.entries.get(&entry.lsn.index).is_some_and(|kept| is_same_value(kept, entry));
+    let of = |(position, survey): (usize, &&Survey)| {
+        let entries = survey.durable.entries.values().filter(|entry| entry.lsn.index > base && !is_kept(entry));
+        let places: Vec<Lsn> = entries.map(|entry| entry.lsn).collect();
+        places.first().map(|first| (position, *first, places.len()))
+    };
+    surveys.iter().enumerate().filter_map(of).collect()
+}
+
+/// The membership in force at the commit, and what it becomes with each change behind it.
+fn memberships_from(held: &Durable, founding: &Membership, committed: u64) -> Vec<Membership> {
+    let mut membership =
+        held.snapshot.as_ref().map_or_else(|| founding.clone(), |reference| (*reference.membership).clone());
+    let mut possible = Vec::new();
+    for entry in held.entries.values().filter(|entry| entry.kind == EntryKind::Membership) {
+        if entry.lsn.index > committed {
+            possible.push(membership.clone());
+        }
+        let change = MembershipChange::decode(entry.payload.clone());
+        // One that its protocol refuses changes nothing.
+        if let Some(next) = change.ok().and_then(|change| membership.after(&change).ok()) {
+            membership = next;
+        }
+    }
+    possible.push(membership);
+    possible
+}
+
+/// Applies everything, by the rules of the protocol and of the replica.
+fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> Result<Replica<P, KvStore>> {
+    let (machine, state) = match &held.snapshot {
+        None => (KvStore::new(), ReplicaState::default()),
+        Some(reference) => {
+            let mut reader = survey.snapshots().reader(reference)?;
+            let decoded = SnapshotContents::<KvStore>::decode(&mut reader);
+            reader.finish()?;
+            decoded?
+        }
+    };
+    let can = KvStore::VERSION_MAX;
+    if state.version > can {
+        bail!(
+            "{} was computed by apply version {}, and this build can apply {can} at most: run the build that wrote it, or a newer one",
+            survey.directory.display(),
+            state.version
+        );
+    }
+    let birth = Birth {
+        cluster: Cluster {
+            me: survey.peek.identity.node,
+            membership: Arc::new(survey.peek.founding.clone()),
+            timing: Timing::default(),
+            // It is born to remember and not to lead.
+            priority: Priority::Never,
+            limits: Limits::default(),
+            defect: None,
+        },
+        options,
+        recovered: held,
+        machine,
+        state,
+        incarnation: survey.peek.boots + 1,
+        policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX },
+        can,
+    };
+    let mut actions = Vec::new();
+    let replica = Replica::<P, KvStore>::start(birth, &mut actions);
+    for action in actions {
+        if let Action::Stop { why } = action {
+            bail!(why);
+        }
+    }
+    Ok(replica)
+}
+
+impl Gathered {
+    /// Voters that have no directory among these, by any membership that may be in force.
+    pub(crate) fn absent(&self, surveys: &[&Survey]) -> Vec<(NodeId, String)> {
+        let mut absent: Vec<(NodeId, String)> = Vec::new();
+        for membership in &self.possible {
+            for id in membership.all_voters().filter(|id| !is_present(*id, membership, surveys)) {
+                if absent.iter().all(|(known, _)| *known != id) {
+                    absent.push((id, membership.name_of(id)));
+                }
+            }
+        }
+        absent
+    }
+
+    /// Whether those that are absent, and not known to be gone, can serve without the ones that are here.
+    pub(crate) fn may_be_served_elsewhere(&self, surveys: &[&Survey], gone: &BTreeSet<NodeId>) -> bool {
+        self.possible.iter().any(|membership| {
+            let lives = |id: NodeId| !is_present(id, membership, surveys) && !gone.contains(&id);
+            let living = membership.all_voters().filter(|id| lives(*id)).count();
+            let voters = membership.voters.len();
+            membership.verdict(|id| Some(lives(id))) == Verdict::Won
+                || living >= self.quorums.accepts(voters).min(self.quorums.promises(voters))
+        })
+    }
+
+    /// Whether those that are here could go on by themselves, as the cluster that they are.
+    pub(crate) fn is_quorum_here(&self, surveys: &[&Survey]) -> bool {
+        let is_won = |membership: &Membership| {
+            membership.verdict(|id| Some(is_present(id, membership, surveys))) == Verdict::Won
+        };
+        self.possible.iter().all(is_won)
+    }
+}
+
+/// Whether a member's directory is among these: the one that the cluster knows, where it knows one.
+fn is_present(id: NodeId, membership: &Membership, surveys: &[&Survey]) -> bool {
+    let known = membership.members.get(&id).and_then(|member| member.incarnation);
+    surveys.iter().any(|survey| {
+        survey.peek.identity.node == id && known.is_none_or(|known| known == survey.peek.storage_incarnation)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+    use hustings_core::{Change, ClusterId, Member, Origin, Promise, Record, Stamp};
+    use hustings_wal::{Identity, Options, RealDisk, Wal};
+    use std::path::PathBuf;
+    use tempfile::TempDir;
+
+    /// What a member of three left behind, after these records.
+    fn directory(place: &TempDir, protocol: &str, node: u64, records: &[Record]) -> PathBuf {
+        let path = place.path().join(format!("n{node}"));
+        let founding = Membership::of_voters([1, 2, 3].map(NodeId));
+        let identity = Identity { cluster_id: ClusterId(7), node: NodeId(node), protocol: protocol.into() };
+        let disk = Arc::new(RealDisk::open(&path).expect("it is ours"));
+        let (mut wal, _) = Wal::open(disk, &identity, &founding, Options::default()).expect("it is blank");
+        records.iter().for_each(|record| wal.append(record).expect("no contradiction"));
+        wal.sync().expect("there is room");
+        path
+    }
+
+    fn put(term: u64, index: u64, payload: &str) -> Record {
+        let payload = Bytes::copy_from_slice(payload.as_bytes());
+        let (kind, origin) = (EntryKind::Command, Origin::NOBODY);
+        Record::Put(Entry { lsn: Lsn::new(term, index), kind, origin, stamp: Stamp::NONE, payload })
+    }
+
+    fn promise(term: u64) -> Record {
+        Record::Promise(Promise::without_vote(Term(term)))
+    }
+
+    fn gathered(paths: &[PathBuf]) -> Result<Gathered> {
+        let of = |path: &PathBuf| Survey::of(path, KvStore::VERSION_MAX).expect("it is whole").expect("it is there");
+        let surveys: Vec<Survey> = paths.iter().map(of).collect();
+        gather(&surveys.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_later_term_wins_over_the_longer_log_where_slots_are_in_order() {
+        // Goal: what a later leader replaced does not come back. Method: n1 has three entries of term 1, n2 the first of them and
+        // one of term 2; ZAB alone asks first in which epoch a member was last synchronised.
+        for protocol in ["raft", "gmt2000", "blazingmq", "zab"] {
+            let place = tempfile::tempdir().expect("a directory");
+            let long = [promise(2), put(1, 1, "a"), put(1, 2, "b"), put(1, 3, "c")];
+            let late = [promise(2), put(1, 1, "a"), put(2, 2, "d"), Record::Committed(Lsn::new(1, 1))];
+            let paths = [directory(&place, protocol, 1, &long), directory(&place, protocol, 2, &late)];
+            let found = gathered(&paths).expect("they agree");
+            assert_eq!((found.best, found.last, found.committed), (1, Lsn::new(2, 2), 1), "{protocol}");
+            assert_eq!(found.dropped, [(0, Lsn::new(1, 2), 2)], "{protocol}");
+            assert_eq!(found.term, Term(2), "{protocol}");
+        }
+    }
+
+    #[test]
+    fn zab_asks_for_the_epoch_before_the_zxid() {
+        let place = tempfile::tempdir().expect("a directory");
+        let long = [promise(3), Record::Established(Term(1)), put(1, 1, "a"), put(1, 2, "b")];
+        let synchronised = [promise(3), put(1, 1, "a"), Record::Established(Term(3))];
+        let paths = |protocol: &str, place: &TempDir| {
+            [directory(place, protocol, 1, &long), directory(place, protocol, 2, &synchronised)]
+        };
+        assert_eq!(gathered(&paths("zab", &place)).expect("they agree").best, 1);
+        let place = tempfile::tempdir().expect("a directory");
+        assert_eq!(gathered(&paths("raft", &place)).expect("they agree").best, 0);
+    }
+
+    #[test]
+    fn paxos_takes_each_slot_from_the_highest_ballot_and_passes_over_holes() {
+        let place = tempfile::tempdir().expect("a directory");
+        let (low, high) = (Term::packed(1, 1).0, Term::packed(2, 2).0);
+        let one = [promise(high), put(low, 1, "a"), put(low, 2, "old"), put(low, 5, "e")];
+        let other = [promise(high), put(low, 1, "a"), put(high, 2, "new"), put(high, 3, "c")];
+        let paths = [directory(&place, "paxos", 1, &one), directory(&place, "paxos", 2, &other)];
+        let found = gathered(&paths).expect("they agree");
+        assert_eq!((found.last, &found.holes[..]), (Lsn::new(low, 5), &[4][..]));
+        assert_eq!(found.dropped, [(0, Lsn::new(low, 2), 1)]);
+    }
+
+    #[test]
+    fn a_disk_that_forgot_what_another_knows_to_be_committed_is_named() {
+        for protocol in ["raft", "gmt2000", "blazingmq", "zab"] {
+            let place = tempfile::tempdir().expect("a directory");
+            let committed = [promise(3), put(1, 1, "a"), put(1, 2, "b"), Record::Committed(Lsn::new(1, 2)), promise(4)];
+            let forgetful = [promise(3), put(3, 1, "z")];
+            let paths = [directory(&place, protocol, 1, &committed), directory(&place, protocol, 2, &forgetful)];
+            let said = gathered(&paths).err().expect("one of them lies").to_string();
+            assert!(said.contains("n1 knows entry 1 to be committed") && said.contains("trust"), "{protocol}: {said}");
+        }
+    }
+
+    #[test]
+    fn directories_of_another_protocol_are_no_part_of_it() {
+        let place = tempfile::tempdir().expect("a directory");
+        let paths = [directory(&place, "raft", 1, &[promise(1)]), directory(&place, "zab", 2, &[promise(1)])];
+        let remains = paths.map(|path| super::super::Remains { found: super::super::read(&path), path });
+        let said = super::super::check(&remains).expect_err("they mean different things").to_string();
+        assert!(said.contains("n1 belongs to protocol raft and") && said.contains("n2 to protocol zab"), "{said}");
+    }
+
+    #[test]
+    fn whoever_may_have_become_a_voter_may_be_serving() {
+        // Goal: a change that none of these disks knows to be committed may be in force elsewhere. Method: n4 and n5 were added
+        // in the tail: with n3 they are a quorum of five, though n3 alone is none of three.
+        let place = tempfile::tempdir().expect("a directory");
+        let add = |index: u64, id: u64| {
+            let member = Member { name: format!("n{id}"), ..Member::default() };
+            let change = MembershipChange::of([Change::AddVoter(NodeId(id)), Change::Describe(NodeId(id), member)]);
+            let (kind, origin) = (EntryKind::Membership, Origin::NOBODY);
+            Record::Put(Entry { lsn: Lsn::new(1, index), kind, origin, stamp: Stamp::NONE, payload: change.to_bytes() })
+        };
+        let three = [promise(1), put(1, 1, "a")];
+        let five = [promise(1), put(1, 1, "a"), add(2, 4), add(3, 5)];
+        let paths = [directory(&place, "raft", 1, &three), directory(&place, "raft", 2, &three)];
+        let open = |paths: &[PathBuf]| -> Vec<Survey> {
+            let of =
+                |path: &PathBuf| Survey::of(path, KvStore::VERSION_MAX).expect("it is whole").expect("it is there");
+            paths.iter().map(of).collect()
+        };
+        let surveys = open(&paths);
+        let surveys: Vec<&Survey> = surveys.iter().collect();
+        let found = gather(&surveys).expect("they agree");
+        assert!(!found.may_be_served_elsewhere(&surveys, &BTreeSet::new()), "n3 alone is no quorum");
+        assert!(found.is_quorum_here(&surveys));
+
+        let place = tempfile::tempdir().expect("a directory");
+        let paths = [directory(&place, "raft", 1, &five), directory(&place, "raft", 2, &three)];
+        let surveys = open(&paths);
+        let surveys: Vec<&Survey> = surveys.iter().collect();
+        let found = gather(&surveys).expect("they agree");
+        let absent: Vec<String> = found.absent(&surveys).into_iter().map(|(_, name)| name).collect();
+        assert_eq!(absent, ["n3", "n4", "n5"]);
+        assert!(found.may_be_served_elsewhere(&surveys, &BTreeSet::new()));
+        assert!(found.may_be_served_elsewhere(&surveys, &[NodeId(9)].into()));
+        assert!(!found.may_be_served_elsewhere(&surveys, &[NodeId(4)].into()), "n3 and n5 are no quorum of five");
+    }
+}

@@ -1,0 +1,97 @@
+//! The data directory of a new cluster that goes on with the state of an old one: [`renew`].
+//!
+//! Complete or absent at any moment: it is written beside its place and renamed when all of it is durable.
+
+use super::gather::Gathered;
+use crate::serve::cluster_id_of;
+use crate::settings::founders_in;
+use crate::snapshots::{Beginning, beside, check_vacant, raised, rename_durably, write_member};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ArgMatches;
+use hustings_core::{ClusterId, Member, Membership, NodeId, StateMachine, Term};
+use hustings_kv::KvStore;
+use hustings_wal::{Identity, Survey};
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// What was made.
+pub(crate) struct Made {
+    pub(crate) data_dir: PathBuf,
+    pub(crate) cluster_id: ClusterId,
+    pub(crate) member: NodeId,
+    pub(crate) name: String,
+    pub(crate) revision: i64,
+    pub(crate) term: Term,
+    pub(crate) is_alone: bool,
+}
+
+/// Who the new cluster is.
+pub(super) struct Wanted<'a> {
+    pub(super) name: &'a str,
+    pub(super) founding: Membership,
+    pub(super) token: &'a str,
+    pub(super) bump: u64,
+}
+
+/// Makes the directory that `--into` names.
+pub(super) fn renew(matches: &ArgMatches, surveys: &[&Survey], gathered: &Gathered, into: &Path) -> Result<Made> {
+    let text = |name: &str| matches.get_one::<String>(name);
+    let best = surveys[gathered.best];
+    let own = known_member(best, gathered);
+    let name = text("name").unwrap_or(&own.name);
+    let founding = match text("initial-cluster") {
+        None => Membership::founded_by([Member { name: name.clone(), ..own.clone() }]),
+        Some(list) => {
+            let founders = founders_in(list).map_err(|remedy| anyhow!("--initial-cluster {list:?}: {remedy}"))?;
+            if !founders.contains_key(name) {
+                bail!("--initial-cluster {list:?}: this member's name, {name:?}, is not among them; give --name");
+            }
+            Membership::founded_by(founders.into_values())
+        }
+    };
+    let token = text("initial-cluster-token").expect("it has a default");
+    let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
+    check_vacant(into)?;
+    let unfinished = beside(into, ".recovering");
+    check_vacant(&unfinished).context("an earlier recovery was cut short: remove what it left")?;
+    let made = write(&unfinished, best, gathered, Wanted { name, founding, token, bump })?;
+    rename_durably(&unfinished, into)?;
+    Ok(Made { data_dir: into.to_path_buf(), ..made })
+}
+
+/// What the cluster knew of the member whose directory was chosen.
+pub(super) fn known_member(best: &Survey, gathered: &Gathered) -> Member {
+    let id = best.peek.identity.node;
+    let known = gathered.membership.members.get(&id).or_else(|| best.peek.founding.members.get(&id));
+    let mut member = known.cloned().unwrap_or_default();
+    if member.name.is_empty() {
+        member.name = id.to_string();
+    }
+    // The new directory draws its own.
+    Member { incarnation: None, wants_vote: false, ..member }
+}
+
+/// Writes the whole directory.
+pub(super) fn write(directory: &Path, best: &Survey, gathered: &Gathered, wanted: Wanted<'_>) -> Result<Made> {
+    let Wanted { name, founding, token, bump } = wanted;
+    let mut store = gathered.store.clone();
+    store.bump_revision(bump).with_context(|| format!("give a smaller --bump-revision than {bump}"))?;
+    let me = founding.members.iter().find(|(_, member)| member.name == *name).map(|(id, _)| *id);
+    let me = me.expect("the founders were checked: this member is one");
+    let old = &best.peek.identity;
+    // Equal wherever it is made of the same directories, and drawn from what they hold: no member of the old cluster belongs to it,
+    // nor does one that was recovered from others.
+    let mut digest = Sha256::new();
+    digest.update(old.cluster_id.0.to_le_bytes());
+    digest.update(gathered.last.term.0.to_le_bytes());
+    digest.update(gathered.last.index.to_le_bytes());
+    KvStore::encode(&store.freeze(), &mut |part| digest.update(&part));
+    let digest: String = digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    let cluster_id = cluster_id_of(&format!("{token} recovered from {digest}"), &founding);
+    let identity = Identity { cluster_id, node: me, protocol: old.protocol.clone() };
+    let (term, revision, is_alone) = (raised(gathered.term), store.view().revision(), founding.voters.len() == 1);
+    let (lsn, version, view) = (gathered.last, gathered.version, store.freeze());
+    write_member(directory, Beginning { identity: &identity, founding, lsn, term, version, view })?;
+    let data_dir = directory.to_path_buf();
+    Ok(Made { data_dir, cluster_id, member: me, name: name.to_string(), revision, term, is_alone })
+}
