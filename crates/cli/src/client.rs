@@ -138,9 +138,6 @@ async fn run_verb(name: &str, matches: &ArgMatches) -> Result<()> {
     }
 }
 
-/// The pause between two questions of `status --wait`.
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
-
 /// The answer, within the time allowed.
 pub(crate) async fn within<T>(
     matches: &ArgMatches,

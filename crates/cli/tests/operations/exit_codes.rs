@@ -32,6 +32,7 @@ fn driven(code: i32, commands: &str, member: &str, directory: &Path) -> Ended {
         (4, _) => hustings(&["get", "key", "--endpoints", "127.0.0.1:1"]),
         // Users count by now, and this one has no role.
         (5, _) => hustings(&["get", "key", "--user", "nobody:secret", "--endpoints", member]),
+        (6, _) => hustings(&["status", "--endpoints", &format!("{member},127.0.0.1:1")]),
         (125, _) => hustings(&["lock", "job", "--store", &store, "--listen", &socket, "--", "true"]),
         (126, _) => lock("/etc/passwd"),
         (127, _) => lock("/absent/command"),
@@ -44,7 +45,7 @@ fn driven(code: i32, commands: &str, member: &str, directory: &Path) -> Ended {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_exit_code_of_the_table_is_one_that_a_command_ends_with() {
     let mut rows = rows();
-    assert!(rows.len() >= 14, "the page has the table");
+    assert!(rows.len() >= 15, "the page has the table");
     let directory = tempfile::tempdir().expect("a directory");
     let cluster = Cluster::start(program(), 1).await.expect("a node starts");
     let member = cluster.nodes[0].client.clone();
