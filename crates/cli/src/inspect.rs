@@ -3,7 +3,8 @@
 //! Reads beside a node that lives there and changes nothing; while one does, its last batch may be seen half written.
 //! Deliberately absent: repair. A damaged directory is moved away and its node rejoins as a new member.
 
-use crate::output::{Exit, Format, format_of, json_bytes, not_found, output_argument, table};
+use crate::exit::{Code, Exit};
+use crate::output::{Format, format_of, json_bytes, not_found, output_argument, table};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::{Durable, Entry, Membership, Promise, Record, SnapshotReference};
@@ -50,7 +51,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         found.damage.len(),
         if found.damage.len() == 1 { "place" } else { "places" }
     );
-    Err(Exit { code: 1, what }.into())
+    Err(Exit::with(Code::Failed, what))
 }
 
 /// One segment, counted.

@@ -20,6 +20,8 @@ mod copy;
 mod credentials;
 mod descriptors;
 mod elect;
+mod examples;
+mod exit;
 mod http;
 mod inspect;
 mod logging;
@@ -37,6 +39,7 @@ mod usage;
 mod workload;
 
 use clap::Command;
+use exit::{Code, Exit};
 use hustings_election::supervisor;
 use mimalloc::MiMalloc;
 use std::ffi::OsString;
@@ -47,7 +50,7 @@ use std::process::ExitCode;
 static ALLOCATOR: MiMalloc = MiMalloc;
 
 fn command() -> Command {
-    Command::new("hustings")
+    let command = Command::new("hustings")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Leader election and state-machine replication")
         .subcommand_required(true)
@@ -70,6 +73,8 @@ fn command() -> Command {
         .subcommand(prove::play::command())
         .subcommand(prove::compare::command())
         .subcommand(prove::convict::command())
+        .subcommands(examples::commands());
+    examples::with_examples(command)
 }
 
 fn main() -> ExitCode {
@@ -92,7 +97,7 @@ fn main() -> ExitCode {
         if is_workload && error.use_stderr() {
             // Nobody may read it; the exit code says the same.
             let _ = error.print();
-            std::process::exit(workload::BAD_ARGUMENTS.into());
+            std::process::exit(Code::BadArguments.number().into());
         }
         error.exit()
     });
@@ -110,6 +115,7 @@ fn main() -> ExitCode {
         Some(("play", matches)) => prove::play::run(matches),
         Some(("compare", matches)) => prove::compare::run(matches),
         Some(("convict", matches)) => prove::convict::run(matches),
+        Some((verb @ ("completions" | "manual"), matches)) => examples::run(verb, matches, command()),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("recover", matches)) => recover::run(matches),
         Some(("snapshot", matches)) if matches.subcommand_name() != Some("save") => snapshots::run(matches),
@@ -122,8 +128,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // 0 ok, 1 failure, 2 usage (clap's own), 3 not found, 4 no quorum or timeout, 5 not allowed, 6 a member is missing.
-            let code = error.downcast_ref::<output::Exit>().map_or(1, |exit| exit.code);
+            let code = error.downcast_ref::<Exit>().map_or(Code::Failed, |exit| exit.code).number();
             output::say_error(&matches, code, &format!("{error:#}"));
             ExitCode::from(code)
         }

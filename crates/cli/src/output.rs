@@ -1,5 +1,6 @@
-//! What the client commands share: endpoints, output formats, exit codes.
+//! What the client commands share: endpoints, output formats, errors.
 
+use crate::exit::{Code, Exit};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use hustings_api::client::{self, Options};
@@ -213,35 +214,14 @@ pub(crate) fn json_bytes(bytes: &[u8]) -> Value {
     }
 }
 
-/// An outcome that is no failure of the program but has an exit code of its own.
-#[derive(Debug)]
-pub(crate) struct Exit {
-    pub(crate) code: u8,
-    pub(crate) what: String,
-}
-
-impl std::fmt::Display for Exit {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.what.fmt(f)
-    }
-}
-
-impl std::error::Error for Exit {}
-
-/// Exit code 3: what was asked for is not there.
+/// What was asked for is not there.
 pub(crate) fn not_found(what: impl Into<String>) -> anyhow::Error {
-    Exit { code: 3, what: what.into() }.into()
+    Exit::with(Code::NotFound, what)
 }
 
-/// The exit code when the caller may not do what it asks for, or is not who it says.
-pub(crate) const NOT_ALLOWED: u8 = 5;
-
-/// The exit code when there is no quorum, or no answer in time.
-pub(crate) const UNAVAILABLE: u8 = 4;
-
-/// [`UNAVAILABLE`], in words.
+/// No quorum, or no answer in time.
 pub(crate) fn unavailable(what: impl Into<String>) -> anyhow::Error {
-    Exit { code: UNAVAILABLE, what: what.into() }.into()
+    Exit::with(Code::Unavailable, what)
 }
 
 /// An error of the server with the exit code that it deserves.
@@ -253,10 +233,10 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
         what.push_str("; does this port speak TLS? then give https:// and --cacert");
     }
     let code = match status.code() {
-        NotFound => 3,
-        Unavailable | DeadlineExceeded | Cancelled => UNAVAILABLE,
-        PermissionDenied | Unauthenticated => NOT_ALLOWED,
-        _ => 1,
+        NotFound => Code::NotFound,
+        Unavailable | DeadlineExceeded | Cancelled => Code::Unavailable,
+        PermissionDenied | Unauthenticated => Code::NotAllowed,
+        _ => Code::Failed,
     };
-    Exit { code, what }.into()
+    Exit::with(code, what)
 }

@@ -12,7 +12,8 @@
 //!
 //! What to read next: `hustings_server::snapshot` (the file), [`crate::serve`] (who a restored directory says it is).
 
-use crate::output::{Exit, Format, format_of, output_argument, table};
+use crate::exit::{Code, Exit};
+use crate::output::{Format, format_of, output_argument, table};
 use crate::serve::cluster_id_of;
 use crate::settings::{OfProcess, Settings, with_settings};
 use anyhow::{Context, Result, bail};
@@ -206,7 +207,7 @@ pub(crate) fn check_vacant(directory: &Path) -> Result<()> {
         "{} exists and is not empty: nothing is overwritten; move it away or give another --data-dir",
         directory.display()
     );
-    Err(Exit { code: 1, what }.into())
+    Err(Exit::with(Code::Failed, what))
 }
 
 /// What a member of a new cluster begins with.

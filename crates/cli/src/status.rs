@@ -14,10 +14,9 @@
 //! yet to apply of what the furthest one knows to be committed.
 
 use crate::client::connect;
+use crate::exit::{Code, Exit};
 use crate::http;
-use crate::output::{
-    Exit, Format, NOT_ALLOWED, UNAVAILABLE, common, endpoints_of, format_of, options_of, table, timeout_of, unavailable,
-};
+use crate::output::{Format, common, endpoints_of, format_of, options_of, table, timeout_of, unavailable};
 use anyhow::Result;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use hustings_node::reach::in_words;
@@ -27,15 +26,15 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// The exit code when there is a leader, but some member is not as it should be.
-pub(crate) const DEGRADED: u8 = 6;
-
 /// How long a member may take to say how it is when a request has waited in vain already.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The pause between two looks of `--wait`.
+const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+
 /// The command line of `status`.
 pub(crate) fn command() -> Command {
-    common(Command::new("status").about("Show every member by name: role, term, lag, disk, and who is missing")).arg(
+    common(Command::new("status").about("Show every member by name: role, term, lag, disk, and who is missing")).args([
         Arg::new("watch")
             .long("watch")
             .short('w')
@@ -45,11 +44,22 @@ pub(crate) fn command() -> Command {
             .default_missing_value("1s")
             .value_parser(value_parser!(humantime::Duration))
             .help("Show it again and again until Ctrl-C"),
-    )
+        Arg::new("wait")
+            .long("wait")
+            .value_name("DURATION")
+            .conflicts_with("watch")
+            .value_parser(value_parser!(humantime::Duration))
+            .help(
+                "Look again until all members are well, follow one leader and hold what was committed when this began",
+            ),
+    ])
 }
 
 /// Runs `hustings status`.
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
+    if let Some(patience) = matches.get_one::<humantime::Duration>("wait") {
+        return wait(matches, **patience).await;
+    }
     let Some(every) = matches.get_one::<humantime::Duration>("watch") else {
         return show(matches, &look(matches).await?);
     };
@@ -68,6 +78,27 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     }
 }
 
+/// Looks until the cluster is settled, and shows the last look.
+async fn wait(matches: &ArgMatches, patience: Duration) -> Result<()> {
+    let deadline = tokio::time::Instant::now() + patience;
+    let mut cluster = look(matches).await?;
+    let mut goal = cluster.committed();
+    loop {
+        let Err(why) = cluster.is_settled(goal) else { return show(matches, &cluster) };
+        if tokio::time::Instant::now() >= deadline {
+            let error = show(matches, &cluster).err();
+            let code = error.and_then(|error| Some(error.downcast_ref::<Exit>()?.code)).unwrap_or(Code::Degraded);
+            return Err(Exit::with(
+                code,
+                format!("not settled within {}: {why}", humantime::format_duration(patience)),
+            ));
+        }
+        tokio::time::sleep(LOOK_AGAIN_AFTER).await;
+        cluster = look(matches).await?;
+        goal = goal.or_else(|| cluster.committed());
+    }
+}
+
 /// Everything that could be learnt about a cluster.
 struct Cluster {
     members: Vec<Value>,
@@ -79,7 +110,7 @@ struct Cluster {
 async fn look(matches: &ArgMatches) -> Result<Cluster> {
     // With users a member tells nothing to strangers; the token counts from here on. Without any, nobody need answer.
     if let Err(error) = connect(matches).await
-        && error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == NOT_ALLOWED)
+        && error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed)
     {
         return Err(error);
     }
@@ -196,6 +227,33 @@ impl Cluster {
         self.leader().is_some() && is_even && self.members.iter().all(|row| row["healthy"] == true)
     }
 
+    /// The highest commit index that a member told; `None` while none tells one.
+    fn committed(&self) -> Option<u64> {
+        self.members.iter().filter_map(|row| row["commit"].as_u64()).max()
+    }
+
+    /// Whether all members are well, follow one leader and have applied the log up to `goal`.
+    ///
+    /// # Errors
+    /// Names the first member that is not there yet, and what it lacks.
+    fn is_settled(&self, goal: Option<u64>) -> Result<(), String> {
+        if let Some(warning) = self.warnings().into_iter().next() {
+            return Err(warning);
+        }
+        let Some(leader) = self.leader() else { return Err(self.summary()) };
+        for row in &self.members {
+            let name = row["name"].as_str().unwrap_or("a member");
+            if row["healthy"] != true {
+                return Err(format!("{name} is not healthy"));
+            } else if row["leader"] != leader["name"] {
+                return Err(format!("{name} does not follow {}", leader["name"]));
+            } else if row["applied"].as_u64() < goal {
+                return Err(format!("{name} has applied {} of {} entries", row["applied"], goal.unwrap_or_default()));
+            }
+        }
+        Ok(())
+    }
+
     /// What is wrong, by name, each with its cause.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
@@ -295,7 +353,7 @@ fn show(matches: &ArgMatches, cluster: &Cluster) -> Result<()> {
     }
     match (leader.is_some(), healthy) {
         (true, true) => Ok(()),
-        (true, false) => Err(Exit { code: DEGRADED, what: "some member is not as it should be".to_owned() }.into()),
+        (true, false) => Err(Exit::with(Code::Degraded, "some member is not as it should be")),
         (false, _) if cluster.told.is_none() => {
             Err(unavailable("no member answers: are they started, and is this their client port?"))
         }
@@ -316,7 +374,7 @@ fn remedy(cluster: &Cluster) -> &'static str {
 
 /// Adds to an error of a request that waited in vain who is missing, since when and why; other errors stay as they are.
 pub(crate) async fn explained(error: anyhow::Error, matches: &ArgMatches) -> anyhow::Error {
-    let Some(Exit { code: UNAVAILABLE, what }) = error.downcast_ref::<Exit>() else { return error };
+    let Some(Exit { code: Code::Unavailable, what }) = error.downcast_ref::<Exit>() else { return error };
     let mut matches = matches;
     while let Some((_, inner)) = matches.subcommand() {
         matches = inner;

@@ -1,7 +1,7 @@
 //! `hustings workload`: a bench for Maelstrom nodes, ours or anybody's, with the genuine tool's flags and exit codes.
 
+use crate::exit::{Code, Exit};
 use crate::maelstrom::{NodeSettings, node_arguments, protocol, timing};
-use crate::output::Exit;
 use crate::protocols;
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -11,8 +11,6 @@ use hustings_maelstrom::bench::report::{Report, Verdict};
 use hustings_maelstrom::bench::settings::{Distribution, Nemesis, Settings, Targets, Workload};
 use std::path::{Path, PathBuf};
 
-/// Bad arguments, as the genuine tool says it.
-pub(crate) const BAD_ARGUMENTS: u8 = 254;
 /// The names under which clap finds this command.
 pub(crate) const NAMES: [&str; 2] = ["workload", "bench-maelstrom"];
 
@@ -101,7 +99,7 @@ pub(crate) fn command() -> Command {
 }
 
 fn bad(what: impl Into<String>) -> anyhow::Error {
-    Exit { code: BAD_ARGUMENTS, what: what.into() }.into()
+    Exit::with(Code::BadArguments, what)
 }
 
 /// Runs `hustings workload`; an error carries the exit code.
@@ -121,7 +119,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         let settings = Settings { seed: first.seed.wrapping_add(run), ..first.clone() };
         let seed = settings.seed;
         let (report, history, directory) =
-            one(matches, &node, settings).map_err(|error| Exit { code: 255, what: format!("{error:#}") })?;
+            one(matches, &node, settings).map_err(|error| Exit::with(Code::Broken, format!("{error:#}")))?;
         match is_json {
             true => println!("{}", report.to_json()),
             false => println!("{report}"),
@@ -143,7 +141,13 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         Verdict::Valid => Ok(()),
         worst => {
             let what = format!("{failed} of {count} runs not valid");
-            Err(Exit { code: worst.exit_code(), what }.into())
+            let code = match worst {
+                Verdict::Valid => Code::Done,
+                Verdict::Invalid => Code::Failed,
+                Verdict::Unknown => Code::Unknown,
+                Verdict::Broken => Code::Broken,
+            };
+            Err(Exit::with(code, what))
         }
     }
 }

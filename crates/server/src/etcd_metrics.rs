@@ -45,8 +45,9 @@ pub(crate) fn encode(out: &mut String, metrics: &Metrics, status: &NodeStatus, d
     number(out, "etcd_server_leader_changes_seen_total", "counter", metrics.leader_changes.get());
     number(out, "etcd_server_heartbeat_send_failures_total", "counter", heartbeats);
     number(out, "etcd_server_slow_apply_total", "counter", slow);
-    number(out, "etcd_server_proposals_committed_total", "gauge", status.commit);
-    number(out, "etcd_server_proposals_applied_total", "gauge", status.applied.index);
+    // Gauges at etcd, against the rule that a name in `_total` is a counter's: they only grow, and `promtool` has its way.
+    number(out, "etcd_server_proposals_committed_total", "counter", status.commit);
+    number(out, "etcd_server_proposals_applied_total", "counter", status.applied.index);
     number(out, "etcd_server_proposals_pending", "gauge", pending);
     number(out, "etcd_server_proposals_failed_total", "counter", metrics.proposals_failed.get());
     number(out, "etcd_server_quota_backend_bytes", "gauge", quota_bytes);

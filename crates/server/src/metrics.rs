@@ -283,6 +283,8 @@ impl Metrics {
 fn as_prometheus_text(openly: &str) -> String {
     let counters: Vec<&str> =
         openly.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" counter")).collect();
+    let facts: Vec<&str> =
+        openly.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" info")).collect();
     let mut out = String::with_capacity(openly.len() + 16 * counters.len());
     for line in openly.lines().filter(|line| *line != "# EOF") {
         let comment = line.strip_prefix("# TYPE ").or_else(|| line.strip_prefix("# HELP "));
@@ -291,12 +293,15 @@ fn as_prometheus_text(openly: &str) -> String {
                 let keyword = &line[..7];
                 out.push_str(&format!("{keyword}{name}_total {rest}\n"));
             }
-            // Info is a gauge there; units are not known.
+            // A fact is a gauge there, and its family ends in `_info`, too.
+            Some((name, rest)) if facts.contains(&name) => {
+                let (keyword, rest) = (&line[..7], if rest == "info" { "gauge" } else { rest });
+                out.push_str(&format!("{keyword}{name}_info {rest}\n"));
+            }
+            // Units are not known there.
             _ if line.starts_with("# UNIT ") => {}
             _ => {
-                out.push_str(
-                    line.strip_suffix(" info").map_or(line.to_owned(), |line| format!("{line}_info gauge")).as_str(),
-                );
+                out.push_str(line);
                 out.push('\n');
             }
         }
@@ -321,6 +326,7 @@ mod tests {
         let text = metrics.encode(9);
         assert!(text.contains("# TYPE hustings_leader_changes_total counter\n"), "{text}");
         assert!(text.contains("\nhustings_leader_changes_total 1\n"), "{text}");
+        assert!(text.starts_with("# HELP hustings_build_info ") && text.contains("# TYPE hustings_build_info gauge\n"));
         assert!(text.contains("hustings_wal_fsync_duration_seconds_bucket{le=\"0.004\"} 1\n"), "{text}");
         assert!(text.contains("\nhustings_term 9\n") && !text.contains("EOF"), "{text}");
     }

@@ -16,8 +16,9 @@ mod leases;
 mod side;
 
 use crate::client::connect;
+use crate::exit::{Code, Exit};
 use crate::http;
-use crate::output::{Exit, Format, TlsNames, common, endpoints_of, format_of, options_named, options_of};
+use crate::output::{Format, TlsNames, common, endpoints_of, format_of, options_named, options_of};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -126,7 +127,7 @@ impl Copy {
             let what = format!(
                 "the destination holds {held} keys already: copy into an empty one, or give --resume to go on with a copy that was cut short (what the source lacks is deleted then)"
             );
-            return Err(Exit { code: 1, what }.into());
+            return Err(Exit::with(Code::Failed, what));
         }
         for what in self.what_is_left_behind(verb).await? {
             eprintln!("hustings: {what}");
@@ -276,7 +277,7 @@ impl Copy {
                 differing.len(),
                 names.join(", ")
             );
-            return Err(Exit { code: 1, what }.into());
+            return Err(Exit::with(Code::Failed, what));
         }
         let (there, changes, leases) = (destination.revision().await?, follower.changes, leases.len());
         if raised > 0 && there <= end {

@@ -3,10 +3,11 @@
 use super::notify::ReadyAs;
 use super::sidecar::{OnLoss, Sidecar};
 use super::{duration_argument, duration_of, election_of, own_id, start_logging, store_arguments};
+use crate::exit::Code;
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_election::Named;
-use hustings_election::supervisor::{Cage, EXIT_SUPERVISOR};
+use hustings_election::supervisor::Cage;
 use std::path::PathBuf;
 
 /// The command line of `run`.
@@ -117,19 +118,19 @@ fn serve(matches: &ArgMatches, name: &str, on_loss: Option<OnLoss>) -> u8 {
         Ok(sidecar) => Sidecar { on_loss: on_loss.unwrap_or(sidecar.on_loss), ..sidecar },
         Err(error) => {
             crate::logging::say(format_args!("{error:#}"));
-            return 2;
+            return Code::Usage.number();
         }
     };
     if let Err(error) = start_logging() {
         crate::logging::say(format_args!("{error:#}"));
-        return 2;
+        return Code::Usage.number();
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     let outcome = runtime.map_err(anyhow::Error::from).and_then(|runtime| runtime.block_on(sidecar.run()));
     crate::logging::finish();
     outcome.unwrap_or_else(|error| {
         crate::logging::say(format_args!("{error:#}"));
-        EXIT_SUPERVISOR
+        Code::Sidecar.number()
     })
 }
 

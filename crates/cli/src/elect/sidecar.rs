@@ -2,10 +2,11 @@
 
 use super::notify::{self, Notify, ReadyAs};
 use super::watchman::{self, Board, Wish};
+use crate::exit::Code;
 use crate::logging::say;
 use anyhow::{Context, Result};
 use hustings_election::supervisor::{
-    Cage, EXIT_SUPERVISOR, Say, Start, Tell, Times, WARDEN, end_descendants_of, end_group, is_group_gone,
+    Cage, Say, Start, Tell, Times, WARDEN, end_descendants_of, end_group, is_group_gone,
 };
 use hustings_election::{CampaignError, Change, Election, Leadership, Named, Office, Token};
 use std::collections::BTreeMap;
@@ -20,8 +21,6 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// The exit code when a leadership was lost: try again later.
-const EXIT_LOST: u8 = 75;
 /// How long the warden may take to come up.
 const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often the warden is told that the belief lasts longer.
@@ -188,12 +187,12 @@ impl Sidecar {
                 End::Command(code) | End::Told(code) => return Ok(code),
                 End::NoWarden(why) => {
                     say(format_args!("{why}: the command was killed"));
-                    return Ok(EXIT_SUPERVISOR);
+                    return Ok(Code::Sidecar.number());
                 }
                 End::Lost(loss) => {
                     say(format_args!("leads {} no more: {loss}", self.election.name()));
                     if self.on_loss == OnLoss::Exit {
-                        return Ok(EXIT_LOST);
+                        return Ok(Code::Lost.number());
                     }
                 }
             }
@@ -255,7 +254,7 @@ impl Sidecar {
                     Ok(Tell::Noted(_)) => {}
                     Ok(Tell::Failed { why }) => {
                         say(format_args!("the command cannot be started: {why}"));
-                        return Ok(End::Command(126));
+                        return Ok(End::Command(Code::NotExecutable.number()));
                     }
                     Ok(Tell::Ended { code }) => {
                         let _ = warden.process.wait().await;

@@ -1,6 +1,7 @@
 //! `hustings elect`, `observe`, `lock` and `why`: elections by hand.
 
 use super::{election_of, own_id, run, start_logging, store_arguments};
+use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, not_found, output_argument, unavailable};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -150,7 +151,7 @@ fn of_store(error: StoreError) -> anyhow::Error {
 }
 
 fn lost(loss: &Loss) -> anyhow::Error {
-    crate::output::Exit { code: 75, what: format!("leads no more: {loss}") }.into()
+    Exit::with(Code::Lost, format!("leads no more: {loss}"))
 }
 
 fn show(format: Format, leader: Option<&Leader>) -> Result<()> {

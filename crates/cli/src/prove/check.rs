@@ -1,6 +1,7 @@
 //! `hustings check`: every possibility within bounds.
 
-use super::{common, exit, is_json, subject_of};
+use super::{common, is_json, subject_of};
+use crate::exit::{Code, Exit};
 use crate::protocols::{self, Subject, Visit};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -55,7 +56,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     }
     super::check_plant(&subject)?;
     let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(0);
-    let small = |name: &str| u8::try_from(number(name)).map_err(|_| exit(2, format!("--{name} is at most 255")));
+    let small = |name: &str| {
+        u8::try_from(number(name)).map_err(|_| Exit::with(Code::Usage, format!("--{name} is at most 255")))
+    };
     let bounds = Bounds {
         nodes: number("nodes"),
         terms: number("terms"),
@@ -72,7 +75,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         bytes_max: number("memory") << 20,
     };
     if !(1..=9).contains(&bounds.nodes) {
-        return Err(exit(2, "--nodes is 1 to 9: beyond, nothing can be explored"));
+        return Err(Exit::with(Code::Usage, "--nodes is 1 to 9: beyond, nothing can be explored"));
     }
     let flags = subject.flags();
     let jobs = usize::try_from(number("jobs"))?;
@@ -107,8 +110,8 @@ impl Visit for Checking<'_> {
         bar.finish_and_clear();
         self.tell(&found);
         match (&found.violation, &found.incomplete) {
-            (Some((violation, _)), _) => Err(exit(1, violation.to_string())),
-            (None, Some(why)) => Err(exit(3, why.clone())),
+            (Some((violation, _)), _) => Err(Exit::with(Code::Failed, violation.to_string())),
+            (None, Some(why)) => Err(Exit::with(Code::Unjudged, why.clone())),
             (None, None) => Ok(()),
         }
     }

@@ -3,7 +3,8 @@
 //! Every protocol plays every storm with the same seeds: the same network, disks, clients and faults. A row is a protocol; what
 //! a gap between two reigns is, [`hustings_world::laboratory`] says. Virtual time: the figures are exactly repeatable.
 
-use super::{charts, exit, is_json};
+use super::{charts, is_json};
+use crate::exit::{Code, Exit};
 use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -217,7 +218,8 @@ fn storms_in(directory: &Path, wanted: &str) -> Result<Vec<(String, Script)>> {
         if file.is_file() {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let text = std::fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
-            let script = Script::parse(&text).map_err(|error| exit(2, format!("{}: {error}", file.display())))?;
+            let script = Script::parse(&text)
+                .map_err(|error| Exit::with(Code::Usage, format!("{}: {error}", file.display())))?;
             storms.push((name, script));
         }
     }
@@ -225,7 +227,7 @@ fn storms_in(directory: &Path, wanted: &str) -> Result<Vec<(String, Script)>> {
     let names: Vec<&str> = storms.iter().map(|(name, _)| name.as_str()).collect();
     if wanted != "all" && !names.contains(&wanted) {
         let nearest = parse::nearest(wanted, &names);
-        return Err(exit(2, format!("there is no storm `{wanted}`; did you mean `{nearest}`?")));
+        return Err(Exit::with(Code::Usage, format!("there is no storm `{wanted}`; did you mean `{nearest}`?")));
     }
     storms.retain(|(name, _)| wanted == "all" || name == wanted);
     Ok(storms)
@@ -236,7 +238,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(1).max(1);
     let is_published = matches.get_flag("as-published");
-    let Some(directory) = matches.get_one::<PathBuf>("storms") else { return Err(exit(2, "no storms are named")) };
+    let Some(directory) = matches.get_one::<PathBuf>("storms") else {
+        return Err(Exit::with(Code::Usage, "no storms are named"));
+    };
     let wanted = matches.get_one::<String>("storm").map_or("all", String::as_str);
     let storms = storms_in(directory, wanted)?;
     let names: Vec<String> = match matches.get_many::<String>("protocol") {
@@ -305,7 +309,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let violated: u64 = totals.iter().map(Row::violated).sum();
     match violated {
         0 => Ok(()),
-        _ => Err(exit(1, format!("{violated} runs violated a property"))),
+        _ => Err(Exit::with(Code::Failed, format!("{violated} runs violated a property"))),
     }
 }
 

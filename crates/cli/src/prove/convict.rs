@@ -4,7 +4,8 @@
 //! as its median is decided: once more than half of its rounds found nothing, the median is beyond the budget; and a plain round
 //! that takes longer than the median can still become is not finished.
 
-use super::{common, exit, is_json, lists_plants, plants_of, subject_of};
+use super::{common, is_json, lists_plants, plants_of, subject_of};
+use crate::exit::{Code, Exit};
 use crate::protocols::{self, Subject, Visit};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -385,7 +386,9 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     }
     match missed.is_empty() {
         true => Ok(()),
-        false => Err(exit(1, format!("a search did not find {} within its budget", missed.join(", ")))),
+        false => {
+            Err(Exit::with(Code::Failed, format!("a search did not find {} within its budget", missed.join(", "))))
+        }
     }
 }
 

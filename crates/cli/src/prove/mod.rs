@@ -13,7 +13,7 @@ pub(crate) mod report;
 pub(crate) mod simulate;
 mod stories;
 
-use crate::output::Exit;
+use crate::exit::{Code, Exit};
 use crate::protocols::{self, Subject};
 use clap::{Arg, ArgAction, ArgMatches, Command};
 
@@ -76,13 +76,9 @@ fn subject_of(matches: &ArgMatches) -> anyhow::Result<Subject> {
         lacks_pre_vote: matches.try_get_one::<bool>("no-pre-vote").is_ok_and(|flag| flag == Some(&true)),
         options: text("protocol-options").unwrap_or_default(),
     };
-    protocols::identity(&subject.protocol, &subject.options).map_err(|error| exit(2, error.to_string()))?;
+    protocols::identity(&subject.protocol, &subject.options)
+        .map_err(|error| Exit::with(Code::Usage, error.to_string()))?;
     Ok(subject)
-}
-
-/// Ends with one of these commands' own codes.
-fn exit(code: u8, what: impl Into<String>) -> anyhow::Error {
-    Exit { code, what: what.into() }.into()
 }
 
 /// A panic inside a simulated member is a finding and not the end of this process.
@@ -113,8 +109,8 @@ fn check_plant(subject: &Subject) -> anyhow::Result<()> {
     match subject.plant.as_deref() {
         Some(name) if !known.contains(&name) => {
             let nearest = hustings_world::parse::nearest(name, &known);
-            Err(exit(
-                2,
+            Err(Exit::with(
+                Code::Usage,
                 format!("there is no defect `{name}`; did you mean `{nearest}`? `--plant list` names them all"),
             ))
         }

@@ -4,7 +4,8 @@
 //! transcript must be the one on disk, and with `--update` it becomes it. `play --storms scenarios` plays every storm for every
 //! protocol.
 
-use super::{common, exit, is_json, stories, subject_of};
+use super::{common, is_json, stories, subject_of};
+use crate::exit::{Code, Exit};
 use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -48,14 +49,17 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(directory) = matches.get_one::<PathBuf>("storms") {
         return storms(directory, is_update);
     }
-    let Some(path) = matches.get_one::<PathBuf>("script") else { return Err(exit(2, "no script is named")) };
+    let Some(path) = matches.get_one::<PathBuf>("script") else {
+        return Err(Exit::with(Code::Usage, "no script is named"));
+    };
     if let Some(story) = path.to_str().filter(|_| !path.exists()).and_then(stories::named) {
         return stories::show(&story, is_json(matches));
     }
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     if let Some(first) = lines.next().filter(|first| first.starts_with("every")) {
-        let bounds = every::bounds_of(first).map_err(|what| exit(2, format!("{}: {what}", path.display())))?;
+        let bounds =
+            every::bounds_of(first).map_err(|what| Exit::with(Code::Usage, format!("{}: {what}", path.display())))?;
         let trace = Trace { bounds, lines: lines.collect() };
         return protocols::visit(&subject, trace)?;
     }
@@ -74,14 +78,14 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         print!("{}", played.transcript);
     }
     match played.violation {
-        Some(violation) => Err(exit(1, violation)),
+        Some(violation) => Err(Exit::with(Code::Failed, violation)),
         None => Ok(()),
     }
 }
 
 fn read(path: &Path) -> Result<Script> {
     let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
-    Script::parse(&text).map_err(|error| exit(2, format!("{}: {error}", path.display())))
+    Script::parse(&text).map_err(|error| Exit::with(Code::Usage, format!("{}: {error}", path.display())))
 }
 
 /// A trace of the checker.
@@ -100,13 +104,14 @@ impl Visit for Trace<'_> {
         P::Message: Sync,
         P::Timer: Sync,
     {
-        let replayed = every::replay::<P>(&self.bounds, &options, &self.lines).map_err(|what| exit(2, what))?;
+        let replayed =
+            every::replay::<P>(&self.bounds, &options, &self.lines).map_err(|what| Exit::with(Code::Usage, what))?;
         for (line, changed) in &replayed.steps {
             println!("{line}");
             changed.iter().for_each(|member| println!("    {member}"));
         }
         match replayed.violation {
-            Some(violation) => Err(exit(1, violation.to_string())),
+            Some(violation) => Err(Exit::with(Code::Failed, violation.to_string())),
             None => Ok(()),
         }
     }
@@ -199,7 +204,7 @@ fn compare(golden: &Path, transcript: &str, is_update: bool) -> Result<()> {
             let _ = writeln!(text, "{one:<78} | {other}");
         }
     }
-    Err(exit(1, text))
+    Err(Exit::with(Code::Failed, text))
 }
 
 /// Plays every storm for every protocol.
@@ -239,5 +244,5 @@ fn storms(directory: &Path, is_update: bool) -> Result<()> {
         println!("{played} transcripts are as they were written down");
         return Ok(());
     }
-    Err(exit(1, failures.join("\n")))
+    Err(Exit::with(Code::Failed, failures.join("\n")))
 }

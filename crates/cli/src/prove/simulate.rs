@@ -1,6 +1,7 @@
 //! `hustings simulate`: what seeds draw, judged at every step.
 
-use super::{common, exit, is_json, report, subject_of};
+use super::{common, is_json, report, subject_of};
+use crate::exit::{Code, Exit};
 use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -129,7 +130,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     };
     let is_guided = matches.get_flag("guided");
     if !is_guided && number("seed").is_some() && number("seeds").is_some() {
-        return Err(exit(2, "--seed is one seed and --seeds are many: give one of them (with --guided, both)"));
+        return Err(Exit::with(
+            Code::Usage,
+            "--seed is one seed and --seeds are many: give one of them (with --guided, both)",
+        ));
     }
     let guided = is_guided.then(|| Guided {
         seed: number("seed").unwrap_or(1),
@@ -154,7 +158,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         script: matches.get_one("script").cloned(),
     };
     if !(1..=99).contains(&simulation.nodes) {
-        return Err(exit(2, "a cluster has 1 to 99 members"));
+        return Err(Exit::with(Code::Usage, "a cluster has 1 to 99 members"));
     }
     protocols::visit(&subject, simulation)?
 }
@@ -239,7 +243,7 @@ impl Simulation<'_> {
         bar.finish_and_clear();
         let took = start.elapsed();
         let (counts, simulated, runs, last) = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let Some(last) = last else { return Err(exit(3, "no seed was run")) };
+        let Some(last) = last else { return Err(Exit::with(Code::Unjudged, "no seed was run")) };
         let plan = self.plan(last.seed);
         let tally = Tally { counts, simulated, runs, took };
         self.conclude::<P, S>(plan, &last, &tally, &options, plants)
@@ -302,7 +306,7 @@ impl Simulation<'_> {
             Some(_) => format!("run {}", tally.runs),
             None => format!("seed {}", last.seed),
         };
-        Err(exit(1, format!("{which}: {violation}")))
+        Err(Exit::with(Code::Failed, format!("{which}: {violation}")))
     }
 
     /// Runs a search, one run after the other, until it has found something or its budget is spent.

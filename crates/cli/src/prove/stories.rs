@@ -1,6 +1,6 @@
 //! `hustings play NAME`: why quorum reads and wall clocks are not enough, a broken form and what is in its place side by side.
 
-use super::exit;
+use crate::exit::{Code, Exit};
 use anyhow::Result;
 use hustings_lease::stories::{self, Story, Told, Verdict};
 use serde_json::json;
@@ -35,7 +35,7 @@ pub(super) fn show(story: &Story, is_json: bool) -> Result<()> {
     }
     match &story.repaired.verdict {
         Verdict::Holds(_) => Ok(()),
-        Verdict::Broken(what) => Err(exit(1, format!("{}: {what}", story.name))),
+        Verdict::Broken(what) => Err(Exit::with(Code::Failed, format!("{}: {what}", story.name))),
     }
 }
 

@@ -1,0 +1,11 @@
+//! Stories of whoever runs a cluster: the page of operations, exit codes, the manual, packages and what is watched.
+//!
+//! One program for all of them: linking costs more than running.
+
+mod console;
+mod exit_codes;
+mod manual;
+mod monitoring;
+mod packaging;
+#[path = "../support/mod.rs"]
+mod support;

@@ -1,0 +1,129 @@
+//! Goal: what `packaging` ships is right for whom it is written: systemd, Kubernetes, a container engine.
+//! Method: systemd's and Kubernetes's own judgement where they have a judge; the commands in it read by `hustings config`.
+//! The Debian package is built, installed and removed by `xtask/package.sh`, for which one must be root.
+
+use crate::support::{HUSTINGS, run};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn packaged(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name).canonicalize().expect("it is there")
+}
+
+fn text_of(name: &str) -> String {
+    std::fs::read_to_string(packaged(name)).expect("it is text")
+}
+
+/// Lets the settings' own reader judge the arguments of `serve`.
+#[track_caller]
+fn settings_are_right(arguments: &[String]) {
+    let (verb, flags) = arguments.split_first().expect("a verb");
+    assert_eq!(verb, "serve");
+    let mut command = Command::new(HUSTINGS);
+    command.args(["config", "validate"]).args(flags).env_clear();
+    run(&mut command).ok();
+}
+
+#[test]
+fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
+    let is_there = Command::new("systemd-analyze").arg("--version").output().is_ok();
+    assert!(is_there, "there is no systemd-analyze: apt-get install -y systemd");
+    let directory = tempfile::tempdir().expect("a directory");
+    let unit = directory.path().join("hustings.service");
+    // The binary under test stands where the package's would, and the page that it documents is not installed.
+    let text = text_of("systemd/hustings.service");
+    std::fs::write(&unit, text.replace("/usr/bin/hustings", HUSTINGS)).expect("written");
+    let verified = run(Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&unit));
+    assert_eq!((verified.code, verified.stderr.trim()), (Some(0), ""), "{verified:?}");
+    let judged = run(Command::new("systemd-analyze").args(["security", "--offline=true", "--threshold=20"]).arg(&unit));
+    assert_eq!(judged.code, Some(0), "exposed above 2.0: {}", judged.stdout);
+    for line in ["Type=notify", "Restart=on-failure", "User=hustings", "ProtectSystem=strict"] {
+        assert!(text.lines().any(|found| found == line), "the unit lacks {line}");
+    }
+}
+
+#[test]
+fn the_environment_file_as_it_ships_and_with_all_of_it_said_is_taken() {
+    let text = text_of("deb/default");
+    let mut said = 0;
+    let mut command = Command::new(HUSTINGS);
+    command.args(["config", "validate"]).env_clear();
+    for line in text.lines().filter_map(|line| line.strip_prefix("#HUSTINGS_")) {
+        let (name, value) = line.split_once('=').expect("NAME=VALUE");
+        command.env(format!("HUSTINGS_{name}"), value);
+        said += 1;
+    }
+    assert!(said > 4, "the file shows what to set");
+    run(&mut command).ok();
+}
+
+#[test]
+fn kubernetes_takes_the_manifests_and_serve_takes_their_arguments() {
+    let python = r"
+import json, sys
+import kubernetes_validate, yaml
+documents = list(yaml.safe_load_all(open(sys.argv[1])))
+for document in documents:
+    kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+print(json.dumps(documents))
+";
+    let judge = |path: &Path| run(Command::new("python3").args(["-c", python]).arg(path));
+    let judged = judge(&packaged("kubernetes/hustings.yaml"));
+    assert!(
+        !judged.stderr.contains("No module named"),
+        "there is no kubernetes-validate: pip install kubernetes-validate: {}",
+        judged.stderr
+    );
+    let documents: Vec<Value> = serde_json::from_str(&judged.ok()).expect("JSON");
+    let of_kind = |kind: &str| documents.iter().filter(|document| document["kind"] == kind).collect::<Vec<_>>();
+    let (services, set) = (of_kind("Service"), of_kind("StatefulSet")[0]);
+    assert!(services.iter().any(|service| {
+        service["spec"]["clusterIP"] == "None"
+            && service["spec"]["publishNotReadyAddresses"] == true
+            && service["metadata"]["name"] == set["spec"]["serviceName"]
+    }));
+    let budget = &of_kind("PodDisruptionBudget")[0]["spec"];
+    assert_eq!((&budget["maxUnavailable"], &budget["selector"]), (&Value::from(1), &set["spec"]["selector"]));
+    let container = &set["spec"]["template"]["spec"]["containers"][0];
+    for (probe, path) in [("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")] {
+        assert_eq!(container[probe]["httpGet"]["path"], path, "{probe}");
+    }
+    let replicas = set["spec"]["replicas"].as_u64().expect("a number");
+    for number in 0..replicas {
+        let name = format!("hustings-{number}");
+        let arguments = container["args"].as_array().expect("arguments").iter();
+        let arguments: Vec<String> =
+            arguments.map(|argument| argument.as_str().expect("text").replace("$(POD_NAME)", &name)).collect();
+        settings_are_right(&arguments);
+    }
+    // The judge can say no.
+    let directory = tempfile::tempdir().expect("a directory");
+    let wrong = directory.path().join("wrong.yaml");
+    let text = text_of("kubernetes/hustings.yaml").replace("maxUnavailable: 1", "maxUnavailabel: 1");
+    std::fs::write(&wrong, text).expect("written");
+    assert!(judge(&wrong).failed().contains("maxUnavailabel"));
+}
+
+#[test]
+fn the_containerfile_is_read_and_its_command_is_one_of_ours() {
+    let text = text_of("Containerfile").replace("\\\n", " ");
+    let known =
+        ["FROM", "WORKDIR", "COPY", "RUN", "USER", "VOLUME", "ENV", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"];
+    let instructions: Vec<(&str, &str)> = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .map(|line| line.split_once(' ').expect("an instruction and what it is given"))
+        .collect();
+    for (instruction, _) in &instructions {
+        assert!(known.contains(instruction), "there is no instruction {instruction}");
+    }
+    let last = |wanted: &str| {
+        instructions.iter().rev().find(|(instruction, _)| *instruction == wanted).expect("it is there").1
+    };
+    assert_eq!(serde_json::from_str::<Vec<String>>(last("ENTRYPOINT")).expect("JSON"), ["/usr/bin/hustings"]);
+    settings_are_right(&serde_json::from_str::<Vec<String>>(last("CMD")).expect("JSON"));
+    assert_ne!(last("USER").split(':').next(), Some("0"), "it does not run as root");
+    let copied: Vec<&str> = last("COPY").split(' ').collect();
+    assert_eq!(copied, ["--from=build", "/source/target/release/hustings", "/usr/bin/hustings"]);
+}
