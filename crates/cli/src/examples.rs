@@ -125,6 +125,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("play", &["hustings play scenarios/leader-crash/storm.txt"]),
     ("compare", &["hustings compare --storm all --seeds 200"]),
     ("convict", &["hustings convict --protocol raft"]),
+    (
+        "recover",
+        &[
+            "hustings recover /var/lib/hustings/db-a --lost db-b,db-c",
+            "hustings recover /var/lib/hustings/db-a --lost db-b,db-c --into /var/lib/hustings/db-a.new",
+        ],
+    ),
     ("import", &["hustings import --from-etcd http://10.0.0.1:2379 --endpoints 10.0.0.5:2379"]),
     ("export", &["hustings export --to-etcd http://10.0.0.1:2379 --endpoints 10.0.0.5:2379"]),
     ("completions", &["hustings completions bash  # to /usr/share/bash-completion/completions/hustings"]),

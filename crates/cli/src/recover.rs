@@ -20,7 +20,8 @@ mod gather;
 mod renew;
 mod report;
 
-use crate::output::{Exit, Format, format_of, output_argument};
+use crate::exit::{Code, Exit};
+use crate::output::{Format, format_of, output_argument};
 use crate::snapshots::bump_argument;
 use anyhow::{Context, Result, anyhow};
 use clap::{Arg, ArgMatches, Command, value_parser};
@@ -91,11 +92,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let mut paths = given("directory");
     paths.extend(given("data-dir"));
     if paths.is_empty() {
-        return Err(Exit {
-            code: 2,
-            what: "give the data directories that are left: hustings recover DATA-DIR...".into(),
-        }
-        .into());
+        let what = "give the data directories that are left: hustings recover DATA-DIR...";
+        return Err(Exit::with(Code::Usage, what));
     }
     let remains: Vec<Remains> = paths.into_iter().map(|path| Remains { found: read(&path), path }).collect();
     let is_json = format_of(matches) == Format::Json;
@@ -146,7 +144,7 @@ fn check(remains: &[Remains]) -> Result<()> {
     let bad: Vec<String> =
         remains.iter().filter_map(|remains| remains.found.as_ref().err()).map(|error| format!("{error:#}")).collect();
     if !bad.is_empty() {
-        return Err(Exit { code: 1, what: bad.join("\n") }.into());
+        return Err(Exit::with(Code::Failed, bad.join("\n")));
     }
     let surveys: Vec<&Survey> = remains.iter().filter_map(|remains| remains.found.as_ref().ok()).collect();
     let first = surveys.first().expect("at least one was given");
@@ -218,5 +216,5 @@ fn refuse_if_alive(gathered: &Gathered, surveys: &[&Survey], lost: &BTreeSet<Nod
         living.join(" and "),
         all.join(",")
     );
-    Err(Exit { code: 1, what }.into())
+    Err(Exit::with(Code::Failed, what))
 }
