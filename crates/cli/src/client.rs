@@ -365,7 +365,8 @@ fn show_members(members: &[pb::Member], format: Format) {
                 "is_learner": member.is_learner,
             })
         };
-        return println!("{}", Value::Array(members.iter().map(member).collect()));
+        let members: Vec<Value> = members.iter().map(member).collect();
+        return println!("{}", json!({ "apiVersion": "v1", "members": members }));
     }
     let row = |member: &pb::Member| {
         vec![

@@ -75,27 +75,27 @@ where
 
 #[test]
 fn raft_survives_what_seeds_draw() {
-    storm::<Raft>(1_000, 5, "");
+    storm::<Raft>(300, 5, "");
 }
 
 #[test]
 fn gmt2000_survives_what_seeds_draw() {
-    storm::<Gmt2000>(400, 5, "");
+    storm::<Gmt2000>(300, 5, "");
 }
 
 #[test]
 fn blazingmq_survives_what_seeds_draw() {
-    storm::<BlazingMq>(400, 5, "partitions=3,placement=least-assigned");
+    storm::<BlazingMq>(300, 5, "partitions=3,placement=least-assigned");
 }
 
 #[test]
 fn zab_survives_what_seeds_draw() {
-    storm::<Zab>(400, 5, "");
+    storm::<Zab>(300, 5, "");
 }
 
 #[test]
 fn paxos_survives_what_seeds_draw() {
-    storm::<Paxos>(400, 5, "");
+    storm::<Paxos>(300, 5, "");
 }
 
 /// Four of five promise, and two accept: what a majority holds is not asked for.

@@ -129,7 +129,9 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
     };
     let shown = leadership.lead().map(|lead| lead.token()).map_err(|loss| lost(&loss))?;
     match format_of(matches) {
-        Format::Json => println!("{}", json!({"leads": true, "id": id, "token": shown.to_string()})),
+        Format::Json => {
+            println!("{}", json!({"apiVersion": "v1", "leads": true, "id": id, "token": shown.to_string()}))
+        }
         _ => println!("{id} leads {}, token {shown}", election.name()),
     }
     let loss = tokio::select! {
@@ -158,9 +160,9 @@ fn show(format: Format, leader: Option<&Leader>) -> Result<()> {
     let mut out = std::io::stdout();
     match (format, leader) {
         (Format::Json, Some(Leader { id, value, token })) => {
-            writeln!(out, "{}", json!({"id": id, "value": value, "token": token.to_string()}))?;
+            writeln!(out, "{}", json!({"apiVersion": "v1", "id": id, "value": value, "token": token.to_string()}))?;
         }
-        (Format::Json, None) => writeln!(out, "{}", json!({"id": null}))?,
+        (Format::Json, None) => writeln!(out, "{}", json!({"apiVersion": "v1", "id": null}))?,
         (_, Some(Leader { id, value, token })) if value.is_empty() => writeln!(out, "{id} leads, token {token}")?,
         (_, Some(Leader { id, value, token })) => writeln!(out, "{id} leads, token {token}: {value}")?,
         (_, None) => writeln!(out, "nobody leads")?,
@@ -194,7 +196,7 @@ async fn why(matches: &ArgMatches, election: Election) -> Result<()> {
         match format_of(matches) {
             Format::Json => println!(
                 "{}",
-                json!({"token": token.to_string(), "id": who.0, "since": at, "before": before.to_string()})
+                json!({"apiVersion": "v1", "token": token.to_string(), "id": who.0, "since": at, "before": before.to_string()})
             ),
             _ => {
                 let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
