@@ -3,6 +3,8 @@
 //! Works against any etcd v3 server, so that two systems can be measured by the same driver in the same minute. The share of
 //! the processors that other processes took meanwhile is printed beside each figure: a figure from a busy machine says so.
 
+use crate::client::connect;
+use crate::credentials::asked;
 use crate::output::{Format, common, endpoints_of, format_of, options_of};
 use crate::usage::Usage;
 use anyhow::{Context, Result, bail};
@@ -90,6 +92,8 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
         given => given.min(clients),
     };
     let options = options_of(matches)?;
+    // Says who asks, once.
+    connect(matches).await?;
     let mut channels = Vec::new();
     for position in 0..connections {
         let endpoint = &endpoints[usize::try_from(position).unwrap_or(0) % endpoints.len()];
@@ -120,7 +124,7 @@ async fn fill(channels: &[Channel], keys: u64, value: &Bytes) -> Result<()> {
                 if number >= keys {
                     return anyhow::Ok(());
                 }
-                kv.put(PutRequest { key: key(number), value: value.clone(), ..PutRequest::default() }).await?;
+                kv.put(asked(PutRequest { key: key(number), value: value.clone(), ..PutRequest::default() })).await?;
             }
         }));
     }
@@ -196,9 +200,9 @@ async fn one_client(
         let result = match load.verb {
             Verb::Put => {
                 let request = PutRequest { key, value: load.value.clone(), ..PutRequest::default() };
-                kv.put(request).await.map(drop)
+                kv.put(asked(request)).await.map(drop)
             }
-            Verb::Get => kv.range(RangeRequest { key, ..RangeRequest::default() }).await.map(drop),
+            Verb::Get => kv.range(asked(RangeRequest { key, ..RangeRequest::default() })).await.map(drop),
         };
         match result {
             Ok(()) if begun >= start && Instant::now() <= end => {
