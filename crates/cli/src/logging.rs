@@ -9,6 +9,7 @@ mod zap;
 use anyhow::{Context, Result};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
+use std::time::Duration;
 use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 
 /// Lines that wait for a slow reader; the next ones are dropped.
@@ -17,26 +18,49 @@ const LINES_MAX: usize = 16_384;
 /// Ends the writing thread once all is written; taken by whoever ends the process.
 static GUARD: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
+/// Lines are written together up to this many bytes.
+const BATCH_BYTES: usize = 32 * 1024;
+/// After a write the thread waits for so long: the first line of a quiet time leaves at once, those of a busy time leave
+/// together, and who logs them need not wake the thread for each.
+const BATCH_PAUSE: Duration = Duration::from_millis(2);
+
 /// One place for lines, forgiving.
 struct Forgiving<W> {
     inner: W,
+    batch: Vec<u8>,
+    /// Lines in the batch.
+    count: u64,
     lost: u64,
+}
+
+impl<W: Write> Forgiving<W> {
+    fn new(inner: W) -> Forgiving<W> {
+        Forgiving { inner, batch: Vec::new(), count: 0, lost: 0 }
+    }
 }
 
 impl<W: Write> Write for Forgiving<W> {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let count = self.lost;
-        let result = match count {
-            0 => self.inner.write_all(line),
-            _ => writeln!(self.inner, "hustings: {count} log lines before this one could not be written")
-                .and_then(|()| self.inner.write_all(line)),
-        };
-        self.lost = if result.is_ok() { 0 } else { count + 1 };
+        self.batch.extend_from_slice(line);
+        self.count += 1;
+        if self.batch.len() >= BATCH_BYTES {
+            self.flush()?
+        }
         Ok(line.len())
     }
 
+    /// Never fails: it counts.
     fn flush(&mut self) -> io::Result<()> {
-        // What stands in a buffer ends with its line, and a line that is lost was counted.
+        let (batch, count, lost) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.count), self.lost);
+        if count == 0 {
+            return Ok(());
+        }
+        let result = match lost {
+            0 => self.inner.write_all(&batch),
+            _ => writeln!(self.inner, "hustings: {lost} log lines before this one could not be written")
+                .and_then(|()| self.inner.write_all(&batch)),
+        };
+        self.lost = if result.is_ok() { 0 } else { lost + count };
         Ok(())
     }
 }
@@ -54,6 +78,10 @@ impl Write for Outputs {
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        for output in &mut self.0 {
+            let _ = output.flush();
+        }
+        std::thread::sleep(BATCH_PAUSE);
         Ok(())
     }
 }
@@ -127,7 +155,7 @@ fn open(output: &str) -> Result<Forgiving<Box<dyn Write + Send>>> {
             })?)
         }
     };
-    Ok(Forgiving { inner, lost: 0 })
+    Ok(Forgiving::new(inner))
 }
 
 /// Waits, for a second at most, until what was logged is written: the last thing that a process does.
@@ -170,9 +198,10 @@ mod tests {
 
     #[test]
     fn lines_that_cannot_be_written_are_counted_and_said_later() {
-        let mut log = Forgiving { inner: Full { refusals: 3, taken: Vec::new() }, lost: 0 };
+        let mut log = Forgiving::new(Full { refusals: 3, taken: Vec::new() });
         for line in ["a\n", "b\n", "c\n", "d\n", "e\n"] {
             assert_eq!(log.write(line.as_bytes()).expect("it never fails"), 2);
+            log.flush().expect("it never fails");
         }
         let said = String::from_utf8(log.inner.taken).expect("text");
         assert_eq!(said, "hustings: 3 log lines before this one could not be written\nd\ne\n");

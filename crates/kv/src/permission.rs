@@ -176,6 +176,11 @@ impl<'v> Rights<'v> {
     }
 }
 
+/// Whether all keys on a lease are covered; `false` where that is not known.
+trait CoversLease: Fn(&Rights<'_>, Access, i64) -> bool {}
+
+impl<F: Fn(&Rights<'_>, Access, i64) -> bool> CoversLease for F {}
+
 impl Users {
     /// Whether a caller may read a range, in etcd's notation.
     ///
@@ -186,6 +191,47 @@ impl Users {
             Some(rights) if !rights.covers(Access::Read, key, range_end) => Err(AccountsError::PermissionDenied),
             _ => Ok(()),
         }
+    }
+
+    /// Whether these users have this caller among them, or may be asked by anybody.
+    ///
+    /// # Errors
+    /// As [`View::permit`].
+    pub fn knows(&self, caller: Option<&Caller>) -> Result<(), AccountsError> {
+        self.rights(caller, Need::User).map(drop)
+    }
+
+    /// Whether a caller may have this command applied, as far as that can be said without looking at a lease's keys: `false`
+    /// may mean that the store itself must be asked, with [`View::judge`].
+    pub fn surely_permits(&self, caller: Option<&Caller>, command: &Command) -> bool {
+        self.judge(caller, command, |_, _, _| false).is_ok()
+    }
+
+    fn judge(
+        &self,
+        caller: Option<&Caller>,
+        command: &Command,
+        covers_lease: impl CoversLease,
+    ) -> Result<(), AccountsError> {
+        let needs_nothing = matches!(command, Command::Advance(_));
+        let Some(rights) = self.rights(caller, if needs_nothing { Need::Nothing } else { Need::User })? else {
+            return Ok(());
+        };
+        let is_permitted = match command {
+            Command::Advance(_) => true,
+            Command::Put(put) => may_put(&rights, put, &covers_lease),
+            Command::DeleteRange(delete) => {
+                let covers = |access| rights.covers(access, &delete.key, &delete.range_end);
+                covers(Access::Write) && (!delete.prev_kv || covers(Access::Read))
+            }
+            Command::Txn(txn) => may_run(&rights, txn, &covers_lease),
+            Command::LeaseGrant(_) | Command::ShortLeaseGrant(_) => true,
+            Command::LeaseRevoke(revoke) => covers_lease(&rights, Access::Write, revoke.id),
+            Command::LeaseKeepAlive(renewal) => renewal.ids.iter().all(|id| covers_lease(&rights, Access::Write, *id)),
+            // What root alone may do.
+            Command::Compact(_) | Command::Alarm(_) | Command::Accounts(_) | Command::RaiseRevision(_) => false,
+        };
+        if is_permitted { Ok(()) } else { Err(AccountsError::PermissionDenied) }
     }
 
     /// What is left to check of a caller: `None` when it may do everything.
@@ -216,7 +262,9 @@ impl View {
             Need::Role(role) => rights.user.roles.contains(role),
             Need::Read(key, range_end) => rights.covers(Access::Read, key, range_end),
             Need::Write(key, range_end) => rights.covers(Access::Write, key, range_end),
-            Need::Txn(txn) => self.may_run(&rights, txn),
+            Need::Txn(txn) => {
+                may_run(&rights, txn, &|rights: &Rights<'_>, access, lease| self.covers_lease(rights, access, lease))
+            }
             Need::ReadLease(lease) => self.covers_lease(&rights, Access::Read, lease),
             Need::WriteLease(lease) => self.covers_lease(&rights, Access::Write, lease),
         };
@@ -228,53 +276,7 @@ impl View {
     /// # Errors
     /// As [`View::permit`].
     pub fn judge(&self, caller: Option<&Caller>, command: &Command) -> Result<(), AccountsError> {
-        let needs_nothing = matches!(command, Command::Advance(_));
-        let Some(rights) = self.users.rights(caller, if needs_nothing { Need::Nothing } else { Need::User })? else {
-            return Ok(());
-        };
-        let is_permitted = match command {
-            Command::Advance(_) => true,
-            Command::Put(put) => self.may_put(&rights, put),
-            Command::DeleteRange(delete) => {
-                let covers = |access| rights.covers(access, &delete.key, &delete.range_end);
-                covers(Access::Write) && (!delete.prev_kv || covers(Access::Read))
-            }
-            Command::Txn(txn) => self.may_run(&rights, txn),
-            Command::LeaseGrant(_) | Command::ShortLeaseGrant(_) => true,
-            Command::LeaseRevoke(revoke) => self.covers_lease(&rights, Access::Write, revoke.id),
-            Command::LeaseKeepAlive(renewal) => {
-                renewal.ids.iter().all(|id| self.covers_lease(&rights, Access::Write, *id))
-            }
-            // What root alone may do.
-            Command::Compact(_) | Command::Alarm(_) | Command::Accounts(_) | Command::RaiseRevision(_) => false,
-        };
-        if is_permitted { Ok(()) } else { Err(AccountsError::PermissionDenied) }
-    }
-
-    fn may_put(&self, rights: &Rights<'_>, put: &Put) -> bool {
-        rights.covers(Access::Write, &put.key, b"")
-            // What was there before is read, and so is what stays.
-            && (!put.prev_kv || rights.covers(Access::Read, &put.key, b""))
-            // Who joins a lease may end it, and its other keys with it.
-            && (put.lease == 0 || self.covers_lease(rights, Access::Write, put.lease))
-    }
-
-    /// Compares, both branches, and all that is inside them.
-    fn may_run(&self, rights: &Rights<'_>, txn: &Txn) -> bool {
-        let may_compare =
-            txn.compare.iter().all(|compare| rights.covers(Access::Read, &compare.key, &compare.range_end));
-        may_compare
-            && txn.success.iter().chain(&txn.failure).all(|operation| match &operation.request {
-                Some(Request::Range(range)) => rights.covers(Access::Read, &range.key, &range.range_end),
-                Some(Request::Put(put)) => self.may_put(rights, put),
-                Some(Request::DeleteRange(delete)) => {
-                    let covers = |access| rights.covers(access, &delete.key, &delete.range_end);
-                    covers(Access::Write) && (!delete.prev_kv || covers(Access::Read))
-                }
-                Some(Request::Txn(inner)) => self.may_run(rights, inner),
-                // Refused as malformed.
-                None => true,
-            })
+        self.users.judge(caller, command, |rights, access, lease| self.covers_lease(rights, access, lease))
     }
 
     /// Whether each key on a lease is covered: steps from one gap in the coverage to the next, so that the number of keys does
@@ -292,6 +294,31 @@ impl View {
             }
         }
     }
+}
+
+fn may_put(rights: &Rights<'_>, put: &Put, covers_lease: &impl CoversLease) -> bool {
+    rights.covers(Access::Write, &put.key, b"")
+        // What was there before is read, and so is what stays.
+        && (!put.prev_kv || rights.covers(Access::Read, &put.key, b""))
+        // Who joins a lease may end it, and its other keys with it.
+        && (put.lease == 0 || covers_lease(rights, Access::Write, put.lease))
+}
+
+/// Compares, both branches, and all that is inside them.
+fn may_run(rights: &Rights<'_>, txn: &Txn, covers_lease: &impl CoversLease) -> bool {
+    let may_compare = txn.compare.iter().all(|compare| rights.covers(Access::Read, &compare.key, &compare.range_end));
+    may_compare
+        && txn.success.iter().chain(&txn.failure).all(|operation| match &operation.request {
+            Some(Request::Range(range)) => rights.covers(Access::Read, &range.key, &range.range_end),
+            Some(Request::Put(put)) => may_put(rights, put, covers_lease),
+            Some(Request::DeleteRange(delete)) => {
+                let covers = |access| rights.covers(access, &delete.key, &delete.range_end);
+                covers(Access::Write) && (!delete.prev_kv || covers(Access::Read))
+            }
+            Some(Request::Txn(inner)) => may_run(rights, inner, covers_lease),
+            // Refused as malformed.
+            None => true,
+        })
 }
 
 #[cfg(test)]

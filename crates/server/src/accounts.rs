@@ -284,7 +284,7 @@ impl<B: Backend> Context<B> {
         match self.propose(caller, Command::Accounts(Accounts { change: Some(change) })).await? {
             Applied::Accounts { revision, .. } => {
                 // So that this member judges by it at once.
-                self.glance(&self.read_local(&Caller::member(), Need::Nothing).await?);
+                self.recent.see(&self.read_local(&Caller::member(), Need::Nothing).await?);
                 Ok(revision)
             }
             _ => Err(error::mismatch()),

@@ -7,13 +7,13 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::ResponseHeader;
 use hustings_core::{Admin, Membership, MembershipChange};
-use hustings_kv::{Advance, COST_MAX, Command, Need, Response, Users, View};
+use hustings_kv::{Advance, COST_MAX, Command, KvError, Need, Response, View};
 use hustings_node::{NodeStatus, Readable, RequestError};
 use tokio::sync::{Semaphore, SemaphorePermit, watch};
 use tonic::Status;
@@ -29,6 +29,7 @@ use crate::metrics::Metrics;
 use crate::options::ServerOptions;
 use crate::password::Passwords;
 use crate::quota::{Quota, Room};
+use crate::recent::Recent;
 use crate::renewals::{Renewals, Waiting};
 use crate::token::Tokens;
 
@@ -60,10 +61,8 @@ pub(crate) enum Learner {
 pub(crate) struct Context<B> {
     /// Reached through the methods below only, each of which wants to know who asks.
     backend: B,
-    /// What the last view said, a hint: whether users count.
-    users_count: AtomicBool,
-    /// Users and roles as the hub saw them last.
-    pub(crate) users: watch::Sender<Users>,
+    /// What the last views said of users and roles.
+    pub(crate) recent: Recent,
     pub(crate) tokens: Tokens,
     pub(crate) passwords: Passwords,
     pub(crate) options: ServerOptions,
@@ -105,8 +104,7 @@ impl<B: Backend> Context<B> {
         let passwords = Passwords::new(options.bcrypt_cost);
         let context = Context {
             backend,
-            users_count: AtomicBool::new(false),
-            users: watch::channel(Users::default()).0,
+            recent: Recent::new(),
             tokens,
             passwords,
             options,
@@ -215,9 +213,15 @@ impl<B: Backend> Context<B> {
         if !self.users_count() && caller.proof().is_none() {
             return Ok(());
         }
-        if self.view_local().await?.judge(caller.proof(), command).is_ok() {
+        if self.recent.decide(|users| users.surely_permits(caller.proof(), command).then_some(())).is_some() {
             return Ok(());
         }
+        let view = self.view_local().await?;
+        self.recent.see(&view);
+        if view.judge(caller.proof(), command).is_ok() {
+            return Ok(());
+        }
+        drop(view);
         // What was applied here may be old.
         let judged = self.view().await?.judge(caller.proof(), command);
         judged.map_err(error::of_accounts)
@@ -236,9 +240,17 @@ impl<B: Backend> Context<B> {
         if nobody_led && outcome.as_ref().is_err_and(|status| EtcdError::of(status) == Some(EtcdError::Timeout)) {
             return Err(Status::deadline_exceeded("context deadline exceeded"));
         }
-        let response = outcome?.response.map_err(error::of_store)?;
+        let response = outcome?.response.map_err(|why| self.refused(why))?;
         note_revision(caller, response.revision());
         self.answered(response).await
+    }
+
+    /// What the store refused when a command was applied; if for its caller, then users or roles have changed.
+    fn refused(&self, why: KvError) -> Status {
+        if matches!(why, KvError::Accounts(_)) {
+            self.recent.expire();
+        }
+        error::of_store(why)
     }
 
     /// Carries out the reads of a transaction that applying it put off: here, where a client waits for them.
@@ -299,7 +311,7 @@ impl<B: Backend> Context<B> {
         if outcome.is_err() {
             self.metrics.proposals_failed.inc();
         }
-        let response = outcome.map_err(error::of_request)?.response.map_err(error::of_store)?;
+        let response = outcome.map_err(error::of_request)?.response.map_err(|why| self.refused(why))?;
         note_revision(caller, response.revision());
         self.answered(response).await
     }
@@ -329,7 +341,7 @@ impl<B: Backend> Context<B> {
     /// As [`Context::read_local`], with the place in the log.
     pub(crate) async fn read_local_at(&self, caller: &Caller, need: Need<'_>) -> Result<Readable<View>, Status> {
         let readable = self.within(self.backend.read_local()).await?;
-        self.glance(&readable.view);
+        self.recent.see(&readable.view);
         if readable.view.permit(caller.proof(), need).is_err() {
             // What was applied here may be old.
             self.read(caller, need).await?;
@@ -339,7 +351,7 @@ impl<B: Backend> Context<B> {
     }
 
     fn permitted(&self, caller: &Caller, need: Need<'_>, view: View) -> Result<View, Status> {
-        self.glance(&view);
+        self.recent.see(&view);
         note(caller, need, view.revision());
         match view.permit(caller.proof(), need) {
             Ok(()) => Ok(view),
@@ -357,27 +369,7 @@ impl<B: Backend> Context<B> {
 
     /// Whether users count, as far as this member has looked.
     pub(crate) fn users_count(&self) -> bool {
-        self.users_count.load(Ordering::Relaxed)
-    }
-
-    /// Remembers what a view says of users, for whoever only wants a hint.
-    pub(crate) fn glance(&self, view: &View) {
-        if self.users_count() != view.users().is_enabled {
-            self.users_count.store(view.users().is_enabled, Ordering::Relaxed);
-        }
-    }
-
-    /// Tells the streams if users or roles have changed.
-    pub(crate) fn tell_users(&self, view: &View) {
-        self.glance(view);
-        let users = view.users();
-        self.users.send_if_modified(|told| {
-            let is_news = told.revision < users.revision || told.is_enabled != users.is_enabled;
-            if is_news {
-                *told = users.clone();
-            }
-            is_news
-        });
+        self.recent.users_count()
     }
 
     /// Refuses a caller without a right that concerns no key.

@@ -297,7 +297,7 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
         if has_followers || !only_forgets {
             let Ok(view) = context.read_local(&Caller::member(), Need::Nothing).await else { return };
             // Before anything is told that the view holds.
-            context.tell_users(&view);
+            context.recent.see(&view);
             telling.catch_up(&view);
             for command in commands.drain(..) {
                 telling.on_command(command, &view);

@@ -55,6 +55,7 @@ mod accounts;
 
 mod permissions;
 
+mod recent;
 mod renewals;
 
 mod campaign;

@@ -132,7 +132,7 @@ impl<B: Backend> Drop for Watching<B> {
 impl<B: Backend> Watching<B> {
     pub(crate) fn new(context: Arc<Context<B>>, caller: Caller, omen: Omen) -> Watching<B> {
         let (outlet, news) = context.hub.outlet();
-        let users = context.users.subscribe();
+        let users = context.recent.subscribe();
         Watching {
             context,
             caller,
