@@ -23,6 +23,7 @@ mod elect;
 mod examples;
 mod exit;
 mod http;
+mod huge_pages;
 mod inspect;
 mod logging;
 mod maelstrom;

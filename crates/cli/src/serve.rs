@@ -1,5 +1,6 @@
 //! `hustings serve`: one node and its clients.
 
+use crate::huge_pages;
 use crate::settings::{OfProcess, Plan, Settings, with_settings};
 use crate::{descriptors, logging, protocols};
 use anyhow::{Context, Result, bail};
@@ -35,6 +36,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         println!("OS/Arch: {}/{}", std::env::consts::OS, std::env::consts::ARCH);
         return Ok(());
     }
+    huge_pages::hold_back();
     let settings = Settings::resolve(matches, &OfProcess)?;
     logging::start(&settings.logging()?)?;
     for note in settings.check()? {
@@ -126,6 +128,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         let peer = peer_acceptor.as_ref().and_then(Acceptor::expiry).or_else(|| dial.and_then(Connector::expiry));
         client_tls.as_ref().and_then(Acceptor::expiry).into_iter().chain(peer).collect()
     }));
+    tokio::spawn(huge_pages::come_with_size());
     tokio::spawn(say_when_ready(handle.clone()));
     tokio::spawn(time_elections(handle.clone(), server.metrics()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -1,0 +1,98 @@
+//! Huge pages for a member that holds much, and none for one that holds little.
+//!
+//! When a process is killed the kernel frees its memory first and closes its sockets afterwards: only then do the peers learn
+//! that it is dead. A gigabyte in pages of 4 KiB takes it some 70 ms, in pages of 2 MiB about three. But each thread of an idle
+//! member touches a little here and there, and in huge pages that would be twice its memory. So they are held back until the
+//! member has grown; what it takes from then on comes in huge pages, and the kernel joins the older ones by and by.
+//!
+//! ```text
+//!   serve ──► pages of 4 KiB only ──► the same program again, its allocator told ──► 16 MiB held ──► huge pages
+//! ```
+//!
+//! The program begins a second time because the allocator reads its settings, and takes its first memory, before `main`: it
+//! must give memory back in whole huge pages, for what is given back in smaller pieces splits them.
+//!
+//! Source: prctl(2), `PR_SET_THP_DISABLE`; madvise(2), `MADV_HUGEPAGE`, which the allocator says of all its memory. A system
+//! whose `/sys/kernel/mm/transparent_hugepage/enabled` is `never` has none, and fails over more slowly the more it holds.
+//! Decision record 23 has the figures.
+
+use std::env::{args_os, current_exe, var_os};
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rustix::thread::disable_transparent_huge_pages;
+
+/// The allocator's setting, and the sign that this program has begun again: 2 is "in whole huge pages only", 0 is none at all.
+const ALLOCATOR: &str = "MIMALLOC_ALLOW_THP";
+
+/// A member that holds more memory of its own has grown. An idle one holds about half of it.
+const GROWN_BYTES: u64 = 16 << 20;
+
+/// How often a member looks how much it holds.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Holds huge pages back: the first thing that a member does. Returns only in the program that has begun again, or where that
+/// cannot be.
+pub(crate) fn hold_back() {
+    if var_os(ALLOCATOR).is_some() || disable_transparent_huge_pages(true).is_err() {
+        return;
+    }
+    let mut arguments = args_os();
+    let own_name = arguments.next().unwrap_or_default();
+    let Ok(program) = current_exe() else { return };
+    let mut again = Command::new(called(&own_name, program));
+    // It returns only if it fails; then the member runs as it is.
+    let _ = again.arg0(&own_name).args(arguments).env(ALLOCATOR, "2").exec();
+}
+
+/// The program by the path that it was called by, a link perhaps: that is the name that the system shows.
+fn called(own_name: &OsStr, program: PathBuf) -> PathBuf {
+    let path = Path::new(own_name);
+    let is_it = path.is_absolute() && path.canonicalize().is_ok_and(|found| found == program);
+    if is_it { path.to_owned() } else { program }
+}
+
+/// Lets them come once the member has grown.
+pub(crate) async fn come_with_size() {
+    if var_os(ALLOCATOR).is_none_or(|value| value != "2") {
+        return;
+    }
+    while own_bytes() < GROWN_BYTES {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    let _ = disable_transparent_huge_pages(false);
+}
+
+/// Memory of this process that no file stands behind, bytes; 0 where the system does not say.
+fn own_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or("");
+    let kibibytes: u64 = line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0);
+    kibibytes << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_begins_again_by_the_path_that_it_was_called_by() {
+        let program = current_exe().expect("the test has a path");
+        let folder = tempfile::tempdir().expect("a folder");
+        let link = folder.path().join("etcd");
+        std::os::unix::fs::symlink(&program, &link).expect("a link");
+        assert_eq!(called(link.as_os_str(), program.clone()), link);
+        for other in ["etcd", "/bin/true", "", "/nowhere"] {
+            assert_eq!(called(OsStr::new(other), program.clone()), program, "{other}");
+        }
+    }
+
+    #[test]
+    fn the_system_says_how_much_a_process_holds() {
+        let held = vec![1_u8; 8 << 20];
+        assert!(own_bytes() >= held.len() as u64);
+    }
+}
