@@ -117,6 +117,7 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
             "hustings-zab",
             "hustings-paxos",
             "hustings-lease",
+            "hustings-bolt",
             "hustings-kv",
             "hustings-properties",
             "hustings-stage",

@@ -172,7 +172,14 @@ pub fn read_snapshot(source: &impl Source, length: u64, check: DigestCheck) -> R
         }
     }
     let loaded = read::load(&database?)?;
-    let read::Loaded { origin, term, index, store, notes } = loaded;
+    let read::Loaded { origin, term, index, store, mut notes } = loaded;
+    if !has_digest && matches!(origin, Origin::Etcd { .. }) {
+        notes.push(
+            "a file out of a data directory lacks what stands in etcd's log alone: if that etcd did not end by itself, start \
+             it again and save a snapshot"
+                .to_owned(),
+        );
+    }
     in_range(term, index)?;
     Ok(Snapshot { origin, term, index, store, file_bytes: length, digest, notes })
 }

@@ -288,7 +288,7 @@ fn what_etcd_had_not_finished_is_finished() {
         (schema::META, vec![(schema::SCHEDULED_COMPACTION.into(), place)]),
     ]);
     let mut snapshot = read(&file, DigestCheck::Skipped).unwrap();
-    assert_eq!(snapshot.notes, ["1 keys named leases that do not exist: they have none now"]);
+    assert_eq!(snapshot.notes[0], "1 keys named leases that do not exist: they have none now");
     assert_eq!((snapshot.store.view().revision(), snapshot.store.view().compact_revision()), (5, 4));
     assert_eq!(snapshot.store.view().version_count(), 3);
     apply(&mut snapshot.store, Command::Advance(Advance {}));
