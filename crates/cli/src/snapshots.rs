@@ -106,6 +106,7 @@ fn status(matches: &ArgMatches) -> Result<()> {
             "users": view.users().users.len(),
             "term": snapshot.term,
             "index": snapshot.index,
+            "notes": snapshot.notes,
         });
         match &snapshot.origin {
             Origin::Hustings { cluster_id, member_id } => {

@@ -293,6 +293,7 @@ async fn a_snapshot_of_hustings_becomes_an_etcd_and_comes_back() {
     let file = save(&new, "theirs.db");
     let status = hustings(&["snapshot", "status", "-o", "json", text(&file)]).ok();
     assert_eq!(json(&status)["made_by"], "etcd", "{status}");
+    assert!(status.contains("an etcd went on from a snapshot of Hustings"), "{status}");
     let back = restored(&file, 1, &[]).await;
     assert!(state(&back, &[]) == before, "what clients see is another state");
     assert_eq!(revision(&back, &[]), at + BUMPED);
