@@ -75,6 +75,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "snapshot restore",
         &[
             "hustings snapshot restore backup.snapshot --name n1 --data-dir new --initial-cluster n1=http://10.0.0.1:2380",
+            "hustings snapshot restore etcd.db --name n1 --data-dir new --initial-cluster n1=http://10.0.0.1:2380  # by etcdctl",
             "hustings snapshot restore backup.snapshot --name n1 --data-dir new --protocol zab --initial-cluster n1=http://10.0.0.1:2380",
         ],
     ),

@@ -256,8 +256,8 @@ fn refuse_data_of_etcd(data_dir: &Path) -> Result<()> {
         return Ok(());
     }
     bail!(
-        "{} holds the data of an etcd, which this program does not read: give another --data-dir, and see \
-         docs/coming-from-etcd.md for the way over",
+        "{} holds the data of an etcd, in which nothing is begun: give another --data-dir, made by `hustings snapshot \
+         restore` from a snapshot of that etcd; docs/coming-from-etcd.md has the ways over",
         data_dir.display()
     )
 }

@@ -1,6 +1,6 @@
 //! `hustings snapshot status` and `restore`: a snapshot file examined, and made into the members of a new cluster.
 //!
-//! The file is what `hustings snapshot save` or `etcdctl snapshot save` wrote. Every member of the new cluster restores from
+//! The file is what `hustings snapshot save` or `etcdctl snapshot save` wrote, of a cluster of Hustings or of etcd. Every member of the new cluster restores from
 //! the same file with the same `--initial-cluster`, then runs `hustings serve`: all begin with one history, which is the
 //! snapshot. The new cluster's id is drawn from its token, its members' names and the file, so that members of the old one, and
 //! of a restoration from another file, are strangers to it.
@@ -17,16 +17,15 @@ use crate::output::{Format, format_of, output_argument, table};
 use crate::serve::cluster_id_of;
 use crate::settings::{OfProcess, Settings, with_settings};
 use anyhow::{Context, Result, bail};
-use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
 use hustings_core::{ApplyVersion, Lsn, Membership, NodeId, Promise, Record, StateMachine, Term};
 use hustings_kv::KvStore;
-use hustings_server::{SnapshotHead, read_snapshot};
+use hustings_server::{DigestCheck, Origin, Snapshot, read_snapshot};
 use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal};
 use serde_json::json;
-use sha2::{Digest, Sha256};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -61,28 +60,25 @@ pub(crate) fn bump_argument() -> Arg {
 /// The command lines of `snapshot status` and `snapshot restore`.
 pub(crate) fn commands() -> [Command; 2] {
     let file = || Arg::new("file").required(true).value_parser(value_parser!(PathBuf)).help("The snapshot");
-    let status =
-        Command::new("status").about("Check a snapshot and show what it is of").arg(file()).arg(output_argument());
+    let skip = || {
+        Arg::new("skip-hash-check").long("skip-hash-check").action(ArgAction::SetTrue).help(
+            "Take a file without a valid SHA-256 at its end: one copied out of a data directory of etcd (member/snap/db) has none",
+        )
+    };
+    let status = Command::new("status").about("Check a snapshot and show what it is of");
+    let status = status.arg(file()).arg(skip()).arg(output_argument());
     let restore = Command::new("restore")
         .about("Make a snapshot into a new data directory of a new cluster; run it for every member");
     let marked = Arg::new("mark-compacted").long("mark-compacted").action(ArgAction::SetTrue).hide(true);
-    [status, with_settings(restore).arg(file()).arg(bump_argument()).arg(marked).arg(output_argument())]
+    [status, with_settings(restore).arg(file()).arg(skip()).arg(bump_argument()).arg(marked).arg(output_argument())]
 }
 
-/// A snapshot file, verified.
-struct Snapshot {
-    head: SnapshotHead,
-    store: KvStore,
-    file_bytes: u64,
-    digest: [u8; 32],
-}
-
-fn read(path: &Path) -> Result<Snapshot> {
-    let file =
-        Bytes::from(std::fs::read(path).with_context(|| format!("cannot read the snapshot {}", path.display()))?);
-    let (head, mut body) = read_snapshot(&file).with_context(|| format!("{} cannot be used", path.display()))?;
-    let store = KvStore::decode(&mut body).with_context(|| format!("{} cannot be used", path.display()))?;
-    Ok(Snapshot { head, store, file_bytes: file.len() as u64, digest: Sha256::digest(&file).into() })
+fn read(matches: &ArgMatches) -> Result<Snapshot> {
+    let path = matches.get_one::<PathBuf>("file").expect("clap requires it");
+    let file = File::open(path).with_context(|| format!("cannot read the snapshot {}", path.display()))?;
+    let length = file.metadata().with_context(|| format!("cannot read the snapshot {}", path.display()))?.len();
+    let check = if matches.get_flag("skip-hash-check") { DigestCheck::Skipped } else { DigestCheck::Required };
+    read_snapshot(&file, length, check).with_context(|| format!("{} cannot be used", path.display()))
 }
 
 /// Runs `hustings snapshot status` or `restore`.
@@ -94,37 +90,53 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 }
 
 fn status(matches: &ArgMatches) -> Result<()> {
-    let path = matches.get_one::<PathBuf>("file").expect("clap requires it");
-    let Snapshot { head, store, file_bytes, .. } = read(path)?;
-    let view = store.freeze();
-    let (keys, leases) = (view.key_count(), view.leases().len());
-    let hash = hustings_kv::hash_kv(&view, 0)?.hash;
+    let snapshot = read(matches)?;
+    let view = snapshot.store.view();
+    let (revision, keys, leases) = (view.revision(), view.key_count(), view.leases().len());
+    let hash = hustings_kv::hash_kv(view, 0)?.hash;
+    let place = format!("{}:{}", snapshot.term, snapshot.index);
     if format_of(matches) == Format::Json {
-        let value = json!({
+        let mut value = json!({
             "apiVersion": "v1",
             "hash": hash,
-            "revision": head.revision,
+            "revision": revision,
             "totalKey": keys,
-            "totalSize": file_bytes,
+            "totalSize": snapshot.file_bytes,
             "leases": leases,
-            "cluster_id": format!("{:x}", head.cluster_id),
-            "member_id": format!("{:x}", head.member_id),
-            "term": head.term,
-            "index": head.index,
+            "users": view.users().users.len(),
+            "term": snapshot.term,
+            "index": snapshot.index,
+            "notes": snapshot.notes,
         });
+        match &snapshot.origin {
+            Origin::Hustings { cluster_id, member_id } => {
+                value["made_by"] = "hustings".into();
+                value["cluster_id"] = format!("{cluster_id:x}").into();
+                value["member_id"] = format!("{member_id:x}").into();
+            }
+            Origin::Etcd { version } => {
+                value["made_by"] = "etcd".into();
+                value["cluster_version"] = version.as_str().into();
+            }
+        }
         println!("{value}");
         return Ok(());
     }
-    let row = vec![
-        format!("{hash:x}"),
-        head.revision.to_string(),
-        keys.to_string(),
-        file_bytes.to_string(),
-        format!("{:x}", head.cluster_id),
-        format!("{}:{}", head.term, head.index),
-    ];
+    let cluster = match &snapshot.origin {
+        Origin::Hustings { cluster_id, .. } => format!("{cluster_id:x}"),
+        Origin::Etcd { version } => format!("etcd {version}"),
+    };
+    let numbers = [revision.to_string(), keys.to_string(), snapshot.file_bytes.to_string()];
+    let row = [format!("{hash:x}")].into_iter().chain(numbers).chain([cluster, place]).collect();
     println!("{}", table(&["hash", "revision", "keys", "bytes", "cluster", "term:index"], vec![row]));
+    tell(&snapshot);
     Ok(())
+}
+
+fn tell(snapshot: &Snapshot) {
+    for note in &snapshot.notes {
+        crate::logging::say(format_args!("{note}"));
+    }
 }
 
 fn restore(matches: &ArgMatches) -> Result<()> {
@@ -133,7 +145,6 @@ fn restore(matches: &ArgMatches) -> Result<()> {
         crate::logging::say(format_args!("{note}"));
     }
     let plan = settings.to_plan()?;
-    let path = matches.get_one::<PathBuf>("file").expect("clap requires it");
     let founding = Membership::founded_by(plan.founders.iter().cloned());
     let found = founding.members.iter().find(|(_, member)| member.name == plan.member.name);
     let (me, listed) =
@@ -149,7 +160,7 @@ fn restore(matches: &ArgMatches) -> Result<()> {
             listed.peer_urls.join(",")
         );
     }
-    let mut snapshot = read(path)?;
+    let mut snapshot = read(matches)?;
     let bump = *matches.get_one::<u64>("bump-revision").expect("it has a default");
     snapshot.store.bump_revision(bump).with_context(|| format!("give a smaller --bump-revision than {bump}"))?;
     check_vacant(&plan.data_dir)?;
@@ -159,7 +170,7 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     // Complete or absent: a restoration that was cut short must not be served.
     let unfinished = beside(&plan.data_dir, ".restoring");
     check_vacant(&unfinished).context("an earlier restoration was cut short: remove what it left")?;
-    let lsn = Lsn::new(snapshot.head.term.max(1), snapshot.head.index.max(1));
+    let lsn = Lsn::new(snapshot.term.max(1), snapshot.index.max(1));
     let beginning = Beginning {
         identity: &identity,
         founding,
@@ -170,6 +181,7 @@ fn restore(matches: &ArgMatches) -> Result<()> {
     };
     write_member(&unfinished, beginning)?;
     rename_durably(&unfinished, &plan.data_dir)?;
+    tell(&snapshot);
     report(matches, &plan.data_dir, &identity, &plan.member.name, &snapshot);
     Ok(())
 }

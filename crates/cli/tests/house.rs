@@ -25,7 +25,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 22] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
@@ -34,6 +34,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("hustings-paxos", &["hustings-core"]),
     ("hustings-lease", &[]),
     ("hustings-tls", &[]),
+    ("hustings-bolt", &[]),
     ("hustings-election", &["hustings-api", "hustings-lease", "hustings-tls"]),
     ("hustings-kv", &["hustings-core"]),
     ("hustings-wal", &["hustings-core"]),
@@ -44,7 +45,15 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("hustings-maelstrom", &["hustings-core", "hustings-properties", "hustings-wal"]),
     (
         "hustings-server",
-        &["hustings-api", "hustings-core", "hustings-kv", "hustings-lease", "hustings-node", "hustings-tls"],
+        &[
+            "hustings-api",
+            "hustings-bolt",
+            "hustings-core",
+            "hustings-kv",
+            "hustings-lease",
+            "hustings-node",
+            "hustings-tls",
+        ],
     ),
     (
         "hustings",
@@ -108,6 +117,7 @@ fn below_the_hosts_nothing_is_asynchronous_and_nothing_is_random() {
             "hustings-zab",
             "hustings-paxos",
             "hustings-lease",
+            "hustings-bolt",
             "hustings-kv",
             "hustings-properties",
             "hustings-stage",

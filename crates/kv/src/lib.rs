@@ -47,6 +47,10 @@ pub mod hash;
 
 mod snapshot;
 
+mod restored;
+
+pub mod parts;
+
 mod users_record;
 
 pub mod machine;
@@ -61,6 +65,7 @@ pub use cost::{COST_MAX, DELETIONS_MAX};
 pub use hash::{KvHash, hash_kv};
 pub use lease::{KEYS_PER_STEP, LEASE_TTL_SECONDS_MAX, LEASES_PER_STEP, LeaseKeys, LeaseStatus};
 pub use machine::KvStore;
+pub use parts::{ForeignUsers, Restoration};
 pub use permission::{Caller, Need};
 pub use range::KeyRange;
 pub use response::{

@@ -51,6 +51,12 @@ impl KvStore {
         KvStore { view: View::empty(first), deadlines: Deadlines::new(), known: rules }
     }
 
+    /// The store whose state that is.
+    pub(crate) fn of(view: View) -> KvStore {
+        let deadlines = view.leases.iter().map(|(id, lease)| (lease.deadline, *id)).collect();
+        KvStore { view, deadlines, known: &RULES }
+    }
+
     /// Raises the present revision by so many, and compacts everything below: for a store that goes on as a new cluster, which must
     /// use no revision again that the old one may have given out. Existing keys keep theirs.
     ///
@@ -189,8 +195,6 @@ impl StateMachine for KvStore {
     }
 
     fn decode(bytes: &mut dyn Buf) -> Result<KvStore, SnapshotError> {
-        let view = snapshot::decode(bytes)?;
-        let deadlines = view.leases.iter().map(|(id, lease)| (lease.deadline, *id)).collect();
-        Ok(KvStore { view, deadlines, known: &RULES })
+        Ok(KvStore::of(snapshot::decode(bytes)?))
     }
 }

@@ -11,19 +11,18 @@
 //! there ever were some, leases, alarms, then the history in order, from which the other orders follow. An unknown format is refused; an unknown field is ignored.
 //!
 //! Decoding trusts nothing: no length is believed beyond the bytes that are there, nothing is allocated by a count, and
-//! each fact that `apply` relies on is checked. What a store needs beside its bytes (tree nodes) it needs here too.
-
-use std::{sync::Arc, time::Duration};
+//! each fact that `apply` relies on is checked ([`crate::restored`]). What a store needs beside its bytes (tree nodes) it needs
+//! here too.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hustings_core::SnapshotError;
 use prost::{Message, Oneof};
 
 use crate::{
-    Alarm, AlarmKind, KeyValue, View,
-    lease::{LEASE_TTL_SECONDS_MAX, Lease, rounded_up_seconds, ttl_duration},
-    rules::RULES,
-    store::{Key, Revision, Version, owned},
+    AlarmKind, KeyValue, View,
+    lease::ttl_duration,
+    restored::Restored,
+    store::Revision,
     users::Users,
     users_record::{RoleRecord, UserRecord, UsersRecord},
 };
@@ -37,13 +36,19 @@ const BLOCK_HEADER_BYTES: usize = 8;
 pub(crate) const COUNTER_MAX: i64 = i64::MAX / 2;
 
 #[derive(Clone, PartialEq, Message)]
-struct Record {
+pub(crate) struct Record {
     #[prost(oneof = "RecordKind", tags = "1, 2, 3, 4, 5, 6, 7")]
-    kind: Option<RecordKind>,
+    pub(crate) kind: Option<RecordKind>,
+}
+
+impl From<RecordKind> for Record {
+    fn from(kind: RecordKind) -> Record {
+        Record { kind: Some(kind) }
+    }
 }
 
 #[derive(Clone, PartialEq, Oneof)]
-enum RecordKind {
+pub(crate) enum RecordKind {
     #[prost(message, tag = "1")]
     Meta(MetaRecord),
     #[prost(message, tag = "2")]
@@ -61,91 +66,130 @@ enum RecordKind {
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct MetaRecord {
+pub(crate) struct MetaRecord {
     #[prost(int64, tag = "1")]
-    revision: i64,
+    pub(crate) revision: i64,
     #[prost(int64, tag = "2")]
-    compact_revision: i64,
+    pub(crate) compact_revision: i64,
     #[prost(bool, tag = "3")]
-    is_cleaning: bool,
+    pub(crate) is_cleaning: bool,
     #[prost(int64, tag = "4")]
-    cleaning_main: i64,
+    pub(crate) cleaning_main: i64,
     #[prost(int64, tag = "5")]
-    cleaning_sub: i64,
+    pub(crate) cleaning_sub: i64,
     #[prost(uint64, tag = "6")]
-    clock_seconds: u64,
+    pub(crate) clock_seconds: u64,
     #[prost(uint32, tag = "7")]
-    clock_nanos: u32,
+    pub(crate) clock_nanos: u32,
     #[prost(uint64, tag = "8")]
-    versions: u64,
+    pub(crate) versions: u64,
     #[prost(uint64, tag = "9")]
-    leases: u64,
+    pub(crate) leases: u64,
     #[prost(uint64, tag = "10")]
-    alarms: u64,
+    pub(crate) alarms: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct LeaseRecord {
+pub(crate) struct LeaseRecord {
     #[prost(int64, tag = "1")]
-    id: i64,
+    pub(crate) id: i64,
     #[prost(int64, tag = "2")]
-    ttl: i64,
+    pub(crate) ttl: i64,
     #[prost(uint64, tag = "3")]
-    deadline_seconds: u64,
+    pub(crate) deadline_seconds: u64,
     #[prost(uint32, tag = "4")]
-    deadline_nanos: u32,
+    pub(crate) deadline_nanos: u32,
     /// The time to live, where it is less than those seconds; 0: it is not.
     #[prost(uint64, tag = "5")]
-    ttl_millis: u64,
+    pub(crate) ttl_millis: u64,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct AlarmRecord {
+pub(crate) struct AlarmRecord {
     #[prost(uint64, tag = "1")]
-    member: u64,
+    pub(crate) member: u64,
     #[prost(enumeration = "AlarmKind", tag = "2")]
-    kind: i32,
+    pub(crate) kind: i32,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct VersionRecord {
+pub(crate) struct VersionRecord {
     #[prost(bytes = "bytes", tag = "1")]
-    key: Bytes,
+    pub(crate) key: Bytes,
     #[prost(bytes = "bytes", tag = "2")]
-    value: Bytes,
+    pub(crate) value: Bytes,
     #[prost(int64, tag = "3")]
-    create_revision: i64,
+    pub(crate) create_revision: i64,
     #[prost(int64, tag = "4")]
-    mod_revision: i64,
+    pub(crate) mod_revision: i64,
     #[prost(int64, tag = "5")]
-    sub: i64,
+    pub(crate) sub: i64,
     #[prost(int64, tag = "6")]
-    version: i64,
+    pub(crate) version: i64,
     #[prost(int64, tag = "7")]
-    lease: i64,
+    pub(crate) lease: i64,
 }
 
 /// Encodes a view, a chunk at a time.
 pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
+    let cleaning = view.cleaning.unwrap_or(Revision::first(0));
+    let mut blocks = begin(
+        view,
+        MetaRecord {
+            is_cleaning: view.cleaning.is_some(),
+            cleaning_main: cleaning.main,
+            cleaning_sub: cleaning.sub,
+            versions: view.history.len() as u64,
+            ..MetaRecord::of(view)
+        },
+        sink,
+    );
+    for (_, version) in &view.history {
+        let KeyValue { key, value, create_revision, mod_revision, version: count, lease } = version.kv.clone();
+        let sub = version.sub;
+        blocks.push(RecordKind::Version(VersionRecord {
+            key,
+            value,
+            create_revision,
+            mod_revision,
+            sub,
+            version: count,
+            lease,
+        }));
+    }
+    blocks.finish();
+}
+
+/// Encodes all of a view but its history, of which so many versions are kept elsewhere: what a compaction has left to remove is
+/// not among them.
+pub(crate) fn encode_rest(view: &View, versions: u64, sink: &mut dyn FnMut(Bytes)) {
+    begin(view, MetaRecord { versions, ..MetaRecord::of(view) }, sink).finish();
+}
+
+impl MetaRecord {
+    /// Without the history.
+    fn of(view: &View) -> MetaRecord {
+        MetaRecord {
+            revision: view.revision,
+            compact_revision: view.compact_revision,
+            clock_seconds: view.clock.as_secs(),
+            clock_nanos: view.clock.subsec_nanos(),
+            leases: view.leases.len() as u64,
+            alarms: view.alarms.len() as u64,
+            ..MetaRecord::default()
+        }
+    }
+}
+
+/// Encodes all that stands before the history.
+fn begin<'s>(view: &View, meta: MetaRecord, sink: &'s mut dyn FnMut(Bytes)) -> BlockWriter<'s> {
     let mut header = BytesMut::with_capacity(MAGIC.len() + 4);
     header.put_slice(MAGIC);
     header.put_u32_le(FORMAT);
     sink(header.freeze());
 
     let mut blocks = BlockWriter { block: empty_block(), checksum: 0, sink };
-    let cleaning = view.cleaning.unwrap_or(Revision::first(0));
-    blocks.push(RecordKind::Meta(MetaRecord {
-        revision: view.revision,
-        compact_revision: view.compact_revision,
-        is_cleaning: view.cleaning.is_some(),
-        cleaning_main: cleaning.main,
-        cleaning_sub: cleaning.sub,
-        clock_seconds: view.clock.as_secs(),
-        clock_nanos: view.clock.subsec_nanos(),
-        versions: view.history.len() as u64,
-        leases: view.leases.len() as u64,
-        alarms: view.alarms.len() as u64,
-    }));
+    blocks.push(RecordKind::Meta(meta));
     if view.users != Users::default() {
         blocks.push(RecordKind::Users(UsersRecord::of(&view.users)));
         view.users.users.iter().for_each(|(name, user)| blocks.push(RecordKind::User(UserRecord::of(name, user))));
@@ -166,20 +210,7 @@ pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
     for alarm in &view.alarms {
         blocks.push(RecordKind::Alarm(AlarmRecord { member: alarm.member, kind: alarm.kind.into() }));
     }
-    for (_, version) in &view.history {
-        let KeyValue { key, value, create_revision, mod_revision, version: count, lease } = version.kv.clone();
-        let sub = version.sub;
-        blocks.push(RecordKind::Version(VersionRecord {
-            key,
-            value,
-            create_revision,
-            mod_revision,
-            sub,
-            version: count,
-            lease,
-        }));
-    }
-    blocks.finish();
+    blocks
 }
 
 struct BlockWriter<'s> {
@@ -228,9 +259,15 @@ impl BlockWriter<'_> {
 
 /// Rebuilds a view.
 pub(crate) fn decode(snapshot: &mut dyn Buf) -> Result<View, SnapshotError> {
+    let (restored, end) = decode_records(snapshot)?;
+    restored.finish().map_err(|what| SnapshotError { what: format!("{what}, at the end, offset {end}") })
+}
+
+/// All records that there are, and where they end.
+pub(crate) fn decode_records(snapshot: &mut dyn Buf) -> Result<(Restored, u64), SnapshotError> {
     let mut reader = BlockReader { snapshot, offset: 0, checksum: 0 };
     reader.read_header()?;
-    let mut restored = Restored { view: View::empty(&RULES[0]), meta: None, users: None, last: Revision::first(0) };
+    let mut restored = Restored::default();
     while let Some(mut block) = reader.read_block()? {
         let end = reader.offset;
         while block.has_remaining() {
@@ -240,8 +277,7 @@ pub(crate) fn decode(snapshot: &mut dyn Buf) -> Result<View, SnapshotError> {
             restored.add(record).map_err(refuse)?;
         }
     }
-    let end = reader.offset;
-    restored.finish().map_err(|what| SnapshotError { what: format!("{what}, at the end, offset {end}") })
+    Ok((restored, reader.offset))
 }
 
 struct BlockReader<'b> {
@@ -301,111 +337,10 @@ impl BlockReader<'_> {
     }
 }
 
-/// A view under reconstruction.
-struct Restored {
-    view: View,
-    meta: Option<MetaRecord>,
-    users: Option<UsersRecord>,
-    last: Revision,
-}
-
-/// Turns a broken fact into an error.
-fn check(is_true: bool, what: &'static str) -> Result<(), &'static str> {
-    if is_true { Ok(()) } else { Err(what) }
-}
-
-impl Restored {
-    fn add(&mut self, record: Record) -> Result<(), &'static str> {
-        match record.kind.ok_or("a record of an unknown kind")? {
-            RecordKind::Meta(meta) => self.add_meta(meta),
-            _ if self.meta.is_none() => Err("a record before the one that describes the store"),
-            RecordKind::Lease(lease) => self.add_lease(lease),
-            RecordKind::Alarm(alarm) => {
-                let kind = AlarmKind::try_from(alarm.kind).map_err(|_| "an alarm of an unknown kind")?;
-                self.view.alarms.insert(Alarm { member: alarm.member, kind });
-                Ok(())
-            }
-            RecordKind::Version(version) => self.add_version(version),
-            RecordKind::Users(users) => {
-                users.restore(&mut self.view.users)?;
-                self.users = Some(users);
-                Ok(())
-            }
-            _ if self.users.is_none() => Err("a user or role before the record that describes them all"),
-            RecordKind::User(user) => user.restore(&mut self.view.users),
-            RecordKind::Role(role) => role.restore(&mut self.view.users),
-        }
-    }
-
-    fn add_meta(&mut self, meta: MetaRecord) -> Result<(), &'static str> {
-        check(self.meta.is_none(), "the store is described twice")?;
-        check((1..=COUNTER_MAX).contains(&meta.revision), "the revision is out of range")?;
-        check((-1..=meta.revision).contains(&meta.compact_revision), "the compact revision is out of range")?;
-        check(meta.cleaning_main >= -1, "the clean-up's revision is out of range")?;
-        check((0..=COUNTER_MAX).contains(&meta.cleaning_sub), "the clean-up's sub revision is out of range")?;
-        self.view.revision = meta.revision;
-        self.view.compact_revision = meta.compact_revision;
-        self.view.cleaning = meta.is_cleaning.then_some(Revision { main: meta.cleaning_main, sub: meta.cleaning_sub });
-        self.view.clock = duration(meta.clock_seconds, meta.clock_nanos)?;
-        self.meta = Some(meta);
-        Ok(())
-    }
-
-    fn add_lease(&mut self, lease: LeaseRecord) -> Result<(), &'static str> {
-        check(lease.id != 0, "a lease without an id")?;
-        check((1..=LEASE_TTL_SECONDS_MAX).contains(&lease.ttl), "a lease's time to live is out of range")?;
-        let deadline = duration(lease.deadline_seconds, lease.deadline_nanos)?;
-        let length = match lease.ttl_millis {
-            0 => ttl_duration(lease.ttl),
-            millis => Duration::from_millis(millis),
-        };
-        check(rounded_up_seconds(length) == lease.ttl, "a lease's time to live in milliseconds is another one")?;
-        self.view.leases.insert(lease.id, Lease { ttl: lease.ttl, length, deadline });
-        Ok(())
-    }
-
-    fn add_version(&mut self, record: VersionRecord) -> Result<(), &'static str> {
-        let VersionRecord { key, value, create_revision, mod_revision, sub, version, lease } = record;
-        let place = Revision { main: mod_revision, sub };
-        check(!key.is_empty(), "a version without a key")?;
-        check(place > self.last, "a version out of order")?;
-        check((2..=self.view.revision).contains(&mod_revision), "a version's revision is out of range")?;
-        check((0..=COUNTER_MAX).contains(&sub), "a version's sub revision is out of range")?;
-        check((0..=COUNTER_MAX).contains(&version), "a version's count is out of range")?;
-        let is_tombstone = version == 0;
-        check(!is_tombstone || (create_revision == 0 && lease == 0 && value.is_empty()), "a tombstone with contents")?;
-        check(is_tombstone || (2..=mod_revision).contains(&create_revision), "a version created after it was written")?;
-        self.last = place;
-        let (key, value) = owned(&key, &value);
-        let kv = KeyValue { key, value, create_revision, mod_revision, version, lease };
-        self.view.restore(Version { kv, sub });
-        Ok(())
-    }
-
-    fn finish(mut self) -> Result<View, &'static str> {
-        let meta = self.meta.ok_or("nothing describes the store")?;
-        check(meta.versions == self.view.history.len() as u64, "versions are missing")?;
-        check(meta.leases == self.view.leases.len() as u64, "leases are missing")?;
-        check(meta.alarms == self.view.alarms.len() as u64, "alarms are missing")?;
-        let is_complete = |users: &UsersRecord| users.is_complete(&self.view.users);
-        check(self.users.as_ref().is_none_or(is_complete), "users or roles are missing")?;
-        let with_lease = |version: &&Arc<Version>| version.kv.lease != 0;
-        let attached: Vec<_> = self.view.live.values().filter(with_lease).cloned().collect();
-        for version in attached {
-            check(self.view.leases.contains_key(&version.kv.lease), "a key attached to a lease that does not exist")?;
-            self.view.attached.insert((version.kv.lease, Key::new(&version.kv.key)));
-        }
-        Ok(self.view)
-    }
-}
-
-fn duration(seconds: u64, nanos: u32) -> Result<Duration, &'static str> {
-    check(nanos < 1_000_000_000, "a second has fewer nanoseconds")?;
-    Ok(Duration::new(seconds, nanos))
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use hustings_core::{Lsn, StateMachine, Term};
     use proptest::{collection::vec, prelude::*};
 

@@ -61,6 +61,12 @@ impl UsersRecord {
         }
     }
 
+    /// Of users that another program counted; how many there are is not known yet.
+    pub(crate) fn of_foreign(is_enabled: bool, revision: u64, token_key: Bytes) -> UsersRecord {
+        let enabled_at = if is_enabled { revision } else { 0 };
+        UsersRecord { is_enabled, revision, enabled_at, token_key, users: 0, roles: 0 }
+    }
+
     pub(crate) fn restore(&self, users: &mut Users) -> Result<(), &'static str> {
         if *users != Users::default() {
             return Err("users are described twice");
@@ -91,6 +97,11 @@ impl UserRecord {
         }
     }
 
+    pub(crate) fn of_foreign(name: String, hash: Bytes, roles: Vec<String>, since: u64) -> UserRecord {
+        let no_password = hash.is_empty();
+        UserRecord { name, hash, no_password, roles, since }
+    }
+
     pub(crate) fn restore(self, users: &mut Users) -> Result<(), &'static str> {
         if self.name.is_empty() || self.since > users.revision {
             return Err("a user without a name, or of a later revision");
@@ -110,6 +121,10 @@ impl RoleRecord {
             range_end: range_end.clone(),
         };
         RoleRecord { name: name.to_owned(), permissions: role.permissions.iter().map(permission).collect() }
+    }
+
+    pub(crate) fn of_foreign(name: String, permissions: Vec<Permission>) -> RoleRecord {
+        RoleRecord { name, permissions }
     }
 
     pub(crate) fn restore(self, users: &mut Users) -> Result<(), &'static str> {

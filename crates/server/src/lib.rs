@@ -112,4 +112,4 @@ pub use metrics::Metrics;
 pub use options::{Compaction, ServerOptions};
 pub use port::Port;
 pub use server::{NameOf, Server};
-pub use snapshot::{SnapshotFileError, SnapshotHead, read_snapshot};
+pub use snapshot::{DigestCheck, Origin, Snapshot, SnapshotFileError, read_snapshot};

@@ -10,7 +10,7 @@ use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::alarm_request::AlarmAction;
 use hustings_api::etcdserverpb::downgrade_request::DowngradeAction;
 use hustings_api::etcdserverpb::maintenance_server::Maintenance;
-use hustings_core::{Admin, NodeId, StateMachine};
+use hustings_core::{Admin, Membership, NodeId, StateMachine};
 use hustings_kv::{Alarm, AlarmChange, AlarmKind, Command, KvStore, Need, Response as Applied, hash_kv};
 use hustings_node::Readable;
 use tokio::sync::mpsc;
@@ -22,7 +22,7 @@ use crate::caller::Caller;
 use crate::context::{Context, Learner, Services};
 use crate::error;
 use crate::http::{CLUSTER_VERSION, VERSION};
-use crate::snapshot::{SnapshotHead, SnapshotWriter};
+use crate::snapshot::write::{Contents, file_bytes};
 
 /// Parts of a snapshot that wait for a slow reader.
 const PARTS_MAX: usize = 4;
@@ -177,26 +177,19 @@ impl<B: Backend> Context<B> {
         let turn = turn.map_err(|_| Status::from(EtcdError::TooManyRequests))?;
 
         let header = self.header(view.revision());
+        let (term, index) = (applied.term.0, applied.index);
+        let membership = Membership::clone(&self.node_status().membership);
         let (cluster_id, member_id) = (self.cluster_id, self.member_id);
+        let contents = Contents { cluster_id, member_id, term, index, membership, view };
         let (parts, stream) = mpsc::channel(PARTS_MAX);
         tokio::task::spawn_blocking(move || {
-            let mut body_bytes = 0;
-            KvStore::encode(&view, &mut |part| body_bytes += part.len() as u64);
-            let (term, index, revision) = (applied.term.0, applied.index, view.revision());
-            let head = SnapshotHead { cluster_id, member_id, term, index, revision, body_bytes };
-            let mut remaining_bytes = head.file_bytes();
-            let mut send = |blob: bytes::Bytes| {
+            let layout = contents.measure();
+            let mut remaining_bytes = file_bytes(layout);
+            contents.send(layout, &mut |blob| {
                 remaining_bytes -= blob.len() as u64;
                 // A reader that has gone leaves nothing to do but to come to the end.
                 let _ = parts.blocking_send(Ok(pb::SnapshotResponse { header, remaining_bytes, blob }));
-            };
-            let (mut writer, first) = SnapshotWriter::begin(head);
-            send(first);
-            KvStore::encode(&view, &mut |part| {
-                writer.on_body(&part);
-                send(part);
             });
-            send(writer.end());
             drop(turn);
         });
         Ok(ReceiverStream::new(stream))

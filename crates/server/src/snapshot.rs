@@ -1,50 +1,109 @@
 //! A snapshot as a file: what `Maintenance.Snapshot` streams, and how to read it back.
 //!
-//! ```text
-//!   head (512)  body  zeros to a multiple of 512  SHA-256 of everything before (32)
+//! It is a database of bbolt with etcd 3.5's buckets, closed by its SHA-256, as etcd's own: `etcdctl snapshot status` and
+//! `etcdutl snapshot restore` read it, and a snapshot of etcd is read here.
 //!
-//!   head: magic (8)  format (4)  zero (4)  cluster (8)  member (8)  term (8)  index (8)  revision (8)  body bytes (8)  zeros
+//! ```text
+//!   alarm auth authRoles authUsers cluster key lease members members_removed meta     as in etcd
+//!   hustings                                                                          what etcd has no place for
+//!   SHA-256 of everything before (32)
 //! ```
 //!
-//! Numbers are little-endian; the body is the store's own encoding. The length is 32 more than a multiple of 512: by that
-//! `etcdctl snapshot save` knows that a digest stands at the end.
+//! The keys stand once, in `key`. The bucket `hustings`, which etcd passes over, has the rest of the state in the store's own
+//! encoding (the log's clock, the ends of leases, the revisions of users) and a digest of all other buckets. Where etcd went on from
+//! such a file the digest does not fit any more, and the file is etcd's.
 //!
-//! Read next: [`crate::maintenance`].
+//! Files of the first format ([`first_format`]) are still read.
+//!
+//! Read next: [`schema`], [`write`], [`read`], [`crate::maintenance`].
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::io;
+
+use bytes::Bytes;
+use hustings_bolt::{BoltError, Database, Source};
+use hustings_core::SnapshotError;
+use hustings_kv::KvStore;
 use sha2::{Digest, Sha256};
 
-const MAGIC: &[u8; 8] = b"hust-snp";
-const FORMAT: u32 = 1;
-const BLOCK_BYTES: usize = 512;
-const DIGEST_BYTES: usize = 32;
+mod first_format;
+mod read;
+mod schema;
+pub(crate) mod write;
 
-/// What a snapshot is of.
+const BLOCK_BYTES: u64 = 512;
+const DIGEST_BYTES: u64 = 32;
+
+/// How much of a file is hashed at once.
+const PART_BYTES: u64 = 256 << 10;
+
+/// Above these no number of a log can be raised any more.
+const TERM_MAX: u64 = 1 << 62;
+const INDEX_MAX: u64 = 1 << 62;
+
+/// Whether a file must end with the digest of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SnapshotHead {
-    /// The cluster.
-    pub cluster_id: u64,
-    /// The member that made it.
-    pub member_id: u64,
+pub enum DigestCheck {
+    /// It must, and the digest must fit.
+    Required,
+    /// It need not, and the digest is not looked at: a file copied out of a data directory of etcd has none.
+    Skipped,
+}
+
+/// Who made a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Origin {
+    /// A member of a cluster of Hustings.
+    Hustings {
+        /// The cluster.
+        cluster_id: u64,
+        /// The member.
+        member_id: u64,
+    },
+    /// An etcd.
+    Etcd {
+        /// Its cluster's version; empty when the file does not say.
+        version: String,
+    },
+}
+
+/// A snapshot that was read and found whole.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Who made it.
+    pub origin: Origin,
     /// The term of the last entry in it.
     pub term: u64,
     /// The index of the last entry in it.
     pub index: u64,
-    /// The store's revision.
-    pub revision: i64,
-    /// The length of the store's encoding.
-    pub body_bytes: u64,
+    /// The state.
+    pub store: KvStore,
+    /// The length of the file, bytes.
+    pub file_bytes: u64,
+    /// SHA-256 of the whole file.
+    pub digest: [u8; 32],
+    /// What whoever restores it should know.
+    pub notes: Vec<String>,
 }
 
 /// Bytes that are no snapshot.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum SnapshotFileError {
-    /// Too short, or of another kind.
-    #[error("this is no snapshot of Hustings: it does not begin as one")]
+    /// Of another kind.
+    #[error("this is no snapshot of Hustings or etcd: it does not begin as one")]
     NotASnapshot,
     /// Made by a newer version.
-    #[error("the snapshot has format {0}, and this program reads up to format {FORMAT}: use a newer one")]
-    NewerFormat(u32),
+    #[error("the snapshot has format {found}, and this program reads up to format {known}: use a newer one")]
+    NewerFormat {
+        /// The file's.
+        found: u32,
+        /// The last one that is known.
+        known: u32,
+    },
+    /// Made by a version of etcd that nobody has tried.
+    #[error(
+        "the snapshot is one of etcd with storage version {0:?}, and those of 3.5 and 3.6 are read here: save it with one of these"
+    )]
+    StorageVersion(String),
     /// Cut off, or with something behind.
     #[error("the snapshot has {found} bytes where its head says {expected}: it was not copied whole")]
     Length {
@@ -53,135 +112,114 @@ pub enum SnapshotFileError {
         /// How many there should be.
         expected: u64,
     },
+    /// A database that is not closed by a digest.
+    #[error(
+        "the snapshot has no SHA-256 at its end: it was not copied whole, or comes out of a data directory of etcd \
+         (member/snap/db); in that case say --skip-hash-check"
+    )]
+    NoDigest,
     /// Changed since it was made.
-    #[error("the snapshot's digest does not match its bytes: it was damaged on the way")]
+    #[error("the snapshot's digest does not match its bytes: it was damaged on the way; take another copy")]
     Digest,
+    /// Pages that are damaged.
+    #[error(transparent)]
+    Bolt(#[from] BoltError),
+    /// Contents that are none of etcd's, or contradict each other.
+    #[error("the snapshot is damaged in the bucket {bucket:?}, key {key}: {what}; take another copy")]
+    Entry {
+        /// The bucket.
+        bucket: &'static str,
+        /// The key, printable.
+        key: String,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// A state that cannot be.
+    #[error("the snapshot's state is damaged: {0}; take another copy")]
+    State(#[from] SnapshotError),
+    /// It cannot be read.
+    #[error("the snapshot cannot be read: {0}")]
+    Io(#[from] io::Error),
 }
 
-impl SnapshotHead {
-    /// The length of the whole file, in bytes.
-    pub fn file_bytes(&self) -> u64 {
-        BLOCK_BYTES as u64 + self.body_bytes + self.padding_bytes() + DIGEST_BYTES as u64
-    }
-
-    fn padding_bytes(&self) -> u64 {
-        self.body_bytes.next_multiple_of(BLOCK_BYTES as u64) - self.body_bytes
-    }
-
-    fn encode(&self) -> Bytes {
-        let mut head = BytesMut::with_capacity(BLOCK_BYTES);
-        head.put_slice(MAGIC);
-        head.put_u32_le(FORMAT);
-        head.put_u32_le(0);
-        for number in [self.cluster_id, self.member_id, self.term, self.index] {
-            head.put_u64_le(number);
-        }
-        head.put_i64_le(self.revision);
-        head.put_u64_le(self.body_bytes);
-        head.put_bytes(0, BLOCK_BYTES - head.len());
-        head.freeze()
-    }
-}
-
-/// Writes a snapshot, a part at a time.
-pub(crate) struct SnapshotWriter {
-    head: SnapshotHead,
-    digest: Sha256,
-}
-
-impl SnapshotWriter {
-    /// Begins a snapshot; the first part comes back.
-    pub(crate) fn begin(head: SnapshotHead) -> (SnapshotWriter, Bytes) {
-        let part = head.encode();
-        let mut digest = Sha256::new();
-        digest.update(&part);
-        (SnapshotWriter { head, digest }, part)
-    }
-
-    /// Takes note of a part of the body.
-    pub(crate) fn on_body(&mut self, part: &[u8]) {
-        self.digest.update(part);
-    }
-
-    /// The last part.
-    pub(crate) fn end(mut self) -> Bytes {
-        let mut part = BytesMut::zeroed(self.head.padding_bytes() as usize);
-        self.digest.update(&part);
-        part.put_slice(&self.digest.finalize());
-        part.freeze()
-    }
-}
-
-/// Reads a snapshot file: what it is of, and the store's encoding.
+/// Reads a snapshot of Hustings or etcd that takes the first `length` bytes of a source: a part at a time, so that little more
+/// memory is needed than the state takes.
 ///
 /// # Errors
 /// When it is none, is not whole, or was changed.
-pub fn read_snapshot(file: &Bytes) -> Result<(SnapshotHead, Bytes), SnapshotFileError> {
-    let mut head = file.get(..BLOCK_BYTES).ok_or(SnapshotFileError::NotASnapshot)?;
-    if head.copy_to_bytes(MAGIC.len()) != MAGIC[..] {
-        return Err(SnapshotFileError::NotASnapshot);
+pub fn read_snapshot(source: &impl Source, length: u64, check: DigestCheck) -> Result<Snapshot, SnapshotFileError> {
+    if first_format::is_one(source, length)? {
+        return first_format::read(source, length);
     }
-    let format = head.get_u32_le();
-    if format > FORMAT {
-        return Err(SnapshotFileError::NewerFormat(format));
-    }
-    head.advance(4);
-    let head = SnapshotHead {
-        cluster_id: head.get_u64_le(),
-        member_id: head.get_u64_le(),
-        term: head.get_u64_le(),
-        index: head.get_u64_le(),
-        revision: head.get_i64_le(),
-        body_bytes: head.get_u64_le(),
+    let has_digest = length % BLOCK_BYTES == DIGEST_BYTES;
+    let contents = if has_digest { length - DIGEST_BYTES } else { length };
+    let database = match Database::open(source, contents) {
+        Ok(database) => Ok(database),
+        Err(BoltError::NotADatabase) => return Err(SnapshotFileError::NotASnapshot),
+        Err(error @ BoltError::Version(_)) => return Err(error.into()),
+        Err(error) => Err(error),
     };
-    let found = file.len() as u64;
-    // A length that no file has must not be reckoned with.
-    let expected = if head.body_bytes > found { u64::MAX } else { head.file_bytes() };
-    if found != expected {
-        return Err(SnapshotFileError::Length { found, expected });
+    // Before what the pages say: where bytes were lost, that they were is what has to be said.
+    if check == DigestCheck::Required && !has_digest {
+        return Err(SnapshotFileError::NoDigest);
     }
-    let (content, digest) = file.split_at(file.len() - DIGEST_BYTES);
-    if Sha256::digest(content)[..] != *digest {
-        return Err(SnapshotFileError::Digest);
+    let (of_contents, digest) = hash(source, contents, length)?;
+    if check == DigestCheck::Required {
+        let mut told = [0; DIGEST_BYTES as usize];
+        source.read_at(contents, &mut told)?;
+        if told != of_contents {
+            return Err(SnapshotFileError::Digest);
+        }
     }
-    Ok((head, file.slice(BLOCK_BYTES..BLOCK_BYTES + head.body_bytes as usize)))
+    let loaded = read::load(&database?)?;
+    let read::Loaded { origin, term, index, store, mut notes } = loaded;
+    if !has_digest && matches!(origin, Origin::Etcd { .. }) {
+        notes.push(
+            "a file out of a data directory lacks what stands in etcd's log alone: if that etcd did not end by itself, start \
+             it again and save a snapshot"
+                .to_owned(),
+        );
+    }
+    in_range(term, index)?;
+    Ok(Snapshot { origin, term, index, store, file_bytes: length, digest, notes })
+}
+
+/// Refuses numbers that a new cluster could not go on from.
+fn in_range(term: u64, index: u64) -> Result<(), SnapshotFileError> {
+    if term <= TERM_MAX && index <= INDEX_MAX {
+        return Ok(());
+    }
+    let what = format!("the place {term}:{index} in a log is out of range");
+    Err(SnapshotFileError::State(SnapshotError { what }))
+}
+
+/// SHA-256 of the first `contents` bytes, and of all of them.
+fn hash(source: &impl Source, contents: u64, length: u64) -> Result<([u8; 32], [u8; 32]), SnapshotFileError> {
+    let mut digest = Sha256::new();
+    let mut of_contents = [0; 32];
+    let mut part = vec![0; PART_BYTES.min(length) as usize];
+    let mut offset = 0;
+    for end in [contents, length] {
+        while offset < end {
+            let bytes = (end - offset).min(PART_BYTES) as usize;
+            source.read_at(offset, &mut part[..bytes])?;
+            digest.update(&part[..bytes]);
+            offset += bytes as u64;
+        }
+        if end == contents {
+            of_contents = digest.clone().finalize().into();
+        }
+    }
+    Ok((of_contents, digest.finalize().into()))
+}
+
+/// Bytes of a source as one piece.
+fn whole(source: &impl Source, length: u64) -> Result<Bytes, SnapshotFileError> {
+    let length = usize::try_from(length).map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
+    let mut bytes = vec![0; length];
+    source.read_at(0, &mut bytes)?;
+    Ok(bytes.into())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn file(body: &[u8]) -> (SnapshotHead, Bytes) {
-        let head =
-            SnapshotHead { cluster_id: 1, member_id: 2, term: 3, index: 4, revision: 5, body_bytes: body.len() as u64 };
-        let (mut writer, first) = SnapshotWriter::begin(head);
-        let mut file = BytesMut::from(&first[..]);
-        writer.on_body(body);
-        file.put_slice(body);
-        file.put_slice(&writer.end());
-        (head, file.freeze())
-    }
-
-    proptest! {
-        /// Goal: what is written is read, and its length is what etcdctl looks for.
-        #[test]
-        fn a_snapshot_is_read_back(body in proptest::collection::vec(any::<u8>(), 0..2_000)) {
-            let (head, file) = file(&body);
-            prop_assert_eq!(file.len() % 512, 32);
-            prop_assert_eq!(file.len() as u64, head.file_bytes());
-            prop_assert_eq!(read_snapshot(&file), Ok((head, Bytes::from(body))));
-        }
-
-        /// Goal: no byte can change, and none can be missing, without being noticed; garbage is refused.
-        #[test]
-        fn a_damaged_snapshot_is_refused(body in proptest::collection::vec(any::<u8>(), 0..600), place: prop::sample::Index, garbage in proptest::collection::vec(any::<u8>(), 0..1_200)) {
-            let (_, whole) = file(&body);
-            let mut damaged = whole.to_vec();
-            damaged[place.index(whole.len())] ^= 1;
-            prop_assert!(read_snapshot(&damaged.into()).is_err());
-            prop_assert!(read_snapshot(&whole.slice(..place.index(whole.len()))).is_err());
-            prop_assert!(read_snapshot(&garbage.into()).is_err());
-        }
-    }
-}
+mod stories;

@@ -150,3 +150,38 @@ fn a_bumped_store_goes_on_above_and_forgets_below() {
     store.put("c", "1");
     assert_eq!(store.revision(), 1_006);
 }
+
+/// Goal: history and rest, kept apart, are the same store. Method: the rest as bytes, the history one by one, while a compaction is
+/// under way; then once with a version too few.
+#[test]
+fn a_store_in_two_parts_is_the_same_store() {
+    let mut store = Store::new();
+    store.grant(1, 60).expect("a lease");
+    store.put_with_lease("leased", 1).expect("the lease is there");
+    for number in 0..3_000 {
+        store.put("a", &number.to_string());
+    }
+    store.delete("a", "");
+    store.compact(2_500).expect("it is compacted");
+    let view = store.kv.freeze();
+    let versions: Vec<(i64, KeyValue)> = view.retained().map(|(sub, kv)| (sub, kv.clone())).collect();
+    assert!(versions.len() < view.version_count(), "what is left to remove is left out");
+    let mut rest = Vec::new();
+    view.encode_rest(versions.len() as u64, &mut |piece| rest.extend_from_slice(&piece));
+    let restored = |versions: &[(i64, KeyValue)]| {
+        let mut restoration = Restoration::resume(&mut &rest[..]).expect("it was just encoded");
+        for (sub, kv) in versions {
+            restoration.version(*sub, kv.clone()).expect("they come in their order");
+        }
+        restoration.finish()
+    };
+    let (restored_store, _) = restored(&versions).expect("it is whole");
+    store.settle();
+    assert_eq!(KvStore::digest(&restored_store.freeze()), KvStore::digest(&store.kv.freeze()));
+    let missing = restored(&versions[1..]).expect_err("one is missing");
+    assert_eq!(missing.what, "versions are missing");
+    let mut twice = Restoration::resume(&mut &rest[..]).expect("it was just encoded");
+    twice.version(0, versions[1].1.clone()).expect("it is the first");
+    let refused = twice.version(0, versions[1].1.clone()).expect_err("it is the same");
+    assert!(refused.what.starts_with("a version out of order, at revision "), "{}", refused.what);
+}

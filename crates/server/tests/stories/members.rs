@@ -3,7 +3,7 @@
 // Helpers of tests fail as tests do.
 
 use crate::support::Served;
-use bytes::{Buf, BytesMut};
+use bytes::BytesMut;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::{
     AlarmRequest, AlarmType, DefragmentRequest, DowngradeRequest, HashKvRequest, HashRequest, MemberAddRequest,
@@ -11,8 +11,8 @@ use hustings_api::etcdserverpb::{
     RangeRequest, SnapshotRequest, StatusRequest, alarm_request::AlarmAction,
 };
 use hustings_api::health::{HealthCheckRequest, health_check_response::ServingStatus};
-use hustings_core::{Admin, NodeId, StateMachine};
-use hustings_server::{Backend, ServerOptions};
+use hustings_core::{Admin, NodeId};
+use hustings_server::{Backend, DigestCheck, Origin, ServerOptions};
 
 fn refused<T>(answer: Result<T, tonic::Status>) -> EtcdError {
     EtcdError::of(&answer.map(|_| ()).unwrap_err()).expect("an error that etcd's clients know")
@@ -146,11 +146,11 @@ async fn a_snapshot_holds_the_store() {
         file.extend_from_slice(&part.blob);
     }
     assert_eq!((remaining, file.len() % 512), (0, 32));
-    let (head, body) = hustings_server::read_snapshot(&file.freeze()).unwrap();
-    assert_eq!((head.cluster_id, head.member_id, head.index, head.revision), (0xc1, 1, 500, 501));
-    let mut body: &mut dyn Buf = &mut body.clone();
-    let store = hustings_kv::KvStore::decode(&mut body).unwrap();
-    assert_eq!(store.view(), &served.double.view());
+    let length = file.len() as u64;
+    let snapshot = hustings_server::read_snapshot(&file.freeze(), length, DigestCheck::Required).unwrap();
+    assert_eq!(snapshot.origin, Origin::Hustings { cluster_id: 0xc1, member_id: 1 });
+    assert_eq!((snapshot.index, snapshot.store.view().revision()), (500, 501));
+    assert_eq!(snapshot.store.view(), &served.double.view());
 }
 
 /// Goal: the lead is handed over by the leader alone, to a voter alone.
