@@ -6,7 +6,7 @@
 //! member has grown; what it takes from then on comes in huge pages, and the kernel joins the older ones by and by.
 //!
 //! ```text
-//!   serve ──► pages of 4 KiB only ──► the same program again, its allocator told ──► 16 MiB held ──► huge pages
+//!   serve ──► pages of 4 KiB only ──► the same program again, its allocator told ──► 10 MiB held ──► huge pages
 //! ```
 //!
 //! The program begins a second time because the allocator reads its settings, and takes its first memory, before `main`: it
@@ -21,18 +21,23 @@ use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::param::page_size;
 use rustix::thread::disable_transparent_huge_pages;
 
 /// The allocator's setting, and the sign that this program has begun again: 2 is "in whole huge pages only", 0 is none at all.
 const ALLOCATOR: &str = "MIMALLOC_ALLOW_THP";
 
 /// A member that holds more memory of its own has grown. An idle one holds about half of it.
-const GROWN_BYTES: u64 = 16 << 20;
+const GROWN_BYTES: u64 = 10 << 20;
 
-/// How often a member looks how much it holds.
-const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How often a member looks how much it holds: while it starts it may read its store from disk, half a gigabyte in a second;
+/// later it grows as fast as clients write.
+const LOOK_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
+
+/// For so long a member starts.
+const START: Duration = Duration::from_secs(10);
 
 /// Holds huge pages back: the first thing that a member does. Returns only in the program that has begun again, or where that
 /// cannot be.
@@ -55,23 +60,28 @@ fn called(own_name: &OsStr, program: PathBuf) -> PathBuf {
     if is_it { path.to_owned() } else { program }
 }
 
-/// Lets them come once the member has grown.
-pub(crate) async fn come_with_size() {
+/// Lets them come once the member has grown; looks from a thread of its own.
+pub(crate) fn come_with_size() {
     if var_os(ALLOCATOR).is_none_or(|value| value != "2") {
         return;
     }
-    while own_bytes() < GROWN_BYTES {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-    }
-    let _ = disable_transparent_huge_pages(false);
+    let watching = std::thread::Builder::new().name("hustings-pages".into()).spawn(|| {
+        let begun = Instant::now();
+        while own_bytes() < GROWN_BYTES {
+            std::thread::sleep(LOOK_INTERVALS[usize::from(begun.elapsed() > START)]);
+        }
+        let _ = disable_transparent_huge_pages(false);
+    });
+    // Without the thread there are none: the member serves all the same.
+    drop(watching);
 }
 
 /// Memory of this process that no file stands behind, bytes; 0 where the system does not say.
 fn own_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap_or("");
-    let kibibytes: u64 = line.split_whitespace().next().and_then(|number| number.parse().ok()).unwrap_or(0);
-    kibibytes << 10
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let mut pages = statm.split(' ').skip(1).map(|pages| pages.parse::<u64>().unwrap_or(0));
+    let (resident, of_files) = (pages.next().unwrap_or(0), pages.next().unwrap_or(0));
+    resident.saturating_sub(of_files) * page_size() as u64
 }
 
 #[cfg(test)]

@@ -37,6 +37,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         return Ok(());
     }
     huge_pages::hold_back();
+    huge_pages::come_with_size();
     let settings = Settings::resolve(matches, &OfProcess)?;
     logging::start(&settings.logging()?)?;
     for note in settings.check()? {
@@ -128,7 +129,6 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         let peer = peer_acceptor.as_ref().and_then(Acceptor::expiry).or_else(|| dial.and_then(Connector::expiry));
         client_tls.as_ref().and_then(Acceptor::expiry).into_iter().chain(peer).collect()
     }));
-    tokio::spawn(huge_pages::come_with_size());
     tokio::spawn(say_when_ready(handle.clone()));
     tokio::spawn(time_elections(handle.clone(), server.metrics()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
