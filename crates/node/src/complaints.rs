@@ -34,7 +34,9 @@ impl Complaints {
     /// Tells the operator, unless the same was told a moment ago, or too many other things.
     pub fn tell(&mut self, from: SocketAddr, why: &str) {
         if let Some(count) = self.count(why, Instant::now()) {
-            tracing::warn!(%from, count, "{} was turned away: {}", self.of, why.escape_debug());
+            // One line, whatever a stranger says of itself.
+            let why = why.replace(char::is_control, " ");
+            tracing::warn!(%from, count, "{} was turned away: {why}", self.of);
         }
     }
 

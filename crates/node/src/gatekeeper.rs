@@ -73,6 +73,13 @@ pub(crate) fn anew(NodeId(id): NodeId) -> String {
     )
 }
 
+/// The membership as a newcomer may see it: join tokens that nobody has used yet are others' secrets.
+fn without_tokens(membership: &Membership) -> Membership {
+    let mut shown = membership.clone();
+    shown.members.values_mut().filter(|member| member.name.is_empty()).for_each(|member| member.incarnation = None);
+    shown
+}
+
 impl Gatekeeper {
     pub(crate) fn new(
         hello: Hello,
@@ -299,7 +306,7 @@ impl Gatekeeper {
                 cluster_id: self.cluster_id,
                 you: *you,
                 founding: self.founding.clone(),
-                membership: (*self.membership).clone(),
+                membership: without_tokens(&self.membership),
             }),
             None => Greeting::Refusal(Refusal::because(format!(
                 "no member has the peer URL {}: add it first (`hustings member add`, or `etcdctl member add`)",
