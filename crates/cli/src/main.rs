@@ -35,6 +35,7 @@ mod settings;
 mod snapshots;
 mod status;
 mod up;
+mod upkeep;
 mod usage;
 mod workload;
 
@@ -62,6 +63,7 @@ fn command() -> Command {
         .subcommand(settings::config_command())
         .subcommands(client::commands())
         .subcommands(credentials::commands())
+        .subcommands(upkeep::commands())
         .subcommands(copy::commands())
         .subcommand(elect::run::command())
         .subcommands(elect::verbs::commands())
