@@ -136,11 +136,11 @@ async fn load(
             if attempt == 1 {
                 counts.again.fetch_add(1, Ordering::Relaxed);
             }
-            if client.is_none() || !is_steady {
-                client = Client::connect_with(&endpoints, options.clone()).await.ok();
-            } else if attempt == 1 {
+            match &mut client {
                 // On an error the old connection stays, and the write says what is wrong with it.
-                let _ = client.as_mut().expect("it was looked at").move_on().await;
+                Some(client) if is_steady && attempt == 1 => drop(client.move_on().await),
+                Some(_) if is_steady => {}
+                _ => client = Client::connect_with(&endpoints, options.clone()).await.ok(),
             }
             let Some(client) = &client else { continue };
             match put(client, key, &number.to_string()).await {
