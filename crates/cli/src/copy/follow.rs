@@ -22,6 +22,9 @@ const BYTES_MAX: usize = 1 << 20;
 /// The pause between two questions how far the source has come, once the end is known.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
+/// Watches that may be refused one after the other: the first one perhaps because a token has ended.
+const REFUSALS_MAX: u32 = 5;
+
 /// Operations that will be one transaction.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -108,6 +111,16 @@ pub(super) fn is_candidate(kv: &KeyValue) -> bool {
     kv.lease != 0 && entry.is_some_and(|(_, entry)| i64::from_str_radix(entry, 16) == Ok(kv.lease))
 }
 
+/// How a watch ended.
+enum Followed {
+    /// All that was asked for is there.
+    Reached,
+    /// The member that was asked is gone.
+    Lost,
+    /// It was cancelled, with this reason.
+    Refused(String),
+}
+
 /// Follows the source from a revision on.
 pub(super) struct Follower {
     source: Side,
@@ -141,23 +154,35 @@ impl Follower {
         target: &mut watch::Receiver<Option<i64>>,
         told: &impl Fn(i64, u64),
     ) -> Result<()> {
+        let mut ended_at_once = 0;
         loop {
             if target.borrow().is_some_and(|target| self.done >= target) {
                 return Ok(());
             }
-            if self.follow_once(target, told).await? {
-                return Ok(());
+            let before = self.done;
+            let why = match self.follow_once(target, told).await? {
+                Followed::Reached => return Ok(()),
+                Followed::Lost => None,
+                Followed::Refused(why) => Some(why),
+            };
+            ended_at_once = if self.done > before || why.is_none() { 0 } else { ended_at_once + 1 };
+            if let Some(why) = why.filter(|_| ended_at_once >= REFUSALS_MAX) {
+                bail!(
+                    "the source does not let its changes be followed: {why}; may this user read all keys that are copied?"
+                );
             }
             self.source.move_on().await;
+            // A stream is asked without looking at who asks: a token that has ended is replaced by asking something else.
+            self.source.revision().await?;
         }
     }
 
-    /// One watch; says whether the target is reached, or else it was lost.
+    /// One watch, until its end.
     async fn follow_once(
         &mut self,
         target: &mut watch::Receiver<Option<i64>>,
         told: &impl Fn(i64, u64),
-    ) -> Result<bool> {
+    ) -> Result<Followed> {
         let create = pb::WatchCreateRequest {
             key: self.keys.from.clone(),
             range_end: self.keys.end.clone(),
@@ -170,13 +195,13 @@ impl Follower {
         // The channel has room: it is new.
         let _ = ask.send(say(RequestUnion::CreateRequest(create))).await;
         let request = self.source.asked(ReceiverStream::new(questions));
-        let Ok(answers) = self.source.client.watch().watch(request).await else { return Ok(false) };
+        let Ok(answers) = self.source.client.watch().watch(request).await else { return Ok(Followed::Lost) };
         let mut answers = answers.into_inner();
         let mut asking = tokio::time::interval(ASK_EVERY);
         loop {
             tokio::select! {
                 answer = answers.next() => {
-                    let Some(Ok(answer)) = answer else { return Ok(false) };
+                    let Some(Ok(answer)) = answer else { return Ok(Followed::Lost) };
                     if answer.canceled && answer.compact_revision > 0 {
                         bail!(
                             "the source has compacted its history up to {} before revision {} was copied: begin again with --resume",
@@ -184,7 +209,7 @@ impl Follower {
                         );
                     }
                     if answer.canceled {
-                        return Ok(false);
+                        return Ok(Followed::Refused(answer.cancel_reason));
                     }
                     self.apply(&answer.events).await?;
                     if answer.events.is_empty() && !answer.created {
@@ -193,7 +218,7 @@ impl Follower {
                     }
                     told(self.done, self.changes);
                     if target.borrow().is_some_and(|target| self.done >= target) {
-                        return Ok(true);
+                        return Ok(Followed::Reached);
                     }
                 }
                 _ = asking.tick() => {
