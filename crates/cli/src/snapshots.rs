@@ -101,7 +101,7 @@ fn status(matches: &ArgMatches) -> Result<()> {
     let hash = hustings_kv::hash_kv(&view, 0)?.hash;
     if format_of(matches) == Format::Json {
         let value = json!({
-            "apiVersion": "v1",
+            "apiVersion": "v1", "kind": "SnapshotStatus",
             "hash": hash,
             "revision": head.revision,
             "totalKey": keys,
@@ -179,7 +179,7 @@ fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str
     let NodeId(member) = identity.node;
     if format_of(matches) == Format::Json {
         let value = json!({
-            "apiVersion": "v1",
+            "apiVersion": "v1", "kind": "SnapshotRestore",
             "data_dir": data_dir.display().to_string(),
             "cluster_id": cluster.to_string(),
             "member_id": format!("{member:x}"),
