@@ -157,6 +157,13 @@ async fn a_part_of_an_etcd_is_copied_and_what_cannot_be_is_said() {
     said.ok();
     assert_eq!(hustings(&["get", "", "--prefix", "--endpoints", &endpoints]).ok().matches("/").count(), 2);
 
+    // What the destination does not take is named, and not asked for two minutes.
+    let large = Cluster::start(etcd().with(&["--max-request-bytes", "8000000"]), 1).await.expect("etcd starts");
+    put(&client_of(&large).await, "c/large", &"v".repeat(4_000_000)).await.expect("it is written");
+    let url = large.endpoints().join(",");
+    let refused = support::run(&mut copy("import", ("--from-etcd", &url), &endpoints, &["--prefix", "c/"])).failed();
+    assert!(refused.contains("\"c/large\" with 4000007 bytes") && refused.contains("--max-request-bytes"), "{refused}");
+
     let nobody = support::run(&mut copy("import", ("--from-etcd", "127.0.0.1:1"), &endpoints, &[]));
     assert_eq!(nobody.code, Some(4), "{nobody:?}");
     let wrong = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--etcd-user", "ann"]));

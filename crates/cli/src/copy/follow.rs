@@ -25,6 +25,9 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Watches that may be refused one after the other: the first one perhaps because a token has ended.
 const REFUSALS_MAX: u32 = 5;
 
+/// How much of a key is told, in characters.
+const KEY_TOLD_MAX: usize = 60;
+
 /// Operations that will be one transaction.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -76,7 +79,7 @@ impl Batch {
         for portion in operations.chunks(OPERATIONS_MAX) {
             let Err(error) = destination.write(portion.to_vec()).await else { continue };
             if !Refused::is(&error, EtcdError::LeaseNotFound) {
-                return Err(error);
+                return Err(error.context(largest_of(portion)));
             }
             leases.restore(source, destination).await?;
             let mut portion = portion.to_vec();
@@ -85,6 +88,26 @@ impl Batch {
         }
         Ok(())
     }
+}
+
+/// Names what a destination most likely stumbles over.
+fn largest_of(operations: &[pb::RequestOp]) -> String {
+    let puts = operations.iter().filter_map(|operation| match &operation.request {
+        Some(pb::request_op::Request::RequestPut(put)) => Some(put),
+        _ => None,
+    });
+    let largest = puts.max_by_key(|put| put.key.len() + put.value.len());
+    largest.map_or_else(
+        || "keys cannot be deleted".to_owned(),
+        |put| {
+            let key: String = String::from_utf8_lossy(&put.key).chars().take(KEY_TOLD_MAX).collect();
+            let bytes = put.key.len() + put.value.len();
+            format!(
+                "keys cannot be written, the largest of which is {key:?} with {bytes} bytes; where that is too long, start the \
+                 destination with a larger --max-request-bytes, and go on with --resume"
+            )
+        },
+    )
 }
 
 /// Keys whose lease has ended at the source are about to be deleted there: until then they stand without one.

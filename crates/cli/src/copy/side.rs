@@ -85,6 +85,11 @@ impl Side {
                         self.authenticate().await?;
                         status.message().to_owned()
                     }
+                    // Neither passes by itself: a store that is full, a message that is too long.
+                    (Some(EtcdError::NoSpace), _) => return Err(Refused { called: self.called, status }.into()),
+                    (_, Code::ResourceExhausted) if status.message().contains("larger than max") => {
+                        return Err(Refused { called: self.called, status }.into());
+                    }
                     (_, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted) => {
                         status.message().to_owned()
                     }
