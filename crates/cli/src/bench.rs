@@ -228,7 +228,7 @@ impl Figures {
         let rate = self.latencies.len() as f64 / self.seconds;
         let at = |quantile: f64| self.latencies.value_at_quantile(quantile) as f64 / 1_000.0;
         let figures = json!({
-            "apiVersion": "v1",
+            "apiVersion": "v1", "kind": "Bench",
             "verb": verb,
             "clients": clients,
             "connections": connections,

@@ -5,6 +5,7 @@ use crate::output::{
     Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, options_of, shown, table, timeout_of,
     unavailable,
 };
+use crate::upkeep;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -132,6 +133,7 @@ async fn run_verb(name: &str, matches: &ArgMatches) -> Result<()> {
         "watch" => watch(matches).await,
         "member" => member(matches).await,
         "transfer" => transfer(matches).await,
+        "alarm" | "compact" => upkeep::run(name, matches).await,
         "auth" | "user" | "role" => credentials::run(name, matches).await,
         "snapshot" => save(matches.subcommand_matches("save").expect("the other verbs need no runtime")).await,
         _ => unreachable!("clap knows no other"),
@@ -193,7 +195,7 @@ async fn put(matches: &ArgMatches) -> Result<()> {
     let answer = within(matches, connect(matches).await?.kv().put(asked(request))).await?;
     let revision = answer.header.unwrap_or_default().revision;
     match format_of(matches) {
-        Format::Json => println!("{}", json!({ "apiVersion": "v1", "revision": revision })),
+        Format::Json => println!("{}", json!({ "apiVersion": "v1", "kind": "Put", "revision": revision })),
         Format::Table => println!("OK"),
     }
     Ok(())
@@ -229,7 +231,7 @@ async fn get(matches: &ArgMatches) -> Result<()> {
         let kvs: Vec<Value> = answer.kvs.iter().map(key_value).collect();
         println!(
             "{}",
-            json!({ "apiVersion": "v1", "revision": revision, "count": answer.count, "more": answer.more, "kvs": kvs })
+            json!({ "apiVersion": "v1", "kind": "Get", "revision": revision, "count": answer.count, "more": answer.more, "kvs": kvs })
         );
     } else if matches.get_flag("count-only") {
         println!("{}", answer.count);
@@ -256,7 +258,10 @@ async fn del(matches: &ArgMatches) -> Result<()> {
     match format_of(matches) {
         Format::Json => {
             let revision = answer.header.unwrap_or_default().revision;
-            println!("{}", json!({ "apiVersion": "v1", "revision": revision, "deleted": answer.deleted }));
+            println!(
+                "{}",
+                json!({ "apiVersion": "v1", "kind": "Delete", "revision": revision, "deleted": answer.deleted })
+            );
         }
         Format::Table => println!("{}", answer.deleted),
     }
@@ -320,7 +325,11 @@ fn show_event(event: &hustings_api::mvccpb::Event, format: Format) -> Result<()>
     match format {
         Format::Json => {
             let prev = event.prev_kv.as_ref().map(key_value);
-            writeln!(out, "{}", json!({ "apiVersion": "v1", "type": kind, "kv": key_value(&kv), "prev_kv": prev }))?;
+            writeln!(
+                out,
+                "{}",
+                json!({ "apiVersion": "v1", "kind": "Event", "type": kind, "kv": key_value(&kv), "prev_kv": prev })
+            )?;
         }
         Format::Table => {
             writeln!(out, "{kind}")?;
@@ -366,7 +375,7 @@ fn show_members(members: &[pb::Member], format: Format) {
             })
         };
         let members: Vec<Value> = members.iter().map(member).collect();
-        return println!("{}", json!({ "apiVersion": "v1", "members": members }));
+        return println!("{}", json!({ "apiVersion": "v1", "kind": "MemberList", "members": members }));
     }
     let row = |member: &pb::Member| {
         vec![
@@ -438,7 +447,10 @@ async fn transfer(matches: &ArgMatches) -> Result<()> {
     within(matches, client.maintenance().move_leader(asked(MoveLeaderRequest { target_id: target }))).await?;
     match format_of(matches) {
         Format::Json => {
-            println!("{}", json!({ "apiVersion": "v1", "from": format!("{leader:x}"), "to": format!("{target:x}") }))
+            println!(
+                "{}",
+                json!({ "apiVersion": "v1", "kind": "Transfer", "from": format!("{leader:x}"), "to": format!("{target:x}") })
+            )
         }
         Format::Table => println!("leadership went from {leader:x} to {target:x}"),
     }

@@ -3,6 +3,7 @@
 //! A command authenticates once, when it connects, and says the token with each request from then on. Where users do not
 //! count it goes on without one, as etcdctl does.
 
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
 use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
@@ -84,10 +85,35 @@ pub(crate) async fn authenticate(matches: &ArgMatches, client: &Client) -> Resul
     }
 }
 
+/// Keeps what is typed off the screen until it is dropped.
+struct Hidden(Termios);
+
+impl Hidden {
+    /// `None` where nobody types: the input is no terminal.
+    fn begin() -> Option<Hidden> {
+        let before = tcgetattr(std::io::stdin()).ok()?;
+        let mut silent = before.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(std::io::stdin(), OptionalActions::Flush, &silent).ok()?;
+        Some(Hidden(before))
+    }
+}
+
+impl Drop for Hidden {
+    fn drop(&mut self) {
+        // A terminal that is gone shows nothing more anyway.
+        let _ = tcsetattr(std::io::stdin(), OptionalActions::Now, &self.0);
+        eprintln!();
+    }
+}
+
 fn read_password(prompt: &str) -> Result<String> {
     eprint!("{prompt}");
     let mut line = String::new();
-    std::io::stdin().read_line(&mut line)?;
+    let hidden = Hidden::begin();
+    let read = std::io::stdin().read_line(&mut line);
+    drop(hidden);
+    read?;
     let password = line.trim_end_matches(['\r', '\n']);
     if password.is_empty() {
         bail!("no password is given: --password, HUSTINGS_PASSWORD, or the first line of the input");
@@ -149,14 +175,14 @@ fn auth(client: &Client) -> AuthClient<Channel> {
 fn done(matches: &ArgMatches, header: Option<pb::ResponseHeader>, what: &str) {
     let revision = header.unwrap_or_default().revision;
     match format_of(matches) {
-        Format::Json => println!("{}", json!({ "apiVersion": "v1", "revision": revision })),
+        Format::Json => println!("{}", json!({ "apiVersion": "v1", "kind": "Change", "revision": revision })),
         Format::Table => println!("{what}"),
     }
 }
 
 fn list(matches: &ArgMatches, name: &str, found: &[String]) {
     match format_of(matches) {
-        Format::Json => println!("{}", json!({ "apiVersion": "v1", (name): found })),
+        Format::Json => println!("{}", json!({ "apiVersion": "v1", "kind": "List", (name): found })),
         Format::Table => found.iter().for_each(|found| println!("{found}")),
     }
 }
@@ -187,7 +213,10 @@ async fn run_auth(action: &str, matches: &ArgMatches, client: &Client) -> Result
             let (enabled, revision) = (answer.enabled, answer.auth_revision);
             match format_of(matches) {
                 Format::Json => {
-                    println!("{}", json!({ "apiVersion": "v1", "enabled": enabled, "auth_revision": revision }))
+                    println!(
+                        "{}",
+                        json!({ "apiVersion": "v1", "kind": "AuthStatus", "enabled": enabled, "auth_revision": revision })
+                    )
                 }
                 Format::Table => println!("users count: {enabled}\nauth revision: {revision}"),
             }

@@ -146,7 +146,7 @@ impl Found {
             value
         };
         json!({
-            "apiVersion": "v1",
+            "apiVersion": "v1", "kind": "Inspection",
             "directory": directory.display().to_string(),
             "damaged": !self.damage.is_empty(),
             "meta": self.meta.as_ref().map(meta_json),

@@ -36,6 +36,7 @@ mod settings;
 mod snapshots;
 mod status;
 mod up;
+mod upkeep;
 mod usage;
 mod workload;
 
@@ -63,6 +64,7 @@ fn command() -> Command {
         .subcommand(settings::config_command())
         .subcommands(client::commands())
         .subcommands(credentials::commands())
+        .subcommands(upkeep::commands())
         .subcommands(copy::commands())
         .subcommand(elect::run::command())
         .subcommands(elect::verbs::commands())

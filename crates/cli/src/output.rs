@@ -180,7 +180,7 @@ pub(crate) fn print(text: std::fmt::Arguments<'_>, end: &str) {
     std::process::exit(code);
 }
 
-/// Says on standard error why a command failed: for people, or with `-o json` as `{"apiVersion": "v1", "error": {"code": the exit code,
+/// Says on standard error why a command failed: for people, or with `-o json` as `{"apiVersion": "v1", "kind": "Error", "error": {"code": the exit code,
 /// "message": text}}`.
 pub(crate) fn say_error(matches: &ArgMatches, code: u8, message: &str) {
     let mut matches = matches;
@@ -189,7 +189,7 @@ pub(crate) fn say_error(matches: &ArgMatches, code: u8, message: &str) {
     }
     match matches.try_get_one::<String>("output") {
         Ok(Some(output)) if output == "json" => {
-            let error = serde_json::json!({ "apiVersion": "v1", "error": { "code": code, "message": message } });
+            let error = serde_json::json!({ "apiVersion": "v1", "kind": "Error", "error": { "code": code, "message": message } });
             let _ = writeln!(std::io::stderr(), "{error}");
         }
         _ => crate::logging::say(format_args!("{message}")),
@@ -224,12 +224,26 @@ pub(crate) fn unavailable(what: impl Into<String>) -> anyhow::Error {
     Exit::with(Code::Unavailable, what)
 }
 
+/// The cause of all causes, in words.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
 /// An error of the server with the exit code that it deserves.
 pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
     use tonic::Code::{Cancelled, DeadlineExceeded, NotFound, PermissionDenied, Unauthenticated, Unavailable};
     let mut what = status.message().to_string();
-    // Bytes that are no HTTP/2, or an end before any.
-    if what.contains("http2 error") || what == "transport error" {
+    // Bytes that are no HTTP/2, or an end before any; or what TLS says once it is spoken.
+    let alert = innermost(status);
+    if alert.contains("fatal alert") {
+        what = format!(
+            "{alert}: the member does not accept this certificate (--cert): is it of a CA that it trusts, and not revoked?"
+        );
+    } else if what.contains("http2 error") || what == "transport error" {
         what.push_str("; does this port speak TLS? then give https:// and --cacert");
     }
     let code = match status.code() {

@@ -95,6 +95,15 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         let what = "give the data directories that are left: hustings recover DATA-DIR...";
         return Err(Exit::with(Code::Usage, what));
     }
+    // One that is given twice, or by a link to it, is one.
+    let mut known = BTreeSet::new();
+    paths.retain(|path| known.insert(std::fs::canonicalize(path).unwrap_or_else(|_| path.clone())));
+    if let Some(into) = matches.get_one::<PathBuf>("into")
+        && let Some(within) = known.iter().find(|known| absolute(into).starts_with(known))
+    {
+        let what = format!("--into {} is inside {}, which is not changed", into.display(), within.display());
+        return Err(Exit::with(Code::Usage, what));
+    }
     let remains: Vec<Remains> = paths.into_iter().map(|path| Remains { found: read(&path), path }).collect();
     let is_json = format_of(matches) == Format::Json;
     let checked = check(&remains);
@@ -119,6 +128,16 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     report::show(&remains, Some(&gathered), made.as_ref().ok().and_then(Option::as_ref), is_json);
     made?;
     if matches.contains_id("into") { refused } else { Ok(()) }
+}
+
+/// Where a path leads that need not exist: its nearest ancestor that does is followed.
+fn absolute(path: &Path) -> PathBuf {
+    let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let there = whole.ancestors().find_map(|ancestor| {
+        let rest = whole.strip_prefix(ancestor).ok()?;
+        Some(std::fs::canonicalize(ancestor).ok()?.join(rest))
+    });
+    there.unwrap_or(whole)
 }
 
 /// Reads one directory; an error says what to do on such a day.

@@ -182,8 +182,14 @@ mod tests {
     }
 
     #[test]
+    fn a_file_without_an_end_is_refused() {
+        let refused = resolve(&["--config-file", "/dev/zero"], &[]).map(drop).expect_err("it is no file of settings");
+        assert!(refused.to_string().contains("is longer than 1048576 bytes"), "{refused}");
+    }
+
+    #[test]
     fn what_is_wrong_is_named_with_its_value_its_source_and_a_remedy() {
-        let rows: [(&[&str], &str); 10] = [
+        let rows: [(&[&str], &str); 11] = [
             (&["--memory-limit", "1000"], "give at least 16777216"),
             (&["--protocol", "craft"], "there is no protocol `craft`; choose one of: raft"),
             (&["--election-timeout", "100", "--heartbeat-interval", "50"], "below three heartbeat intervals"),
@@ -194,6 +200,7 @@ mod tests {
             (&["--listen-client-urls", "localhost"], "is not of the form http://HOST:PORT or https://HOST:PORT"),
             (&["--initial-cluster-state", "old"], "give new or existing"),
             (&["--name", ""], "a name is not empty"),
+            (&["--name", &"n".repeat(256)], "has 256 bytes: give one of at most 255"),
         ];
         for (flags, expected) in rows {
             let said = refusal(flags);

@@ -97,7 +97,7 @@ fn status(matches: &ArgMatches) -> Result<()> {
     let place = format!("{}:{}", snapshot.term, snapshot.index);
     if format_of(matches) == Format::Json {
         let mut value = json!({
-            "apiVersion": "v1",
+            "apiVersion": "v1", "kind": "SnapshotStatus",
             "hash": hash,
             "revision": revision,
             "totalKey": keys,
@@ -191,7 +191,7 @@ fn report(matches: &ArgMatches, data_dir: &Path, identity: &Identity, name: &str
     let NodeId(member) = identity.node;
     if format_of(matches) == Format::Json {
         let value = json!({
-            "apiVersion": "v1",
+            "apiVersion": "v1", "kind": "SnapshotRestore",
             "data_dir": data_dir.display().to_string(),
             "cluster_id": cluster.to_string(),
             "member_id": format!("{member:x}"),

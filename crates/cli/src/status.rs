@@ -322,7 +322,7 @@ fn show(matches: &ArgMatches, cluster: &Cluster) -> Result<()> {
         Format::Json => {
             let told = |field: &str| cluster.told.as_ref().map(|told| told[field].clone());
             let value = json!({
-                "apiVersion": "v1",
+                "apiVersion": "v1", "kind": "Status",
                 "cluster_id": told("cluster_id"),
                 "leader": leader.map(|leader| leader["name"].clone()),
                 "term": leader.map_or_else(|| told("term"), |leader| Some(leader["term"].clone())),

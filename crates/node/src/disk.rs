@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
 /// How often it is looked whether there is room for the log's next segment.
-const LOOK_EVERY: Duration = Duration::from_millis(250);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whether there is room for the log to grow: the next segment is made while the one before fills up, so a full disk shows while
 /// a whole segment is left to write in (ST-10).

@@ -7,7 +7,7 @@ use crate::frame::{Greeting, Hello, Refusal, SPEAKS_OF_STATE, Welcome};
 use crate::link::Outbox;
 use crate::peer_stream::misfit;
 use crate::positions::{Positions, rolled_back};
-use crate::secret::{self, ClusterSecret};
+use crate::secret;
 use hustings_core::{ClusterId, Member, Membership, NodeId};
 use hustings_tls::Certificate;
 use std::collections::BTreeMap;
@@ -29,8 +29,8 @@ pub(crate) struct Gatekeeper {
     connected: BTreeMap<NodeId, Connected>,
     /// How much of its log each peer has said to be durable, in this life of this node and before.
     pub(crate) positions: Positions,
-    /// What all members know, if there is such a thing.
-    pub(crate) secret: Option<ClusterSecret>,
+    /// Whether whoever says hello has proven that it knows the cluster's secret.
+    pub(crate) has_secret: bool,
     /// Whether a peer's certificate must name it.
     pub(crate) binds_identity: bool,
 }
@@ -73,12 +73,19 @@ pub(crate) fn anew(NodeId(id): NodeId) -> String {
     )
 }
 
+/// The membership as a newcomer may see it: join tokens that nobody has used yet are others' secrets.
+fn without_tokens(membership: &Membership) -> Membership {
+    let mut shown = membership.clone();
+    shown.members.values_mut().filter(|member| member.name.is_empty()).for_each(|member| member.incarnation = None);
+    shown
+}
+
 impl Gatekeeper {
     pub(crate) fn new(
         hello: Hello,
         founding: Membership,
         hints: Membership,
-        secret: Option<ClusterSecret>,
+        has_secret: bool,
         binds_identity: bool,
         positions: Positions,
     ) -> Gatekeeper {
@@ -92,7 +99,7 @@ impl Gatekeeper {
             seen: BTreeMap::new(),
             connected: BTreeMap::new(),
             positions,
-            secret,
+            has_secret,
             binds_identity,
         }
     }
@@ -124,7 +131,7 @@ impl Gatekeeper {
     /// Whether the membership names this peer, or members that this node trusts have; with a secret, whoever knows it may be
     /// a member that this node has not heard of.
     fn is_known(&self, peer: NodeId) -> bool {
-        self.membership.has(peer) || self.hints.members.contains_key(&peer) || self.secret.is_some()
+        self.membership.has(peer) || self.hints.members.contains_key(&peer) || self.has_secret
     }
 
     /// Whether nobody has run as this member yet: it says its name when it does.
@@ -299,7 +306,7 @@ impl Gatekeeper {
                 cluster_id: self.cluster_id,
                 you: *you,
                 founding: self.founding.clone(),
-                membership: (*self.membership).clone(),
+                membership: without_tokens(&self.membership),
             }),
             None => Greeting::Refusal(Refusal::because(format!(
                 "no member has the peer URL {}: add it first (`hustings member add`, or `etcdctl member add`)",

@@ -1,39 +1,76 @@
 //! How two ends of a connection find out who the other one is: hello, challenge and proof, and how many such talks go on at once.
 
-use crate::frame::{Challenge, Greeting, LinkError, Refusal};
+use crate::frame::{Challenge, Greeting, Hello, LinkError, Refusal};
 use crate::peer_stream::PeerStream;
-use crate::secret::{ClusterSecret, Side};
+use crate::secret::{self, ClusterSecret, Side};
 use bytes::BytesMut;
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr};
 use tokio::io::AsyncWriteExt;
 
 /// Handshakes under way at once, and how many of them with one address. One more, and the oldest is dropped: a peer says hello
 /// at once, so who has been silent the longest is a stranger.
 const HANDSHAKES_MAX: usize = 64;
 const HANDSHAKES_PER_ADDRESS_MAX: usize = 16;
+/// Addresses that members have come from and that are remembered.
+const FAMILIAR_MAX: usize = 64;
 
 /// Connections whose other end has not said who it is.
 #[derive(Default)]
 pub(crate) struct Handshakes {
-    pub(crate) next: u64,
+    next: u64,
     /// Oldest first, each with the task to end.
-    pub(crate) underway: BTreeMap<u64, (IpAddr, tokio::task::AbortHandle)>,
+    underway: BTreeMap<u64, (IpAddr, tokio::task::AbortHandle)>,
+    /// Where members have come from: strangers from elsewhere do not take their room.
+    familiar: BTreeSet<IpAddr>,
 }
 
 impl Handshakes {
-    /// Makes room for one more: a crowd of silent strangers drops its own oldest, and only then anybody's.
-    pub(crate) fn make_room(&mut self, address: IpAddr) {
+    /// The number of one more, for which room was made: a crowd of silent strangers drops its own oldest, and only then that of
+    /// others, and nobody's from where a member has come from.
+    pub(crate) fn make_room(&mut self, address: IpAddr) -> u64 {
+        self.next += 1;
+        let address = site(address);
         let of_address = self.underway.iter().filter(|(_, (from, _))| *from == address);
+        let strangers = self.underway.iter().filter(|(_, (from, _))| !self.familiar.contains(from));
         let oldest = match of_address.clone().count() >= HANDSHAKES_PER_ADDRESS_MAX {
             true => of_address.map(|(number, _)| *number).next(),
-            false if self.underway.len() >= HANDSHAKES_MAX => self.underway.keys().next().copied(),
+            false if self.familiar.contains(&address) => None,
+            false if strangers.clone().count() >= HANDSHAKES_MAX => strangers.map(|(number, _)| *number).next(),
             false => None,
         };
-        if let Some((from, task)) = oldest.and_then(|number| self.underway.remove(&number)) {
-            tracing::warn!(%from, "too many handshakes at once: the oldest silent peer connection is dropped");
+        if let Some((_, task)) = oldest.and_then(|number| self.underway.remove(&number)) {
             task.abort();
         }
+        self.next
+    }
+
+    /// A handshake goes on in this task.
+    pub(crate) fn begin(&mut self, number: u64, address: IpAddr, task: tokio::task::AbortHandle) {
+        // One that has ended already has nobody to remove it.
+        if !task.is_finished() {
+            self.underway.insert(number, (site(address), task));
+        }
+    }
+
+    pub(crate) fn end(&mut self, number: u64) {
+        self.underway.remove(&number);
+    }
+
+    /// A member has come from this address.
+    pub(crate) fn trust(&mut self, address: IpAddr) {
+        if self.familiar.len() >= FAMILIAR_MAX {
+            self.familiar.pop_first();
+        }
+        self.familiar.insert(site(address));
+    }
+}
+
+/// What one stranger has for the asking: an address of IPv4, or the 2^64 of a network of IPv6, said by its first one.
+pub fn site(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+        address => address,
     }
 }
 
@@ -41,6 +78,29 @@ pub(crate) async fn say(stream: &mut PeerStream, greeting: &Greeting) -> Result<
     let mut out = BytesMut::new();
     greeting.put(&mut out);
     Ok(stream.write_all(&out).await?)
+}
+
+/// Hears who dials; with a cluster secret, proven.
+pub(crate) async fn hear(
+    stream: &mut PeerStream,
+    buffer: &mut BytesMut,
+    secret: Option<&ClusterSecret>,
+) -> Result<Hello, LinkError> {
+    let (Greeting::Hello(hello), said) = Greeting::read(stream, buffer).await? else {
+        return Err(LinkError::Stranger("it did not begin with a hello".into()));
+    };
+    let Some(secret) = secret else { return Ok(hello) };
+    let nonce = secret::nonce();
+    let proof = secret.prove(Side::Acceptor, &said, &nonce);
+    say(stream, &Greeting::Challenge(Challenge { nonce: nonce.clone(), proof })).await?;
+    match Greeting::read(stream, buffer).await?.0 {
+        Greeting::Proof(proof) if secret.is_proven(Side::Dialler, &said, &nonce, &proof) => Ok(hello),
+        _ => {
+            let why = "it does not know the cluster secret: give all members the same --cluster-secret-file";
+            say(stream, &Greeting::Refusal(Refusal::because(why.into()))).await?;
+            Err(LinkError::Stranger(why.into()))
+        }
+    }
 }
 
 /// Says hello, proves the cluster secret if asked for it, and gives back what is said then.

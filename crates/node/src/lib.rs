@@ -1,16 +1,18 @@
 //! The embeddable host: a replica in a process of yours, with a log on disk and links to its peers.
 //!
-//! [`start`] opens the data directory, binds the peer port and starts three threads; the [`Handle`] it gives back proposes,
+//! [`start`] opens the data directory, binds the peer port and starts four threads; the [`Handle`] it gives back proposes,
 //! reads and watches. The protocol is a type parameter: no host names one.
 //!
-//! What to read next: [`node`] (the threads), [`host`] (the loop), [`link`] (the wire between peers), [`disk`].
+//! What to read next: [`node`] (the threads), [`host`] (the loop), [`door`] (handshakes), [`link`] (the wire between peers), [`disk`].
 
 mod alarm_clock;
 mod comparison;
+mod complaints;
 pub mod config;
 pub mod counters;
 pub mod discovery;
 mod disk;
+mod door;
 mod frame;
 mod gatekeeper;
 #[cfg(test)]
@@ -29,11 +31,13 @@ pub mod secret;
 mod snapshots;
 mod timers;
 
+pub use complaints::Complaints;
 pub use config::{NodeConfig, OnFatal, OnSync, StartError};
 pub use counters::{Counters, PeerCounters};
 pub use discovery::{DiscoveryError, discover};
 pub use frame::Welcome;
 pub use handle::{Applied, Handle, Happening, NodeStatus, Readable, RequestError};
+pub use handshake::site;
 pub use node::{Node, start};
 pub use peer_stream::PeerTls;
 pub use reach::{Missing, Quorum, Reach};

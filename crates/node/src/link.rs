@@ -1,4 +1,4 @@
-//! Peer links: one connection per pair, dialled by the smaller id, with a handshake and bounded buffers both ways.
+//! Peer links: one connection per pair, dialled by the smaller id, with bounded buffers both ways.
 //!
 //! ```text
 //!    loop ── Outbox (bytes, bounded) ──► socket ──► reader task ── Arrival ──► loop of the peer
@@ -8,16 +8,16 @@
 //! The loop writes to the socket itself at the end of its turn; the writer task takes over when the peer is slow.
 //!
 //! Everything here runs on the loop's own thread, apart from clients, so that no flood of requests reaches an election
-//! (house §7.8). A link that breaks is announced the moment the kernel says so: a killed process is noticed in microseconds.
+//! (house §7.8). Who is at the other end of a connection is found out before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so: a killed process is noticed in microseconds.
 
 use crate::counters::{Counters, PeerCounters};
 use crate::discovery::discover;
-use crate::frame::{Challenge, Greeting, Hello, LinkError, Refusal, put_frame, take_frame};
+use crate::door::{Answered, Caller, Door};
+use crate::frame::{Greeting, Hello, LinkError, put_frame, take_frame};
 use crate::gatekeeper::{Answer, Gatekeeper};
-use crate::handshake::{Handshakes, greet, say};
-use crate::peer_stream::{PeerStream, PeerTls, Reading, Writing};
+use crate::handshake::say;
+use crate::peer_stream::{PeerStream, Reading, Writing};
 use crate::reach::Reach;
-use crate::secret::{self, Side};
 use crate::timers::boot_micros;
 use bytes::{Buf, BytesMut};
 use hustings_core::replica::ReplicaMessage;
@@ -25,19 +25,13 @@ use hustings_core::{NodeId, Wire};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-/// A stranger has this long to say who it is (SE-13).
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-/// A dial has this long to be answered.
-const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The pause after a failed dial grows from the first to the second.
 const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 /// A node with the larger id dials only when it has waited this long to be dialled.
@@ -189,11 +183,10 @@ pub(crate) struct Links<M> {
     gatekeeper: Rc<RefCell<Gatekeeper>>,
     arrivals: mpsc::Sender<Arrival<M>>,
     counters: Arc<Counters>,
-    tls: PeerTls,
+    door: Arc<Door>,
     frame_bytes_max: usize,
     sessions: Rc<Cell<u64>>,
     dialled: RefCell<BTreeMap<NodeId, tokio::task::AbortHandle>>,
-    handshakes: RefCell<Handshakes>,
     /// Whether somebody is being asked about a member that this node has not heard of.
     is_asking: Cell<bool>,
 }
@@ -203,53 +196,35 @@ impl<M: Wire + 'static> Links<M> {
         gatekeeper: Rc<RefCell<Gatekeeper>>,
         arrivals: mpsc::Sender<Arrival<M>>,
         counters: Arc<Counters>,
-        tls: PeerTls,
+        door: Arc<Door>,
         frame_bytes_max: usize,
     ) -> Rc<Links<M>> {
         Rc::new(Links {
             gatekeeper,
             arrivals,
             counters,
-            tls,
+            door,
             frame_bytes_max,
             sessions: Rc::new(Cell::new(0)),
             dialled: RefCell::default(),
-            handshakes: RefCell::default(),
             is_asking: Cell::new(false),
         })
     }
 
-    /// Accepts peers on a listener until the loop ends. No error ends it: a listener that dies is a node that no one can
-    /// rejoin (BI-01).
-    pub(crate) fn listen(self: &Rc<Self>, listener: TcpListener) {
+    /// Hears who has said hello at the door, until the loop ends.
+    pub(crate) fn receive(self: &Rc<Self>, mut callers: mpsc::Receiver<Caller>) {
         let links = self.clone();
         spawn_local(async move {
-            loop {
-                match listener.accept().await {
-                    Ok((stream, from)) => links.greet(stream, from),
-                    Err(error) => {
-                        // Out of descriptors, most likely: a pause, not a spin.
-                        tracing::warn!("cannot accept a peer connection: {error}");
-                        sleep(DIAL_PAUSE.1).await;
+            while let Some(caller) = callers.recv().await {
+                let links = links.clone();
+                spawn_local(async move {
+                    let from = caller.from;
+                    if let Err(error) = links.accept(caller).await {
+                        links.door.complain(from, &error.to_string());
                     }
-                }
+                });
             }
         });
-    }
-
-    /// Hears who dials, in a task of its own.
-    fn greet(self: &Rc<Self>, stream: TcpStream, from: SocketAddr) {
-        let mut handshakes = self.handshakes.borrow_mut();
-        handshakes.make_room(from.ip());
-        handshakes.next += 1;
-        let (number, links) = (handshakes.next, self.clone());
-        let task = spawn_local(async move {
-            if let Err(error) = links.clone().accept(stream, number).await {
-                Counters::add(&links.counters.links_refused, 1);
-                tracing::warn!(%from, "peer connection ended: {error}");
-            }
-        });
-        handshakes.underway.insert(number, (from.ip(), task.abort_handle()));
     }
 
     /// Dials whom the membership names and hangs up on nobody: a peer that was removed is told so by its handshake.
@@ -268,16 +243,9 @@ impl<M: Wire + 'static> Links<M> {
         }
     }
 
-    async fn accept(self: Rc<Self>, stream: TcpStream, handshake: u64) -> Result<(), LinkError> {
-        let mut buffer = BytesMut::new();
-        let greeting = timeout(HANDSHAKE_TIMEOUT, async {
-            let (mut stream, shown) = PeerStream::accepted(stream, self.tls.acceptor.as_ref()).await?;
-            let hello = self.hear(&mut stream, &mut buffer).await?;
-            Ok::<_, LinkError>((stream, shown, hello))
-        });
-        let greeting = greeting.await;
-        self.handshakes.borrow_mut().underway.remove(&handshake);
-        let (mut stream, shown, hello) = greeting.map_err(|_| LinkError::Stranger("it said nothing".into()))??;
+    async fn accept(self: &Rc<Self>, caller: Caller) -> Result<(), LinkError> {
+        let Caller { from, stream, buffer, hello, shown } = caller;
+        let mut stream = stream.unpack()?;
         if hello.from.0 == 0 {
             let answer = self.gatekeeper.borrow().welcome(&hello, shown.as_ref());
             say(&mut stream, &answer).await?;
@@ -301,7 +269,10 @@ impl<M: Wire + 'static> Links<M> {
         say(&mut stream, &answer).await?;
         match answer {
             Greeting::Refusal(refusal) => Err(LinkError::Stranger(format!("refused: {refusal}"))),
-            _ => self.run(stream, buffer, hello).await,
+            _ => {
+                self.door.trust(from.ip());
+                self.clone().run(stream, buffer, hello).await
+            }
         }
     }
 
@@ -313,25 +284,6 @@ impl<M: Wire + 'static> Links<M> {
             && !gatekeeper.is_connected(hello.from)
     }
 
-    /// Hears who dials; with a cluster secret, proven.
-    async fn hear(&self, stream: &mut PeerStream, buffer: &mut BytesMut) -> Result<Hello, LinkError> {
-        let (Greeting::Hello(hello), said) = Greeting::read(stream, buffer).await? else {
-            return Err(LinkError::Stranger("it did not begin with a hello".into()));
-        };
-        let Some(secret) = self.gatekeeper.borrow().secret.clone() else { return Ok(hello) };
-        let nonce = secret::nonce();
-        let proof = secret.prove(Side::Acceptor, &said, &nonce);
-        say(stream, &Greeting::Challenge(Challenge { nonce: nonce.clone(), proof })).await?;
-        match Greeting::read(stream, buffer).await?.0 {
-            Greeting::Proof(proof) if secret.is_proven(Side::Dialler, &said, &nonce, &proof) => Ok(hello),
-            _ => {
-                let why = "it does not know the cluster secret: give all members the same --cluster-secret-file";
-                say(stream, &Greeting::Refusal(Refusal::because(why.into()))).await?;
-                Err(LinkError::Stranger(why.into()))
-            }
-        }
-    }
-
     /// Asks the members that this node knows who the others are, one question at a time.
     fn ask_about_members(self: &Rc<Self>) {
         if self.is_asking.replace(true) {
@@ -339,17 +291,22 @@ impl<M: Wire + 'static> Links<M> {
         }
         let links = self.clone();
         spawn_local(async move {
-            let (urls, hello, secret) = {
+            let (urls, hello) = {
                 let gatekeeper = links.gatekeeper.borrow();
-                (gatekeeper.known_urls(), gatekeeper.hello.clone(), gatekeeper.secret.clone())
+                (gatekeeper.known_urls(), gatekeeper.hello.clone())
             };
-            let tls = links.tls.connector.as_ref();
-            match discover(&urls, &hello.member, &hello.protocol, hello.build.can, secret.as_ref(), tls).await {
-                Ok(welcome) => {
+            let (secret, tls) = (links.door.secret.clone(), links.door.tls.connector.clone());
+            let asking = async move {
+                let Hello { member, protocol, build, .. } = &hello;
+                discover(&urls, member, protocol, build.can, secret.as_ref(), tls.as_ref()).await
+            };
+            match links.door.run(asking).await {
+                Ok(Ok(welcome)) => {
                     links.gatekeeper.borrow_mut().learn(welcome);
                     links.follow_membership();
                 }
-                Err(error) => tracing::debug!("nobody says who the members are: {error}"),
+                Ok(Err(error)) => tracing::debug!("nobody says who the members are: {error}"),
+                Err(error) => tracing::debug!("nobody can be asked who the members are: {error}"),
             }
             sleep(ASK_PAUSE).await;
             links.is_asking.set(false);
@@ -425,16 +382,10 @@ impl<M: Wire + 'static> Links<M> {
     }
 
     async fn dial_once(self: Rc<Self>, peer: NodeId, url: &str) -> Result<(), LinkError> {
-        let late = |_| LinkError::Io(std::io::ErrorKind::TimedOut.into());
-        let dialled = PeerStream::dialled(url, self.tls.connector.as_ref());
-        let (mut stream, shown) = timeout(DIAL_TIMEOUT, dialled).await.map_err(late)??;
-        let (hello, secret) = {
-            let gatekeeper = self.gatekeeper.borrow();
-            (Greeting::Hello(gatekeeper.hello_to(peer)), gatekeeper.secret.clone())
-        };
-        let mut buffer = BytesMut::new();
-        let greeted = timeout(HANDSHAKE_TIMEOUT, greet(&mut stream, &mut buffer, &hello, secret.as_ref())).await;
-        match greeted.map_err(late)?? {
+        let hello = self.gatekeeper.borrow().hello_to(peer);
+        let Answered { stream, buffer, greeting, shown } = self.door.dial(url.to_owned(), hello).await?;
+        let stream = stream.unpack()?;
+        match greeting {
             Greeting::Hello(hello) if hello.from == peer => {
                 let admission = self.gatekeeper.borrow().admit(&hello, shown.as_ref());
                 if let Answer::Occupied(_) = admission {

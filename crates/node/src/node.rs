@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!    hustings-loop      one tokio thread: replica, alarms, peer links      never waits for a disk or a client
+//!    hustings-door      handshakes of peers and of strangers               gives way to all others
 //!    hustings-disk      records in, "durable through n" out                one fdatasync per batch
 //!    hustings-snapshot  cuts, fetches, loads                               large files, no hurry
 //! ```
@@ -10,6 +11,7 @@ use crate::alarm_clock::AlarmClock;
 use crate::config::{NodeConfig, StartError};
 use crate::counters::Counters;
 use crate::disk::DiskThread;
+use crate::door::Door;
 use crate::frame::{Build, Hello};
 use crate::gatekeeper::Gatekeeper;
 use crate::handle::{Handle, NodeStatus};
@@ -140,6 +142,9 @@ pub fn start<P: Protocol, S: StateMachine>(
     };
     let loop_counters = counters.clone();
     let hints = with_members_of_log(config.hints.clone(), &recovered.durable);
+    let (has_secret, binds_identity) = (config.secret.is_some(), config.tls.binds_identity);
+    let (door, door_thread, callers) =
+        Door::open(listeners, config.tls, config.secret, counters.clone()).map_err(StartError::Thread)?;
     let run = move || {
         let birth = Birth {
             cluster: Cluster {
@@ -162,15 +167,11 @@ pub fn start<P: Protocol, S: StateMachine>(
         let runtime = runtime.expect("a runtime without worker threads needs only an epoll descriptor");
         let tasks = tokio::task::LocalSet::new();
         let stopping = tasks.block_on(&runtime, async move {
-            let gatekeeper =
-                Gatekeeper::new(hello, recovered.founding, hints, config.secret, config.tls.binds_identity, positions);
+            let gatekeeper = Gatekeeper::new(hello, recovered.founding, hints, has_secret, binds_identity, positions);
             let gatekeeper = Rc::new(RefCell::new(gatekeeper));
             let (arrivals, arrival_queue) = mpsc::channel(ARRIVALS_MAX);
-            let links =
-                Links::new(gatekeeper.clone(), arrivals, loop_counters.clone(), config.tls, config.frame_bytes_max);
-            for listener in listeners {
-                links.listen(tokio::net::TcpListener::from_std(listener).expect("the runtime is entered"));
-            }
+            let links = Links::new(gatekeeper.clone(), arrivals, loop_counters.clone(), door, config.frame_bytes_max);
+            links.receive(callers);
             let mut actions = Vec::new();
             let replica = Replica::<P, S>::start(birth, &mut actions);
             let wiring = Wiring {
@@ -203,7 +204,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         // the threads, and those end when the host's end of their queues is gone.
         drop(tasks);
         drop(runtime);
-        let ended = [disk_thread.join(), snapshot_thread.join()];
+        let ended = [door_thread.join(), disk_thread.join(), snapshot_thread.join()];
         if ended.iter().any(Result::is_err) {
             tracing::error!("a thread of the node panicked");
         }

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::io::{self, BufRead, Read, Write};
 use std::pin::Pin;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::{BufMut, BytesMut};
 use hustings_tls::{Acceptor, Certificate, Connector};
@@ -15,7 +15,6 @@ use rustls::Connection;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
-use tokio_rustls::TlsStream;
 
 use crate::frame::LinkError;
 
@@ -36,7 +35,25 @@ pub struct PeerTls {
 /// A connection whose other end has not said who it is.
 pub(crate) enum PeerStream {
     Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tls(Box<Sealed>),
+}
+
+/// A connection on its way from one thread's runtime to another's.
+pub(crate) enum PackedStream {
+    Plain(std::net::TcpStream),
+    Tls(std::net::TcpStream, Box<Connection>),
+}
+
+impl PackedStream {
+    /// The connection, on the runtime that this is called in.
+    pub(crate) fn unpack(self) -> io::Result<PeerStream> {
+        Ok(match self {
+            PackedStream::Plain(socket) => PeerStream::Plain(TcpStream::from_std(socket)?),
+            PackedStream::Tls(socket, connection) => {
+                PeerStream::Tls(Box::new(Sealed::new(TcpStream::from_std(socket)?, *connection)))
+            }
+        })
+    }
 }
 
 /// A connection, and whose certificate its other end showed.
@@ -51,7 +68,8 @@ impl PeerStream {
             (None, false) => Ok((PeerStream::Plain(stream), None)),
             (Some(tls), true) => {
                 let (stream, shown) = tls.accept(stream).await?;
-                Ok((PeerStream::Tls(Box::new(stream.into())), shown))
+                let (socket, connection) = stream.into_inner();
+                Ok((PeerStream::Tls(Box::new(Sealed::new(socket, connection.into()))), shown))
             }
             (Some(_), false) => Err(LinkError::Stranger(
                 "it speaks no TLS, which this port asks for: give it https:// peer URLs and --peer-cert-file".into(),
@@ -76,13 +94,24 @@ impl PeerStream {
         };
         let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
         let (stream, shown) = tls.connect(host, stream).await?;
-        Ok((PeerStream::Tls(Box::new(stream.into())), shown))
+        let (socket, connection) = stream.into_inner();
+        Ok((PeerStream::Tls(Box::new(Sealed::new(socket, connection.into()))), shown))
+    }
+
+    /// Takes it off this runtime.
+    pub(crate) fn pack(self) -> io::Result<PackedStream> {
+        Ok(match self {
+            PeerStream::Plain(stream) => PackedStream::Plain(stream.into_std()?),
+            PeerStream::Tls(sealed) => {
+                PackedStream::Tls(sealed.socket.into_std()?, Box::new(sealed.connection.into_inner()))
+            }
+        })
     }
 
     pub(crate) fn socket(&self) -> &TcpStream {
         match self {
             PeerStream::Plain(stream) => stream,
-            PeerStream::Tls(stream) => stream.get_ref().0,
+            PeerStream::Tls(sealed) => &sealed.socket,
         }
     }
 
@@ -93,18 +122,8 @@ impl PeerStream {
                 let (reading, writing) = stream.into_split();
                 (Reading::Plain(reading), Writing::Plain(writing))
             }
-            PeerStream::Tls(stream) => {
-                let (socket, connection) = match *stream {
-                    TlsStream::Client(stream) => {
-                        let (socket, connection) = stream.into_inner();
-                        (socket, Connection::from(connection))
-                    }
-                    TlsStream::Server(stream) => {
-                        let (socket, connection) = stream.into_inner();
-                        (socket, Connection::from(connection))
-                    }
-                };
-                let sealed = Rc::new(Sealed { socket, connection: RefCell::new(connection) });
+            PeerStream::Tls(sealed) => {
+                let sealed = Rc::new(*sealed);
                 (Reading::Tls(sealed.clone()), Writing::Tls(sealed))
             }
         }
@@ -121,7 +140,7 @@ impl AsyncRead for PeerStream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             PeerStream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            PeerStream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            PeerStream::Tls(sealed) => sealed.poll_read(context, buffer),
         }
     }
 }
@@ -130,21 +149,21 @@ impl AsyncWrite for PeerStream {
     fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             PeerStream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            PeerStream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            PeerStream::Tls(sealed) => sealed.poll_write(context, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             PeerStream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            PeerStream::Tls(stream) => Pin::new(stream).poll_flush(context),
+            PeerStream::Tls(sealed) => sealed.poll_flush(context),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             PeerStream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            PeerStream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            PeerStream::Tls(sealed) => sealed.poll_shutdown(context),
         }
     }
 }
@@ -156,6 +175,48 @@ pub(crate) struct Sealed {
 }
 
 impl Sealed {
+    fn new(socket: TcpStream, connection: Connection) -> Sealed {
+        Sealed { socket, connection: RefCell::new(connection) }
+    }
+
+    fn poll_read(&self, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            if self.try_read(buffer.remaining(), |bytes| buffer.put_slice(bytes))?.is_some() {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.socket.poll_read_ready(context))?;
+            self.take_in()?;
+        }
+    }
+
+    fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            match self.try_write(bytes) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.socket.poll_write_ready(context))?;
+                }
+                written => return Poll::Ready(written),
+            }
+        }
+    }
+
+    fn poll_flush(&self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        loop {
+            match push(&self.socket, &mut self.connection.borrow_mut()) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    ready!(self.socket.poll_write_ready(context))?;
+                }
+                pushed => return Poll::Ready(pushed),
+            }
+        }
+    }
+
+    fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.borrow_mut().send_close_notify();
+        ready!(self.poll_flush(context))?;
+        Pin::new(&mut self.socket).poll_shutdown(context)
+    }
+
     /// Seals as many of these bytes as there is room for, and sends as much as the socket takes.
     fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         let mut connection = self.connection.borrow_mut();
@@ -167,14 +228,14 @@ impl Sealed {
         }
     }
 
-    /// What can be read of what has come; `None` when more must come first, 0 at the end.
-    fn try_read(&self, buffer: &mut BytesMut) -> io::Result<Option<usize>> {
+    /// Takes what can be read of what has come, as much as that at most; `None` when more must come first, 0 at the end.
+    fn try_read(&self, most: usize, take: impl FnOnce(&[u8])) -> io::Result<Option<usize>> {
         let mut connection = self.connection.borrow_mut();
         let mut reader = connection.reader();
         match reader.fill_buf() {
             Ok(bytes) => {
-                let count = bytes.len();
-                buffer.put_slice(bytes);
+                let count = bytes.len().min(most);
+                take(&bytes[..count]);
                 reader.consume(count);
                 Ok(Some(count))
             }
@@ -249,7 +310,7 @@ impl Reading {
         match self {
             Reading::Plain(reading) => reading.read_buf(buffer).await,
             Reading::Tls(sealed) => loop {
-                if let Some(count) = sealed.try_read(buffer)? {
+                if let Some(count) = sealed.try_read(usize::MAX, |bytes| buffer.put_slice(bytes))? {
                     return Ok(count);
                 }
                 sealed.socket.readable().await?;
@@ -309,10 +370,12 @@ pub(crate) fn misfit(
         return Some("it shows no certificate, and peers here must: give it --peer-cert-file".to_owned());
     };
     let of = format!("the certificate that it shows, of {:?},", shown.common_name);
-    if !name.is_empty() && shown.bears(name) {
+    let others: Vec<String> = others.into_iter().filter(|other| !other.is_empty()).collect();
+    // A member that has not started says its name itself, and may not say another's.
+    if !name.is_empty() && shown.bears(name) && !others.iter().any(|other| other == name) {
         return None;
     }
-    if let Some(other) = others.into_iter().find(|other| !other.is_empty() && shown.bears(other)) {
+    if let Some(other) = others.into_iter().find(|other| shown.bears(other)) {
         return Some(format!("{of} is that of the member {other}: give each member its own"));
     }
     let host = |url: &String| {
@@ -353,6 +416,8 @@ mod tests {
         );
         let others_own = why(Subject::new("a").address([10, 0, 0, 2])).expect("it is another's");
         assert!(others_own.contains("is that of the member a"), "{others_own}");
+        let newcomer = misfit(Some(&certificate(&Subject::new("a"))), "a", &["https://10.0.0.4:2380".into()], others());
+        assert!(newcomer.is_some(), "a member without a name yet says that it is called as another one");
         let strange = why(Subject::new("client").address([10, 0, 0, 9])).expect("it is a stranger's");
         assert!(
             strange.contains("neither for its name, \"b\", nor for a host") && strange.contains("10.0.0.2"),

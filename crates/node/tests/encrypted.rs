@@ -8,7 +8,7 @@ use hustings_node::PeerTls;
 use hustings_tls::made::{Authority, Subject};
 use hustings_tls::{Acceptor, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust};
 use std::path::Path;
-use support::{Troupe, in_time, named, until};
+use support::{DAM, Troupe, in_time, named, propose, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -125,4 +125,30 @@ async fn strangers_at_a_port_in_tls_change_nothing() {
     }
     in_time(troupe.handle(leader).propose("all is well".into())).await.expect("they agree");
     assert_eq!(troupe.handle(leader).status().term, term);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_handshake_takes_nothing_from_the_loop() {
+    // Goal: strangers decide how many handshakes there are, and no election waits for one. Method: the loop of a member alone is held
+    // up, and whoever dials its port shakes hands with it all the same.
+    let mut troupe = Troupe::of(1);
+    let authority = Authority::new("the troupe's CA").expect("made");
+    let directory = troupe.directory.path().to_owned();
+    let ca = authority.write_certificate(&directory).expect("written");
+    let (id, address) = troupe.addresses.first_key_value().map(|(id, address)| (*id, *address)).expect("one member");
+    let made = authority.issue(&Subject::new("m1").address([127, 0, 0, 1])).expect("issued");
+    let tls = speaking(&made.write(&directory, "m1").expect("written"), &ca);
+    let connector = tls.connector.clone().expect("it dials");
+    troupe.tls.insert(id, tls);
+    troupe.start_all();
+    assert_eq!(troupe.leader().await, id);
+    let handle = troupe.handle(id).clone();
+    let held = tokio::spawn(async move { propose(&handle, "hold").await });
+    in_time(DAM.reached.notified()).await;
+    for _ in 0..100 {
+        let stream = TcpStream::connect(address).await.expect("it accepts");
+        in_time(connector.connect("127.0.0.1", stream)).await.expect("it shakes hands");
+    }
+    DAM.open();
+    assert_eq!(in_time(held).await.expect("applied"), 1);
 }

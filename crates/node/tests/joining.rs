@@ -35,6 +35,20 @@ async fn a_join_token_is_asked_for_and_counts_once() {
     let change = MembershipChange::of([Change::AddLearner(id), Change::Describe(id, seat)]);
     in_time(troupe.handle(leader).change_membership(change)).await.expect("it is added");
 
+    // One that was added without a token, as etcdctl does it, is told who the members are, and nobody's token.
+    let other = free_addresses(1)[0];
+    let open = NodeId(id.0 + 1);
+    let seat = Member { name: String::new(), ..newcomer(other, None) };
+    let change = MembershipChange::of([Change::AddLearner(open), Change::Describe(open, seat)]);
+    in_time(troupe.handle(leader).change_membership(change)).await.expect("it is added");
+    let welcome = in_time(discover(&urls, &newcomer(other, None), "raft", ApplyVersion::FIRST, None, None)).await;
+    let welcome = welcome.expect("whoever has its URL may begin as it");
+    assert_eq!(
+        (welcome.you, welcome.membership.members[&id].incarnation),
+        (open, None),
+        "the other's token is not told"
+    );
+
     assert!(refusal(&urls, &newcomer(address, None)).await.contains("give the --join-token"));
     let wrong = refusal(&urls, &newcomer(address, Some(TOKEN + 1))).await;
     assert!(wrong.contains("this is not the join token") && !wrong.contains("dd57a6"), "it is not told: {wrong}");

@@ -23,12 +23,16 @@ use crate::backend::Backend;
 use crate::caller::Caller;
 use crate::context::{Context, Learner, Services};
 use crate::error;
+use crate::password::Source;
 
 /// From which apply version on there are users.
 const USERS_FROM: ApplyVersion = ApplyVersion(3);
 
 /// Bytes of the key that tokens are signed with.
 const KEY_BYTES: usize = 32;
+
+/// How much of a user's name is told in the log, in characters: anybody may say any.
+const USER_TOLD_MAX: usize = 64;
 
 /// The other end of a connection, among a request's extensions.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +95,9 @@ impl<B: Backend> Auth for Services<B> {
         let user = view.users().users.get(&name);
         let hash = user.filter(|user| !user.no_password).map(|user| user.hash.0.clone());
         drop(view);
-        if !self.passwords.is_right((peer, name.clone()), password, hash.clone()).await? {
-            tracing::warn!(user = name, peer = peer.map(|peer| peer.to_string()), "a wrong user or password");
+        if !self.passwords.is_right(Source::new(peer, &name), password, hash.clone()).await? {
+            let user: String = name.chars().take(USER_TOLD_MAX).collect();
+            tracing::warn!(user, peer = peer.map(|peer| peer.to_string()), "a wrong user or password");
             return Err(EtcdError::AuthFailed.into());
         }
         // The password may have changed while the old one was compared.

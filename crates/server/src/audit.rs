@@ -37,8 +37,7 @@ impl Trail {
         let mut range = String::new();
         match need {
             Need::Nothing | Need::User | Need::Root => return,
-            Need::SameUser(name) => range.push_str(name),
-            Need::Role(name) => range.push_str(name),
+            Need::SameUser(name) | Need::Role(name) => push(&mut range, name.as_bytes(), b""),
             Need::Read(key, end) | Need::Write(key, end) => push(&mut range, key, end),
             Need::Txn(txn) => push_txn(&mut range, txn),
             Need::ReadLease(lease) | Need::WriteLease(lease) => {

@@ -171,6 +171,10 @@ impl<B: Backend> Context<B> {
 
     /// Room in the store for a proposal. A refusal looks at the store first: space may have been freed since the last look.
     async fn room(&self, payload_bytes: usize) -> Result<Room<'_>, Status> {
+        // At once: a fast client fills what is left of the log before the alarm is applied.
+        if self.metrics.is_log_short() {
+            return Err(EtcdError::NoSpace.into());
+        }
         if let Ok(room) = self.quota.admit(payload_bytes) {
             return Ok(room);
         }

@@ -9,7 +9,7 @@
 use std::net::IpAddr;
 
 use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, COOKIE, HOST, ORIGIN, REFERER};
+use hyper::header::{ACCEPT_LANGUAGE, CONTENT_TYPE, COOKIE, HOST, ORIGIN, REFERER};
 use hyper::http::request::Parts;
 
 use crate::access::{is_foreign, is_welcome};
@@ -54,10 +54,12 @@ fn host(head: &Parts) -> Option<&str> {
     head.uri.authority().map(|authority| authority.as_str()).or(header(head, HOST))
 }
 
-/// Whether a browser sends this for a page.
+/// Whether a browser sends this. A page may ask without saying where it is (`Referrer-Policy: no-referrer`), but not without its
+/// reader's language, which programs do not say.
 fn is_of_page(head: &Parts) -> bool {
     let has = |name: &str| head.headers.contains_key(name);
-    has(ORIGIN.as_str()) || has(REFERER.as_str()) || has(COOKIE.as_str()) || has("sec-fetch-site")
+    let is_of_browser = has(COOKIE.as_str()) || has(ACCEPT_LANGUAGE.as_str());
+    is_of_browser || has(ORIGIN.as_str()) || has(REFERER.as_str()) || has("sec-fetch-site")
 }
 
 fn is_known_host(head: &Parts, whitelist: &[String]) -> bool {
@@ -83,6 +85,17 @@ mod tests {
         let hosts = whitelist.iter().map(|name| (*name).to_owned()).collect();
         let options = ServerOptions { hosts, ..ServerOptions::default() };
         refusal(&head, &options).map_or(200, |refused| refused.status().as_u16())
+    }
+
+    /// Goal: a page whose name leads here is refused however little it says of itself. Method: what a browser sends for it with
+    /// `Referrer-Policy: no-referrer`, over HTTP without TLS.
+    #[test]
+    fn a_page_that_does_not_say_where_it_is_is_one() {
+        let language = ("accept-language", "en");
+        assert_eq!(status(&[("host", "evil.example:2379"), language], &[]), 403);
+        assert_eq!(status(&[("host", "db-a:2379"), language], &["db-a"]), 200);
+        assert_eq!(status(&[("host", "10.0.0.1:2379"), language], &[]), 200);
+        assert_eq!(status(&[("host", "db-a:2379")], &[]), 200, "a program");
     }
 
     #[test]

@@ -8,13 +8,16 @@
 //! one with another password.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::IpAddr;
 use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hustings_api::EtcdError;
-use tokio::sync::Semaphore;
+use hustings_node::site;
+use sha2::{Digest, Sha256};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::Instant;
 use tonic::Status;
 
@@ -23,8 +26,9 @@ use crate::context::off_the_loop;
 /// Passwords that are hashed or compared at a time: each takes a processor for tens of milliseconds.
 const AT_A_TIME: usize = 2;
 
-/// Tries that wait for their turn; further ones are refused.
+/// Tries that wait for their turn, and how many of them from one address; further ones are refused.
 const WAITING_MAX: usize = 256;
+const WAITING_PER_ADDRESS_MAX: usize = 64;
 
 /// The longest password, bytes.
 const PASSWORD_BYTES_MAX: usize = 72;
@@ -39,8 +43,37 @@ const MEMORY: Duration = Duration::from_secs(600);
 /// Users and addresses whose wrong passwords are remembered; the oldest is forgotten first.
 const REMEMBERED_MAX: usize = 4_096;
 
-/// Where a try comes from, for which user.
-type Source = (Option<IpAddr>, String);
+/// Where a try comes from, for which user: a digest of the name, for a stranger chooses how long that is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Source {
+    site: Option<IpAddr>,
+    user: [u8; 32],
+}
+
+impl Source {
+    pub(crate) fn new(address: Option<IpAddr>, user: &str) -> Source {
+        Source { site: address.map(site), user: Sha256::digest(user).into() }
+    }
+}
+
+/// A place among those that wait, given back when this is dropped.
+struct Waiting<'p> {
+    passwords: &'p Passwords,
+    site: Option<IpAddr>,
+    _place: SemaphorePermit<'p>,
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        let mut sites = self.passwords.sites.lock().expect("nothing panics while the lock is held");
+        if let Entry::Occupied(mut count) = sites.entry(self.site) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+    }
+}
 
 /// What was wrong lately.
 #[derive(Clone, Copy)]
@@ -56,6 +89,8 @@ pub(crate) struct Passwords {
     cost: u32,
     turns: Semaphore,
     waiting: Semaphore,
+    /// How many wait from each address.
+    sites: Mutex<HashMap<Option<IpAddr>, usize>>,
     failures: Mutex<HashMap<Source, Failures>>,
 }
 
@@ -65,6 +100,7 @@ impl Passwords {
             cost: cost.clamp(4, 31),
             turns: Semaphore::new(AT_A_TIME),
             waiting: Semaphore::new(WAITING_MAX),
+            sites: Mutex::default(),
             failures: Mutex::default(),
         }
     }
@@ -84,7 +120,9 @@ impl Passwords {
 
     /// Whether a password is right; `hash` is `None` where there is nothing to compare with.
     pub(crate) async fn is_right(&self, source: Source, password: String, hash: Option<Bytes>) -> Result<bool, Status> {
-        let _waiting = self.waiting.try_acquire().map_err(|_| Status::from(EtcdError::TooManyRequests))?;
+        let _waiting = self.wait(source.site)?;
+        // None that was accepted is as long, and bcrypt would look at its beginning alone.
+        let hash = hash.filter(|_| password.len() <= PASSWORD_BYTES_MAX);
         tokio::time::sleep_until(self.reserve(&source)?).await;
         let turn = self.turns.acquire().await.map_err(|_| Status::from(EtcdError::Stopped))?;
         let cost = self.cost;
@@ -98,8 +136,21 @@ impl Passwords {
         })
         .await?;
         drop(turn);
-        self.remember(source, is_right);
+        self.remember(&source, is_right);
         Ok(is_right)
+    }
+
+    /// A place among those that wait: a crowd from one address leaves some to others.
+    fn wait(&self, site: Option<IpAddr>) -> Result<Waiting<'_>, Status> {
+        let too_many = || Status::from(EtcdError::TooManyRequests);
+        let place = self.waiting.try_acquire().map_err(|_| too_many())?;
+        let mut sites = self.sites.lock().expect("nothing panics while the lock is held");
+        let count = sites.entry(site).or_default();
+        if *count >= WAITING_PER_ADDRESS_MAX {
+            return Err(too_many());
+        }
+        *count += 1;
+        Ok(Waiting { passwords: self, site, _place: place })
     }
 
     /// When a try may be made; the one after it comes later. Who tries before the last one is through is refused soon, so that
@@ -116,18 +167,18 @@ impl Passwords {
         Ok(at)
     }
 
-    fn remember(&self, source: Source, is_right: bool) {
+    fn remember(&self, source: &Source, is_right: bool) {
         let now = Instant::now();
         let mut failures = self.lock();
         if is_right {
-            failures.remove(&source);
+            failures.remove(source);
             return;
         }
-        if failures.len() >= REMEMBERED_MAX && !failures.contains_key(&source) {
-            let oldest = failures.iter().min_by_key(|(_, failed)| failed.last).map(|(source, _)| source.clone());
+        if failures.len() >= REMEMBERED_MAX && !failures.contains_key(source) {
+            let oldest = failures.iter().min_by_key(|(_, failed)| failed.last).map(|(source, _)| *source);
             oldest.map(|oldest| failures.remove(&oldest));
         }
-        let failed = failures.entry(source).or_insert(Failures { count: 0, last: now, free_at: now });
+        let failed = failures.entry(*source).or_insert(Failures { count: 0, last: now, free_at: now });
         failed.count = failed.count.saturating_add(1);
         failed.last = now;
         failed.free_at = failed.free_at.max(now + wait_after(failed.count));
@@ -155,7 +206,7 @@ mod tests {
     async fn guessing_is_slowed_for_the_guesser_alone() {
         let passwords = Passwords::new(4);
         let hash = passwords.hash("right".into()).await.unwrap();
-        let from = |last| (Some(IpAddr::from([10, 0, 0, last])), "ann".to_owned());
+        let from = |last| Source::new(Some(IpAddr::from([10, 0, 0, last])), "ann");
         let begun = Instant::now();
         for _ in 0..20 {
             assert!(!passwords.is_right(from(1), "wrong".into(), Some(hash.clone())).await.unwrap());
@@ -171,7 +222,7 @@ mod tests {
     async fn a_crowd_of_tries_is_refused() {
         let passwords = Passwords::new(4);
         let hash = passwords.hash("right".into()).await.unwrap();
-        let from = || (Some(IpAddr::from([10, 0, 0, 1])), "ann".to_owned());
+        let from = || Source::new(Some(IpAddr::from([10, 0, 0, 1])), "ann");
         for _ in 0..8 {
             assert!(!passwords.is_right(from(), "wrong".into(), Some(hash.clone())).await.unwrap());
         }
@@ -183,8 +234,36 @@ mod tests {
     #[tokio::test]
     async fn nothing_to_compare_with_is_never_right() {
         let passwords = Passwords::new(4);
-        assert!(!passwords.is_right((None, "ann".into()), String::new(), None).await.unwrap());
+        assert!(!passwords.is_right(Source::new(None, "ann"), String::new(), None).await.unwrap());
         let long = passwords.hash("x".repeat(73)).await.unwrap_err();
         assert!(long.message().contains("72 bytes"), "{long}");
+    }
+
+    /// Goal: whoever tries many names at once keeps no user out. Method: as many tries as may wait, each for another name, from one
+    /// network of IPv6, and one from elsewhere.
+    #[tokio::test(start_paused = true)]
+    async fn a_crowd_from_one_network_leaves_room_for_others() {
+        let passwords = Passwords::new(4);
+        let hash = passwords.hash("right".into()).await.unwrap();
+        let guess = |host: u16| {
+            let address = IpAddr::from([0x2001, 0xdb8, 0, 1, host, 0, 0, host]);
+            passwords.is_right(Source::new(Some(address), &format!("user {host}")), "wrong".into(), None)
+        };
+        let crowd = futures::future::join_all((0..WAITING_MAX as u16).map(guess));
+        let ann = Source::new(Some(IpAddr::from([10, 0, 0, 1])), "ann");
+        let (crowd, ann) = tokio::join!(crowd, passwords.is_right(ann, "right".into(), Some(hash)));
+        assert!(ann.unwrap());
+        assert_eq!(crowd.iter().filter(|ended| ended.is_err()).count(), WAITING_MAX - WAITING_PER_ADDRESS_MAX);
+        assert!(passwords.sites.lock().unwrap().is_empty(), "each place was given back");
+    }
+
+    #[tokio::test]
+    async fn the_beginning_of_a_long_password_is_not_the_password() {
+        let passwords = Passwords::new(4);
+        let longest = "x".repeat(PASSWORD_BYTES_MAX);
+        let hash = passwords.hash(longest.clone()).await.unwrap();
+        let source = Source::new(None, "ann");
+        assert!(passwords.is_right(source, longest.clone(), Some(hash.clone())).await.unwrap());
+        assert!(!passwords.is_right(source, longest + "y", Some(hash)).await.unwrap());
     }
 }

@@ -10,8 +10,8 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
 
+use hustings_node::Complaints;
 use hustings_tls::{Acceptor, Certificate};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
@@ -21,8 +21,6 @@ use tokio_rustls::server::TlsStream;
 const HANDSHAKE: u8 = 0x16;
 /// As Go's servers answer, and so etcd.
 const HTTP_TO_HTTPS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
-/// Clients that were turned away are told to the operator this often.
-const TELL_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Where clients are heard.
 pub struct Port {
@@ -52,18 +50,12 @@ pub(crate) enum ClientStream {
 pub(crate) struct Door {
     tls: Option<Acceptor>,
     names_users: bool,
-    turned_away: Mutex<TurnedAway>,
-}
-
-#[derive(Default)]
-struct TurnedAway {
-    count: u64,
-    told_at: Option<Instant>,
+    complaints: Mutex<Complaints>,
 }
 
 impl Door {
     pub(crate) fn new(tls: Option<Acceptor>, names_users: bool) -> Arc<Door> {
-        Arc::new(Door { tls, names_users, turned_away: Mutex::default() })
+        Arc::new(Door { tls, names_users, complaints: Mutex::new(Complaints::new("a client")) })
     }
 
     /// Whether the common name of a certificate is a user.
@@ -106,13 +98,8 @@ impl Door {
     }
 
     fn turn_away(&self, from: SocketAddr, why: &str) {
-        let mut turned_away = self.turned_away.lock().unwrap_or_else(PoisonError::into_inner);
-        turned_away.count += 1;
-        if turned_away.told_at.is_none_or(|told| told.elapsed() >= TELL_INTERVAL) {
-            let count = turned_away.count;
-            tracing::warn!(%from, count, "a client was turned away: {why}");
-            *turned_away = TurnedAway { count: 0, told_at: Some(Instant::now()) };
-        }
+        // Nobody panics while holding it.
+        self.complaints.lock().unwrap_or_else(PoisonError::into_inner).tell(from, why);
     }
 }
 

@@ -4,7 +4,8 @@
 //! something was applied or refused; in between, what this member proposes is added to it, and taken away again when it comes
 //! to nothing. A refusal alone raises no alarm: the store is looked at first, for space may have been freed. The alarm is a
 //! command: once it is applied, every member refuses by itself. It goes up as well while a member's disk has no room for the next
-//! segment of its log: then as much as a segment holds is left to write in.
+//! segment of its log: then as much as a segment holds is left to write in, and that member's own clients are refused before the
+//! alarm is applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,6 +22,9 @@ use crate::context::Context;
 
 /// The least time between two looks at the store's size.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// How soon after the log has no room to grow the alarm is on its way.
+const GLANCE_INTERVAL: Duration = Duration::from_millis(50);
 
 /// How often the disk is looked at when nothing is applied.
 const DISK_INTERVAL: Duration = Duration::from_secs(2);
@@ -106,14 +110,15 @@ impl Quota {
 pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
     let mut applied = context.applied_changes();
     loop {
+        let is_short = context.metrics.is_log_short();
         {
             // Dropped before waiting: while a view lives, every change of the store copies what it shares with it.
             let view = context.read_local(&Caller::member(), Need::Nothing).await;
             let Ok(view) = view else { return };
             // Both: a look forgets what was refused before it.
-            let (is_full, is_disk_full) = (context.quota.look(&view), context.metrics.is_log_short());
-            if is_full || is_disk_full {
-                raise(&context, &view, is_disk_full).await;
+            let is_full = context.quota.look(&view);
+            if is_full || is_short {
+                raise(&context, &view, is_short).await;
             }
         }
         let was_refused = tokio::select! {
@@ -125,7 +130,17 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
             () = shortage(&context) => true,
         };
         if !was_refused {
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            rest(&context, is_short).await;
+        }
+    }
+}
+
+/// Waits until the next look: not as long when the disk has no room since the last one, for the other members do not know it yet.
+async fn rest<B: Backend>(context: &Context<B>, was_short: bool) {
+    for _ in 0..(LOOK_INTERVAL.as_millis() / GLANCE_INTERVAL.as_millis()) {
+        tokio::time::sleep(GLANCE_INTERVAL).await;
+        if !was_short && context.metrics.is_log_short() {
+            return;
         }
     }
 }

@@ -3,9 +3,11 @@
 //! While one command is on its way, what comes in waits and goes into the next: a thousand clients that renew at once cost
 //! one log entry, one client alone waits for nothing. Answers come after commit, so a renewed lease is renewed everywhere.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use hustings_api::EtcdError;
+use hustings_kv as kv;
 use hustings_kv::{Command, LeaseKeepAlive, Response};
 use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
@@ -63,24 +65,43 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, waiting: Waiting) 
     while waiting.recv_many(&mut renewals, LEASES_PER_COMMAND).await > 0 {
         // Who has given up meanwhile must not have its lease renewed.
         renewals.retain(|renewal| !renewal.reply.is_closed());
-        // No caller renews with the right of another: one command for each.
-        let mut rest = std::mem::take(&mut renewals);
-        while let Some(first) = rest.first() {
-            let caller = first.caller.clone();
-            let (those, others) = rest.into_iter().partition(|renewal| renewal.caller.proof() == caller.proof());
-            rest = others;
-            renew(&context, &caller, those).await;
+        // No caller renews with the right of another: one command for each, and none waits for those of others.
+        let mut callers: HashMap<Option<kv::Caller>, Vec<Renewal>> = HashMap::new();
+        for renewal in renewals.drain(..) {
+            callers.entry(renewal.caller.proof().cloned()).or_default().push(renewal);
         }
+        futures::future::join_all(callers.into_values().map(|those| renew(&context, those))).await;
     }
 }
 
-async fn renew<B: Backend>(context: &Context<B>, caller: &Caller, renewals: Vec<Renewal>) {
-    let ids = renewals.iter().map(|renewal| renewal.id).collect();
-    let outcome = context.propose(caller, Command::LeaseKeepAlive(LeaseKeepAlive { ids })).await;
-    let outcome = outcome.and_then(|response| match response {
+/// Renews leases of one caller.
+async fn renew<B: Backend>(context: &Context<B>, renewals: Vec<Renewal>) {
+    let Some(caller) = renewals.first().map(|first| first.caller.clone()) else { return };
+    let outcome = renewed_together(context, &caller, renewals.iter().map(|renewal| renewal.id).collect()).await;
+    // One lease on which somebody else's key hangs meanwhile does not end the others.
+    let is_denied = outcome.as_ref().err().and_then(EtcdError::of) == Some(EtcdError::PermissionDenied);
+    if is_denied && renewals.len() > 1 {
+        let each = renewals.into_iter().map(|renewal| async {
+            let outcome = renewed_together(context, &caller, vec![renewal.id]).await;
+            answer(outcome, vec![renewal]);
+        });
+        futures::future::join_all(each).await;
+        return;
+    }
+    answer(outcome, renewals);
+}
+
+/// Revision, and of each lease how long it lives from now on.
+type Together = Result<(i64, Vec<(i64, Option<i64>)>), Status>;
+
+async fn renewed_together<B: Backend>(context: &Context<B>, caller: &Caller, ids: Vec<i64>) -> Together {
+    match context.propose(caller, Command::LeaseKeepAlive(LeaseKeepAlive { ids })).await? {
         Response::LeaseKeepAlive { revision, renewed } => Ok((revision, renewed)),
         _ => Err(error::mismatch()),
-    });
+    }
+}
+
+fn answer(outcome: Together, renewals: Vec<Renewal>) {
     for (place, renewal) in renewals.into_iter().enumerate() {
         let renewed = outcome.as_ref().map_err(Status::clone).map(|(revision, renewed)| Renewed {
             revision: *revision,

@@ -22,6 +22,12 @@ const BYTES_MAX: usize = 1 << 20;
 /// The pause between two questions how far the source has come, once the end is known.
 const ASK_EVERY: Duration = Duration::from_millis(100);
 
+/// Watches that may be refused one after the other: the first one perhaps because a token has ended.
+const REFUSALS_MAX: u32 = 5;
+
+/// How much of a key is told, in characters.
+const KEY_TOLD_MAX: usize = 60;
+
 /// Operations that will be one transaction.
 #[derive(Default)]
 pub(super) struct Batch {
@@ -73,7 +79,7 @@ impl Batch {
         for portion in operations.chunks(OPERATIONS_MAX) {
             let Err(error) = destination.write(portion.to_vec()).await else { continue };
             if !Refused::is(&error, EtcdError::LeaseNotFound) {
-                return Err(error);
+                return Err(error.context(largest_of(portion)));
             }
             leases.restore(source, destination).await?;
             let mut portion = portion.to_vec();
@@ -82,6 +88,26 @@ impl Batch {
         }
         Ok(())
     }
+}
+
+/// Names what a destination most likely stumbles over.
+fn largest_of(operations: &[pb::RequestOp]) -> String {
+    let puts = operations.iter().filter_map(|operation| match &operation.request {
+        Some(pb::request_op::Request::RequestPut(put)) => Some(put),
+        _ => None,
+    });
+    let largest = puts.max_by_key(|put| put.key.len() + put.value.len());
+    largest.map_or_else(
+        || "keys cannot be deleted".to_owned(),
+        |put| {
+            let key: String = String::from_utf8_lossy(&put.key).chars().take(KEY_TOLD_MAX).collect();
+            let bytes = put.key.len() + put.value.len();
+            format!(
+                "keys cannot be written, the largest of which is {key:?} with {bytes} bytes; where that is too long, start the \
+                 destination with a larger --max-request-bytes, and go on with --resume"
+            )
+        },
+    )
 }
 
 /// Keys whose lease has ended at the source are about to be deleted there: until then they stand without one.
@@ -106,6 +132,16 @@ async fn without_ended_leases(
 pub(super) fn is_candidate(kv: &KeyValue) -> bool {
     let entry = std::str::from_utf8(&kv.key).ok().and_then(|key| key.rsplit_once('/'));
     kv.lease != 0 && entry.is_some_and(|(_, entry)| i64::from_str_radix(entry, 16) == Ok(kv.lease))
+}
+
+/// How a watch ended.
+enum Followed {
+    /// All that was asked for is there.
+    Reached,
+    /// The member that was asked is gone.
+    Lost,
+    /// It was cancelled, with this reason.
+    Refused(String),
 }
 
 /// Follows the source from a revision on.
@@ -141,23 +177,35 @@ impl Follower {
         target: &mut watch::Receiver<Option<i64>>,
         told: &impl Fn(i64, u64),
     ) -> Result<()> {
+        let mut ended_at_once = 0;
         loop {
             if target.borrow().is_some_and(|target| self.done >= target) {
                 return Ok(());
             }
-            if self.follow_once(target, told).await? {
-                return Ok(());
+            let before = self.done;
+            let why = match self.follow_once(target, told).await? {
+                Followed::Reached => return Ok(()),
+                Followed::Lost => None,
+                Followed::Refused(why) => Some(why),
+            };
+            ended_at_once = if self.done > before || why.is_none() { 0 } else { ended_at_once + 1 };
+            if let Some(why) = why.filter(|_| ended_at_once >= REFUSALS_MAX) {
+                bail!(
+                    "the source does not let its changes be followed: {why}; may this user read all keys that are copied?"
+                );
             }
             self.source.move_on().await;
+            // A stream is asked without looking at who asks: a token that has ended is replaced by asking something else.
+            self.source.revision().await?;
         }
     }
 
-    /// One watch; says whether the target is reached, or else it was lost.
+    /// One watch, until its end.
     async fn follow_once(
         &mut self,
         target: &mut watch::Receiver<Option<i64>>,
         told: &impl Fn(i64, u64),
-    ) -> Result<bool> {
+    ) -> Result<Followed> {
         let create = pb::WatchCreateRequest {
             key: self.keys.from.clone(),
             range_end: self.keys.end.clone(),
@@ -170,13 +218,13 @@ impl Follower {
         // The channel has room: it is new.
         let _ = ask.send(say(RequestUnion::CreateRequest(create))).await;
         let request = self.source.asked(ReceiverStream::new(questions));
-        let Ok(answers) = self.source.client.watch().watch(request).await else { return Ok(false) };
+        let Ok(answers) = self.source.client.watch().watch(request).await else { return Ok(Followed::Lost) };
         let mut answers = answers.into_inner();
         let mut asking = tokio::time::interval(ASK_EVERY);
         loop {
             tokio::select! {
                 answer = answers.next() => {
-                    let Some(Ok(answer)) = answer else { return Ok(false) };
+                    let Some(Ok(answer)) = answer else { return Ok(Followed::Lost) };
                     if answer.canceled && answer.compact_revision > 0 {
                         bail!(
                             "the source has compacted its history up to {} before revision {} was copied: begin again with --resume",
@@ -184,7 +232,7 @@ impl Follower {
                         );
                     }
                     if answer.canceled {
-                        return Ok(false);
+                        return Ok(Followed::Refused(answer.cancel_reason));
                     }
                     self.apply(&answer.events).await?;
                     if answer.events.is_empty() && !answer.created {
@@ -193,7 +241,7 @@ impl Follower {
                     }
                     told(self.done, self.changes);
                     if target.borrow().is_some_and(|target| self.done >= target) {
-                        return Ok(true);
+                        return Ok(Followed::Reached);
                     }
                 }
                 _ = asking.tick() => {

@@ -133,7 +133,10 @@ impl Copy {
             eprintln!("hustings: {what}");
         }
         let revision = self.source.revision().await?;
-        let raised = if verb == "import" { raise(matches, revision + REVISIONS_AHEAD).await? } else { 0 };
+        let aim = revision.checked_add(REVISIONS_AHEAD).with_context(|| {
+            format!("the source says that it is at revision {revision}, and none is left above it: is that an etcd?")
+        })?;
+        let raised = if verb == "import" { raise(matches, aim).await? } else { 0 };
         self.leases.copy_all(&mut self.source, &mut self.destination).await?;
         let keeping = self.leases.clone().keep(self.source.clone(), self.destination.clone());
         let copying = async {
@@ -287,7 +290,7 @@ impl Copy {
             Format::Json => println!(
                 "{}",
                 json!({
-                    "apiVersion": "v1", "keys": copied, "changes": changes, "leases": leases,
+                    "apiVersion": "v1", "kind": "Copy", "keys": copied, "changes": changes, "leases": leases,
                     "source_revision": end, "destination_revision": there,
                 })
             ),

@@ -85,6 +85,11 @@ impl Side {
                         self.authenticate().await?;
                         status.message().to_owned()
                     }
+                    // Neither passes by itself: a store that is full, a message that is too long.
+                    (Some(EtcdError::NoSpace), _) => return Err(Refused { called: self.called, status }.into()),
+                    (_, Code::ResourceExhausted) if status.message().contains("larger than max") => {
+                        return Err(Refused { called: self.called, status }.into());
+                    }
                     (_, Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled | Code::ResourceExhausted) => {
                         status.message().to_owned()
                     }
@@ -116,6 +121,15 @@ impl Side {
             ..Default::default()
         };
         let answer = self.ask(async |side| side.client.kv().range(side.asked(request.clone())).await).await?;
+        let is_within = |key: &Bytes| *key >= keys.from && (keys.end[..] == *b"\0" || *key < keys.end);
+        // Whoever answers otherwise would be asked for ever.
+        if !answer.kvs.is_sorted_by(|one, other| one.key < other.key) || !answer.kvs.iter().all(|kv| is_within(&kv.key))
+        {
+            bail!(
+                "the {} answers with keys that were not asked for, or in another order: is that an etcd?",
+                self.called
+            );
+        }
         let next = answer.kvs.last().filter(|_| answer.more).map(|last| [&last.key[..], b"\0"].concat().into());
         Ok((answer.kvs, next))
     }

@@ -130,7 +130,10 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
     let shown = leadership.lead().map(|lead| lead.token()).map_err(|loss| lost(&loss))?;
     match format_of(matches) {
         Format::Json => {
-            println!("{}", json!({"apiVersion": "v1", "leads": true, "id": id, "token": shown.to_string()}))
+            println!(
+                "{}",
+                json!({"apiVersion": "v1", "kind": "Leadership", "leads": true, "id": id, "token": shown.to_string()})
+            )
         }
         _ => println!("{id} leads {}, token {shown}", election.name()),
     }
@@ -160,9 +163,13 @@ fn show(format: Format, leader: Option<&Leader>) -> Result<()> {
     let mut out = std::io::stdout();
     match (format, leader) {
         (Format::Json, Some(Leader { id, value, token })) => {
-            writeln!(out, "{}", json!({"apiVersion": "v1", "id": id, "value": value, "token": token.to_string()}))?;
+            writeln!(
+                out,
+                "{}",
+                json!({"apiVersion": "v1", "kind": "Leader", "id": id, "value": value, "token": token.to_string()})
+            )?;
         }
-        (Format::Json, None) => writeln!(out, "{}", json!({"apiVersion": "v1", "id": null}))?,
+        (Format::Json, None) => writeln!(out, "{}", json!({"apiVersion": "v1", "kind": "Leader", "id": null}))?,
         (_, Some(Leader { id, value, token })) if value.is_empty() => writeln!(out, "{id} leads, token {token}")?,
         (_, Some(Leader { id, value, token })) => writeln!(out, "{id} leads, token {token}: {value}")?,
         (_, None) => writeln!(out, "nobody leads")?,
@@ -196,7 +203,7 @@ async fn why(matches: &ArgMatches, election: Election) -> Result<()> {
         match format_of(matches) {
             Format::Json => println!(
                 "{}",
-                json!({"apiVersion": "v1", "token": token.to_string(), "id": who.0, "since": at, "before": before.to_string()})
+                json!({"apiVersion": "v1", "kind": "Tenure", "token": token.to_string(), "id": who.0, "since": at, "before": before.to_string()})
             ),
             _ => {
                 let at = at.map(|at| format!(" at {at}")).unwrap_or_default();

@@ -12,7 +12,7 @@ pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, made: Optio
     let surveys: Vec<&Survey> = remains.iter().filter_map(|remains| remains.found.as_ref().ok()).collect();
     if is_json {
         let value = json!({
-            "apiVersion": "v1",
+            "apiVersion": "v1", "kind": "Recovery",
             "directories": remains.iter().map(directory_json).collect::<Vec<_>>(),
             "recovery": gathered.map(|gathered| gathered_json(gathered, &surveys)),
             "made": made.map(made_json),

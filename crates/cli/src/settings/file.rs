@@ -9,6 +9,7 @@ use super::table::{Kind, SETTINGS};
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::Path;
 
 /// The sections of etcd's YAML: the section, its key, the flag.
@@ -35,14 +36,22 @@ const SECTIONS: &[(&str, &str, &str)] = &[
     ("peer-transport-security", "skip-client-san-verification", "experimental-peer-skip-client-san-verification"),
 ];
 
+/// The longest file that is read, in bytes.
+const BYTES_MAX: u64 = 1 << 20;
+
 /// The values in a file, by flag name.
 ///
 /// # Errors
 /// It cannot be read, is neither TOML nor YAML, or holds a key that is no setting.
 pub(super) fn read(path: &Path) -> Result<BTreeMap<&'static str, String>> {
     let place = path.display();
-    let text = std::fs::read_to_string(path)
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(BYTES_MAX + 1).read_to_string(&mut text))
         .with_context(|| format!("cannot read the settings in {place}: is it there, and may this user read it?"))?;
+    if text.len() as u64 > BYTES_MAX {
+        bail!("{place} is longer than {BYTES_MAX} bytes: are these the settings?");
+    }
     let suffix = path.extension().and_then(|suffix| suffix.to_str()).unwrap_or("");
     let as_toml = || -> Result<Value> { Ok(serde_json::to_value(text.parse::<toml::Table>()?)?) };
     let (table, is_yaml) = match suffix {

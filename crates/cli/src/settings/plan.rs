@@ -58,6 +58,9 @@ pub(crate) struct Plan {
     pub(crate) bcrypt_cost: u32,
 }
 
+/// The longest name of a member: it is part of every greeting and every line.
+const NAME_BYTES_MAX: usize = 255;
+
 impl Settings {
     /// The settings as a node understands them.
     pub(crate) fn to_plan(&self) -> Result<Plan> {
@@ -65,6 +68,10 @@ impl Settings {
         let is_plain = |character: char| !character.is_control() && character != ',' && character != '=';
         if name.is_empty() || !name.chars().all(is_plain) {
             return self.bad("name", "a name is not empty and has no control characters, commas or equal signs");
+        }
+        if name.len() > NAME_BYTES_MAX {
+            let shown: String = name.chars().take(20).collect();
+            anyhow::bail!("the name {shown}... has {} bytes: give one of at most {NAME_BYTES_MAX}", name.len());
         }
         let data_dir = match self.text("data-dir") {
             "" => PathBuf::from(format!("{name}.hustings")),

@@ -121,10 +121,17 @@ impl Settings {
         let must_show = self.switch(flags.must_show)?;
         let secured = urls.iter().find(|url| is_https(url));
         let Some((url, identity)) = secured.map(|url| (url, identity.clone())) else {
-            let given = [flags.certificate, flags.trusted_ca, flags.revoked];
-            if identity.is_some() || must_show || given.iter().any(|name| !self.text(name).is_empty()) {
+            // Who asks for certificates of others does not get a port that lets in everybody.
+            let demands = [Some(flags.trusted_ca), Some(flags.revoked), flags.common_name, Some(flags.host)];
+            let demand = demands.into_iter().flatten().find(|name| !self.text(name).is_empty());
+            if let Some(name) = demand.or(must_show.then_some(flags.must_show)) {
+                let listen = if flags.port == "client" { "listen-client-urls" } else { "listen-peer-urls" };
+                let why = format!("nobody shows a certificate on a port without TLS: give it https:// in --{listen}");
+                return self.bad(name, why);
+            }
+            if identity.is_some() {
                 idle.push(format!(
-                    "the {} port speaks no TLS, because no URL of it has https://: its certificates and what they ask for mean nothing",
+                    "the {} port speaks no TLS, because no URL of it has https://: its certificate means nothing",
                     flags.port
                 ));
             }

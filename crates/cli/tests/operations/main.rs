@@ -4,6 +4,7 @@
 
 mod console;
 mod exit_codes;
+mod json;
 mod manual;
 mod monitoring;
 mod packaging;

@@ -202,6 +202,25 @@ async fn a_full_store_refuses_puts_and_nothing_else() {
     }
 }
 
+/// Goal: a member whose log has no room to grow refuses what needs room at once: what is left would be full before an alarm is
+/// applied. Reads and deletes go on.
+#[tokio::test]
+async fn a_member_whose_disk_is_full_refuses_before_the_alarm_is_up() {
+    let served = Served::start().await;
+    let counters = std::sync::Arc::new(hustings_node::Counters::default());
+    served.metrics.tell_of_peers(counters.clone());
+    let mut kv = served.client().await.kv();
+    kv.put(put("a", "b")).await.unwrap();
+    counters.is_log_short.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(EtcdError::of(&kv.put(put("a", "c")).await.unwrap_err()), Some(EtcdError::NoSpace));
+    assert_eq!(kv.range(range("a")).await.unwrap().into_inner().count, 1);
+    kv.delete_range(DeleteRangeRequest { key: "a".into(), ..Default::default() }).await.unwrap();
+    let mut applied = hustings_server::Backend::applied_changes(&served.double);
+    while served.double.view().alarms().is_empty() {
+        applied.changed().await.unwrap();
+    }
+}
+
 fn key_number(number: u64) -> String {
     format!("k{number:06}")
 }

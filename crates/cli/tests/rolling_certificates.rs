@@ -1,0 +1,228 @@
+//! Goal: a cluster changes its CA, and all certificates with it, while it serves: no request fails after one retry. Method: three real
+//! members and clients that all show certificates; a file with both CAs, then new certificates, then the new CA alone, with a member
+//! restarted after each step, so that links between old and new come about; and at the end the old CA is worth nothing.
+
+mod support;
+
+use hustings_api::Client;
+use hustings_api::client::{Options, tls};
+use hustings_testbed::{free_ports, get, put, wait_for};
+use hustings_tls::made::{Authority, Subject};
+use hustings_tls::{Connector, Identity, Pair, Trust};
+use rustix::process::Signal;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use support::{HUSTINGS, Running};
+use tempfile::TempDir;
+
+const NAMES: [&str; 3] = ["db-a", "db-b", "db-c"];
+/// What a member says when it has taken up new files: for clients, for peers that dial it, and for those that it dials.
+const TAKEN_UP: &str = "certificates were replaced: new connections use the new ones";
+const PORTS_OF_TLS: usize = 3;
+
+struct Town {
+    directory: TempDir,
+    base: u16,
+    old: Authority,
+    new: Authority,
+}
+
+impl Town {
+    fn found() -> Town {
+        let directory = tempfile::tempdir().expect("a directory");
+        let authority = |name| Authority::new(name).expect("made");
+        let base = free_ports(6).expect("six ports in a row are free");
+        let town = Town { directory, base, old: authority("the old CA"), new: authority("the new CA") };
+        town.trust(&[&town.old]);
+        for name in NAMES.into_iter().chain(["client"]) {
+            town.issue(&town.old, name, "");
+        }
+        town
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// What all believe from now on.
+    fn trust(&self, authorities: &[&Authority]) {
+        let text = authorities.iter().map(|authority| {
+            let path = authority.write_certificate(&self.path("")).expect("written");
+            std::fs::read_to_string(path).expect("it was written")
+        });
+        std::fs::write(self.path("trust.new"), text.collect::<String>()).expect("written");
+        std::fs::rename(self.path("trust.new"), self.path("trust.crt")).expect("renamed");
+    }
+
+    /// A new certificate in the place of the one before; its common name ends so.
+    fn issue(&self, authority: &Authority, name: &str, end: &str) {
+        let subject = Subject::new(&format!("{name}{end}")).host(name).address([127, 0, 0, 1]);
+        let made = authority.issue(&subject).expect("issued");
+        made.write(self.directory.path(), name).expect("written");
+    }
+
+    fn url(&self, position: usize, is_peer: bool) -> String {
+        let offset = u16::try_from(position).expect("three") * 2 + u16::from(is_peer);
+        format!("https://127.0.0.1:{}", self.base + offset)
+    }
+
+    fn endpoints(&self) -> Vec<String> {
+        (0..NAMES.len()).map(|position| self.url(position, false)).collect()
+    }
+
+    fn start(&self, position: usize) -> Running {
+        let (name, client, peer) = (NAMES[position], self.url(position, false), self.url(position, true));
+        let all = NAMES.iter().enumerate().map(|(position, name)| format!("{name}={}", self.url(position, true)));
+        let mut command = Command::new(HUSTINGS);
+        command.args(["serve", "--name", name, "--log-format", "human", "--log-outputs", "stdout"]);
+        command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
+        command.args(["--listen-peer-urls", &peer, "--initial-cluster", &all.collect::<Vec<_>>().join(",")]);
+        command.arg("--data-dir").arg(self.path(&format!("{name}.data")));
+        for side in ["", "peer-"] {
+            command.arg(format!("--{side}cert-file")).arg(self.path(&format!("{name}.crt")));
+            command.arg(format!("--{side}key-file")).arg(self.path(&format!("{name}.key")));
+            command.arg(format!("--{side}trusted-ca-file")).arg(self.path("trust.crt"));
+        }
+        Running::start(&mut command)
+    }
+
+    fn connector(&self, pair: Pair, trust: &str) -> Connector {
+        tls(Trust::Authority(self.path(trust)), Some(Identity::Files(pair))).expect("its files are good")
+    }
+
+    fn own(&self) -> Pair {
+        Pair { certificate: self.path("client.crt"), key: self.path("client.key") }
+    }
+
+    /// Ends a member as an operator does, starts it again and waits until it serves.
+    async fn restart(&self, members: &mut [Running], position: usize, options: &Options) {
+        members[position].signal(Signal::TERM);
+        assert_eq!(members[position].end(), Some(0));
+        members[position] = self.start(position);
+        let endpoint = [self.url(position, false)];
+        wait_for("a member that serves", async || {
+            let client = Client::connect_with(&endpoint, options.clone()).await.ok()?;
+            get(&client, "steady").await.ok()
+        })
+        .await
+        .expect("it is one of three again");
+    }
+}
+
+/// What clients saw.
+#[derive(Default)]
+struct Counts {
+    asked: AtomicU64,
+    again: AtomicU64,
+    failed: AtomicU64,
+}
+
+/// Writes until told to stop, each write tried twice at most: on one connection, or each on a new one.
+async fn load(
+    endpoints: Vec<String>,
+    options: Options,
+    key: &'static str,
+    is_steady: bool,
+    counts: Arc<Counts>,
+    is_over: Arc<AtomicBool>,
+) {
+    let mut client: Option<Client> = None;
+    while !is_over.load(Ordering::Relaxed) {
+        let number = counts.asked.fetch_add(1, Ordering::Relaxed);
+        let mut said = String::new();
+        for attempt in 0..2 {
+            if attempt == 1 {
+                counts.again.fetch_add(1, Ordering::Relaxed);
+            }
+            match &mut client {
+                // On an error the old connection stays, and the write says what is wrong with it.
+                Some(client) if is_steady && attempt == 1 => drop(client.move_on().await),
+                Some(_) if is_steady => {}
+                _ => client = Client::connect_with(&endpoints, options.clone()).await.ok(),
+            }
+            let Some(client) = &client else { continue };
+            match put(client, key, &number.to_string()).await {
+                Ok(_) => {
+                    said.clear();
+                    break;
+                }
+                Err(status) => said = status.to_string(),
+            }
+        }
+        if !said.is_empty() || client.is_none() {
+            println!("{key}: write {number} failed twice: {said}");
+            counts.failed.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn taken_up(members: &mut [Running]) {
+    for member in members {
+        for _ in 0..PORTS_OF_TLS {
+            member.line_with(TAKEN_UP);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
+    let town = Town::found();
+    let mut members: Vec<Running> = (0..NAMES.len()).map(|position| town.start(position)).collect();
+    let options = Options { tls: Some(town.connector(town.own(), "trust.crt")), ..Options::default() };
+    wait_for("a cluster in TLS", async || {
+        let client = Client::connect_with(&town.endpoints(), options.clone()).await.ok()?;
+        put(&client, "steady", "first").await.ok()
+    })
+    .await
+    .expect("it serves");
+    let (counts, is_over) = (Arc::new(Counts::default()), Arc::new(AtomicBool::new(false)));
+    let writers = [("steady", true), ("steady", true), ("new", false), ("new", false)].map(|(key, is_steady)| {
+        let (counts, is_over) = (counts.clone(), is_over.clone());
+        tokio::spawn(load(town.endpoints(), options.clone(), key, is_steady, counts, is_over))
+    });
+
+    // Both are believed. A client takes its files up as a member does, and says nothing of it.
+    town.trust(&[&town.old, &town.new]);
+    taken_up(&mut members);
+    town.restart(&mut members, 0, &options).await;
+    // New certificates, one member after the other; one that has restarted speaks to those that have not.
+    for position in 0..NAMES.len() {
+        town.issue(&town.new, NAMES[position], " renewed");
+        taken_up(&mut members[position..=position]);
+        town.restart(&mut members, position, &options).await;
+    }
+    let old = Pair { certificate: town.path("retired.crt"), key: town.path("retired.key") };
+    std::fs::copy(town.own().certificate, &old.certificate).expect("copied");
+    std::fs::copy(town.own().key, &old.key).expect("copied");
+    town.issue(&town.new, "client", " renewed");
+    // The writers share one connector, which looks at its files each second; a look that has begun may have missed these.
+    let connector = options.tls.clone().expect("it was given");
+    let expiry = connector.expiry();
+    wait_for("the clients' new certificate", async || (connector.expiry() != expiry).then_some(()))
+        .await
+        .expect("it is taken up");
+    // The old CA goes, and nobody stands on it.
+    town.trust(&[&town.new]);
+    taken_up(&mut members);
+    for position in 0..NAMES.len() {
+        town.restart(&mut members, position, &options).await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.expect("no writer panicked");
+    }
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    let (asked, again, failed) = (count(&counts.asked), count(&counts.again), count(&counts.failed));
+    println!("{asked} writes, {again} tried again, {failed} failed after one retry");
+    assert_eq!(failed, 0, "of {asked} writes, {again} of which were tried again");
+    assert!(asked > 1_000, "{asked} writes are no load");
+
+    let retired = Options { tls: Some(town.connector(old, "trust.crt")), ..Options::default() };
+    let refused = match Client::connect_with(&town.endpoints(), retired).await {
+        Ok(client) => put(&client, "retired", "still here").await.err().map(|status| status.to_string()),
+        Err(error) => Some(error.to_string()),
+    };
+    assert!(refused.is_some(), "a certificate of the old CA is worth nothing");
+}
