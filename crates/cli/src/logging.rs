@@ -7,6 +7,7 @@
 mod zap;
 
 use anyhow::{Context, Result};
+pub(crate) use hustings_console::say;
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -163,11 +164,6 @@ pub(crate) fn finish() {
     if let Ok(mut guard) = GUARD.lock() {
         drop(guard.take());
     }
-}
-
-/// Says something on standard error; whether anybody can hear it is not this process' business.
-pub(crate) fn say(what: std::fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr(), "hustings: {what}");
 }
 
 #[cfg(test)]

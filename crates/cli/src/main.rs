@@ -1,17 +1,16 @@
 //! The `hustings` binary: one node, a local cluster, and the client's side of both.
 //!
 //! What to read next: [`settings`] (flags, environment, file, defaults), [`serve`] (one node), [`up`] (a local cluster),
-//! [`protocols`] (the one place that names a protocol).
+//! `hustings_protocols` (the one place that names a protocol), `hustings_prove` (the proving ground).
 
 /// Instead of the standard library's, which panics when nobody reads any more.
 macro_rules! println {
-    () => { $crate::output::print(format_args!(""), "\n") };
-    ($($word:tt)*) => { $crate::output::print(format_args!($($word)*), "\n") };
+    ($($word:tt)*) => { hustings_console::println!($($word)*) };
 }
 
 /// As [`println`], without an end of line.
 macro_rules! print {
-    ($($word:tt)*) => { $crate::output::print(format_args!($($word)*), "") };
+    ($($word:tt)*) => { hustings_console::print!($($word)*) };
 }
 
 mod bench;
@@ -21,15 +20,11 @@ mod credentials;
 mod descriptors;
 mod elect;
 mod examples;
-mod exit;
 mod http;
 mod huge_pages;
 mod inspect;
 mod logging;
-mod maelstrom;
 mod output;
-mod protocols;
-mod prove;
 mod recover;
 mod serve;
 mod settings;
@@ -38,11 +33,13 @@ mod status;
 mod up;
 mod upkeep;
 mod usage;
-mod workload;
 
 use clap::Command;
 use exit::{Code, Exit};
+use hustings_console::exit;
 use hustings_election::supervisor;
+use hustings_protocols as protocols;
+use hustings_prove::{self as prove, maelstrom, workload};
 use mimalloc::MiMalloc;
 use std::ffi::OsString;
 use std::path::Path;

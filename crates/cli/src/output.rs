@@ -4,6 +4,7 @@ use crate::exit::{Code, Exit};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
 use hustings_api::client::{self, Options};
+pub(crate) use hustings_console::output_argument;
 use hustings_tls::{Identity, Pair, Trust};
 use serde_json::Value;
 use std::io::Write;
@@ -119,17 +120,6 @@ pub(crate) fn options_named(matches: &ArgMatches, names: &TlsNames) -> anyhow::R
     Ok(Options { tls, ..Options::default() })
 }
 
-/// `-o table|json`, the same for every command that answers something.
-pub(crate) fn output_argument() -> Arg {
-    Arg::new("output")
-        .short('o')
-        .long("output")
-        .alias("write-out")
-        .value_parser(["table", "json"])
-        .default_value("table")
-        .help("For people or for programs (one JSON object per line)")
-}
-
 pub(crate) fn endpoints_of(matches: &ArgMatches) -> Vec<String> {
     let etcdctl = std::env::var("ETCDCTL_ENDPOINTS").ok().filter(|value| !value.is_empty());
     if let (Some(etcdctl), Some(ValueSource::DefaultValue)) = (etcdctl, matches.value_source("endpoints")) {
@@ -161,23 +151,6 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
         table.add_row(row);
     }
     table.to_string()
-}
-
-/// Writes to standard output, as `println!` and `print!` mean it in this program: a reader that has read enough, as `head` has, ends
-/// the program without a word, and does not make it panic.
-pub(crate) fn print(text: std::fmt::Arguments<'_>, end: &str) {
-    let mut out = std::io::stdout().lock();
-    let Err(error) = out.write_fmt(text).and_then(|()| out.write_all(end.as_bytes())) else { return };
-    drop(out);
-    let code = match error.kind() {
-        std::io::ErrorKind::BrokenPipe => 0,
-        _ => {
-            crate::logging::say(format_args!("cannot write to standard output: {error}"));
-            1
-        }
-    };
-    crate::logging::finish();
-    std::process::exit(code);
 }
 
 /// Says on standard error why a command failed: for people, or with `-o json` as `{"apiVersion": "v1", "kind": "Error", "error": {"code": the exit code,

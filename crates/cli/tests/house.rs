@@ -25,7 +25,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 22] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
@@ -55,26 +55,48 @@ const ARROWS: [(&str, &[&str]); 22] = [
             "hustings-tls",
         ],
     ),
+    ("hustings-console", &[]),
+    (
+        "hustings-protocols",
+        &[
+            "hustings-blazingmq",
+            "hustings-core",
+            "hustings-gmt2000",
+            "hustings-kv",
+            "hustings-node",
+            "hustings-paxos",
+            "hustings-raft",
+            "hustings-zab",
+        ],
+    ),
+    (
+        "hustings-prove",
+        &[
+            "hustings-console",
+            "hustings-core",
+            "hustings-kv",
+            "hustings-lease",
+            "hustings-maelstrom",
+            "hustings-properties",
+            "hustings-protocols",
+            "hustings-world",
+        ],
+    ),
     (
         "hustings",
         &[
             "hustings-api",
-            "hustings-blazingmq",
+            "hustings-console",
             "hustings-core",
             "hustings-election",
-            "hustings-gmt2000",
-            "hustings-zab",
             "hustings-kv",
             "hustings-lease",
-            "hustings-maelstrom",
             "hustings-node",
-            "hustings-paxos",
-            "hustings-properties",
-            "hustings-raft",
+            "hustings-protocols",
+            "hustings-prove",
             "hustings-server",
             "hustings-tls",
             "hustings-wal",
-            "hustings-world",
         ],
     ),
     ("hustings-stage", &["hustings-core"]),

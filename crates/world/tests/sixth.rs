@@ -47,7 +47,7 @@ fn every_function_that_the_page_names_exists() {
         include_str!("../../core/src/leading/reads.rs"),
         include_str!("../../core/src/wire.rs"),
         include_str!("../src/seed.rs"),
-        include_str!("../../cli/src/protocols.rs"),
+        include_str!("../../protocols/src/lib.rs"),
     );
     let is_name = |name: &&str| name.len() > 2 && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
     let names: Vec<&str> = PAGE.split('`').skip(1).step_by(2).filter(is_name).filter(|name| *name != "send").collect();

@@ -5,12 +5,12 @@
 //! that takes longer than the median can still become is not finished.
 
 use super::{common, is_json, lists_plants, plants_of, subject_of};
-use crate::exit::{Code, Exit};
-use crate::protocols::{self, Subject, Visit};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_console::exit::{Code, Exit};
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
+use hustings_protocols::{self as protocols, Subject, Visit};
 use hustings_world::guided::Search;
 use hustings_world::plants::{Forgetful, Moody};
 use hustings_world::seed::{Plan, run as run_seed};
@@ -50,7 +50,7 @@ fn finding_of(defect: &str) -> Option<&'static str> {
 }
 
 /// The command line of `convict`.
-pub(crate) fn command() -> Command {
+pub fn command() -> Command {
     let duration = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name("DURATION").value_parser(value_parser!(humantime::Duration)).help(help)
     };
@@ -342,7 +342,7 @@ fn wanted(matches: &ArgMatches, subject: &Subject) -> Result<Vec<&'static str>> 
 }
 
 /// Runs `hustings convict`.
-pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let subject = subject_of(matches)?;
     if lists_plants(&subject) {

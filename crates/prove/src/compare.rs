@@ -4,12 +4,12 @@
 //! a gap between two reigns is, [`hustings_world::laboratory`] says. Virtual time: the figures are exactly repeatable.
 
 use super::{charts, is_json};
-use crate::exit::{Code, Exit};
-use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_console::exit::{Code, Exit};
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
+use hustings_protocols::{self as protocols, Subject, Visit};
 use hustings_world::laboratory::{Figures, measure};
 use hustings_world::{Script, parse};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -20,7 +20,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The command line of `compare`.
-pub(crate) fn command() -> Command {
+pub fn command() -> Command {
     let number =
         |name: &'static str, help: &'static str| Arg::new(name).long(name).value_parser(value_parser!(u64)).help(help);
     let path = |name: &'static str| Arg::new(name).long(name).value_parser(value_parser!(PathBuf));
@@ -45,7 +45,7 @@ pub(crate) fn command() -> Command {
                 .help("The forms in which the protocols were published, with their defects"),
         )
         .arg(path("report").value_name("FILE.html").help("Write the tables as a page with charts"))
-        .arg(crate::output::output_argument())
+        .arg(hustings_console::output_argument())
 }
 
 /// What one protocol did in all runs of one storm.
@@ -234,7 +234,7 @@ fn storms_in(directory: &Path, wanted: &str) -> Result<Vec<(String, Script)>> {
 }
 
 /// Runs `hustings compare`.
-pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let number = |name: &str| matches.get_one::<u64>(name).copied().unwrap_or(1).max(1);
     let is_published = matches.get_flag("as-published");

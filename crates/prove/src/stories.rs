@@ -1,7 +1,7 @@
 //! `hustings play NAME`: why quorum reads and wall clocks are not enough, a broken form and what is in its place side by side.
 
-use crate::exit::{Code, Exit};
 use anyhow::Result;
+use hustings_console::exit::{Code, Exit};
 use hustings_lease::stories::{self, Story, Told, Verdict};
 use serde_json::json;
 use std::fmt::Write as _;

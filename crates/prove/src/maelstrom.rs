@@ -1,9 +1,15 @@
 //! `hustings maelstrom`: one node on standard input and output, as Maelstrom wants it.
 
-use crate::protocols;
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use hustings_core::Timing;
+use hustings_core::{Protocol, Timing};
+use hustings_maelstrom::bench::history::History;
+use hustings_maelstrom::bench::report::Report;
+use hustings_maelstrom::bench::{settings, virtual_time};
+use hustings_maelstrom::storage::Place;
+use hustings_maelstrom::{Setup, stdio};
+use hustings_protocols as protocols;
+use hustings_protocols::{Subject, Visit, visit};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -32,7 +38,7 @@ pub(crate) fn node_arguments() -> [Arg; 3] {
 }
 
 /// The command line of `maelstrom`.
-pub(crate) fn command() -> Command {
+pub fn command() -> Command {
     Command::new("maelstrom")
         .about("Run one Maelstrom node on standard input and output")
         .args(node_arguments())
@@ -66,12 +72,56 @@ pub(crate) fn protocol(matches: &ArgMatches) -> String {
 }
 
 /// Runs a node until its input ends.
-pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+pub fn run(matches: &ArgMatches) -> Result<()> {
     let settings = NodeSettings {
         protocol: protocol(matches),
         data_dir: matches.get_one::<PathBuf>("data-dir").cloned(),
         may_resume: matches.get_flag("resume"),
         timing: timing(matches)?,
     };
-    protocols::run_maelstrom(settings)
+    run_maelstrom(settings)
+}
+
+/// Runs a Maelstrom node on standard input and output.
+fn run_maelstrom(settings: NodeSettings) -> Result<()> {
+    visit(&Subject::named(&settings.protocol), OnStandardStreams(&settings))?
+}
+
+struct OnStandardStreams<'a>(&'a NodeSettings);
+
+impl Visit for OnStandardStreams<'_> {
+    type Out = Result<()>;
+
+    fn visit<P: Protocol>(self, _: P::Options) -> Result<()> {
+        let NodeSettings { timing, may_resume, data_dir, .. } = self.0;
+        let mut setup = Setup::<P>::new(rand::random());
+        setup.timing = *timing;
+        setup.may_resume = *may_resume;
+        if let Some(directory) = data_dir {
+            setup.place = Place::Below(directory.clone());
+        }
+        Ok(stdio::run(setup, std::io::BufReader::new(std::io::stdin()), std::io::stdout().lock())?)
+    }
+}
+
+/// Runs Maelstrom nodes inside this process.
+pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settings) -> (Report, History) {
+    visit(&Subject::named(&node.protocol), InVirtualTime { node, settings })
+        .expect("clap takes only the names that there are")
+}
+
+struct InVirtualTime<'a> {
+    node: &'a NodeSettings,
+    settings: settings::Settings,
+}
+
+impl Visit for InVirtualTime<'_> {
+    type Out = (Report, History);
+
+    fn visit<P: Protocol>(self, _: P::Options) -> (Report, History) {
+        let mut setup = Setup::<P>::new(0);
+        setup.timing = self.node.timing;
+        let (report, history, _) = virtual_time::run(self.settings, &setup);
+        (report, history)
+    }
 }

@@ -8,32 +8,48 @@ use std::fmt::Write as _;
 
 /// How this program may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Code {
+pub enum Code {
+    /// It is done.
     Done,
+    /// It failed, and said why.
     Failed,
+    /// The command line is wrong.
     Usage,
+    /// What was asked for is not there.
     NotFound,
+    /// No quorum, no leader, or no answer in time.
     Unavailable,
+    /// This user may not do that.
     NotAllowed,
+    /// There is a leader, and some member is not as it should be.
     Degraded,
     /// A search that came to no verdict.
     Unjudged,
     /// A test in which nothing happened that could be judged.
     Unknown,
+    /// The leadership was lost.
     Lost,
+    /// The sidecar itself failed.
     Sidecar,
+    /// The command cannot be run.
     NotExecutable,
+    /// There is no such command.
     NoCommand,
+    /// The command line of a bench for Maelstrom is wrong.
     BadArguments,
+    /// The test could not be carried out.
     Broken,
 }
+
+/// As `hustings_election::supervisor::EXIT_SUPERVISOR`; a test of the program compares the two.
+pub const SIDECAR: u8 = 125;
 
 /// The commands that judge protocols.
 const PROVERS: &str = "simulate, check, play, compare, convict";
 
 impl Code {
     /// All, by number.
-    pub(crate) const ALL: [Code; 15] = [
+    pub const ALL: [Code; 15] = [
         Code::Done,
         Code::Failed,
         Code::Usage,
@@ -52,7 +68,7 @@ impl Code {
     ];
 
     /// What the operating system is told.
-    pub(crate) fn number(self) -> u8 {
+    pub fn number(self) -> u8 {
         match self {
             Code::Done => 0,
             Code::Failed => 1,
@@ -62,7 +78,7 @@ impl Code {
             Code::NotAllowed => 5,
             Code::Degraded => 6,
             Code::Lost => 75,
-            Code::Sidecar => hustings_election::supervisor::EXIT_SUPERVISOR,
+            Code::Sidecar => SIDECAR,
             Code::NotExecutable => 126,
             Code::NoCommand => 127,
             Code::BadArguments => 254,
@@ -116,7 +132,7 @@ impl Code {
     }
 
     /// The table for the end of `hustings --help`.
-    pub(crate) fn as_help() -> String {
+    pub fn as_help() -> String {
         let mut text = "Exit codes:\n".to_string();
         for code in Code::ALL {
             let _ = writeln!(text, "  {:>3}  {} ({})", code.number(), code.meaning(), code.commands());
@@ -128,14 +144,16 @@ impl Code {
 
 /// An outcome that has an exit code of its own.
 #[derive(Debug)]
-pub(crate) struct Exit {
-    pub(crate) code: Code,
-    pub(crate) what: String,
+pub struct Exit {
+    /// The code.
+    pub code: Code,
+    /// What is said.
+    pub what: String,
 }
 
 impl Exit {
     /// The error that ends the program with this code, after it said this.
-    pub(crate) fn with(code: Code, what: impl Into<String>) -> anyhow::Error {
+    pub fn with(code: Code, what: impl Into<String>) -> anyhow::Error {
         Exit { code, what: what.into() }.into()
     }
 }

@@ -1,10 +1,9 @@
 //! `hustings workload`: a bench for Maelstrom nodes, ours or anybody's, with the genuine tool's flags and exit codes.
 
-use crate::exit::{Code, Exit};
-use crate::maelstrom::{NodeSettings, node_arguments, protocol, timing};
-use crate::protocols;
+use crate::maelstrom::{NodeSettings, node_arguments, protocol, simulate_maelstrom, timing};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_console::exit::{Code, Exit};
 use hustings_maelstrom::bench::history::History;
 use hustings_maelstrom::bench::processes::{self, Program};
 use hustings_maelstrom::bench::report::{Report, Verdict};
@@ -12,12 +11,12 @@ use hustings_maelstrom::bench::settings::{Distribution, Nemesis, Settings, Targe
 use std::path::{Path, PathBuf};
 
 /// The names under which clap finds this command.
-pub(crate) const NAMES: [&str; 2] = ["workload", "bench-maelstrom"];
+pub const NAMES: [&str; 2] = ["workload", "bench-maelstrom"];
 
 const MICROS: f64 = 1e6;
 
 /// The command line of `workload`.
-pub(crate) fn command() -> Command {
+pub fn command() -> Command {
     let option = |name: &'static str, value: &'static str, default: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).default_value(default).help(help)
     };
@@ -103,7 +102,7 @@ fn bad(what: impl Into<String>) -> anyhow::Error {
 }
 
 /// Runs `hustings workload`; an error carries the exit code.
-pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+pub fn run(matches: &ArgMatches) -> Result<()> {
     let first = settings(matches).map_err(bad)?;
     let node = NodeSettings {
         protocol: protocol(matches),
@@ -161,7 +160,7 @@ fn one(matches: &ArgMatches, node: &NodeSettings, settings: Settings) -> Result<
     };
     std::fs::create_dir_all(&directory).with_context(|| format!("cannot create {}", directory.display()))?;
     let (report, history) = if matches.get_flag("virtual") {
-        protocols::simulate_maelstrom(node, settings)
+        simulate_maelstrom(node, settings)
     } else {
         let program = program(matches, node, &directory)?;
         processes::run(settings, program).context("the processes cannot be run")?

@@ -1,17 +1,17 @@
 //! `hustings check`: every possibility within bounds.
 
 use super::{common, is_json, subject_of};
-use crate::exit::{Code, Exit};
-use crate::protocols::{self, Subject, Visit};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_console::exit::{Code, Exit};
 use hustings_core::Protocol;
+use hustings_protocols::{self as protocols, Subject, Visit};
 use hustings_world::every::{Bounds, Found, explore, header};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
 
 /// The command line of `check`.
-pub(crate) fn command() -> Command {
+pub fn command() -> Command {
     let number = |name: &'static str, default: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_parser(value_parser!(u64)).default_value(default).help(help)
     };
@@ -48,7 +48,7 @@ struct Checking<'a> {
 }
 
 /// Runs `hustings check`.
-pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let subject = subject_of(matches)?;
     if super::lists_plants(&subject) {

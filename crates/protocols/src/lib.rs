@@ -1,31 +1,25 @@
 //! The protocols by name: the only place that knows more than one.
 
-use crate::maelstrom::NodeSettings;
 use anyhow::{Result, bail};
 use hustings_blazingmq::BlazingMq;
 use hustings_core::Protocol;
 use hustings_core::options::Options as _;
 use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
-use hustings_maelstrom::bench::history::History;
-use hustings_maelstrom::bench::report::Report;
-use hustings_maelstrom::bench::{settings, virtual_time};
-use hustings_maelstrom::storage::Place;
-use hustings_maelstrom::{Setup, stdio};
 use hustings_node::{Node, NodeConfig};
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
 use hustings_zab::Zab;
 
 /// The names that `--protocol` takes.
-pub(crate) const NAMES: [&str; 5] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME, Zab::NAME, Paxos::NAME];
+pub const NAMES: [&str; 5] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME, Zab::NAME, Paxos::NAME];
 
 /// BlazingMQ's article to the letter: a scouting is answered with yes only by smaller ids (`protocols/blazingmq.md` §1.7). No safety
 /// falls with it; the smallest ids never lead.
 const SEED_LITERAL: &str = "seed-literal";
 
 /// Checks a name.
-pub(crate) fn check(name: &str) -> Result<()> {
+pub fn check(name: &str) -> Result<()> {
     if NAMES.contains(&name) {
         return Ok(());
     }
@@ -36,52 +30,8 @@ fn no_protocol(name: &str) -> String {
     format!("there is no protocol `{name}`; choose one of: {}", NAMES.join(", "))
 }
 
-/// Runs a Maelstrom node on standard input and output.
-pub(crate) fn run_maelstrom(settings: NodeSettings) -> Result<()> {
-    visit(&Subject::named(&settings.protocol), OnStandardStreams(&settings))?
-}
-
-struct OnStandardStreams<'a>(&'a NodeSettings);
-
-impl Visit for OnStandardStreams<'_> {
-    type Out = Result<()>;
-
-    fn visit<P: Protocol>(self, _: P::Options) -> Result<()> {
-        let NodeSettings { timing, may_resume, data_dir, .. } = self.0;
-        let mut setup = Setup::<P>::new(rand::random());
-        setup.timing = *timing;
-        setup.may_resume = *may_resume;
-        if let Some(directory) = data_dir {
-            setup.place = Place::Below(directory.clone());
-        }
-        Ok(stdio::run(setup, std::io::BufReader::new(std::io::stdin()), std::io::stdout().lock())?)
-    }
-}
-
-/// Runs Maelstrom nodes inside this process.
-pub(crate) fn simulate_maelstrom(node: &NodeSettings, settings: settings::Settings) -> (Report, History) {
-    visit(&Subject::named(&node.protocol), InVirtualTime { node, settings })
-        .expect("clap takes only the names that there are")
-}
-
-struct InVirtualTime<'a> {
-    node: &'a NodeSettings,
-    settings: settings::Settings,
-}
-
-impl Visit for InVirtualTime<'_> {
-    type Out = (Report, History);
-
-    fn visit<P: Protocol>(self, _: P::Options) -> (Report, History) {
-        let mut setup = Setup::<P>::new(0);
-        setup.timing = self.node.timing;
-        let (report, history, _) = virtual_time::run(self.settings, &setup);
-        (report, history)
-    }
-}
-
 /// Starts a node that runs the protocol with this name and these options.
-pub(crate) fn start(name: &str, options: &str, config: NodeConfig) -> Result<Node<KvStore>> {
+pub fn start(name: &str, options: &str, config: NodeConfig) -> Result<Node<KvStore>> {
     visit(&Subject::with_options(name, options), Starting(config))?
 }
 
@@ -103,7 +53,7 @@ impl Visit for Starting {
 ///
 /// # Errors
 /// There is no such protocol, or it has no such options.
-pub(crate) fn identity(name: &str, options: &str) -> Result<String> {
+pub fn identity(name: &str, options: &str) -> Result<String> {
     visit(&Subject::with_options(name, options), Naming)
 }
 
@@ -111,7 +61,7 @@ pub(crate) fn identity(name: &str, options: &str) -> Result<String> {
 ///
 /// # Errors
 /// There is no such protocol.
-pub(crate) fn visit_identity<V: Visit>(identity: &str, visitor: V) -> Result<V::Out> {
+pub fn visit_identity<V: Visit>(identity: &str, visitor: V) -> Result<V::Out> {
     let (name, options) = identity.split_once(' ').unwrap_or((identity, ""));
     visit(&Subject::with_options(name, options), visitor)
 }
@@ -127,7 +77,7 @@ impl Visit for Naming {
 }
 
 /// Work that is the same for every protocol.
-pub(crate) trait Visit {
+pub trait Visit {
     /// What it leads to.
     type Out;
 
@@ -142,22 +92,22 @@ pub(crate) trait Visit {
 
 /// What is proved about: a protocol, in which form.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Subject {
+pub struct Subject {
     /// Its name.
-    pub(crate) protocol: String,
+    pub protocol: String,
     /// As it was published, with its defects.
-    pub(crate) is_published: bool,
+    pub is_published: bool,
     /// With this planted defect.
-    pub(crate) plant: Option<String>,
+    pub plant: Option<String>,
     /// Without the question that it asks before disturbing a leader, if it has one.
-    pub(crate) lacks_pre_vote: bool,
+    pub lacks_pre_vote: bool,
     /// Its own options, as `a=1,b=2`.
-    pub(crate) options: String,
+    pub options: String,
 }
 
 impl Subject {
     /// The safe form of the protocol with this name.
-    pub(crate) fn named(protocol: &str) -> Subject {
+    pub fn named(protocol: &str) -> Subject {
         Subject { protocol: protocol.into(), ..Subject::default() }
     }
 
@@ -167,7 +117,7 @@ impl Subject {
     }
 
     /// The flags that lead here again.
-    pub(crate) fn flags(&self) -> String {
+    pub fn flags(&self) -> String {
         let published = if self.is_published { " --as-published" } else { "" };
         let plant = self.plant.as_ref().map_or(String::new(), |plant| format!(" --plant {plant}"));
         let options = if self.options.is_empty() { "" } else { &format!(" --protocol-options {}", self.options) };
@@ -180,7 +130,7 @@ impl Subject {
 ///
 /// # Errors
 /// There is no such protocol, or it has no such options.
-pub(crate) fn visit<V: Visit>(subject: &Subject, visitor: V) -> Result<V::Out> {
+pub fn visit<V: Visit>(subject: &Subject, visitor: V) -> Result<V::Out> {
     let Subject { protocol, is_published, plant, lacks_pre_vote, options } = subject;
     let (is_published, pre_vote, plant) = (*is_published, !*lacks_pre_vote, plant.as_deref());
     Ok(match protocol.as_str() {
@@ -223,7 +173,7 @@ pub(crate) fn visit<V: Visit>(subject: &Subject, visitor: V) -> Result<V::Out> {
 }
 
 /// The defects that can be planted in a protocol: its own, and those of what all share that show under it.
-pub(crate) fn defects_of(name: &str) -> Vec<&'static str> {
+pub fn defects_of(name: &str) -> Vec<&'static str> {
     let shared = hustings_core::laboratory::Defect::ALL.into_iter().filter(|defect| shows_under(*defect, name));
     own_defects_of(name).into_iter().chain(shared.map(|defect| defect.name())).collect()
 }

@@ -5,12 +5,12 @@
 //! protocol.
 
 use super::{common, is_json, stories, subject_of};
-use crate::exit::{Code, Exit};
-use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_console::exit::{Code, Exit};
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
+use hustings_protocols::{self as protocols, Subject, Visit};
 use hustings_world::{Line, Plants, Script, World, every};
 use serde_json::json;
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 
 /// The command line of `play`.
-pub(crate) fn command() -> Command {
+pub fn command() -> Command {
     let path = |name: &'static str| Arg::new(name).value_parser(value_parser!(PathBuf));
     common(
         Command::new("play")
@@ -38,7 +38,7 @@ pub(crate) fn command() -> Command {
 }
 
 /// Runs `hustings play`.
-pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let subject = subject_of(matches)?;
     if super::lists_plants(&subject) {

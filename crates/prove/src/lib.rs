@@ -4,18 +4,31 @@
 //! Exit codes are these commands' own: 0 when all properties held and the bounds were completed, 1 when a property was
 //! violated, 3 when the bounds were not completed, 2 on usage.
 
-mod charts;
-pub(crate) mod check;
-pub(crate) mod compare;
-pub(crate) mod convict;
-pub(crate) mod play;
-pub(crate) mod report;
-pub(crate) mod simulate;
-mod stories;
+/// Instead of the standard library's, which panics when nobody reads any more.
+macro_rules! println {
+    ($($word:tt)*) => { hustings_console::println!($($word)*) };
+}
 
-use crate::exit::{Code, Exit};
-use crate::protocols::{self, Subject};
+/// As [`println`], without an end of line.
+#[allow(unused_macros)]
+macro_rules! print {
+    ($($word:tt)*) => { hustings_console::print!($($word)*) };
+}
+
+mod charts;
+pub mod check;
+pub mod compare;
+pub mod convict;
+pub mod maelstrom;
+pub mod play;
+mod report;
+pub mod simulate;
+mod stories;
+pub mod workload;
+
 use clap::{Arg, ArgAction, ArgMatches, Command};
+use hustings_console::exit::{Code, Exit};
+use hustings_protocols::{self as protocols, Subject};
 
 /// Arguments that all three take.
 fn common(command: Command) -> Command {

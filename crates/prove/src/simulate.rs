@@ -1,12 +1,12 @@
 //! `hustings simulate`: what seeds draw, judged at every step.
 
 use super::{common, is_json, report, subject_of};
-use crate::exit::{Code, Exit};
-use crate::protocols::{self, Subject, Visit};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_console::exit::{Code, Exit};
 use hustings_core::Protocol;
 use hustings_kv::KvStore;
+use hustings_protocols::{self as protocols, Subject, Visit};
 use hustings_world::guided::Search;
 use hustings_world::seed::{Plan, Report, run as run_seed, shrink};
 use hustings_world::{Counts, Plants, Service};
@@ -29,7 +29,7 @@ const GUIDED_SAFETY: u64 = 20_000_000;
 const ARROWS_MAX: usize = 3_000;
 
 /// The command line of `simulate`.
-pub(crate) fn command() -> Command {
+pub fn command() -> Command {
     let number =
         |name: &'static str, help: &'static str| Arg::new(name).long(name).value_parser(value_parser!(u64)).help(help);
     common(
@@ -113,7 +113,7 @@ struct Guided {
 }
 
 /// Runs `hustings simulate`.
-pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
+pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
     let subject = subject_of(matches)?;
     if super::lists_plants(&subject) {

@@ -1,0 +1,68 @@
+//! What the commands of `hustings` share on a terminal: exit codes ([`exit`]), and output to a reader that may have gone
+//! ([`println!`], [`print!`], [`say`]).
+//!
+//! Below all crates of commands, so that each of them can be compiled by itself.
+
+pub mod exit;
+
+use std::io::Write;
+use std::sync::OnceLock;
+
+use clap::Arg;
+
+/// What the program does before it ends from within [`write_out`].
+static FAREWELL: OnceLock<fn()> = OnceLock::new();
+
+/// As the standard library's, which panics when nobody reads any more; this one ends the program.
+#[macro_export]
+macro_rules! println {
+    () => { $crate::write_out(format_args!(""), "\n") };
+    ($($word:tt)*) => { $crate::write_out(format_args!($($word)*), "\n") };
+}
+
+/// As [`println!`], without an end of line.
+#[macro_export]
+macro_rules! print {
+    ($($word:tt)*) => { $crate::write_out(format_args!($($word)*), "") };
+}
+
+/// Sets what is done before the program ends because nobody reads its output any more. Counts once.
+pub fn set_farewell(farewell: fn()) {
+    // The first one stays.
+    let _ = FAREWELL.set(farewell);
+}
+
+/// Writes to standard output: a reader that has read enough, as `head` has, ends the program without a word, and does not make
+/// it panic.
+pub fn write_out(text: std::fmt::Arguments<'_>, end: &str) {
+    let mut out = std::io::stdout().lock();
+    let Err(error) = out.write_fmt(text).and_then(|()| out.write_all(end.as_bytes())) else { return };
+    drop(out);
+    let code = match error.kind() {
+        std::io::ErrorKind::BrokenPipe => 0,
+        _ => {
+            say(format_args!("cannot write to standard output: {error}"));
+            1
+        }
+    };
+    if let Some(farewell) = FAREWELL.get() {
+        farewell();
+    }
+    std::process::exit(code);
+}
+
+/// Says something on standard error; whether anybody can hear it is not this process' business.
+pub fn say(what: std::fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "hustings: {what}");
+}
+
+/// `-o table|json`, the same for every command that answers something.
+pub fn output_argument() -> Arg {
+    Arg::new("output")
+        .short('o')
+        .long("output")
+        .alias("write-out")
+        .value_parser(["table", "json"])
+        .default_value("table")
+        .help("For people or for programs (one JSON object per line)")
+}
