@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Result, bail};
 use bytes::Bytes;
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb as pb;
@@ -124,7 +125,11 @@ fn read_password(prompt: &str) -> Result<String> {
 /// The command lines of the verbs about users.
 pub(crate) fn commands() -> [Command; 3] {
     let named = |name: &'static str, about: &'static str, what: &'static str| {
-        common(Command::new(name).about(about).arg(Arg::new("name").required(true).help(what)))
+        common(
+            Command::new(name)
+                .about(about)
+                .arg(Arg::new("name").required(true).value_parser(NonEmptyStringValueParser::new()).help(what)),
+        )
     };
     let with_role = |command: Command| command.arg(Arg::new("role").required(true).help("The role"));
     let keys = |command: Command| {

@@ -32,9 +32,11 @@ const ALLOCATOR: &str = "MIMALLOC_ALLOW_THP";
 /// A member that holds more memory of its own has grown. An idle one holds about half of it.
 const GROWN_BYTES: u64 = 10 << 20;
 
-/// How often a member looks how much it holds: while it starts it may read its store from disk, half a gigabyte in a second;
-/// later it grows as fast as clients write.
-const LOOK_INTERVALS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(200)];
+/// How often a member looks how much it holds while it starts: it may read its store from disk, half a gigabyte in a second.
+const LOOK_INTERVAL_AT_START: Duration = Duration::from_millis(5);
+
+/// How often it looks later: it grows as fast as clients write.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// For so long a member starts.
 const START: Duration = Duration::from_secs(10);
@@ -47,10 +49,14 @@ pub(crate) fn hold_back() {
     }
     let mut arguments = args_os();
     let own_name = arguments.next().unwrap_or_default();
-    let Ok(program) = current_exe() else { return };
+    let Ok(program) = current_exe() else {
+        let _ = disable_transparent_huge_pages(false);
+        return;
+    };
     let mut again = Command::new(called(&own_name, program));
-    // It returns only if it fails; then the member runs as it is.
+    // It returns only if it fails; then the member runs as the system has it.
     let _ = again.arg0(&own_name).args(arguments).env(ALLOCATOR, "2").exec();
+    let _ = disable_transparent_huge_pages(false);
 }
 
 /// The program by the path that it was called by, a link perhaps: that is the name that the system shows.
@@ -68,7 +74,7 @@ pub(crate) fn come_with_size() {
     let watching = std::thread::Builder::new().name("hustings-pages".into()).spawn(|| {
         let begun = Instant::now();
         while own_bytes() < GROWN_BYTES {
-            std::thread::sleep(LOOK_INTERVALS[usize::from(begun.elapsed() > START)]);
+            std::thread::sleep(if begun.elapsed() < START { LOOK_INTERVAL_AT_START } else { LOOK_INTERVAL });
         }
         let _ = disable_transparent_huge_pages(false);
     });

@@ -3,6 +3,7 @@
 use crate::exit::{Code, Exit};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
+use hustings_api::EtcdError;
 use hustings_api::client::{self, Options};
 pub(crate) use hustings_console::output_argument;
 use hustings_tls::{Identity, Pair, Trust};
@@ -223,7 +224,12 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
         NotFound => Code::NotFound,
         Unavailable | DeadlineExceeded | Cancelled => Code::Unavailable,
         PermissionDenied | Unauthenticated => Code::NotAllowed,
-        _ => Code::Failed,
+        // As etcd answers them: arguments that are wrong, and conditions that do not hold.
+        _ => match EtcdError::of(status) {
+            Some(EtcdError::UserEmpty | EtcdError::AuthFailed) => Code::NotAllowed,
+            Some(EtcdError::UserNotFound | EtcdError::RoleNotFound) => Code::NotFound,
+            _ => Code::Failed,
+        },
     };
     Exit::with(code, what)
 }

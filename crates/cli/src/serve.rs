@@ -65,9 +65,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<()> {
     plan.tls.idle.iter().for_each(|why| tracing::warn!("{why}"));
     let client_tls = plan.tls.client.clone().map(Acceptor::new).transpose()?;
+    let metrics_tls = plan.tls.metrics.clone().map(Acceptor::new).transpose()?;
     let mut ports = listen(&plan.client_listen, client_tls.as_ref(), "clients", "listen-client-urls").await?;
     ports.iter_mut().for_each(|port| port.names_users = plan.tls.names_users);
-    let metrics_ports = listen(&plan.metrics_listen, client_tls.as_ref(), "metrics", "listen-metrics-urls").await?;
+    let metrics_ports = listen(&plan.metrics_listen, metrics_tls.as_ref(), "metrics", "listen-metrics-urls").await?;
     let mut config = node_config(&plan).await?;
     let (peer_acceptor, peer_connector) = (config.tls.acceptor.clone(), config.tls.connector.clone());
     // The server's metrics exist only once the node runs; syncs before that are not counted.
@@ -82,7 +83,8 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     let node = tokio::task::spawn_blocking(move || protocols::start(&protocol, &protocol_options, config)).await??;
     let handle = node.handle.clone();
     tracing::info!(
-        node = %node.me,
+        node = plan.member.name,
+        id = %node.me,
         cluster = %handle.status().cluster_id,
         protocol = plan.protocol,
         data_dir = %plan.data_dir.display(),
@@ -156,6 +158,9 @@ async fn listen(
 ) -> Result<Vec<Port>> {
     let mut ports = Vec::new();
     for (address, is_tls) in addresses {
+        if *is_tls && tls.is_none() {
+            bail!("{setting}: https://{address} is asked for, and there is no certificate");
+        }
         let listener = TcpListener::bind(address).await;
         let listener = listener.with_context(|| {
             format!("cannot listen for {whom} on {address}: is another process there? choose others with --{setting}")
@@ -295,7 +300,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
         )
         .await
         .context("cannot join: add this member first, and name the others in --initial-cluster")?;
-        tracing::info!(node = %welcome.you, cluster = %welcome.cluster_id, "joining");
+        tracing::info!(node = plan.member.name, id = %welcome.you, cluster = %welcome.cluster_id, "joining");
         let (founding, hints) = (welcome.founding, welcome.membership);
         NodeConfig::joining(welcome.cluster_id, welcome.you, plan.member.clone(), founding, hints, &plan.data_dir)
     } else {

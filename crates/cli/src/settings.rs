@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named_with_its_value_its_source_and_a_remedy() {
-        let rows: [(&[&str], &str); 11] = [
+        let rows: [(&[&str], &str); 17] = [
             (&["--memory-limit", "1000"], "give at least 16777216"),
             (&["--protocol", "craft"], "there is no protocol `craft`; choose one of: raft"),
             (&["--election-timeout", "100", "--heartbeat-interval", "50"], "below three heartbeat intervals"),
@@ -200,6 +200,12 @@ mod tests {
             (&["--listen-client-urls", "localhost"], "is not of the form http://HOST:PORT or https://HOST:PORT"),
             (&["--initial-cluster-state", "old"], "give new or existing"),
             (&["--name", ""], "a name is not empty"),
+            (&["--listen-metrics-urls", "https://127.0.0.1:1"], "there is no certificate: give --cert-file"),
+            (&["--join-token", "5b0c6f1e0d9a7344"], "give --initial-cluster-state existing, too"),
+            (&["--auth-token-ttl", "0"], "give at least 1 second"),
+            (&["--auto-tls", "--self-signed-cert-validity", "0"], "give 1 to 100 years"),
+            (&["--auth-token", "jwt,sign-method=HS256,priv-key=/dev/null"], "a secret of 0 bytes can be guessed"),
+            (&["--auth-token", "jwt,sign-method=HS256,pub-key=/dev/null"], "give it as priv-key alone"),
             (&["--name", &"n".repeat(256)], "has 256 bytes: give one of at most 255"),
         ];
         for (flags, expected) in rows {

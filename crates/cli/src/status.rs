@@ -191,7 +191,7 @@ impl Cluster {
                     }
                     members.push(status);
                 }
-                Err(why) => members.push(missing(Some(&url), &why, known)),
+                Err(why) => members.push(missing(Some(&url), None, &why, known)),
             }
         }
         // Whom nobody could ask is still a member.
@@ -201,10 +201,7 @@ impl Cluster {
                     Some(_) => "it was not asked".to_owned(),
                     None => "it has not said yet where clients reach it".to_owned(),
                 };
-                members.push(missing(member["client_urls"][0].as_str(), &why, known));
-                if let Some(row) = members.last_mut() {
-                    row["name"] = name.clone().into();
-                }
+                members.push(missing(member["client_urls"][0].as_str(), Some(name), &why, known));
             }
         }
         // The same member, asked by two of its names.
@@ -266,6 +263,20 @@ impl Cluster {
                 warnings.push(format!("{name}: its disk does not answer"));
             }
         }
+        let mut alarms: Vec<(String, String)> = self
+            .members
+            .iter()
+            .flat_map(|row| row["alarms"].as_array().into_iter().flatten())
+            .map(|alarm| (text(alarm, "member"), text(alarm, "alarm")))
+            .collect();
+        alarms.sort();
+        alarms.dedup();
+        for (name, alarm) in alarms {
+            warnings.push(match alarm.as_str() {
+                "NOSPACE" => format!("{name}: NOSPACE, writes are refused: make room (`hustings compact`, a larger disk or quota), then `hustings alarm disarm`"),
+                _ => format!("{name}: the alarm {alarm} stands; `hustings alarm list` tells more"),
+            });
+        }
         let differing: Vec<&Value> =
             self.members.iter().flat_map(|row| row["differing"].as_array().into_iter().flatten()).collect();
         if let Some(name) = differing.first().and_then(|name| name.as_str()) {
@@ -290,13 +301,13 @@ impl Cluster {
     }
 }
 
-/// A member that did not answer, with what the others know of it.
-fn missing(url: Option<&str>, why: &str, known: &BTreeMap<String, Value>) -> Value {
+/// A member that did not answer, with what the others know of it: by its name, or by the URL that was asked.
+fn missing(url: Option<&str>, name: Option<&str>, why: &str, known: &BTreeMap<String, Value>) -> Value {
     let is_it = |member: &&Value| {
         let urls = member["client_urls"].as_array().into_iter().flatten();
         url.is_some_and(|url| urls.filter_map(Value::as_str).any(|known| is_same(known, url)))
     };
-    let member = known.values().find(is_it);
+    let member = name.and_then(|name| known.get(name)).or_else(|| known.values().find(is_it));
     let mut why = why.to_owned();
     if let Some(member) = member.filter(|member| member["reach"] != "reachable") {
         let since = in_words(Duration::from_millis(member["silent_millis"].as_u64().unwrap_or(0)));
@@ -310,7 +321,7 @@ fn missing(url: Option<&str>, why: &str, known: &BTreeMap<String, Value>) -> Val
         "id": member.map(|member| member["id"].clone()),
         "votes": member.map(|member| member["votes"].clone()),
         "endpoint": url, "pid": null, "role": "unreachable", "term": null, "leader": null, "commit": null, "applied": null,
-        "lag": null, "disk": null, "version": null, "protocol": null, "apply_version": null, "differing": [], "partitions": [],
+        "lag": null, "disk": null, "alarms": [], "version": null, "protocol": null, "apply_version": null, "differing": [], "partitions": [],
         "healthy": false, "why": why, "silent_millis": member.map(|member| member["silent_millis"].clone()),
     })
 }
@@ -338,7 +349,9 @@ fn show(matches: &ArgMatches, cluster: &Cluster) -> Result<()> {
         Format::Table => {
             let columns = ["name", "role", "term", "applied", "lag", "disk", "version", "endpoint"];
             let cell = |row: &Value, column: &str| match &row[column] {
-                Value::String(text) if column == "endpoint" => text.trim_start_matches("http://").to_owned(),
+                Value::String(text) if column == "endpoint" => {
+                    text.split_once("://").map_or(text.as_str(), |(_, address)| address).to_owned()
+                }
                 Value::String(text) => text.clone(),
                 Value::Null => "-".into(),
                 other => other.to_string(),

@@ -28,7 +28,9 @@ impl Access {
     /// Decides on a request.
     pub(crate) fn of<T>(options: &ServerOptions, request: &Request<T>) -> Access {
         let host = host_of(request.uri(), request.headers()).unwrap_or("");
-        if !options.hosts.is_empty() && !options.hosts.iter().any(|known| known == "*" || known == name_in(host)) {
+        if !options.hosts.is_empty()
+            && !options.hosts.iter().any(|known| known == "*" || known.eq_ignore_ascii_case(name_in(host)))
+        {
             let why = format!(
                 "{:?} is not among the names of --host-whitelist: a page may have made its name point here\n",
                 name_in(host)

@@ -258,6 +258,12 @@ impl<B: Backend> Auth for Services<B> {
             let given = message.perm.ok_or_else(|| Status::from(EtcdError::PermissionNotGiven))?;
             let authpb::Permission { perm_type, key, range_end } = given;
             PermissionKind::try_from(perm_type).map_err(|_| Status::from(EtcdError::PermissionNotGiven))?;
+            if is_empty_range(&key, &range_end) {
+                let (key, end) = (key.escape_ascii(), range_end.escape_ascii());
+                let text =
+                    format!("etcdserver: the range [{key}, {end}) holds no key: its end must come after its key");
+                return Err(Status::invalid_argument(text));
+            }
             let permission = Some(Permission { kind: perm_type, key, range_end });
             Ok::<_, Status>(AccountsChange::RoleGrant(RolePermission { role: message.name, permission }))
         })
@@ -273,6 +279,11 @@ impl<B: Backend> Auth for Services<B> {
             Ok::<_, Status>(AccountsChange::RoleRevoke(RolePermission { role, permission }))
         })
     }
+}
+
+/// Whether a range, in etcd's notation, ends before it begins. etcd keeps a permission for it, and it permits nothing.
+fn is_empty_range(key: &[u8], range_end: &[u8]) -> bool {
+    !range_end.is_empty() && range_end != [0] && range_end <= key
 }
 
 impl<B: Backend> Context<B> {

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::sync::Mutex;
 
-use hustings_kv::{Command, Need, Operation, Request, Txn};
+use hustings_kv::{Accounts, AccountsChange, Command, Need, Operation, Request, Txn};
 
 /// The longest range that is told, in characters.
 const RANGE_MAX: usize = 400;
@@ -57,6 +57,13 @@ impl Trail {
             Command::LeaseRevoke(revoke) => {
                 let _ = write!(range, "lease {:x}", revoke.id);
             }
+            Command::LeaseGrant(grant) => {
+                let _ = write!(range, "lease {:x}", grant.id);
+            }
+            Command::Compact(compact) => {
+                let _ = write!(range, "up to revision {}", compact.revision);
+            }
+            Command::Accounts(Accounts { change: Some(change) }) => push_change(&mut range, change),
             _ => return,
         }
         self.with(|known| known.range = range);
@@ -93,6 +100,36 @@ fn push(range: &mut String, key: &[u8], end: &[u8]) {
     }
 }
 
+/// What a change of users and roles is about: names, and the range of a permission.
+fn push_change(range: &mut String, change: &AccountsChange) {
+    match change {
+        AccountsChange::Enable(_) | AccountsChange::Disable(_) => {}
+        AccountsChange::UserAdd(user) | AccountsChange::UserChangePassword(user) => {
+            push_name(range, "user", &user.name)
+        }
+        AccountsChange::UserDelete(user) => push_name(range, "user", &user.name),
+        AccountsChange::UserGrantRole(given) | AccountsChange::UserRevokeRole(given) => {
+            push_name(range, "user", &given.user);
+            push_name(range, "role", &given.role);
+        }
+        AccountsChange::RoleAdd(role) | AccountsChange::RoleDelete(role) => push_name(range, "role", &role.name),
+        AccountsChange::RoleGrant(given) | AccountsChange::RoleRevoke(given) => {
+            push_name(range, "role", &given.role);
+            if let Some(permission) = &given.permission {
+                push(range, &permission.key, &permission.range_end);
+            }
+        }
+    }
+}
+
+fn push_name(range: &mut String, what: &str, name: &str) {
+    if !range.is_empty() {
+        range.push(' ');
+    }
+    range.push_str(what);
+    push(range, name.as_bytes(), b"");
+}
+
 fn push_txn(range: &mut String, txn: &Txn) {
     for compare in &txn.compare {
         push(range, &compare.key, &compare.range_end);
@@ -111,7 +148,7 @@ fn push_txn(range: &mut String, txn: &Txn) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hustings_kv::Put;
+    use hustings_kv::{Permission, Put, RolePermission, UserPassword, UserRole};
 
     #[test]
     fn a_line_names_keys_and_no_values() {
@@ -121,6 +158,23 @@ mod tests {
         let trail = Trail::default();
         trail.on_command(&Command::Txn(txn));
         trail.with(|known| assert_eq!(known.range, "a b"));
+    }
+
+    #[test]
+    fn a_line_names_whose_rights_were_changed_and_no_password() {
+        let told = |change| {
+            let trail = Trail::default();
+            trail.on_command(&Command::Accounts(Accounts { change: Some(change) }));
+            let Known { range, .. } = trail.0.into_inner().expect("nobody panicked");
+            range
+        };
+        let permission = Permission { kind: 2, key: "a".into(), range_end: "b".into() };
+        let granted = RolePermission { role: "billing".into(), permission: Some(permission) };
+        assert_eq!(told(AccountsChange::RoleGrant(granted)), "role billing [a,b)");
+        let given = UserRole { user: "ann\nbob".into(), role: "root".into() };
+        assert_eq!(told(AccountsChange::UserGrantRole(given)), "user ann\\nbob role root");
+        let added = UserPassword { name: "ann".into(), hash: "hidden".into(), no_password: false };
+        assert_eq!(told(AccountsChange::UserAdd(added)), "user ann");
     }
 
     #[test]

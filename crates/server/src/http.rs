@@ -73,9 +73,8 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
     if path.starts_with("/v1/") || path.starts_with("/debug/") {
         let admitted = async {
             let caller = own::admit(services, &head, Learner::Serves).await?;
-            if services.users_count() {
-                services.require(&caller, Need::User).await?;
-            }
+            // The store itself is asked: this member may not have looked since users count.
+            services.require(&caller, Need::User).await?;
             Ok(caller)
         };
         match admitted.await {
@@ -89,7 +88,12 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
         "/metrics" => services.metrics_text(),
         "/debug/vars" => json(StatusCode::OK, &services.variables()),
         "/v1/leader" => services.leader_json().await,
-        "/v1/status" => json(StatusCode::OK, &services.status_value()),
+        "/v1/status" => {
+            // A member whose store does not answer says what else it knows.
+            let view = services.read_local(&caller, Need::User).await;
+            let alarms = view.map(|view| view.alarms()).unwrap_or_default();
+            json(StatusCode::OK, &services.status_value(&alarms))
+        }
         "/v1/elections" => own::answer_elections(services, &caller, query).await,
         _ => services.probe(path.trim_start_matches('/'), query).await,
     }

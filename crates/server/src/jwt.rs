@@ -33,6 +33,15 @@ impl fmt::Debug for Jwt {
     }
 }
 
+/// How long a shared secret must be.
+fn secret_bytes_min(algorithm: Algorithm) -> usize {
+    match algorithm {
+        Algorithm::HS384 => 48,
+        Algorithm::HS512 => 64,
+        _ => 32,
+    }
+}
+
 /// What a token says.
 #[derive(Serialize, Deserialize)]
 struct Claims {
@@ -54,7 +63,10 @@ impl Jwt {
                 "sign-method" => method = Some(value.to_owned()),
                 "pub-key" => public = Some(file()?),
                 "priv-key" => private = Some(file()?),
-                "ttl" => ttl = duration_of(value).ok_or(format!("ttl: {value:?} is not a time like 5m or 300s"))?,
+                "ttl" => {
+                    let given = duration_of(value).filter(|ttl| ttl.as_secs() > 0);
+                    ttl = given.ok_or(format!("ttl: {value:?} is not a time of a second or more, like 5m or 300s"))?;
+                }
                 _ => return Err(format!("{name:?} is not known: there are sign-method, pub-key, priv-key and ttl")),
             }
         }
@@ -62,7 +74,15 @@ impl Jwt {
         let algorithm: Algorithm = method.parse().map_err(|_| format!("sign-method: {method:?} is not known"))?;
         let bad = |what: &str, why: jsonwebtoken::errors::Error| format!("{what} is no key for {method}: {why}");
         if matches!(algorithm, Algorithm::HS256 | Algorithm::HS384 | Algorithm::HS512) {
-            let secret = private.or(public).ok_or("give priv-key, the file with the secret")?;
+            if public.is_some() {
+                return Err(format!("pub-key: {method} has one secret and no pair of keys: give it as priv-key alone"));
+            }
+            let secret = private.ok_or("give priv-key, the file with the secret")?;
+            // RFC 7518, section 3.2: as long as what it makes.
+            let (length, wanted) = (secret.len(), secret_bytes_min(algorithm));
+            if length < wanted {
+                return Err(format!("priv-key: a secret of {length} bytes can be guessed: {method} asks for {wanted}"));
+            }
             let (signing, checking) = (EncodingKey::from_secret(&secret), DecodingKey::from_secret(&secret));
             return Ok(Jwt { algorithm, signing: Some(signing), checking, ttl });
         }
@@ -149,7 +169,9 @@ sydzIZBZLyyB10He/j4sEzZNdt/jzRkEJzCSRBOoffhX6viBIgtYJlcp7g==\n\
     fn jwt(directory: &std::path::Path, settings: &str) -> Result<Jwt, String> {
         std::fs::write(directory.join("private"), PRIVATE).unwrap();
         std::fs::write(directory.join("public"), PUBLIC).unwrap();
-        std::fs::write(directory.join("secret"), "a secret of the test").unwrap();
+        std::fs::write(directory.join("secret"), "a secret of the test, as long as its hash").unwrap();
+        std::fs::write(directory.join("short"), "a short secret").unwrap();
+        std::fs::write(directory.join("empty"), "").unwrap();
         Jwt::of_setting(&settings.replace("DIR", directory.to_str().unwrap()))
     }
 
@@ -187,6 +209,11 @@ sydzIZBZLyyB10He/j4sEzZNdt/jzRkEJzCSRBOoffhX6viBIgtYJlcp7g==\n\
             ("sign-method=ES256,pub-key=DIR/nothing", "cannot be read"),
             ("sign-method=ES256,pub-key=DIR/secret", "pub-key is no key for ES256"),
             ("sign-method=HS256,priv-key=DIR/secret,ttl=soon", "ttl"),
+            ("sign-method=HS256,priv-key=DIR/secret,ttl=0s", "ttl"),
+            ("sign-method=HS256,priv-key=DIR/short", "can be guessed"),
+            ("sign-method=HS256,priv-key=DIR/empty", "can be guessed"),
+            ("sign-method=HS512,priv-key=DIR/secret", "64"),
+            ("sign-method=HS256,pub-key=DIR/secret", "priv-key alone"),
         ] {
             let error = jwt(directory.path(), settings).unwrap_err();
             assert!(error.contains(named), "{settings}: {error}");

@@ -1,6 +1,7 @@
 //! `GET /v1/status`: a member as it sees itself and the others, from memory; what `hustings status` shows.
 
 use hustings_core::{Membership, NodeId, Role};
+use hustings_kv::{Alarm, AlarmKind};
 use hustings_node::reach::{Quorum, Reach};
 use hustings_node::{Counters, NodeStatus};
 use serde_json::{Value, json};
@@ -9,8 +10,8 @@ use crate::backend::Backend;
 use crate::context::Services;
 
 impl<B: Backend> Services<B> {
-    /// The member as it sees itself and the others; never waits for anybody.
-    pub(crate) fn status_value(&self) -> Value {
+    /// The member as it sees itself and the others; never waits for anybody. These alarms stand.
+    pub(crate) fn status_value(&self, alarms: &[Alarm]) -> Value {
         let status = self.node_status();
         let membership = &status.membership;
         let counters = self.metrics.node.get();
@@ -35,7 +36,15 @@ impl<B: Backend> Services<B> {
             "compared_at": status.compared_at,
             "differing": status.differing.iter().map(|id| name_of(*id)).collect::<Vec<_>>(),
             "disk": if status.is_disk_healthy { "ok" } else { "stalled" },
-            "healthy": status.leader.is_some() && status.is_disk_healthy,
+            "healthy": status.leader.is_some() && status.is_disk_healthy && alarms.is_empty(),
+            "alarms": alarms.iter().map(|alarm| json!({
+                "member": name_of(NodeId(alarm.member)),
+                "alarm": match alarm.kind {
+                    AlarmKind::NoSpace => "NOSPACE",
+                    AlarmKind::Corrupt => "CORRUPT",
+                    AlarmKind::None => "NONE",
+                },
+            })).collect::<Vec<_>>(),
             "voters": quorum.as_ref().map(|quorum| quorum.voters),
             "reachable_voters": quorum.as_ref().map(|quorum| quorum.reachable),
             "summary": quorum.as_ref().map(Quorum::to_string),

@@ -2,7 +2,7 @@
 //! costs at rest. Beside a real etcd, in the same run.
 //!
 //! ```text
-//!   measure failover [--binary PATH] [--etcd PATH] [--times 50] [--rest 500] [--signal kill|term|stop]
+//!   measure failover [--binary PATH] [--etcd PATH] [--times 50] [--rest 500] [--keys 0] [--signal kill|term|stop]
 //!   measure compare  [--binary PATH] [--etcd PATH] [--rounds 5] [--seconds 5]
 //!   measure idle     [--binary PATH] [--etcd PATH]
 //! ```
@@ -52,6 +52,7 @@ fn main() -> Result<()> {
         .subcommand(
             common(Command::new("failover").about("Time without service when the leader goes"))
                 .arg(number("times", "50"))
+                .arg(number("keys", "0").help("Keys that the store holds before, with values of 256 bytes"))
                 .arg(
                     number("rest", "500")
                         .help("Milliseconds of peace before each signal: elections in a row wait for each other"),
@@ -86,7 +87,8 @@ fn main() -> Result<()> {
                 let (times, signal) = (number("times"), text("signal").expect("it has a default"));
                 let rest = Duration::from_millis(number("rest").into());
                 for (name, program) in programs {
-                    failover(name, program, times, rest, &signal).await?;
+                    failover(name, program, &binary, Round { times, rest, keys: number("keys"), signal: &signal })
+                        .await?;
                 }
             }
             "compare" => compare(&binary, programs, number("rounds"), number("seconds")).await?,
@@ -214,8 +216,32 @@ fn median_sync(directory: &std::path::Path) -> Result<Duration> {
     Ok(times[50])
 }
 
-async fn failover(name: &str, program: Program, times: u32, rest: Duration, signal: &str) -> Result<()> {
+/// What is done to a cluster, over and over.
+struct Round<'a> {
+    times: u32,
+    rest: Duration,
+    keys: u32,
+    signal: &'a str,
+}
+
+/// Fills the store, as the bench does before it reads.
+fn fill(binary: &str, endpoints: &[String], keys: u32) -> Result<()> {
+    let output = std::process::Command::new(binary)
+        .args(["bench", "get", "--clients", "256", "--seconds", "1", "--keys", &keys.to_string()])
+        .args(["--endpoints", &endpoints.join(",")])
+        .output()?;
+    if !output.status.success() {
+        bail!("the store could not be filled: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(())
+}
+
+async fn failover(name: &str, program: Program, binary: &str, round: Round<'_>) -> Result<()> {
+    let Round { times, rest, keys, signal } = round;
     let mut cluster = Cluster::start(program, 3).await?;
+    if keys > 0 {
+        fill(binary, &cluster.endpoints(), keys)?;
+    }
     let mut gaps = Vec::new();
     let mut acknowledged = Vec::new();
     let mut syncs = Vec::new();
@@ -280,7 +306,7 @@ async fn failover(name: &str, program: Program, times: u32, rest: Duration, sign
     let ms = |gap: Duration| gap.as_secs_f64() * 1_000.0;
     let at = |share: f64| ms(gaps[((gaps.len() - 1) as f64 * share).round() as usize]);
     println!(
-        "{name:9} SIG{:4} × {times}: median {:.2} ms  p90 {:.2} ms  worst {:.2} ms  acknowledged and lost: {lost}  (median sync of this run {:.2} ms, cpu idle {:.0} %)",
+        "{name:9} {keys} keys  SIG{:4} × {times}: median {:.2} ms  p90 {:.2} ms  worst {:.2} ms  acknowledged and lost: {lost}  (median sync of this run {:.2} ms, cpu idle {:.0} %)",
         signal.to_uppercase(),
         at(0.5),
         at(0.9),

@@ -53,9 +53,28 @@ pub struct ClientTls {
 #[derive(Clone)]
 pub struct Connector {
     present: Arc<Reloading<ClientConfig>>,
+    /// How the settings are called that would mend a handshake.
+    remedies: Remedies,
     server_name: Option<String>,
     /// What is spoken on top instead of what the settings say.
     protocols: Option<Vec<Vec<u8>>>,
+}
+
+/// The names of flags.
+#[derive(Clone, Copy)]
+struct Remedies {
+    trusted_ca: &'static str,
+    pair: &'static str,
+}
+
+impl Remedies {
+    /// A member that dials has other flags than a command.
+    fn of(of: &str) -> Remedies {
+        match of {
+            "peer" => Remedies { trusted_ca: "--peer-trusted-ca-file", pair: "--peer-cert-file and --peer-key-file" },
+            _ => Remedies { trusted_ca: "--cacert", pair: "--cert and --key" },
+        }
+    }
 }
 
 impl std::fmt::Debug for Connector {
@@ -70,7 +89,7 @@ impl Connector {
     /// # Errors
     /// A file cannot be read or is not what it should be, or certificate and key do not belong together.
     pub fn new(tls: ClientTls) -> Result<Connector, TlsError> {
-        let server_name = tls.server_name.clone();
+        let (server_name, remedies) = (tls.server_name.clone(), Remedies::of(tls.of));
         let own = tls.identity.as_ref().and_then(|identity| identity.paths().into_iter().next());
         let mut paths = tls.identity.as_ref().map(Identity::paths).unwrap_or_default();
         if let Trust::Authority(path) = &tls.trust {
@@ -78,7 +97,7 @@ impl Connector {
         }
         paths.extend(tls.revoked.clone());
         let present = Reloading::new(tls.of, paths, own, move || config(&tls))?;
-        Ok(Connector { present, server_name, protocols: None })
+        Ok(Connector { present, remedies, server_name, protocols: None })
     }
 
     /// The same, for who speaks these on top, by their names in ALPN.
@@ -108,7 +127,7 @@ impl Connector {
             io::Error::new(io::ErrorKind::InvalidInput, format!("{host:?} is no host that a certificate can be for"))
         })?;
         let stream = TlsConnector::from(self.config()).connect(name, stream).await;
-        let stream = stream.map_err(|error| explained(error, host))?;
+        let stream = stream.map_err(|error| explained(error, host, self.remedies))?;
         let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
         let shown = shown.and_then(Certificate::read);
         Ok((stream, shown))
@@ -128,17 +147,18 @@ impl Connector {
 }
 
 /// What a handshake failed by, in words that help.
-fn explained(error: io::Error, host: &str) -> io::Error {
+fn explained(error: io::Error, host: &str, remedies: Remedies) -> io::Error {
+    let Remedies { trusted_ca, pair } = remedies;
     use rustls::{AlertDescription, CertificateError, Error};
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let why = match cause {
         Some(Error::InvalidMessage(_)) => format!("{host} does not speak TLS on this port: is it http:// there?"),
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            format!("the certificate of {host} is signed by a CA that is not trusted here: name it (--cacert)")
+            format!("the certificate of {host} is signed by a CA that is not trusted here: name it ({trusted_ca})")
         }
         Some(Error::InvalidCertificate(error)) => format!("the certificate of {host} is not good: {error}"),
         Some(Error::AlertReceived(AlertDescription::CertificateRequired)) => {
-            format!("{host} asks for a certificate: give one (--cert and --key)")
+            format!("{host} asks for a certificate: give one ({pair})")
         }
         Some(Error::AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure)) => {
             format!("{host} and this side have no version or cipher of TLS in common: {error}")

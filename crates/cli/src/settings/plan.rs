@@ -90,7 +90,10 @@ impl Settings {
                 _ => return self.bad("join-token", "give what `hustings member add` printed: 16 digits in hex"),
             },
         };
-        let incarnation = incarnation.filter(|_| self.text("initial-cluster-state") == "existing");
+        if incarnation.is_some() && self.text("initial-cluster-state") != "existing" {
+            let why = "it is for a member that joins a cluster: give --initial-cluster-state existing, too";
+            return self.bad("join-token", why);
+        }
         let member = Member { name, peer_urls, client_urls, incarnation, ..Member::default() };
         let founders = self.founders(&member)?;
         let jwt = match self.text("auth-token").split_once(',') {
@@ -153,7 +156,12 @@ impl Settings {
             member,
             data_dir,
             secret_file: Some(self.text("cluster-secret-file")).filter(|path| !path.is_empty()).map(PathBuf::from),
-            tls: self.tls_plan(&self.urls("listen-client-urls")?, &self.urls("listen-peer-urls")?, &peers)?,
+            tls: self.tls_plan(
+                &self.urls("listen-client-urls")?,
+                &self.list("listen-metrics-urls"),
+                &self.urls("listen-peer-urls")?,
+                &peers,
+            )?,
             client_listen: self.addresses("listen-client-urls")?,
             peer_listen: self.addresses("listen-peer-urls")?.into_iter().map(|(address, _)| address).collect(),
             founders,
@@ -185,7 +193,10 @@ impl Settings {
             compaction: self.compaction()?,
             origins: self.origins()?,
             hosts: self.list("host-whitelist"),
-            auth_token_ttl: Duration::from_secs(self.number("auth-token-ttl")?),
+            auth_token_ttl: match self.number("auth-token-ttl")? {
+                0 => return self.bad("auth-token-ttl", "give at least 1 second"),
+                seconds => Duration::from_secs(seconds),
+            },
             jwt,
             bcrypt_cost,
         })

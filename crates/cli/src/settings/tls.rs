@@ -20,6 +20,8 @@ const DAYS: u64 = 365;
 pub(crate) struct TlsPlan {
     /// For client URLs with `https://`.
     pub(crate) client: Option<ServerTls>,
+    /// For metrics URLs with `https://`: the client port's certificate.
+    pub(crate) metrics: Option<ServerTls>,
     /// For peer URLs with `https://`.
     pub(crate) peer: Option<ServerTls>,
     /// For whoever is dialled at one.
@@ -35,6 +37,7 @@ pub(crate) struct TlsPlan {
 /// The flags of one port.
 struct Flags {
     port: &'static str,
+    listen: &'static str,
     certificate: &'static str,
     key: &'static str,
     trusted_ca: &'static str,
@@ -48,6 +51,7 @@ struct Flags {
 
 const CLIENT: Flags = Flags {
     port: "client",
+    listen: "listen-client-urls",
     certificate: "cert-file",
     key: "key-file",
     trusted_ca: "trusted-ca-file",
@@ -58,8 +62,12 @@ const CLIENT: Flags = Flags {
     host: "client-cert-allowed-hostname",
 };
 
+/// A port for metrics shows the certificate of the client port, as in etcd.
+const METRICS: Flags = Flags { port: "metrics", listen: "listen-metrics-urls", ..CLIENT };
+
 const PEER: Flags = Flags {
     port: "peer",
+    listen: "listen-peer-urls",
     certificate: "peer-cert-file",
     key: "peer-key-file",
     trusted_ca: "peer-trusted-ca-file",
@@ -71,11 +79,26 @@ const PEER: Flags = Flags {
 };
 
 impl Settings {
-    /// How both ports speak TLS, when they listen at these URLs, and a peer is at one of `peers`.
-    pub(super) fn tls_plan(&self, client: &[String], peer: &[String], peers: &[String]) -> Result<TlsPlan> {
+    /// How the ports speak TLS, when they listen at these URLs, and a peer is at one of `peers`.
+    pub(super) fn tls_plan(
+        &self,
+        client: &[String],
+        metrics: &[String],
+        peer: &[String],
+        peers: &[String],
+    ) -> Result<TlsPlan> {
         let rules = self.tls_rules()?;
         let mut idle = Vec::new();
         let client = self.port_tls(&CLIENT, client, &rules, PROTOCOLS.to_vec(), &mut idle)?;
+        let metrics = match &client {
+            _ if !metrics.iter().any(|url| is_https(url)) => None,
+            Some(client) => Some(client.clone()),
+            None => {
+                // The client port's certificate means something after all.
+                idle.clear();
+                self.port_tls(&METRICS, metrics, &rules, PROTOCOLS.to_vec(), &mut idle)?
+            }
+        };
         let peer_tls = self.port_tls(&PEER, peer, &rules, Vec::new(), &mut idle)?;
         if peer.iter().any(|url| is_https(url)) && !peer.iter().all(|url| is_https(url)) {
             return self.bad("listen-peer-urls", "give all of them https://, or none");
@@ -90,6 +113,7 @@ impl Settings {
         let names_users = client.is_some() && self.switch(CLIENT.must_show)?;
         Ok(TlsPlan {
             client,
+            metrics,
             names_users,
             binds_identity: peer_tls.is_some() && has_ca && !skips,
             peer: peer_tls,
@@ -125,7 +149,7 @@ impl Settings {
             let demands = [Some(flags.trusted_ca), Some(flags.revoked), flags.common_name, Some(flags.host)];
             let demand = demands.into_iter().flatten().find(|name| !self.text(name).is_empty());
             if let Some(name) = demand.or(must_show.then_some(flags.must_show)) {
-                let listen = if flags.port == "client" { "listen-client-urls" } else { "listen-peer-urls" };
+                let listen = flags.listen;
                 let why = format!("nobody shows a certificate on a port without TLS: give it https:// in --{listen}");
                 return self.bad(name, why);
             }
@@ -138,12 +162,11 @@ impl Settings {
             return Ok(None);
         };
         let Some(identity) = identity else {
-            let listen = if flags.port == "client" { "listen-client-urls" } else { "listen-peer-urls" };
             let why = format!(
                 "{url} is TLS, and there is no certificate: give --{} and --{}, or --{}",
                 flags.certificate, flags.key, flags.makes
             );
-            return self.bad(listen, why);
+            return self.bad(flags.listen, why);
         };
         let trusted_ca = self.path(flags.trusted_ca);
         let allowed = match (flags.common_name.map_or("", |name| self.text(name)), self.text(flags.host)) {
@@ -175,7 +198,10 @@ impl Settings {
             (None, None) if makes => {
                 let years = match self.text("self-signed-cert-validity") {
                     "" => 1,
-                    _ => self.number("self-signed-cert-validity")?.clamp(1, 100),
+                    _ => match self.number("self-signed-cert-validity")? {
+                        years @ 1..=100 => years,
+                        _ => return self.bad("self-signed-cert-validity", "give 1 to 100 years"),
+                    },
                 };
                 let subject = Subject::new("hustings").days(i64::try_from(years * DAYS).unwrap_or(i64::MAX));
                 let subject = urls.iter().map(|url| host_of(url)).fold(subject, |subject, host| match host.parse() {

@@ -3,7 +3,6 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use hustings_api::EtcdError;
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::auth_client::AuthClient;
 use hustings_api::etcdserverpb::kv_client::KvClient;
@@ -11,6 +10,7 @@ use hustings_api::etcdserverpb::lease_client::LeaseClient;
 use hustings_api::etcdserverpb::watch_client::WatchClient;
 use hustings_api::v3electionpb as ep;
 use hustings_api::v3electionpb::election_client::ElectionClient;
+use hustings_api::{EtcdError, authpb};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Request;
@@ -107,6 +107,25 @@ async fn an_observer_hears_no_leader_that_it_may_not_see() {
     assert_eq!(EtcdError::of(&refused), Some(EtcdError::PermissionDenied));
 }
 
+/// Goal: a permission for no key at all is an error that names it, and one to the end of all keys is none.
+#[tokio::test]
+async fn a_permission_that_ends_before_it_begins_is_refused() {
+    let served = guarded().await;
+    let root = By::of(&served, "root").await;
+    for (key, end, is_taken) in
+        [("z", "a", false), ("k", "k", false), ("k", "\0", true), ("k", "", true), ("", "\0", true), ("k", "l", true)]
+    {
+        let perm = authpb::Permission { perm_type: 0, key: key.into(), range_end: end.into() };
+        let request = root.ask(pb::AuthRoleGrantPermissionRequest { name: "writer".into(), perm: Some(perm) });
+        let granted = AuthClient::new(root.channel.clone()).role_grant_permission(request).await;
+        assert_eq!(granted.is_ok(), is_taken, "[{key}, {end:?})");
+        if let Err(refused) = granted {
+            assert_eq!(refused.code(), tonic::Code::InvalidArgument);
+            assert!(refused.message().contains(&format!("the range [{key}, {end}) holds no key")), "{refused}");
+        }
+    }
+}
+
 /// Goal: a new password ends the tokens of the old one, and of nobody else.
 #[tokio::test]
 async fn a_new_password_ends_the_users_tokens() {
@@ -169,8 +188,6 @@ async fn an_alarm_opens_nothing() {
 #[tokio::test]
 async fn our_own_paths_want_a_user() {
     let served = guarded().await;
-    // This member has looked at the store since users count.
-    let _ = By::of(&served, "root").await;
     for (method, path, body) in [
         ("GET", "/v1/leader", ""),
         ("GET", "/v1/status", ""),
