@@ -86,6 +86,7 @@ fn main() -> ExitCode {
         _ => {}
     }
     // A panic in any thread ends the process: a half-alive node is worse than a dead one (house §7.9).
+    hustings_console::set_farewell(logging::finish);
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
@@ -157,4 +158,14 @@ fn as_ours(mut arguments: Vec<OsString>) -> Vec<OsString> {
 
 fn on_runtime_of(threads: usize, work: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build()?.block_on(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_sidecar_ends_with_the_supervisor_s_code() {
+        assert_eq!(Code::Sidecar.number(), supervisor::EXIT_SUPERVISOR);
+    }
 }
