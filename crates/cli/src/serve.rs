@@ -65,7 +65,11 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
 async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<()> {
     plan.tls.idle.iter().for_each(|why| tracing::warn!("{why}"));
     let client_tls = plan.tls.client.clone().map(Acceptor::new).transpose()?;
-    let metrics_tls = plan.tls.metrics.clone().map(Acceptor::new).transpose()?;
+    // One certificate for both ports: its files are watched once.
+    let metrics_tls = match &client_tls {
+        Some(client) => plan.tls.metrics.as_ref().map(|_| client.clone()),
+        None => plan.tls.metrics.clone().map(Acceptor::new).transpose()?,
+    };
     let mut ports = listen(&plan.client_listen, client_tls.as_ref(), "clients", "listen-client-urls").await?;
     ports.iter_mut().for_each(|port| port.names_users = plan.tls.names_users);
     let metrics_ports = listen(&plan.metrics_listen, metrics_tls.as_ref(), "metrics", "listen-metrics-urls").await?;
@@ -129,15 +133,19 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     server.metrics().tell_of_expiries(Box::new(move || {
         let dial = peer_connector.as_ref().filter(|_| peer_acceptor.is_none());
         let peer = peer_acceptor.as_ref().and_then(Acceptor::expiry).or_else(|| dial.and_then(Connector::expiry));
-        client_tls.as_ref().and_then(Acceptor::expiry).into_iter().chain(peer).collect()
+        let own = client_tls.as_ref().or(metrics_tls.as_ref()).and_then(Acceptor::expiry);
+        own.into_iter().chain(peer).collect()
     }));
     tokio::spawn(say_when_ready(handle.clone()));
     tokio::spawn(time_elections(handle.clone(), server.metrics()));
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let serving = tokio::spawn(server.serve(ports, async {
-        // An error means that this function has ended, and the server with it.
-        let _ = stopped.await;
-    }));
+    let serving = tokio::spawn(server.serve_boxed(
+        ports,
+        Box::pin(async {
+            // An error means that this function has ended, and the server with it.
+            let _ = stopped.await;
+        }),
+    ));
     wait_for_stop(exits_with_parent).await?;
     // A second signal ends the process at once.
     tokio::spawn(async {

@@ -69,16 +69,16 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
         return refusal;
     }
     // What tells of the cluster is for its users; whether this member is well, for everybody, as in etcd.
-    let mut caller = Caller::anybody();
+    let (mut caller, mut alarms) = (Caller::anybody(), Vec::new());
     if path.starts_with("/v1/") || path.starts_with("/debug/") {
         let admitted = async {
             let caller = own::admit(services, &head, Learner::Serves).await?;
             // The store itself is asked: this member may not have looked since users count.
-            services.require(&caller, Need::User).await?;
-            Ok(caller)
+            let view = services.read_local(&caller, Need::User).await?;
+            Ok((caller, view.alarms()))
         };
         match admitted.await {
-            Ok(admitted) => caller = admitted,
+            Ok(admitted) => (caller, alarms) = admitted,
             Err(status) => return refuse(&status),
         }
     }
@@ -88,12 +88,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
         "/metrics" => services.metrics_text(),
         "/debug/vars" => json(StatusCode::OK, &services.variables()),
         "/v1/leader" => services.leader_json().await,
-        "/v1/status" => {
-            // A member whose store does not answer says what else it knows.
-            let view = services.read_local(&caller, Need::User).await;
-            let alarms = view.map(|view| view.alarms()).unwrap_or_default();
-            json(StatusCode::OK, &services.status_value(&alarms))
-        }
+        "/v1/status" => json(StatusCode::OK, &services.status_value(&alarms)),
         "/v1/elections" => own::answer_elections(services, &caller, query).await,
         _ => services.probe(path.trim_start_matches('/'), query).await,
     }

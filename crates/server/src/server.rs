@@ -17,6 +17,7 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ use hustings_api::etcdserverpb::watch_server::WatchServer;
 use hustings_api::health::health_server::HealthServer;
 use hustings_api::v3electionpb::election_server::ElectionServer;
 use hustings_api::v3lockpb::lock_server::LockServer;
+use hustings_kv::KvStore;
+use hustings_node::Handle;
 use hyper::body::Incoming;
 use hyper::header::HeaderMap;
 use hyper::service::service_fn;
@@ -153,6 +156,17 @@ impl<B: Backend> Server<B> {
         let all = u32::try_from(self.context.options.connections_max).unwrap_or(u32::MAX);
         // A connection that does not end in time is dropped with its task's runtime; nothing is lost but its answer.
         let _ = tokio::time::timeout(self.context.options.grace, slots.acquire_many(all)).await;
+    }
+}
+
+/// What can be waited for on any thread.
+type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl Server<Handle<KvStore>> {
+    /// [`Server::serve`] for the store that members have. It is compiled with this crate and not once more with each program
+    /// that calls it, which takes minutes.
+    pub fn serve_boxed(self, ports: Vec<Port>, shutdown: Boxed) -> Boxed {
+        Box::pin(self.serve(ports, shutdown))
     }
 }
 

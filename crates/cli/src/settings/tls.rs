@@ -149,9 +149,10 @@ impl Settings {
             let demands = [Some(flags.trusted_ca), Some(flags.revoked), flags.common_name, Some(flags.host)];
             let demand = demands.into_iter().flatten().find(|name| !self.text(name).is_empty());
             if let Some(name) = demand.or(must_show.then_some(flags.must_show)) {
-                let listen = flags.listen;
-                let why = format!("nobody shows a certificate on a port without TLS: give it https:// in --{listen}");
-                return self.bad(name, why);
+                return self.bad(
+                    name,
+                    format!("nobody shows a certificate on a port without TLS: give it https:// in --{}", flags.listen),
+                );
             }
             if identity.is_some() {
                 idle.push(format!(
