@@ -84,6 +84,7 @@ impl Gmt2000 {
         self.wanted = None;
         self.announce(from, because, out);
         self.node.end_transfer(out);
+        self.end_round(out);
         out.cancel_timer(Timer::Watch);
         out.cancel_timer(Timer::Freshness);
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);

@@ -330,6 +330,15 @@ impl Gmt2000 {
         }
     }
 
+    /// The ballot that this node claimed in, or a later one, has its leader: a round trip has passed. The bound on storms
+    /// (GM-7) stays, for no ballot has two leaders; and when this leader dies, nobody waits for the rest of a heartbeat interval.
+    pub(crate) fn end_round(&mut self, out: &mut Effects<Gmt2000>) {
+        if self.is_round_on && self.published.is_none() {
+            self.is_round_on = false;
+            out.cancel_timer(Timer::Round);
+        }
+    }
+
     /// `[OURS]` Votes once a majority has claimed *and* nobody who could still claim is awaited, or the round trip is over.
     ///
     /// Who hears no majority votes all the same, if somebody on its slate does: of five with two dead, the one in the middle of

@@ -355,6 +355,9 @@ impl Gmt2000 {
         self.leave_part(out);
         self.node.leader = leader;
         if leader.is_some() {
+            if self.ballot.is_claimed && self.ballot.number <= self.node.promise.term {
+                self.end_round(out);
+            }
             self.wanted = None;
             self.ballot = Ballot::numbered(self.node.promise.term);
         }
