@@ -36,6 +36,9 @@ use tokio::time::sleep;
 const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
 /// A node with the larger id dials only when it has waited this long to be dialled.
 const LONELY_AFTER: Duration = Duration::from_secs(1);
+/// But so soon when it has just started: a peer that ran before pauses between its dials, up to a quarter of a second, and until
+/// the two hear each other the next crash may find no majority. Not at once: where all start together, dials would cross.
+const LONELY_AT_FIRST: Duration = Duration::from_millis(20);
 /// Bytes that may wait for a slow peer; beyond, its link is cut and it starts over, so that memory is bounded.
 const OUTBOX_BYTES_MAX: usize = 128 << 20;
 /// A read buffer's size, and how little of it may be left before the next is taken.
@@ -327,7 +330,7 @@ impl<M: Wire + 'static> Links<M> {
         let of_peer = self.counters.of_peer(peer);
         let is_larger = self.gatekeeper.borrow().me > peer;
         if is_larger {
-            sleep(LONELY_AFTER).await;
+            sleep(LONELY_AT_FIRST).await;
         }
         loop {
             while self.is_connected(peer) {
