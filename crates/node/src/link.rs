@@ -30,7 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_local;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 /// The pause after a failed dial grows from the first to the second.
 const DIAL_PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(250));
@@ -39,6 +39,9 @@ const LONELY_AFTER: Duration = Duration::from_secs(1);
 /// But so soon when it has just started: a peer that ran before pauses between its dials, up to a quarter of a second, and until
 /// the two hear each other the next crash may find no majority. Not at once: where all start together, dials would cross.
 const LONELY_AT_FIRST: Duration = Duration::from_millis(20);
+/// Where both ends dial at the same time, the dial of the smaller id counts for so long, and the other is dropped. Else each end
+/// would take the connection that came last to it, not the same one at both, and both would break.
+const CROSSED_WITHIN: Duration = Duration::from_millis(500);
 /// Bytes that may wait for a slow peer; beyond, its link is cut and it starts over, so that memory is bounded.
 const OUTBOX_BYTES_MAX: usize = 128 << 20;
 /// A read buffer's size, and how little of it may be left before the next is taken.
@@ -190,6 +193,8 @@ pub(crate) struct Links<M> {
     frame_bytes_max: usize,
     sessions: Rc<Cell<u64>>,
     dialled: RefCell<BTreeMap<NodeId, tokio::task::AbortHandle>>,
+    /// Since when this node dials, or has a link that it dialled.
+    dialled_at: RefCell<BTreeMap<NodeId, Instant>>,
     /// Whether somebody is being asked about a member that this node has not heard of.
     is_asking: Cell<bool>,
 }
@@ -210,6 +215,7 @@ impl<M: Wire + 'static> Links<M> {
             frame_bytes_max,
             sessions: Rc::new(Cell::new(0)),
             dialled: RefCell::default(),
+            dialled_at: RefCell::default(),
             is_asking: Cell::new(false),
         })
     }
@@ -267,6 +273,11 @@ impl<M: Wire + 'static> Links<M> {
             Answer::Unknown(_) => self.ask_about_members(),
             Answer::Occupied(_) => self.probe(hello.from),
             Answer::Admitted | Answer::Refused(_) => {}
+        }
+        let since = self.dialled_at.borrow().get(&hello.from).map(Instant::elapsed);
+        if matches!(admission, Answer::Admitted) && is_crossed(self.gatekeeper.borrow().me, hello.from, since) {
+            // It hears this node's own greeting in the same moment.
+            return Ok(());
         }
         let answer = self.gatekeeper.borrow().answer(&hello, admission);
         say(&mut stream, &answer).await?;
@@ -342,7 +353,9 @@ impl<M: Wire + 'static> Links<M> {
             // No borrow of the gatekeeper may outlive a statement: the next await lets other links at it.
             let urls = self.gatekeeper.borrow().addresses_of(peer);
             for url in urls {
+                self.dialled_at.borrow_mut().insert(peer, Instant::now());
                 let dialled = self.clone().dial_once(peer, &url).await;
+                self.dialled_at.borrow_mut().remove(&peer);
                 if let Err(error) = &dialled
                     && !self.is_connected(peer)
                 {
@@ -462,5 +475,25 @@ impl<M: Wire + 'static> Links<M> {
             Counters::add(&self.counters.peer_bytes_received, read as u64);
             Counters::add(&of_peer.bytes_received, read as u64);
         }
+    }
+}
+
+/// Whether `peer` dials while this node, which has the smaller id, dials it or has just done so.
+fn is_crossed(me: NodeId, peer: NodeId, dialled_since: Option<Duration>) -> bool {
+    me < peer && dialled_since.is_some_and(|since| since < CROSSED_WITHIN)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_two_dials_that_cross_the_smaller_id_s_counts_for_a_while() {
+        let (small, large) = (NodeId(1), NodeId(2));
+        let (young, old) = (Some(CROSSED_WITHIN / 2), Some(CROSSED_WITHIN));
+        assert!(is_crossed(small, large, young));
+        assert!(!is_crossed(large, small, young), "the larger one takes what it is offered");
+        assert!(!is_crossed(small, large, old), "its own dial hangs, or its link is dead and only the other end knows");
+        assert!(!is_crossed(small, large, None));
     }
 }
