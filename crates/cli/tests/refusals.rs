@@ -123,7 +123,7 @@ async fn a_directory_of_someone_else_is_refused_and_left_alone() {
     let data = cluster.nodes[0].data_dir.clone();
     let pid = cluster.nodes[0].pid().expect("it runs");
     let said = serve(&data, &["--name", "n1"]);
-    assert!(said.took < Duration::from_secs(1), "{said:?}");
+    assert!(said.took < Duration::from_secs(5), "it waited for the other to end: {said:?}");
     assert_says(said, &["in use by another process", &pid.to_string()]);
     cluster.terminate(0).expect("it ends");
 

