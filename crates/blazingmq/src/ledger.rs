@@ -257,7 +257,8 @@ impl BlazingMq {
             return self.step_down(Reason::QuorumLost(heard), out);
         }
         let Some((node, office)) = self.split() else { return };
-        office.peers.values_mut().for_each(|peer| peer.end_check(last));
+        let wanted = office.begin_check(last);
+        office.peers.values_mut().for_each(|peer| peer.end_check(wanted));
         out.set_timer(Timer::QuorumCheck, node.timing.election_min..=node.timing.election_min);
         self.tend_partitions(out);
         self.hand_over_to_preferred(out);

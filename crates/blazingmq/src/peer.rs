@@ -61,9 +61,9 @@ impl Peer {
         is_news
     }
 
-    /// A quorum check ends, and the next begins; the leader's ledger ends at `last`.
-    pub fn end_check(&mut self, last: u64) {
-        self.was_silent = !self.known.end_check(self.known.stored >= last);
+    /// A quorum check ends, and the next begins; who keeps up stores everything up to `wanted`.
+    pub fn end_check(&mut self, wanted: u64) {
+        self.was_silent = !self.known.end_check(self.known.stored >= wanted);
     }
 
     /// Whether it was silent for an election timeout, and still is.

@@ -129,6 +129,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("check", &["hustings check --nodes 3 --terms 2", "hustings check --protocol paxos --crashes 1"]),
     ("play", &["hustings play scenarios/leader-crash/storm.txt"]),
     ("compare", &["hustings compare --storm all --seeds 200"]),
+    ("regions", &["hustings regions --protocol raft,zab"]),
     ("convict", &["hustings convict --protocol raft"]),
     (
         "recover",

@@ -73,6 +73,7 @@ fn command() -> Command {
         .subcommand(prove::play::command())
         .subcommand(prove::compare::command())
         .subcommand(prove::convict::command())
+        .subcommand(prove::regions::command())
         .subcommands(examples::commands());
     examples::with_examples(command)
 }
@@ -116,6 +117,7 @@ fn main() -> ExitCode {
         Some(("play", matches)) => prove::play::run(matches),
         Some(("compare", matches)) => prove::compare::run(matches),
         Some(("convict", matches)) => prove::convict::run(matches),
+        Some(("regions", matches)) => prove::regions::run(matches),
         Some((verb @ ("completions" | "manual"), matches)) => examples::run(verb, matches, command()),
         Some(("inspect", matches)) => inspect::run(matches),
         Some(("recover", matches)) => recover::run(matches),

@@ -21,6 +21,7 @@ pub mod compare;
 pub mod convict;
 pub mod maelstrom;
 pub mod play;
+pub mod regions;
 mod report;
 pub mod simulate;
 mod stories;

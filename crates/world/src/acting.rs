@@ -211,10 +211,10 @@ impl<P: Protocol, S: Service> World<P, S> {
     pub(crate) fn break_connection(&mut self, one: usize, other: usize) {
         if self.network.disconnect(one, other) {
             for (at, peer) in [(one, other), (other, one)] {
-                let delay = self.network.delay();
+                let delay = self.network.delay(at, peer);
                 self.tell_link(at, peer, LinkState::Down, delay);
             }
-            let delay = self.network.quality.delay_max;
+            let delay = self.network.quality.delay_max + 2 * self.network.distance(one, other);
             self.at(self.now + delay + 10_000, What::Connect(one.min(other), one.max(other)));
         }
     }

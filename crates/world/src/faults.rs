@@ -348,6 +348,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         machine.plants = self.machines.first().map(|machine| machine.plants).unwrap_or_default();
         self.machines.push(machine);
         self.network.grow(self.machines.len());
+        self.measure_distances();
         self.start(self.machines.len() - 1);
     }
 

@@ -34,6 +34,7 @@ pub mod guided;
 pub mod laboratory;
 mod liveness;
 mod questions;
+pub mod regions;
 pub mod script;
 pub mod seed;
 mod sickness;

@@ -300,7 +300,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
         let settings = self.load.settings;
         let state = &mut self.load.clients[client];
-        if !self.machines[state.home].is_open() || state.dice.below(20) == 0 {
+        if !self.machines[state.home].is_open() || (!settings.stays && state.dice.below(20) == 0) {
             state.home = state.dice.below(nodes as u64) as usize;
         }
         let key = state.dice.below(settings.keys);

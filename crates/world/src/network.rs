@@ -54,6 +54,8 @@ struct Direction {
     is_cut: bool,
     /// Delays of its own, in microseconds, instead of those that all links have.
     slow: Option<(u64, u64)>,
+    /// What its length takes, in microseconds, on top of any delay.
+    distance: u64,
     /// When the last message arrives: on session links nothing overtakes it.
     last_arrival: u64,
     /// So many of the next messages arrive damaged.
@@ -177,10 +179,20 @@ impl<M: Clone> Network<M> {
         })
     }
 
+    /// How long what goes one way is under way because of where the two stand.
+    pub(crate) fn set_distance(&mut self, from: usize, to: usize, micros: u64) {
+        self.direction_mut(from, to).distance = micros;
+    }
+
+    /// See [`Network::set_distance`].
+    pub(crate) fn distance(&self, from: usize, to: usize) -> u64 {
+        self.direction(from, to).distance
+    }
+
     /// A delay, as a message could have it.
-    pub(crate) fn delay(&mut self) -> u64 {
+    pub(crate) fn delay(&mut self, from: usize, to: usize) -> u64 {
         let quality = self.quality;
-        self.dice.between(quality.delay_min, quality.delay_max)
+        self.distance(from, to) + self.dice.between(quality.delay_min, quality.delay_max)
     }
 
     /// What becomes of a message sent now.
@@ -197,6 +209,7 @@ impl<M: Clone> Network<M> {
         if is_lost && !is_session {
             return Fate::Lost;
         }
+        let now = now + self.distance(from, to);
         let mut arrival = now + self.dice.between(quality.delay_min, quality.delay_max);
         // A transport with sessions sends a lost packet again: mostly it is late and not lost.
         let is_late = is_session && is_lost && !self.is_cut(from, to) && !self.dice.chance(BREAKS);

@@ -16,6 +16,7 @@
 use crate::command::{Command, shown};
 use crate::network::Quality;
 use crate::parse::{micros, nearest};
+use crate::regions::REGIONS;
 use crate::settings::{DiskPace, LoadSettings, Settings};
 use crate::witness::Service;
 use crate::world::World;
@@ -154,9 +155,19 @@ impl Script {
                         "rivals" => load.rivals = number(name, value)?,
                         "candidates" => load.candidates = number(name, value)?,
                         "values" => load.value_bytes = number(name, value)?,
+                        "stays" => load.stays = number::<u8>(name, value)? > 0,
                         other => {
-                            let known =
-                                ["clients", "keys", "pause", "patience", "watchers", "rivals", "candidates", "values"];
+                            let known = [
+                                "clients",
+                                "keys",
+                                "pause",
+                                "patience",
+                                "watchers",
+                                "rivals",
+                                "candidates",
+                                "values",
+                                "stays",
+                            ];
                             return unknown(other, &known);
                         }
                     }
@@ -171,6 +182,11 @@ impl Script {
                     other => unknown(other, &["never", "normal", "preferred"]),
                 };
                 settings.priorities = rest.iter().map(priority).collect::<Result<_, _>>()?;
+            }
+            ["regions", rest @ ..] => {
+                let place = |word: &&str| REGIONS.iter().position(|region| region == word);
+                let region = |word: &&str| place(word).map_or_else(|| unknown(word, &REGIONS), Ok);
+                settings.regions = rest.iter().map(region).collect::<Result<_, _>>()?;
             }
             _ => self.commands.push(Command::parse(line)?),
         }
@@ -197,8 +213,8 @@ impl Script {
 
 impl fmt::Display for Script {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Settings { nodes, seed, timing, limits, policy, quality, disk, load, priorities, restart_after, .. } =
-            &self.settings;
+        let Settings { nodes, seed, timing, limits, policy, quality, disk, load, .. } = &self.settings;
+        let Settings { priorities, regions, restart_after, .. } = &self.settings;
         let micros = |duration: Duration| shown(crate::settings::micros(duration));
         for line in &self.headline {
             writeln!(f, "# {line}")?;
@@ -225,7 +241,11 @@ impl fmt::Display for Script {
             let names: Vec<String> = priorities.iter().map(|priority| format!("{priority:?}").to_lowercase()).collect();
             writeln!(f, "priorities {}", names.join(" "))?;
         }
-        let LoadSettings { clients, keys, pause, patience, watchers, rivals, candidates, value_bytes } = load;
+        if !regions.is_empty() {
+            let names: Vec<&str> = regions.iter().map(|region| REGIONS[*region]).collect();
+            writeln!(f, "regions {}", names.join(" "))?;
+        }
+        let LoadSettings { clients, keys, pause, patience, watchers, rivals, candidates, value_bytes, stays } = load;
         write!(
             f,
             "load clients {clients} keys {keys} pause {} patience {} watchers {watchers} rivals {rivals}",
@@ -234,6 +254,9 @@ impl fmt::Display for Script {
         )?;
         if *candidates > 0 {
             write!(f, " candidates {candidates}")?;
+        }
+        if *stays {
+            write!(f, " stays 1")?;
         }
         match value_bytes {
             0 => writeln!(f)?,

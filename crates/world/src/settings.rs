@@ -41,6 +41,8 @@ pub struct LoadSettings {
     pub candidates: u64,
     /// Bytes of a value beyond the number that it is.
     pub value_bytes: u64,
+    /// A client stays with the member beside which it stands, while that one runs; else it moves now and then.
+    pub stays: bool,
 }
 
 impl Default for LoadSettings {
@@ -55,6 +57,7 @@ impl Default for LoadSettings {
             rivals: 0,
             candidates: 0,
             value_bytes: 0,
+            stays: false,
         }
     }
 }
@@ -80,6 +83,8 @@ pub struct Settings {
     pub load: LoadSettings,
     /// Priorities of members that have one, by position from 0.
     pub priorities: Vec<Priority>,
+    /// The regions in which members stand, by position from 0 and then from the first again; none: all in one place.
+    pub regions: Vec<usize>,
     /// Which properties are this protocol's.
     pub rules: Rules,
     /// A supervisor starts a process that ended by itself again, after so many microseconds.
@@ -99,6 +104,7 @@ impl Settings {
             disk: DiskPace::default(),
             load: LoadSettings::default(),
             priorities: Vec::new(),
+            regions: Vec::new(),
             rules: Rules::default(),
             restart_after: 500_000,
         }
@@ -110,6 +116,15 @@ impl Settings {
         let has_room = self.limits.message_bytes_max == usual.message_bytes_max
             && self.limits.uncommitted_bytes_max == usual.uncommitted_bytes_max;
         if has_room { self.load.candidates as usize } else { 0 }
+    }
+
+    /// How long a message from one member to another is under way because of where they stand, in microseconds.
+    pub(crate) fn distance(&self, one: usize, other: usize) -> u64 {
+        let region = |at: usize| self.regions.get(at % self.regions.len().max(1)).copied();
+        match (region(one), region(other)) {
+            (Some(one), Some(other)) => crate::regions::round_trip(one, other) / 2,
+            _ => 0,
+        }
     }
 
     /// The longest election timeout, in microseconds.

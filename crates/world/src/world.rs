@@ -155,12 +155,21 @@ impl<P: Protocol, S: Service> World<P, S> {
             coverage: None,
             settings,
         };
+        world.measure_distances();
         for at in 0..nodes {
             world.start(at);
         }
         world.start_load();
         world.verdict.clone()?;
         Ok(world)
+    }
+
+    /// Lays the links between where members stand.
+    pub(crate) fn measure_distances(&mut self) {
+        let size = self.machines.len();
+        for (from, to) in (0..size).flat_map(|from| (0..size).map(move |to| (from, to))) {
+            self.network.set_distance(from, to, self.settings.distance(from, to));
+        }
     }
 
     /// Microseconds since the beginning.
@@ -321,7 +330,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
             self.network.disconnect(at, peer);
             if is_seen && !self.network.is_cut(at, peer) {
-                let delay = self.network.delay();
+                let delay = self.network.delay(at, peer);
                 self.tell_link(peer, at, LinkState::Down, delay);
             } else {
                 // The peer goes on sending into the void until a new connection replaces the old one.
@@ -458,7 +467,9 @@ impl<P: Protocol, S: Service> World<P, S> {
     }
 
     pub(crate) fn connect_soon(&mut self, one: usize, other: usize) {
-        let after = self.dice.between(RECONNECT.0, RECONNECT.1);
+        // Each says hello before either says more.
+        let greeting = self.network.distance(one, other) + self.network.distance(other, one);
+        let after = greeting + self.dice.between(RECONNECT.0, RECONNECT.1);
         self.at(self.now + after, What::Connect(one.min(other), one.max(other)));
     }
 

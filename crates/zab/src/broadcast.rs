@@ -222,9 +222,10 @@ impl Zab {
             return self.give_up_leading(heard, out);
         }
         let mut silent = Vec::new();
+        let wanted = leading.office.begin_check(last);
         for (id, learner) in leading.office.peers.iter_mut().filter(|(id, _)| **id != me) {
-            let has_all = learner.is_synced() && learner.known.stored == last;
-            if !learner.known.end_check(has_all) {
+            let keeps_up = learner.is_synced() && learner.known.stored >= wanted;
+            if !learner.known.end_check(keeps_up) {
                 silent.push((*id, learner.connection));
             }
         }

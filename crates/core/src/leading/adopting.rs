@@ -82,7 +82,7 @@ pub trait Adopting: Leads {
         let Some(office) = self.office() else { return };
         let Some(member) = node.membership.members.get(&peer) else { return };
         let waits = member.wants_vote && node.membership.is_learner(peer) && !node.membership.is_joint();
-        let wanted = office.first_own.max(node.commit);
+        let wanted = office.first_own.max(node.commit.min(office.end_at_check));
         let is_ready =
             office.peers.get(&peer).is_some_and(|peer| Self::is_in_sync(peer) && peer.as_ref().stored >= wanted);
         let may_change = office.pending_change <= node.commit && is_settled;

@@ -44,8 +44,8 @@ impl Known {
     }
 
     /// A quorum check ends, and the next begins; says whether it was heard.
-    pub fn end_check(&mut self, has_all: bool) -> bool {
-        let is_ready = self.is_active && has_all;
+    pub fn end_check(&mut self, keeps_up: bool) -> bool {
+        let is_ready = self.is_active && keeps_up;
         self.ready_checks = if is_ready { self.ready_checks.saturating_add(1) } else { 0 };
         std::mem::take(&mut self.is_active)
     }
@@ -77,13 +77,17 @@ pub struct Office<F> {
     pub first_own: u64,
     /// The bytes of proposals beyond the commit (RF-1).
     pub uncommitted_bytes: usize,
+    /// Where this leader's log ended at the last quorum check. Who stores everything up to there keeps up: who would store
+    /// *everything* is nobody as long as others write, for what was written last is still on its way.
+    pub end_at_check: u64,
 }
 
 impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
     /// The office of a leader whose log ends at `last`: everything up to there may hold a change of membership.
     pub fn new(peers: BTreeMap<NodeId, F>, last: u64, uncommitted_bytes: usize) -> Office<F> {
         let (pending_change, first_own) = (last, last + 1);
-        Office { peers, reads: Reads::default(), transfer: None, pending_change, first_own, uncommitted_bytes }
+        let (reads, transfer, end_at_check) = (Reads::default(), None, first_own);
+        Office { peers, reads, transfer, pending_change, first_own, uncommitted_bytes, end_at_check }
     }
 
     /// What is known of a follower.
@@ -107,10 +111,16 @@ impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
         node.membership.all_voters().filter(is_heard).collect()
     }
 
-    /// A quorum check ends, and the next begins. Caught up is who stores everything through `last`.
+    /// A quorum check ends, and the next begins; the log ends at `last` now. Gives what whoever keeps up stores by now.
+    pub fn begin_check(&mut self, last: u64) -> u64 {
+        std::mem::replace(&mut self.end_at_check, last)
+    }
+
+    /// The same, for followers of whom nothing but [`Known`] matters.
     pub fn end_check(&mut self, last: u64) {
+        let wanted = self.begin_check(last);
         for known in self.peers.values_mut().map(AsMut::as_mut) {
-            known.end_check(known.stored >= last);
+            known.end_check(known.stored >= wanted);
         }
     }
 

@@ -1,0 +1,191 @@
+//! `hustings regions`: the five protocols on five continents, in virtual time.
+//!
+//! Three questions, each asked of the production code: what a write and a read cost in every region, by where the leader stands;
+//! what it costs to lose a region; and what the timing must be for that network. Equal commands print equal tables.
+
+use crate::compare::quantile;
+use crate::is_json;
+use anyhow::Result;
+use clap::{Arg, ArgMatches, Command, value_parser};
+use hustings_console::exit::{Code, Exit};
+use hustings_core::{Protocol, Timing};
+use hustings_kv::KvStore;
+use hustings_properties::Violation;
+use hustings_protocols::{self as protocols, Subject, Visit};
+use hustings_world::regions::{self, Cost, Loss, REGIONS, Seen};
+use serde_json::{Value, json};
+use std::time::Duration;
+
+/// The least election timeout of `--timing auto` that goes with these distances: five of their longest round trips, and more.
+const LEAST: Duration = Duration::from_millis(1_500);
+/// Where the leader stands in the questions that are not about that.
+const CAPITAL: usize = 0;
+/// What may be lost, with its name in tables.
+const LOSSES: [(&str, &str, Loss); 4] = [
+    ("leader-crashes", "leader's process ends", Loss::LeaderCrashes),
+    ("leader-dark", "leader's region dark", Loss::LeaderDark),
+    ("leader-cut-off", "leader's region cut off", Loss::LeaderCutOff),
+    ("follower-cut-off", "farthest region cut off", Loss::FollowerCutOff),
+];
+
+/// The command line of `regions`.
+pub fn command() -> Command {
+    Command::new("regions")
+        .about("Members on five continents: what writes, reads and lost regions cost under each protocol")
+        .after_help("Virtual time over measured round trips (docs/regions.md): the figures are exactly repeatable.")
+        .arg(
+            Arg::new("protocol")
+                .long("protocol")
+                .value_delimiter(',')
+                .value_parser(protocols::NAMES)
+                .help("Only these; by default all"),
+        )
+        .arg(
+            Arg::new("seed")
+                .long("seed")
+                .value_parser(value_parser!(u64))
+                .default_value("1")
+                .help("Where chances come from"),
+        )
+        .arg(hustings_console::output_argument())
+}
+
+/// What was seen of one protocol.
+struct Answers {
+    /// By the leader's region, then by the client's.
+    service: Vec<[Seen; 5]>,
+    losses: Vec<Cost>,
+    /// With the usual timing, with what `--timing auto` makes of it, and with one that fits: reigns that ended within ten minutes, and
+    /// the share without a leader.
+    unrest: [(u64, f64); 3],
+}
+
+struct Asking {
+    seed: u64,
+}
+
+impl Visit for Asking {
+    type Out = Result<Answers, Violation>;
+
+    fn visit<P: Protocol>(self, options: P::Options) -> Result<Answers, Violation> {
+        let settings = |timing, leader| regions::settings(timing, leader, self.seed);
+        let (usual, fitting) = (Timing::default(), regions::fitting(LEAST));
+        let place = 0..REGIONS.len();
+        let serve = |leader| regions::serve::<P, KvStore>(settings(fitting, leader), options.clone(), leader);
+        let service = place.map(serve).collect::<Result<_, _>>()?;
+        let lose = |(_, _, loss): &(_, _, Loss)| {
+            regions::lose::<P, KvStore>(settings(fitting, CAPITAL), options.clone(), CAPITAL, *loss)
+        };
+        let losses = LOSSES.iter().map(lose).collect::<Result<_, _>>()?;
+        let unrest = |timing| regions::unrest::<P, KvStore>(settings(timing, CAPITAL), options.clone());
+        let automatic = regions::fitting(usual.election_min);
+        Ok(Answers { service, losses, unrest: [unrest(usual)?, unrest(automatic)?, unrest(fitting)?] })
+    }
+}
+
+/// Runs `hustings regions`.
+pub fn run(matches: &ArgMatches) -> Result<()> {
+    super::keep_quiet_about_findings();
+    let names: Vec<String> = match matches.get_many::<String>("protocol") {
+        Some(names) => names.cloned().collect(),
+        None => protocols::NAMES.map(str::to_string).to_vec(),
+    };
+    let seed = matches.get_one::<u64>("seed").copied().unwrap_or(1);
+    let mut all = Vec::new();
+    for name in names {
+        let answers = protocols::visit(&Subject::named(&name), Asking { seed })?;
+        let answers = answers.map_err(|violation| Exit::with(Code::Failed, format!("{name}: {violation}")))?;
+        all.push((name, answers));
+    }
+    if is_json(matches) {
+        let protocols = all.iter().map(|(name, answers)| (name.clone(), as_json(answers)));
+        let protocols: serde_json::Map<String, Value> = protocols.collect();
+        let kind =
+            json!({ "apiVersion": "v1", "kind": "Regions", "seed": seed, "regions": REGIONS, "protocols": protocols });
+        println!("{kind}");
+        return Ok(());
+    }
+    print_tables(&all);
+    Ok(())
+}
+
+fn median(values: &[u64]) -> f64 {
+    let values: Vec<f64> = values.iter().map(|micros| *micros as f64).collect();
+    quantile(&values, 0.5).unwrap_or_default() / 1_000.0
+}
+
+fn millis(micros: u64) -> f64 {
+    micros as f64 / 1_000.0
+}
+
+fn as_json(answers: &Answers) -> Value {
+    let service = REGIONS.iter().zip(&answers.service).map(|(leader, seen)| {
+        let seen = REGIONS.iter().zip(seen).map(|(client, seen)| {
+            let figures = json!({
+                "write_p50_ms": median(&seen.writes), "writes": seen.writes.len(),
+                "read_p50_ms": median(&seen.reads), "reads": seen.reads.len(),
+            });
+            ((*client).to_owned(), figures)
+        });
+        ((*leader).to_owned(), Value::Object(seen.collect()))
+    });
+    let losses = LOSSES.iter().zip(&answers.losses).map(|((key, ..), cost)| {
+        let figures = json!({
+            "leaderless_ms": millis(cost.leaderless), "leader": REGIONS[cost.leader], "changes": cost.changes,
+        });
+        ((*key).to_owned(), figures)
+    });
+    let [usual, automatic, fitting] = answers.unrest;
+    let unrest = |(ended, leaderless): (u64, f64)| json!({ "reigns_ended": ended, "leaderless_share": leaderless });
+    json!({
+        "by_leader": Value::Object(service.collect()),
+        "losses": Value::Object(losses.collect()),
+        "timing": { "default": unrest(usual), "auto": unrest(automatic), "fitting": unrest(fitting) },
+    })
+}
+
+fn print_tables(all: &[(String, Answers)]) {
+    let pad = |cells: &[String]| {
+        let cells: Vec<String> = cells.iter().map(|cell| format!("{cell:>10}")).collect();
+        cells.join(" ")
+    };
+    let heads = pad(&REGIONS.map(str::to_owned));
+    let timing = regions::fitting(LEAST);
+    println!(
+        "Five members, one in each region, a client beside each. Heartbeat {} ms, election timeout {} to {} ms.",
+        timing.heartbeat.as_millis(),
+        timing.election_min.as_millis(),
+        timing.election_max.as_millis()
+    );
+    println!("\nA write, median in ms, by the client's region; the least is the leader's round trip to a majority.\n");
+    println!("{:<10} {:<10} {heads}", "protocol", "leader");
+    for (name, answers) in all {
+        for (leader, seen) in answers.service.iter().enumerate() {
+            let cells = seen.each_ref().map(|seen| format!("{:.1}", median(&seen.writes)));
+            let least = millis(regions::majority_round_trip(leader));
+            println!("{name:<10} {:<10} {}   least {least:.1}", REGIONS[leader], pad(&cells));
+        }
+    }
+    println!("\nA linearizable read, the same.\n\n{:<10} {:<10} {heads}", "protocol", "leader");
+    for (name, answers) in all {
+        for (leader, seen) in answers.service.iter().enumerate() {
+            let cells = seen.each_ref().map(|seen| format!("{:.1}", median(&seen.reads)));
+            println!("{name:<10} {:<10} {}", REGIONS[leader], pad(&cells));
+        }
+    }
+    println!("\nWhat is lost while the leader stands in {}: ms without a leader, who led then.\n", REGIONS[CAPITAL]);
+    for (name, answers) in all {
+        for ((_, what, _), cost) in LOSSES.iter().zip(&answers.losses) {
+            let (ms, leader) = (millis(cost.leaderless), REGIONS[cost.leader]);
+            println!("{name:<10} {what:<24} {ms:>9.0} ms, {} changes, then {leader}", cost.changes);
+        }
+    }
+    println!("\nTen minutes in which nothing fails.\n");
+    for (name, answers) in all {
+        let told =
+            |(ended, share): (u64, f64)| format!("{ended} reigns ended, {:.1} % without a leader", share * 100.0);
+        for (timing, unrest) in ["default", "auto from 250 ms", "auto from 1500 ms"].iter().zip(answers.unrest) {
+            println!("{name:<10} timing {timing:<18} {}", told(unrest));
+        }
+    }
+}
