@@ -67,12 +67,9 @@ pub(crate) fn command() -> Command {
             )
             .value_delimiter(','),
         )
-        .arg(
-            Arg::new("even-with-quorum")
-                .long("even-with-quorum")
-                .action(clap::ArgAction::SetTrue)
-                .help("Make a new cluster although these directories are a quorum of the old one, which could be started again"),
-        )
+        .arg(Arg::new("even-with-quorum").long("even-with-quorum").action(clap::ArgAction::SetTrue).help(
+            "Make a new cluster although these directories are a quorum of the old one, which could be started again",
+        ))
         .arg(text("name", "NAME", "Name of the member that goes on [default: the one whose directory was chosen]"))
         .arg(text(
             "initial-cluster",

@@ -4,7 +4,7 @@
 mod support;
 
 use hustings_testbed::Cluster;
-use support::{Etcdctl, program};
+use support::{Etcdctl, http, program};
 
 /// Runs etcdctl as a user; what it says, or why it was refused.
 fn by(etcdctl: &Etcdctl, user: &str, arguments: &[&str]) -> Result<String, String> {
@@ -63,6 +63,10 @@ async fn users_count_at_every_member() {
     }
     let told = by(&all, "root:r00t", &["role", "get", "tenant"]).expect("root may");
     assert!(told.contains("[tenant/, tenant0) (prefix tenant/)") && told.contains("\tshared\n"), "{told}");
+    for node in &cluster.nodes {
+        let (status, said) = http(&node.client, "POST", "/v3/kv/range", r#"{"key":"aGlkZGVu"}"#);
+        assert!(status == 400 && said.contains("user name is empty"), "{status} {said}");
+    }
     by(&all, "root:r00t", &["user", "revoke-role", "ann", "tenant"]).expect("root may");
     assert!(refused(by(&all, "ann:secret", &["get", "tenant/1"])).contains("permission denied"));
     by(&all, "root:r00t", &["auth", "disable"]).expect("root may");
@@ -83,6 +87,9 @@ fn tells_of_each_call_and_of_no_secret(cluster: &Cluster) {
         for part in ["\"caller\":\"ann\"", "/etcdserverpb.KV/Range", "\"code\":7", "\"revision\":"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
+        // Whoever calls the gateway has a code of gRPC as well, and none of HTTP.
+        let by_gateway = log.lines().find(|line| line.contains("/v3/kv/range")).expect("the gateway was asked");
+        assert!(by_gateway.contains("\"code\":3,"), "{by_gateway}");
         for secret in ["secret", "r00t", "for root", "for all", "$2b$"] {
             assert!(!log.contains(secret), "a log tells {secret:?}");
         }
