@@ -63,6 +63,17 @@ impl Identity {
         }
     }
 
+    /// What is wrong with the certificate, and with the key.
+    pub(crate) fn faults(&self) -> Vec<TlsError> {
+        match self {
+            Identity::Files(pair) => {
+                let found = [files::certificates(&pair.certificate).err(), files::key(&pair.key).err()];
+                found.into_iter().flatten().collect()
+            }
+            Identity::Made(_) => Vec::new(),
+        }
+    }
+
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         match self {
             Identity::Files(pair) => vec![pair.certificate.clone(), pair.key.clone()],
@@ -75,6 +86,20 @@ impl Identity {
         match self {
             Identity::Files(pair) => format!("{} with {}", pair.certificate.display(), pair.key.display()),
             Identity::Made(_) => "made by itself".to_owned(),
+        }
+    }
+}
+
+impl ServerTls {
+    /// Everything that is wrong with its files: each is read, and none is changed. What they make together is looked at once
+    /// each is good alone.
+    pub fn faults(&self) -> Vec<TlsError> {
+        let mut faults = self.identity.faults();
+        faults.extend(self.trusted_ca.as_deref().and_then(|path| files::roots(path).err()));
+        faults.extend(self.revoked.as_deref().and_then(|path| files::revocations(path).err()));
+        match faults.is_empty() {
+            true => config(self).err().into_iter().collect(),
+            false => faults,
         }
     }
 }

@@ -49,6 +49,22 @@ pub struct ClientTls {
     pub server_name: Option<String>,
 }
 
+impl ClientTls {
+    /// Everything that is wrong with its files: each is read, and none is changed. What they make together is looked at once
+    /// each is good alone.
+    pub fn faults(&self) -> Vec<TlsError> {
+        let mut faults = self.identity.as_ref().map(Identity::faults).unwrap_or_default();
+        if let Trust::Authority(path) = &self.trust {
+            faults.extend(files::roots(path).err());
+        }
+        faults.extend(self.revoked.as_deref().and_then(|path| files::revocations(path).err()));
+        match faults.is_empty() {
+            true => config(self).err().into_iter().collect(),
+            false => faults,
+        }
+    }
+}
+
 /// What turns dialled connections into TLS.
 #[derive(Clone)]
 pub struct Connector {
