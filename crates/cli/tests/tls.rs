@@ -327,3 +327,27 @@ fn validate_names_every_file_that_cannot_be_used() {
     assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
     assert!(!town.path("never").exists(), "nothing was made");
 }
+
+/// Goal: a member whose CA the machine trusts needs no `--cacert`, as with etcdctl. Method: the machine's CAs are those of
+/// `SSL_CERT_FILE`, for Go and for us.
+#[tokio::test]
+async fn the_machines_cas_are_believed_where_none_is_named() {
+    let town = Town::found();
+    let _member = town.member(&[]);
+    town.client().await;
+    let believing = |command: &mut Command, ca: &Path| {
+        run(command.env("SSL_CERT_FILE", ca).env("SSL_CERT_DIR", "/nowhere").args(["--endpoints", &town.endpoint()]))
+    };
+    let stranger = Authority::new("another CA").expect("made");
+    std::fs::create_dir(town.path("else")).expect("made");
+    let other = stranger.write_certificate(&town.path("else")).expect("written");
+    for words in [&["put", "key", "value"][..], &["status"]] {
+        believing(Command::new(HUSTINGS).args(words), &town.ca).ok();
+        let said = believing(Command::new(HUSTINGS).args(words), &other);
+        assert!(said.code != Some(0), "{said:?}");
+        let said = format!("{}{}", said.stdout, said.stderr);
+        assert!(said.contains("signed by a CA that is not trusted here: name it (--cacert)"), "{said}");
+    }
+    assert_eq!(believing(etcdctl().args(["put", "key", "value"]), &town.ca).ok().trim(), "OK");
+    believing(etcdctl().args(["--command-timeout=2s", "put", "key", "value"]), &other).failed();
+}
