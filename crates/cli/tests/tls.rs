@@ -182,6 +182,12 @@ async fn whoever_speaks_no_tls_is_answered_as_etcd_answers() {
     assert!(answer.starts_with("HTTP/1.0 400 Bad Request"), "{answer}");
     assert!(answer.contains("Client sent an HTTP request to an HTTPS server."), "{answer}");
     member.line_with("it speaks no TLS, which this port asks for");
+    let said = hustings(&["status", "--endpoints", &plain], &[]);
+    assert!(said.stdout.contains(&format!("{plain}: this port speaks TLS: use https://\n")), "{said:?}");
+    // Where nobody answers the cause is said once.
+    let nobody = format!("127.0.0.1:{}", free_port().expect("a port"));
+    let said = hustings(&["put", "key", "value", "--endpoints", &nobody], &[]).failed();
+    assert_eq!(said.matches("Connection refused").count(), 1, "{said}");
     member.signal(Signal::TERM);
     assert_eq!(member.end(), Some(0));
 }
