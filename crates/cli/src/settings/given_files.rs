@@ -33,7 +33,7 @@ impl Settings {
                 for port in tls.client.iter().chain(&tls.metrics).chain(&tls.peer) {
                     port.faults().iter().for_each(|fault| tell(port.of, fault.to_string()));
                 }
-                for dial in &tls.dial {
+                if let Some(dial) = &tls.dial {
                     dial.faults().iter().for_each(|fault| tell(dial.of, fault.to_string()));
                 }
             }
