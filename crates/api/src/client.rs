@@ -33,6 +33,9 @@ pub const ALPN: &str = "h2";
 /// Metadata of a member that is added: the token with which it is to begin, in hex. etcd passes it over.
 pub const JOIN_TOKEN: &str = "hustings-join-token";
 
+/// Metadata of the answer to whoever adds a member: present where members have a cluster secret, which the new one needs, too.
+pub const JOIN_SECRET: &str = "hustings-join-secret";
+
 /// How to connect.
 #[derive(Clone, Debug)]
 pub struct Options {

@@ -109,6 +109,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         );
     }
     let options = ServerOptions {
+        has_cluster_secret: plan.secret_file.is_some(),
         auth_token_ttl: plan.auth_token_ttl,
         jwt: plan.jwt.clone(),
         bcrypt_cost: plan.bcrypt_cost,
