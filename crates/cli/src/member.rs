@@ -28,8 +28,19 @@ async fn find_member(matches: &ArgMatches, client: &Client, wanted: &str) -> Res
         .find(|member| member.name == wanted)
         .or_else(|| members.iter().find(|member| Some(member.id) == number));
     found.map(|member| member.id).ok_or_else(|| {
-        let known: Vec<String> = members.iter().map(|member| format!("{} ({:x})", member.name, member.id)).collect();
-        not_found(format!("there is no member {wanted:?}; members are: {}", known.join(", ")))
+        let (started, others): (Vec<&pb::Member>, Vec<&pb::Member>) =
+            members.iter().partition(|member| !member.name.is_empty());
+        let known: Vec<String> = started.iter().map(|member| format!("{} ({:x})", member.name, member.id)).collect();
+        let mut what = format!("there is no member {wanted:?}; members are: {}", known.join(", "));
+        let nameless: Vec<String> =
+            others.iter().map(|member| format!("{:x} ({})", member.id, member.peer_urls.join(","))).collect();
+        if !nameless.is_empty() {
+            what.push_str(&format!(
+                "; a member that was added and never started has no name yet, give its id: {}",
+                nameless.join(", ")
+            ));
+        }
+        not_found(what)
     })
 }
 

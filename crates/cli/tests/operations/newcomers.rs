@@ -27,7 +27,15 @@ async fn whoever_adds_a_member_is_told_what_it_needs() {
     let warning = told["warnings"][0].as_str().expect("another scheme is warned of");
     assert!(warning.contains("https://127.0.0.1:1 is https://, and the others' peer URLs are http://"), "{warning}");
     assert!(warning.contains("member update 2") && said.contains(warning), "{said}");
-    // NEXT
+    // It has no name until it starts: its id does as well, and is told.
+    let remove = |whom: &str| hustings(&["member", "remove", whom, "--endpoints", &endpoint]);
+    let said = remove("n2");
+    assert_eq!(said.code, Some(3), "{said:?}");
+    assert!(said.stderr.contains("members are: n1 (1); a member that was added and never started"), "{said:?}");
+    assert!(said.stderr.contains("give its id: 2 (https://127.0.0.1:1)"), "{said:?}");
+    remove("2").ok();
+    let listed = hustings(&["member", "list", "-o", "json", "--endpoints", &endpoint]).ok();
+    assert!(!listed.contains("https://127.0.0.1:1"), "{listed}");
     cluster.terminate(0).expect("it ends");
 
     let mut cluster = Cluster::prepare(program(), 1).expect("ports are free");
