@@ -199,8 +199,8 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
     town.issue(&town.new, "client", " renewed");
     // The writers share one connector, which looks at its files each second; a look that has begun may have missed these.
     let connector = options.tls.clone().expect("it was given");
-    let expiry = connector.expiry();
-    wait_for("the clients' new certificate", async || (connector.expiry() != expiry).then_some(()))
+    let expiries = connector.expiries();
+    wait_for("the clients' new certificate", async || (connector.expiries() != expiries).then_some(()))
         .await
         .expect("it is taken up");
     // The old CA goes, and nobody stands on it.

@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 use crate::certificate::Certificate;
 use crate::files::{self, Pair, TlsError};
 use crate::made::Made;
-use crate::reload::{Expiry, Reloading};
+use crate::reload::{Expiry, Reloading, Watched};
 use crate::rules::Rules;
 
 /// Whom a port admits, beside that a trusted CA signed the certificate.
@@ -121,13 +121,14 @@ impl Acceptor {
         let own = tls.identity.paths().into_iter().next();
         let paths: Vec<PathBuf> =
             tls.identity.paths().into_iter().chain(tls.trusted_ca.clone()).chain(tls.revoked.clone()).collect();
-        let present = Reloading::new(tls.of, paths, own, move || config(&tls))?;
+        let present =
+            Reloading::new(tls.of, paths, Watched::these(tls.of, own, tls.trusted_ca.clone()), move || config(&tls))?;
         Ok(Acceptor { present, allowed })
     }
 
-    /// When its certificate expires.
-    pub fn expiry(&self) -> Option<Expiry> {
-        self.present.expiry()
+    /// When its certificate expires, and the first of the CAs that it trusts.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.present.expiries()
     }
 
     /// Shakes hands; gives the stream and the certificate that the other end showed, if it did. The caller bounds the time.

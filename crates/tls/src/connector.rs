@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 use crate::acceptor::{Identity, misfit};
 use crate::certificate::Certificate;
 use crate::files::{self, TlsError};
-use crate::reload::{Expiry, Reloading};
+use crate::reload::{Expiry, Reloading, Watched};
 use crate::rules::Rules;
 
 /// Whose certificates are believed.
@@ -108,11 +108,13 @@ impl Connector {
         let (server_name, remedies) = (tls.server_name.clone(), Remedies::of(tls.of));
         let own = tls.identity.as_ref().and_then(|identity| identity.paths().into_iter().next());
         let mut paths = tls.identity.as_ref().map(Identity::paths).unwrap_or_default();
-        if let Trust::Authority(path) = &tls.trust {
-            paths.push(path.clone());
-        }
+        let trusted = match &tls.trust {
+            Trust::Authority(path) => Some(path.clone()),
+            Trust::Machine | Trust::Anybody => None,
+        };
+        paths.extend(trusted.clone());
         paths.extend(tls.revoked.clone());
-        let present = Reloading::new(tls.of, paths, own, move || config(&tls))?;
+        let present = Reloading::new(tls.of, paths, Watched::these(tls.of, own, trusted), move || config(&tls))?;
         Ok(Connector { present, remedies, server_name, protocols: None })
     }
 
@@ -123,9 +125,9 @@ impl Connector {
         Connector { protocols: Some(protocols), ..self.clone() }
     }
 
-    /// When its certificate expires.
-    pub fn expiry(&self) -> Option<Expiry> {
-        self.present.expiry()
+    /// When its certificate expires, and the first of the CAs that it trusts.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.present.expiries()
     }
 
     /// Shakes hands with whoever is at the other end, which must be this host: a name or an address, without a port.
