@@ -111,10 +111,13 @@ async fn add(matches: &ArgMatches, client: &Client) -> Result<()> {
     request.metadata_mut().insert(JOIN_TOKEN, token.parse().expect("digits are text"));
     let answer = answered(matches, client.cluster().member_add(request)).await?;
     let needs_secret = answer.metadata().contains_key(JOIN_SECRET);
+    // Members tell their URLs a moment after they were founded; the one that was asked just now is known.
+    let speaks_tls = client.endpoint().starts_with("https://");
     let answer = answer.into_inner();
     let added = answer.member.unwrap_or_default();
     let others: Vec<&pb::Member> = answer.members.iter().filter(|member| member.id != added.id).collect();
-    let joining = Joining { name: text(matches, "name"), token: &token, added: &added, others, needs_secret };
+    let joining =
+        Joining { name: text(matches, "name"), token: &token, added: &added, others, needs_secret, speaks_tls };
     let (command, warnings) = (joining.command(), joining.warnings());
     eprintln!("added {:x}; start it with this token, which counts once:\n  {command}", added.id);
     for warning in &warnings {
@@ -140,12 +143,14 @@ struct Joining<'a> {
     others: Vec<&'a pb::Member>,
     /// The others have a cluster secret.
     needs_secret: bool,
+    /// The one that was asked speaks TLS to clients.
+    speaks_tls: bool,
 }
 
 impl Joining<'_> {
     /// What starts it. What stands in capitals only its operator knows.
     fn command(&self) -> String {
-        let Joining { name, token, added, others, needs_secret } = self;
+        let Joining { name, token, added, others, needs_secret, speaks_tls } = self;
         let mut cluster: Vec<String> = Vec::new();
         for member in others {
             cluster.extend(member.peer_urls.iter().map(|url| format!("{}={url}", member.name)));
@@ -163,7 +168,7 @@ impl Joining<'_> {
         if is_tls(&added.peer_urls) || others.iter().any(|member| is_tls(&member.peer_urls)) {
             command.push_str(" --peer-cert-file FILE --peer-key-file FILE --peer-trusted-ca-file FILE");
         }
-        if others.iter().any(|member| is_tls(&member.client_urls)) {
+        if *speaks_tls || others.iter().any(|member| is_tls(&member.client_urls)) {
             command.push_str(" --listen-client-urls https://HOST:PORT --cert-file FILE --key-file FILE");
         }
         command
