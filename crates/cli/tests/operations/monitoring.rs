@@ -232,7 +232,7 @@ async fn dashboard_and_alerts_and_etcds_mixin_evaluate_on_what_members_tell() {
     let asked = [
         (firing("HustingsCertificateExpires"), Some(2)),
         (
-            format!("count(ALERTS{{alertstate=\"firing\",alertname=\"HustingsCertificateExpiresSoon\",of=\"peer\"}})"),
+            r#"count(ALERTS{alertstate="firing",alertname="HustingsCertificateExpiresSoon",of="peer"})"#.to_owned(),
             Some(1),
         ),
         (firing("HustingsCertificateExpiresSoon"), Some(1)),
