@@ -54,7 +54,7 @@ async fn one_leads_after_the_other_at(scheme: &str, url: &str, quiet: Duration) 
     tokio::time::timeout(quiet, first.lost()).await.expect_err("nobody disturbs the first");
     assert!(!waiting.is_finished(), "two lead");
     let resigned = Instant::now();
-    first.resign("deploy").await;
+    in_time("the resignation", first.resign("deploy")).await;
     let second = in_time("the successor", waiting).await.expect("it does not panic");
     println!("{scheme}: the successor leads {:?} after the resignation began", resigned.elapsed());
     assert!(second.lead().expect("it leads").token() > token, "tokens grow");
