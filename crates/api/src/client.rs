@@ -5,19 +5,28 @@
 //! caller decides whether its request may be repeated, and calls [`Client::move_on`].
 //! The channel itself reconnects to its member by and by.
 //!
-//! An endpoint with `https://` is spoken to in TLS, as [`Options::tls`] says.
+//! An endpoint with `https://` is spoken to in TLS, as [`Options::tls`] says. Where users count, [`Client::as_user`] and
+//! [`Client::authenticate`] say who asks, with each request from then on.
 //!
 //! What this module does not do: retries, deadlines (`tonic::Request` has them). Read next: [`crate::etcdserverpb`] for the
 //! services.
 
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hustings_tls::{ClientTls, Connector, Identity, Rules, TlsError, Trust};
 use hyper_util::rt::TokioIo;
+use tonic::Status;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::service::Interceptor;
+use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint, Uri};
 
 use crate::dial::dial_speaking;
+use crate::error::EtcdError;
+use crate::etcdserverpb::AuthenticateRequest;
+use crate::etcdserverpb::auth_client::AuthClient;
 use crate::etcdserverpb::cluster_client::ClusterClient;
 use crate::etcdserverpb::kv_client::KvClient;
 use crate::etcdserverpb::lease_client::LeaseClient;
@@ -32,6 +41,9 @@ pub const ALPN: &str = "h2";
 
 /// Metadata of a member that is added: the token with which it is to begin, in hex. etcd passes it over.
 pub const JOIN_TOKEN: &str = "hustings-join-token";
+
+/// Metadata of the answer to whoever adds a member: present where members have a cluster secret, which the new one needs, too.
+pub const JOIN_SECRET: &str = "hustings-join-secret";
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -89,6 +101,38 @@ pub struct Client {
     current: usize,
     channel: Channel,
     options: Options,
+    caller: Caller,
+}
+
+/// The channel, over which each request says who asks.
+pub type Asking = InterceptedService<Channel, Caller>;
+
+/// Who asks, and what proves it. Clones share the proof.
+#[derive(Clone, Default)]
+pub struct Caller {
+    user: Option<(String, String)>,
+    token: Arc<RwLock<Option<MetadataValue<Ascii>>>>,
+}
+
+impl std::fmt::Debug for Caller {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Caller").field("user", &self.user.as_ref().map(|(name, _)| name)).finish_non_exhaustive()
+    }
+}
+
+impl Caller {
+    fn token(&self) -> Option<MetadataValue<Ascii>> {
+        self.token.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Interceptor for Caller {
+    fn call(&mut self, mut request: tonic::Request<()>) -> Result<tonic::Request<()>, Status> {
+        if let Some(token) = self.token() {
+            request.metadata_mut().insert("token", token);
+        }
+        Ok(request)
+    }
 }
 
 impl Client {
@@ -103,7 +147,36 @@ impl Client {
     pub async fn connect_with(endpoints: &[impl AsRef<str>], options: Options) -> Result<Client, ConnectError> {
         let endpoints: Vec<String> = endpoints.iter().map(|endpoint| endpoint.as_ref().to_owned()).collect();
         let (current, channel) = first_that_accepts(&endpoints, 0, &options).await?;
-        Ok(Client { endpoints, current, channel, options })
+        Ok(Client { endpoints, current, channel, options, caller: Caller::default() })
+    }
+
+    /// The same connection, on which this user asks once it has proven itself ([`Client::authenticate`]).
+    #[must_use]
+    pub fn as_user(self, name: String, password: String) -> Client {
+        Client { caller: Caller { user: Some((name, password)), token: Arc::default() }, ..self }
+    }
+
+    /// Proves who asks, if it is said who. What proves it ends after a while (`--auth-token-ttl`), so ask again in time, and
+    /// after "invalid auth token".
+    ///
+    /// # Errors
+    /// The cluster does not know the user, or not with this password; or it does not answer.
+    pub async fn authenticate(&self) -> Result<(), Status> {
+        let Some((name, password)) = self.caller.user.clone() else { return Ok(()) };
+        let asked = AuthClient::new(self.channel()).authenticate(AuthenticateRequest { name, password }).await;
+        let token = match asked {
+            Ok(answer) => answer.into_inner().token.parse().ok(),
+            // Where users do not count nobody asks for a proof.
+            Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => None,
+            Err(status) => return Err(status),
+        };
+        *self.caller.token.write().unwrap_or_else(PoisonError::into_inner) = token;
+        Ok(())
+    }
+
+    /// What proves who asks, if it was proven: for requests over HTTP, in `Authorization`.
+    pub fn token(&self) -> Option<String> {
+        self.caller.token()?.to_str().ok().map(str::to_owned)
     }
 
     /// Leaves the member that is connected and connects to the next endpoint that accepts; to the same one last.
@@ -130,39 +203,39 @@ impl Client {
     }
 
     /// The store.
-    pub fn kv(&self) -> KvClient<Channel> {
+    pub fn kv(&self) -> KvClient<Asking> {
         // A range may be larger than tonic's default of 4 MiB; etcd's client has no limit either.
-        KvClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+        KvClient::with_interceptor(self.channel(), self.caller.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Changes of the store.
-    pub fn watch(&self) -> WatchClient<Channel> {
-        WatchClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+    pub fn watch(&self) -> WatchClient<Asking> {
+        WatchClient::with_interceptor(self.channel(), self.caller.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Leases.
-    pub fn lease(&self) -> LeaseClient<Channel> {
-        LeaseClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+    pub fn lease(&self) -> LeaseClient<Asking> {
+        LeaseClient::with_interceptor(self.channel(), self.caller.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Members.
-    pub fn cluster(&self) -> ClusterClient<Channel> {
-        ClusterClient::new(self.channel())
+    pub fn cluster(&self) -> ClusterClient<Asking> {
+        ClusterClient::with_interceptor(self.channel(), self.caller.clone())
     }
 
     /// Care for the member that is connected.
-    pub fn maintenance(&self) -> MaintenanceClient<Channel> {
-        MaintenanceClient::new(self.channel()).max_decoding_message_size(usize::MAX)
+    pub fn maintenance(&self) -> MaintenanceClient<Asking> {
+        MaintenanceClient::with_interceptor(self.channel(), self.caller.clone()).max_decoding_message_size(usize::MAX)
     }
 
     /// Elections among clients.
-    pub fn election(&self) -> ElectionClient<Channel> {
-        ElectionClient::new(self.channel())
+    pub fn election(&self) -> ElectionClient<Asking> {
+        ElectionClient::with_interceptor(self.channel(), self.caller.clone())
     }
 
     /// Locks among clients.
-    pub fn lock(&self) -> LockClient<Channel> {
-        LockClient::new(self.channel())
+    pub fn lock(&self) -> LockClient<Asking> {
+        LockClient::with_interceptor(self.channel(), self.caller.clone())
     }
 
     /// Health of the member that is connected.

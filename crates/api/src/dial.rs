@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use hustings_tls::Connector;
+use hustings_tls::{Connector, Trust};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+
+use crate::client::tls as tls_of;
 
 /// Where an endpoint without a port is, by its scheme.
 const PORTS: [(&str, u16); 2] = [("http", 80), ("https", 443)];
@@ -29,10 +31,11 @@ enum Stream {
 /// The name of HTTP/1.1 in ALPN: what is asked on such a connection.
 const ALPN: &str = "http/1.1";
 
-/// Connects to `http://HOST:PORT`, or in TLS to `https://HOST:PORT`. The caller bounds the time.
+/// Connects to `http://HOST:PORT`, or in TLS to `https://HOST:PORT`. The caller bounds the time. Where `tls` does not say whose
+/// certificates are believed, those are that the machine believes, as with etcdctl.
 ///
 /// # Errors
-/// Nobody accepts there, TLS does not come about, or it is asked for and `tls` does not say how.
+/// Nobody accepts there, or TLS does not come about.
 pub async fn dial(endpoint: &str, tls: Option<&Connector>) -> io::Result<Dialled> {
     dial_speaking(endpoint, tls.map(|tls| tls.speaking(&[ALPN])).as_ref()).await
 }
@@ -54,8 +57,8 @@ pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io
         ("http", _) => Stream::Plain(stream),
         ("https", Some(tls)) => Stream::Tls(Box::new(tls.connect(host, stream).await?.0)),
         ("https", None) => {
-            let why = format!("{endpoint} asks for TLS, and nobody said whose certificates are believed");
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            let machine = tls_of(Trust::Machine, None).map_err(io::Error::other)?.speaking(&[ALPN]);
+            Stream::Tls(Box::new(machine.connect(host, stream).await?.0))
         }
         _ => {
             let why = format!("{endpoint}: {scheme} is not spoken here");

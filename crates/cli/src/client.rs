@@ -2,7 +2,7 @@
 
 use crate::credentials::{self, asked};
 use crate::output::{
-    Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, options_of, shown, table, timeout_of,
+    Format, common, endpoints_of, format_of, from_status, json_bytes, not_found, options_of, shown, timeout_of,
     unavailable,
 };
 use crate::upkeep;
@@ -11,11 +11,9 @@ use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use futures::StreamExt;
 use hustings_api::Client;
-use hustings_api::client::{JOIN_TOKEN, prefix_end};
+use hustings_api::client::prefix_end;
 use hustings_api::etcdserverpb::{
-    self as pb, DeleteRangeRequest, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest,
-    MemberUpdateRequest, MoveLeaderRequest, PutRequest, RangeRequest, SnapshotRequest, StatusRequest,
-    WatchCreateRequest, WatchRequest,
+    self as pb, DeleteRangeRequest, PutRequest, RangeRequest, SnapshotRequest, WatchCreateRequest, WatchRequest,
 };
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -131,8 +129,8 @@ async fn run_verb(name: &str, matches: &ArgMatches) -> Result<()> {
         "get" => get(matches).await,
         "del" => del(matches).await,
         "watch" => watch(matches).await,
-        "member" => member(matches).await,
-        "transfer" => transfer(matches).await,
+        "member" => crate::member::run(matches).await,
+        "transfer" => crate::member::transfer(matches).await,
         "alarm" | "compact" => upkeep::run(name, matches).await,
         "auth" | "user" | "role" => credentials::run(name, matches).await,
         "snapshot" => save(matches.subcommand_matches("save").expect("the other verbs need no runtime")).await,
@@ -145,8 +143,16 @@ pub(crate) async fn within<T>(
     matches: &ArgMatches,
     asking: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T> {
+    Ok(answered(matches, asking).await?.into_inner())
+}
+
+/// The same, with what stands beside the answer.
+pub(crate) async fn answered<T>(
+    matches: &ArgMatches,
+    asking: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<Response<T>> {
     match tokio::time::timeout(timeout_of(matches), asking).await {
-        Ok(Ok(response)) => Ok(response.into_inner()),
+        Ok(Ok(response)) => Ok(response),
         Ok(Err(status)) => Err(from_status(&status)),
         Err(_) => Err(unavailable(format!("no answer within {:?}", timeout_of(matches)))),
     }
@@ -156,7 +162,7 @@ pub(crate) async fn connect(matches: &ArgMatches) -> Result<Client> {
     connect_to(matches, &endpoints_of(matches)).await
 }
 
-async fn connect_to(matches: &ArgMatches, endpoints: &[String]) -> Result<Client> {
+pub(crate) async fn connect_to(matches: &ArgMatches, endpoints: &[String]) -> Result<Client> {
     let client = Client::connect_with(endpoints, options_of(matches)?).await;
     let client = client.map_err(|error| unavailable(error.to_string()))?;
     credentials::authenticate(matches, &client).await?;
@@ -340,120 +346,6 @@ fn show_event(event: &hustings_api::mvccpb::Event, format: Format) -> Result<()>
         }
     }
     out.flush()?;
-    Ok(())
-}
-
-// --- Members. ----------------------------------------------------------------------------------------------------
-
-async fn members(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member>> {
-    Ok(within(matches, client.cluster().member_list(asked(MemberListRequest { linearizable: true }))).await?.members)
-}
-
-/// A member by id in hex or by name.
-async fn find_member(matches: &ArgMatches, client: &Client, wanted: &str) -> Result<u64> {
-    let members = members(matches, client).await?;
-    let number = u64::from_str_radix(wanted.trim_start_matches("0x"), 16).ok();
-    let found = members
-        .iter()
-        .find(|member| member.name == wanted)
-        .or_else(|| members.iter().find(|member| Some(member.id) == number));
-    found.map(|member| member.id).ok_or_else(|| {
-        let known: Vec<String> = members.iter().map(|member| format!("{} ({:x})", member.name, member.id)).collect();
-        not_found(format!("there is no member {wanted:?}; members are: {}", known.join(", ")))
-    })
-}
-
-fn show_members(members: &[pb::Member], format: Format) {
-    if format == Format::Json {
-        let member = |member: &pb::Member| {
-            json!({
-                "id": format!("{:x}", member.id),
-                "name": member.name,
-                "peer_urls": member.peer_urls,
-                "client_urls": member.client_urls,
-                "is_learner": member.is_learner,
-            })
-        };
-        let members: Vec<Value> = members.iter().map(member).collect();
-        return println!("{}", json!({ "apiVersion": "v1", "kind": "MemberList", "members": members }));
-    }
-    let row = |member: &pb::Member| {
-        vec![
-            format!("{:x}", member.id),
-            if member.name.is_empty() { "(not started)".into() } else { member.name.clone() },
-            if member.is_learner { "learner".into() } else { "voter".into() },
-            member.peer_urls.join(","),
-            member.client_urls.join(","),
-        ]
-    };
-    println!("{}", table(&["id", "name", "kind", "peer urls", "client urls"], members.iter().map(row).collect()));
-}
-
-async fn member(matches: &ArgMatches) -> Result<()> {
-    let (verb, matches) = matches.subcommand().expect("clap requires one");
-    let client = connect(matches).await?;
-    let urls = || matches.get_many::<String>("peer-urls").map(|urls| urls.cloned().collect()).unwrap_or_default();
-    let members = match verb {
-        "list" => members(matches, &client).await?,
-        "add" => {
-            let request = MemberAddRequest { peer_urls: urls(), is_learner: matches.get_flag("learner") };
-            let token = format!("{:016x}", rand::random::<u64>().max(1));
-            let mut request = asked(request);
-            request.metadata_mut().insert(JOIN_TOKEN, token.parse().expect("digits are text"));
-            let answer = within(matches, client.cluster().member_add(request)).await?;
-            let added = answer.member.unwrap_or_default();
-            let name = text(matches, "name");
-            let mut cluster: Vec<String> = Vec::new();
-            for member in answer.members.iter().filter(|member| member.id != added.id) {
-                cluster.extend(member.peer_urls.iter().map(|url| format!("{}={url}", member.name)));
-            }
-            cluster.extend(added.peer_urls.iter().map(|url| format!("{name}={url}")));
-            eprintln!(
-                "added {:x}; start it with this token, which counts once:\n  hustings serve --name {name} --join-token {token} --initial-cluster-state existing --initial-cluster {} --listen-peer-urls {}",
-                added.id,
-                cluster.join(","),
-                added.peer_urls.join(",")
-            );
-            answer.members
-        }
-        "remove" => {
-            let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_remove(asked(MemberRemoveRequest { id }))).await?.members
-        }
-        "promote" => {
-            let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_promote(asked(MemberPromoteRequest { id }))).await?.members
-        }
-        _ => {
-            let id = find_member(matches, &client, text(matches, "id")).await?;
-            within(matches, client.cluster().member_update(asked(MemberUpdateRequest { id, peer_urls: urls() })))
-                .await?
-                .members
-        }
-    };
-    show_members(&members, format_of(matches));
-    Ok(())
-}
-
-async fn transfer(matches: &ArgMatches) -> Result<()> {
-    let any = connect(matches).await?;
-    let target = find_member(matches, &any, text(matches, "to")).await?;
-    let leader = within(matches, any.maintenance().status(asked(StatusRequest {}))).await?.leader;
-    // Only the leader can hand over: ask it, wherever it listens.
-    let urls =
-        members(matches, &any).await?.into_iter().find(|member| member.id == leader).map(|member| member.client_urls);
-    let urls = urls.filter(|urls| !urls.is_empty()).ok_or_else(|| unavailable("there is no leader to hand over"))?;
-    let client = connect_to(matches, &urls).await?;
-    within(matches, client.maintenance().move_leader(asked(MoveLeaderRequest { target_id: target }))).await?;
-    match format_of(matches) {
-        Format::Json => {
-            println!(
-                "{}",
-                json!({ "apiVersion": "v1", "kind": "Transfer", "from": format!("{leader:x}"), "to": format!("{target:x}") })
-            )
-        }
-        Format::Table => println!("leadership went from {leader:x} to {target:x}"),
-    }
     Ok(())
 }
 

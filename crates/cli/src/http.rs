@@ -14,6 +14,9 @@ use serde_json::Value;
 /// The longest answer that is read.
 const BODY_MAX: usize = 16 << 20;
 
+/// What a port in TLS says to whoever does not speak it; etcd's, too.
+const TO_TLS: &str = "Client sent an HTTP request to an HTTPS server";
+
 /// Fetches a document from `http://` or `https://`. The caller bounds the time.
 ///
 /// # Errors
@@ -46,6 +49,9 @@ async fn send(request: Builder, body: Bytes, endpoint: &str, path: &str, tls: Op
     let body = Limited::new(answer.into_body(), BODY_MAX).collect().await;
     let body = body.map_err(|error| anyhow!("the answer is cut off or too long: {error}"))?.to_bytes();
     if !status.is_success() {
+        if String::from_utf8_lossy(&body).contains(TO_TLS) {
+            bail!("this port speaks TLS: use https://");
+        }
         let why =
             serde_json::from_slice::<Value>(&body).ok().and_then(|value| Some(value["error"].as_str()?.to_owned()));
         bail!("{endpoint}{path} answers {status}{}", why.map(|why| format!(": {why}")).unwrap_or_default());

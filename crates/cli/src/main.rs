@@ -24,6 +24,7 @@ mod http;
 mod huge_pages;
 mod inspect;
 mod logging;
+mod member;
 mod output;
 mod recover;
 mod serve;

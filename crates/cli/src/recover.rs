@@ -11,7 +11,8 @@
 //! says why): no fencing token falls, and a watcher that comes back is told so instead of waiting.
 //!
 //! It refuses while a quorum may live: a process holds one of the directories, or the members without a directory are a quorum and
-//! nobody said that they are gone (`--lost`).
+//! nobody said that they are gone (`--lost`), or the directories themselves are a quorum that has only to be started
+//! (`--even-with-quorum`).
 //!
 //! What to read next: [`gather`] (which history), [`renew`] (the new directory), [`force`] (in place), `docs/the-worst-day.md`.
 
@@ -66,6 +67,9 @@ pub(crate) fn command() -> Command {
             )
             .value_delimiter(','),
         )
+        .arg(Arg::new("even-with-quorum").long("even-with-quorum").action(clap::ArgAction::SetTrue).help(
+            "Make a new cluster although these directories are a quorum of the old one, which could be started again",
+        ))
         .arg(text("name", "NAME", "Name of the member that goes on [default: the one whose directory was chosen]"))
         .arg(text(
             "initial-cluster",
@@ -120,6 +124,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     };
     let lost = lost(matches, &gathered, &surveys);
     let refused = lost.and_then(|lost| refuse_if_alive(&gathered, &surveys, &lost));
+    let refused = refused.and_then(|()| match matches.get_flag("even-with-quorum") {
+        true => Ok(()),
+        false => refuse_if_quorum(&gathered, &surveys),
+    });
     let made = match (matches.get_one::<PathBuf>("into"), &refused) {
         (Some(into), Ok(())) => Some(renew::renew(matches, &surveys, &gathered, into)),
         _ => None,
@@ -234,6 +242,20 @@ fn refuse_if_alive(gathered: &Gathered, surveys: &[&Survey], lost: &BTreeSet<Nod
          stopped for good, say so: --lost {}",
         living.join(" and "),
         all.join(",")
+    );
+    Err(Exit::with(Code::Failed, what))
+}
+
+/// Refuses while nothing need be recovered: these members have only to be started.
+fn refuse_if_quorum(gathered: &Gathered, surveys: &[&Survey]) -> Result<()> {
+    if !gathered.is_quorum_here(surveys) {
+        return Ok(());
+    }
+    let names: Vec<String> = surveys.iter().map(|survey| name_of(survey)).collect();
+    let what = format!(
+        "a quorum is here, so nothing need be recovered: start {} on these directories, and the cluster goes on with all that it \
+         acknowledged. To make a new cluster beside it all the same, say --even-with-quorum, and start none of them again",
+        names.join(" and ")
     );
     Err(Exit::with(Code::Failed, what))
 }

@@ -109,6 +109,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         );
     }
     let options = ServerOptions {
+        has_cluster_secret: plan.secret_file.is_some(),
         auth_token_ttl: plan.auth_token_ttl,
         jwt: plan.jwt.clone(),
         bcrypt_cost: plan.bcrypt_cost,
@@ -132,9 +133,9 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     server.metrics().tell_of_peers(node.counters.clone());
     server.metrics().tell_of_expiries(Box::new(move || {
         let dial = peer_connector.as_ref().filter(|_| peer_acceptor.is_none());
-        let peer = peer_acceptor.as_ref().and_then(Acceptor::expiry).or_else(|| dial.and_then(Connector::expiry));
-        let own = client_tls.as_ref().or(metrics_tls.as_ref()).and_then(Acceptor::expiry);
-        own.into_iter().chain(peer).collect()
+        let of_port = |port: Option<&Acceptor>| port.map(Acceptor::expiries).unwrap_or_default();
+        let dialling = dial.map(Connector::expiries).unwrap_or_default();
+        [of_port(client_tls.as_ref().or(metrics_tls.as_ref())), of_port(peer_acceptor.as_ref()), dialling].concat()
     }));
     tokio::spawn(say_when_ready(handle.clone()));
     tokio::spawn(time_elections(handle.clone(), server.metrics()));

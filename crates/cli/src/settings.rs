@@ -18,6 +18,8 @@ mod file;
 
 mod plan;
 
+mod given_files;
+
 use crate::logging::Wanted;
 use anyhow::{Result, bail};
 use clap::{ArgMatches, Command};
@@ -106,7 +108,8 @@ impl Settings {
 /// `hustings config explain|validate`.
 pub(crate) fn config_command() -> Command {
     let explain = Command::new("explain").about("Show each setting's value and where it came from");
-    let validate = Command::new("validate").about("Check all settings and say nothing when they are right");
+    let validate = Command::new("validate")
+        .about("Check all settings and the files that they name, and say nothing when they are right");
     let etcd = Command::new("etcd").about("Show every flag of etcd's and what becomes of it, as a table in Markdown");
     Command::new("config")
         .about("Explain or check the settings of `serve`")
@@ -135,7 +138,11 @@ pub(crate) fn run_config(matches: &ArgMatches) -> Result<()> {
     for note in settings.check()? {
         crate::logging::say(format_args!("{note}"));
     }
-    settings.to_plan().map(drop)
+    let plan = settings.to_plan();
+    if verb == "validate" {
+        settings.check_files()?;
+    }
+    plan.map(drop)
 }
 
 #[cfg(test)]

@@ -397,10 +397,13 @@ pub(crate) async fn explained(error: anyhow::Error, matches: &ArgMatches) -> any
     let told =
         answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).max_by_key(|told| !told["leader"].is_null());
     let Some(told) = told else {
-        let each: Vec<String> = answers
-            .iter()
-            .map(|(url, answer)| format!("{url}: {}", answer.as_ref().err().map_or("", |why| why)))
-            .collect();
+        // What the request failed by is said already.
+        let news = answers.iter().filter_map(|(url, answer)| Some((url, answer.as_ref().err()?)));
+        let news = news.filter(|(_, why)| !what.contains(why.as_str()));
+        let each: Vec<String> = news.map(|(url, why)| format!("{url}: {why}")).collect();
+        if each.is_empty() {
+            return error;
+        }
         return unavailable(format!("{what}; no member answers ({})", each.join("; ")));
     };
     let (name, leader) = (text(told, "name"), told["leader"].as_str());

@@ -62,7 +62,7 @@ pub(crate) fn command() -> Command {
                 .long("protocol-options")
                 .value_name("NAME=VALUE,...")
                 .default_value("")
-                .help("Options of the protocol alone"),
+                .help("Options of the protocol alone; on a directory that was founded with others, those that cannot change are refused"),
         )
         .arg(
             Arg::new("tls")
@@ -101,18 +101,25 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         protocol: (text("protocol"), text("protocol-options")),
         is_tls: matches.get_flag("tls"),
     };
-    crate::protocols::identity(&asked.protocol.0, &asked.protocol.1)?;
     let _held = Held::take(&dir)?;
     let mut form = match Founded::read(&dir)? {
         Some(founded) => {
             founded.check(&asked, matches, &dir)?;
             founded
         }
-        None => asked.clone(),
+        None => {
+            crate::protocols::identity(&asked.protocol.0, &asked.protocol.1)?;
+            asked.clone()
+        }
     };
-    if matches.value_source("protocol") == Some(ValueSource::CommandLine) {
-        // Should it be another one, its members say so, and what to do.
+    let is_given = matches.value_source("protocol") == Some(ValueSource::CommandLine);
+    if is_given && form.protocol.0 != asked.protocol.0 {
+        crate::protocols::identity(&asked.protocol.0, &asked.protocol.1)?;
+        // Its members say so, and what to do.
         form.protocol = asked.protocol;
+    } else if matches.value_source("protocol-options") == Some(ValueSource::CommandLine) {
+        // Those that a directory does not know may be others each time.
+        form.protocol.1 = asked.protocol.1;
     }
     let Founded { nodes: count, base_port: base, protocol: (protocol, options), is_tls } = form;
     if u32::from(base) + 2 * u32::from(count) > 65_536 {

@@ -167,7 +167,8 @@ async fn a_part_of_an_etcd_is_copied_and_what_cannot_be_is_said() {
     let nobody = support::run(&mut copy("import", ("--from-etcd", "127.0.0.1:1"), &endpoints, &[]));
     assert_eq!(nobody.code, Some(4), "{nobody:?}");
     let wrong = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &["--etcd-user", "ann"]));
-    assert!(wrong.failed().contains("give NAME:PASSWORD"));
+    let wrong = wrong.failed();
+    assert!(wrong.contains("--etcd-user ann has no password: give --etcd-password-file"), "{wrong}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -181,7 +182,19 @@ async fn an_etcd_with_users_that_starts_again_is_followed_on() {
     for command in ["user add root:pw", "user grant-role root root", "put first one", "auth enable"] {
         etcdctl.ok(&command.split(' ').collect::<Vec<_>>());
     }
-    let user = ["--etcd-user", "root:pw"];
+    // Whose password is wrong or not there is told so; on the way to the right one no list of processes shows it.
+    let file = ours.directory().join("password");
+    let text = file.to_str().expect("text");
+    let user = ["--etcd-user", "root", "--etcd-password-file", text];
+    let asking = || copy("import", ("--from-etcd", &urls), &endpoints, &[&user[..], &["--prefix", "none"]].concat());
+    let said = support::run(&mut asking()).failed();
+    assert!(said.contains(&format!("--etcd-password-file: {text} cannot be read")), "{said}");
+    std::fs::write(&file, "wrong\n").expect("written");
+    let said = support::run(&mut asking()).failed();
+    assert!(said.contains("the source does not know who asks"), "{said}");
+    let by_variable = asking().env("HUSTINGS_ETCD_PASSWORD", "pw").status().expect("it runs");
+    assert!(by_variable.success());
+    std::fs::write(&file, "pw\n").expect("written");
     let mut import =
         Running::start(&mut copy("import", ("--from-etcd", &urls), &endpoints, &[&user[..], &["--follow"]].concat()));
     let is_there = async |key: &str| {

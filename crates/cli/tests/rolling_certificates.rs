@@ -73,6 +73,10 @@ impl Town {
     }
 
     fn start(&self, position: usize) -> Running {
+        self.start_with(position, &[])
+    }
+
+    fn start_with(&self, position: usize, flags: &[&str]) -> Running {
         let (name, client, peer) = (NAMES[position], self.url(position, false), self.url(position, true));
         let all = NAMES.iter().enumerate().map(|(position, name)| format!("{name}={}", self.url(position, true)));
         let mut command = Command::new(HUSTINGS);
@@ -85,7 +89,7 @@ impl Town {
             command.arg(format!("--{side}key-file")).arg(self.path(&format!("{name}.key")));
             command.arg(format!("--{side}trusted-ca-file")).arg(self.path("trust.crt"));
         }
-        Running::start(&mut command)
+        Running::start(command.args(flags))
     }
 
     fn connector(&self, pair: Pair, trust: &str) -> Connector {
@@ -199,8 +203,8 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
     town.issue(&town.new, "client", " renewed");
     // The writers share one connector, which looks at its files each second; a look that has begun may have missed these.
     let connector = options.tls.clone().expect("it was given");
-    let expiry = connector.expiry();
-    wait_for("the clients' new certificate", async || (connector.expiry() != expiry).then_some(()))
+    let expiries = connector.expiries();
+    wait_for("the clients' new certificate", async || (connector.expiries() != expiries).then_some(()))
         .await
         .expect("it is taken up");
     // The old CA goes, and nobody stands on it.
@@ -225,4 +229,37 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
         Err(error) => Some(error.to_string()),
     };
     assert!(refused.is_some(), "a certificate of the old CA is worth nothing");
+}
+
+/// Goal: of those with a good certificate, a peer port lets in whom it was told to. Method: three members whose certificates have one
+/// common name, and one host, beside their own; whoever else the CA signed for is turned away, and told to the log.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_port_admits_a_common_name_or_a_host_and_nobody_else() {
+    for (flags, expected) in [
+        (["--peer-cert-allowed-cn", "member"], "is not for the common name \"member\""),
+        (["--peer-cert-allowed-hostname", "inner.example"], "is not for the host \"inner.example\""),
+    ] {
+        let town = Town::found();
+        for name in NAMES {
+            let subject = Subject::new("member").host(name).host("inner.example").address([127, 0, 0, 1]);
+            town.old.issue(&subject).expect("issued").write(&town.path(""), name).expect("written");
+        }
+        let stranger = Subject::new("stranger").host("outer.example").address([127, 0, 0, 1]);
+        let stranger = town.old.issue(&stranger).expect("issued").write(&town.path(""), "stranger").expect("written");
+        let mut members: Vec<Running> = (0..NAMES.len()).map(|position| town.start_with(position, &flags)).collect();
+        let options = Options { tls: Some(town.connector(town.own(), "trust.crt")), ..Options::default() };
+        wait_for("a cluster whose members admit each other", async || {
+            let client = Client::connect_with(&town.endpoints(), options.clone()).await.ok()?;
+            put(&client, "key", "value").await.ok()
+        })
+        .await
+        .expect("it serves");
+        let connector = town.connector(stranger, "trust.crt");
+        let port = town.url(0, true).rsplit(':').next().expect("a port").parse::<u16>().expect("a port");
+        let stream = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.expect("it accepts");
+        // With TLS 1.3 the one who dials is done before it is judged.
+        let _connected = connector.connect("127.0.0.1", stream).await;
+        let line = members[0].line_with(expected);
+        assert!(line.contains("its certificate, of \"stranger\""), "{line}");
+    }
 }

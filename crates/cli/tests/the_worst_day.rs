@@ -376,9 +376,14 @@ async fn directories_that_cannot_be_recovered_from_are_named() {
     assert!(said.contains("holds no member") && said.contains("take the flag out"), "{said}");
     assert!(!empty.exists(), "no empty cluster is begun");
 
-    // Both are whole: a quorum is here.
+    // Both are whole: a quorum is here, and the remedy is to start it, unless somebody insists.
     let shown = recover(&[&one, &two], &[]).ok();
-    assert!(shown.contains("a quorum is here"), "{shown}");
+    assert!(shown.contains("a quorum is here") && !shown.contains("to go on from here"), "{shown}");
+    let said = recover(&[&one, &two], &into).failed();
+    assert!(said.contains("start n1 and n2 on these directories") && said.contains("--even-with-quorum"), "{said}");
+    assert!(!new.exists(), "nothing is left of a refusal");
+    recover(&[&one, &two], &[&into[..], &["--even-with-quorum"]].concat()).ok();
+    assert!(new.exists());
 }
 
 /// Flips one bit of an entry that was durable.

@@ -182,6 +182,12 @@ async fn whoever_speaks_no_tls_is_answered_as_etcd_answers() {
     assert!(answer.starts_with("HTTP/1.0 400 Bad Request"), "{answer}");
     assert!(answer.contains("Client sent an HTTP request to an HTTPS server."), "{answer}");
     member.line_with("it speaks no TLS, which this port asks for");
+    let said = hustings(&["status", "--endpoints", &plain], &[]);
+    assert!(said.stdout.contains(&format!("{plain}: this port speaks TLS: use https://\n")), "{said:?}");
+    // Where nobody answers the cause is said once.
+    let nobody = format!("127.0.0.1:{}", free_port().expect("a port"));
+    let said = hustings(&["put", "key", "value", "--endpoints", &nobody], &[]).failed();
+    assert_eq!(said.matches("Connection refused").count(), 1, "{said}");
     member.signal(Signal::TERM);
     assert_eq!(member.end(), Some(0));
 }
@@ -274,4 +280,80 @@ fn a_pair_that_does_not_fit_is_named_before_anything_is_made() {
         assert!(said.contains(expected), "{flags:?} said: {said}");
         assert!(!town.path("never").exists(), "nothing was made");
     }
+}
+
+/// Goal: what is wrong with files is known before a member is stopped for it, all of it at once. Method: every kind of file is
+/// missing or garbage; then all are put right.
+#[test]
+fn validate_names_every_file_that_cannot_be_used() {
+    let town = Town::found();
+    let garbage = town.path("garbage");
+    std::fs::write(&garbage, "garbage").expect("written");
+    let (certificate, key) = (town.path("server.crt"), town.path("server.key"));
+    let validate = |certificate: &Path, key: &Path, ca: &Path, revoked: &str, secret: &str, token: &str| {
+        let mut command = Command::new(HUSTINGS);
+        command.args(["config", "validate", "--name", "alone", "--data-dir"]).arg(town.path("never"));
+        command.args(["--initial-cluster", "alone=https://127.0.0.1:2"]);
+        for (port, url) in [("client", "https://127.0.0.1:1"), ("peer", "https://127.0.0.1:2")] {
+            let dash = if port == "peer" { "peer-" } else { "" };
+            command.args([&format!("--listen-{port}-urls"), url]);
+            command.arg(format!("--{dash}cert-file")).arg(certificate).arg(format!("--{dash}key-file")).arg(key);
+            command.arg(format!("--{dash}trusted-ca-file")).arg(ca);
+        }
+        command.args(["--client-crl-file", revoked, "--cluster-secret-file", secret, "--auth-token", token]);
+        run(&mut command)
+    };
+    let nowhere = Path::new("/nowhere.crt");
+    let token = "jwt,sign-method=ES256,pub-key=/nowhere.pub,priv-key=/nowhere.pem";
+    let said = validate(nowhere, &garbage, &key, text(&garbage), "/nowhere.secret", token).failed();
+    for fault in [
+        "auth-token: pub-key: \"/nowhere.pub\" cannot be read",
+        "auth-token: priv-key: \"/nowhere.pem\" cannot be read",
+        "cluster-secret-file: the cluster secret /nowhere.secret cannot be read",
+        "client: the certificate /nowhere.crt: it cannot be read",
+        "client: the private key",
+        "client: the trusted CA",
+        "client: the revocation list",
+        "peer: the certificate /nowhere.crt: it cannot be read",
+        "peer: the private key",
+        "peer: the trusted CA",
+    ] {
+        assert_eq!(said.matches(fault).count(), 1, "{fault:?} in {said}");
+    }
+    // Each is good, and two do not belong together.
+    let other = town.issue("other", &Subject::new("other"));
+    std::fs::write(town.path("secret"), "a secret of the test, as long as its hash").expect("written");
+    let revoked = town.path("revoked.crl");
+    town.authority.revoke(&[], &revoked).expect("written");
+    let secret = town.path("secret");
+    let token = format!("jwt,sign-method=HS256,priv-key={}", text(&secret));
+    let said = validate(&certificate, &other.key, &town.ca, text(&revoked), text(&secret), &token).failed();
+    assert!(said.contains("the key is not the certificate's"), "{said}");
+    let said = validate(&certificate, &key, &town.ca, text(&revoked), text(&secret), &token);
+    assert_eq!((said.code, said.stderr.as_str()), (Some(0), ""));
+    assert!(!town.path("never").exists(), "nothing was made");
+}
+
+/// Goal: a member whose CA the machine trusts needs no `--cacert`, as with etcdctl. Method: the machine's CAs are those of
+/// `SSL_CERT_FILE`, for Go and for us.
+#[tokio::test]
+async fn the_machines_cas_are_believed_where_none_is_named() {
+    let town = Town::found();
+    let _member = town.member(&[]);
+    town.client().await;
+    let believing = |command: &mut Command, ca: &Path| {
+        run(command.env("SSL_CERT_FILE", ca).env("SSL_CERT_DIR", "/nowhere").args(["--endpoints", &town.endpoint()]))
+    };
+    let stranger = Authority::new("another CA").expect("made");
+    std::fs::create_dir(town.path("else")).expect("made");
+    let other = stranger.write_certificate(&town.path("else")).expect("written");
+    for words in [&["put", "key", "value"][..], &["status"]] {
+        believing(Command::new(HUSTINGS).args(words), &town.ca).ok();
+        let said = believing(Command::new(HUSTINGS).args(words), &other);
+        assert!(said.code != Some(0), "{said:?}");
+        let said = format!("{}{}", said.stdout, said.stderr);
+        assert!(said.contains("signed by a CA that is not trusted here: name it (--cacert)"), "{said}");
+    }
+    assert_eq!(believing(etcdctl().args(["put", "key", "value"]), &town.ca).ok().trim(), "OK");
+    believing(etcdctl().args(["--command-timeout=2s", "put", "key", "value"]), &other).failed();
 }

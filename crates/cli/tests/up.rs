@@ -86,6 +86,23 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
     let said = hustings(&["up", "--base-port", &(base + 1).to_string(), "--data-dir", text]).failed();
     assert!(said.contains(&format!("know each other by ports from {base} on")), "{said}");
 
+    // Options of the protocol are taken, or refused where the directory was founded with others.
+    let flexible = ["--protocol", "paxos", "--protocol-options", "quorums=3/1"];
+    let said = hustings(&[&["up", "--data-dir", text], &flexible[..]].concat()).failed();
+    assert!(said.contains("holds a cluster of raft, and paxos quorums=3/1 is asked for; leave"), "{said}");
+    let said = hustings(&["up", "--data-dir", text, "--protocol-options", "quorum=3"]).failed();
+    assert!(said.contains("quorum"), "{said}");
+    let mut command = Command::new(HUSTINGS);
+    command.args(["up", "--data-dir", text, "--protocol-options", "pre-vote=false"]);
+    let mut changed = Running::start(&mut command);
+    let line = changed.line_with("n1  http://");
+    let pid = line.rsplit(' ').next().expect("a process id");
+    let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("it runs");
+    assert!(words.contains("--protocol-options\0pre-vote=false\0"), "{words:?}");
+    changed.line_with("→ Leader");
+    changed.signal(Signal::TERM);
+    assert_eq!(changed.end(), Some(0));
+
     // What cannot pass ends it, with the reason.
     let mut command = Command::new(HUSTINGS);
     let mut third = Running::start(command.args(["up", "--protocol", "zab", "--data-dir", text]));

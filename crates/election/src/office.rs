@@ -26,6 +26,9 @@ pub enum OpenError {
     /// The name is none.
     #[error("{0}")]
     Name(String),
+    /// The store is asked by a user who cannot prove who it is.
+    #[error("{0}")]
+    User(String),
     /// The process has no room for a thread.
     #[error("no thread for elections: {0}")]
     Thread(#[from] std::io::Error),
@@ -64,8 +67,9 @@ impl Election {
     /// Opens an election by its store and its name.
     ///
     /// # Errors
-    /// A name that is none.
+    /// A name that is none; a user of Hustings or etcd whose password is nowhere.
     pub fn of(store: StoreAddress, name: &str) -> Result<Election, OpenError> {
+        crate::stores::check_user(&store).map_err(OpenError::User)?;
         let name = store.scheme.check_name(name).map_err(OpenError::Name)?.to_owned();
         Ok(Election { store, name, ttl: Duration::from_secs(10), is_tethered: false, has_will: false, session: 0 })
     }

@@ -59,3 +59,12 @@ pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> 
         }
     }
 }
+
+/// Whether the user of this address can say its password, where the store will ask for it at once.
+///
+/// # Errors
+/// In words.
+pub(crate) fn check_user(address: &StoreAddress) -> Result<(), String> {
+    let is_etcd = matches!(address.scheme, Scheme::Hustings | Scheme::Etcd);
+    if is_etcd { etcd::check_user(address) } else { Ok(()) }
+}

@@ -4,7 +4,7 @@ use crate::frame::{Challenge, Greeting, Hello, LinkError, Refusal};
 use crate::peer_stream::PeerStream;
 use crate::secret::{self, ClusterSecret, Side};
 use bytes::BytesMut;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
 use tokio::io::AsyncWriteExt;
 
@@ -21,8 +21,8 @@ pub(crate) struct Handshakes {
     next: u64,
     /// Oldest first, each with the task to end.
     underway: BTreeMap<u64, (IpAddr, tokio::task::AbortHandle)>,
-    /// Where members have come from: strangers from elsewhere do not take their room.
-    familiar: BTreeSet<IpAddr>,
+    /// Where members have come from, and at which of these numbers: strangers from elsewhere do not take their room.
+    familiar: BTreeMap<IpAddr, u64>,
 }
 
 impl Handshakes {
@@ -32,10 +32,10 @@ impl Handshakes {
         self.next += 1;
         let address = site(address);
         let of_address = self.underway.iter().filter(|(_, (from, _))| *from == address);
-        let strangers = self.underway.iter().filter(|(_, (from, _))| !self.familiar.contains(from));
+        let strangers = self.underway.iter().filter(|(_, (from, _))| !self.familiar.contains_key(from));
         let oldest = match of_address.clone().count() >= HANDSHAKES_PER_ADDRESS_MAX {
             true => of_address.map(|(number, _)| *number).next(),
-            false if self.familiar.contains(&address) => None,
+            false if self.familiar.contains_key(&address) => None,
             false if strangers.clone().count() >= HANDSHAKES_MAX => strangers.map(|(number, _)| *number).next(),
             false => None,
         };
@@ -57,12 +57,15 @@ impl Handshakes {
         self.underway.remove(&number);
     }
 
-    /// A member has come from this address.
+    /// A member has come from this address. Where too many have, the one that nobody has come from for the longest is forgotten.
     pub(crate) fn trust(&mut self, address: IpAddr) {
-        if self.familiar.len() >= FAMILIAR_MAX {
-            self.familiar.pop_first();
+        let address = site(address);
+        self.next += 1;
+        if self.familiar.len() >= FAMILIAR_MAX && !self.familiar.contains_key(&address) {
+            let oldest = self.familiar.iter().min_by_key(|(_, at)| **at).map(|(address, _)| *address);
+            oldest.and_then(|oldest| self.familiar.remove(&oldest));
         }
-        self.familiar.insert(site(address));
+        self.familiar.insert(address, self.next);
     }
 }
 
@@ -130,5 +133,28 @@ pub(crate) async fn greet(
         // Whoever sits at that address may say so; what ends a node or condemns its directory must be proven to come from a member.
         (Greeting::Refusal(refusal), Some(_)) => Ok(Greeting::Refusal(Refusal::because(refusal.why))),
         (answer, _) => Ok(answer),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: no member loses its room because of which address it has. Method: one with the lowest comes now and then while
+    /// as many others as are remembered come and go.
+    #[test]
+    fn the_address_that_was_quiet_the_longest_is_forgotten() {
+        let mut handshakes = Handshakes::default();
+        let address = |number: u8| IpAddr::from([10, 0, 0, number]);
+        let count = u8::try_from(FAMILIAR_MAX).expect("few");
+        for number in 1..=count {
+            handshakes.trust(address(number));
+        }
+        // One that is known already takes nobody's place.
+        handshakes.trust(address(1));
+        assert_eq!(handshakes.familiar.len(), FAMILIAR_MAX);
+        handshakes.trust(address(count + 1));
+        let is_familiar = |number: u8| handshakes.familiar.contains_key(&address(number));
+        assert!(is_familiar(1) && is_familiar(count + 1) && !is_familiar(2) && is_familiar(3));
     }
 }

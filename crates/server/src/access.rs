@@ -95,17 +95,18 @@ fn is_named(options: &ServerOptions, origin: &HeaderValue) -> bool {
 }
 
 /// The host, and perhaps port, that a request is addressed to.
-fn host_of<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r str> {
+pub(crate) fn host_of<'r>(uri: &'r Uri, headers: &'r HeaderMap) -> Option<&'r str> {
     let said = || headers.get("host").map(|host| host.to_str().unwrap_or(""));
     uri.authority().map(|authority| authority.as_str()).or_else(said)
 }
 
-/// The name in `name:port`, and in `[::1]:port`.
-fn name_in(host: &str) -> &str {
-    match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|digit| digit.is_ascii_digit()) => {
-            name.trim_start_matches('[').trim_end_matches(']')
-        }
-        _ => host.trim_start_matches('[').trim_end_matches(']'),
-    }
+/// The name in `name:port`, and in `[::1]:port`; what is neither is no name that anybody has, and stays whole.
+pub(crate) fn name_in(host: &str) -> &str {
+    let is_port = |port: &str| port.bytes().all(|digit| digit.is_ascii_digit());
+    let (name, behind) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((address, "")) => (address, Some("")),
+        Some((address, behind)) => (address, behind.strip_prefix(':')),
+        None => host.rsplit_once(':').map_or((host, Some("")), |(name, port)| (name, Some(port))),
+    };
+    if behind.is_some_and(is_port) { name } else { host }
 }

@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hustings_api::EtcdError;
-use hustings_api::client::JOIN_TOKEN;
+use hustings_api::client::{JOIN_SECRET, JOIN_TOKEN};
 use hustings_api::etcdserverpb as pb;
 use hustings_api::etcdserverpb::cluster_server::Cluster;
 use hustings_core::{Change, Member, Membership, MembershipChange, MembershipRefusal, NodeId, Refusal};
 use hustings_kv::Need;
 use hustings_node::RequestError;
-use tonic::metadata::MetadataMap;
+use tonic::metadata::{MetadataMap, MetadataValue};
 use tonic::{Request, Response, Status};
 
 use crate::backend::Backend;
@@ -55,7 +55,11 @@ impl<B: Backend> Cluster for Services<B> {
         let (id, membership) = self.add(&caller, member).await?;
         let members = members(&membership);
         let member = members.iter().find(|member| member.id == id.0).cloned();
-        Ok(Response::new(pb::MemberAddResponse { header: self.header_of_members(), member, members }))
+        let mut answer = Response::new(pb::MemberAddResponse { header: self.header_of_members(), member, members });
+        if self.options.has_cluster_secret {
+            answer.metadata_mut().insert(JOIN_SECRET, MetadataValue::from_static("true"));
+        }
+        Ok(answer)
     }
 
     async fn member_remove(

@@ -30,8 +30,8 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Serialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
-use tonic::Status;
 use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
 
 use crate::backend::Backend;
 use crate::body::Weight;
@@ -354,11 +354,17 @@ fn lines<A: Serialize + 'static>(answers: impl Stream<Item = Result<A, Status>> 
     response
 }
 
+/// The code of gRPC that an answer over HTTP was refused with: several have one status there. It is for the audit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused(pub(crate) Code);
+
 /// An error as grpc-gateway tells it.
 pub(crate) fn refuse(status: &Status) -> Response<Body> {
     let http = StatusCode::from_u16(json::http_status(status.code())).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let body = json::encode(&GatewayError::from(status)).unwrap_or_default();
-    respond(http, JSON, body.into())
+    let mut response = respond(http, JSON, body.into());
+    response.extensions_mut().insert(Refused(status.code()));
+    response
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@
 use std::net::IpAddr;
 
 use hyper::StatusCode;
-use hyper::header::{ACCEPT_LANGUAGE, CONTENT_TYPE, COOKIE, HOST, ORIGIN, REFERER};
+use hyper::header::{ACCEPT_LANGUAGE, CONTENT_TYPE, COOKIE, ORIGIN, REFERER};
 use hyper::http::request::Parts;
 
-use crate::access::{is_foreign, is_welcome};
+use crate::access::{host_of, is_foreign, is_welcome, name_in};
 use crate::http::text;
 use crate::options::ServerOptions;
 use crate::server::Body;
@@ -46,14 +46,6 @@ pub(crate) fn refusal(head: &Parts, options: &ServerOptions) -> Option<hyper::Re
     foreign.or(unknown).or(other_body).map(|(status, why)| text(status, why.to_owned()))
 }
 
-fn header(head: &Parts, name: impl hyper::header::AsHeaderName) -> Option<&str> {
-    head.headers.get(name).map(|value| value.to_str().unwrap_or(""))
-}
-
-fn host(head: &Parts) -> Option<&str> {
-    head.uri.authority().map(|authority| authority.as_str()).or(header(head, HOST))
-}
-
 /// Whether a browser sends this. A page may ask without saying where it is (`Referrer-Policy: no-referrer`), but not without its
 /// reader's language, which programs do not say.
 fn is_of_page(head: &Parts) -> bool {
@@ -63,11 +55,7 @@ fn is_of_page(head: &Parts) -> bool {
 }
 
 fn is_known_host(head: &Parts, whitelist: &[String]) -> bool {
-    let Some(host) = host(head) else { return false };
-    let name = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, _)) => address,
-        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
-    };
+    let Some(name) = host_of(&head.uri, &head.headers).map(name_in) else { return false };
     let is_listed = whitelist.iter().any(|known| known.eq_ignore_ascii_case(name));
     is_listed || name.eq_ignore_ascii_case("localhost") || name.parse::<IpAddr>().is_ok()
 }
@@ -95,6 +83,16 @@ mod tests {
         assert_eq!(status(&[("host", "evil.example:2379"), language], &[]), 403);
         assert_eq!(status(&[("host", "db-a:2379"), language], &["db-a"]), 200);
         assert_eq!(status(&[("host", "10.0.0.1:2379"), language], &[]), 200);
+        for (host, expected) in [
+            ("[::1]:2379", 200),
+            ("[::1]", 200),
+            ("localhost", 200),
+            ("[::1]evil.example:2379", 403),
+            ("[::1].evil.example", 403),
+            ("localhost:evil.example", 403),
+        ] {
+            assert_eq!(status(&[("host", host), language], &[]), expected, "{host}");
+        }
         assert_eq!(status(&[("host", "db-a:2379")], &[]), 200, "a program");
     }
 

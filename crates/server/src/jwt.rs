@@ -42,6 +42,10 @@ fn secret_bytes_min(algorithm: Algorithm) -> usize {
     }
 }
 
+fn read(name: &str, path: &str) -> Result<Vec<u8>, String> {
+    std::fs::read(path).map_err(|why| format!("{name}: {path:?} cannot be read: {why}"))
+}
+
 /// What a token says.
 #[derive(Serialize, Deserialize)]
 struct Claims {
@@ -58,7 +62,7 @@ impl Jwt {
         let (mut method, mut public, mut private, mut ttl) = (None, None, None, TTL);
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (name, value) = part.split_once('=').ok_or(format!("{part:?} is not of the form NAME=VALUE"))?;
-            let file = || std::fs::read(value).map_err(|why| format!("{name}: {value:?} cannot be read: {why}"));
+            let file = || read(name, value);
             match name {
                 "sign-method" => method = Some(value.to_owned()),
                 "pub-key" => public = Some(file()?),
@@ -98,6 +102,17 @@ impl Jwt {
         let signing = signing.transpose().map_err(|why| bad("priv-key", why))?;
         let checking = checking.map_err(|why| bad("pub-key", why))?;
         Ok(Jwt { algorithm, signing, checking, ttl })
+    }
+
+    /// Everything that [`Jwt::of_setting`] would refuse: each file that cannot be read, or else what they make together.
+    pub fn faults_of_setting(text: &str) -> Vec<String> {
+        let files = text.split(',').filter_map(|part| part.trim().split_once('='));
+        let files = files.filter(|(name, _)| matches!(*name, "pub-key" | "priv-key"));
+        let faults: Vec<String> = files.filter_map(|(name, path)| read(name, path).err()).collect();
+        match faults.is_empty() {
+            true => Jwt::of_setting(text).err().into_iter().collect(),
+            false => faults,
+        }
     }
 
     pub(crate) fn give(&self, users: &Users, user: &str, now: u64) -> Result<String, Status> {

@@ -215,8 +215,10 @@ impl Metrics {
             return;
         };
         let name = "hustings_certificate_not_after_seconds";
-        let _ =
-            writeln!(out, "# HELP {name} When a certificate of this member expires, since 1970.\n# TYPE {name} gauge");
+        let _ = writeln!(
+            out,
+            "# HELP {name} When a certificate that this member shows or trusts expires, since 1970.\n# TYPE {name} gauge"
+        );
         for Expiry { of, not_after } in expiries {
             let seconds = not_after.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
             let _ = writeln!(out, "{name}{{of=\"{of}\"}} {seconds}");

@@ -25,6 +25,8 @@ pub struct ServerOptions {
     pub name: String,
     /// Where clients reach this member.
     pub client_urls: Vec<String>,
+    /// Whether members prove a secret to each other: whoever adds one is told that the new one needs it.
+    pub has_cluster_secret: bool,
     /// The cluster's ranges; they bound how long a request may wait and how short a lease may be.
     pub timing: Timing,
     /// The largest request, in bytes as the log carries it.
@@ -83,6 +85,7 @@ impl Default for ServerOptions {
             compaction: Compaction::Never,
             origins: Vec::new(),
             hosts: Vec::new(),
+            has_cluster_secret: false,
             keep_alive_interval: Duration::from_secs(30),
             keep_alive_timeout: Duration::from_secs(20),
             auth_token_ttl: Duration::from_secs(300),

@@ -82,6 +82,8 @@ impl Door {
             },
             (Some(_), false) => {
                 self.turn_away(from, "it speaks no TLS, which this port asks for: give it https:// and the CA");
+                // What is left unread when a connection ends may cost the other end the answer.
+                let _ = stream.try_read(&mut [0; 4096]);
                 // One that has gone already does not hear it.
                 let _ = stream.write_all(HTTP_TO_HTTPS).await;
                 let _ = stream.shutdown().await;

@@ -56,7 +56,7 @@ use crate::compaction;
 use crate::context::{Context, Inboxes, Services};
 use crate::error;
 use crate::fate;
-use crate::gateway;
+use crate::gateway::{self, Refused};
 use crate::http;
 use crate::hub;
 use crate::integrity;
@@ -324,14 +324,31 @@ async fn answer<B: Backend>(
     request.extensions_mut().insert(trail.clone());
     let method = request.uri().path().to_owned();
     let response = serve(services, request).await?;
-    let told = response.headers().get("grpc-status").and_then(|code| code.to_str().ok()?.parse().ok());
-    // The gateway tells a code of HTTP.
-    let code = told.unwrap_or(match response.status().as_u16() {
-        200..300 | 101 => 0,
-        other => i32::from(other),
-    });
-    trail.tell(&method, code);
+    trail.tell(&method, code_of(&response) as i32);
     Ok(response)
+}
+
+/// The code of gRPC that an answer stands for: the one in its headers, the one that the gateway refused with, or the one that
+/// the gateway would tell by this status of HTTP.
+fn code_of(response: &hyper::Response<Body>) -> tonic::Code {
+    let told = response.headers().get("grpc-status").and_then(|code| code.to_str().ok()?.parse().ok());
+    if let Some(code) = told {
+        return tonic::Code::from_i32(code);
+    }
+    if let Some(Refused(code)) = response.extensions().get() {
+        return *code;
+    }
+    match response.status().as_u16() {
+        101 | 200..300 => tonic::Code::Ok,
+        400 => tonic::Code::InvalidArgument,
+        401 => tonic::Code::Unauthenticated,
+        403 => tonic::Code::PermissionDenied,
+        404 | 410 => tonic::Code::NotFound,
+        405 => tonic::Code::Unimplemented,
+        409 => tonic::Code::FailedPrecondition,
+        503 => tonic::Code::Unavailable,
+        _ => tonic::Code::Unknown,
+    }
 }
 
 async fn serve<B: Backend>(

@@ -14,7 +14,7 @@ use tokio_rustls::server::TlsStream;
 use crate::certificate::Certificate;
 use crate::files::{self, Pair, TlsError};
 use crate::made::Made;
-use crate::reload::{Expiry, Reloading};
+use crate::reload::{Expiry, Reloading, Watched};
 use crate::rules::Rules;
 
 /// Whom a port admits, beside that a trusted CA signed the certificate.
@@ -63,6 +63,17 @@ impl Identity {
         }
     }
 
+    /// What is wrong with the certificate, and with the key.
+    pub(crate) fn faults(&self) -> Vec<TlsError> {
+        match self {
+            Identity::Files(pair) => {
+                let found = [files::certificates(&pair.certificate).err(), files::key(&pair.key).err()];
+                found.into_iter().flatten().collect()
+            }
+            Identity::Made(_) => Vec::new(),
+        }
+    }
+
     pub(crate) fn paths(&self) -> Vec<PathBuf> {
         match self {
             Identity::Files(pair) => vec![pair.certificate.clone(), pair.key.clone()],
@@ -75,6 +86,20 @@ impl Identity {
         match self {
             Identity::Files(pair) => format!("{} with {}", pair.certificate.display(), pair.key.display()),
             Identity::Made(_) => "made by itself".to_owned(),
+        }
+    }
+}
+
+impl ServerTls {
+    /// Everything that is wrong with its files: each is read, and none is changed. What they make together is looked at once
+    /// each is good alone.
+    pub fn faults(&self) -> Vec<TlsError> {
+        let mut faults = self.identity.faults();
+        faults.extend(self.trusted_ca.as_deref().and_then(|path| files::roots(path).err()));
+        faults.extend(self.revoked.as_deref().and_then(|path| files::revocations(path).err()));
+        match faults.is_empty() {
+            true => config(self).err().into_iter().collect(),
+            false => faults,
         }
     }
 }
@@ -96,13 +121,14 @@ impl Acceptor {
         let own = tls.identity.paths().into_iter().next();
         let paths: Vec<PathBuf> =
             tls.identity.paths().into_iter().chain(tls.trusted_ca.clone()).chain(tls.revoked.clone()).collect();
-        let present = Reloading::new(tls.of, paths, own, move || config(&tls))?;
+        let present =
+            Reloading::new(tls.of, paths, Watched::these(tls.of, own, tls.trusted_ca.clone()), move || config(&tls))?;
         Ok(Acceptor { present, allowed })
     }
 
-    /// When its certificate expires.
-    pub fn expiry(&self) -> Option<Expiry> {
-        self.present.expiry()
+    /// When its certificate expires, and the first of the CAs that it trusts.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.present.expiries()
     }
 
     /// Shakes hands; gives the stream and the certificate that the other end showed, if it did. The caller bounds the time.

@@ -16,7 +16,7 @@ use tokio_rustls::client::TlsStream;
 use crate::acceptor::{Identity, misfit};
 use crate::certificate::Certificate;
 use crate::files::{self, TlsError};
-use crate::reload::{Expiry, Reloading};
+use crate::reload::{Expiry, Reloading, Watched};
 use crate::rules::Rules;
 
 /// Whose certificates are believed.
@@ -47,6 +47,22 @@ pub struct ClientTls {
     pub protocols: Vec<&'static str>,
     /// The name that the other end's certificate must be for, instead of the host that is dialled.
     pub server_name: Option<String>,
+}
+
+impl ClientTls {
+    /// Everything that is wrong with its files: each is read, and none is changed. What they make together is looked at once
+    /// each is good alone.
+    pub fn faults(&self) -> Vec<TlsError> {
+        let mut faults = self.identity.as_ref().map(Identity::faults).unwrap_or_default();
+        if let Trust::Authority(path) = &self.trust {
+            faults.extend(files::roots(path).err());
+        }
+        faults.extend(self.revoked.as_deref().and_then(|path| files::revocations(path).err()));
+        match faults.is_empty() {
+            true => config(self).err().into_iter().collect(),
+            false => faults,
+        }
+    }
 }
 
 /// What turns dialled connections into TLS.
@@ -92,11 +108,13 @@ impl Connector {
         let (server_name, remedies) = (tls.server_name.clone(), Remedies::of(tls.of));
         let own = tls.identity.as_ref().and_then(|identity| identity.paths().into_iter().next());
         let mut paths = tls.identity.as_ref().map(Identity::paths).unwrap_or_default();
-        if let Trust::Authority(path) = &tls.trust {
-            paths.push(path.clone());
-        }
+        let trusted = match &tls.trust {
+            Trust::Authority(path) => Some(path.clone()),
+            Trust::Machine | Trust::Anybody => None,
+        };
+        paths.extend(trusted.clone());
         paths.extend(tls.revoked.clone());
-        let present = Reloading::new(tls.of, paths, own, move || config(&tls))?;
+        let present = Reloading::new(tls.of, paths, Watched::these(tls.of, own, trusted), move || config(&tls))?;
         Ok(Connector { present, remedies, server_name, protocols: None })
     }
 
@@ -107,9 +125,9 @@ impl Connector {
         Connector { protocols: Some(protocols), ..self.clone() }
     }
 
-    /// When its certificate expires.
-    pub fn expiry(&self) -> Option<Expiry> {
-        self.present.expiry()
+    /// When its certificate expires, and the first of the CAs that it trusts.
+    pub fn expiries(&self) -> Vec<Expiry> {
+        self.present.expiries()
     }
 
     /// Shakes hands with whoever is at the other end, which must be this host: a name or an address, without a port.

@@ -1,6 +1,6 @@
 //! Files that change while a process runs: [`Reloading`].
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -16,10 +16,10 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const WARN_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 const WARN_EVERY: Duration = Duration::from_secs(86_400);
 
-/// When a certificate of this process expires.
+/// When a certificate that this process shows or trusts expires.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Expiry {
-    /// What it is for: `client` or `peer`.
+    /// What it is for: `client` or `peer`; `client-ca` or `peer-ca` where it is one of those that are trusted there.
     pub of: &'static str,
     /// When.
     pub not_after: SystemTime,
@@ -31,24 +31,53 @@ pub(crate) struct Reloading<T> {
     paths: Vec<PathBuf>,
     make: Box<dyn Fn() -> Result<T, TlsError> + Send + Sync>,
     present: watch::Sender<Arc<T>>,
-    expiry: watch::Sender<Option<SystemTime>>,
-    own: Option<PathBuf>,
+    expiries: watch::Sender<Vec<Expiry>>,
+    watched: Vec<Watched>,
+}
+
+/// A file of certificates whose end is told.
+pub(crate) struct Watched {
+    of: &'static str,
+    /// How a line of the log calls it.
+    what: &'static str,
+    path: PathBuf,
+}
+
+impl Watched {
+    /// The certificate that is shown, if it is from a file, and the CAs that are trusted.
+    pub(crate) fn these(of: &'static str, own: Option<PathBuf>, trusted: Option<PathBuf>) -> Vec<Watched> {
+        let of_trusted = match of {
+            "client" => "client-ca",
+            "peer" => "peer-ca",
+            "metrics" => "metrics-ca",
+            _ => "other-ca",
+        };
+        let own = own.map(|path| Watched { of, what: "certificate", path });
+        own.into_iter().chain(trusted.map(|path| Watched { of: of_trusted, what: "trusted CA", path })).collect()
+    }
+
+    /// The first end of one of its certificates: a chain ends there, and of CAs that are trusted nobody knows which one counts.
+    fn expiry(&self) -> Option<Expiry> {
+        let found = files::certificates(&self.path).ok()?;
+        let ends = found.iter().filter_map(Certificate::read).map(|certificate| certificate.not_after);
+        ends.min().map(|not_after| Expiry { of: self.of, not_after })
+    }
 }
 
 impl<T: Send + Sync + 'static> Reloading<T> {
-    /// Makes it, and from then on again when one of these files changes, for as long as the value lives. `own` is the
-    /// certificate whose end is watched; `of` says what it is for.
+    /// Makes it, and from then on again when one of these files changes, for as long as the value lives. The ends of
+    /// those that are `watched` are told; `of` says what it is for.
     pub(crate) fn new(
         of: &'static str,
         paths: Vec<PathBuf>,
-        own: Option<PathBuf>,
+        watched: Vec<Watched>,
         make: impl Fn() -> Result<T, TlsError> + Send + Sync + 'static,
     ) -> Result<Arc<Reloading<T>>, TlsError> {
         // Before the files are read: what changes in between is then seen as a change.
         let seen = digest(&paths);
-        let (present, expiry) = (watch::channel(Arc::new(make()?)).0, watch::channel(None).0);
-        let this = Arc::new(Reloading { of, paths, make: Box::new(make), present, expiry, own });
-        this.read_expiry();
+        let (present, expiries) = (watch::channel(Arc::new(make()?)).0, watch::channel(Vec::new()).0);
+        let this = Arc::new(Reloading { of, paths, make: Box::new(make), present, expiries, watched });
+        this.read_expiries();
         if !this.paths.is_empty() {
             let weak = Arc::downgrade(&this);
             // A thread: the loop of a member must not wait for a disk.
@@ -64,23 +93,20 @@ impl<T: Send + Sync + 'static> Reloading<T> {
         self.present.borrow().clone()
     }
 
-    /// When the own certificate expires.
-    pub(crate) fn expiry(&self) -> Option<Expiry> {
-        self.expiry.borrow().map(|not_after| Expiry { of: self.of, not_after })
+    /// When the certificates that are watched expire.
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
+        self.expiries.borrow().clone()
     }
 
-    fn read_expiry(&self) {
-        let chain = self.own.as_deref().and_then(|own| files::certificates(own).ok());
-        // The chain ends with the first of its certificates.
-        let ends = chain.iter().flatten().filter_map(Certificate::read).map(|certificate| certificate.not_after);
-        self.expiry.send_replace(ends.min());
+    fn read_expiries(&self) {
+        self.expiries.send_replace(self.watched.iter().filter_map(Watched::expiry).collect());
     }
 
     fn reload(&self) {
         match (self.make)() {
             Ok(made) => {
                 self.present.send_replace(Arc::new(made));
-                self.read_expiry();
+                self.read_expiries();
                 tracing::info!(of = self.of, "certificates were replaced: new connections use the new ones");
             }
             Err(error) => {
@@ -93,19 +119,21 @@ impl<T: Send + Sync + 'static> Reloading<T> {
     }
 
     fn complain(&self) {
-        let Some(not_after) = *self.expiry.borrow() else { return };
-        let name = self.own.as_deref().unwrap_or(Path::new("")).display();
-        match not_after.duration_since(SystemTime::now()) {
-            Ok(left) if left > WARN_BEFORE => {}
-            Ok(left) => tracing::warn!(
-                of = self.of,
-                "the certificate {name} expires in {} days: replace the file, it is taken up without a restart",
-                left.as_secs() / 86_400
-            ),
-            Err(_) => tracing::error!(
-                of = self.of,
-                "the certificate {name} has expired: replace the file, it is taken up without a restart"
-            ),
+        for watched in &self.watched {
+            let Some(Expiry { of, not_after }) = watched.expiry() else { continue };
+            let (what, name) = (watched.what, watched.path.display());
+            match not_after.duration_since(SystemTime::now()) {
+                Ok(left) if left > WARN_BEFORE => {}
+                Ok(left) => tracing::warn!(
+                    of,
+                    "the {what} {name} expires in {} days: replace the file, it is taken up without a restart",
+                    left.as_secs() / 86_400
+                ),
+                Err(_) => tracing::error!(
+                    of,
+                    "the {what} {name} has expired: replace the file, it is taken up without a restart"
+                ),
+            }
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use hustings_tls::made::{Authority, Made, Subject};
 use hustings_tls::{
@@ -249,7 +249,7 @@ async fn replaced_files_are_taken_up_and_wrong_ones_left_alone() {
     let tls = town.port();
     let Identity::Files(pair) = tls.identity.clone() else { unreachable!("it is of files") };
     let (port, client) = (acceptor(tls), connector(town.client()));
-    let before = port.expiry().expect("it has an end").not_after;
+    let before = port.expiries()[0].not_after;
     let fresh = town.authority.issue(&Subject::new("fresh").host("localhost").days(700)).expect("issued");
     let made = fresh.write(town.path(), "fresh").expect("written");
     std::fs::rename(&made.key, &pair.key).expect("renamed");
@@ -262,7 +262,7 @@ async fn replaced_files_are_taken_up_and_wrong_ones_left_alone() {
         }
         assert!(begun.elapsed() < Duration::from_secs(10), "the new certificate is not taken up");
     }
-    while port.expiry().expect("it has an end").not_after <= before {
+    while port.expiries()[0].not_after <= before {
         assert!(begun.elapsed() < Duration::from_secs(10), "the new end is not known");
         tokio::task::yield_now().await;
     }
@@ -272,4 +272,15 @@ async fn replaced_files_are_taken_up_and_wrong_ones_left_alone() {
         let (_, shown) = meet(&port, &client, "localhost").await.are_well();
         assert_eq!(shown.expect("a port has one").common_name, "fresh");
     }
+}
+
+#[tokio::test]
+async fn the_ends_of_what_is_shown_and_of_what_is_trusted_are_told() {
+    let town = Town::found();
+    let port = acceptor(ServerTls { trusted_ca: Some(town.ca.clone()), ..town.port() });
+    let told: Vec<(&str, bool)> =
+        port.expiries().iter().map(|end| (end.of, end.not_after > SystemTime::now())).collect();
+    assert_eq!(told, [("client", true), ("client-ca", true)]);
+    let dialling = connector(ClientTls { of: "peer", ..town.client() });
+    assert_eq!(dialling.expiries().iter().map(|end| end.of).collect::<Vec<_>>(), ["peer-ca"]);
 }

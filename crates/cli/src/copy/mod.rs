@@ -65,7 +65,25 @@ pub(crate) fn commands() -> [Command; 2] {
     let copying = |command: Command, urls: Arg| {
         let command = common(command)
             .arg(urls)
-            .arg(Arg::new("etcd-user").long("etcd-user").value_name("NAME:PASSWORD").help("The user that asks etcd"))
+            .args([
+                Arg::new("etcd-user")
+                    .long("etcd-user")
+                    .env("HUSTINGS_ETCD_USER")
+                    .value_name("NAME[:PASSWORD]")
+                    .help("The user that asks etcd"),
+                Arg::new("etcd-password")
+                    .long("etcd-password")
+                    .env("HUSTINGS_ETCD_PASSWORD")
+                    .hide_env_values(true)
+                    .requires("etcd-user")
+                    .help("That user's password, if --etcd-user does not give it"),
+                Arg::new("etcd-password-file")
+                    .long("etcd-password-file")
+                    .env("HUSTINGS_ETCD_PASSWORD_FILE")
+                    .value_name("FILE")
+                    .requires("etcd-user")
+                    .help("The file whose first line is that password, so that no list of processes shows it"),
+            ])
             .arg(Arg::new("prefix").long("prefix").default_value("").help("Only keys that begin with this"))
             .arg(Arg::new("follow").long("follow").action(ArgAction::SetTrue).help(
                 "Write what changes at the source, too, until Ctrl-C or SIGTERM says that its clients have stopped",
@@ -92,11 +110,7 @@ pub(crate) fn commands() -> [Command; 2] {
 /// Runs `hustings import` or `export`.
 pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     let urls: Vec<String> = matches.get_many::<String>("etcd").expect("clap requires it").cloned().collect();
-    let user = match matches.get_one::<String>("etcd-user").map(|user| user.split_once(':')) {
-        Some(Some((name, password))) => Some((name.to_owned(), password.to_owned())),
-        Some(None) => bail!("--etcd-user: give NAME:PASSWORD"),
-        None => None,
-    };
+    let user = etcd_user(matches)?;
     let names = if verb == "import" { ["source", "destination"] } else { ["destination", "source"] };
     let etcd = Client::connect_with(&urls, options_named(matches, &ETCD)?).await;
     let etcd = Side::new(names[0], etcd.map_err(|error| crate::output::unavailable(error.to_string()))?, user).await?;
@@ -110,6 +124,30 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     let (source, destination) = if verb == "import" { (etcd, ours) } else { (ours, etcd) };
     let copy = Copy { source, destination, keys, leases: Leases::default() };
     copy.run(verb, matches).await
+}
+
+/// Who asks etcd, with the password from wherever it was given.
+fn etcd_user(matches: &ArgMatches) -> Result<Option<(String, String)>> {
+    let given = |name: &str| matches.get_one::<String>(name).filter(|value| !value.is_empty());
+    let Some(user) = given("etcd-user") else { return Ok(None) };
+    if let Some(password) = given("etcd-password") {
+        return Ok(Some((user.clone(), password.clone())));
+    }
+    if let Some(path) = given("etcd-password-file") {
+        let read = std::fs::read_to_string(path);
+        let read = read.with_context(|| format!("--etcd-password-file: {path} cannot be read"))?;
+        let password = read.lines().next().unwrap_or_default();
+        if password.is_empty() {
+            bail!("--etcd-password-file: the first line of {path} is empty");
+        }
+        return Ok(Some((user.clone(), password.to_owned())));
+    }
+    match user.split_once(':') {
+        Some((name, password)) => Ok(Some((name.to_owned(), password.to_owned()))),
+        None => bail!(
+            "--etcd-user {user} has no password: give --etcd-password-file FILE, HUSTINGS_ETCD_PASSWORD, or NAME:PASSWORD"
+        ),
+    }
 }
 
 struct Copy {

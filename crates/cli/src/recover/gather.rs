@@ -286,10 +286,13 @@ impl Gathered {
         })
     }
 
-    /// Whether those that are here could go on by themselves, as the cluster that they are.
+    /// Whether those that are here could go on by themselves, as the cluster that they are. A directory that the others have
+    /// refused does not count: its member would not serve.
     pub(crate) fn is_quorum_here(&self, surveys: &[&Survey]) -> bool {
+        let surveys: Vec<&Survey> =
+            surveys.iter().copied().filter(|survey| survey.refused_by_others.is_none()).collect();
         let is_won = |membership: &Membership| {
-            membership.verdict(|id| Some(is_present(id, membership, surveys))) == Verdict::Won
+            membership.verdict(|id| Some(is_present(id, membership, &surveys))) == Verdict::Won
         };
         self.possible.iter().all(is_won)
     }

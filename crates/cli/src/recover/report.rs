@@ -37,6 +37,9 @@ pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, made: Optio
                 String::new()
             };
             let given: Vec<String> = remains.iter().map(|remains| remains.path.display().to_string()).collect();
+            if gathered.is_quorum_here(&surveys) {
+                return println!("nothing was changed");
+            }
             println!(
                 "nothing was changed; to go on from here: hustings recover {}{lost} --into NEW-DIR",
                 given.join(" ")

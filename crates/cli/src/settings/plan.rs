@@ -105,7 +105,6 @@ impl Settings {
             Ok(cost @ 4..=31) => cost,
             _ => return self.bad("bcrypt-cost", "give 4 to 31"),
         };
-        let peers: Vec<String> = founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
         let is_joining = match self.text("initial-cluster-state") {
             "new" => false,
             "existing" => true,
@@ -156,12 +155,7 @@ impl Settings {
             member,
             data_dir,
             secret_file: Some(self.text("cluster-secret-file")).filter(|path| !path.is_empty()).map(PathBuf::from),
-            tls: self.tls_plan(
-                &self.urls("listen-client-urls")?,
-                &self.list("listen-metrics-urls"),
-                &self.urls("listen-peer-urls")?,
-                &peers,
-            )?,
+            tls: self.tls_of(&founders)?,
             client_listen: self.addresses("listen-client-urls")?,
             peer_listen: self.addresses("listen-peer-urls")?.into_iter().map(|(address, _)| address).collect(),
             founders,
@@ -200,6 +194,23 @@ impl Settings {
             jwt,
             bcrypt_cost,
         })
+    }
+
+    /// How this member's ports speak TLS, and how it dials these.
+    fn tls_of(&self, founders: &[Member]) -> Result<TlsPlan> {
+        let peers: Vec<String> = founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
+        self.tls_plan(
+            &self.urls("listen-client-urls")?,
+            &self.list("listen-metrics-urls"),
+            &self.urls("listen-peer-urls")?,
+            &peers,
+        )
+    }
+
+    /// The same, whatever else may be wrong with the settings.
+    pub(super) fn tls_of_urls(&self) -> Result<TlsPlan> {
+        let founders = founders_in(self.text("initial-cluster")).unwrap_or_default();
+        self.tls_of(&founders.into_values().collect::<Vec<_>>())
     }
 
     /// Heartbeats and elections. Who gives one of the two, as etcd's units often do, gets the other from it: ten heartbeats

@@ -68,6 +68,17 @@ impl Founded {
                 self.base_port
             );
         }
+        if is_given("protocol-options") {
+            // Options alone are those of the protocol that is there.
+            let protocol = if is_given("protocol") { &asked.protocol.0 } else { &self.protocol.0 };
+            let wanted = crate::protocols::identity(protocol, &asked.protocol.1)?;
+            let held = crate::protocols::identity(&self.protocol.0, &self.protocol.1)?;
+            if wanted != held {
+                bail!(
+                    "{directory} holds a cluster of {held}, and {wanted} is asked for; leave --protocol and --protocol-options out, or give another --data-dir"
+                );
+            }
+        }
         if is_given("tls") && asked.is_tls && !self.is_tls {
             bail!("{directory} holds a cluster that speaks plain text; leave --tls out, or give another --data-dir");
         }

@@ -1,5 +1,5 @@
-//! Goal: whoever types what `docs/operations.md` shows sees what it shows.
-//! Method: its `console` blocks, in order, in one shell with real processes; `...` stands for what differs each time.
+//! Goal: whoever types what `docs/operations.md` and the pages beside it show sees what they show.
+//! Method: the `console` blocks of a page, in order, in one shell with real processes; `...` stands for what differs each time.
 
 use crate::support::{HUSTINGS, PATIENCE, etcd_directory, signal_pid};
 use hustings_testbed::free_ports;
@@ -166,12 +166,16 @@ impl Drop for Shell {
     }
 }
 
-#[test]
-fn the_page_of_operations_is_true() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+/// Types a page, which has at least so many commands.
+fn type_page(name: &str, commands_min: usize) {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs").join(name);
     let page = std::fs::read_to_string(page).expect("the page is there");
+    assert!(
+        !page.contains("```sh\n") && !page.contains("```\nhustings"),
+        "docs/{name}: what a shell is given is typed: `console`"
+    );
     let typed = typed_in(&page);
-    assert!(typed.len() > 30, "the page has commands");
+    assert!(typed.len() >= commands_min, "docs/{name} has commands");
     let mut shell = Shell::start();
     for (number, Typed { line, command, printed: shown }) in typed.iter().enumerate() {
         let begun = Instant::now();
@@ -180,20 +184,40 @@ fn the_page_of_operations_is_true() {
             (Ok(printed), _) => (printed, shown.as_slice()),
             (Err(why), Some((last, before))) if why.starts_with("exit code ") && last.starts_with("(exit code ") => {
                 let (code, printed) = why.split_once(": ").expect("it was made so");
-                assert_eq!(last, &format!("({code})"), "docs/operations.md:{line}: {command}");
+                assert_eq!(last, &format!("({code})"), "docs/{name}:{line}: {command}");
                 (printed.to_string(), before)
             }
-            (Err(why), _) => panic!("docs/operations.md:{line}: {command}\n{why}\n{}", shell.logs()),
+            (Err(why), _) => panic!("docs/{name}:{line}: {command}\n{why}\n{}", shell.logs()),
         };
         println!("{:6.2} s  line {line}: {command}", begun.elapsed().as_secs_f64());
         let lines: Vec<&str> = printed.lines().map(str::trim_end).collect();
         assert!(
             is_shown(shown, &lines),
-            "docs/operations.md:{line}: {command}\nshows:\n{}\nbut this is printed:\n{printed}{}",
+            "docs/{name}:{line}: {command}\nshows:\n{}\nbut this is printed:\n{printed}{}",
             shown.join("\n"),
             shell.logs()
         );
     }
+}
+
+#[test]
+fn the_page_of_operations_is_true() {
+    type_page("operations.md", 31);
+}
+
+#[test]
+fn the_page_of_the_worst_day_is_true() {
+    type_page("the-worst-day.md", 10);
+}
+
+#[test]
+fn the_page_of_users_and_roles_is_true() {
+    type_page("users-and-roles.md", 10);
+}
+
+#[test]
+fn the_page_of_tls_is_true() {
+    type_page("tls.md", 10);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod exit_codes;
 mod json;
 mod manual;
 mod monitoring;
+mod newcomers;
 mod packaging;
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,6 +4,7 @@
 
 use crate::support::{etcd, http, program, run};
 use hustings_testbed::{Cluster, put, wait_for};
+use hustings_tls::made::{Authority, Subject};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -139,7 +140,14 @@ fn firing(alert: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dashboard_and_alerts_and_etcds_mixin_evaluate_on_what_members_tell() {
     let directory = tempfile::tempdir().expect("a directory");
-    let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    // A port for metrics in TLS: its certificates end one day, which is told at the others, too.
+    let authority = Authority::new("the CA of the test").expect("made");
+    let pair = authority.issue(&Subject::new("member").address([127, 0, 0, 1])).expect("issued");
+    let pair = pair.write(directory.path(), "member").expect("written");
+    let [certificate, key] = [&pair.certificate, &pair.key].map(|path| path.to_str().expect("text"));
+    let secured = ["--listen-metrics-urls", "https://127.0.0.1:0", "--cert-file", certificate, "--key-file", key];
+    let secured = program().with(&secured);
+    let mut cluster = Cluster::start(secured, 3).await.expect("three nodes start");
     let client = hustings_api::Client::connect(&cluster.endpoints()).await.expect("they answer");
     for number in 0..10 {
         put(&client, &format!("k{number}"), "value").await.expect("written");
@@ -165,6 +173,8 @@ async fn dashboard_and_alerts_and_etcds_mixin_evaluate_on_what_members_tell() {
     let said = String::from_utf8_lossy(&silent.stderr);
     assert!(silent.status.success() && silent.stdout.is_empty() && said.is_empty(), "{said}");
     run(promtool().args(["check", "rules"]).arg(packaged("alerts.yml"))).ok();
+
+    assert_eq!(first.matches("hustings_certificate_not_after_seconds{of=\"metrics\"} ").count(), 1);
 
     // Every name is told.
     let rules = std::fs::read_to_string(packaged("alerts.yml")).expect("it is there");
@@ -213,6 +223,21 @@ async fn dashboard_and_alerts_and_etcds_mixin_evaluate_on_what_members_tell() {
     assert!(evaluated > 20, "most of the mixin is evaluated: {evaluated}");
     drop(theirs);
     evaluate(directory.path(), "well.yml", &well, &asked);
+
+    // One certificate ends in a month, another one in two days: in these tests it is 1970.
+    let ends = |of: &str, days: u32| {
+        let series = format!("hustings_certificate_not_after_seconds{{job=\"hustings\",instance=\"n1\",of=\"{of}\"}}");
+        json!({ "series": series, "values": format!("{}+0x60", days * 86_400) })
+    };
+    let asked = [
+        (firing("HustingsCertificateExpires"), Some(2)),
+        (
+            r#"count(ALERTS{alertstate="firing",alertname="HustingsCertificateExpiresSoon",of="peer"})"#.to_owned(),
+            Some(1),
+        ),
+        (firing("HustingsCertificateExpiresSoon"), Some(1)),
+    ];
+    evaluate(directory.path(), "ending.yml", &[ends("client-ca", 29), ends("peer", 2), ends("client", 40)], &asked);
 
     // Two of three are gone: the third says so, and the alerts fire.
     let last = (leader + 2) % 3;

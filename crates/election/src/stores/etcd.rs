@@ -38,6 +38,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
+/// Whether the user of this address can say its password.
+///
+/// # Errors
+/// In words.
+pub(super) fn check_user(address: &StoreAddress) -> Result<(), String> {
+    Reach::new(address).password().map(drop)
+}
+
 /// One process' session at a cluster.
 pub(crate) struct EtcdStore {
     profile: Profile,

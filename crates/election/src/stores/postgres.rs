@@ -35,7 +35,7 @@ mod faults;
 mod statements;
 
 use super::record::{Fault, Hints, Mood, Numbering, Record, Records, Swap, Will};
-use crate::address::{Secret, StoreAddress};
+use crate::address::{Secret, StoreAddress, decoded};
 use crate::will::StoreWill;
 use connection::Link;
 use hustings_lease::Profile;
@@ -93,26 +93,6 @@ impl Drop for Postgres {
         self.keeper.take().as_ref().inspect(|keeper| keeper.abort());
         self.link.close();
     }
-}
-
-/// A part of a URL, with `%40` as `@`.
-fn decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        let code = behind.get(..2).and_then(|code| u8::from_str_radix(std::str::from_utf8(code).ok()?, 16).ok());
-        match (first, code) {
-            (b'%', Some(code)) => {
-                bytes.push(code);
-                rest = &behind[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl Records for Postgres {

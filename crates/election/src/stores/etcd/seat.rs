@@ -12,11 +12,11 @@ use crate::stores::history::until_written;
 use crate::stores::written::{Entry, note_of, note_to_bytes, wish_for};
 use crate::will::{StoreWill, Will};
 use bytes::Bytes;
-use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request as Op;
 use hustings_api::etcdserverpb::response_op::Response as Done;
 use hustings_api::etcdserverpb::{DeleteRangeRequest, PutRequest, RequestOp, TxnRequest, TxnResponse};
 use hustings_api::mvccpb::{KeyValue, event::EventType};
+use hustings_api::{Client, EtcdError};
 use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Version};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -106,7 +106,7 @@ impl Seat for EtcdSeat {
 
     fn will(&self, token: Token) -> Option<Will> {
         let (lease, _) = self.shared.state().entry.filter(|(_, own)| *own == token)?;
-        let (reach, election) = (self.shared.session.reach.clone(), self.shared.sitter.election.clone());
+        let (reach, election) = (self.shared.session.reach.complete(), self.shared.sitter.election.clone());
         Some(Will::new(token, StoreWill::Etcd(super::Will { reach, election, lease })))
     }
 
@@ -127,11 +127,14 @@ impl Shared {
     async fn carry_out(self: &Arc<Shared>, request: Request) -> Answer {
         let Some(client) = self.session.client() else { return Answer::Refused(Refusal::Unreachable) };
         let asked = async {
-            match &request {
-                Request::Contend { .. } => self.contend(&client).await,
-                Request::Look => self.look(&client).await,
-                Request::Release(note) => self.release(&client, note).await,
-                Request::Renew => unreachable!("renewals are the session's"),
+            let answer = self.ask(&request, &client).await;
+            // What proves who asks has ended, or users count only since this session began: nothing was done yet.
+            let is_unproven = answer.as_ref().is_err_and(|status| {
+                matches!(EtcdError::of(status), Some(EtcdError::InvalidAuthToken | EtcdError::UserEmpty))
+            });
+            match is_unproven && self.session.reach.authenticate(&client).await.is_ok() {
+                true => self.ask(&request, &client).await,
+                false => answer,
             }
         };
         match self.sitter.in_turn(&request, asked).await {
@@ -143,6 +146,15 @@ impl Shared {
                 }
                 none.answer()
             }
+        }
+    }
+
+    async fn ask(self: &Arc<Shared>, request: &Request, client: &Client) -> Result<Answer, tonic::Status> {
+        match request {
+            Request::Contend { .. } => self.contend(client).await,
+            Request::Look => self.look(client).await,
+            Request::Release(note) => self.release(client, note).await,
+            Request::Renew => unreachable!("renewals are the session's"),
         }
     }
 

@@ -6,9 +6,9 @@ use super::watches::Watches;
 use crate::clock::{boot_micros, micros};
 use crate::seat::Told;
 use crate::stores::shared_lease::SharedLease;
-use hustings_api::Client;
 use hustings_api::client::Options;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, StatusRequest};
+use hustings_api::{Client, EtcdError};
 use hustings_lease::Profile;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
@@ -17,6 +17,9 @@ use tokio::time::{Instant, timeout};
 
 /// The longest wait between two tries to reach the cluster.
 const RETRY_MAX: Duration = Duration::from_millis(200);
+
+/// How often it is proven who asks: tokens end after a while, after five minutes by default.
+const PROVE_EVERY: Duration = Duration::from_secs(60);
 
 /// So long a cluster of ours may grant whole seconds before whoever asked for less than one is refused.
 const ROUNDS_FOR: Duration = Duration::from_secs(10);
@@ -81,13 +84,30 @@ impl Session {
 
 /// Keeps the session alive for as long as the engine lives: connects, grants, renews; moves on when a member is silent.
 pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, told: UnboundedSender<Told>) {
+    let proving = async {
+        loop {
+            tokio::time::sleep(PROVE_EVERY).await;
+            if let Some(client) = session.client()
+                && let Err(why) = session.reach.authenticate(&client).await
+            {
+                tracing::warn!(store = ?session.reach.endpoints, "{why}");
+            }
+        }
+    };
+    tokio::select! {
+        () = keep_on(&session, profile, told) => {}
+        () = proving => {}
+    }
+}
+
+async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Told>) {
     let (mut is_open, mut failures) = (false, 0_u32);
-    if let Err(why) = session.reach.connector() {
+    if let Err(why) = session.reach.connector().map(drop).and_then(|()| session.reach.password().map(drop)) {
         let _ = told.send(Told::Refused(why));
         return;
     }
     while !told.is_closed() {
-        match connect(&session).await {
+        match connect(session).await {
             Ok(()) => failures = 0,
             Err(why) => {
                 failures += 1;
@@ -98,10 +118,10 @@ pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, tol
                 continue;
             }
         }
-        warn_of_version(&session, profile).await;
+        warn_of_version(session, profile).await;
         loop {
             if session.lease.held().is_none() {
-                match grant(&session, profile).await {
+                match grant(session, profile).await {
                     Ok(ttl) if !is_open => {
                         is_open = true;
                         let _ = told.send(Told::Opened(ttl));
@@ -117,20 +137,20 @@ pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, tol
                     }
                 }
             }
-            if renew_on(&session).await.is_err() {
+            if renew_on(session).await.is_err() {
                 break;
             }
             // The lease is gone, and every entry with it; another one is asked for on the same connection.
             session.lease.interrupt();
         }
         session.lease.interrupt();
-        move_on(&session).await;
+        move_on(session).await;
     }
 }
 
 async fn connect(session: &Session) -> Result<(), String> {
-    if session.client().is_some() {
-        return Ok(());
+    if let Some(client) = session.client() {
+        return session.reach.authenticate(&client).await;
     }
     let patience = session.patience();
     let options = Options {
@@ -205,7 +225,7 @@ async fn grant_millis(session: &Session, client: &Client) -> Result<(i64, Durati
     let begun = Instant::now();
     loop {
         let sent = boot_micros();
-        let asked = timeout(session.patience() * 2, short::grant(&session.reach, client.endpoint(), session.ttl));
+        let asked = timeout(session.patience() * 2, short::grant(&session.reach, client, session.ttl));
         let (lease, granted) = asked.await.unwrap_or_else(|_| Err(Denied::ForNow("no answer".to_owned())))?;
         // While a member may be of an older build, whole seconds are granted. A cluster that was just founded knows soon.
         let is_rounded = session.ttl < Duration::from_secs(1) && granted > session.ttl && granted.subsec_nanos() == 0;
@@ -226,6 +246,9 @@ async fn grant_seconds(session: &Session, client: &Client) -> Result<(i64, Durat
         Err(_) => return Err(Denied::ForNow("no answer".to_owned())),
         Ok(Err(status)) => {
             let why = format!("no lease of {seconds} s is granted: {}", status.message());
+            if EtcdError::of(&status) == Some(EtcdError::InvalidAuthToken) {
+                return Err(Denied::ForNow(why));
+            }
             return Err(match status.code() {
                 tonic::Code::InvalidArgument
                 | tonic::Code::OutOfRange

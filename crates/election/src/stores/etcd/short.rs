@@ -5,7 +5,8 @@ use super::reach::Reach;
 use super::session::Denied;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{CONTENT_TYPE, HOST};
+use hustings_api::Client;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode};
 use serde::Deserialize;
 use std::fmt::Display;
@@ -22,11 +23,15 @@ struct Granted {
 }
 
 /// Asks this member for a lease; gives its id, and for how long it was granted.
-pub(super) async fn grant(reach: &Reach, endpoint: &str, ttl: Duration) -> Result<(i64, Duration), Denied> {
+pub(super) async fn grant(reach: &Reach, client: &Client, ttl: Duration) -> Result<(i64, Duration), Denied> {
+    let endpoint = client.endpoint();
     let for_now = |error: &dyn Display| Denied::ForNow(format!("{endpoint}: no lease of {ttl:?}: {error}"));
     let Dialled { mut sender, host, .. } = dial(reach, endpoint).await.map_err(|error| for_now(&error))?;
-    let request = Request::post("/v1/leases")
-        .header(HOST, host)
+    let mut request = Request::post("/v1/leases").header(HOST, host);
+    if let Some(token) = client.token() {
+        request = request.header(AUTHORIZATION, token);
+    }
+    let request = request
         .header(CONTENT_TYPE, "application/json")
         .body(Full::new(Bytes::from(format!("{{\"ttl_millis\": {}}}", ttl.as_millis()))))
         .map_err(|error| for_now(&error))?;
@@ -35,7 +40,7 @@ pub(super) async fn grant(reach: &Reach, endpoint: &str, ttl: Duration) -> Resul
     let body =
         Limited::new(response.into_body(), BODY_MAX).collect().await.map_err(|error| for_now(&error))?.to_bytes();
     read(status, &body).map_err(|why| match status {
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => for_now(&why),
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED => for_now(&why),
         status if status.is_client_error() => Denied::ForGood(format!(
             "{endpoint} grants no lease of {ttl:?}, less than a second is our own server's: {why}"
         )),

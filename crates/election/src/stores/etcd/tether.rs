@@ -10,7 +10,8 @@
 use super::http::{Dialled, dial};
 use super::session::Session;
 use http_body_util::Empty;
-use hyper::header::{CONNECTION, HOST, UPGRADE};
+use hustings_api::Client;
+use hyper::header::{AUTHORIZATION, CONNECTION, HOST, UPGRADE};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use std::io::ErrorKind;
@@ -59,7 +60,7 @@ pub(super) async fn keep(session: Arc<Session>) {
 
 /// Opens a tether for this lease and waits for its end.
 async fn hold(session: &Session, lease: i64) -> End {
-    let Some(endpoint) = session.client().map(|client| client.endpoint().to_owned()) else { return End::Member };
+    let Some(client) = session.client() else { return End::Member };
     let mut leases = session.lease.renewals();
     let is_over = async {
         // The session has lost this lease: perhaps it has another one by now.
@@ -67,13 +68,13 @@ async fn hold(session: &Session, lease: i64) -> End {
         let _ = leases.wait_for(is_other).await;
     };
     tokio::select! {
-        end = held(session, &endpoint, lease) => end,
+        end = held(session, &client, lease) => end,
         () = is_over => End::Lease,
     }
 }
 
-async fn held(session: &Session, endpoint: &str, lease: i64) -> End {
-    let opened = timeout(session.patience(), open(session, endpoint, lease)).await;
+async fn held(session: &Session, client: &Client, lease: i64) -> End {
+    let opened = timeout(session.patience(), open(session, client, lease)).await;
     let mut stream = match opened {
         Ok(Ok(stream)) => stream,
         Ok(Err(end)) => return end,
@@ -90,21 +91,24 @@ async fn held(session: &Session, endpoint: &str, lease: i64) -> End {
     }
 }
 
-async fn open(session: &Session, endpoint: &str, lease: i64) -> Result<impl AsyncRead + Unpin + use<>, End> {
-    let Dialled { mut sender, driving, from, host } = dial(&session.reach, endpoint).await.map_err(|_| End::Member)?;
-    let request = Request::get(format!("/v1/leases/{lease:x}/tether?from={from}"))
+async fn open(session: &Session, client: &Client, lease: i64) -> Result<impl AsyncRead + Unpin + use<>, End> {
+    let dialled = dial(&session.reach, client.endpoint()).await;
+    let Dialled { mut sender, driving, from, host } = dialled.map_err(|_| End::Member)?;
+    let mut request = Request::get(format!("/v1/leases/{lease:x}/tether?from={from}"))
         .header(HOST, host)
         .header(CONNECTION, "upgrade")
-        .header(UPGRADE, "hustings-tether")
-        .body(Empty::<bytes::Bytes>::new())
-        .map_err(|error| End::Refused(error.to_string()))?;
+        .header(UPGRADE, "hustings-tether");
+    if let Some(token) = client.token() {
+        request = request.header(AUTHORIZATION, token);
+    }
+    let request = request.body(Empty::<bytes::Bytes>::new()).map_err(|error| End::Refused(error.to_string()))?;
     let response = sender.send_request(request).await.map_err(|_| End::Member)?;
     match response.status() {
         StatusCode::SWITCHING_PROTOCOLS => {
             let upgraded = hyper::upgrade::on(response).await.map_err(|_| End::Member)?;
             Ok(TokioIo::new(upgraded))
         }
-        StatusCode::GONE | StatusCode::SERVICE_UNAVAILABLE => {
+        StatusCode::GONE | StatusCode::SERVICE_UNAVAILABLE | StatusCode::UNAUTHORIZED => {
             driving.abort();
             Err(End::Member)
         }

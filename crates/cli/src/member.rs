@@ -1,0 +1,216 @@
+//! The verbs about members: `member list`, `add`, `remove`, `promote`, `update`, and `transfer`.
+
+use std::collections::BTreeSet;
+
+use crate::client::{answered, connect, connect_to, text, within};
+use crate::credentials::asked;
+use crate::output::{Format, format_of, not_found, table, unavailable};
+use anyhow::Result;
+use clap::ArgMatches;
+use hustings_api::Client;
+use hustings_api::client::{JOIN_SECRET, JOIN_TOKEN};
+use hustings_api::etcdserverpb::{
+    self as pb, MemberAddRequest, MemberListRequest, MemberPromoteRequest, MemberRemoveRequest, MemberUpdateRequest,
+    MoveLeaderRequest, StatusRequest,
+};
+use serde_json::{Value, json};
+
+async fn members(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member>> {
+    Ok(within(matches, client.cluster().member_list(asked(MemberListRequest { linearizable: true }))).await?.members)
+}
+
+/// A member by id in hex or by name.
+async fn find_member(matches: &ArgMatches, client: &Client, wanted: &str) -> Result<u64> {
+    let members = members(matches, client).await?;
+    let number = u64::from_str_radix(wanted.trim_start_matches("0x"), 16).ok();
+    let found = members
+        .iter()
+        .find(|member| member.name == wanted)
+        .or_else(|| members.iter().find(|member| Some(member.id) == number));
+    found.map(|member| member.id).ok_or_else(|| {
+        let (started, others): (Vec<&pb::Member>, Vec<&pb::Member>) =
+            members.iter().partition(|member| !member.name.is_empty());
+        let known: Vec<String> = started.iter().map(|member| format!("{} ({:x})", member.name, member.id)).collect();
+        let mut what = format!("there is no member {wanted:?}; members are: {}", known.join(", "));
+        let nameless: Vec<String> =
+            others.iter().map(|member| format!("{:x} ({})", member.id, member.peer_urls.join(","))).collect();
+        if !nameless.is_empty() {
+            what.push_str(&format!(
+                "; a member that was added and never started has no name yet, give its id: {}",
+                nameless.join(", ")
+            ));
+        }
+        not_found(what)
+    })
+}
+
+fn members_json(members: &[pb::Member]) -> Value {
+    let member = |member: &pb::Member| {
+        json!({
+            "id": format!("{:x}", member.id),
+            "name": member.name,
+            "peer_urls": member.peer_urls,
+            "client_urls": member.client_urls,
+            "is_learner": member.is_learner,
+        })
+    };
+    let members: Vec<Value> = members.iter().map(member).collect();
+    json!({ "apiVersion": "v1", "kind": "MemberList", "members": members })
+}
+
+fn show_members(members: &[pb::Member], format: Format) {
+    if format == Format::Json {
+        return println!("{}", members_json(members));
+    }
+    let row = |member: &pb::Member| {
+        vec![
+            format!("{:x}", member.id),
+            if member.name.is_empty() { "(not started)".into() } else { member.name.clone() },
+            if member.is_learner { "learner".into() } else { "voter".into() },
+            member.peer_urls.join(","),
+            member.client_urls.join(","),
+        ]
+    };
+    println!("{}", table(&["id", "name", "kind", "peer urls", "client urls"], members.iter().map(row).collect()));
+}
+
+/// Runs `hustings member`.
+pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
+    let (verb, matches) = matches.subcommand().expect("clap requires one");
+    let client = connect(matches).await?;
+    let urls = || urls_of(matches);
+    let members = match verb {
+        "list" => members(matches, &client).await?,
+        "add" => return add(matches, &client).await,
+        "remove" => {
+            let id = find_member(matches, &client, text(matches, "id")).await?;
+            within(matches, client.cluster().member_remove(asked(MemberRemoveRequest { id }))).await?.members
+        }
+        "promote" => {
+            let id = find_member(matches, &client, text(matches, "id")).await?;
+            within(matches, client.cluster().member_promote(asked(MemberPromoteRequest { id }))).await?.members
+        }
+        _ => {
+            let id = find_member(matches, &client, text(matches, "id")).await?;
+            within(matches, client.cluster().member_update(asked(MemberUpdateRequest { id, peer_urls: urls() })))
+                .await?
+                .members
+        }
+    };
+    show_members(&members, format_of(matches));
+    Ok(())
+}
+
+fn urls_of(matches: &ArgMatches) -> Vec<String> {
+    matches.get_many::<String>("peer-urls").map(|urls| urls.cloned().collect()).unwrap_or_default()
+}
+
+async fn add(matches: &ArgMatches, client: &Client) -> Result<()> {
+    let token = format!("{:016x}", rand::random::<u64>().max(1));
+    let mut request = asked(MemberAddRequest { peer_urls: urls_of(matches), is_learner: matches.get_flag("learner") });
+    request.metadata_mut().insert(JOIN_TOKEN, token.parse().expect("digits are text"));
+    let answer = answered(matches, client.cluster().member_add(request)).await?;
+    let needs_secret = answer.metadata().contains_key(JOIN_SECRET);
+    // Members tell their URLs a moment after they were founded; the one that was asked just now is known.
+    let speaks_tls = client.endpoint().starts_with("https://");
+    let answer = answer.into_inner();
+    let added = answer.member.unwrap_or_default();
+    let others: Vec<&pb::Member> = answer.members.iter().filter(|member| member.id != added.id).collect();
+    let joining =
+        Joining { name: text(matches, "name"), token: &token, added: &added, others, needs_secret, speaks_tls };
+    let (command, warnings) = (joining.command(), joining.warnings());
+    eprintln!("added {:x}; start it with this token, which counts once:\n  {command}", added.id);
+    for warning in &warnings {
+        crate::logging::say(format_args!("{warning}"));
+    }
+    if format_of(matches) == Format::Json {
+        let mut shown = members_json(&answer.members);
+        shown["added"] = json!({
+            "id": format!("{:x}", added.id), "join_token": token, "command": command, "warnings": warnings,
+        });
+        println!("{shown}");
+    } else {
+        show_members(&answer.members, Format::Table);
+    }
+    Ok(())
+}
+
+/// A member that is to join.
+struct Joining<'a> {
+    name: &'a str,
+    token: &'a str,
+    added: &'a pb::Member,
+    others: Vec<&'a pb::Member>,
+    /// The others have a cluster secret.
+    needs_secret: bool,
+    /// The one that was asked speaks TLS to clients.
+    speaks_tls: bool,
+}
+
+impl Joining<'_> {
+    /// What starts it. What stands in capitals only its operator knows.
+    fn command(&self) -> String {
+        let Joining { name, token, added, others, needs_secret, speaks_tls } = self;
+        let mut cluster: Vec<String> = Vec::new();
+        for member in others {
+            cluster.extend(member.peer_urls.iter().map(|url| format!("{}={url}", member.name)));
+        }
+        cluster.extend(added.peer_urls.iter().map(|url| format!("{name}={url}")));
+        let mut command = format!(
+            "hustings serve --name {name} --join-token {token} --initial-cluster-state existing --initial-cluster {} --listen-peer-urls {}",
+            cluster.join(","),
+            added.peer_urls.join(",")
+        );
+        let is_tls = |urls: &[String]| urls.iter().any(|url| url.starts_with("https://"));
+        if *needs_secret {
+            command.push_str(" --cluster-secret-file FILE");
+        }
+        if is_tls(&added.peer_urls) || others.iter().any(|member| is_tls(&member.peer_urls)) {
+            command.push_str(" --peer-cert-file FILE --peer-key-file FILE --peer-trusted-ca-file FILE");
+        }
+        if *speaks_tls || others.iter().any(|member| is_tls(&member.client_urls)) {
+            command.push_str(" --listen-client-urls https://HOST:PORT --cert-file FILE --key-file FILE");
+        }
+        command
+    }
+
+    /// What will keep it from the others.
+    fn warnings(&self) -> Vec<String> {
+        let scheme = |url: &str| url.split_once("://").map_or("", |(scheme, _)| scheme).to_owned();
+        let theirs: BTreeSet<String> =
+            self.others.iter().flat_map(|member| &member.peer_urls).map(|url| scheme(url)).collect();
+        let strange = self.added.peer_urls.iter().find(|url| !theirs.is_empty() && !theirs.contains(&scheme(url)));
+        let warning = strange.map(|url| {
+            let theirs = theirs.iter().map(|scheme| format!("{scheme}://")).collect::<Vec<_>>().join(" and ");
+            format!(
+                "{url} is {}://, and the others' peer URLs are {theirs}: they will not understand each other; `hustings member update {:x} --peer-urls ...` changes it",
+                scheme(url),
+                self.added.id
+            )
+        });
+        warning.into_iter().collect()
+    }
+}
+
+/// Runs `hustings transfer`.
+pub(crate) async fn transfer(matches: &ArgMatches) -> Result<()> {
+    let any = connect(matches).await?;
+    let target = find_member(matches, &any, text(matches, "to")).await?;
+    let leader = within(matches, any.maintenance().status(asked(StatusRequest {}))).await?.leader;
+    // Only the leader can hand over: ask it, wherever it listens.
+    let urls =
+        members(matches, &any).await?.into_iter().find(|member| member.id == leader).map(|member| member.client_urls);
+    let urls = urls.filter(|urls| !urls.is_empty()).ok_or_else(|| unavailable("there is no leader to hand over"))?;
+    let client = connect_to(matches, &urls).await?;
+    within(matches, client.maintenance().move_leader(asked(MoveLeaderRequest { target_id: target }))).await?;
+    match format_of(matches) {
+        Format::Json => {
+            println!(
+                "{}",
+                json!({ "apiVersion": "v1", "kind": "Transfer", "from": format!("{leader:x}"), "to": format!("{target:x}") })
+            )
+        }
+        Format::Table => println!("leadership went from {leader:x} to {target:x}"),
+    }
+    Ok(())
+}

@@ -1,0 +1,46 @@
+//! The files that settings name, read as `serve` would read them: [`Settings::check_files`].
+
+use super::Settings;
+use anyhow::{Result, bail};
+use hustings_node::ClusterSecret;
+use hustings_server::Jwt;
+use std::path::Path;
+
+impl Settings {
+    /// Reads every certificate, key, CA, list of revocations and secret that is named here, and changes nothing.
+    ///
+    /// # Errors
+    /// A line for each that `serve` could not use.
+    pub(super) fn check_files(&self) -> Result<()> {
+        let mut faults: Vec<String> = Vec::new();
+        let mut tell = |setting: &str, fault: String| {
+            let line = format!("{setting}: {fault}");
+            // What is read for two ports is told once.
+            if !faults.contains(&line) {
+                faults.push(line);
+            }
+        };
+        if let Some(("jwt", rest)) = self.text("auth-token").split_once(',') {
+            Jwt::faults_of_setting(rest).into_iter().for_each(|fault| tell("auth-token", fault));
+        }
+        let secret = Some(self.text("cluster-secret-file")).filter(|path| !path.is_empty());
+        if let Some(error) = secret.and_then(|path| ClusterSecret::read(Path::new(path)).err()) {
+            tell("cluster-secret-file", error.to_string());
+        }
+        match self.tls_of_urls() {
+            Err(error) => tell("TLS", format!("{error:#}")),
+            Ok(tls) => {
+                for port in tls.client.iter().chain(&tls.metrics).chain(&tls.peer) {
+                    port.faults().iter().for_each(|fault| tell(port.of, fault.to_string()));
+                }
+                if let Some(dial) = &tls.dial {
+                    dial.faults().iter().for_each(|fault| tell(dial.of, fault.to_string()));
+                }
+            }
+        }
+        if !faults.is_empty() {
+            bail!("{}", faults.join("\n"));
+        }
+        Ok(())
+    }
+}
