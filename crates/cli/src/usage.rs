@@ -1,6 +1,6 @@
 //! Who used this machine's processors: [`Usage`], from `/proc`.
 //!
-//! A figure from a busy machine should say so. Servers are told by the name of their process (`hustings`, `etcd`), so the
+//! A figure from a busy machine should say so. Servers are told by the name of their process (`hustings`, `etcd`, and `java` for ZooKeeper), so the
 //! shares mean something only when driver and servers run on one machine.
 
 use std::time::Duration;
@@ -39,7 +39,7 @@ impl Usage {
             let Some((name, used)) = process(pid) else { continue };
             if pid == own_pid {
                 usage.own += used;
-            } else if name == "hustings" || name == "etcd" {
+            } else if ["hustings", "etcd", "java"].contains(&name.as_str()) {
                 usage.servers += used;
             }
         }
@@ -58,6 +58,11 @@ impl Usage {
     /// What nobody used.
     pub(crate) fn idle_share(&self) -> f64 {
         self.idle.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)
+    }
+
+    /// What this process used.
+    pub(crate) fn own_share(&self) -> f64 {
+        self.own.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
     /// What neither this process nor a server used.

@@ -1,0 +1,60 @@
+//! Where a run takes place: the target, as far as it tells, and this machine.
+
+use crate::credentials::asked;
+use crate::http;
+use hustings_api::Client;
+use hustings_api::etcdserverpb::{MemberListRequest, StatusRequest};
+use hustings_tls::Connector;
+use serde_json::Value;
+use std::time::Duration;
+
+/// How long the target may take to say what it is.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What was measured, and from where.
+#[derive(Clone, Debug)]
+pub(super) struct Surroundings {
+    /// `hustings 0.1.0`, or `etcd 3.5.1` for whatever speaks etcd's API and does not say that it is ours.
+    pub(super) server: Option<String>,
+    pub(super) protocol: Option<String>,
+    pub(super) members: Option<u64>,
+    /// Processors of this machine that this process may use.
+    pub(super) cores: u64,
+    /// As the kernel calls it.
+    pub(super) processor: Option<String>,
+}
+
+impl Surroundings {
+    /// Asks the member that is connected.
+    pub(super) async fn of(client: &Client, tls: Option<&Connector>) -> Surroundings {
+        let version = async { client.maintenance().status(asked(StatusRequest {})).await.ok() };
+        let version = tokio::time::timeout(PATIENCE, version).await.ok().flatten();
+        let version = version.map(|answer| answer.into_inner().version);
+        let members =
+            async { client.cluster().member_list(asked(MemberListRequest { linearizable: false })).await.ok() };
+        let members = tokio::time::timeout(PATIENCE, members).await.ok().flatten();
+        let endpoint = client.endpoint();
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = if endpoint.contains("://") { endpoint.to_owned() } else { format!("{scheme}://{endpoint}") };
+        // Only ours has it.
+        let own = tokio::time::timeout(PATIENCE, http::get(&endpoint, "/v1/status", tls)).await;
+        let own: Option<Value> = own.ok().and_then(Result::ok).and_then(|body| serde_json::from_slice(&body).ok());
+        let said = |field: &str| own.as_ref().and_then(|own| own[field].as_str()).map(str::to_owned);
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Surroundings {
+            server: said("version")
+                .map(|version| format!("hustings {version}"))
+                .or_else(|| version.map(|version| format!("etcd {version}"))),
+            protocol: said("protocol"),
+            members: members.map(|answer| answer.into_inner().members.len() as u64),
+            cores: cores as u64,
+            processor: processor(),
+        }
+    }
+}
+
+fn processor() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
+    let line = text.lines().find(|line| line.starts_with("model name"))?;
+    Some(line.split_once(':')?.1.trim().to_owned())
+}
