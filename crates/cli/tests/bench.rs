@@ -48,6 +48,7 @@ async fn a_second_in_which_nobody_answers_is_in_the_percentiles() {
 
     assert_eq!((&report["loop"], &report["setting"]["seed"]), (&"open".into(), &7.into()), "{report}");
     assert_eq!(report["errors"], 0, "{report}");
+    assert!(number(&report, "server_cpu_micros_per_request") > 0.0, "the members' processes are found: {report}");
     assert!(number(&report, "max_ms") > 900.0, "some request waited for nearly all of it: {report}");
     // A second of five: a tenth of the requests waited for more than half a second.
     assert!(number(&report, "p95_ms") > 500.0, "stood still for {stood_still} s: {report}");

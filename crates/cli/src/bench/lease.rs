@@ -1,7 +1,7 @@
 //! Leases: clients that each keep one alive, and how late they expire.
 
 use super::asker::{Asker, KeepAlive};
-use super::load::{Run, bar, failure};
+use super::load::{Run, Telling, bar, failure};
 use super::recorder::{Failure, Recorder, Standing, Timing};
 use super::settings::Settings;
 use crate::credentials::asked;
@@ -48,7 +48,7 @@ pub(super) async fn expiry(
     channels: &[Channel],
     leases: u64,
     ttl: i64,
-    is_quiet: bool,
+    told: Telling<'_>,
 ) -> Result<(Recorder, Usage)> {
     let run = Run::without_end();
     let prefix = format!("bench/lease/{:x}-{:x}/", settings.seed, std::process::id());
@@ -67,7 +67,7 @@ pub(super) async fn expiry(
     if !created.is_some_and(|answer| answer.created && !answer.canceled) {
         bail!("the watch of the leases' keys is refused");
     }
-    let before = Usage::now();
+    let before = Usage::now(told.servers);
     let next = Arc::new(AtomicU64::new(0));
     let granting = (0..settings.clients).zip(channels.iter().cycle()).map(async |(_, channel)| {
         let (mut lease, mut kv) = (LeaseClient::new(channel.clone()), KvClient::new(channel.clone()));
@@ -93,7 +93,7 @@ pub(super) async fn expiry(
         due[usize::try_from(number)?] = at;
     }
     let last_due = due.iter().max().copied().unwrap_or_default();
-    let bar = bar(leases, "{bar:30} {pos} of {len} leases have expired", is_quiet);
+    let bar = bar(leases, "{bar:30} {pos} of {len} leases have expired", told.is_quiet);
     let mut gone = 0;
     while gone < leases {
         let message = tokio::time::timeout_at(run.instant(last_due + settings.timeout), events.message()).await;
@@ -135,5 +135,5 @@ pub(super) async fn expiry(
             recorder.first_error.get_or_insert(status);
         });
     }
-    Ok((run.recorded(), Usage::now().since(&before)))
+    Ok((run.recorded(), Usage::now(told.servers).since(&before)))
 }

@@ -6,6 +6,7 @@ use super::settings::Settings;
 use crate::usage::Usage;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeSet;
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -147,11 +148,18 @@ impl Tickets {
     }
 }
 
+/// Whose processor time counts as the servers', and whether a terminal is told how it goes.
+#[derive(Clone, Copy)]
+pub(super) struct Telling<'a> {
+    pub(super) servers: &'a BTreeSet<u32>,
+    pub(super) is_quiet: bool,
+}
+
 /// Drives the load to its end; gives what the processors did within the window.
 ///
 /// # Errors
 /// A thread cannot be started.
-pub(super) async fn drive(run: &Arc<Run>, settings: &Settings, askers: Vec<Asker>, is_quiet: bool) -> Result<Usage> {
+pub(super) async fn drive(run: &Arc<Run>, settings: &Settings, askers: Vec<Asker>, told: Telling<'_>) -> Result<Usage> {
     let tickets = Arc::new(Tickets {
         pace: settings.pace,
         window: run.window,
@@ -165,7 +173,7 @@ pub(super) async fn drive(run: &Arc<Run>, settings: &Settings, askers: Vec<Asker
         let (run, tickets) = (run.clone(), tickets.clone());
         std::thread::Builder::new().name("bench-pacer".into()).spawn(move || tickets.pace(&run, total))?
     };
-    let telling = tokio::spawn(tell(run.clone(), is_quiet));
+    let telling = tokio::spawn(tell(run.clone(), told.is_quiet));
     let mut clients = tokio::task::JoinSet::new();
     for (client, asker) in askers.into_iter().enumerate() {
         clients.spawn(one_client(client, asker, run.clone(), tickets.clone(), timeout));
@@ -177,14 +185,14 @@ pub(super) async fn drive(run: &Arc<Run>, settings: &Settings, askers: Vec<Asker
         () = tokio::time::sleep_until(run.instant(run.window.start)) => {}
         () = &mut ended => is_over = true,
     }
-    let before = Usage::now();
+    let before = Usage::now(told.servers);
     if !is_over {
         tokio::select! {
             () = tokio::time::sleep_until(run.instant(run.window.end)) => {}
             () = &mut ended => is_over = true,
         }
     }
-    let usage = Usage::now().since(&before);
+    let usage = Usage::now(told.servers).since(&before);
     if !is_over {
         // Those in flight: each ends within its timeout.
         ended.await;

@@ -30,7 +30,7 @@ use hustings_api::client::transport;
 use hustings_api::etcdserverpb::PutRequest;
 use hustings_api::etcdserverpb::kv_client::KvClient;
 use hustings_api::etcdserverpb::lease_client::LeaseClient;
-use load::Run;
+use load::{Run, Telling};
 use recorder::Recorder;
 use report::Report;
 pub(crate) use settings::command;
@@ -69,7 +69,8 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if format == Format::Table {
         println!("{}", report::setting_in_words(&settings, &around));
     }
-    let (recorder, usage) = measure(&settings, &channels, is_quiet).await?;
+    let told = Telling { servers: &around.local, is_quiet };
+    let (recorder, usage) = measure(&settings, &channels, told).await?;
     if recorder.answered == 0 && recorder.operations.is_empty() {
         return Err(match recorder.first_error {
             Some(status) => from_status(&status).context("nothing was answered"),
@@ -97,7 +98,7 @@ fn since_start(settings: &Settings, recorder: &Recorder) -> Duration {
     }
 }
 
-async fn measure(settings: &Settings, channels: &[Channel], is_quiet: bool) -> Result<(Recorder, Usage)> {
+async fn measure(settings: &Settings, channels: &[Channel], told: Telling<'_>) -> Result<(Recorder, Usage)> {
     let each = |make: &dyn Fn(Channel) -> Asker| -> Vec<Asker> {
         (0..settings.clients).zip(channels.iter().cycle()).map(|(_, channel)| make(channel.clone())).collect()
     };
@@ -106,12 +107,12 @@ async fn measure(settings: &Settings, channels: &[Channel], is_quiet: bool) -> R
         Work::Store(work) => {
             let values = Values::new(work.sizes.clone(), settings.seed);
             if work.mix.needs_keys() {
-                fill(channels, work, &values, settings.seed, is_quiet).await?;
+                fill(channels, work, &values, settings.seed, told.is_quiet).await?;
             }
             let store = Arc::new(Store { work: work.clone(), values, seed: settings.seed });
             let askers = each(&|channel| Asker::Store { kv: kv(channel), store: store.clone() });
             let run = Run::begin(settings);
-            let usage = load::drive(&run, settings, askers, is_quiet).await?;
+            let usage = load::drive(&run, settings, askers, told).await?;
             Ok((run.recorded(), usage))
         }
         Work::Watch { watchers, keys, sizes } => {
@@ -121,12 +122,12 @@ async fn measure(settings: &Settings, channels: &[Channel], is_quiet: bool) -> R
             let run = Run::begin(settings);
             audience.listen(&run, streams);
             let askers = each(&|channel| Asker::Teller { kv: kv(channel), audience: audience.clone() });
-            let usage = load::drive(&run, settings, askers, is_quiet).await?;
+            let usage = load::drive(&run, settings, askers, told).await?;
             audience.settle(&run, settings.timeout).await;
             Ok((run.recorded(), usage))
         }
         Work::Lease { what: LeaseWork::Expiry { leases }, ttl_seconds } => {
-            lease::expiry(settings, channels, *leases, *ttl_seconds, is_quiet).await
+            lease::expiry(settings, channels, *leases, *ttl_seconds, told).await
         }
         Work::Lease { what, ttl_seconds } => {
             let askers = match what {
@@ -136,7 +137,7 @@ async fn measure(settings: &Settings, channels: &[Channel], is_quiet: bool) -> R
                 _ => lease::keepers(channels, settings.clients, *ttl_seconds).await?,
             };
             let run = Run::begin(settings);
-            let usage = load::drive(&run, settings, askers, is_quiet).await?;
+            let usage = load::drive(&run, settings, askers, told).await?;
             Ok((run.recorded(), usage))
         }
     }

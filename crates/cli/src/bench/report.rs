@@ -143,9 +143,9 @@ impl Report<'_> {
         self.measured.as_secs_f64().max(1e-6)
     }
 
-    /// Processor time of all servers on this machine per answer; nothing when they run elsewhere.
+    /// Processor time of the members on this machine per answer; nothing when they run elsewhere.
     fn server_micros(&self) -> f64 {
-        self.usage.servers.as_secs_f64() * 1e6 / self.recorder.answered.max(1) as f64
+        self.usage.servers().as_secs_f64() * 1e6 / self.recorder.answered.max(1) as f64
     }
 
     fn delays_as_json(delays: &Histogram<u64>) -> Value {

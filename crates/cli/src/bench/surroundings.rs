@@ -2,10 +2,12 @@
 
 use crate::credentials::asked;
 use crate::http;
+use crate::usage::listening_at;
 use hustings_api::Client;
 use hustings_api::etcdserverpb::{MemberListRequest, StatusRequest};
 use hustings_tls::Connector;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 /// How long the target may take to say what it is.
@@ -20,6 +22,8 @@ pub(super) struct Surroundings {
     pub(super) members: Option<u64>,
     /// Processors of this machine that this process may use.
     pub(super) cores: u64,
+    /// The members that run on this machine, as processes.
+    pub(super) local: BTreeSet<u32>,
     /// As the kernel calls it.
     pub(super) processor: Option<String>,
 }
@@ -40,13 +44,18 @@ impl Surroundings {
         let own = tokio::time::timeout(PATIENCE, http::get(&endpoint, "/v1/status", tls)).await;
         let own: Option<Value> = own.ok().and_then(Result::ok).and_then(|body| serde_json::from_slice(&body).ok());
         let said = |field: &str| own.as_ref().and_then(|own| own[field].as_str()).map(str::to_owned);
+        let members = members.map(|answer| answer.into_inner().members);
+        let urls = members.iter().flatten().flat_map(|member| &member.client_urls).map(String::as_str);
+        let endpoints = client.endpoints().iter().map(String::as_str);
+        let local = listening_at(urls.chain(endpoints));
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Surroundings {
             server: said("version")
                 .map(|version| format!("hustings {version}"))
                 .or_else(|| version.map(|version| format!("etcd {version}"))),
             protocol: said("protocol"),
-            members: members.map(|answer| answer.into_inner().members.len() as u64),
+            members: members.map(|members| members.len() as u64),
+            local,
             cores: cores as u64,
             processor: processor(),
         }

@@ -7,7 +7,7 @@
 //! waits for one answer at a time.
 
 use crate::compare::Verb;
-use crate::usage::Usage;
+use crate::usage::{Usage, listening_at};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use hdrhistogram::Histogram;
@@ -94,6 +94,7 @@ async fn measured(drive: Drive) -> Result<Value> {
         sessions.push(Session::open(host).await.with_context(|| format!("no session at {host}"))?);
     }
     sessions[0].fill(&drive.value).await?;
+    let servers = listening_at(drive.hosts.iter().map(String::as_str));
     let start = Instant::now() + WARM_UP;
     let end = start + Duration::from_secs(drive.seconds);
     let mut tasks = Vec::new();
@@ -103,9 +104,9 @@ async fn measured(drive: Drive) -> Result<Value> {
         tasks.push(tokio::spawn(session.ask_until(end, start, own, drive.clone(), seed)));
     }
     tokio::time::sleep_until(start.into()).await;
-    let before = Usage::now();
+    let before = Usage::now(&servers);
     tokio::time::sleep_until(end.into()).await;
-    let usage = Usage::now().since(&before);
+    let usage = Usage::now(&servers).since(&before);
     let (mut delays, mut errors) = (histogram(), 0);
     for task in tasks {
         let (own, refused) = task.await??;
@@ -126,7 +127,7 @@ async fn measured(drive: Drive) -> Result<Value> {
         "p99.9_ms": at(0.999),
         "max_ms": delays.max() as f64 / 1_000.0,
         "errors": errors,
-        "server_cpu_micros_per_request": usage.servers.as_secs_f64() * 1e6 / answered.max(1) as f64,
+        "server_cpu_micros_per_request": usage.servers().as_secs_f64() * 1e6 / answered.max(1) as f64,
         "cpu_idle_share": usage.idle_share(),
         "cpu_others_share": usage.others_share(),
     }))

@@ -18,6 +18,7 @@ use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, WatchCreateRequest, WatchRequest};
 use hustings_testbed::{Cluster, Program, get, put};
 use rustix::process::Signal;
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use usage::Usage;
@@ -219,7 +220,7 @@ async fn failover(name: &str, program: Program, binary: &str, round: Round<'_>) 
     let mut gaps = Vec::new();
     let mut acknowledged = Vec::new();
     let mut syncs = Vec::new();
-    let before = Usage::now();
+    let before = Usage::now(&BTreeSet::new());
     for round in 0..times {
         tokio::time::sleep(rest).await;
         let leader = cluster.leader().await?;
@@ -267,7 +268,7 @@ async fn failover(name: &str, program: Program, binary: &str, round: Round<'_>) 
         cluster.start_node(leader)?;
         cluster.wait_until_serving(leader).await?;
     }
-    let share = Usage::now().since(&before).idle_share();
+    let share = Usage::now(&BTreeSet::new()).since(&before).idle_share();
     let client = Client::connect(&cluster.endpoints()).await?;
     let mut lost = 0;
     for (key, value) in &acknowledged {
