@@ -85,6 +85,13 @@ async fn every_load_is_measured_on_a_real_cluster() {
     let names: Vec<&str> =
         report["operations"].as_array().into_iter().flatten().filter_map(|row| row["operation"].as_str()).collect();
     assert_eq!(names, ["event", "put"]);
+    // One flag asks the leader alone, wherever it stands among the endpoints; a cluster without it is told.
+    let leader = cluster.leader().await.expect("a leader");
+    let report = said("bench put --total 50 --warm-up 0s --target-leader", &endpoints);
+    assert_eq!(report["setting"]["endpoints"], serde_json::json!([cluster.nodes[leader].client]), "{report}");
+    let follower = cluster.nodes[(leader + 1) % 3].client.clone();
+    let ended = hustings(&["bench", "put", "--target-leader", "--endpoints", &follower]);
+    assert!(ended.code == Some(4) && ended.stderr.contains("name all members"), "{ended:?}");
     // A person is told how it was measured.
     let told = hustings(&["bench", "put", "--total", "50", "--endpoints", &endpoints]).ok();
     for part in ["closed loop", "3 members", "raft", "seed", "cores", "others", "p99.9"] {

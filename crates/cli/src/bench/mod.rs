@@ -55,11 +55,14 @@ pub(crate) fn threads(matches: &ArgMatches) -> usize {
 /// Runs `hustings bench`.
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let (verb, matches) = matches.subcommand().expect("clap requires one");
-    let settings = Settings::of(verb, matches)?;
+    let mut settings = Settings::of(verb, matches)?;
     let (format, is_quiet) = (format_of(matches), matches.get_flag("quiet") || format_of(matches) == Format::Json);
     let options = options_of(matches)?;
     // Says who asks, once.
     let client = connect(matches).await?;
+    if matches.get_flag("target-leader") {
+        settings.endpoints = vec![surroundings::leader(&settings.endpoints, &options, settings.timeout).await?];
+    }
     let around = Surroundings::of(&client, options.tls.as_ref()).await;
     let mut channels = Vec::new();
     for endpoint in settings.endpoints.iter().cycle().take(usize::try_from(settings.connections)?) {

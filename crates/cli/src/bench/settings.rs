@@ -98,7 +98,7 @@ fn rate(text: &str) -> Result<f64, String> {
     rate.ok_or_else(|| "requests per second, from 0.01 to 10000000".into())
 }
 
-fn load_arguments(clients: &'static str) -> [Arg; 8] {
+fn load_arguments(clients: &'static str) -> [Arg; 9] {
     [
         Arg::new("clients")
             .long("clients")
@@ -137,6 +137,10 @@ fn load_arguments(clients: &'static str) -> [Arg; 8] {
             .long("seed")
             .value_parser(value_parser!(u64))
             .help("The same requests again: keys, sizes, operations [default: drawn, and printed]"),
+        Arg::new("target-leader")
+            .long("target-leader")
+            .action(ArgAction::SetTrue)
+            .help("Ask only that endpoint whose member leads as this begins"),
         Arg::new("quiet").long("quiet").action(ArgAction::SetTrue).help("No progress on a terminal"),
     ]
 }

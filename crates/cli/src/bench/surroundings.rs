@@ -2,8 +2,11 @@
 
 use crate::credentials::asked;
 use crate::http;
+use crate::output::unavailable;
 use crate::usage::listening_at;
+use anyhow::Result;
 use hustings_api::Client;
+use hustings_api::client::Options;
 use hustings_api::etcdserverpb::{MemberListRequest, StatusRequest};
 use hustings_tls::Connector;
 use serde_json::Value;
@@ -60,6 +63,24 @@ impl Surroundings {
             processor: processor(),
         }
     }
+}
+
+/// The endpoint whose member says that it leads.
+///
+/// # Errors
+/// None does.
+pub(super) async fn leader(endpoints: &[String], options: &Options, timeout: Duration) -> Result<String> {
+    for endpoint in endpoints {
+        let asking = async {
+            let client = Client::connect_with(&[endpoint], options.clone()).await.ok()?;
+            Some(client.maintenance().status(asked(StatusRequest {})).await.ok()?.into_inner())
+        };
+        let answer = tokio::time::timeout(timeout, asking).await.ok().flatten();
+        if answer.is_some_and(|told| told.leader != 0 && told.header.is_some_and(|own| own.member_id == told.leader)) {
+            return Ok(endpoint.clone());
+        }
+    }
+    Err(unavailable("--target-leader: no member at these --endpoints leads; name all members"))
 }
 
 fn processor() -> Option<String> {
