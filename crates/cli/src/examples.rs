@@ -114,9 +114,36 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("observe", &["hustings observe billing", "hustings observe billing --once -o json"]),
     ("why", &["hustings why billing"]),
     ("inspect", &["hustings inspect /var/lib/hustings", "hustings inspect /var/lib/hustings --records"]),
-    ("bench", &["hustings bench put --clients 64 --seconds 10"]),
-    ("bench put", &["hustings bench put --endpoints 10.0.0.1:2379 --clients 64 --value-size 256"]),
-    ("bench get", &["hustings bench get --clients 64"]),
+    (
+        "bench",
+        &[
+            "hustings bench put --clients 64 --seconds 10",
+            "hustings bench mix --reads 95 --distribution zipf --rate 5000  # open loop: a target that falls behind is seen to",
+        ],
+    ),
+    (
+        "bench put",
+        &[
+            "hustings bench put --endpoints 10.0.0.1:2379 --clients 64 --value-size 256",
+            "hustings bench put --value-size 256:90,16384:10 --rate 1000",
+        ],
+    ),
+    ("bench get", &["hustings bench get --clients 64", "hustings bench get --serializable --distribution hot"]),
+    (
+        "bench mix",
+        &[
+            "hustings bench mix --reads 95 --distribution zipf  # YCSB's workload B",
+            "hustings bench mix --mix get:80,put:15,range:4,delete:1",
+        ],
+    ),
+    ("bench txn", &["hustings bench txn --txn-ops 4"]),
+    ("bench range", &["hustings bench range --range-keys 100"]),
+    ("bench delete", &["hustings bench delete --keys 100000 --total 100000 --distribution sequential"]),
+    ("bench watch", &["hustings bench watch --watchers 1000 --keys 10 --rate 100"]),
+    (
+        "bench lease",
+        &["hustings bench lease keep-alive --clients 1000", "hustings bench lease expiry --leases 1000 --ttl 2"],
+    ),
     ("maelstrom", &["hustings maelstrom --protocol raft  # what `maelstrom test --bin` starts"]),
     (
         "workload",

@@ -31,7 +31,26 @@ const JARS: [&str; 12] = [
 pub struct Zookeeper {
     members: Vec<Member>,
     class_path: String,
+    purpose: Purpose,
     directory: TempDir,
+}
+
+/// What the servers are for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    /// They start soon and take little: no sync of the disk, and the quick compiler alone.
+    Tests,
+    /// They run as in production: synced, compiled well, with memory.
+    Measurements,
+}
+
+impl Purpose {
+    fn flags(self) -> &'static [&'static str] {
+        match self {
+            Purpose::Tests => &["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"],
+            Purpose::Measurements => &["-Xmx1g"],
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -51,6 +70,20 @@ impl Zookeeper {
         let mut started = Zookeeper::prepare(count)?;
         for position in 0..count {
             started.configure(position, tick, further, &ports)?;
+        }
+        started.start_all().await?;
+        Ok(started)
+    }
+
+    /// Starts so many servers as in production, with all defaults of Java and ZooKeeper but the memory, which is a gigabyte.
+    ///
+    /// # Errors
+    /// As for [`Zookeeper::start`].
+    pub async fn start_to_be_measured(count: usize) -> Result<Zookeeper> {
+        let ports = Zookeeper::quorum_ports(count)?;
+        let mut started = Zookeeper { purpose: Purpose::Measurements, ..Zookeeper::prepare(count)? };
+        for position in 0..count {
+            started.configure(position, Duration::from_secs(2), "maxClientCnxns=0", &ports)?;
         }
         started.start_all().await?;
         Ok(started)
@@ -90,7 +123,7 @@ impl Zookeeper {
             let own = directory.path().join(number.to_string());
             members.push(Member { client_port: free_port()?, directory: own, process: None });
         }
-        Ok(Zookeeper { members, class_path, directory })
+        Ok(Zookeeper { members, class_path, purpose: Purpose::Tests, directory })
     }
 
     fn configure(&self, position: usize, tick: Duration, further: &str, ports: &[(u16, u16)]) -> Result<()> {
@@ -142,7 +175,7 @@ impl Zookeeper {
         let member = &mut self.members[position];
         let mut command = Command::new("java");
         command
-            .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no"])
+            .args(self.purpose.flags())
             .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp", &self.class_path])
             .arg("org.apache.zookeeper.server.quorum.QuorumPeerMain")
             .arg(member.directory.join("zoo.cfg"))

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   measure failover [--binary PATH] [--etcd PATH] [--times 50] [--rest 500] [--keys 0] [--signal kill|term|stop]
-//!   measure compare  [--binary PATH] [--etcd PATH] [--rounds 5] [--seconds 5]
+//!   measure compare  [--binary PATH] [--etcd PATH] [--zookeeper] [--rounds 5] [--seconds 5] [--loads put:64,get:256] [-o json]
 //!   measure idle     [--binary PATH] [--etcd PATH]
 //! ```
 //!
@@ -12,20 +12,24 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Arg, Command, value_parser};
+use compare::{Comparison, Load};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, WatchCreateRequest, WatchRequest};
 use hustings_testbed::{Cluster, Program, get, put};
 use rustix::process::Signal;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 use usage::Usage;
 
 // One home for the accounting: a binary cannot be depended on, and a crate for a page of /proc would be a floor too many.
-#[path = "../../cli/src/usage.rs"]
+#[path = "../../../cli/src/usage.rs"]
 #[allow(dead_code, reason = "the bench prints more of it")]
 mod usage;
+
+mod compare;
+mod drive_zookeeper;
 
 fn main() -> Result<()> {
     let common = |command: Command| {
@@ -59,14 +63,16 @@ fn main() -> Result<()> {
                 )
                 .arg(Arg::new("signal").long("signal").default_value("kill").value_parser(["kill", "term", "stop"])),
         )
-        .subcommand(
-            common(Command::new("compare").about("Requests per second, alternating, medians"))
-                .arg(number("rounds", "5"))
-                .arg(number("seconds", "5")),
-        )
+        .subcommand(compare::arguments(common(
+            Command::new("compare").about("Requests per second beside others, alternating, medians"),
+        )))
         .subcommand(common(Command::new("idle").about("Memory and processor time of a cluster that nobody uses")))
+        .subcommand(drive_zookeeper::command())
         .get_matches();
     let (verb, matches) = matches.subcommand().expect("clap requires one");
+    if verb == drive_zookeeper::NAME {
+        return drive_zookeeper::run(matches);
+    }
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let number = |name: &str| *matches.get_one::<u32>(name).expect("it has a default");
     let protocols: Vec<String> = matches.get_many("protocol").into_iter().flatten().cloned().collect();
@@ -91,7 +97,19 @@ fn main() -> Result<()> {
                         .await?;
                 }
             }
-            "compare" => compare(&binary, programs, number("rounds"), number("seconds")).await?,
+            "compare" => {
+                let loads = matches.get_many::<Load>("loads").into_iter().flatten().cloned().collect();
+                let comparison = Comparison {
+                    binary: &binary,
+                    programs,
+                    with_zookeeper: matches.get_flag("zookeeper"),
+                    loads,
+                    rounds: number("rounds"),
+                    seconds: number("seconds"),
+                    value_size: number("value-size"),
+                };
+                compare::run(comparison, text("output").as_deref() == Some("json")).await?;
+            }
             _ => {
                 for (name, program) in programs {
                     idle(name, program).await?;
@@ -100,49 +118,6 @@ fn main() -> Result<()> {
         }
         Ok(())
     })
-}
-
-/// All loads against all programs in turn, round after round, so that a noisy minute is shared; then medians.
-async fn compare(binary: &str, programs: Vec<(&str, Program)>, rounds: u32, seconds: u32) -> Result<()> {
-    const LOADS: [(&str, &str); 4] = [("put", "1"), ("put", "64"), ("put", "256"), ("get", "256")];
-    let mut figures: BTreeMap<(usize, usize), Vec<serde_json::Value>> = BTreeMap::new();
-    for _ in 0..rounds {
-        for (which, (_, program)) in programs.iter().enumerate() {
-            let cluster = Cluster::start(program.clone(), 3).await?;
-            for (load, (verb, clients)) in LOADS.iter().enumerate() {
-                let output = std::process::Command::new(binary)
-                    .args(["bench", verb, "--clients", clients, "--seconds", &seconds.to_string(), "-o", "json"])
-                    .args(["--endpoints", &cluster.endpoints().join(",")])
-                    .output()?;
-                if !output.status.success() {
-                    bail!("the bench failed: {}", String::from_utf8_lossy(&output.stderr));
-                }
-                figures.entry((load, which)).or_default().push(serde_json::from_slice(&output.stdout)?);
-            }
-        }
-    }
-    println!("medians of {rounds}, {seconds} s each, 256 B, 3 nodes and the driver on this machine:");
-    for ((load, which), runs) in &figures {
-        let median = |field: &str| {
-            let mut values: Vec<f64> = runs.iter().filter_map(|run| run[field].as_f64()).collect();
-            values.sort_by(f64::total_cmp);
-            values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
-        };
-        let errors: u64 = runs.iter().filter_map(|run| run["errors"].as_u64()).sum();
-        println!(
-            "{} {:>3} clients  {:9} {:>8.0}/s  p50 {:.2} ms  p99 {:.2} ms  p99.9 {:.2} ms  servers {:.1} µs/request  others took {:.0} %  errors {errors}",
-            LOADS[*load].0,
-            LOADS[*load].1,
-            programs[*which].0,
-            median("per_second"),
-            median("p50_ms"),
-            median("p99_ms"),
-            median("p99.9_ms"),
-            median("server_cpu_micros_per_request"),
-            median("cpu_others_share") * 100.0
-        );
-    }
-    Ok(())
 }
 
 /// A cluster at rest; then with 1,000 watches and 10,000 leases of an hour.
@@ -245,7 +220,7 @@ async fn failover(name: &str, program: Program, binary: &str, round: Round<'_>) 
     let mut gaps = Vec::new();
     let mut acknowledged = Vec::new();
     let mut syncs = Vec::new();
-    let before = Usage::now();
+    let before = Usage::now(&BTreeSet::new());
     for round in 0..times {
         tokio::time::sleep(rest).await;
         let leader = cluster.leader().await?;
@@ -293,7 +268,7 @@ async fn failover(name: &str, program: Program, binary: &str, round: Round<'_>) 
         cluster.start_node(leader)?;
         cluster.wait_until_serving(leader).await?;
     }
-    let share = Usage::now().since(&before).idle_share();
+    let share = Usage::now(&BTreeSet::new()).since(&before).idle_share();
     let client = Client::connect(&cluster.endpoints()).await?;
     let mut lost = 0;
     for (key, value) in &acknowledged {

@@ -1,0 +1,299 @@
+//! The load: clients that take their turns from [`Tickets`], in a closed loop or when requests are due.
+
+use super::asker::Asker;
+use super::recorder::{Failure, Pace, Recorder, Timing, Window};
+use super::settings::Settings;
+use crate::usage::Usage;
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::sync::Semaphore;
+use tonic::{Code, Status};
+
+/// The pause of a client whose request failed, in a closed loop: a target that refuses at once is not asked in a tight loop.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Recorders, so that clients do not wait for each other to write down what they saw.
+const RECORDERS: usize = 8;
+
+/// Longer than any run.
+const FOREVER: Duration = Duration::from_secs(365 * 86_400);
+
+/// A run that has begun: its clock, its window and what it has seen so far.
+pub(super) struct Run {
+    begun: Instant,
+    pub(super) window: Window,
+    recorders: Vec<Mutex<Recorder>>,
+    answered: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Run {
+    pub(super) fn begin(settings: &Settings) -> Arc<Run> {
+        let start = settings.warm_up;
+        Run::within(Window { start, end: start + settings.run.unwrap_or(FOREVER) })
+    }
+
+    /// A run in which everything counts.
+    pub(super) fn without_end() -> Arc<Run> {
+        Run::within(Window { start: Duration::ZERO, end: FOREVER })
+    }
+
+    fn within(window: Window) -> Arc<Run> {
+        let recorders = (0..RECORDERS).map(|_| Mutex::new(Recorder::new(window))).collect();
+        Arc::new(Run {
+            begun: Instant::now(),
+            window,
+            recorders,
+            answered: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        })
+    }
+
+    /// The time since the load began.
+    pub(super) fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// When that is by the system's clock.
+    pub(super) fn instant(&self, time: Duration) -> tokio::time::Instant {
+        (self.begun + time).into()
+    }
+
+    /// Writes down, among what the client of this number sees.
+    pub(super) fn record(&self, client: usize, write: impl FnOnce(&mut Recorder)) {
+        let recorder = &self.recorders[client % self.recorders.len()];
+        // A histogram is whole after every call.
+        write(&mut recorder.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// All that was seen.
+    pub(super) fn recorded(&self) -> Recorder {
+        let mut all = Recorder::new(self.window);
+        for recorder in &self.recorders {
+            all.add(recorder.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        }
+        all
+    }
+}
+
+/// Whose turn it is: numbers of requests, handed out one by one.
+struct Tickets {
+    pace: Pace,
+    window: Window,
+    next: AtomicU64,
+    /// Requests after warming up that may still begin; for `--total`.
+    left: Option<AtomicU64>,
+    /// In an open loop: how many are due and not taken.
+    due: Semaphore,
+    /// In an open loop: how many were due in all.
+    issued: AtomicU64,
+}
+
+impl Tickets {
+    /// The next request and when it is due; nothing when the run is over. Waits until it is due.
+    async fn next(&self, run: &Run) -> Option<(u64, Option<Duration>)> {
+        if self.pace != Pace::Closed {
+            return self.next_due(run).await;
+        }
+        let now = run.now();
+        if now >= self.window.end {
+            return None;
+        }
+        if let Some(left) = self.left.as_ref().filter(|_| now >= self.window.start) {
+            left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).ok()?;
+        }
+        Some((self.next.fetch_add(1, Ordering::Relaxed), None))
+    }
+
+    async fn next_due(&self, run: &Run) -> Option<(u64, Option<Duration>)> {
+        loop {
+            // The pacer closes it at the end.
+            self.due.acquire().await.ok()?.forget();
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let due = self.pace.due(number);
+            // What warming up has left behind is forgotten: the part that counts begins without a queue.
+            if due.is_some_and(|due| due >= self.window.start) || run.now() < self.window.start {
+                return Some((number, due));
+            }
+        }
+    }
+
+    /// Makes requests due in time, on a thread of its own: the runtime's timers are a millisecond coarse.
+    fn pace(&self, run: &Run, total: Option<u64>) {
+        let Pace::Open { per_second } = self.pace else { return };
+        let before = (self.window.start.as_secs_f64() * per_second).ceil() as u64;
+        let last = total.map_or(u64::MAX, |total| before.saturating_add(total));
+        let mut issued = 0;
+        loop {
+            let now = run.now();
+            let owed = self.pace.owed(now.min(self.window.end)).min(last);
+            if owed > issued {
+                self.due
+                    .add_permits(usize::try_from(owed - issued).unwrap_or(usize::MAX).min(Semaphore::MAX_PERMITS / 2));
+                issued = owed;
+            }
+            self.issued.store(issued, Ordering::Release);
+            if now >= self.window.end || (issued == last && self.next.load(Ordering::Acquire) >= issued) {
+                break;
+            }
+            let due = if issued == last { now + PAUSE } else { self.pace.due(issued).unwrap_or(now) };
+            std::thread::sleep(due.min(self.window.end).saturating_sub(run.now()).min(PAUSE * 10));
+        }
+        self.due.close();
+    }
+}
+
+/// Whose processor time counts as the servers', and whether a terminal is told how it goes.
+#[derive(Clone, Copy)]
+pub(super) struct Telling<'a> {
+    pub(super) servers: &'a BTreeSet<u32>,
+    pub(super) is_quiet: bool,
+}
+
+/// Drives the load to its end; gives what the processors did within the window.
+///
+/// # Errors
+/// A thread cannot be started.
+pub(super) async fn drive(run: &Arc<Run>, settings: &Settings, askers: Vec<Asker>, told: Telling<'_>) -> Result<Usage> {
+    let tickets = Arc::new(Tickets {
+        pace: settings.pace,
+        window: run.window,
+        next: AtomicU64::new(0),
+        left: settings.total.map(AtomicU64::new),
+        due: Semaphore::new(0),
+        issued: AtomicU64::new(0),
+    });
+    let (total, timeout) = (settings.total, settings.timeout);
+    let pacer = {
+        let (run, tickets) = (run.clone(), tickets.clone());
+        std::thread::Builder::new().name("bench-pacer".into()).spawn(move || tickets.pace(&run, total))?
+    };
+    let telling = tokio::spawn(tell(run.clone(), told.is_quiet));
+    let mut clients = tokio::task::JoinSet::new();
+    for (client, asker) in askers.into_iter().enumerate() {
+        clients.spawn(one_client(client, asker, run.clone(), tickets.clone(), timeout));
+    }
+    let ended = async { while clients.join_next().await.is_some() {} };
+    tokio::pin!(ended);
+    let mut is_over = false;
+    tokio::select! {
+        () = tokio::time::sleep_until(run.instant(run.window.start)) => {}
+        () = &mut ended => is_over = true,
+    }
+    let before = Usage::now(told.servers);
+    if !is_over {
+        tokio::select! {
+            () = tokio::time::sleep_until(run.instant(run.window.end)) => {}
+            () = &mut ended => is_over = true,
+        }
+    }
+    let usage = Usage::now(told.servers).since(&before);
+    if !is_over {
+        // Those in flight: each ends within its timeout.
+        ended.await;
+    }
+    telling.abort();
+    let _ = telling.await;
+    let _ = pacer.join();
+    let (taken, issued) = (tickets.next.load(Ordering::Acquire), tickets.issued.load(Ordering::Acquire));
+    run.record(0, |recorder| {
+        for number in taken..issued {
+            recorder.unsent(settings.pace.due(number).unwrap_or_default());
+        }
+    });
+    Ok(usage)
+}
+
+async fn one_client(client: usize, mut asker: Asker, run: Arc<Run>, tickets: Arc<Tickets>, timeout: Duration) {
+    let standing = asker.standing();
+    while let Some((number, due)) = tickets.next(&run).await {
+        let sent = run.now();
+        let due = due.unwrap_or(sent);
+        let answer = match tokio::time::timeout(timeout, asker.ask(number, due, sent)).await {
+            Ok(answer) => answer.map_err(failure),
+            Err(_) => Err(Failure {
+                kind: "timeout",
+                status: Status::deadline_exceeded(format!("no answer within {timeout:?}")),
+            }),
+        };
+        let timing = Timing { due, sent, done: run.now() };
+        match answer {
+            Ok(operation) => {
+                run.answered.fetch_add(1, Ordering::Relaxed);
+                run.record(client, |recorder| recorder.answered(operation, timing, standing));
+            }
+            Err(failure) => {
+                run.failed.fetch_add(1, Ordering::Relaxed);
+                run.record(client, |recorder| recorder.failed(timing, failure));
+                if tickets.pace == Pace::Closed {
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// A failure by the name that gRPC has for it.
+pub(super) fn failure(status: Status) -> Failure {
+    let kind = match status.code() {
+        Code::Ok | Code::Unknown => "unknown",
+        Code::Cancelled => "cancelled",
+        Code::InvalidArgument => "invalid argument",
+        Code::DeadlineExceeded => "deadline exceeded",
+        Code::NotFound => "not found",
+        Code::AlreadyExists => "already exists",
+        Code::PermissionDenied => "permission denied",
+        Code::ResourceExhausted => "resource exhausted",
+        Code::FailedPrecondition => "failed precondition",
+        Code::Aborted => "aborted",
+        Code::OutOfRange => "out of range",
+        Code::Unimplemented => "unimplemented",
+        Code::Internal => "internal",
+        Code::Unavailable => "unavailable",
+        Code::DataLoss => "data loss",
+        Code::Unauthenticated => "unauthenticated",
+    };
+    Failure { kind, status }
+}
+
+/// A bar that says how many things are done, on a terminal alone.
+pub(super) fn bar(length: u64, template: &str, is_quiet: bool) -> ProgressBar {
+    if is_quiet || !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let style = ProgressStyle::with_template(template);
+    ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}
+
+/// Says a few times a second how it goes, until it is aborted.
+async fn tell(run: Arc<Run>, is_quiet: bool) {
+    let end = if run.window.end >= FOREVER { 0 } else { u64::try_from(run.window.end.as_millis()).unwrap_or(0) };
+    let bar = bar(end, "{bar:30} {msg}", is_quiet);
+    let _clear = Clearing(bar.clone());
+    let (mut seen, mut at) = (0, Duration::ZERO);
+    let mut beat = tokio::time::interval(Duration::from_millis(250));
+    loop {
+        beat.tick().await;
+        let (now, answered) = (run.now(), run.answered.load(Ordering::Relaxed));
+        let rate = (answered - seen) as f64 / (now - at).as_secs_f64().max(1e-3);
+        (seen, at) = (answered, now);
+        let phase = if now < run.window.start { "warming up" } else { "measuring" };
+        let errors = run.failed.load(Ordering::Relaxed);
+        bar.set_position(u64::try_from(now.as_millis()).unwrap_or(0));
+        bar.set_message(format!("{:.0} s {phase}: {rate:.0}/s, {errors} errors", now.as_secs_f64()));
+    }
+}
+
+/// Takes the bar away, however its task ends.
+struct Clearing(ProgressBar);
+
+impl Drop for Clearing {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

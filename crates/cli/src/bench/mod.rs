@@ -1,0 +1,169 @@
+//! `hustings bench`: how many requests a cluster answers, and how soon.
+//!
+//! Works against any etcd v3 server, so that two systems can be measured by the same driver in the same minute. The share of
+//! the processors that other processes took meanwhile is printed beside each figure: a figure from a busy machine says so.
+//!
+//! In order: [`settings`] (the command line), [`choice`] (what each request asks for), [`load`] (who asks, and when), [`asker`]
+//! (one client), [`watch`] and [`lease`] (what is not a request and its answer), [`recorder`] (delays, without coordinated
+//! omission), [`report`]. `docs/bench.md` is for those who read the figures. Deliberately absent: several machines that drive one
+//! target together; and cleaning up, so that a second run finds the keys of the first.
+
+mod asker;
+mod choice;
+mod lease;
+mod load;
+mod recorder;
+mod report;
+mod settings;
+mod surroundings;
+mod watch;
+
+use crate::client::connect;
+use crate::credentials::asked;
+use crate::output::{Format, format_of, from_status, options_of, unavailable};
+use crate::usage::Usage;
+use anyhow::Result;
+use asker::{Asker, Store};
+use choice::{Values, dice};
+use clap::ArgMatches;
+use hustings_api::client::transport;
+use hustings_api::etcdserverpb::PutRequest;
+use hustings_api::etcdserverpb::kv_client::KvClient;
+use hustings_api::etcdserverpb::lease_client::LeaseClient;
+use load::{Run, Telling};
+use recorder::Recorder;
+use report::Report;
+pub(crate) use settings::command;
+use settings::{LeaseWork, Settings, StoreWork, Work};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use surroundings::Surroundings;
+use tonic::transport::Channel;
+use watch::Audience;
+
+/// Puts in flight while keys are put that later requests need.
+const FILLERS: usize = 64;
+
+/// How many threads drive so many clients. Few clients on many threads measure how long threads take to wake each other.
+pub(crate) fn threads(matches: &ArgMatches) -> usize {
+    let clients = matches.subcommand().and_then(|(_, matches)| matches.get_one::<u64>("clients")).copied().unwrap_or(1);
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    usize::try_from(clients.div_ceil(64)).unwrap_or(cores).clamp(1, cores)
+}
+
+/// Runs `hustings bench`.
+pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
+    let (verb, matches) = matches.subcommand().expect("clap requires one");
+    let mut settings = Settings::of(verb, matches)?;
+    let (format, is_quiet) = (format_of(matches), matches.get_flag("quiet") || format_of(matches) == Format::Json);
+    let options = options_of(matches)?;
+    // Says who asks, once.
+    let client = connect(matches).await?;
+    if matches.get_flag("target-leader") {
+        settings.endpoints = vec![surroundings::leader(&settings.endpoints, &options, settings.timeout).await?];
+    }
+    let around = Surroundings::of(&client, options.tls.as_ref()).await;
+    let mut channels = Vec::new();
+    for endpoint in settings.endpoints.iter().cycle().take(usize::try_from(settings.connections)?) {
+        let connecting = transport(endpoint, &options)?.connect().await;
+        channels.push(connecting.map_err(|error| unavailable(format!("no connection to {endpoint}: {error}")))?);
+    }
+    if format == Format::Table {
+        println!("{}", report::setting_in_words(&settings, &around));
+    }
+    let told = Telling { servers: &around.local, is_quiet };
+    let (recorder, usage) = measure(&settings, &channels, told).await?;
+    if recorder.answered == 0 && recorder.operations.is_empty() {
+        return Err(match recorder.first_error {
+            Some(status) => from_status(&status).context("nothing was answered"),
+            None => unavailable("nothing was answered: no request ended in time"),
+        });
+    }
+    let measured = match (settings.run, &settings.work) {
+        (_, Work::Lease { what: LeaseWork::Expiry { .. }, .. }) | (None, _) => since_start(&settings, &recorder),
+        (Some(run), _) if settings.total.is_some() => since_start(&settings, &recorder).min(run),
+        (Some(run), _) => run,
+    };
+    let report = Report { settings: &settings, around: &around, recorder: &recorder, usage, measured };
+    match format {
+        Format::Json => println!("{}", report.as_json()),
+        Format::Table => println!("{}", report.in_words()),
+    }
+    Ok(())
+}
+
+/// From the end of warming up to the last answer.
+fn since_start(settings: &Settings, recorder: &Recorder) -> Duration {
+    match settings.work {
+        Work::Lease { what: LeaseWork::Expiry { .. }, .. } => recorder.last,
+        _ => recorder.last.saturating_sub(settings.warm_up),
+    }
+}
+
+async fn measure(settings: &Settings, channels: &[Channel], told: Telling<'_>) -> Result<(Recorder, Usage)> {
+    let each = |make: &dyn Fn(Channel) -> Asker| -> Vec<Asker> {
+        (0..settings.clients).zip(channels.iter().cycle()).map(|(_, channel)| make(channel.clone())).collect()
+    };
+    let kv = |channel: Channel| KvClient::new(channel).max_decoding_message_size(usize::MAX);
+    match &settings.work {
+        Work::Store(work) => {
+            let values = Values::new(work.sizes.clone(), settings.seed);
+            if work.mix.needs_keys() {
+                fill(channels, work, &values, settings.seed, told.is_quiet).await?;
+            }
+            let store = Arc::new(Store { work: work.clone(), values, seed: settings.seed });
+            let askers = each(&|channel| Asker::Store { kv: kv(channel), store: store.clone() });
+            let run = Run::begin(settings);
+            let usage = load::drive(&run, settings, askers, told).await?;
+            Ok((run.recorded(), usage))
+        }
+        Work::Watch { watchers, keys, sizes } => {
+            let values = Values::new(sizes.clone(), settings.seed);
+            let audience = Audience::new(*watchers, keys.clone(), values, settings.seed);
+            let streams = audience.open(channels).await?;
+            let run = Run::begin(settings);
+            audience.listen(&run, streams);
+            let askers = each(&|channel| Asker::Teller { kv: kv(channel), audience: audience.clone() });
+            let usage = load::drive(&run, settings, askers, told).await?;
+            audience.settle(&run, settings.timeout).await;
+            Ok((run.recorded(), usage))
+        }
+        Work::Lease { what: LeaseWork::Expiry { leases }, ttl_seconds } => {
+            lease::expiry(settings, channels, *leases, *ttl_seconds, told).await
+        }
+        Work::Lease { what, ttl_seconds } => {
+            let askers = match what {
+                LeaseWork::Grant => {
+                    each(&|channel| Asker::Grant { lease: LeaseClient::new(channel), ttl_seconds: *ttl_seconds })
+                }
+                _ => lease::keepers(channels, settings.clients, *ttl_seconds).await?,
+            };
+            let run = Run::begin(settings);
+            let usage = load::drive(&run, settings, askers, told).await?;
+            Ok((run.recorded(), usage))
+        }
+    }
+}
+
+/// Puts every key once: reads, transactions and deletes need something that is there.
+async fn fill(channels: &[Channel], work: &StoreWork, values: &Values, seed: u64, is_quiet: bool) -> Result<()> {
+    let keys = &work.keys;
+    let next = AtomicU64::new(0);
+    let bar = load::bar(keys.count, "{bar:30} {human_pos} of {human_len} keys", is_quiet);
+    let filling = channels.iter().cycle().take(FILLERS).map(async |channel| {
+        let mut kv = KvClient::new(channel.clone());
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= keys.count {
+                return Ok::<_, tonic::Status>(());
+            }
+            let value = values.pick(&mut dice(seed, number));
+            kv.put(asked(PutRequest { key: keys.named(number), value, ..PutRequest::default() })).await?;
+            bar.inc(1);
+        }
+    });
+    let filled = futures::future::try_join_all(filling).await;
+    bar.finish_and_clear();
+    filled.map(drop).map_err(|status| from_status(&status).context("the keys could not be put"))
+}

@@ -1,0 +1,111 @@
+//! Goal: the figures of `hustings bench` say what clients of a real cluster feel.
+//! Method: three real nodes and a driver at a fixed rate; all nodes are paused for a second, and the percentiles must
+//! show it. Then each load is run once, and the target is taken away.
+
+mod support;
+
+use hustings_testbed::{Cluster, get, wait_for};
+use serde_json::Value;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use support::{HUSTINGS, Running, hustings, program};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn said(words: &str, endpoints: &str) -> Value {
+    let arguments: Vec<&str> = words.split(' ').chain(["--endpoints", endpoints, "-o", "json"]).collect();
+    let said = hustings(&arguments).ok();
+    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{words}: {error}: {said}"))
+}
+
+fn number(report: &Value, field: &str) -> f64 {
+    report[field].as_f64().unwrap_or_else(|| panic!("no {field} in {report}"))
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_in_which_nobody_answers_is_in_the_percentiles() {
+    let cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    let endpoints = cluster.endpoints().join(",");
+    let line = "bench get --serializable --rate 200 --seconds 5 --warm-up 0s --clients 8 --keys 100 --seed 7 -o json";
+    let mut driver = Command::new(HUSTINGS);
+    let mut driver = Running::start(driver.args(line.split(' ')).args(["--endpoints", &endpoints]));
+    // Its last key is there: it is at its work for the next five seconds.
+    let client = hustings_api::Client::connect(&[&cluster.nodes[0].client]).await.expect("a node answers");
+    wait_for("the driver to have put its keys", async || get(&client, "bench/0000000099").await.ok().flatten())
+        .await
+        .expect("it does");
+    for node in &cluster.nodes {
+        node.pause().expect("it stands still");
+    }
+    let paused = Instant::now();
+    wait_for("a second to pass", async || (paused.elapsed() >= SECOND).then_some(())).await.expect("it passes");
+    for node in &cluster.nodes {
+        node.resume().expect("it goes on");
+    }
+    let stood_still = paused.elapsed().as_secs_f64();
+    let report: Value = serde_json::from_str(&driver.line_with("apiVersion")).expect("JSON");
+    assert_eq!(driver.end(), Some(0));
+
+    assert_eq!((&report["loop"], &report["setting"]["seed"]), (&"open".into(), &7.into()), "{report}");
+    assert_eq!(report["errors"], 0, "{report}");
+    assert!(number(&report, "server_cpu_micros_per_request") > 0.0, "the members' processes are found: {report}");
+    assert!(number(&report, "max_ms") > 900.0, "some request waited for nearly all of it: {report}");
+    // A second of five: a tenth of the requests waited for more than half a second.
+    assert!(number(&report, "p95_ms") > 500.0, "stood still for {stood_still} s: {report}");
+    // Counted from when they were sent, eight requests of a thousand were slow.
+    assert!(number(&report["service"], "p95_ms") < 500.0, "the queue is not in there: {report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_load_is_measured_on_a_real_cluster() {
+    let mut cluster = Cluster::start(program(), 3).await.expect("three nodes start");
+    let endpoints = cluster.endpoints().join(",");
+    for (words, operation) in [
+        ("bench put --total 200 --warm-up 0s --value-size 10..2000", "put"),
+        ("bench get --total 200 --keys 50 --distribution zipf:1.2 --consistency s", "get"),
+        ("bench txn --total 200 --keys 50 --txn-ops 3 --distribution hot", "txn"),
+        ("bench range --total 200 --keys 50 --range-keys 20", "range"),
+        ("bench delete --total 50 --keys 50 --warm-up 0s --distribution sequential", "delete"),
+        ("bench lease grant --total 200", "grant"),
+        ("bench lease keep-alive --total 200 --clients 8", "keep-alive"),
+        ("bench lease expiry --leases 50", "expiry"),
+    ] {
+        let report = said(words, &endpoints);
+        assert_eq!((&report["errors"], &report["first_error"]), (&0.into(), &Value::Null), "{words}: {report}");
+        assert_eq!(report["operations"][0]["operation"], operation, "{words}: {report}");
+        let wanted = if ["delete", "expiry"].contains(&operation) { 50 } else { 200 };
+        assert_eq!(report["answered"], wanted, "{words}: {report}");
+        assert!(number(&report, "p50_ms") > 0.0 && number(&report, "p50_ms") <= number(&report, "max_ms"), "{report}");
+        assert_eq!(report["setting"]["members"], 3, "{report}");
+        assert_eq!(report["setting"]["protocol"], "raft", "{report}");
+    }
+    // 20 watchers of 10 keys: each put is seen by two.
+    let report = said("bench watch --total 100 --warm-up 0s --watchers 20 --keys 10", &endpoints);
+    assert_eq!((&report["errors"], &report["answered"]), (&0.into(), &200.into()), "{report}");
+    let names: Vec<&str> =
+        report["operations"].as_array().into_iter().flatten().filter_map(|row| row["operation"].as_str()).collect();
+    assert_eq!(names, ["event", "put"]);
+    // One flag asks the leader alone, wherever it stands among the endpoints; a cluster without it is told.
+    let leader = cluster.leader().await.expect("a leader");
+    let report = said("bench put --total 50 --warm-up 0s --target-leader", &endpoints);
+    assert_eq!(report["setting"]["endpoints"], serde_json::json!([cluster.nodes[leader].client]), "{report}");
+    let follower = cluster.nodes[(leader + 1) % 3].client.clone();
+    let ended = hustings(&["bench", "put", "--target-leader", "--endpoints", &follower]);
+    assert!(ended.code == Some(4) && ended.stderr.contains("name all members"), "{ended:?}");
+    // A person is told how it was measured.
+    let told = hustings(&["bench", "put", "--total", "50", "--endpoints", &endpoints]).ok();
+    for part in ["closed loop", "3 members", "raft", "seed", "cores", "others", "p99.9"] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+    // Refusals are counted by kind, and the first is told.
+    let report = said("bench put --total 200 --warm-up 0s --value-size 256:1,3000000:1 --clients 4", &endpoints);
+    let refused = report["errors"].as_u64().unwrap_or(0);
+    assert!(refused > 0 && report["errors_by_kind"][0]["count"].as_u64() == Some(refused), "{report}");
+    assert!(report["first_error"].as_str().is_some_and(|error| error.contains("larger than max")), "{report}");
+    // And nobody measures what is not there.
+    for position in 0..3 {
+        cluster.kill(position);
+    }
+    let ended = hustings(&["bench", "put", "--endpoints", &endpoints]);
+    assert_eq!(ended.code, Some(4), "{ended:?}");
+}
