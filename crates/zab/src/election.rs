@@ -19,7 +19,7 @@ use crate::laboratory::Defect;
 use crate::message::{Message, Notification};
 use crate::vote::{ServerState, Standing, Vote};
 use crate::zab::{Following, Part, Phase, Timer, Zab};
-use hustings_core::leading::{Leads, Replicating};
+use hustings_core::leading::{HandingOver, Leads, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Reason, RestsOn, Term};
 use std::collections::BTreeMap;
@@ -88,7 +88,20 @@ impl Zab {
         let from = self.role();
         self.leave_part(out);
         self.announce(from, because, out);
-        self.begin_round(out);
+        self.begin_round(self.own_vote(), out);
+    }
+
+    /// `[OURS]` Whoever hands over proposes its successor, which holds the same history. It does not wait for that one's own vote:
+    /// over a distance it comes after those of the others have made a quorum, and then the old leader, with the largest id, was
+    /// elected again and again.
+    pub(crate) fn hand_over_to(&mut self, successor: NodeId, because: Reason, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let is_equal = self.has_everything(successor);
+        self.leave_part(out);
+        self.announce(from, because, out);
+        let own = self.own_vote();
+        let its = Vote { leader: successor, standing: Standing::Successor, ..own };
+        self.begin_round(if is_equal { its } else { own }, out);
     }
 
     /// A leader that no quorum answers in time resigns, so that nobody waits for it (§5.7). `[OURS]` One that never came to lead
@@ -102,13 +115,12 @@ impl Zab {
     /// What this server proposed has become untrue: a new round of the same search.
     pub(crate) fn look_again(&mut self, out: &mut Effects<Zab>) {
         if matches!(self.part, Part::Looking(_)) {
-            self.begin_round(out);
+            self.begin_round(self.own_vote(), out);
         }
     }
 
-    fn begin_round(&mut self, out: &mut Effects<Zab>) {
+    fn begin_round(&mut self, proposal: Vote, out: &mut Effects<Zab>) {
         self.round += 1;
-        let proposal = self.own_vote();
         let Part::Looking(looking) = &mut self.part else { unreachable!("only who looks votes") };
         if looking.is_finalizing {
             out.cancel_timer(Timer::Finalize);
@@ -460,7 +472,7 @@ impl Zab {
     /// A committed change removed this node: it follows nobody and asks nobody any more.
     pub(crate) fn retire(&mut self, out: &mut Effects<Zab>) {
         match self.part {
-            Part::Looking(_) => self.begin_round(out),
+            Part::Looking(_) => self.begin_round(self.own_vote(), out),
             _ => self.become_looking(Reason::Removed, out),
         }
     }

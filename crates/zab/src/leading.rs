@@ -101,7 +101,7 @@ impl Leads for Zab {
             let handover = Message::Handover { connection: learner.connection, epoch };
             out.send_resting_on(RestsOn::Nothing, successor, handover);
         }
-        self.become_looking(because, out);
+        self.hand_over_to(successor, because, out);
     }
 
     fn hand_over_and_follow(&mut self, because: Reason, out: &mut Effects<Zab>) {

@@ -362,6 +362,29 @@ fn leadership_is_handed_over_to_whom_the_operator_names() {
 }
 
 #[test]
+fn a_far_successor_is_elected_before_its_own_vote_has_come() {
+    // Goal: found on five continents: while the votes of the successor were under way, the others elected the old leader again, for
+    // ever. Method: whatever n1 says stays under way until the others have waited for who might know better.
+    let mut theatre = cast(5);
+    theatre.settle();
+    theatre.propose(5, "x");
+    let ticket = theatre.admin(5, Admin::Transfer(NodeId(1)));
+    let others_talk = |theatre: &mut Theatre| {
+        while let Some(at) = theatre.table.iter().position(|(from, _, _)| *from != 1) {
+            let (from, to, message) = theatre.table.remove(at).expect("it was found there");
+            theatre.deliver(from, to, message);
+        }
+    };
+    others_talk(&mut theatre);
+    (2..=5).for_each(|id| theatre.ring_if_armed(id, Timer::Finalize));
+    others_talk(&mut theatre);
+    assert!((2..=5).all(|id| theatre.value(id).chosen() == Some(NodeId(1))));
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.outcome(5, ticket)), (vec![1], Some(&Outcome::Done)));
+    assert_eq!(theatre.term(1), 2, "one election");
+}
+
+#[test]
 fn who_must_never_lead_does_not_and_who_is_preferred_does_among_equals() {
     // Goal: priorities. Method: n3 may never lead, n1 is preferred.
     let mut theatre = cast(3);
