@@ -3,9 +3,11 @@
 //! The Debian package is built, installed and removed by `xtask/package.sh`, for which one must be root.
 
 use crate::support::{HUSTINGS, run};
+use hustings_tls::made::{Authority, Subject};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::TempDir;
 
 fn packaged(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging").join(name).canonicalize().expect("it is there")
@@ -15,13 +17,35 @@ fn text_of(name: &str) -> String {
     std::fs::read_to_string(packaged(name)).expect("it is text")
 }
 
+/// The files that whoever installs it brings along: a certificate, the CA that signed it, and a cluster secret.
+struct Brought(TempDir);
+
+impl Brought {
+    fn along() -> Brought {
+        let directory = tempfile::tempdir().expect("a directory");
+        let authority = Authority::new("whoever installs it").expect("made");
+        authority.write_certificate(directory.path()).expect("written");
+        let member = Subject::new("hustings").host("localhost");
+        authority.issue(&member).expect("issued").write(directory.path(), "tls").expect("written");
+        std::fs::write(directory.path().join("secret"), "a secret that nobody guesses, of many letters").expect("written");
+        Brought(directory)
+    }
+
+    /// What names such a file in the package names one of these.
+    fn found_in(&self, text: &str) -> String {
+        let here = self.0.path().display().to_string();
+        text.replace("/etc/hustings/tls", &here).replace("/var/lib/hustings/secret", &format!("{here}/secret"))
+    }
+}
+
 /// Lets the settings' own reader judge the arguments of `serve`.
 #[track_caller]
 fn settings_are_right(arguments: &[String]) {
     let (verb, flags) = arguments.split_first().expect("a verb");
     assert_eq!(verb, "serve");
+    let brought = Brought::along();
     let mut command = Command::new(HUSTINGS);
-    command.args(["config", "validate"]).args(flags).env_clear();
+    command.args(["config", "validate"]).args(flags.iter().map(|flag| brought.found_in(flag))).env_clear();
     run(&mut command).ok();
 }
 
@@ -46,12 +70,12 @@ fn systemd_finds_nothing_wrong_with_the_unit_and_little_exposed() {
 #[test]
 fn the_environment_file_as_it_ships_and_with_all_of_it_said_is_taken() {
     let text = text_of("deb/default");
-    let mut said = 0;
+    let (mut said, brought) = (0, Brought::along());
     let mut command = Command::new(HUSTINGS);
     command.args(["config", "validate"]).env_clear();
     for line in text.lines().filter_map(|line| line.strip_prefix("#HUSTINGS_")) {
         let (name, value) = line.split_once('=').expect("NAME=VALUE");
-        command.env(format!("HUSTINGS_{name}"), value);
+        command.env(format!("HUSTINGS_{name}"), brought.found_in(value));
         said += 1;
     }
     assert!(said > 4, "the file shows what to set");
