@@ -315,7 +315,7 @@ impl BlazingMq {
         let Part::Leader(leader) = &mut self.part else { unreachable!("only a leader starts a term") };
         leader.stage = Stage::Starting;
         leader.office.uncommitted_bytes = self.node.uncommitted_bytes();
-        leader.office.first_own = last.index + 1;
+        (leader.office.first_own, leader.office.end_at_check) = (last.index + 1, last.index + 1);
         leader.office.pending_change = last.index;
         let registered: Vec<(NodeId, Lsn)> = leader.lsns.iter().map(|(id, last)| (*id, *last)).collect();
         let start = self.start_of_term(Lsn { term, index: last.index + 1 });

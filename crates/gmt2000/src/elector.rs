@@ -132,7 +132,7 @@ impl Gmt2000 {
         let from = self.role();
         self.node.leader = None;
         self.is_leader_fresh = false;
-        if self.node.may_lead() && !self.is_round_on {
+        if self.node.may_lead() && self.calling.is_none() {
             return self.become_voting(from, Reason::LinkDown(leader), Standing::Ordinary, out);
         }
         self.announce(from, Reason::LinkDown(leader), out);
@@ -160,7 +160,7 @@ impl Gmt2000 {
         if self.published.is_some() {
             return self.become_voting_as_published(because, out);
         }
-        if self.is_round_on {
+        if self.calling.is_some() {
             self.wanted = Some((because, standing));
         } else {
             self.become_voting(self.role(), because, standing, out);
@@ -172,7 +172,7 @@ impl Gmt2000 {
         let is_called = self.ballot.number > self.node.promise.term && !self.ballot.is_claimed;
         let is_pressing = self.ballot.slate.values().any(|claim| claim.is_successor);
         let has_leader = self.is_leading() || (self.node.leader.is_some() && self.is_leader_fresh);
-        if !is_called || self.is_round_on || (has_leader && !is_pressing) {
+        if !is_called || self.calling.is_some() || (has_leader && !is_pressing) {
             return;
         }
         if let Some(caller) = self.ballot.slate.keys().next().copied() {
@@ -184,7 +184,7 @@ impl Gmt2000 {
     /// and a LEAD that it sent before it heard of it does not end it.
     pub(crate) fn is_ballot_pressing(&self) -> bool {
         let is_called = self.ballot.number > self.node.promise.term;
-        self.is_round_on && is_called && self.ballot.slate.values().any(|claim| claim.is_successor)
+        self.calling.is_some() && is_called && self.ballot.slate.values().any(|claim| claim.is_successor)
     }
 
     /// Rule 5. The slate keeps what was noted of this election, and the leader, if there was one, is no more.
@@ -222,7 +222,7 @@ impl Gmt2000 {
         let claim = Claim { is_successor: standing == Standing::Successor, ..self.claim() };
         self.ballot.is_claimed = true;
         self.ballot.slate.insert(self.node.me, claim);
-        self.is_round_on = true;
+        self.calling = Some(self.ballot.number);
         out.cancel_timer(Timer::Watch);
         out.set_timer(Timer::Round, self.node.timing.heartbeat..=self.node.timing.heartbeat);
         let elect = Message::Elect { ballot: self.ballot.number, claim, commit: self.node.committed() };
@@ -281,7 +281,7 @@ impl Gmt2000 {
         self.ballot.slate.insert(from, claim);
         if self.is_leading() {
             // Its successor asks. A leader takes part like everybody else, and without delay: it accepts no proposals now.
-            self.is_round_on = false;
+            self.calling = None;
         }
         self.join_if_called(out);
         self.settle_slate(out);
@@ -292,7 +292,7 @@ impl Gmt2000 {
         let has_leader = self.node.leader.is_some() && self.is_leader_fresh;
         let present = if self.ballot.is_claimed { self.ballot.number } else { self.node.promise.term };
         // Within a round trip the own ELECT has told everybody already.
-        if has_leader || self.is_round_on || ballot >= present || !self.ballot.told.insert(from) {
+        if has_leader || self.calling.is_some() || ballot >= present || !self.ballot.told.insert(from) {
             return;
         }
         let elect = Message::Elect { ballot: present, claim: self.claim(), commit: self.node.committed() };
@@ -306,11 +306,11 @@ impl Gmt2000 {
         if self.published.is_some() {
             return self.on_round_alarm_as_published(out);
         }
-        self.is_round_on = false;
+        self.calling = None;
         match self.part {
             Part::Voting if self.ballot.is_claimed => {
                 self.settle_slate(out);
-                if matches!(self.part, Part::Voting) && !self.is_round_on {
+                if matches!(self.part, Part::Voting) && self.calling.is_none() {
                     self.back_off(out);
                 }
             }
@@ -330,11 +330,12 @@ impl Gmt2000 {
         }
     }
 
-    /// The ballot that this node claimed in, or a later one, has its leader: a round trip has passed. The bound on storms
-    /// (GM-7) stays, for no ballot has two leaders; and when this leader dies, nobody waits for the rest of a heartbeat interval.
+    /// There is a leader. If it is that of the ballot in which this node called, or of a later one, a round trip has passed. The bound
+    /// on storms (GM-7) stays, for no ballot has two leaders; and when this one dies, nobody waits for the rest of a heartbeat interval.
     pub(crate) fn end_round(&mut self, out: &mut Effects<Gmt2000>) {
-        if self.is_round_on && self.published.is_none() {
-            self.is_round_on = false;
+        let is_over = self.calling.is_some_and(|ballot| ballot <= self.node.promise.term);
+        if is_over && self.published.is_none() {
+            self.calling = None;
             out.cancel_timer(Timer::Round);
         }
     }
@@ -350,7 +351,7 @@ impl Gmt2000 {
         }
         let slate = &self.ballot.slate;
         let is_awaited = |id: NodeId| !slate.contains_key(&id) && !self.node.links_down.contains(&id);
-        let is_over = !self.is_round_on || !self.node.membership.all_voters().any(is_awaited);
+        let is_over = self.calling.is_none() || !self.node.membership.all_voters().any(is_awaited);
         if !is_over {
             return;
         }
@@ -405,7 +406,7 @@ impl Gmt2000 {
         self.node.has_refused_for_log |= self.node.priority == Priority::Never && (is_fresher || is_in_vain);
         // G3: never for one who saw less than this node did.
         let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {
-            if !self.is_round_on {
+            if self.calling.is_none() {
                 self.back_off(out);
             }
             return;

@@ -92,8 +92,8 @@ pub struct Gmt2000 {
     pub(crate) losses: u8,
     /// Whether the leader was heard within the shortest election timeout.
     pub(crate) is_leader_fresh: bool,
-    /// Whether less than a round trip has passed since the last own ELECT: the text allows no second one.
-    pub(crate) is_round_on: bool,
+    /// The ballot of the last own ELECT, while less than a round trip has passed since: the text allows no second one.
+    pub(crate) calling: Option<Term>,
     /// An election that this node wants to start as soon as the round trip has passed.
     pub(crate) wanted: Option<(Reason, Standing)>,
     /// Elections left that follow each other after a short jitter instead of an election timeout, after a link-down.
@@ -130,7 +130,7 @@ impl Protocol for Gmt2000 {
             hears_majority: false,
             losses: 0,
             is_leader_fresh: false,
-            is_round_on: false,
+            calling: None,
             wanted: None,
             eager_rounds: 0,
             lost_leader: None,
@@ -355,9 +355,7 @@ impl Gmt2000 {
         self.leave_part(out);
         self.node.leader = leader;
         if leader.is_some() {
-            if self.ballot.is_claimed && self.ballot.number <= self.node.promise.term {
-                self.end_round(out);
-            }
+            self.end_round(out);
             self.wanted = None;
             self.ballot = Ballot::numbered(self.node.promise.term);
         }

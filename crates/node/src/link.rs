@@ -39,9 +39,11 @@ const LONELY_AFTER: Duration = Duration::from_secs(1);
 /// But so soon when it has just started: a peer that ran before pauses between its dials, up to a quarter of a second, and until
 /// the two hear each other the next crash may find no majority. Not at once: where all start together, dials would cross.
 const LONELY_AT_FIRST: Duration = Duration::from_millis(20);
-/// Where both ends dial at the same time, the dial of the smaller id counts for so long, and the other is dropped. Else each end
-/// would take the connection that came last to it, not the same one at both, and both would break.
-const CROSSED_WITHIN: Duration = Duration::from_millis(500);
+/// Where both ends dial at the same time, the dial of the smaller id counts for so long, if it comes to anything, and the other is
+/// dropped. Else each end would take the connection that came last to it, not the same one at both, and both would break.
+const CROSSED_WITHIN: Duration = Duration::from_secs(2);
+/// How often a dial that waits for another one looks whether that has come to something.
+const CROSSED_PAUSE: Duration = Duration::from_millis(5);
 /// Bytes that may wait for a slow peer; beyond, its link is cut and it starts over, so that memory is bounded.
 const OUTBOX_BYTES_MAX: usize = 128 << 20;
 /// A read buffer's size, and how little of it may be left before the next is taken.
@@ -193,7 +195,7 @@ pub(crate) struct Links<M> {
     frame_bytes_max: usize,
     sessions: Rc<Cell<u64>>,
     dialled: RefCell<BTreeMap<NodeId, tokio::task::AbortHandle>>,
-    /// Since when this node dials, or has a link that it dialled.
+    /// Since when this node dials, or has the link that it dialled.
     dialled_at: RefCell<BTreeMap<NodeId, Instant>>,
     /// Whether somebody is being asked about a member that this node has not heard of.
     is_asking: Cell<bool>,
@@ -263,6 +265,15 @@ impl<M: Wire + 'static> Links<M> {
                 _ => Ok(()),
             };
         }
+        if matches!(self.gatekeeper.borrow().admit(&hello, shown.as_ref()), Answer::Admitted) {
+            while self.crosses(hello.from) {
+                if self.is_connected(hello.from) {
+                    // By this node's own dial, which counts.
+                    return Ok(());
+                }
+                sleep(CROSSED_PAUSE).await;
+            }
+        }
         let admission = self.gatekeeper.borrow().admit(&hello, shown.as_ref());
         if let Answer::Refused(refusal) = &admission
             && self.is_of_a_stranded_member(&hello)
@@ -274,11 +285,6 @@ impl<M: Wire + 'static> Links<M> {
             Answer::Occupied(_) => self.probe(hello.from),
             Answer::Admitted | Answer::Refused(_) => {}
         }
-        let since = self.dialled_at.borrow().get(&hello.from).map(Instant::elapsed);
-        if matches!(admission, Answer::Admitted) && is_crossed(self.gatekeeper.borrow().me, hello.from, since) {
-            // It hears this node's own greeting in the same moment.
-            return Ok(());
-        }
         let answer = self.gatekeeper.borrow().answer(&hello, admission);
         say(&mut stream, &answer).await?;
         match answer {
@@ -288,6 +294,12 @@ impl<M: Wire + 'static> Links<M> {
                 self.clone().run(stream, buffer, hello).await
             }
         }
+    }
+
+    /// Whether this node dials the peer that dials it, or has just done so.
+    fn crosses(&self, peer: NodeId) -> bool {
+        let since = self.dialled_at.borrow().get(&peer).map(Instant::elapsed);
+        is_crossed(self.gatekeeper.borrow().me, peer, since)
     }
 
     /// Whether a refused greeting tells of the member that it names: while that one is connected, it is somebody else's.
@@ -336,10 +348,11 @@ impl<M: Wire + 'static> Links<M> {
     }
 
     async fn dial(self: Rc<Self>, peer: NodeId) {
-        let mut pause = DIAL_PAUSE.0;
         let mut last_refusal = String::new();
         let of_peer = self.counters.of_peer(peer);
         let is_larger = self.gatekeeper.borrow().me > peer;
+        let first_pause = if is_larger { LONELY_AFTER } else { DIAL_PAUSE.0 };
+        let mut pause = first_pause;
         if is_larger {
             sleep(LONELY_AT_FIRST).await;
         }
@@ -366,7 +379,7 @@ impl<M: Wire + 'static> Links<M> {
                     });
                 }
                 match dialled {
-                    Ok(()) => pause = DIAL_PAUSE.0,
+                    Ok(()) => pause = first_pause,
                     Err(LinkError::Refused(refusal)) if refusal.why != last_refusal => {
                         tracing::error!(peer = self.gatekeeper.borrow().name_of(peer), "{refusal}");
                         if refusal.is_removed {
@@ -403,13 +416,20 @@ impl<M: Wire + 'static> Links<M> {
         let stream = stream.unpack()?;
         match greeting {
             Greeting::Hello(hello) if hello.from == peer => {
+                if self.is_connected(peer) && self.gatekeeper.borrow().me > peer {
+                    // The peer's own dial came first.
+                    return Ok(());
+                }
                 let admission = self.gatekeeper.borrow().admit(&hello, shown.as_ref());
                 if let Answer::Occupied(_) = admission {
                     self.probe(peer);
                 }
                 match admission.refusal() {
                     Some(refusal) => Err(LinkError::Unwelcome(refusal)),
-                    None => self.run(stream, buffer, hello).await,
+                    None => {
+                        self.dialled_at.borrow_mut().insert(peer, Instant::now());
+                        self.run(stream, buffer, hello).await
+                    }
                 }
             }
             Greeting::Hello(hello) => Err(LinkError::Stranger(format!("{} answered in place of {peer}", hello.from))),

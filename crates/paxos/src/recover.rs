@@ -234,7 +234,7 @@ impl Paxos {
         if let Some(reign) = self.reign_mut()
             && is_last
         {
-            reign.office.first_own = slot;
+            (reign.office.first_own, reign.office.end_at_check) = (slot, slot);
         }
         Some(Accept::of(prepared, value.unwrap_or_else(|| Entry::blank(Lsn::ZERO))))
     }

@@ -299,7 +299,11 @@ impl<P: Protocol, S: Service> World<P, S> {
             return;
         }
         let settings = self.load.settings;
+        let own = client % self.settings.nodes as usize;
         let state = &mut self.load.clients[client];
+        if settings.stays && self.machines[own].is_open() {
+            state.home = own;
+        }
         if !self.machines[state.home].is_open() || (!settings.stays && state.dice.below(20) == 0) {
             state.home = state.dice.below(nodes as u64) as usize;
         }

@@ -265,3 +265,18 @@ impl fmt::Display for Script {
         self.commands.iter().try_for_each(|command| writeln!(f, "{command}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_script_says_of_places_and_clients_is_printed_and_read_again() {
+        let text = "cluster 5 seed 3\nregions tokyo virginia\nload clients 5 stays 1\nwait 1s\n";
+        let script = Script::parse(text).expect("it can be read");
+        assert_eq!((script.settings.regions.as_slice(), script.settings.load.stays), (&[3, 0][..], true));
+        assert_eq!(Script::parse(&script.to_string()), Ok(script));
+        let wrong = Script::parse("regions atlantis").expect_err("there is none");
+        assert!(wrong.to_string().contains("atlantis"), "{wrong}");
+    }
+}

@@ -87,14 +87,19 @@ impl Zab {
         self.leave_part(out);
         self.is_successor = false;
         let mut own = Learner::met(0, self.node.promise.term);
-        own.next = self.node.log.last().index + 1;
+        let end = self.node.log.last().index;
+        own.next = end + 1;
         self.part = Part::Leading(Box::new(Leading {
             phase: Phase::Discovery,
             is_epoch_fixed: false,
             vote,
             // All of the history is committed before this node serves, so nothing of others is under way then.
-            office: Office { first_own: 0, ..Office::new(BTreeMap::from([(self.node.me, own)]), 0, 0) },
-            epoch_start: self.node.log.last().index,
+            office: Office {
+                first_own: 0,
+                end_at_check: end,
+                ..Office::new(BTreeMap::from([(self.node.me, own)]), 0, 0)
+            },
+            epoch_start: end,
         }));
         self.announce(from, Reason::Elected { leader: self.node.me, by }, out);
         out.set_timer(Timer::InitLimit, self.node.timing.election());

@@ -114,6 +114,8 @@ pub trait HandingOver: Leads {
         if let Some(to) = node.membership.voters.iter().copied().find(|id| is_better(*id)) {
             if !node.has_defect(Defect::InsistsOnPreference) {
                 node.patience.on_handed_over(to);
+                // One that ends without its taking over must not be followed by another at the next check.
+                office.peers.get_mut(&to).into_iter().for_each(|peer| peer.as_mut().ready_checks = 0);
             }
             self.start_transfer(to, Reason::Preferred(to), out);
         }
