@@ -27,7 +27,8 @@ impl Brought {
         authority.write_certificate(directory.path()).expect("written");
         let member = Subject::new("hustings").host("localhost");
         authority.issue(&member).expect("issued").write(directory.path(), "tls").expect("written");
-        std::fs::write(directory.path().join("secret"), "a secret that nobody guesses, of many letters").expect("written");
+        std::fs::write(directory.path().join("secret"), "a secret that nobody guesses, of many letters")
+            .expect("written");
         Brought(directory)
     }
 
