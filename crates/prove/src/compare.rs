@@ -31,13 +31,7 @@ pub fn command() -> Command {
         .arg(path("storms").value_name("DIR").default_value("scenarios").help("Where storms are: DIR/<name>/storm.txt"))
         .arg(number("seeds", "So many seeds of every storm").default_value("20"))
         .arg(number("jobs", "Threads").default_value("2"))
-        .arg(
-            Arg::new("protocol")
-                .long("protocol")
-                .value_delimiter(',')
-                .value_parser(protocols::NAMES)
-                .help("Only these; by default all"),
-        )
+        .arg(super::protocols_argument())
         .arg(
             Arg::new("as-published")
                 .long("as-published")
@@ -243,10 +237,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     };
     let wanted = matches.get_one::<String>("storm").map_or("all", String::as_str);
     let storms = storms_in(directory, wanted)?;
-    let names: Vec<String> = match matches.get_many::<String>("protocol") {
-        Some(names) => names.cloned().collect(),
-        None => protocols::NAMES.map(str::to_string).to_vec(),
-    };
+    let names = super::protocols_of(matches);
     let seeds = number("seeds");
     let jobs: Vec<(usize, usize, u64)> = (0..names.len())
         .flat_map(|name| (0..storms.len()).map(move |storm| (name, storm)))

@@ -31,6 +31,23 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_console::exit::{Code, Exit};
 use hustings_protocols::{self as protocols, Subject};
 
+/// `--protocol`, of commands that lay several side by side.
+fn protocols_argument() -> Arg {
+    Arg::new("protocol")
+        .long("protocol")
+        .value_delimiter(',')
+        .value_parser(protocols::NAMES)
+        .help("Only these; by default all")
+}
+
+/// The protocols that it names.
+fn protocols_of(matches: &ArgMatches) -> Vec<String> {
+    match matches.get_many::<String>("protocol") {
+        Some(names) => names.cloned().collect(),
+        None => protocols::NAMES.map(str::to_string).to_vec(),
+    }
+}
+
 /// Arguments that all three take.
 fn common(command: Command) -> Command {
     command

@@ -33,13 +33,7 @@ pub fn command() -> Command {
     Command::new("regions")
         .about("Members on five continents: what writes, reads and lost regions cost under each protocol")
         .after_help("Virtual time over measured round trips (docs/regions.md): the figures are exactly repeatable.")
-        .arg(
-            Arg::new("protocol")
-                .long("protocol")
-                .value_delimiter(',')
-                .value_parser(protocols::NAMES)
-                .help("Only these; by default all"),
-        )
+        .arg(super::protocols_argument())
         .arg(
             Arg::new("seed")
                 .long("seed")
@@ -86,10 +80,7 @@ impl Visit for Asking {
 /// Runs `hustings regions`.
 pub fn run(matches: &ArgMatches) -> Result<()> {
     super::keep_quiet_about_findings();
-    let names: Vec<String> = match matches.get_many::<String>("protocol") {
-        Some(names) => names.cloned().collect(),
-        None => protocols::NAMES.map(str::to_string).to_vec(),
-    };
+    let names = super::protocols_of(matches);
     let seed = matches.get_one::<u64>("seed").copied().unwrap_or(1);
     let mut all = Vec::new();
     for name in names {
