@@ -22,6 +22,7 @@ command -v systemd-analyze >/dev/null || missing+=(systemd)
 command -v man >/dev/null || missing+=(man-db groff-base)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v curl >/dev/null || missing+=(curl)
+command -v chromedriver >/dev/null && command -v chromium >/dev/null || missing+=(chromium chromium-driver)
 command -v adduser >/dev/null || missing+=(adduser)
 [ -e /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
 if ! compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Breaks the disks under a real cluster, for half a minute: frozen, full, without power, failing at the n-th system call.
+# Breaks the disks under a real cluster, for half a minute: frozen, full, without power, failing at the n-th system call; then starts
+# a member on a disk without a byte left.
 # Needs root, loop devices, ext4, strace and perl; what is missing is installed, and what cannot be is a failure.
 # Builds `hustings` and `torture` unless TORTURE_BINARIES names the directory that holds both.
 set -euo pipefail
@@ -60,6 +61,39 @@ for run in "raft ${TORTURE_SEED:-1}" "gmt2000 ${TORTURE_SEED:-2}"; do
   torture --protocol "$protocol" --seed "$seed" --seconds "${TORTURE_SECONDS:-14}" \
     --faults disk-freeze,disk-full,power-cut,syscall
 done
+
+echo "== a member that starts on a disk without a byte left serves reads"
+disk="$TMPDIR/full" endpoint="127.0.0.1:$((20000 + RANDOM % 10000))"
+mkdir "$disk"
+truncate -s 48M "$disk.img"
+mkfs.ext4 -q -m 0 "$disk.img"
+as_root mount -o loop "$disk.img" "$disk"
+as_root chown "$(id -u)" "$disk"
+hustings() { "$TORTURE_BINARIES/hustings" "$@" --endpoints "$endpoint"; }
+serve() {
+  "$TORTURE_BINARIES/hustings" serve --name n1 --data-dir "$disk/n1" --listen-client-urls "http://$endpoint" \
+    --advertise-client-urls "http://$endpoint" --listen-peer-urls http://127.0.0.1:0 --initial-cluster n1=http://127.0.0.1:2380 \
+    --initial-advertise-peer-urls http://127.0.0.1:2380 2>> "$TMPDIR/serve.log" & member=$!
+}
+fill() { dd if=/dev/zero of="$disk/filler.$1" bs="$1" 2>/dev/null || true; sync; }
+serve
+hustings status --wait 20s > /dev/null
+hustings put key before > /dev/null
+kill "$member"; wait "$member"
+fill 64k; fill 1k; fill 1
+for start in first second; do
+  serve
+  hustings status --wait 20s > /dev/null || { cat "$TMPDIR/serve.log"; echo "torture-disks: the $start start failed" >&2; exit 1; }
+  [ "$(hustings get key)" = before ]
+  kill "$member"; wait "$member"
+done
+echo "and without its reserve it says what to do"
+rm "$disk/n1/reserve"
+fill 512
+serve
+if wait "$member"; then echo "torture-disks: the disk was not full" >&2; exit 1; fi
+tail -1 "$TMPDIR/serve.log" | grep "the disk is full.*delete no file of the data directory"
+as_root umount "$disk"
 
 echo "== and disks that lie, which nobody survives: the torturer must see it"
 code=0

@@ -64,6 +64,50 @@ impl Profile {
     }
 }
 
+/// What a measurement runs on: without it the figures say little.
+#[cfg(feature = "kube-apiserver")]
+pub struct Surroundings {
+    profile: Profile,
+    before: Option<Ticks>,
+}
+
+/// Ticks of all processors since the start of the machine.
+#[cfg(feature = "kube-apiserver")]
+struct Ticks {
+    all: u64,
+    idle: u64,
+}
+
+#[cfg(feature = "kube-apiserver")]
+impl Ticks {
+    fn now() -> Option<Ticks> {
+        let text = std::fs::read_to_string("/proc/stat").ok()?;
+        let ticks: Vec<u64> =
+            text.lines().next()?.split_whitespace().skip(1).filter_map(|one| one.parse().ok()).collect();
+        // Of which the fourth were idle, and the fifth idle but for a disk.
+        Some(Ticks { all: ticks.iter().take(8).sum(), idle: ticks.get(3)? + ticks.get(4)? })
+    }
+}
+
+#[cfg(feature = "kube-apiserver")]
+impl Surroundings {
+    /// The measurement begins.
+    pub fn begin(profile: Profile) -> Surroundings {
+        Surroundings { profile, before: Ticks::now() }
+    }
+
+    /// What it ran on, and how busy that was meanwhile, with this measurement and all others.
+    pub fn told(&self) -> String {
+        let name = if self.profile == Profile::Release { "release" } else { "dev" };
+        let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
+        let busy = self.before.as_ref().zip(Ticks::now()).map(|(before, now)| {
+            let (all, idle) = (now.all.saturating_sub(before.all), now.idle.saturating_sub(before.idle));
+            format!(", {} % busy meanwhile with this and all else", (all - idle.min(all)) * 100 / all.max(1))
+        });
+        format!("{name} profile, {cores} cores{}", busy.unwrap_or_default())
+    }
+}
+
 /// Reads `[--version VERSION] [FLAG]`; the default, where no version is given, and whether there is the flag.
 pub fn version_and<'a>(arguments: &[&'a str], default: &'a str, flag: &str) -> Option<(&'a str, bool)> {
     let (version, rest) = match arguments {

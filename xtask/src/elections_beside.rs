@@ -9,7 +9,7 @@
 //! the successor writes. etcd is that of `HUSTINGS_TEST_ETCD_DIR`; ZooKeeper, Consul and PostgreSQL are those of the tests;
 //! Curator comes from Maven Central; with `--kubernetes`, client-go and the API server come from the Go module proxy.
 
-use crate::chore::{self, Profile};
+use crate::chore::{self, Profile, Surroundings};
 use crate::kube_apiserver;
 use anyhow::{Context, Result, bail};
 use hustings_testbed::{Cluster, Consul, PATIENCE, Postgres, Program, Zookeeper, spawn};
@@ -98,18 +98,24 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
         }
     }
     profile.build(&["-p", "hustings", "--bins"])?;
-    let latch = curator(&chore::target().join("curator"))?;
+    let curator = curator(&chore::target().join("curator"))?;
     let apiserver = if kubernetes { Some(kube_apiserver::built(kube_apiserver::VERSION)?) } else { None };
-    let stores = Stores { hustings: profile.folder().join("hustings"), latch, apiserver, rounds, only };
-    chore::block_on(1, stores.compare())
+    let stores = Stores { hustings: profile.folder().join("hustings"), curator, apiserver, rounds, only };
+    let surroundings = Surroundings::begin(profile);
+    chore::block_on(1, stores.compare())?;
+    println!("{}", surroundings.told());
+    Ok(())
 }
 
-/// Fetches Curator and compiles the candidate, where they are not there yet. Gives its class path.
+/// Candidates by Curator's recipes: a class each.
+const CURATOR: [&str; 2] = ["Latch", "Selector"];
+
+/// Fetches Curator and compiles the candidates, where they are not there yet. Gives their class path.
 fn curator(folder: &Path) -> Result<String, String> {
     let sources = chore::root().join("xtask/elections-beside");
-    let (jars, class) = (folder.join("jars"), folder.join("Latch.class"));
+    let jars = folder.join("jars");
     let class_path = format!("{}:{}/*", folder.display(), jars.display());
-    if class.exists() {
+    if CURATOR.iter().all(|class| folder.join(format!("{class}.class")).exists()) {
         return Ok(class_path);
     }
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
@@ -117,13 +123,14 @@ fn curator(folder: &Path) -> Result<String, String> {
     fetch.args(["-q", "-B", "dependency:copy-dependencies", "-f"]).arg(sources.join("pom.xml"));
     chore::run(fetch.arg(format!("-DoutputDirectory={}", jars.display())))?;
     let mut compile = Command::new("javac");
-    chore::run(compile.args(["-cp", &class_path, "-d"]).arg(folder).arg(sources.join("Latch.java")))?;
+    compile.args(["-cp", &class_path, "-d"]).arg(folder);
+    chore::run(compile.args(CURATOR.map(|class| sources.join(format!("{class}.java")))))?;
     Ok(class_path)
 }
 
 struct Stores {
     hustings: PathBuf,
-    latch: String,
+    curator: String,
     apiserver: Option<PathBuf>,
     rounds: usize,
     /// The only store that is looked at, in small letters.
@@ -145,16 +152,15 @@ impl Stores {
         }
         if self.wants("zookeeper") {
             let ensemble = Zookeeper::start(3, Duration::from_millis(500), "").await?;
-            let (hosts, latch) = (ensemble.hosts(), self.latch.clone());
-            let curator = Side::new("Curator's LeaderLatch", "leads", {
-                let hosts = hosts.clone();
-                move |id| {
-                    let mut command = Command::new("java");
-                    command.args(["-cp", &latch, "Latch", &hosts, "/latch", id, "10000"]);
-                    command
-                }
-            });
-            self.hand_over("ZooKeeper", &[self.elect(&format!("zookeeper://{hosts}/billing")), curator])?;
+            let hosts = ensemble.hosts();
+            let ours = self.elect(&format!("zookeeper://{hosts}/billing"));
+            let latch = self.curator("Curator's LeaderLatch", "Latch", &hosts, "/latch");
+            let selector = self.curator("Curator's LeaderSelector", "Selector", &hosts, "/selector");
+            // The latch's entries are named as ours, so both may stand for one election.
+            let rival = self.curator("Curator's LeaderLatch", "Latch", &hosts, "/billing");
+            self.hand_over("ZooKeeper", &[ours, latch, selector])?;
+            let ours = self.elect(&format!("zookeeper://{hosts}/billing"));
+            self.take_turns("ZooKeeper", &ours, &rival)?;
         }
         if self.wants("consul") {
             let consul = Consul::start("").await?;
@@ -223,33 +229,60 @@ impl Stores {
         })
     }
 
+    /// A candidate by one of Curator's recipes.
+    fn curator(&self, name: &'static str, class: &'static str, hosts: &str, path: &'static str) -> Side {
+        let (class_path, hosts) = (self.curator.clone(), hosts.to_owned());
+        Side::new(name, "leads", move |id| {
+            let mut command = Command::new("java");
+            command.args(["-cp", &class_path, class, &hosts, path, id, "10000"]);
+            command
+        })
+    }
+
+    /// One election, for which both stand: each releases to the other in turns.
+    fn take_turns(&self, store: &str, ours: &Side, theirs: &Side) -> Result<()> {
+        for (holder, successor) in [(theirs, ours), (ours, theirs)] {
+            let name = format!("{} after {}", successor.name, holder.name);
+            let took: Result<Vec<Duration>> = (0..self.rounds).map(|round| once(holder, successor, round)).collect();
+            print(store, &name, took.with_context(|| format!("{store}, {name}"))?);
+        }
+        Ok(())
+    }
+
     /// Hands over in turns: ours, theirs, ours, and so on.
     fn hand_over(&self, store: &str, sides: &[Side]) -> Result<()> {
         let mut took = vec![Vec::new(); sides.len()];
         for round in 0..self.rounds {
             for (side, took) in sides.iter().zip(&mut took) {
-                let one = once(side, round).with_context(|| format!("{store}, {}", side.name))?;
+                let one = once(side, side, round).with_context(|| format!("{store}, {}", side.name))?;
                 took.push(one);
             }
         }
-        for (side, took) in sides.iter().zip(&mut took) {
-            took.sort_unstable();
-            let (least, median, most) = (took[0], took[took.len() / 2], took[took.len() - 1]);
-            println!("  {store:<11} {:<28} {median:>9.1?}  ({least:.1?} to {most:.1?})", side.name);
+        for (side, took) in sides.iter().zip(took) {
+            print(store, side.name, took);
         }
         Ok(())
     }
 }
 
+fn print(store: &str, name: &str, mut took: Vec<Duration>) {
+    took.sort_unstable();
+    let (least, median, most) = (took[0], took[took.len() / 2], took[took.len() - 1]);
+    println!("  {store:<11} {name:<42} {median:>9.1?}  ({least:.1?} to {most:.1?})");
+}
+
 /// One holder is told to end; how soon the one that waited says that it leads.
-fn once(side: &Side, round: usize) -> Result<Duration> {
-    let holder = Candidate::start(&mut (side.command)(&format!("holder-{round}")))?;
-    holder.wrote(side.sign).context("the holder")?;
-    let successor = Candidate::start(&mut (side.command)(&format!("successor-{round}")))?;
+fn once(holds: &Side, follows: &Side, round: usize) -> Result<Duration> {
+    let holder = Candidate::start(&mut (holds.command)(&format!("holder-{round}")))?;
+    holder.wrote(holds.sign).context("the holder")?;
+    let successor = Candidate::start(&mut (follows.command)(&format!("successor-{round}")))?;
     std::thread::sleep(STANDING);
+    if successor.lines.try_iter().any(|(line, _)| line.contains(follows.sign)) {
+        bail!("two lead");
+    }
     let asked = Instant::now();
     holder.ask_to_end()?;
-    let leads = successor.wrote(side.sign).context("the successor")?;
+    let leads = successor.wrote(follows.sign).context("the successor")?;
     // It releases too, so that the next round finds nobody.
     successor.ask_to_end()?;
     for mut candidate in [holder, successor] {

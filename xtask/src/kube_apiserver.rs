@@ -9,9 +9,11 @@
 //! The server is built from the Go module proxy: module `k8s.io/kubernetes`, whose staging modules are replaced by the versions
 //! published beside it (v1.N.P and v0.N.P). It needs Go, a gigabyte of disk, and some minutes of a core; it is built once for
 //! a version. Candidates write a line when they begin to lead and one when they end: nobody may begin between the two of
-//! another. With `--stay` it all runs on until Ctrl-C, for `kubectl`.
+//! another. With `--stay` it all runs on until Ctrl-C, for `kubectl`. With `--manifests` nobody fights: see
+//! [`crate::kube_manifests`].
 
 use crate::chore::{self, Profile};
+use crate::kube_manifests;
 use hustings_testbed::{Cluster, PATIENCE, Program, free_port, spawn, wait_for};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -41,13 +43,19 @@ impl Drop for Running {
     }
 }
 
-/// Runs the chore: `[--version 1.N.P] [--stay]`.
+/// Runs the chore: `[--version 1.N.P] [--stay | --manifests]`.
 pub fn run(arguments: &[&str]) -> Result<(), String> {
-    let (version, stays) = chore::version_and(arguments, VERSION, "--stay")
-        .ok_or("usage: cargo xtask kube-apiserver [--version 1.N.P] [--stay]")?;
+    let for_manifests = arguments.last() == Some(&"--manifests");
+    let flag = if for_manifests { "--manifests" } else { "--stay" };
+    let (version, has_flag) = chore::version_and(arguments, VERSION, flag)
+        .ok_or("usage: cargo xtask kube-apiserver [--version 1.N.P] [--stay | --manifests]")?;
     let folder = built(version)?;
     Profile::Dev.build(&["-p", "hustings"])?;
-    chore::block_on(2, duel(&Profile::Dev.folder().join("hustings"), &folder, stays))
+    let hustings = Profile::Dev.folder().join("hustings");
+    match for_manifests {
+        true => chore::block_on(2, kube_manifests::judge(&hustings, &folder)),
+        false => chore::block_on(2, duel(&hustings, &folder, has_flag)),
+    }
 }
 
 /// The folder with the server and the rival, which are built if they are not there yet.

@@ -10,6 +10,8 @@ mod figures;
 #[cfg(feature = "kube-apiserver")]
 mod kube_apiserver;
 #[cfg(feature = "kube-apiserver")]
+mod kube_manifests;
+#[cfg(feature = "kube-apiserver")]
 mod many_elections;
 mod newest_etcd;
 #[cfg(feature = "proto")]
@@ -30,8 +32,9 @@ chores:
   proto --check   fail if the committed code is not what `proto` would write
   rolling-upgrade [--old REV] [--protocol NAME]
                   run builds of several versions in one cluster, in every order of upgrade
-  kube-apiserver [--version 1.N.P] [--stay]
-                  build the real kube-apiserver, run it on a Hustings cluster, let client-go and ours fight for a Lease
+  kube-apiserver [--version 1.N.P] [--stay | --manifests]
+                  build the real kube-apiserver, run it on a Hustings cluster, let client-go and ours fight for a Lease;
+                  or apply the manifests under packaging to it
   many-elections [--elections N] [--dev]
                   what 10,000 elections of 30 processes cost a cluster at rest, and when a killed process is succeeded in all
   elections-beside [--rounds N] [--only STORE] [--kubernetes] [--dev]

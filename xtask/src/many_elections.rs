@@ -5,7 +5,7 @@
 //!   one replica is killed                               ──► when are all its elections held again?
 //! ```
 
-use crate::chore::{self, Profile};
+use crate::chore::{self, Profile, Surroundings};
 use anyhow::{Context, Result};
 use hustings_testbed::{Cluster, Program, spawn, wait_for};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -50,7 +50,10 @@ pub fn run(arguments: &[&str]) -> Result<(), String> {
     }
     profile.build(&["-p", "hustings", "--bins"])?;
     profile.build(&["-p", "hustings-election", "--example", "many_elections"])?;
-    chore::block_on(1, measure(&profile.folder(), elections))
+    let surroundings = Surroundings::begin(profile);
+    chore::block_on(1, measure(&profile.folder(), elections))?;
+    println!("{}", surroundings.told());
+    Ok(())
 }
 
 async fn measure(target: &Path, elections: usize) -> Result<()> {

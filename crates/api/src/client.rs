@@ -33,6 +33,7 @@ use crate::etcdserverpb::lease_client::LeaseClient;
 use crate::etcdserverpb::maintenance_client::MaintenanceClient;
 use crate::etcdserverpb::watch_client::WatchClient;
 use crate::health::health_client::HealthClient;
+use crate::inside::Inside;
 use crate::v3electionpb::election_client::ElectionClient;
 use crate::v3lockpb::lock_client::LockClient;
 
@@ -57,6 +58,8 @@ pub struct Options {
     /// How endpoints with `https://` are spoken to, and whether those without a scheme are among them. `None`: those without a
     /// scheme are not, and with `https://` what the machine trusts is believed.
     pub tls: Option<Connector>,
+    /// The member of this process, if that is asked, whatever the endpoints say.
+    pub inside: Option<Inside>,
 }
 
 impl Default for Options {
@@ -66,6 +69,7 @@ impl Default for Options {
             keep_alive_interval: Duration::from_secs(10),
             keep_alive_timeout: Duration::from_secs(3),
             tls: None,
+            inside: None,
         }
     }
 }
@@ -250,6 +254,7 @@ pub struct Transport {
     endpoint: Endpoint,
     /// For `https://`.
     tls: Option<Connector>,
+    inside: Option<Inside>,
 }
 
 impl Transport {
@@ -263,6 +268,10 @@ impl Transport {
     /// # Errors
     /// Nobody accepts there, or TLS does not come about.
     pub async fn connect(&self) -> Result<Channel, tonic::transport::Error> {
+        if let Some(inside) = self.inside.clone() {
+            let dial = move |_: Uri| std::future::ready(inside.connect().map(TokioIo::new));
+            return self.endpoint.connect_with_connector(tower::service_fn(dial)).await;
+        }
         let Some(tls) = self.tls.clone() else { return self.endpoint.connect().await };
         let dial = move |uri: Uri| {
             let tls = tls.clone();
@@ -305,7 +314,7 @@ pub fn transport(endpoint: &str, options: &Options) -> Result<Transport, Connect
         .connect_timeout(options.connect_timeout)
         .http2_keep_alive_interval(options.keep_alive_interval)
         .keep_alive_timeout(options.keep_alive_timeout);
-    Ok(Transport { endpoint, tls })
+    Ok(Transport { endpoint, tls, inside: options.inside.clone() })
 }
 
 /// The end of the range of all keys that begin with `prefix`, for `range_end`.

@@ -43,7 +43,9 @@ pub mod health;
 
 pub mod client;
 pub mod dial;
+
 pub mod error;
+pub mod inside;
 pub mod json;
 
 pub use client::Client;

@@ -84,6 +84,7 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.split_first() {
         Some((verb, rest)) if verb == supervisor::SHIM => return supervisor::run_shim(rest),
+        Some((verb, rest)) if verb == supervisor::CELL => return supervisor::run_cell(rest),
         Some((verb, rest)) if verb == supervisor::WARDEN => return supervisor::run_warden(rest),
         _ => {}
     }

@@ -218,7 +218,9 @@ pub(crate) fn from_status(status: &tonic::Status) -> anyhow::Error {
             "{alert}: the member does not accept this certificate (--cert): is it of a CA that it trusts, and not revoked?"
         );
     } else if what.contains("http2 error") || what == "transport error" {
-        what.push_str("; does this port speak TLS? then give https:// and --cacert");
+        what.push_str(
+            "; does this port speak TLS? then give https:// and --cacert; does it ask for a certificate? then --cert and --key",
+        );
     }
     let code = match status.code() {
         NotFound => Code::NotFound,

@@ -8,16 +8,19 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::replica::Policy;
 use hustings_core::{Admin, ClusterId, Membership, NodeId, Role, StateMachine as _};
 use hustings_kv::KvStore;
-use hustings_node::{ClusterSecret, Handle, NodeConfig, PeerTls};
+use hustings_node::{ClusterSecret, Counters, Handle, NodeConfig, PeerTls};
 use hustings_server::{Port, Server, ServerOptions};
 use hustings_tls::{Acceptor, Connector};
 use sha2::{Digest, Sha256};
-use std::io::Read;
+use std::io::BufRead;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+
+/// Names the socket at which `hustings up` takes orders from the dashboards of its members.
+pub(crate) const WORKBENCH: &str = "HUSTINGS_WORKBENCH";
 
 /// The command line of `serve`.
 pub(crate) fn command() -> Command {
@@ -126,6 +129,9 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         origins: plan.origins.clone(),
         hosts: plan.hosts.clone(),
         connections_max,
+        data_dir: Some(plan.data_dir.clone()),
+        connector: plan.tls.ask.clone().map(Connector::new).transpose()?,
+        workbench: std::env::var_os(WORKBENCH).map(PathBuf::from),
         ..options
     };
     let server = Server::new(handle.clone(), options).with_metrics_on(metrics_ports);
@@ -147,10 +153,10 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
             let _ = stopped.await;
         }),
     ));
-    wait_for_stop(exits_with_parent).await?;
+    wait_for_stop(exits_with_parent.then(|| node.counters.clone())).await?;
     // A second signal ends the process at once.
     tokio::spawn(async {
-        if wait_for_stop(false).await.is_ok() {
+        if wait_for_stop(None).await.is_ok() {
             std::process::exit(1);
         }
     });
@@ -227,17 +233,24 @@ async fn shut_down(
     }
 }
 
-async fn wait_for_stop(with_parent: bool) -> Result<()> {
+/// Waits for a signal; or, with counters, for the end of the parent, whose words are obeyed until then: `cut` and `heal`.
+async fn wait_for_stop(parent: Option<Arc<Counters>>) -> Result<()> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
     let orphaned = async {
-        if with_parent {
+        if let Some(counters) = parent {
             // A thread of its own and not the runtime's: the runtime would wait for it at the end, and the parent, which
             // holds the pipe open, waits for that end.
             let (ended, end) = tokio::sync::oneshot::channel::<()>();
             std::thread::spawn(move || {
-                // Whether it ended or broke: the parent is gone.
-                let _ = std::io::stdin().read_to_end(&mut Vec::new());
+                // Whether it ends or breaks: the parent is gone.
+                for word in std::io::stdin().lock().lines().map_while(Result::ok) {
+                    match word.as_str() {
+                        "cut" => counters.cut.set(true),
+                        "heal" => counters.cut.set(false),
+                        _ => {}
+                    }
+                }
                 drop(ended);
             });
             let _ = end.await;

@@ -1,10 +1,16 @@
 //! `hustings up`: a local cluster of real processes, with nothing to configure.
 
+/// Says something; whether anybody reads it is no reason to stop a cluster.
+macro_rules! tell {
+    ($($word:tt)*) => {{ let _ = std::io::Write::write_fmt(&mut std::io::stdout(), format_args!("{}\n", format_args!($($word)*))); }};
+}
+
 mod certificates;
 mod founded;
+mod workbench;
 
 use anyhow::{Context, Result, bail};
-use certificates::Certificates;
+use certificates::{Certificates, Clients};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use founded::{Founded, Held};
@@ -14,9 +20,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Child;
 use tokio::sync::mpsc;
+use workbench::{Order, Workbench};
 
 /// The pause before a node that died is started again.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
@@ -26,11 +33,6 @@ const SHORT_LIFE: Duration = Duration::from_secs(5);
 const SHORT_LIVES_MAX: u32 = 3;
 /// Warnings that are remembered as shown.
 const TOLD_MAX: usize = 10_000;
-
-/// Says something; whether anybody reads it is no reason to stop a cluster.
-macro_rules! tell {
-    ($($word:tt)*) => {{ let _ = writeln!(std::io::stdout(), $($word)*); }};
-}
 
 /// The command line of `up`.
 pub(crate) fn command() -> Command {
@@ -70,6 +72,12 @@ pub(crate) fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Both ports in TLS, with certificates of a CA made for this cluster"),
         )
+        .arg(
+            Arg::new("client-cert-auth")
+                .long("client-cert-auth")
+                .action(ArgAction::SetTrue)
+                .help("With TLS: clients must show a certificate; DATA/tls/root.crt is one, of the user root"),
+        )
         .arg(Arg::new("no-restart").long("no-restart").action(ArgAction::SetTrue).help("Leave a node that died dead"))
 }
 
@@ -89,6 +97,8 @@ enum News {
     Exited(usize, String, bool),
     /// The wait before its restart is over.
     Due(usize),
+    /// Somebody at a dashboard wants something.
+    Ordered(Order),
 }
 
 /// Runs the cluster until Ctrl-C.
@@ -125,10 +135,14 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if u32::from(base) + 2 * u32::from(count) > 65_536 {
         bail!("--base-port {base} leaves no room for {count} nodes: choose a smaller one");
     }
+    let clients = if matches.get_flag("client-cert-auth") { Clients::ShowCertificates } else { Clients::ShowNothing };
+    if clients == Clients::ShowCertificates && !is_tls {
+        bail!("--client-cert-auth asks clients for a certificate, which is part of TLS: give --tls, too");
+    }
     let scheme = if is_tls { "https" } else { "http" };
     let seats: Vec<Seat> = (1..=count).map(|number| seat(number, count, base, &dir, scheme)).collect();
     let certificates = match is_tls {
-        true => Some(Certificates::make(&dir, seats.iter().map(|seat| seat.name.as_str()))?),
+        true => Some(Certificates::make(&dir, seats.iter().map(|seat| seat.name.as_str()), clients)?),
         false => None,
     };
     let form = Form { protocol, options, secret: secret_file(&dir)?, certificates };
@@ -182,11 +196,16 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
         }
     }
     let (news, mut queue) = mpsc::channel(1_024);
-    let mut pids = Vec::new();
+    let workbench = Workbench::open(seats[0].data_dir.parent().unwrap_or(Path::new(".")), news.downgrade());
+    let workbench = workbench.as_ref().map(|workbench| workbench.socket.as_path());
+    let (mut pids, mut voices) = (Vec::new(), Vec::new());
     let mut lives = vec![Life { began: Instant::now(), short_ones: 0, last_words: String::new() }; seats.len()];
     let mut told = Told::default();
     for (position, seat) in seats.iter().enumerate() {
-        pids.push(spawn(seats, position, form, news.clone()).with_context(|| format!("cannot start {}", seat.name))?);
+        let started = spawn(seats, position, form, workbench, news.clone());
+        let (pid, voice) = started.with_context(|| format!("cannot start {}", seat.name))?;
+        pids.push(pid);
+        voices.push(voice);
     }
     tell!(
         "cluster of {} ({}), data in {}",
@@ -200,6 +219,7 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
     let endpoints: Vec<&str> = seats.iter().map(|seat| seat.client.trim_start_matches("http://")).collect();
     let tls = form.certificates.as_ref().map(|tls| format!(" {}", tls.of_client())).unwrap_or_default();
     tell!("try   etcdctl --endpoints {}{tls} put greeting hello", endpoints.join(","));
+    tell!("look  {}", seats[0].client);
     tell!("stop  Ctrl-C\n");
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     loop {
@@ -232,9 +252,21 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
                     }
                 }
                 News::Due(position) => {
-                    pids[position] = spawn(seats, position, form, news.clone())?;
+                    (pids[position], voices[position]) = spawn(seats, position, form, workbench, news.clone())?;
                     lives[position].began = Instant::now();
                     tell!("{}  {} started again, pid {}", clock(), seats[position].name, pids[position]);
+                }
+                News::Ordered(order) => {
+                    let named = seats.iter().position(|seat| seat.name == order.member);
+                    let obeyed = match named.map(|position| (pids[position], &voices[position])) {
+                        None => Err(format!("there is no member {:?} here", order.member)),
+                        Some((0, _)) => Err(format!("{} does not run now", order.member)),
+                        Some((pid, voice)) => order.obey(pid, voice),
+                    };
+                    if obeyed.is_ok() {
+                        tell!("{}  {}: {}, asked for at a dashboard", clock(), order.member, order.verb);
+                    }
+                    order.answer(obeyed);
                 }
             },
         }
@@ -242,8 +274,9 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
     tell!("\nstopping");
     for pid in pids.into_iter().filter(|pid| *pid != 0) {
         if let Some(pid) = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw) {
-            // One that has ended meanwhile needs no signal.
+            // One that has ended meanwhile needs no signal; one that stands still hears none before it goes on.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::CONT);
         }
     }
     drop(news);
@@ -252,7 +285,13 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
 }
 
 /// Starts a node; its lines and its end arrive as news.
-fn spawn(seats: &[Seat], position: usize, form: &Form, news: mpsc::Sender<News>) -> Result<u32> {
+fn spawn(
+    seats: &[Seat],
+    position: usize,
+    form: &Form,
+    workbench: Option<&Path>,
+    news: mpsc::Sender<News>,
+) -> Result<(u32, Voice)> {
     let seat = &seats[position];
     let cluster: Vec<String> = seats.iter().map(|seat| format!("{}={}", seat.name, seat.peer)).collect();
     let mut command = tokio::process::Command::new(std::env::current_exe()?);
@@ -266,12 +305,8 @@ fn spawn(seats: &[Seat], position: usize, form: &Form, news: mpsc::Sender<News>)
         .args(["--listen-client-urls", &seat.client, "--advertise-client-urls", &seat.client])
         .args(["--listen-peer-urls", &seat.peer, "--initial-advertise-peer-urls", &seat.peer])
         .args(["--initial-cluster", &cluster.join(",")])
-        .args(
-            form.certificates
-                .iter()
-                .flat_map(|tls| tls.of_member(&seat.name))
-                .flat_map(|(flag, path)| [flag.into(), path]),
-        )
+        .args(form.certificates.iter().flat_map(|tls| tls.of_member(&seat.name)))
+        .envs(workbench.map(|socket| (crate::serve::WORKBENCH, socket)))
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
@@ -279,9 +314,18 @@ fn spawn(seats: &[Seat], position: usize, form: &Form, news: mpsc::Sender<News>)
         .process_group(0);
     let mut child: Child = command.spawn()?;
     let pid = child.id().context("the node ended at once")?;
+    let (voice, mut words) = mpsc::unbounded_channel::<&'static str>();
+    let stdin = child.stdin.take();
+    // Held open until it ends: a node whose parent is gone ends too.
     tokio::spawn(async move {
-        // Held open: a node whose parent is gone ends too.
-        let _stdin = child.stdin.take();
+        let Some(mut stdin) = stdin else { return };
+        while let Some(word) = words.recv().await {
+            // One that has ended hears nothing.
+            let _ = stdin.write_all(format!("{word}\n").as_bytes()).await;
+        }
+    });
+    let held = voice.clone();
+    tokio::spawn(async move {
         if let Some(stderr) = child.stderr.take() {
             let mut lines = BufReader::new(stderr).lines();
             while let Ok(Some(line)) = lines.next_line().await {
@@ -292,10 +336,14 @@ fn spawn(seats: &[Seat], position: usize, form: &Form, news: mpsc::Sender<News>)
             Ok(status) => (status.to_string(), status.code().is_some()),
             Err(error) => (error.to_string(), false),
         };
+        drop(held);
         let _ = news.send(News::Exited(position, how, ended_itself)).await;
     });
-    Ok(pid)
+    Ok((pid, voice))
 }
+
+/// What a node is told while it runs: `cut`, `heal`.
+type Voice = mpsc::UnboundedSender<&'static str>;
 
 /// What is known of a node's lives.
 #[derive(Clone)]

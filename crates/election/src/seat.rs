@@ -28,6 +28,10 @@ pub(crate) enum Told {
     Opened(Duration),
     /// The store cannot be used, and trying again does not help.
     Refused(String),
+    /// The store does not admit whoever asks; in words that name the store, the user and the remedy.
+    Denied(String),
+    /// It does not let this candidate do what it must; in such words.
+    DeniedTo(Key, String),
     /// For a candidate.
     For(Key, Input),
 }
@@ -46,6 +50,11 @@ impl Line {
 
     pub(crate) fn saw(&self, sight: Sight) {
         self.input(Input::Seen(sight));
+    }
+
+    /// The store says that whoever asks may not. Ends a campaign that the store has never let in; others go on.
+    pub(crate) fn denied(&self, why: &str) {
+        let _ = self.told.send(Told::DeniedTo(self.key, why.to_owned()));
     }
 
     pub(crate) fn input(&self, input: Input) {
@@ -150,7 +159,10 @@ pub(crate) trait Seat {
 /// One election, for whoever does not stand for it.
 pub(crate) trait Reader: Send {
     /// Who leads: at once the first time, then after the next event. Waits for a store that does not answer.
-    fn next(&mut self) -> Later<'_, Option<Leader>>;
+    ///
+    /// # Errors
+    /// The store does not admit whoever asks, and has not answered yet.
+    fn next(&mut self) -> Later<'_, Result<Option<Leader>, StoreError>>;
     /// The history as winners wrote it.
     fn history(&mut self) -> Later<'_, Result<History, StoreError>>;
     /// Writes a wish where the leader sees it; or raises the generation. Gives what came of it.

@@ -6,6 +6,7 @@ pub(crate) mod etcd;
 pub(crate) mod history;
 #[cfg(feature = "kubernetes")]
 pub(crate) mod kubernetes;
+pub(crate) mod mood;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(any(feature = "postgres", feature = "kubernetes"))]
@@ -30,10 +31,12 @@ const READER_TTL: Duration = Duration::from_secs(6);
 /// The driver of a store, for candidates with this time to live; tethered to the process where the store can do that.
 pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> Box<dyn Store> {
     match address.scheme {
-        Scheme::Hustings => Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, address, ttl, is_tethered)),
+        Scheme::Hustings => {
+            Box::new(etcd::EtcdStore::new(Profile::HUSTINGS, address, ttl, is_tethered && address.inside.is_none()))
+        }
         Scheme::Etcd => Box::new(etcd::EtcdStore::new(Profile::ETCD, address, ttl, false)),
         #[cfg(feature = "consul")]
-        Scheme::Consul => Box::new(consul::ConsulStore::new(&address.endpoints, ttl)),
+        Scheme::Consul => Box::new(consul::ConsulStore::new(address, ttl)),
         #[cfg(feature = "zookeeper")]
         Scheme::Zookeeper => Box::new(zookeeper::ZookeeperStore::new(address, ttl)),
         #[cfg(feature = "postgres")]
@@ -48,7 +51,7 @@ pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> 
     match address.scheme {
         Scheme::Hustings | Scheme::Etcd => Box::new(etcd::observe::EtcdReader::new(address, election)),
         #[cfg(feature = "consul")]
-        Scheme::Consul => Box::new(consul::observe::ConsulReader::new(&address.endpoints, election)),
+        Scheme::Consul => Box::new(consul::observe::ConsulReader::new(address, election)),
         #[cfg(feature = "zookeeper")]
         Scheme::Zookeeper => Box::new(zookeeper::observe::ZookeeperReader::new(address, election)),
         #[cfg(feature = "postgres")]

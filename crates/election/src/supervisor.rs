@@ -10,17 +10,19 @@
 //! Whoever of the three is paused or killed, the two others end what runs: a sidecar that is stopped is not needed, a warden
 //! that is stopped is replaced by the sidecar at the deadline, and whoever kills the warden kills COMMAND with it, by the
 //! parent-death signal that the shim sets before it becomes COMMAND. In a control group ([`Cage`]) whatever COMMAND has started is
-//! found also when its parents are gone.
+//! found also when its parents are gone; in a PID namespace ([`run_cell`]) the kernel ends it with the warden.
 //!
 //! What it cannot do: when all of them are frozen together (a virtual machine, a freezer), COMMAND may run on thawing until the
 //! timer of one of them does. Only the token closes that window.
 
 mod cage;
+mod cell;
 mod shim;
 mod tree;
 mod warden;
 
 pub use cage::Cage;
+pub use cell::{CELL, run_cell, try_cell};
 pub use shim::{SHIM, run_shim};
 pub use tree::{end_descendants_of, end_group, is_group_gone};
 pub use warden::{WARDEN, run_warden};
@@ -78,6 +80,11 @@ impl Times {
     pub fn of(remaining_micros: u64, grace_micros: u64, margin_micros: u64) -> Times {
         let kill_micros = (boot_micros() + remaining_micros).saturating_sub(margin_micros);
         Times { stop_micros: kill_micros.saturating_sub(grace_micros), kill_micros }
+    }
+
+    /// Whether the group has been asked to stop by now, or is just about to be.
+    pub fn is_stop_due(&self) -> bool {
+        self.stop_micros <= boot_micros()
     }
 
     /// How long until the group is killed.

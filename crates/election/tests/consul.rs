@@ -5,15 +5,17 @@
 mod stories;
 
 use hustings_election::{Election, Wish};
-use hustings_testbed::{Cable, Consul};
+use hustings_testbed::{Cable, Consul, free_port};
+use hustings_tls::made::Subject;
 use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::Duration;
 use stories::{
     a_holder_that_is_cut_off_is_succeeded, a_silent_store_ends_belief, a_will_releases_its_tenure_and_no_other,
     an_operator_is_heard, campaign, campaign_behind, candidate, everybody_has_its_turn, in_time, log,
-    one_leads_after_the_other,
-    strangers::{Stranger, is_waited_for, refusal},
+    one_leads_after_the_other, shown,
+    strangers::{Observers, Stranger, denial, is_waited_for, refusal},
+    town::{Town, query},
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 
@@ -111,7 +113,7 @@ async fn consul_lock_is_a_rival_like_any_other(consul: &Consul) {
     let line = in_time("the stranger", said.next_line()).await.expect("it is text");
     assert_eq!(line.as_deref(), Some("leads"));
     let ours = campaign_behind(candidate(&url, TTL, "a")).await;
-    let shown = in_time("the leader", Election::open(&url).expect("the URL is right").observe().next()).await;
+    let shown = shown(&mut Election::open(&url).expect("the URL is right").observe()).await;
     assert_eq!(shown.expect("somebody leads").id.len(), 36, "who says nothing is known by its session");
     stranger.stdin.take().expect("it is piped").write_all(b"\n").await.expect("it listens");
     let ours = in_time("our turn", ours).await.expect("it does not panic");
@@ -152,7 +154,7 @@ async fn the_token_of_the_environment_gives_access() {
     let further = "acl { enabled = true  default_policy = \"deny\"  tokens { master = \"root\" } }";
     let consul = Consul::start(further).await.expect("it starts");
     let url = url(&consul, "secured");
-    let why = refusal(&url, TTL).await;
+    let why = denial(&url, TTL, Observers::AreDenied).await;
     assert!(why.contains("403") && why.contains("CONSUL_HTTP_TOKEN"), "{why}");
     let mut again = tokio::process::Command::new(std::env::current_exe().expect("it runs"));
     again
@@ -184,4 +186,59 @@ async fn what_is_no_consul_is_told() {
         let host = format!("127.0.0.1:{}", stranger.port);
         is_waited_for(&format!("consul://{host}/x"), TTL, &["no session", &host, words]).await;
     }
+}
+
+/// An agent that speaks TLS at a second port, and asks for certificates there.
+async fn in_tls(town: &Town) -> (Consul, String) {
+    let port = free_port().expect("a port is free");
+    let further = format!(
+        "ports {{ https = {port} }} verify_incoming_https = true ca_file = {:?} cert_file = {:?} key_file = {:?}",
+        town.ca, town.server.certificate, town.server.key
+    );
+    (Consul::start(&further).await.expect("it starts"), format!("127.0.0.1:{port}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_election_in_tls_is_one_and_what_keeps_tls_from_it_is_named() {
+    log::keep();
+    let town = Town::found();
+    let (consul, secured) = in_tls(&town).await;
+    let ours = town.issue("ours", &Subject::new("ours"));
+    let good = query(&town.ca, Some(&ours));
+    one_leads_after_the_other(&format!("consul://{secured}/billing{good}"), TTL).await;
+    a_will_releases_its_tenure_and_no_other(&format!("consul://{secured}/will{good}"), TTL).await;
+    let why = refusal(&format!("consul://{secured}/x"), TTL).await;
+    assert!(why.contains("to an HTTPS server") && why.contains("CONSUL_HTTP_SSL=true"), "{why}");
+    let why = refusal(&format!("consul://{secured}/x?cacert=/nowhere/ca.crt"), TTL).await;
+    assert!(why.contains("/nowhere/ca.crt: it cannot be read"), "{why}");
+    let plain = consul.host();
+    for (host, query, words) in [
+        (&secured, query(&town.other_ca, Some(&ours)), ["signed by a CA that is not trusted here", "CONSUL_CACERT"]),
+        (&secured, query(&town.ca, None), ["asks for a certificate that it knows", "CONSUL_CLIENT_CERT"]),
+        (&plain, good, ["does not speak TLS on this port", "CONSUL_HTTP_SSL"]),
+    ] {
+        is_waited_for(&format!("consul://{host}/x{query}"), TTL, &["no session", host, words[0], words[1]]).await;
+    }
+}
+
+/// Goal: whoever has Consul's own variables needs no other settings. Method: this test again, as a process that has them.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_variables_of_consul_say_how_tls_is_spoken() {
+    const URL: &str = "HUSTINGS_TEST_CONSUL_URL";
+    if let Ok(url) = std::env::var(URL) {
+        one_leads_after_the_other(&url, TTL).await;
+        return;
+    }
+    let town = Town::found();
+    let (_consul, secured) = in_tls(&town).await;
+    let ours = town.issue("ours", &Subject::new("ours"));
+    let mut again = tokio::process::Command::new(std::env::current_exe().expect("it runs"));
+    again.args(["--exact", "the_variables_of_consul_say_how_tls_is_spoken"]);
+    again.env(URL, format!("consul://{secured}/billing")).env("CONSUL_HTTP_SSL", "true");
+    again
+        .env("CONSUL_CACERT", &town.ca)
+        .env("CONSUL_CLIENT_CERT", &ours.certificate)
+        .env("CONSUL_CLIENT_KEY", &ours.key);
+    let ended = in_time("this test with the variables", again.status()).await.expect("it runs");
+    assert!(ended.success());
 }

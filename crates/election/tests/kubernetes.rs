@@ -6,11 +6,14 @@ mod stories;
 #[path = "kubernetes/refusals.rs"]
 mod refusals;
 
+#[path = "kubernetes/in_tls.rs"]
+mod in_tls;
+
 use hustings_election::{Election, Loss, Token};
 use hustings_testbed::{Cable, FakeKube};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use stories::{campaign, campaign_behind, candidate, in_time, token_of, until};
+use stories::{campaign, campaign_behind, candidate, in_time, shown, token_of, until};
 
 const TTL: Duration = Duration::from_secs(3);
 
@@ -112,7 +115,7 @@ async fn a_rival_with_the_rules_of_client_go_is_waited_for_and_succeeded() {
     );
     server.edit("billing", |lease| stranger_holds(lease, 1, 1));
     let mut observer = Election::open(&url).expect("it is right").observe();
-    let seen = in_time("the stranger", observer.next()).await.expect("it leads");
+    let seen = shown(&mut observer).await.expect("it leads");
     assert!(seen.id.starts_with("host_1b4e") && seen.token > before, "{seen:?}");
     let waiting = campaign_behind(candidate(&url, TTL, "b")).await;
     // As long as it renews it is waited for.

@@ -10,6 +10,9 @@ mod example;
 #[path = "postgres/refusals.rs"]
 mod refusals;
 
+#[path = "postgres/in_tls.rs"]
+mod in_tls;
+
 use hustings_election::{Election, Loss, Token, Wish};
 use hustings_testbed::{Cable, Postgres};
 use std::time::{Duration, Instant};
@@ -38,7 +41,13 @@ async fn the_stories_of_every_store() {
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_hangs_is_succeeded() {
     let at_most = TTL + Duration::from_millis(500);
-    stories::progress::dead_work_loses_its_leadership(&server().url("hangs"), TTL, at_most).await;
+    let server = server();
+    tokio::join!(
+        async { stories::progress::dead_work_loses_its_leadership(&server.url("hangs"), TTL, at_most).await },
+        async {
+            stories::progress::work_that_ignores_an_operator_is_succeeded(&server.url("deaf"), TTL, at_most).await
+        },
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

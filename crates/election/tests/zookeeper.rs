@@ -5,15 +5,17 @@
 mod stories;
 
 use hustings_election::{CampaignError, Change, Election, Named, Wish};
-use hustings_testbed::{Cable, Zookeeper};
+use hustings_testbed::{Cable, Zookeeper, free_port};
+use hustings_tls::made::Subject;
 use rustix::process::Signal;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 use stories::{
     a_holder_that_is_cut_off_is_succeeded, a_silent_store_ends_belief, a_will_releases_its_tenure_and_no_other,
     an_operator_is_heard, campaign, campaign_behind, candidate, everybody_has_its_turn, in_time, log,
-    one_leads_after_the_other,
-    strangers::{Stranger, is_waited_for},
+    one_leads_after_the_other, shown,
+    strangers::{Observers, Stranger, denial, is_waited_for, refusal},
+    town::{Town, query},
 };
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
@@ -70,6 +72,7 @@ async fn work_that_hangs_is_succeeded() {
     // The lease's whole time, and a tick for which the winner holds off.
     let at_most = TTL + TICK + Duration::from_millis(300);
     stories::progress::dead_work_loses_its_leadership(&url(&zookeeper, "hangs"), TTL, at_most).await;
+    stories::progress::work_that_ignores_an_operator_is_succeeded(&url(&zookeeper, "deaf"), TTL, at_most).await;
 }
 
 /// Waits until the server holds so many watches: two of whoever leads (who comes, what is wished), two of whoever waits (its
@@ -216,7 +219,7 @@ async fn a_stranger_is_a_rival_like_any_other(zookeeper: &Zookeeper) {
     says(&mut said, "stands").await;
     says(&mut said, "leads").await;
     let ours = campaign_behind(candidate(&url, TTL, "a")).await;
-    let shown = in_time("the leader", Election::open(&url).expect("the URL is right").observe().next()).await;
+    let shown = shown(&mut Election::open(&url).expect("the URL is right").observe()).await;
     assert_eq!(shown.expect("somebody leads").id, "stranger");
     let mut input = stranger.stdin.take().expect("it is piped");
     input.write_all(b"\n").await.expect("it listens");
@@ -249,14 +252,11 @@ async fn garbage_is_told_and_raising_the_generation_heals_it(zookeeper: &Zookeep
 /// The election's directory is another user's: refused and said so, until one comes with the right password.
 async fn who_has_no_right_is_told_so(zookeeper: &Zookeeper) {
     run_kazoo(zookeeper, "zk.create('/secured', b'', acl=[make_digest_acl('me', 'secret', all=True)])\n").await;
-    let denied = candidate(&url(zookeeper, "secured"), TTL, "denied");
-    let waiting = tokio::spawn(async move { campaign(&denied).await });
-    let said = log::says(&["nobody can be elected", "access denied"]).await;
-    assert!(said.contains("USER:PASSWORD@"), "{said}");
+    let said = denial(&url(zookeeper, "secured"), TTL, Observers::AreDenied).await;
+    assert!(said.contains("access denied") && said.contains("USER:PASSWORD@"), "{said}");
+    assert!(said.contains(&zookeeper.hosts().to_string()) && said.contains("secured"), "{said}");
     let secured = format!("zookeeper://me:secret@{}/secured", zookeeper.hosts());
     one_leads_after_the_other(&secured, TTL).await;
-    assert!(!waiting.is_finished(), "it leads without the right to");
-    waiting.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -285,4 +285,38 @@ async fn what_is_no_zookeeper_is_told() {
     let stranger = Stranger::answers([&welcome[..], b"\0\0\0\x14", &[7; 20], b"\ntickTime=200\n"].concat());
     let url = format!("zookeeper://127.0.0.1:{}/x", stranger.port);
     is_waited_for(&url, Duration::from_secs(4), &["answered what cannot be read"]).await;
+}
+
+/// Goal: an election at a `secureClientPort` is one, and what keeps TLS from coming about is told. Method: one server with both
+/// ports, which asks for certificates at the secure one.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_election_in_tls_is_one_and_what_keeps_tls_from_it_is_named() {
+    log::keep();
+    let town = Town::found();
+    let port = free_port().expect("a port is free");
+    let further = format!(
+        "{WORDS}\nsecureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n\
+         serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n\
+         ssl.keyStore.location={}\nssl.keyStore.type=PEM\nssl.trustStore.location={}\nssl.trustStore.type=PEM",
+        town.in_one_file(&town.server).display(),
+        // Its readers of PEM take no file that is named otherwise.
+        town.in_one_file_of_ca().display(),
+    );
+    let zookeeper = Zookeeper::start(1, TICK, &further).await.expect("it starts");
+    let (plain, secured) = (zookeeper.host(0), format!("127.0.0.1:{port}"));
+    let ours = town.issue("ours", &Subject::new("ours"));
+    let good = query(&town.ca, Some(&ours));
+    let took = one_leads_after_the_other(&format!("zookeeper://{secured}/billing{good}"), TTL).await;
+    assert!(took < TTL / 2, "nobody told the successor");
+    a_will_releases_its_tenure_and_no_other(&format!("zookeeper://{secured}/will{good}"), TTL).await;
+    let why = refusal(&format!("zookeeper://{secured}/x?cacert=/nowhere/ca.crt"), TTL).await;
+    assert!(why.contains("/nowhere/ca.crt: it cannot be read"), "{why}");
+    for (host, query, words) in [
+        (&secured, query(&town.other_ca, Some(&ours)), ["signed by a CA that is not trusted here", "cacert=FILE"]),
+        (&secured, query(&town.ca, None), ["asks for a certificate that it knows", "cert=FILE and key=FILE"]),
+        (&secured, String::new(), ["its port speaks TLS", "?cacert=FILE"]),
+        (&plain, good, ["does it speak TLS on this port?", "handshake"]),
+    ] {
+        is_waited_for(&format!("zookeeper://{host}/x{query}"), TTL, &["no session", host, words[0], words[1]]).await;
+    }
 }

@@ -9,11 +9,10 @@
 //! what is stored, and each step does a bounded part of it ([`crate::Rules::changes_per_command`]). How far it is belongs to the state: all
 //! members forget in the same steps.
 
-use std::sync::Arc;
-
 use crate::{
     KvError, View,
-    store::{Key, Revision, Version},
+    store::{Key, Revision},
+    version::Version,
 };
 
 impl View {
@@ -44,13 +43,16 @@ impl View {
     pub(crate) fn clean(&mut self, changes: usize) {
         let Some(start) = self.cleaning else { return };
         let end = Revision::last(self.compact_revision);
-        let walked: Vec<Arc<Version>> =
+        let walked: Vec<Version> =
             self.history.range(start..=end).take(changes).map(|(_, version)| version.clone()).collect();
         for version in &walked {
             self.clean_change(version);
         }
         self.cleaning = match walked.last() {
-            Some(last) if walked.len() == changes => Some(Revision { main: last.kv.mod_revision, sub: last.sub + 1 }),
+            Some(last) if walked.len() == changes => {
+                let Revision { main, sub } = last.revision();
+                Some(Revision { main, sub: sub + 1 })
+            }
             _ => None,
         };
     }
@@ -58,16 +60,16 @@ impl View {
     /// Forgets the version before a change, and the change itself if it is an old tombstone.
     fn clean_change(&mut self, change: &Version) {
         let place = change.revision();
-        let key = Key::new(&change.kv.key);
+        let key = Key::new(change.key());
         let before = (place.sub > 0).then(|| Revision { main: place.main, sub: place.sub - 1 });
         let before = before.unwrap_or(Revision::last(place.main - 1));
         if let Some(superseded) = self.past_version(&key, before)
-            && superseded.kv.mod_revision < self.compact_revision
+            && superseded.mod_revision() < self.compact_revision
         {
             let superseded = superseded.revision();
             self.forget(key.clone(), superseded);
         }
-        if change.kv.is_tombstone() && place.main < self.compact_revision {
+        if change.is_tombstone() && place.main < self.compact_revision {
             self.forget(key, place);
         }
     }
@@ -78,16 +80,16 @@ impl View {
         if place.main >= self.compact_revision {
             return true;
         }
-        if version.kv.is_tombstone() {
+        if version.is_tombstone() {
             return false;
         }
-        let key = Key::new(&version.kv.key);
-        if self.live_version(&version.kv.key).is_some_and(|live| live.revision() == place) {
+        let key = Key::new(version.key());
+        if self.live_version(version.key()).is_some_and(|live| live.revision() == place) {
             return true;
         }
         let next_place = Revision { main: place.main, sub: place.sub + 1 };
         let next = self.past.get_next(&(key.clone(), next_place)).filter(|((found, _), _)| *found == key);
-        let next = next.map(|(_, version)| version).or_else(|| self.live_version(&version.kv.key));
-        next.is_some_and(|next| next.kv.mod_revision > self.compact_revision)
+        let next = next.map(|(_, version)| version).or_else(|| self.live_version(version.key()));
+        next.is_some_and(|next| next.mod_revision() > self.compact_revision)
     }
 }

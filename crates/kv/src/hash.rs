@@ -18,12 +18,12 @@ pub(crate) fn digest(view: &View) -> u64 {
     }
     digest.write_number(view.clock.as_micros() as u64);
     for (place, version) in &view.history {
-        let kv = &version.kv;
-        for number in [place.main, place.sub, kv.create_revision, kv.version, kv.lease] {
+        let numbers = version.numbers();
+        for number in [place.main, place.sub, numbers.create_revision, numbers.count, numbers.lease] {
             digest.write_number(number as u64);
         }
-        digest.write(&kv.key);
-        digest.write(&kv.value);
+        digest.write(version.key());
+        digest.write(version.value());
     }
     for (id, lease) in &view.leases {
         for number in [*id as u64, lease.ttl as u64, lease.deadline.as_micros() as u64] {
@@ -98,21 +98,21 @@ pub fn hash_kv(view: &View, revision: i64) -> Result<KvHash, KvError> {
         if !view.is_retained(version) {
             continue;
         }
-        let kv = &version.kv;
+        let told = version.numbers();
         let numbers = [
             place.main,
             place.sub,
-            kv.create_revision,
-            kv.version,
-            kv.lease,
-            kv.key.len() as i64,
-            kv.value.len() as i64,
+            told.create_revision,
+            told.count,
+            told.lease,
+            version.key().len() as i64,
+            version.value().len() as i64,
         ];
         for number in numbers {
             hash = crc32c::crc32c_append(hash, &number.to_le_bytes());
         }
-        hash = crc32c::crc32c_append(hash, &kv.key);
-        hash = crc32c::crc32c_append(hash, &kv.value);
+        hash = crc32c::crc32c_append(hash, version.key());
+        hash = crc32c::crc32c_append(hash, version.value());
     }
     Ok(KvHash { hash, compact_revision: view.compact_revision, hash_revision })
 }

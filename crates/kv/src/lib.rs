@@ -19,6 +19,8 @@
 pub mod command;
 pub mod response;
 
+mod version;
+
 mod store;
 
 pub mod range;

@@ -11,14 +11,15 @@ use crate::{
     restored::Restored,
     snapshot::{self, AlarmRecord, LeaseRecord, MetaRecord, RecordKind},
     users_record::{RoleRecord, UserRecord, UsersRecord},
+    version::Version,
 };
 
 impl View {
     /// The history from the compact revision on, in its order: versions and tombstones, each with its place inside its
     /// main revision, which is the version's `mod_revision`.
-    pub fn retained(&self) -> impl Iterator<Item = (i64, &KeyValue)> {
-        let is_retained = |version: &&std::sync::Arc<_>| !self.is_cleaning() || self.is_retained(version);
-        self.history.values().filter(is_retained).map(|version| (version.sub, &version.kv))
+    pub fn retained(&self) -> impl Iterator<Item = (i64, KeyValue)> {
+        let is_retained = |version: &&Version| !self.is_cleaning() || self.is_retained(version);
+        self.history.values().filter(is_retained).map(|version| (version.revision().sub, version.kv()))
     }
 
     /// All leases with their times to live in seconds, those included that are due and not ended yet.

@@ -9,13 +9,14 @@
 //!
 //! Read next: [`crate::txn`], ranges inside transactions.
 
-use std::{ops::Bound, sync::Arc};
+use std::ops::Bound;
 
 use bytes::Bytes;
 
 use crate::{
     KvError, Range, RangeResponse, SortOrder, SortTarget, View,
-    store::{Key, Revision, Version},
+    store::{Key, Revision},
+    version::Version,
 };
 
 /// A key, or the keys from one on up to another, in etcd's notation.
@@ -122,10 +123,8 @@ impl View {
         let more = limit.is_some_and(|limit| versions.len() > limit);
         versions.truncate(limit.unwrap_or(usize::MAX));
 
-        let mut kvs: Vec<_> = versions.into_iter().map(|version| version.kv.clone()).collect();
-        if range.keys_only {
-            kvs.iter_mut().for_each(|kv| kv.value = Bytes::new());
-        }
+        let told = if range.keys_only { Version::kv_without_value } else { Version::kv };
+        let kvs: Vec<_> = versions.into_iter().map(told).collect();
         Ok(RangeResponse { revision: present, kvs, more, count: count as i64 })
     }
 
@@ -144,12 +143,12 @@ impl View {
     }
 
     /// The existing version of one key.
-    pub(crate) fn live_version(&self, key: &[u8]) -> Option<&Arc<Version>> {
+    pub(crate) fn live_version(&self, key: &[u8]) -> Option<&Version> {
         self.live.get(key)
     }
 
     /// The existing versions of a range at the present.
-    pub(crate) fn live_versions<'v>(&'v self, keys: &'v KeyRange) -> impl Iterator<Item = &'v Arc<Version>> {
+    pub(crate) fn live_versions<'v>(&'v self, keys: &'v KeyRange) -> impl Iterator<Item = &'v Version> {
         let single = keys.is_single().then(|| self.live.get(keys.key())).flatten();
         let bounds = if keys.is_single() { None } else { keys.bounds() };
         let several = bounds.into_iter().flat_map(|bounds| self.live.range::<_, [u8]>(bounds));
@@ -169,7 +168,7 @@ impl View {
         };
         if keys.is_single() {
             let version = match revision >= present {
-                true => self.live_version(keys.key()).map(|version| &**version),
+                true => self.live_version(keys.key()),
                 false => self.version_at(&Key::new(keys.key()), revision),
             };
             version.map(&mut take);
@@ -195,12 +194,12 @@ impl View {
     /// The version of a key that existed at a revision.
     fn version_at(&self, key: &Key, revision: i64) -> Option<&Version> {
         if let Some(version) = self.live.get(key.as_slice())
-            && version.kv.mod_revision <= revision
+            && version.mod_revision() <= revision
         {
             return Some(version);
         }
         let version = self.past_version(key, Revision::last(revision))?;
-        (!version.kv.is_tombstone()).then_some(version)
+        (!version.is_tombstone()).then_some(version)
     }
 
     /// Visits the versions of a range that existed at an older revision, by key.
@@ -248,10 +247,10 @@ fn has_filter(range: &Range) -> bool {
 fn passes_filters(range: &Range, version: &Version) -> bool {
     let at_least = |revision: i64, bound: i64| bound == 0 || revision >= bound;
     let at_most = |revision: i64, bound: i64| bound == 0 || revision <= bound;
-    at_least(version.kv.mod_revision, range.min_mod_revision)
-        && at_most(version.kv.mod_revision, range.max_mod_revision)
-        && at_least(version.kv.create_revision, range.min_create_revision)
-        && at_most(version.kv.create_revision, range.max_create_revision)
+    at_least(version.mod_revision(), range.min_mod_revision)
+        && at_most(version.mod_revision(), range.max_mod_revision)
+        && at_least(version.create_revision(), range.min_create_revision)
+        && at_most(version.create_revision(), range.max_create_revision)
 }
 
 /// Sorts by the target; equal ones stay in the order of their keys (etcd leaves that open).
@@ -260,11 +259,11 @@ fn sort(versions: &mut [&Version], order: SortOrder, target: SortTarget) {
         return;
     }
     let compare = |a: &Version, b: &Version| match target {
-        SortTarget::Key => a.kv.key.cmp(&b.kv.key),
-        SortTarget::Version => a.kv.version.cmp(&b.kv.version),
-        SortTarget::Create => a.kv.create_revision.cmp(&b.kv.create_revision),
-        SortTarget::Mod => a.kv.mod_revision.cmp(&b.kv.mod_revision),
-        SortTarget::Value => a.kv.value.cmp(&b.kv.value),
+        SortTarget::Key => a.key().cmp(b.key()),
+        SortTarget::Version => a.count().cmp(&b.count()),
+        SortTarget::Create => a.create_revision().cmp(&b.create_revision()),
+        SortTarget::Mod => a.mod_revision().cmp(&b.mod_revision()),
+        SortTarget::Value => a.value().cmp(b.value()),
     };
     // A target without an order means ascending.
     match order {

@@ -1,14 +1,15 @@
 //! A view that is put together from records, in their order, with every fact checked that `apply` relies on.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use crate::{
     Alarm, AlarmKind, KeyValue, View,
     lease::{LEASE_TTL_SECONDS_MAX, Lease, rounded_up_seconds, ttl_duration},
     rules::RULES,
     snapshot::{COUNTER_MAX, LeaseRecord, MetaRecord, Record, RecordKind, VersionRecord},
-    store::{Key, Revision, Version, owned},
+    store::{Key, Revision},
     users_record::UsersRecord,
+    version::{Numbers, Version},
 };
 
 /// A view under reconstruction.
@@ -87,7 +88,7 @@ impl Restored {
 
     /// Adds a version, whose key and value are copied.
     pub(crate) fn add_kv(&mut self, kv: KeyValue, sub: i64) -> Result<(), &'static str> {
-        let KeyValue { key, value, create_revision, mod_revision, version, lease } = kv;
+        let KeyValue { ref key, ref value, create_revision, mod_revision, version, lease } = kv;
         let place = Revision { main: mod_revision, sub };
         check(!key.is_empty(), "a version without a key")?;
         check(place > self.last, "a version out of order")?;
@@ -98,9 +99,7 @@ impl Restored {
         check(!is_tombstone || (create_revision == 0 && lease == 0 && value.is_empty()), "a tombstone with contents")?;
         check(is_tombstone || (2..=mod_revision).contains(&create_revision), "a version created after it was written")?;
         self.last = place;
-        let (key, value) = owned(&key, &value);
-        let kv = KeyValue { key, value, create_revision, mod_revision, version, lease };
-        self.view.restore(Version { kv, sub });
+        self.view.restore(Version::of(&kv, sub));
         Ok(())
     }
 
@@ -118,13 +117,11 @@ impl Restored {
 
     /// Takes keys from leases that do not exist; answers how many.
     pub(crate) fn detach_orphans(&mut self) -> usize {
-        let is_orphan =
-            |version: &&Arc<Version>| version.kv.lease != 0 && !self.view.leases.contains_key(&version.kv.lease);
-        let orphans: Vec<Arc<Version>> = self.view.live.values().filter(is_orphan).cloned().collect();
+        let is_orphan = |version: &&Version| version.lease() != 0 && !self.view.leases.contains_key(&version.lease());
+        let orphans: Vec<Version> = self.view.live.values().filter(is_orphan).cloned().collect();
         for orphan in &orphans {
-            let kv = KeyValue { lease: 0, ..orphan.kv.clone() };
-            let version = Arc::new(Version { kv, sub: orphan.sub });
-            self.view.live.insert(Key::new(&orphan.kv.key), version.clone());
+            let version = Version::new(orphan.key(), orphan.value(), Numbers { lease: 0, ..orphan.numbers() });
+            self.view.live.insert(Key::new(orphan.key()), version.clone());
             self.view.history.insert(version.revision(), version);
         }
         orphans.len()
@@ -137,11 +134,11 @@ impl Restored {
         check(meta.alarms == self.view.alarms.len() as u64, "alarms are missing")?;
         let is_complete = |users: &UsersRecord| users.is_complete(&self.view.users);
         check(self.users.as_ref().is_none_or(is_complete), "users or roles are missing")?;
-        let with_lease = |version: &&Arc<Version>| version.kv.lease != 0;
+        let with_lease = |version: &&Version| version.lease() != 0;
         let attached: Vec<_> = self.view.live.values().filter(with_lease).cloned().collect();
         for version in attached {
-            check(self.view.leases.contains_key(&version.kv.lease), "a key attached to a lease that does not exist")?;
-            self.view.attached.insert((version.kv.lease, Key::new(&version.kv.key)));
+            check(self.view.leases.contains_key(&version.lease()), "a key attached to a lease that does not exist")?;
+            self.view.attached.insert((version.lease(), Key::new(version.key())));
         }
         Ok(self.view)
     }

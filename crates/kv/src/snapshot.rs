@@ -145,8 +145,8 @@ pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
         sink,
     );
     for (_, version) in &view.history {
-        let KeyValue { key, value, create_revision, mod_revision, version: count, lease } = version.kv.clone();
-        let sub = version.sub;
+        let KeyValue { key, value, create_revision, mod_revision, version: count, lease } = version.kv();
+        let sub = version.revision().sub;
         blocks.push(RecordKind::Version(VersionRecord {
             key,
             value,

@@ -19,10 +19,15 @@
 
 use std::{borrow::Borrow, sync::Arc, time::Duration};
 
-use bytes::{Bytes, BytesMut};
 use imbl::{OrdMap, OrdSet};
 
-use crate::{Alarm, KeyValue, Rules, lease::Lease, range::KeyRange, users::Users};
+use crate::{
+    Alarm, Rules,
+    lease::Lease,
+    range::KeyRange,
+    users::Users,
+    version::{Numbers, Version},
+};
 
 /// The bytes that a version costs beside its key and value: the version itself, and its places in the trees. An estimate,
 /// part of the replicated state (a quota alarm may follow from it), so not to be changed without a new snapshot format.
@@ -49,23 +54,9 @@ impl Revision {
     }
 }
 
-/// A version of a key, with its full place in history.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Version {
-    /// What clients see of it.
-    pub(crate) kv: KeyValue,
-    /// Which change of its main revision it is.
-    pub(crate) sub: i64,
-}
-
-impl Version {
-    pub(crate) fn revision(&self) -> Revision {
-        Revision { main: self.kv.mod_revision, sub: self.sub }
-    }
-
-    fn charge(&self) -> u64 {
-        self.kv.key.len() as u64 + self.kv.value.len() as u64 + OVERHEAD_BYTES
-    }
+/// What a version counts for in [`View::size_bytes`].
+fn charge(version: &Version) -> u64 {
+    version.contents_length() as u64 + OVERHEAD_BYTES
 }
 
 /// The longest key that stands in a tree node itself.
@@ -150,9 +141,9 @@ pub struct View {
     pub(crate) compact_revision: i64,
     /// Where the removal of compacted history goes on; `None` when it is complete.
     pub(crate) cleaning: Option<Revision>,
-    pub(crate) live: OrdMap<Key, Arc<Version>>,
-    pub(crate) past: OrdMap<(Key, Revision), Arc<Version>>,
-    pub(crate) history: OrdMap<Revision, Arc<Version>>,
+    pub(crate) live: OrdMap<Key, Version>,
+    pub(crate) past: OrdMap<(Key, Revision), Version>,
+    pub(crate) history: OrdMap<Revision, Version>,
     pub(crate) leases: OrdMap<i64, Lease>,
     /// (lease, key) for each existing key with a lease.
     pub(crate) attached: OrdSet<(i64, Key)>,
@@ -220,20 +211,20 @@ impl View {
     }
 
     /// The newest version or tombstone of a key at or before a place in its past; not looking at the live one.
-    pub(crate) fn past_version(&self, key: &Key, at: Revision) -> Option<&Arc<Version>> {
+    pub(crate) fn past_version(&self, key: &Key, at: Revision) -> Option<&Version> {
         let ((found, _), version) = self.past.get_prev(&(key.clone(), at))?;
         (found == key).then_some(version)
     }
 
     /// Adds what a change wrote to the history.
-    fn record(&mut self, version: &Arc<Version>) {
-        self.size_bytes += version.charge();
+    fn record(&mut self, version: &Version) {
+        self.size_bytes += charge(version);
         let replaced = self.history.insert(version.revision(), version.clone());
         assert!(replaced.is_none(), "a revision is used once");
     }
 
     /// Moves a version that is no longer the newest, or a tombstone, into the past.
-    pub(crate) fn bury(&mut self, key: Key, version: Arc<Version>) {
+    pub(crate) fn bury(&mut self, key: Key, version: Version) {
         self.past.insert((key, version.revision()), version);
     }
 
@@ -241,16 +232,15 @@ impl View {
     pub(crate) fn forget(&mut self, key: Key, revision: Revision) {
         if let Some(version) = self.past.remove(&(key, revision)) {
             self.history.remove(&revision);
-            self.size_bytes -= version.charge();
+            self.size_bytes -= charge(&version);
         }
     }
 
     /// Takes over a version read from a snapshot; versions come in the order of their revisions.
     pub(crate) fn restore(&mut self, version: Version) {
-        let version = Arc::new(version);
         self.record(&version);
-        let key = Key::new(&version.kv.key);
-        let superseded = match version.kv.is_tombstone() {
+        let key = Key::new(version.key());
+        let superseded = match version.is_tombstone() {
             true => {
                 self.bury(key.clone(), version);
                 self.live.remove(&key)
@@ -293,38 +283,28 @@ impl<'v> Writer<'v> {
 
     /// Writes a key; what was there before is returned. The lease must exist.
     ///
-    /// Key and value are copied, into one allocation of their own. The payload that they come from may be a slice of a large
-    /// buffer (a batch from a peer, a block of the log): a slice kept here would hold all of it for as long as one small key
-    /// lives. A copy of 256 B costs less than the allocation beside it.
-    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Option<Arc<Version>> {
+    /// Key and value are copied ([`Version::new`]).
+    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Option<Version> {
         let tree_key = Key::new(key);
-        let (owned_key, value) = owned(key, value);
-        let mut kv = KeyValue {
-            key: owned_key,
-            value,
-            create_revision: self.next.main,
-            mod_revision: self.next.main,
-            version: 1,
-            lease,
-        };
-        let sub = self.next.sub;
+        let Revision { main, sub } = self.next;
+        let new = Numbers { main, sub, create_revision: main, count: 1, lease };
         // One search for both: what is there, and the place where its successor goes.
         let (written, superseded) = match self.view.live.get_mut(key) {
             Some(place) => {
-                (kv.create_revision, kv.version) = (place.kv.create_revision, place.kv.version + 1);
-                let written = Arc::new(Version { kv, sub });
+                let Numbers { create_revision, count, .. } = place.numbers();
+                let written = Version::new(key, value, Numbers { create_revision, count: count + 1, ..new });
                 let superseded = std::mem::replace(place, written.clone());
                 (written, Some(superseded))
             }
             None => {
-                let written = Arc::new(Version { kv, sub });
+                let written = Version::new(key, value, new);
                 self.view.live.insert(tree_key.clone(), written.clone());
                 (written, None)
             }
         };
         self.view.record(&written);
         self.next.sub += 1;
-        let old_lease = superseded.as_ref().map_or(0, |old| old.kv.lease);
+        let old_lease = superseded.as_ref().map_or(0, |old| old.lease());
         if old_lease != lease {
             self.detach(old_lease, &tree_key);
             self.attach(lease, &tree_key);
@@ -336,7 +316,7 @@ impl<'v> Writer<'v> {
     }
 
     /// Deletes the keys of a range, in their order; what was there is returned.
-    pub(crate) fn delete_range(&mut self, range: &KeyRange) -> Vec<Arc<Version>> {
+    pub(crate) fn delete_range(&mut self, range: &KeyRange) -> Vec<Version> {
         let mut deleted = Vec::new();
         if range.is_single() {
             deleted.extend(self.view.live.get(range.key()).cloned());
@@ -349,21 +329,17 @@ impl<'v> Writer<'v> {
         deleted
     }
 
-    fn delete(&mut self, version: &Arc<Version>) {
-        let key = Key::new(&version.kv.key);
-        // A copy of the key: a slice would keep the deleted value in memory.
-        let tombstone = KeyValue {
-            key: Bytes::copy_from_slice(&version.kv.key),
-            mod_revision: self.next.main,
-            ..KeyValue::default()
-        };
-        let tombstone = Arc::new(Version { kv: tombstone, sub: self.next.sub });
+    fn delete(&mut self, version: &Version) {
+        let key = Key::new(version.key());
+        let Revision { main, sub } = self.next;
+        let numbers = Numbers { main, sub, create_revision: 0, count: 0, lease: 0 };
+        let tombstone = Version::new(version.key(), b"", numbers);
         self.view.record(&tombstone);
         self.next.sub += 1;
         self.view.live.remove(&key);
         self.view.bury(key.clone(), version.clone());
         self.view.bury(key.clone(), tombstone);
-        self.detach(version.kv.lease, &key);
+        self.detach(version.lease(), &key);
     }
 
     fn attach(&mut self, lease: i64, key: &Key) {
@@ -377,13 +353,4 @@ impl<'v> Writer<'v> {
             self.view.attached.remove(&(lease, key.clone()));
         }
     }
-}
-
-/// Copies a key and a value into one allocation.
-pub(crate) fn owned(key: &[u8], value: &[u8]) -> (Bytes, Bytes) {
-    let mut both = BytesMut::with_capacity(key.len() + value.len());
-    both.extend_from_slice(key);
-    both.extend_from_slice(value);
-    let value = both.split_off(key.len()).freeze();
-    (both.freeze(), value)
 }

@@ -14,10 +14,8 @@ use std::sync::Arc;
 
 use crate::{
     AlarmKind, Compare, CompareTarget, Comparison, DeferredRange, DeleteRange, DeleteRangeResponse, KvError, Operation,
-    OperationResponse, Put, PutResponse, Request, Txn, TxnResponse, View,
-    cost::Budget,
-    range::KeyRange,
-    store::{Version, Writer},
+    OperationResponse, Put, PutResponse, Request, Txn, TxnResponse, View, cost::Budget, range::KeyRange, store::Writer,
+    version::Version,
 };
 
 /// Which branches a transaction takes.
@@ -177,7 +175,7 @@ impl View {
             }
             Request::Put(put) => {
                 let kept = if put.ignore_value { self.live_version(&put.key) } else { None };
-                budget.spend_bytes(kept.map_or(put.value.len(), |kept| kept.kv.value.len()))?;
+                budget.spend_bytes(kept.map_or(put.value.len(), |kept| kept.value().len()))?;
                 budget.spend(budget.rules.put)
             }
             Request::Txn(_) => Ok(()),
@@ -267,15 +265,15 @@ impl Writer<'_> {
             false => None,
         };
         let value = match (&kept, put.ignore_value) {
-            (Some(kept), true) => kept.kv.value.clone(),
-            _ => put.value.clone(),
+            (Some(kept), true) => kept.value(),
+            _ => &put.value[..],
         };
         let lease = match (&kept, put.ignore_lease) {
-            (Some(kept), true) => kept.kv.lease,
+            (Some(kept), true) => kept.lease(),
             _ => put.lease,
         };
-        let before = self.put(&put.key, &value, lease);
-        let prev_kv = before.filter(|_| put.prev_kv).map(|version| version.kv.clone());
+        let before = self.put(&put.key, value, lease);
+        let prev_kv = before.filter(|_| put.prev_kv).map(|version| version.kv());
         PutResponse { revision: self.revision(), prev_kv }
     }
 
@@ -283,7 +281,7 @@ impl Writer<'_> {
         let keys = KeyRange::new(delete.key.clone(), delete.range_end.clone());
         let deleted = self.delete_range(&keys);
         let prev_kvs = match delete.prev_kv {
-            true => deleted.iter().map(|version| version.kv.clone()).collect(),
+            true => deleted.iter().map(|version| version.kv()).collect(),
             false => Vec::new(),
         };
         DeleteRangeResponse { revision: self.revision(), deleted: deleted.len() as i64, prev_kvs }
@@ -291,15 +289,15 @@ impl Writer<'_> {
 }
 
 /// Whether one version, or a missing key, stands to the target as asked.
-fn stands(compare: &Compare, version: Option<&Arc<Version>>) -> bool {
-    let number = |of: fn(&Version) -> i64| version.map_or(0, |version| of(version));
+fn stands(compare: &Compare, version: Option<&Version>) -> bool {
+    let number = |of: fn(&Version) -> i64| version.map_or(0, of);
     let ordering = match &compare.target {
-        None => number(|version| version.kv.version).cmp(&0),
-        Some(CompareTarget::Version(target)) => number(|version| version.kv.version).cmp(target),
-        Some(CompareTarget::Create(target)) => number(|version| version.kv.create_revision).cmp(target),
-        Some(CompareTarget::Mod(target)) => number(|version| version.kv.mod_revision).cmp(target),
-        Some(CompareTarget::Lease(target)) => number(|version| version.kv.lease).cmp(target),
-        Some(CompareTarget::Value(target)) => version.map_or(&[][..], |version| &version.kv.value[..]).cmp(target),
+        None => number(|version| version.count()).cmp(&0),
+        Some(CompareTarget::Version(target)) => number(|version| version.count()).cmp(target),
+        Some(CompareTarget::Create(target)) => number(|version| version.create_revision()).cmp(target),
+        Some(CompareTarget::Mod(target)) => number(|version| version.mod_revision()).cmp(target),
+        Some(CompareTarget::Lease(target)) => number(|version| version.lease()).cmp(target),
+        Some(CompareTarget::Value(target)) => version.map_or(&[][..], |version| version.value()).cmp(target),
     };
     match Comparison::try_from(compare.comparison) {
         Ok(Comparison::Equal) => ordering.is_eq(),

@@ -11,12 +11,13 @@
 //!
 //! Read next: [`crate::compact`], which decides what is still there.
 
-use std::{ops::Bound, sync::Arc};
+use std::ops::Bound;
 
 use crate::{
     KeyValue, View,
     range::KeyRange,
-    store::{Key, Revision, Version},
+    store::{Key, Revision},
+    version::Version,
 };
 
 /// How much history a call looks through, per event asked for, before it answers with what it has.
@@ -45,8 +46,8 @@ pub struct Event {
 
 impl Event {
     fn of(version: &Version) -> Event {
-        let kind = if version.kv.is_tombstone() { EventKind::Delete } else { EventKind::Put };
-        Event { kind, kv: version.kv.clone() }
+        let kind = if version.is_tombstone() { EventKind::Delete } else { EventKind::Put };
+        Event { kind, kv: version.kv() }
     }
 }
 
@@ -127,7 +128,7 @@ impl View {
             return None;
         }
         let version = self.past_version(&Key::new(&event.kv.key), Revision::last(before))?;
-        (!version.kv.is_tombstone()).then(|| version.kv.clone())
+        (!version.is_tombstone()).then(|| version.kv())
     }
 
     fn events_of_range(&self, from: i64, keys: &KeyRange, portion: Portion) -> Events {
@@ -142,8 +143,8 @@ impl View {
                 return Events { events, next_revision: revision.main };
             }
             last_main = revision.main;
-            if keys.contains(&version.kv.key) {
-                bytes += version.kv.key.len() + version.kv.value.len();
+            if keys.contains(version.key()) {
+                bytes += version.contents_length();
                 events.push(Event::of(version));
             }
         }
@@ -155,17 +156,17 @@ impl View {
         let start = Bound::Included((tree_key.clone(), Revision::first(from)));
         let end = Bound::Included((tree_key, Revision::last(i64::MAX)));
         let past = self.past.range((start, end)).map(|(_, version)| version);
-        let live = self.live_version(key).filter(|version| version.kv.mod_revision >= from);
+        let live = self.live_version(key).filter(|version| version.mod_revision() >= from);
         let mut events: Vec<Event> = Vec::new();
         let mut bytes = 0;
         for version in past.chain(live) {
-            let version: &Arc<Version> = version;
-            let revision = version.kv.mod_revision;
+            let version: &Version = version;
+            let revision = version.mod_revision();
             let is_new = events.last().is_some_and(|event| event.kv.mod_revision != revision);
             if portion.is_full(events.len(), bytes) && is_new {
                 return Events { events, next_revision: revision };
             }
-            bytes += version.kv.key.len() + version.kv.value.len();
+            bytes += version.contents_length();
             events.push(Event::of(version));
         }
         Events { events, next_revision: self.revision + 1 }

@@ -60,14 +60,26 @@ pub struct Settings {
     pub timing: Timing,
     /// Its store.
     pub profile: Profile,
+    /// What becomes of an election whose application does not stop.
+    pub unstopped: Unstopped,
     pub(crate) planted: Option<Defect>,
 }
 
 impl Settings {
     /// A candidate of priority and rank 0.
     pub fn new(id: CandidateId, timing: Timing, profile: Profile) -> Settings {
-        Settings { id, priority: 0, rank: 0, timing, profile, planted: None }
+        Settings { id, priority: 0, rank: 0, timing, profile, unstopped: Unstopped::Lapses, planted: None }
     }
+}
+
+/// What becomes of an election that a candidate holds whose application was told to stop and never says that it has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Unstopped {
+    /// It is released when the validity is over, as the store would have let a lease of its own end at the soonest.
+    Lapses,
+    /// It is held until the application has stopped: for hosts that kill what does not stop, and know when it is dead. Stalled
+    /// work lapses all the same.
+    Held,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -93,8 +105,8 @@ enum Stage {
     Leading { token: Token },
     /// The application stops.
     Stopping { token: Token, loss: Loss },
-    /// The belief has ended, the application not yet; the note if there is something to release. One that may lapse may
-    /// never say that it has stopped.
+    /// The belief has ended, the application not yet; the note if there is something to release, and whether that is given
+    /// back once the validity is over.
     Ended { release: Option<Note>, may_lapse: bool },
     /// The application has stopped, the store does not know yet.
     Releasing { note: Note },

@@ -38,7 +38,7 @@ pub mod published;
 
 pub mod stories;
 
-pub use candidate::{Candidate, Change, Effect, Heir, Input, Loss, Name, Settings, Until, When, Why};
+pub use candidate::{Candidate, Change, Effect, Heir, Input, Loss, Name, Settings, Unstopped, Until, When, Why};
 pub use gate::FenceGate;
 pub use laboratory::Defect;
 pub use schedule::Schedule;

@@ -8,7 +8,7 @@
 use hustings_lease::store_model::{Command, Reply};
 use hustings_lease::{
     Answer, Attempt, Candidate, CandidateId, Defect, Desk, Effect, Input, Name, Profile, Request, Schedule, Settings,
-    Sight, StoreModel, Timing, Token, laboratory,
+    Sight, StoreModel, Timing, Token, Unstopped, laboratory,
 };
 use std::collections::HashSet;
 use std::collections::hash_map::DefaultHasher;
@@ -27,6 +27,8 @@ struct Setup {
     candidates: usize,
     /// For how many requests of each candidate the store is there.
     requests: u64,
+    /// What becomes of whoever does not stop, as nobody here ever does.
+    unstopped: Unstopped,
     /// How many questions of each may be left open.
     timeouts: u64,
 }
@@ -94,6 +96,7 @@ impl World {
         let mut world = World { now: 0, store: Rc::new(store), hosts: Vec::new(), prints: Vec::new() };
         for number in 0..setup.candidates {
             let mut settings = Settings::new(CandidateId::named(number.to_string()), timing(), setup.profile);
+            settings.unstopped = setup.unstopped;
             if let Some(defect) = setup.defect {
                 settings = laboratory::plant(settings, defect);
             }
@@ -357,22 +360,27 @@ fn one_believes(setup: Setup) {
 #[test]
 fn one_believes_in_every_world_of_three_candidates_and_four_ticks() {
     for profile in [Profile::HUSTINGS, Profile::POSTGRES] {
-        one_believes(Setup { profile, defect: None, candidates: 3, requests: 1, timeouts: 0 });
+        let unstopped = Unstopped::Held;
+        one_believes(Setup { profile, defect: None, candidates: 3, requests: 1, unstopped, timeouts: 0 });
     }
 }
 
 #[test]
 fn one_believes_where_two_candidates_renew_look_again_or_release() {
-    // LEASE_TIMEOUTS=1 leaves one question of each open, too: 3,005,022 worlds.
+    // LEASE_TIMEOUTS=1 leaves one question of each open, too: 3,005,022 worlds where whoever does not stop holds on.
     let timeouts = std::env::var("LEASE_TIMEOUTS").ok().and_then(|timeouts| timeouts.parse().ok()).unwrap_or(0);
-    one_believes(Setup { profile: Profile::POSTGRES, defect: None, candidates: 2, requests: 2, timeouts });
+    for unstopped in [Unstopped::Held, Unstopped::Lapses] {
+        let profile = Profile::POSTGRES;
+        one_believes(Setup { profile, defect: None, candidates: 2, requests: 2, unstopped, timeouts });
+    }
 }
 
 #[test]
 fn the_walk_convicts_who_counts_from_the_answer() {
     for profile in [Profile::HUSTINGS, Profile::POSTGRES] {
         let defect = Some(Defect::CountsFromTheAnswer);
-        let walk = walk(&Setup { profile, defect, candidates: 2, requests: 1, timeouts: 0 });
+        let unstopped = Unstopped::Lapses;
+        let walk = walk(&Setup { profile, defect, candidates: 2, requests: 1, unstopped, timeouts: 0 });
         println!("{}: convicted after {} worlds: {:?}", profile.name, walk.worlds, walk.found);
         assert!(walk.found.is_some(), "{}", profile.name);
     }

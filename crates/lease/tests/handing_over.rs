@@ -6,7 +6,7 @@ use hustings_lease::candidate::{HEIR_TIME, Health, STAND_BACK};
 use hustings_lease::handover::PREFERRED_FOR;
 use hustings_lease::store::Standing;
 use hustings_lease::{
-    Answer, Attempt, Change, Heir, Input, Loss, Name, Profile, Request, Sight, Until, Version, When, Why,
+    Answer, Attempt, Change, Heir, Input, Loss, Name, Profile, Request, Sight, Unstopped, Until, Version, When, Why,
 };
 use std::time::Duration;
 use support::stage::{Stage, id, standing, token, will};
@@ -168,10 +168,31 @@ fn work_that_hangs_is_given_up_when_its_validity_is_over_and_not_before() {
     assert_eq!(ended.sets(Name::Lapse), Some(When::At(until)), "the attempt that won is what the lease counts from");
     let Some(Request::Release(note)) = a.rings(Name::Lapse).asks() else { panic!("it keeps what it cannot use") };
     assert_eq!((note.token, note.because.contains("no progress")), (token(1), true));
-    // Any other work may still say that it has stopped, and so keeps what it holds until it does.
-    let mut b = Stage::of(Profile::ETCD).leads(1);
-    b.hears(Input::Health(Health::Unhealthy)).rings(Name::End);
-    assert_eq!((b.sets(Name::Lapse), b.rings(Name::Lapse).asks()), (None, None));
+}
+
+#[test]
+fn work_that_ignores_whoever_tells_it_to_stop_is_given_up_unless_its_host_holds_on() {
+    let told = || [Input::StandDown(Why::Asked("maintenance".into())), Input::Health(Health::Unhealthy)];
+    for told in told() {
+        let mut a = Stage::of(Profile::ETCD).leads(1);
+        assert!(a.hears(told).stops().is_some());
+        assert_eq!(a.rings(Name::Lapse).asks(), None, "its belief goes on");
+        assert_eq!(a.rings(Name::End).asks(), None, "it may stop still");
+        let Some(Request::Release(note)) = a.rings(Name::Lapse).asks() else {
+            panic!("it stays in the queue for ever")
+        };
+        assert!(!note.has_stopped, "it may act still");
+    }
+    for told in told() {
+        let mut b = Stage::with(Profile::ETCD, |settings| settings.unstopped = Unstopped::Held).leads(1);
+        b.hears(told).rings(Name::End);
+        assert_eq!(
+            (b.sets(Name::Lapse), b.rings(Name::Lapse).asks()),
+            (None, None),
+            "whoever kills it says when it is dead"
+        );
+        assert!(matches!(b.hears(Input::Stopped).asks(), Some(Request::Release(_))));
+    }
 }
 
 #[test]

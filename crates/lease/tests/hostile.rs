@@ -6,7 +6,7 @@ mod support;
 use hustings_lease::candidate::{Health, Heir, Input, Name, Why};
 use hustings_lease::store::Standing;
 use hustings_lease::{
-    Answer, Attempt, Candidate, CandidateId, Defect, Effect, Loss, Note, Profile, Refusal, Request, Schedule, Settings,
+    Answer, Attempt, Candidate, CandidateId, Defect, Effect, Note, Profile, Refusal, Request, Schedule, Settings,
     Sight, Timing, Token, Version, laboratory,
 };
 use std::time::Duration;
@@ -137,12 +137,12 @@ fn nonsense(runs: u64, defect: Option<Defect>) -> Result<(u64, u64), String> {
                     Effect::Stop(until, _) => assert!(schedule.resolve(until).is_some()),
                     Effect::SetAlarm(name, when) => schedule.set_alarm(name, when, step, |most| most),
                     Effect::CancelAlarm(name) => schedule.cancel_alarm(name),
-                    Effect::Forget(loss) => is_over = loss == Loss::Stalled,
+                    Effect::Forget(_) => is_over = true,
                     Effect::Watch | Effect::Announce(_) => {}
                 }
             }
             let input = input(&mut dice, last, step);
-            // Once its validity is over, dead work is given up.
+            // Once its validity is over, work that does not stop is given up.
             acts &= input != Input::Stopped && !(is_over && input == Input::Alarm(Name::Lapse));
             effects = candidate.handle(input);
         }

@@ -1,5 +1,6 @@
 //! What a node counts for whoever watches it: [`Counters`], and of each peer [`PeerCounters`].
 
+use crate::cut::Cut;
 use crate::reach::{PeerReach, Reach};
 use hustings_core::NodeId;
 use std::collections::BTreeMap;
@@ -74,6 +75,8 @@ pub struct Counters {
     pub links_refused: AtomicU64,
     /// Snapshots cut.
     pub snapshots_cut: AtomicU64,
+    /// Whether somebody has pulled this member's cable.
+    pub cut: Cut,
     /// Of each peer that was ever dialled or heard; locked when a link begins, and by who looks.
     peers: Mutex<BTreeMap<NodeId, Arc<PeerCounters>>>,
 }

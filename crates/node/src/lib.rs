@@ -10,6 +10,7 @@ mod comparison;
 mod complaints;
 pub mod config;
 pub mod counters;
+pub mod cut;
 pub mod discovery;
 mod disk;
 mod door;

@@ -132,6 +132,9 @@ impl Outbox {
     }
 
     fn try_write(&self) -> io::Result<Flushed> {
+        if self.counters.cut.is_cut() {
+            return Ok(Flushed::Some);
+        }
         let mut buffer = self.buffer.borrow_mut();
         while !buffer.is_empty() {
             let written = match self.writing.try_write(&buffer) {
@@ -176,6 +179,10 @@ impl Outbox {
             match self.try_write()? {
                 Flushed::All if self.is_ending.get() => return Err(LinkError::Closed),
                 Flushed::All => self.needs_writer.notified().await,
+                Flushed::Some if self.counters.cut.is_cut() => tokio::select! {
+                    () = self.counters.cut.healed() => {}
+                    () = self.needs_writer.notified() => {}
+                },
                 // A link that is closed meanwhile ends at once, not when its peer reads on.
                 Flushed::Some => tokio::select! {
                     ready = self.writing.writable() => ready?,
@@ -491,6 +498,7 @@ impl<M: Wire + 'static> Links<M> {
             if read == 0 {
                 return Err(LinkError::Closed);
             }
+            self.counters.cut.healed().await;
             of_peer.reach.on_heard();
             Counters::add(&self.counters.peer_bytes_received, read as u64);
             Counters::add(&of_peer.bytes_received, read as u64);

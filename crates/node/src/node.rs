@@ -28,6 +28,7 @@ use hustings_core::{
     ApplyVersion, Change, Cluster, Durable, EntryKind, Lsn, Membership, MembershipChange, NodeId, Protocol, Role,
     StateMachine, Term, Wire as _,
 };
+use hustings_wal::reserve::RESERVE_BYTES;
 use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal, WalError, peers};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -77,8 +78,12 @@ pub fn start<P: Protocol, S: StateMachine>(
     let protocol = options.identity(P::NAME);
     let identity = Identity { cluster_id: config.cluster_id, node: config.me, protocol: protocol.clone() };
     let can = config.version_max.min(S::VERSION_MAX);
-    let options_of_log =
-        Options { version_max: can, storage_incarnation: config.member.incarnation, ..Options::default() };
+    let options_of_log = Options {
+        version_max: can,
+        storage_incarnation: config.member.incarnation,
+        reserve_bytes: RESERVE_BYTES,
+        ..Options::default()
+    };
     let (wal, recovered) = Wal::open(disk.clone(), &identity, &config.founding, options_of_log)?;
     let positions = Positions::of(peers::read_positions(&*disk).unwrap_or_else(|error| {
         tracing::warn!("what was remembered of other members is lost: {error}");

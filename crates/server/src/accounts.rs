@@ -31,6 +31,10 @@ const USERS_FROM: ApplyVersion = ApplyVersion(3);
 /// Bytes of the key that tokens are signed with.
 const KEY_BYTES: usize = 32;
 
+/// The longest name of a user or a role, in bytes. etcd has no bound but that of a request; such a name stands in every listing,
+/// in the audit, and in the memory of all members.
+const NAME_BYTES_MAX: usize = 1_024;
+
 /// How much of a user's name is told in the log, in characters: anybody may say any.
 const USER_TOLD_MAX: usize = 64;
 
@@ -122,6 +126,7 @@ impl<B: Backend> Auth for Services<B> {
         if name.is_empty() {
             return Err(EtcdError::UserEmpty.into());
         }
+        check_length("user", &name)?;
         let hash = if no_password { Bytes::new() } else { self.passwords.hash(password).await? };
         let change = AccountsChange::UserAdd(UserPassword { name, hash, no_password });
         let revision = self.change_accounts(&caller, change).await?;
@@ -198,9 +203,10 @@ impl<B: Backend> Auth for Services<B> {
         &self,
         request: Request<pb::AuthRoleAddRequest>,
     ) -> Result<Response<pb::AuthRoleAddResponse>, Status> {
-        change!(self, request, AuthRoleAddResponse, |message: pb::AuthRoleAddRequest| Ok::<_, Status>(
-            AccountsChange::RoleAdd(Named { name: message.name })
-        ))
+        change!(self, request, AuthRoleAddResponse, |message: pb::AuthRoleAddRequest| {
+            check_length("role", &message.name)?;
+            Ok::<_, Status>(AccountsChange::RoleAdd(Named { name: message.name }))
+        })
     }
 
     async fn role_get(
@@ -278,6 +284,16 @@ impl<B: Backend> Auth for Services<B> {
             let permission = Some(Permission { kind: 0, key, range_end });
             Ok::<_, Status>(AccountsChange::RoleRevoke(RolePermission { role, permission }))
         })
+    }
+}
+
+/// Refuses a name that is made now and is too long; those that a snapshot of etcd brings along are kept.
+fn check_length(what: &str, name: &str) -> Result<(), Status> {
+    match name.len() {
+        0..=NAME_BYTES_MAX => Ok(()),
+        bytes => Err(Status::invalid_argument(format!(
+            "etcdserver: {what} name is too long: {bytes} bytes, {NAME_BYTES_MAX} at most"
+        ))),
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hustings_core::{Admin, Membership, MembershipChange};
 use hustings_kv::{KvStore, Outcome, View};
-use hustings_node::{Applied, Handle, NodeStatus, Readable, RequestError};
-use tokio::sync::watch;
+use hustings_node::{Applied, Handle, Happening, NodeStatus, Readable, RequestError};
+use tokio::sync::{broadcast, watch};
 
 /// A replicated key-value store, seen from one member.
 pub trait Backend: Clone + Send + Sync + 'static {
@@ -41,6 +41,9 @@ pub trait Backend: Clone + Send + Sync + 'static {
 
     /// Follows the index of the last applied entry; the latest wins.
     fn applied_changes(&self) -> watch::Receiver<u64>;
+
+    /// Every transition from now on, with its reason.
+    fn happenings(&self) -> broadcast::Receiver<Happening>;
 }
 
 impl Backend for Handle<KvStore> {
@@ -77,5 +80,9 @@ impl Backend for Handle<KvStore> {
 
     fn applied_changes(&self) -> watch::Receiver<u64> {
         Handle::applied_changes(self)
+    }
+
+    fn happenings(&self) -> broadcast::Receiver<Happening> {
+        Handle::happenings(self)
     }
 }

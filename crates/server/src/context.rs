@@ -8,19 +8,21 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use bytes::Bytes;
 use hustings_api::EtcdError;
 use hustings_api::etcdserverpb::ResponseHeader;
 use hustings_core::{Admin, Membership, MembershipChange};
 use hustings_kv::{Advance, COST_MAX, Command, KvError, Need, Response, View};
-use hustings_node::{NodeStatus, Readable, RequestError};
-use tokio::sync::{Semaphore, SemaphorePermit, watch};
+use hustings_node::{Happening, NodeStatus, Readable, RequestError};
+use tokio::sync::{Semaphore, SemaphorePermit, broadcast, watch};
 use tonic::Status;
 use tonic::metadata::MetadataMap;
 
 use crate::backend::Backend;
 use crate::caller::Caller;
+use crate::dashboard::story::Story;
 use crate::error;
 use crate::fate::{Fate, Omen};
 use crate::hub::{Hub, Inbox};
@@ -41,6 +43,9 @@ const LARGE_MAX: usize = 2;
 
 /// Snapshots that are streamed at a time.
 const SNAPSHOTS_MAX: usize = 4;
+
+/// Pages of the dashboard that are open at a time; each asks all members once a second.
+const VIEWERS_MAX: usize = 64;
 
 /// What a proposal holds beside its payload.
 const PROPOSAL_BYTES: usize = 512;
@@ -83,6 +88,12 @@ pub(crate) struct Context<B> {
     pub(crate) snapshots: Arc<Semaphore>,
     /// What clients may make this member hold.
     pub(crate) memory: Arc<Memory>,
+    /// Pages of the dashboard that may be open.
+    pub(crate) viewers: Arc<Semaphore>,
+    /// What this member went through.
+    pub(crate) story: Story,
+    /// When this process began to serve.
+    pub(crate) begun: Instant,
 }
 
 /// What the server's own tasks receive from.
@@ -102,6 +113,7 @@ impl<B: Backend> Context<B> {
         let (cluster_id, member_id) = (status.cluster_id.0, status.me.0);
         let tokens = Tokens::new(options.auth_token_ttl, options.jwt.clone());
         let passwords = Passwords::new(options.bcrypt_cost);
+        let story = Story::in_directory(options.data_dir.as_deref());
         let context = Context {
             backend,
             recent: Recent::new(),
@@ -120,6 +132,9 @@ impl<B: Backend> Context<B> {
             large: Semaphore::new(LARGE_MAX),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             memory,
+            viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
+            story,
+            begun: Instant::now(),
         };
         (context, Inboxes { hub: inbox, renewals: waiting })
     }
@@ -394,6 +409,11 @@ impl<B: Backend> Context<B> {
     /// Follows the index of the last applied entry; the latest wins.
     pub(crate) fn applied_changes(&self) -> watch::Receiver<u64> {
         self.backend.applied_changes()
+    }
+
+    /// Every transition from now on.
+    pub(crate) fn happenings(&self) -> broadcast::Receiver<Happening> {
+        self.backend.happenings()
     }
 
     /// Changes the membership, which root may; the outer error is the caller's.

@@ -6,7 +6,8 @@
 //! `GET /v1/leader` is ours. Its `fencing_token` is the leader's term: a term names one leader and only grows, so a resource
 //! that remembers the highest token it has seen can refuse every older leader. `lsn` beside it is the answering member's last
 //! applied entry, "term:index". A member says `is_self`, and `is_confirmed`, only after a quorum has confirmed it; a follower
-//! tells what it last heard. `GET /v1/status` is ours too: one member's own view, for `hustings status`.
+//! tells what it last heard. `GET /v1/status` is ours too: one member's own view, for `hustings status`. The page at `/` and what it
+//! lives on are in [`crate::dashboard`].
 
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use tonic::Status;
 use crate::backend::Backend;
 use crate::caller::Caller;
 use crate::context::{Learner, Services};
+use crate::dashboard;
 use crate::etcd_metrics;
 use crate::gateway::refuse;
 use crate::hosts;
@@ -56,7 +58,8 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
             | "/v1/status"
             | "/v1/elections"
             | "/debug/vars"
-    );
+    ) || dashboard::is_page(path)
+        || dashboard::is_call(path);
     if !is_known && !path.starts_with("/livez/") && !path.starts_with("/readyz/") {
         return text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned());
     }
@@ -67,6 +70,9 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
     }
     if let Some(refusal) = hosts::refusal(&head, &services.options) {
         return refusal;
+    }
+    if dashboard::is_page(path) {
+        return dashboard::page(path);
     }
     // What tells of the cluster is for its users; whether this member is well, for everybody, as in etcd.
     let (mut caller, mut alarms) = (Caller::anybody(), Vec::new());
@@ -90,6 +96,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
         "/v1/leader" => services.leader_json().await,
         "/v1/status" => json(StatusCode::OK, &services.status_value(&alarms)),
         "/v1/elections" => own::answer_elections(services, &caller, query).await,
+        path if dashboard::is_call(path) => dashboard::answer(services, caller, &head).await,
         _ => services.probe(path.trim_start_matches('/'), query).await,
     }
 }

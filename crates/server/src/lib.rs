@@ -4,8 +4,7 @@
 //! [`Server`] stands on a [`Backend`], which is a node's handle, and translates: requests become the store's commands or
 //! reads of its views, results become etcd's answers.
 //!
-//! Deliberately absent: the store's rules (`hustings-kv`), consensus (`hustings-node` and below) and the dashboard, whose
-//! place is named in [`server`].
+//! Deliberately absent: the store's rules (`hustings-kv`), and consensus (`hustings-node` and below).
 //!
 //! Read on in the order of the modules.
 
@@ -79,6 +78,8 @@ mod hosts;
 mod http;
 
 mod own;
+
+mod dashboard;
 
 mod status;
 

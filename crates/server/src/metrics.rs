@@ -25,6 +25,12 @@ use prometheus_client::registry::{Registry, Unit};
 pub(crate) const SECONDS: [f64; 14] =
     [0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.512, 1.024, 2.048, 4.096, 8.192];
 
+/// Bounds of how long requests take, microseconds.
+pub(crate) const REQUEST_BUCKETS_MICROS: [u64; 20] = [
+    100, 200, 400, 600, 800, 1_000, 1_500, 2_000, 3_000, 4_000, 6_000, 8_000, 16_000, 32_000, 64_000, 128_000, 256_000,
+    512_000, 1_024_000, 4_096_000,
+];
+
 /// Tells when the certificates of this member expire.
 pub type Expiries = Box<dyn Fn() -> Vec<Expiry> + Send + Sync>;
 
@@ -113,6 +119,8 @@ impl Durations {
 pub struct Metrics {
     registry: Registry,
     pub(crate) calls: [Calls; METHODS.len()],
+    /// Requests with one answer that succeeded, by how long they took.
+    pub(crate) request_micros: [AtomicU64; REQUEST_BUCKETS_MICROS.len() + 1],
     pub(crate) proposals_pending: AtomicI64,
     pub(crate) proposals_failed: Counter,
     pub(crate) leader_changes: Counter,
@@ -165,6 +173,7 @@ impl Default for Metrics {
         Metrics {
             registry,
             calls: std::array::from_fn(|_| Calls::default()),
+            request_micros: std::array::from_fn(|_| AtomicU64::new(0)),
             proposals_pending: AtomicI64::new(0),
             proposals_failed,
             leader_changes,
@@ -209,11 +218,17 @@ impl Metrics {
         let _ = self.expiries.set(expiries);
     }
 
-    /// When each certificate of this member expires; nothing where there is none.
+    /// When each certificate of this member expires; empty where there is none.
+    pub(crate) fn expiries(&self) -> Vec<Expiry> {
+        self.expiries.get().map(|expiries| expiries()).unwrap_or_default()
+    }
+
+    /// In Prometheus' words; nothing where there is none.
     pub(crate) fn encode_expiries(&self, out: &mut String) {
-        let Some(expiries) = self.expiries.get().map(|expiries| expiries()).filter(|found| !found.is_empty()) else {
+        let expiries = self.expiries();
+        if expiries.is_empty() {
             return;
-        };
+        }
         let name = "hustings_certificate_not_after_seconds";
         let _ = writeln!(
             out,
@@ -268,6 +283,24 @@ impl Metrics {
         if let Some(handled) = self.calls[method].handled.get(code) {
             handled.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// A request with one answer succeeded after so long.
+    pub(crate) fn on_request(&self, took: Duration) {
+        let micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+        let place = REQUEST_BUCKETS_MICROS.partition_point(|bound| *bound < micros);
+        self.request_micros[place].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many calls were answered, whatever the answer.
+    pub(crate) fn answered(&self) -> u64 {
+        let handled = self.calls.iter().flat_map(|calls| &calls.handled);
+        handled.map(|count| count.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Open connections of clients.
+    pub(crate) fn connections(&self) -> i64 {
+        self.connections.get()
     }
 
     /// Our own metrics in the text format.

@@ -1,8 +1,10 @@
 //! What an operator may set: [`ServerOptions`].
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use hustings_core::Timing;
+use hustings_tls::Connector;
 
 use crate::jwt::Jwt;
 
@@ -65,6 +67,12 @@ pub struct ServerOptions {
     pub bcrypt_cost: u32,
     /// How long open requests may take to end once the server is told to stop.
     pub grace: Duration,
+    /// Where the member's data lives: the dashboard tells how much room is left there.
+    pub data_dir: Option<PathBuf>,
+    /// How the client ports of other members are dialled in TLS, for the dashboard; `None`: as the machine trusts.
+    pub connector: Option<Connector>,
+    /// A socket at which `hustings up` takes orders for its local cluster; the dashboard has buttons then.
+    pub workbench: Option<PathBuf>,
 }
 
 impl Default for ServerOptions {
@@ -92,6 +100,9 @@ impl Default for ServerOptions {
             jwt: None,
             bcrypt_cost: 10,
             grace: Duration::from_secs(2),
+            data_dir: None,
+            connector: None,
+            workbench: None,
         }
     }
 }

@@ -209,7 +209,7 @@ struct Entry {
 
 /// One election, as it is told.
 #[derive(Serialize)]
-struct Told {
+pub(crate) struct Told {
     name: String,
     /// Who leads; what a stranger wrote is told as it stands.
     holder: String,
@@ -218,6 +218,9 @@ struct Told {
     candidates: usize,
     /// The lease on which the leadership stands, in hex.
     lease: String,
+    /// The lease's time to live, and what is left of it as far as this member knows.
+    ttl_millis: u64,
+    remaining_millis: u64,
     /// When it was won, by the winner's own clock, seconds since 1970; for people, nothing is decided by it.
     since_unix_seconds: Option<u64>,
     /// How the leadership before it ended.
@@ -247,7 +250,7 @@ pub(crate) async fn answer_elections<B: Backend>(
 }
 
 /// All elections that somebody stands for, by name; or the one that is asked for.
-fn elections(view: &View, only: Option<&str>) -> Result<Vec<Told>, Status> {
+pub(crate) fn elections(view: &View, only: Option<&str>) -> Result<Vec<Told>, Status> {
     let mut candidates: BTreeMap<String, Vec<KeyValue>> = BTreeMap::new();
     let mut seen = 0;
     for (lease, key) in view.leased_keys() {
@@ -285,6 +288,7 @@ fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<Told, Status> 
         Ok(entry) => (entry.id, entry.value),
         Err(_) => (String::from_utf8_lossy(&first.value).into_owned(), String::new()),
     };
+    let lease = view.lease_time_to_live(first.lease, LeaseKeys::Omit);
     Ok(Told {
         name,
         holder,
@@ -292,6 +296,8 @@ fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<Told, Status> 
         token: token.to_string(),
         candidates,
         lease: format!("{:x}", first.lease),
+        ttl_millis: lease.as_ref().map_or(0, |lease| millis(lease.granted)),
+        remaining_millis: lease.as_ref().map_or(0, |lease| millis(lease.remaining)),
         since_unix_seconds: tenure.and_then(|tenure| tenure.since_unix_seconds),
         because: tenure.map(|tenure| tenure.before.to_string()),
     })

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use hustings_node::Complaints;
 use hustings_tls::{Acceptor, Certificate};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 
@@ -44,6 +44,8 @@ pub(crate) enum ClientStream {
     Plain(TcpStream),
     /// In TLS.
     Tls(Box<TlsStream<TcpStream>>),
+    /// From inside of this process.
+    Inside(DuplexStream),
 }
 
 /// What a port does with those who come.
@@ -110,6 +112,7 @@ impl AsyncRead for ClientStream {
         match self.get_mut() {
             ClientStream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             ClientStream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
+            ClientStream::Inside(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
@@ -119,6 +122,7 @@ impl AsyncWrite for ClientStream {
         match self.get_mut() {
             ClientStream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             ClientStream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
+            ClientStream::Inside(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
@@ -130,6 +134,7 @@ impl AsyncWrite for ClientStream {
         match self.get_mut() {
             ClientStream::Plain(stream) => Pin::new(stream).poll_write_vectored(context, slices),
             ClientStream::Tls(stream) => Pin::new(stream).poll_write_vectored(context, slices),
+            ClientStream::Inside(stream) => Pin::new(stream).poll_write_vectored(context, slices),
         }
     }
 
@@ -137,6 +142,7 @@ impl AsyncWrite for ClientStream {
         match self {
             ClientStream::Plain(stream) => stream.is_write_vectored(),
             ClientStream::Tls(stream) => stream.is_write_vectored(),
+            ClientStream::Inside(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -144,6 +150,7 @@ impl AsyncWrite for ClientStream {
         match self.get_mut() {
             ClientStream::Plain(stream) => Pin::new(stream).poll_flush(context),
             ClientStream::Tls(stream) => Pin::new(stream).poll_flush(context),
+            ClientStream::Inside(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
@@ -151,6 +158,7 @@ impl AsyncWrite for ClientStream {
         match self.get_mut() {
             ClientStream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             ClientStream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
+            ClientStream::Inside(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

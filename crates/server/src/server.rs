@@ -19,7 +19,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hustings_api::etcdserverpb::auth_server::AuthServer;
 use hustings_api::etcdserverpb::cluster_server::ClusterServer;
@@ -28,6 +28,7 @@ use hustings_api::etcdserverpb::lease_server::LeaseServer;
 use hustings_api::etcdserverpb::maintenance_server::MaintenanceServer;
 use hustings_api::etcdserverpb::watch_server::WatchServer;
 use hustings_api::health::health_server::HealthServer;
+use hustings_api::inside::InsideListener;
 use hustings_api::v3electionpb::election_server::ElectionServer;
 use hustings_api::v3lockpb::lock_server::LockServer;
 use hustings_kv::KvStore;
@@ -54,6 +55,7 @@ use crate::caller::CommonName;
 use crate::cluster;
 use crate::compaction;
 use crate::context::{Context, Inboxes, Services};
+use crate::dashboard;
 use crate::error;
 use crate::fate;
 use crate::gateway::{self, Refused};
@@ -64,7 +66,7 @@ use crate::metrics::{METHODS, Metrics};
 use crate::options::ServerOptions;
 use crate::own;
 use crate::permissions;
-use crate::port::{Door, Port};
+use crate::port::{ClientStream, Door, Port};
 use crate::quota;
 use crate::renewals;
 use crate::tally::{self, Tally};
@@ -84,6 +86,7 @@ pub struct Server<B> {
     context: Arc<Context<B>>,
     inboxes: Inboxes,
     metrics_ports: Vec<Port>,
+    inside: Option<InsideListener>,
     name_of: Option<NameOf>,
 }
 
@@ -94,7 +97,7 @@ impl<B: Backend> Server<B> {
     /// A server over a running node; [`Server::serve`] makes it answer.
     pub fn new(backend: B, options: ServerOptions) -> Server<B> {
         let (context, inboxes) = Context::new(backend, options);
-        Server { context: Arc::new(context), inboxes, metrics_ports: Vec::new(), name_of: None }
+        Server { context: Arc::new(context), inboxes, metrics_ports: Vec::new(), inside: None, name_of: None }
     }
 
     /// Answers metrics and health, and nothing else, on these ports, too.
@@ -102,6 +105,12 @@ impl<B: Backend> Server<B> {
     pub fn with_metrics_on(mut self, ports: Vec<impl Into<Port>>) -> Server<B> {
         self.metrics_ports = ports.into_iter().map(Into::into).collect();
         self
+    }
+
+    /// Answers whoever comes from inside of this process, too: see [`hustings_api::inside`].
+    #[must_use]
+    pub fn open_inside(self, listener: InsideListener) -> Server<B> {
+        Server { inside: Some(listener), ..self }
     }
 
     /// Whose certificate a connection has shown, where something in front of the ports knows: the user of that name calls then,
@@ -129,12 +138,16 @@ impl<B: Backend> Server<B> {
         tasks.spawn(integrity::keep(self.context.clone()));
         tasks.spawn(compaction::keep(self.context.clone()));
         tasks.spawn(fate::keep(self.context.clone()));
+        tasks.spawn(dashboard::story::keep(self.context.clone()));
         tasks.spawn(cluster::announce(self.context.clone()));
         tasks.spawn(hub::run(self.context.clone(), self.inboxes.hub));
         tasks.spawn(renewals::run(self.context.clone(), self.inboxes.renewals));
         let services = Arc::new(Services(self.context.clone()));
         for port in ports {
             tasks.spawn(accept(port.into(), self.name_of.clone(), services.clone(), slots.clone(), stopped.clone()));
+        }
+        if let Some(listener) = self.inside {
+            tasks.spawn(accept_inside(listener, services.clone(), slots.clone(), stopped.clone()));
         }
         for port in self.metrics_ports {
             tasks.spawn(aside::accept(port, services.clone(), stopped.clone()));
@@ -210,6 +223,34 @@ async fn accept<B: Backend>(
     }
 }
 
+/// Accepts connections from inside of this process until told to stop.
+async fn accept_inside<B: Backend>(
+    mut listener: InsideListener,
+    services: Arc<Services<B>>,
+    slots: Arc<Semaphore>,
+    mut stopped: watch::Receiver<bool>,
+) {
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = stopped.changed() => return,
+        };
+        let Some(stream) = accepted else { return };
+        let services = services.clone();
+        let peer = SocketAddr::from(([127, 0, 0, 1], 0));
+        let line = tether::Line { peer, name: None, stopped: stopped.clone(), slot: Arc::new(slot) };
+        tokio::spawn(async move {
+            services.metrics.on_connection(1);
+            let begun = tokio::time::timeout(services.options.header_timeout, Begun::by(ClientStream::Inside(stream)));
+            if let Ok(Ok((preface, stream))) = begun.await {
+                talk(preface, stream, services.clone(), line).await;
+            }
+            services.metrics.on_connection(-1);
+        });
+    }
+}
+
 /// Sets what the system shall do for a client's connection; a connection that refuses serves without.
 fn watch_over(stream: &TcpStream, options: &ServerOptions) {
     // Without it an answer would wait for the acknowledgement of the one before.
@@ -246,7 +287,13 @@ async fn converse<B: Backend>(stream: TcpStream, door: &Door, services: Arc<Serv
     if let Some(shown) = shown.filter(|_| door.names_users()) {
         line.name = Some(CommonName(shown.common_name));
     }
-    let options = &services.options;
+    talk(preface, stream, services, line).await;
+}
+
+/// Answers on one connection to its end.
+async fn talk<B: Backend>(preface: Preface, stream: Begun, services: Arc<Services<B>>, line: tether::Line) {
+    let mut stopped = line.stopped.clone();
+    let (options, patience) = (&services.options, services.options.header_timeout);
     let ended = match preface {
         Preface::Http2 => {
             let mut builder = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
@@ -374,10 +421,12 @@ async fn serve<B: Backend>(
             None if path.starts_with("/v1/leases") || path == "/v1/revision" => {
                 own::answer_leases(&services, request).await
             }
+            None if dashboard::order::is_order(path) => dashboard::order::answer(&services, request).await,
             None => http::answer(&services, request).await,
         }));
     }
     let context = services.0.clone();
+    let begun = Instant::now();
     let method = context.metrics.on_call(path);
     let is_concurrency = path.starts_with("/v3");
     let is_stream = method.is_some_and(|method| METHODS[method].1 == "bidi_stream");
@@ -389,7 +438,10 @@ async fn serve<B: Backend>(
     if let Some(method) = method {
         match tally::code_in(response.headers()) {
             Some(code) => context.metrics.on_answer(method, code),
-            None if METHODS[method].1 == "unary" => context.metrics.on_answer(method, 0),
+            None if METHODS[method].1 == "unary" => {
+                context.metrics.on_answer(method, 0);
+                context.metrics.on_request(begun.elapsed());
+            }
             // How it ends stands behind its messages.
             None => streamed = Some(method),
         }

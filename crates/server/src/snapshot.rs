@@ -101,7 +101,8 @@ pub enum SnapshotFileError {
     },
     /// Made by a version of etcd that nobody has tried.
     #[error(
-        "the snapshot is one of etcd with storage version {0:?}, and those of 3.5 and 3.6 are read here: save it with one of these"
+        "the snapshot is one of etcd with storage version {0:?}, and those of 3.5 to 3.7 are read here: copy the keys and leases of \
+         the running etcd with `hustings import --from-etcd`, or update hustings"
     )]
     StorageVersion(String),
     /// Cut off, or with something behind.

@@ -3,7 +3,7 @@
 use crate::{PATIENCE, free_port, spawn};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -31,14 +31,29 @@ impl Postgres {
     /// PostgreSQL is not installed, or does not start; with its log.
     pub fn start(settings: &[&str]) -> Result<Postgres> {
         let mut server = Postgres::prepare(settings)?;
-        let made = server
-            .command("initdb")?
-            .args(["-A", "trust", "-N", "-U", "postgres", "-D"])
-            .arg(server.data())
-            .output()?;
-        if !made.status.success() {
-            bail!("initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+        server.make()?;
+        server.go()?;
+        Ok(server)
+    }
+
+    /// A server that speaks TLS with this certificate and key, knows clients by certificates of this CA, and admits whom these
+    /// rules admit, which are lines of `pg_hba.conf`; `postgres` among them, with `hostssl` or without.
+    ///
+    /// # Errors
+    /// As [`Postgres::start`].
+    pub fn start_in_tls(certificate: &Path, key: &Path, ca: &Path, rules: &str) -> Result<Postgres> {
+        let mut server = Postgres::prepare(&["ssl=on", "ssl_ca_file=root.crt"])?;
+        server.make()?;
+        for (from, name) in [(certificate, "server.crt"), (key, "server.key"), (ca, "root.crt")] {
+            let copy = server.data().join(name);
+            std::fs::copy(from, &copy).with_context(|| from.display().to_string())?;
+            std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o600))?;
+            if rustix::process::getuid().is_root() {
+                let (user, group) = unprivileged()?;
+                chown(&copy, Some(user), Some(group))?;
+            }
         }
+        std::fs::write(server.data().join("pg_hba.conf"), rules)?;
         server.go()?;
         Ok(server)
     }
@@ -70,6 +85,16 @@ impl Postgres {
         Ok(Postgres { port: free_port()?, directory, process: None, settings })
     }
 
+    /// Makes an empty database.
+    fn make(&self) -> Result<()> {
+        let mut command = self.command("initdb")?;
+        let made = command.args(["-A", "trust", "-N", "-U", "postgres", "-D"]).arg(self.data()).output()?;
+        if !made.status.success() {
+            bail!("initdb failed: {}", String::from_utf8_lossy(&made.stderr));
+        }
+        Ok(())
+    }
+
     fn data(&self) -> PathBuf {
         self.directory.path().join("data")
     }
@@ -81,7 +106,8 @@ impl Postgres {
     /// One of PostgreSQL's programs, as a user that it accepts.
     fn command(&self, program: &str) -> Result<Command> {
         let mut command = Command::new(programs()?.join(program));
-        command.current_dir(self.directory.path()).stdin(Stdio::null());
+        // It looks for certificates in its home, and gives up where it may not look.
+        command.current_dir(self.directory.path()).env("HOME", self.directory.path()).stdin(Stdio::null());
         if rustix::process::getuid().is_root() {
             let (user, group) = unprivileged()?;
             command.uid(user).gid(group);

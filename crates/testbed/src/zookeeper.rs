@@ -11,11 +11,12 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// What a server needs of what Debian's package and its dependencies install; each file's name begins with one of these.
-const JARS: [&str; 12] = [
+const JARS: [&str; 13] = [
     "zookeeper-3",
     "zookeeper-jute",
     "metrics-core",
     "netty-all",
+    "netty-codec.",
     "snappy-java",
     "jetty9-",
     "servlet-api",

@@ -1,7 +1,7 @@
 //! The side of whoever dials: [`Connector`].
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
@@ -24,16 +24,29 @@ use crate::rules::Rules;
 pub enum Trust {
     /// What the machine trusts.
     Machine,
-    /// What a CA in this file signed.
+    /// What a CA in this file signed, for the host that is dialled.
     Authority(PathBuf),
+    /// What a CA in this file signed, for whichever host: libpq's `verify-ca`. Right where that CA signs for one cluster alone.
+    AuthorityForAnyHost(PathBuf),
     /// Everybody: encryption, and no proof of who is at the other end.
     Anybody,
+}
+
+impl Trust {
+    /// The file that holds the CA, if one does.
+    fn authority(&self) -> Option<&Path> {
+        match self {
+            Trust::Authority(path) | Trust::AuthorityForAnyHost(path) => Some(path),
+            Trust::Machine | Trust::Anybody => None,
+        }
+    }
 }
 
 /// How a client speaks TLS.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
-    /// What it is for, in log lines.
+    /// What it is for, in log lines; it also chooses the settings that an error names: `peer`, `store`, `consul`, `postgres`, or
+    /// anything else for the flags of a command.
     pub of: &'static str,
     /// Whom it believes.
     pub trust: Trust,
@@ -54,9 +67,7 @@ impl ClientTls {
     /// each is good alone.
     pub fn faults(&self) -> Vec<TlsError> {
         let mut faults = self.identity.as_ref().map(Identity::faults).unwrap_or_default();
-        if let Trust::Authority(path) = &self.trust {
-            faults.extend(files::roots(path).err());
-        }
+        faults.extend(self.trust.authority().and_then(|path| files::roots(path).err()));
         faults.extend(self.revoked.as_deref().and_then(|path| files::revocations(path).err()));
         match faults.is_empty() {
             true => config(self).err().into_iter().collect(),
@@ -81,14 +92,40 @@ pub struct Connector {
 struct Remedies {
     trusted_ca: &'static str,
     pair: &'static str,
+    plain: &'static str,
 }
 
 impl Remedies {
-    /// A member that dials has other flags than a command.
+    /// A member that dials has other flags than a command, and a store's URL has none.
     fn of(of: &str) -> Remedies {
         match of {
-            "peer" => Remedies { trusted_ca: "--peer-trusted-ca-file", pair: "--peer-cert-file and --peer-key-file" },
-            _ => Remedies { trusted_ca: "--cacert", pair: "--cert and --key" },
+            "peer" => Remedies {
+                trusted_ca: "--peer-trusted-ca-file",
+                pair: "--peer-cert-file and --peer-key-file",
+                plain: "is it http:// there?",
+            },
+            "dashboard" => Remedies {
+                trusted_ca: "--trusted-ca-file",
+                pair: "--cert-file and --key-file",
+                plain: "is it http:// there?",
+            },
+            "store" => Remedies {
+                trusted_ca: "cacert=FILE behind the `?` of the store's URL",
+                pair: "cert=FILE and key=FILE behind the `?` of the store's URL",
+                plain: "name the port that does, or take away what stands behind the `?` of the store's URL",
+            },
+            "consul" => Remedies {
+                trusted_ca: "cacert=FILE behind the `?` of its URL, or CONSUL_CACERT",
+                pair: "cert=FILE and key=FILE behind the `?` of its URL, or CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY",
+                plain: "name the port that does (8501 mostly), or take away what asks for TLS: what stands behind the `?` of its \
+                        URL, CONSUL_HTTP_SSL, CONSUL_CACERT, CONSUL_CLIENT_CERT",
+            },
+            "postgres" => Remedies {
+                trusted_ca: "sslrootcert=FILE behind the `?` of its URL, or PGSSLROOTCERT",
+                pair: "sslcert=FILE and sslkey=FILE behind the `?` of its URL, or PGSSLCERT and PGSSLKEY",
+                plain: "is it a PostgreSQL?",
+            },
+            _ => Remedies { trusted_ca: "--cacert", pair: "--cert and --key", plain: "is it http:// there?" },
         }
     }
 }
@@ -108,10 +145,7 @@ impl Connector {
         let (server_name, remedies) = (tls.server_name.clone(), Remedies::of(tls.of));
         let own = tls.identity.as_ref().and_then(|identity| identity.paths().into_iter().next());
         let mut paths = tls.identity.as_ref().map(Identity::paths).unwrap_or_default();
-        let trusted = match &tls.trust {
-            Trust::Authority(path) => Some(path.clone()),
-            Trust::Machine | Trust::Anybody => None,
-        };
+        let trusted = tls.trust.authority().map(Path::to_owned);
         paths.extend(trusted.clone());
         paths.extend(tls.revoked.clone());
         let present = Reloading::new(tls.of, paths, Watched::these(tls.of, own, trusted), move || config(&tls))?;
@@ -166,17 +200,20 @@ impl Connector {
 
 /// What a handshake failed by, in words that help.
 fn explained(error: io::Error, host: &str, remedies: Remedies) -> io::Error {
-    let Remedies { trusted_ca, pair } = remedies;
+    let Remedies { trusted_ca, pair, plain } = remedies;
     use rustls::{AlertDescription, CertificateError, Error};
     let cause = error.get_ref().and_then(|inner| inner.downcast_ref::<Error>());
     let why = match cause {
-        Some(Error::InvalidMessage(_)) => format!("{host} does not speak TLS on this port: is it http:// there?"),
+        Some(Error::InvalidMessage(_)) => format!("{host} does not speak TLS on this port: {plain}"),
         Some(Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
             format!("the certificate of {host} is signed by a CA that is not trusted here: name it ({trusted_ca})")
         }
         Some(Error::InvalidCertificate(error)) => format!("the certificate of {host} is not good: {error}"),
         Some(Error::AlertReceived(AlertDescription::CertificateRequired)) => {
             format!("{host} asks for a certificate: give one ({pair})")
+        }
+        Some(Error::AlertReceived(alert)) if is_about_certificates(*alert) => {
+            format!("{host} asks for a certificate that it knows: give one ({pair})")
         }
         Some(Error::AlertReceived(AlertDescription::ProtocolVersion | AlertDescription::HandshakeFailure)) => {
             format!("{host} and this side have no version or cipher of TLS in common: {error}")
@@ -190,6 +227,63 @@ fn explained(error: io::Error, host: &str, remedies: Remedies) -> io::Error {
     io::Error::new(error.kind(), why)
 }
 
+/// What keeps TLS from coming about, where a setting would mend it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Obstacle {
+    /// The other end's CA is not trusted here.
+    UnknownCa,
+    /// It does not take the certificate that it was shown, or misses one.
+    OurCertificate,
+    /// It speaks no TLS.
+    NoTls,
+}
+
+impl Obstacle {
+    /// The obstacle behind an error, whatever stands around it. In TLS 1.3 that our certificate is not taken is heard only after
+    /// the handshake, from the first read.
+    pub fn behind(error: &(dyn std::error::Error + 'static)) -> Option<Obstacle> {
+        let mut cause = Some(error);
+        while let Some(error) = cause {
+            match rustls_in(error) {
+                Some(rustls::Error::AlertReceived(alert)) if is_about_certificates(*alert) => {
+                    return Some(Obstacle::OurCertificate);
+                }
+                Some(rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)) => {
+                    return Some(Obstacle::UnknownCa);
+                }
+                Some(rustls::Error::InvalidMessage(_)) => return Some(Obstacle::NoTls),
+                _ => cause = error.source(),
+            }
+        }
+        None
+    }
+}
+
+/// What TLS says, however often it is wrapped: an `io::Error` does not name what it holds as its source.
+fn rustls_in<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    let held = |error: &'a (dyn std::error::Error + 'static)| error.downcast_ref::<io::Error>()?.get_ref();
+    let mut layer = error;
+    while let Some(inner) = held(layer) {
+        layer = inner;
+    }
+    layer.downcast_ref()
+}
+
+fn is_about_certificates(alert: rustls::AlertDescription) -> bool {
+    use rustls::AlertDescription as Alert;
+    matches!(
+        alert,
+        Alert::CertificateRequired
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+    )
+}
+
 fn config(tls: &ClientTls) -> Result<ClientConfig, TlsError> {
     let provider = tls.rules.provider();
     let unusable = |error: rustls::Error| TlsError::new("the TLS settings of", tls.of, error);
@@ -197,7 +291,7 @@ fn config(tls: &ClientTls) -> Result<ClientConfig, TlsError> {
     let builder = builder.with_protocol_versions(&tls.rules.versions()).map_err(unusable)?;
     let roots = match &tls.trust {
         Trust::Anybody => None,
-        Trust::Authority(path) => Some(files::roots(path)?),
+        Trust::Authority(path) | Trust::AuthorityForAnyHost(path) => Some(files::roots(path)?),
         Trust::Machine => Some(roots_of_the_machine()?),
     };
     let builder = match roots {
@@ -211,7 +305,12 @@ fn config(tls: &ClientTls) -> Result<ClientConfig, TlsError> {
                     .allow_unknown_revocation_status();
             }
             let verifier = verifier.build().map_err(|error| TlsError::new("the trusted CA of", tls.of, error))?;
-            builder.with_webpki_verifier(verifier)
+            match tls.trust {
+                Trust::AuthorityForAnyHost(_) => {
+                    builder.dangerous().with_custom_certificate_verifier(Arc::new(ForAnyHost(verifier)))
+                }
+                _ => builder.with_webpki_verifier(verifier),
+            }
         }
     };
     let mut config = match &tls.identity {
@@ -273,5 +372,51 @@ impl ServerCertVerifier for Believing {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Believes what its CA signed, whichever host it is for.
+#[derive(Debug)]
+struct ForAnyHost(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for ForAnyHost {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        use rustls::{CertificateError, Error};
+        // The name is looked at last: whoever fails by it alone has passed all the rest.
+        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
     }
 }

@@ -1,8 +1,9 @@
 //! Certificates that this program makes itself: for `--auto-tls`, and for a local cluster with its own CA.
 
+use std::fs::Permissions;
 use std::io::Write as _;
 use std::net::IpAddr;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rcgen::{
@@ -102,15 +103,15 @@ impl Made {
         Made::new(&certificate, &key)
     }
 
-    /// Writes both into a directory, as `NAME.crt` and `NAME.key`; the key is readable by its owner alone. What stood there
-    /// is replaced, each file at once.
+    /// Writes both into a directory, as `NAME.crt` and `NAME.key`; the key is readable by its owner alone, the certificate by
+    /// anybody. What stood there is replaced, each file at once.
     ///
     /// # Errors
     /// A file cannot be written.
     pub fn write(&self, directory: &Path, name: &str) -> Result<Pair, TlsError> {
         let pair = pair_in(directory, name);
-        replace(&pair.key, &self.key_pem)?;
-        replace(&pair.certificate, &self.certificate_pem)?;
+        replace(&pair.key, &self.key_pem, OWNERS)?;
+        replace(&pair.certificate, &self.certificate_pem, ANYBODYS)?;
         Ok(pair)
     }
 }
@@ -197,7 +198,7 @@ impl Authority {
             key_identifier_method: rcgen::KeyIdMethod::Sha256,
         };
         let list = params.signed_by(&self.issuer).and_then(|list| list.pem()).map_err(failed)?;
-        replace(path, &list)
+        replace(path, &list, ANYBODYS)
     }
 
     /// Writes its certificate, and not its key, as `ca.crt`.
@@ -206,7 +207,7 @@ impl Authority {
     /// It cannot be written.
     pub fn write_certificate(&self, directory: &Path) -> Result<PathBuf, TlsError> {
         let path = directory.join("ca.crt");
-        replace(&path, &self.made.certificate_pem)?;
+        replace(&path, &self.made.certificate_pem, ANYBODYS)?;
         Ok(path)
     }
 }
@@ -219,8 +220,12 @@ fn failed(error: impl std::fmt::Display) -> TlsError {
     TlsError::new("a certificate", "of our own", format_args!("it cannot be made: {error}"))
 }
 
-/// Writes a file that only its owner can read, and puts it in place at once.
-fn replace(path: &Path, text: &str) -> Result<(), TlsError> {
+/// A key is its owner's alone; whatever else is made here anybody may read, whatever the process' umask.
+const OWNERS: u32 = 0o600;
+const ANYBODYS: u32 = 0o644;
+
+/// Writes a file with these rights, and puts it in place at once.
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), TlsError> {
     let unwritable = |error: std::io::Error| {
         TlsError::new("the file", path.display(), format_args!("it cannot be written: {error}"))
     };
@@ -228,6 +233,7 @@ fn replace(path: &Path, text: &str) -> Result<(), TlsError> {
     let _ = std::fs::remove_file(&beside);
     let mut file =
         std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside).map_err(unwritable)?;
+    file.set_permissions(Permissions::from_mode(mode)).map_err(unwritable)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(unwritable)?;
     std::fs::rename(&beside, path).map_err(unwritable)
 }

@@ -1,51 +1,32 @@
 //! Goal: whoever shows the wrong certificate, or none, or speaks none, gets no further than the handshake and hears why; who
 //! shows the right one does. Method: two ends of a connection in memory, certificates of a CA made for the test.
 
+mod town;
+
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use hustings_tls::made::{Authority, Made, Subject};
+use hustings_tls::made::{Made, Subject};
 use hustings_tls::{
     Acceptor, Allowed, Certificate, ClientTls, Connector, Identity, Pair, Rules, ServerTls, Trust, Version,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
-
-/// A CA with its files.
-struct Town {
-    directory: tempfile::TempDir,
-    authority: Authority,
-    ca: PathBuf,
-}
+use town::Town;
 
 impl Town {
-    fn found() -> Town {
-        Town::with("the town's CA")
-    }
-
-    fn with(name: &str) -> Town {
-        let directory = tempfile::tempdir().expect("a directory");
-        let authority = Authority::new(name).expect("made");
-        let ca = authority.write_certificate(directory.path()).expect("written");
-        Town { directory, authority, ca }
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-
-    fn issue(&self, subject: &Subject) -> (Made, Pair) {
+    /// A certificate in files that no other has.
+    fn made(&self, subject: &Subject) -> (Made, Pair) {
+        static ISSUED: AtomicU64 = AtomicU64::new(0);
         let made = self.authority.issue(subject).expect("issued");
-        let pair = made.write(self.path(), "issued").expect("written");
-        let name = |path: &Path, end: &str| path.with_file_name(format!("{}.{end}", rand_name(&made)));
-        let kept = Pair { certificate: name(&pair.certificate, "crt"), key: name(&pair.key, "key") };
-        std::fs::rename(&pair.certificate, &kept.certificate).expect("renamed");
-        std::fs::rename(&pair.key, &kept.key).expect("renamed");
-        (made, kept)
+        let name = format!("issued-{}", ISSUED.fetch_add(1, Ordering::Relaxed));
+        let pair = made.write(self.directory.path(), &name).expect("written");
+        (made, pair)
     }
 
     fn pair(&self, subject: &Subject) -> Pair {
-        self.issue(subject).1
+        self.made(subject).1
     }
 
     /// A port whose certificate is for `localhost`.
@@ -77,11 +58,6 @@ impl Town {
     fn client_as(&self, subject: &Subject) -> ClientTls {
         ClientTls { identity: Some(Identity::Files(self.pair(subject))), ..self.client() }
     }
-}
-
-/// A file name that no other certificate has.
-fn rand_name(made: &Made) -> String {
-    made.certificate.iter().rev().take(12).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// What came of a meeting: whom the port saw, and what the client heard.
@@ -151,6 +127,9 @@ async fn a_client_believes_the_ca_that_it_was_given() {
     meet(&port, &connector(credulous), "db.example.org").await.are_well();
     let named = ClientTls { server_name: Some("localhost".to_owned()), ..town.client() };
     meet(&port, &connector(named), "10.0.0.1").await.are_well();
+    let any_host = |town: &Town| ClientTls { trust: Trust::AuthorityForAnyHost(town.ca.clone()), ..town.client() };
+    meet(&port, &connector(any_host(&town)), "db.example.org").await.are_well();
+    meet(&port, &connector(any_host(&elsewhere)), "localhost").await.is_refused("nknown");
 }
 
 #[tokio::test]
@@ -181,8 +160,8 @@ async fn a_port_that_asks_for_certificates_admits_good_ones_alone() {
 #[tokio::test]
 async fn a_revoked_certificate_is_good_no_more() {
     let town = Town::found();
-    let (lost, lost_pair) = town.issue(&Subject::new("lost"));
-    let revoked = town.path().join("revoked.pem");
+    let (lost, lost_pair) = town.made(&Subject::new("lost"));
+    let revoked = town.path("revoked.pem");
     town.authority.revoke(&[&lost], &revoked).expect("written");
     let port = acceptor(ServerTls { trusted_ca: Some(town.ca.clone()), revoked: Some(revoked), ..town.port() });
     let thief = ClientTls { identity: Some(Identity::Files(lost_pair)), ..town.client() };
@@ -223,9 +202,9 @@ fn files_that_are_wrong_are_named_with_a_remedy() {
         ..town.port()
     };
     let (one, other) = (town.pair(&Subject::new("one")), town.pair(&Subject::new("other")));
-    let empty = town.path().join("empty.pem");
+    let empty = town.path("empty.pem");
     std::fs::write(&empty, "").expect("written");
-    let missing = town.path().join("missing.pem");
+    let missing = town.path("missing.pem");
     for (tls, expected) in [
         (with(&missing, &one.key), "missing.pem: it cannot be read: No such file"),
         (with(&empty, &one.key), "empty.pem: it does not hold a certificate"),
@@ -251,7 +230,7 @@ async fn replaced_files_are_taken_up_and_wrong_ones_left_alone() {
     let (port, client) = (acceptor(tls), connector(town.client()));
     let before = port.expiries()[0].not_after;
     let fresh = town.authority.issue(&Subject::new("fresh").host("localhost").days(700)).expect("issued");
-    let made = fresh.write(town.path(), "fresh").expect("written");
+    let made = fresh.write(town.directory.path(), "fresh").expect("written");
     std::fs::rename(&made.key, &pair.key).expect("renamed");
     std::fs::rename(&made.certificate, &pair.certificate).expect("renamed");
     let begun = Instant::now();

@@ -19,7 +19,9 @@ pub enum WalError {
         source: io::Error,
     },
     /// There is no space left.
-    #[error("{action} {file}: the disk is full ({source}); free space on it, then start again")]
+    #[error(
+        "{action} {file}: the disk is full ({source}); free space on it, but delete no file of the data directory, then start again"
+    )]
     Full {
         /// What was tried.
         action: &'static str,

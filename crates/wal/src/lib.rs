@@ -15,6 +15,7 @@
 //!   wal-0000000000000007.seg   a segment: header page, attestations, batches of sealed sectors, zeros to the end
 //!   snapshot-T-I-DIGEST.snap   a snapshot
 //!   peers                      how much of their logs other members have said to be durable
+//!   reserve                    nothing: room for the next start, should the disk be full by then
 //!   rolled-back                others refused this directory: it lacks what its member has acknowledged
 //!   forced-new-cluster         `--force-new-cluster` made this directory, of the cluster that it names
 //!   *.tmp                      unfinished; removed at the next start
@@ -41,6 +42,7 @@ pub mod segment;
 
 mod prepare;
 pub mod recovery;
+pub mod reserve;
 pub mod wal;
 
 pub mod snapshot;

@@ -11,6 +11,7 @@ use crate::disk::Disk;
 use crate::error::WalError;
 use crate::prefix::{self, PREFIX, Prefix};
 use crate::real::RealDisk;
+use crate::reserve;
 use bytes::{Bytes, BytesMut};
 use hustings_core::{ApplyVersion, ClusterId, Membership, NodeId, Wire as _};
 use prost::Message as _;
@@ -143,8 +144,19 @@ impl Meta {
         }))
     }
 
-    /// Replaces the file, durably.
+    /// Replaces the file, durably. On a full disk the reserve is given back for it; whoever calls sets it aside again.
     pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), WalError> {
+        match self.try_to_write(disk) {
+            // Nothing that failed is tried again: what follows writes another file from its beginning. A sync that failed for want
+            // of room stays what it is.
+            Err(WalError::Full { action: "creating" | "writing", .. }) if reserve::give_back(disk) => {
+                self.try_to_write(disk)
+            }
+            outcome => outcome,
+        }
+    }
+
+    fn try_to_write(&self, disk: &dyn Disk) -> Result<(), WalError> {
         let is_first = self.version == ApplyVersion::FIRST;
         let shape = MetaShape {
             cluster_id: self.identity.cluster_id.0,

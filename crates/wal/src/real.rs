@@ -47,7 +47,13 @@ impl RealDisk {
             .map_err(|errno| WalError::io("opening", directory.join(LOCK).display().to_string(), None, errno.into()))?;
         let mut lock = lock_now(StdFile::from(lock), directory)?;
         let note = lock.set_len(0).and_then(|()| lock.write_all(format!("{}\n", std::process::id()).as_bytes()));
-        note.map_err(|source| WalError::io("writing", directory.join(LOCK).display().to_string(), None, source))?;
+        let noted =
+            note.map_err(|source| WalError::io("writing", directory.join(LOCK).display().to_string(), None, source));
+        match noted {
+            // Who holds the lock is a courtesy, and a full disk no reason not to take it.
+            Err(error) if !error.is_full() => return Err(error),
+            _ => {}
+        }
         Ok(RealDisk { path: directory.to_path_buf(), directory: handle, access: Access::Exclusive { _lock: lock } })
     }
 

@@ -21,6 +21,7 @@ use crate::meta::{Identity, META, Meta};
 use crate::peers;
 use crate::prepare::Preparer;
 use crate::recovery::{self, Found, Recovered, Sealed};
+use crate::reserve;
 use crate::sector::{SECTOR, Seal};
 use crate::segment::{self, ATTESTATION_SECTORS, FIRST_SECTOR, Header, SEGMENT_BYTES_MIN, Segment};
 use bytes::{BufMut as _, BytesMut};
@@ -57,6 +58,8 @@ pub struct Options {
     pub version_max: ApplyVersion,
     /// The incarnation of a directory that is made now; drawn by the disk where none is given. Never 0.
     pub storage_incarnation: Option<u64>,
+    /// Bytes that are set aside for a start on a full disk; 0: none. A member takes [`crate::reserve::RESERVE_BYTES`].
+    pub reserve_bytes: u64,
 }
 
 impl Default for Options {
@@ -71,6 +74,7 @@ impl Default for Options {
             preparation: Preparation::Background,
             version_max: ApplyVersion::FIRST,
             storage_incarnation: None,
+            reserve_bytes: 0,
         }
     }
 }
@@ -171,6 +175,7 @@ impl Wal {
         meta.boots += 1;
         meta.segment = found.current.header.sequence;
         meta.write(&*disk)?;
+        reserve::keep(&*disk, options.reserve_bytes);
         let recovered = Recovered {
             durable: found.durable.clone(),
             storage_incarnation: meta.storage_incarnation,
@@ -278,7 +283,9 @@ impl Wal {
             return Ok(());
         }
         self.meta.version = version;
-        self.meta.write(&*self.disk)
+        self.meta.write(&*self.disk)?;
+        reserve::keep(&*self.disk, self.options.reserve_bytes);
+        Ok(())
     }
 
     /// How many batches are known to be durable, since the directory was created. It only grows, whatever a protocol truncates or
@@ -457,6 +464,8 @@ impl Wal {
         self.index_max = 0;
         self.next_sector = FIRST_SECTOR;
         self.preparer.ask(self.header(sequence + 1));
+        // Where a start had to use it up, there may be room again.
+        reserve::keep(&*self.disk, self.options.reserve_bytes);
         Ok(())
     }
 

@@ -208,6 +208,31 @@ fn a_full_disk_is_named_and_nothing_acknowledged_is_lost() {
 }
 
 #[test]
+fn a_start_needs_no_room_on_a_full_disk() {
+    // Goal: ST-10, a member that is restarted on a disk without a byte left comes up. Method: everything but the reserve is taken
+    // away, twice, for the reserve must be there again; then without a reserve, which is told with the remedy.
+    let disk = SimulatedDisk::new(1);
+    let options = Options { reserve_bytes: 4 << 10, ..support::tiny() };
+    let open = || Wal::open(Arc::new(disk.clone()), &support::identity(), &support::founding(), options.clone());
+    let (mut wal, _) = open().unwrap();
+    wal.append(&support::put(1, 1, 100)).unwrap();
+    wal.sync().unwrap();
+    drop(wal);
+    // Less than there is: whatever takes room fails.
+    disk.plan(Faults { space_bytes: Some(disk.used_bytes()), ..Faults::default() });
+    for boots in 2..4 {
+        let (mut wal, recovered) = open().unwrap();
+        assert_eq!((recovered.boots, recovered.durable.entries.len()), (boots, 1));
+        wal.probe().unwrap();
+    }
+    hustings_wal::Disk::remove(&disk, "reserve").unwrap();
+    disk.plan(Faults { space_bytes: Some(disk.used_bytes()), ..Faults::default() });
+    let error = open().unwrap_err();
+    assert!(error.is_full() && error.to_string().contains("meta.tmp"), "{error}");
+    assert!(error.to_string().contains("delete no file of the data directory"), "{error}");
+}
+
+#[test]
 fn a_shortage_is_seen_before_it_stops_a_write() {
     // Goal: ST-10. Method: room for no second segment; the thread that makes it fails; space is freed; it is made after all.
     let disk = SimulatedDisk::new(1);

@@ -1,13 +1,13 @@
 //! `hustings run`: this command, only while I lead.
 
 use super::notify::ReadyAs;
-use super::sidecar::{OnLoss, Sidecar};
+use super::sidecar::{Containment, OnLoss, Sidecar};
 use super::{duration_argument, duration_of, election_of, own_id, start_logging, store_arguments};
 use crate::exit::Code;
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_election::Named;
-use hustings_election::supervisor::Cage;
+use hustings_election::supervisor::{Cage, try_cell};
 use std::path::PathBuf;
 
 /// The command line of `run`.
@@ -74,7 +74,7 @@ pub(crate) fn with_options(command: Command) -> Command {
                 .long("contain")
                 .value_parser(["group", "cgroup", "namespace"])
                 .default_value("group")
-                .help("How the command's processes are held together; a level that this machine lacks is refused, and namespace by this build"),
+                .help("How the command's processes are held together, from the loosest to the tightest; a level that this machine lacks is refused"),
         )
         .arg(Arg::new("command").required(true).num_args(1..).trailing_var_arg(true).allow_hyphen_values(true).action(ArgAction::Append).help("The command"))
 }
@@ -87,19 +87,26 @@ fn restarts_of(matches: &ArgMatches) -> Result<u32> {
     }
 }
 
-/// Whether `--contain` asks for a control group; tries whether one can be made.
-fn has_cage(level: &str) -> Result<bool> {
+/// The level that `--contain` asks for; tries whether this machine has it.
+fn containment_of(level: &str) -> Result<Containment> {
     match level {
-        "group" => Ok(false),
         "cgroup" => {
             let cage = Cage::new().context(
                 "--contain cgroup: no control group can be made for the command; run as root, in a unit with Delegate=yes, \
                  or with --contain group",
             )?;
             cage.remove();
-            Ok(true)
+            Ok(Containment::ControlGroup)
         }
-        _ => bail!("--contain {level} is not there: this build has group, with the warden as reaper, and cgroup"),
+        "namespace" => {
+            try_cell().context(
+                "--contain namespace: no PID namespace can be made for the command; run as root with CAP_SYS_ADMIN, or let users \
+                 make namespaces (sysctl user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+                 kernel.apparmor_restrict_unprivileged_userns), or use --contain cgroup or group",
+            )?;
+            Ok(Containment::Namespace)
+        }
+        _ => Ok(Containment::Group),
     }
 }
 
@@ -143,8 +150,10 @@ fn sidecar_of(matches: &ArgMatches, name: &str) -> Result<Sidecar> {
         .value(text("value").unwrap_or_default())
         .priority(*matches.get_one("priority").expect("it has a default"))
         .stop_grace(stop_grace)
-        .kill_margin(kill_margin);
-    let has_cage = has_cage(&text("contain").expect("it has a default"))?;
+        .kill_margin(kill_margin)
+        // The warden kills what does not stop.
+        .held_until_stopped();
+    let containment = containment_of(&text("contain").expect("it has a default"))?;
     let socket = match text("listen") {
         None => None,
         Some(listen) => match listen.strip_prefix("unix:") {
@@ -164,7 +173,7 @@ fn sidecar_of(matches: &ArgMatches, name: &str) -> Result<Sidecar> {
         pre_stop: text("pre-stop"),
         socket,
         ready_as: if text("notify").as_deref() == Some("leader") { ReadyAs::Leader } else { ReadyAs::Candidate },
-        has_cage,
+        containment,
         command: matches.get_many::<String>("command").expect("it is required").cloned().collect(),
     })
 }

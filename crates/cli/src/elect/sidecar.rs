@@ -6,17 +6,20 @@ use crate::exit::Code;
 use crate::logging::say;
 use anyhow::{Context, Result};
 use hustings_election::supervisor::{
-    Cage, Say, Start, Tell, Times, WARDEN, end_descendants_of, end_group, is_group_gone,
+    CELL, Cage, Say, Start, Tell, Times, WARDEN, end_descendants_of, end_group, is_group_gone,
 };
 use hustings_election::{CampaignError, Change, Election, Leadership, Named, Office, Token};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::UnixListener;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{UnixListener, UnixStream};
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
@@ -27,6 +30,8 @@ const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
 const TELL_EVERY: Duration = Duration::from_millis(200);
 /// How often an application is asked how it is.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
+/// What was killed and lives still after so long is told of.
+const UNKILLABLE_AFTER: Duration = Duration::from_secs(2);
 /// So many answers that are no in a row are believed.
 const UNHEALTHY_AFTER: u32 = 2;
 
@@ -52,9 +57,19 @@ pub(crate) struct Sidecar {
     pub(crate) pre_stop: Option<String>,
     pub(crate) socket: Option<PathBuf>,
     pub(crate) ready_as: ReadyAs,
-    /// Whether a control group holds the command together, beside its process group.
-    pub(crate) has_cage: bool,
+    pub(crate) containment: Containment,
     pub(crate) command: Vec<String>,
+}
+
+/// What holds the command's processes together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Containment {
+    /// Their process group, and the warden as their reaper.
+    Group,
+    /// A control group, too.
+    ControlGroup,
+    /// A PID namespace, whose first process is the warden.
+    Namespace,
 }
 
 /// How a tenure ended for the sidecar.
@@ -76,21 +91,29 @@ struct Warden {
     writing: OwnedWriteHalf,
     /// Where the command's processes are, once it runs.
     cage: Option<Cage>,
+    /// The first process of the namespace that the command runs in, if it has one. Process numbers that the warden tells are
+    /// of that namespace, and mean somebody else here.
+    cell: Option<OwnedFd>,
 }
 
 impl Warden {
     /// Starts one that waits to be told.
-    async fn start() -> Result<Warden> {
+    async fn start(containment: Containment) -> Result<Warden> {
         let directory = tempfile::Builder::new().prefix("hustings-run-").tempdir().context("no place for a socket")?;
         let path = directory.path().join("warden");
         let listener = UnixListener::bind(&path).with_context(|| path.display().to_string())?;
         let binary = std::env::current_exe().context("this program's own file")?;
-        let process = Command::new(binary).arg(WARDEN).arg(&path).spawn().context("the warden cannot be started")?;
+        let is_first = containment == Containment::Namespace;
+        let verb = if is_first { CELL } else { WARDEN };
+        let process = Command::new(binary).arg(verb).arg(&path).spawn().context("the warden cannot be started")?;
         let accepted = tokio::time::timeout(WARDEN_TIMEOUT, listener.accept()).await.context("the warden is silent")?;
-        let (reading, writing) = accepted?.0.into_split();
+        let stream = accepted?.0;
+        let cell =
+            is_first.then(|| pidfd_of(&stream)).transpose().context("the warden of a namespace has no number")?;
+        let (reading, writing) = stream.into_split();
         // Both ends are there: the socket's name is not needed any more, and a killed sidecar would leave it behind.
         directory.close().context("the warden's socket cannot be removed")?;
-        Ok(Warden { process, lines: BufReader::new(reading).lines(), writing, cage: None })
+        Ok(Warden { process, lines: BufReader::new(reading).lines(), writing, cage: None, cell })
     }
 
     async fn say(&mut self, say: &Say) -> Result<()> {
@@ -108,14 +131,35 @@ impl Warden {
 
     /// Whether nothing of the command acts any more.
     fn has_ended(&self, group: i32) -> bool {
-        is_group_gone(group) && self.cage.as_ref().is_none_or(Cage::is_empty)
+        match &self.cell {
+            // The kernel says that it has ended once all the others in there have.
+            Some(cell) => has_ended(cell),
+            None => is_group_gone(group) && self.cage.as_ref().is_none_or(Cage::is_empty),
+        }
     }
 
     /// Kills what is left of the command.
     fn end(&self, group: i32) {
+        if let Some(cell) = &self.cell {
+            // Who has ended needs no signal.
+            let _ = pidfd_send_signal(cell, rustix::process::Signal::KILL);
+            return;
+        }
         end_group(group);
         self.cage.iter().for_each(Cage::kill);
     }
+}
+
+/// The process at the other end, by its number in this namespace.
+fn pidfd_of(stream: &UnixStream) -> Result<OwnedFd> {
+    let pid = stream.peer_cred()?.pid().and_then(Pid::from_raw).context("its process is not known")?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
+}
+
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut asked = [PollFd::new(process, PollFlags::IN)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut asked, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
 /// What ends the sidecar from outside.
@@ -162,7 +206,7 @@ impl Sidecar {
         let office = self.election.candidate(self.named.clone());
         loop {
             // A warden that is up already costs no time at the turn.
-            let mut warden = Warden::start().await?;
+            let mut warden = Warden::start(self.containment).await?;
             let campaign = campaign(&office, &board);
             let leadership = tokio::select! {
                 won = campaign => won?,
@@ -235,7 +279,8 @@ impl Sidecar {
         let Ok(lead) = leadership.lead() else { return Ok(End::Lost("lost before the command began".to_owned())) };
         let token = lead.token();
         let mut times = self.times(leadership);
-        warden.cage = self.has_cage.then(Cage::new).transpose().context("no control group for the command")?;
+        let has_cage = self.containment == Containment::ControlGroup;
+        warden.cage = has_cage.then(Cage::new).transpose().context("no control group for the command")?;
         let start = self.start(leadership, token, times, &warden.cage);
         say(format_args!("leads {}, token {token}", self.election.name()));
         if warden.say(&start).await.is_err() {
@@ -258,11 +303,12 @@ impl Sidecar {
                     }
                     Ok(Tell::Ended { code }) => {
                         let _ = warden.process.wait().await;
-                        if stopping.is_none() && code != 0 && *restarts > 0 && leadership.is_leader() {
+                        let is_over = times.is_stop_due();
+                        if stopping.is_none() && code != 0 && *restarts > 0 && leadership.is_leader() && !is_over {
                             *restarts -= 1;
                             say(format_args!("the command ended with status {code}: starts it again ({restarts} left)"));
                             let cage = warden.cage.take();
-                            *warden = Warden::start().await?;
+                            *warden = Warden::start(self.containment).await?;
                             warden.cage = cage;
                             times = self.times(leadership);
                             group = 0;
@@ -271,7 +317,7 @@ impl Sidecar {
                             let _ = warden.say(&again).await;
                             continue;
                         }
-                        return Ok(self.on_command_ended(code, stopping, leadership).await);
+                        return Ok(self.on_command_ended(code, stopping, leadership, is_over).await);
                     }
                     Err(error) => {
                         self.end_without_warden(group, warden).await;
@@ -338,12 +384,21 @@ impl Sidecar {
         let _ = warden.say(&Say::Stop { grace_micros }).await;
     }
 
-    async fn on_command_ended(&self, code: u8, stopping: Option<(String, bool)>, leadership: &Leadership) -> End {
+    /// `is_over`: the warden has asked the command to stop, or was about to.
+    async fn on_command_ended(
+        &self,
+        code: u8,
+        stopping: Option<(String, bool)>,
+        leadership: &Leadership,
+        is_over: bool,
+    ) -> End {
         match stopping {
             Some((_, true)) => End::Told(code),
             Some((why, false)) => End::Lost(why),
             // The warden stopped it at its deadline, before this process heard of the loss.
             None if !leadership.is_leader() => End::Lost(leadership.lost().await.to_string()),
+            // The same, and the belief lasts for the kill margin still.
+            None if is_over => End::Lost("the store is silent, and the command was stopped in time".to_owned()),
             None => End::Command(code),
         }
     }
@@ -352,8 +407,14 @@ impl Sidecar {
     async fn end_without_warden(&self, group: i32, warden: &mut Warden) {
         let _ = warden.process.start_kill();
         let _ = warden.process.wait().await;
+        let (begun, mut is_told) = (std::time::Instant::now(), false);
         while group != 0 && !warden.has_ended(group) {
             warden.end(group);
+            if begun.elapsed() > UNKILLABLE_AFTER && !std::mem::replace(&mut is_told, true) {
+                say(format_args!(
+                    "the command cannot be killed (does it wait for a disk?): the election stays held until it has ended"
+                ));
+            }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }

@@ -5,7 +5,7 @@ use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, not_found, output_argument, unavailable};
 use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use hustings_election::{Change, Election, Leader, Loss, Named, StoreError, Wish};
+use hustings_election::{CampaignError, Change, Election, Leader, Loss, Named, StoreError, Wish};
 use serde_json::json;
 use std::io::Write;
 use std::time::Duration;
@@ -121,7 +121,7 @@ async fn elect(matches: &ArgMatches, election: Election) -> Result<()> {
         }
     });
     let leadership = tokio::select! {
-        won = office.campaign_told(Some(sender)) => won?,
+        won = office.campaign_told(Some(sender)) => won.map_err(of_campaign)?,
         () = told() => {
             election.close().await;
             return Ok(());
@@ -152,6 +152,14 @@ fn of_store(error: StoreError) -> anyhow::Error {
     match &error {
         StoreError::NobodyLeads(_) => not_found(error.to_string()),
         StoreError::Silent(_) => unavailable(error.to_string()),
+        StoreError::Denied(why) => Exit::with(Code::NotAllowed, why),
+    }
+}
+
+fn of_campaign(error: CampaignError) -> anyhow::Error {
+    match error {
+        CampaignError::Denied(why) => Exit::with(Code::NotAllowed, why),
+        error => error.into(),
     }
 }
 
@@ -181,12 +189,13 @@ async fn observe(matches: &ArgMatches, election: Election) -> Result<()> {
     let mut observer = election.observe();
     if matches.get_flag("once") {
         let asked = tokio::time::timeout(ANSWER_TIMEOUT, observer.next()).await;
-        let leader = asked.map_err(|_| unavailable("the store does not answer"))?;
+        let leader = asked.map_err(|_| unavailable("the store does not answer"))?.map_err(of_store)?;
         show(format_of(matches), leader.as_ref())?;
         return leader.map(drop).ok_or_else(|| not_found(format!("nobody leads {}", election.name())));
     }
     loop {
-        show(format_of(matches), observer.next().await.as_ref())?;
+        let leader = observer.next().await.map_err(of_store)?;
+        show(format_of(matches), leader.as_ref())?;
     }
 }
 

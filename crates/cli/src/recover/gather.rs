@@ -68,7 +68,7 @@ impl Visit for Gathering<'_> {
             Slots::InOrder => most_recent::<P>(surveys)?,
             Slots::Independent => slot_by_slot(surveys)?,
         };
-        let last = held.last_held();
+        let last = last_held(&held);
         let committed = surveys.iter().map(|survey| survey.durable.committed.index).max().unwrap_or(0);
         let committed = committed.min(last.index);
         let founding = &surveys[best].peek.founding;
@@ -96,15 +96,9 @@ impl Visit for Gathering<'_> {
 }
 
 /// The last entry that is held, whatever the terms: gaps are filled before.
-trait LastHeld {
-    fn last_held(&self) -> Lsn;
-}
-
-impl LastHeld for Durable {
-    fn last_held(&self) -> Lsn {
-        let last = self.entries.values().next_back().map(|entry| entry.lsn);
-        last.or(self.snapshot.as_ref().map(|reference| reference.lsn)).unwrap_or(Lsn::ZERO)
-    }
+fn last_held(durable: &Durable) -> Lsn {
+    let last = durable.entries.values().next_back().map(|entry| entry.lsn);
+    last.or(durable.snapshot.as_ref().map(|reference| reference.lsn)).unwrap_or(Lsn::ZERO)
 }
 
 fn highest_term(durable: &Durable) -> Term {
@@ -159,7 +153,7 @@ fn slot_by_slot(surveys: &[&Survey]) -> Result<History> {
             }
         }
     }
-    let end = held.last_held().index;
+    let end = last_held(&held).index;
     let holes: Vec<u64> = (base + 1..=end).filter(|index| !held.entries.contains_key(index)).collect();
     for index in &holes {
         let before = index.checked_sub(1).and_then(|before| held.entries.get(&before)).map(|entry| entry.lsn.term);

@@ -26,6 +26,8 @@ pub(crate) struct TlsPlan {
     pub(crate) peer: Option<ServerTls>,
     /// For whoever is dialled at one.
     pub(crate) dial: Option<ClientTls>,
+    /// For the client ports of other members, which the dashboard asks.
+    pub(crate) ask: Option<ClientTls>,
     /// Peers must show certificates that are their own.
     pub(crate) binds_identity: bool,
     /// The common name of a client's certificate is a user.
@@ -99,6 +101,7 @@ impl Settings {
                 self.port_tls(&METRICS, metrics, &rules, PROTOCOLS.to_vec(), &mut idle)?
             }
         };
+        let ask = client.as_ref().map(|client| self.ask_tls(client, &rules));
         let peer_tls = self.port_tls(&PEER, peer, &rules, Vec::new(), &mut idle)?;
         if peer.iter().any(|url| is_https(url)) && !peer.iter().all(|url| is_https(url)) {
             return self.bad("listen-peer-urls", "give all of them https://, or none");
@@ -114,6 +117,7 @@ impl Settings {
         Ok(TlsPlan {
             client,
             metrics,
+            ask,
             names_users,
             binds_identity: peer_tls.is_some() && has_ca && !skips,
             peer: peer_tls,
@@ -230,6 +234,26 @@ impl Settings {
         };
         let revoked = self.path(PEER.revoked);
         Ok(ClientTls { of: "peer", trust, identity: shown, revoked, rules, protocols: Vec::new(), server_name: None })
+    }
+
+    /// As whose client a member asks the others: it shows the certificate that its port shows, and believes the CA of clients, or
+    /// else that of peers. Who makes its own certificates is believed by nobody, and believes everybody, as between peers.
+    fn ask_tls(&self, client: &ServerTls, rules: &Rules) -> ClientTls {
+        let authority = client.trusted_ca.clone().or_else(|| self.path(PEER.trusted_ca));
+        let trust = match (authority, &client.identity) {
+            (Some(path), _) => Trust::Authority(path),
+            (None, Identity::Made(_)) => Trust::Anybody,
+            (None, Identity::Files(_)) => Trust::Machine,
+        };
+        ClientTls {
+            of: "dashboard",
+            trust,
+            identity: Some(client.identity.clone()),
+            revoked: client.revoked.clone(),
+            rules: rules.clone(),
+            protocols: vec!["http/1.1"],
+            server_name: None,
+        }
     }
 
     fn path(&self, name: &str) -> Option<PathBuf> {

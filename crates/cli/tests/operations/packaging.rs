@@ -2,7 +2,7 @@
 //! Method: systemd's and Kubernetes's own judgement where they have a judge; the commands in it read by `hustings config`.
 //! The Debian package is built, installed and removed by `xtask/package.sh`, for which one must be root.
 
-use crate::support::{HUSTINGS, run};
+use crate::support::{Ended, HUSTINGS, run};
 use hustings_tls::made::{Authority, Subject};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -83,24 +83,84 @@ fn the_environment_file_as_it_ships_and_with_all_of_it_said_is_taken() {
     run(&mut command).ok();
 }
 
-#[test]
-fn kubernetes_takes_the_manifests_and_serve_takes_their_arguments() {
+/// The documents of a file, or of a folder with a `kustomization.yaml`; judged by Kubernetes's own schema, strictly.
+fn judge(path: &Path) -> Ended {
     let python = r"
-import json, sys
+import json, os, sys
 import kubernetes_validate, yaml
-documents = list(yaml.safe_load_all(open(sys.argv[1])))
+
+def documents_of(path):
+    if os.path.isfile(path):
+        return list(yaml.safe_load_all(open(path)))
+    made = yaml.safe_load(open(os.path.join(path, 'kustomization.yaml')))
+    assert set(made) <= {'apiVersion', 'kind', 'resources', 'patches'}, made
+    found = [document for name in made['resources'] for document in documents_of(os.path.join(path, name))]
+    for patch in made.get('patches', []):
+        wanted = patch['target']
+        [document] = [one for one in found if (one['kind'], one['metadata']['name']) == (wanted['kind'], wanted['name'])]
+        for change in yaml.safe_load(patch['patch']):
+            *words, end = change['path'].split('/')[1:]
+            assert (change['op'], end) == ('add', '-'), change
+            at = document
+            for word in words:
+                at = at[int(word)] if isinstance(at, list) else at[word]
+            at.append(change['value'])
+    return found
+
+documents = documents_of(sys.argv[1])
 for document in documents:
     kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
 print(json.dumps(documents))
 ";
-    let judge = |path: &Path| run(Command::new("python3").args(["-c", python]).arg(path));
-    let judged = judge(&packaged("kubernetes/hustings.yaml"));
+    let judged = run(Command::new("python3").args(["-c", python]).arg(path));
     assert!(
         !judged.stderr.contains("No module named"),
         "there is no kubernetes-validate: pip install kubernetes-validate: {}",
         judged.stderr
     );
-    let documents: Vec<Value> = serde_json::from_str(&judged.ok()).expect("JSON");
+    judged
+}
+
+fn documents_of(name: &str) -> Vec<Value> {
+    serde_json::from_str(&judge(&packaged(name)).ok()).expect("JSON")
+}
+
+/// Lets the settings' own reader judge the arguments of each member; gives those of the last.
+fn members_are_right(set: &Value) -> Vec<String> {
+    let container = &set["spec"]["template"]["spec"]["containers"][0];
+    let replicas = set["spec"]["replicas"].as_u64().expect("a number");
+    let mut last = Vec::new();
+    for number in 0..replicas {
+        let name = format!("hustings-{number}");
+        let arguments = container["args"].as_array().expect("arguments").iter();
+        last = arguments.map(|argument| argument.as_str().expect("text").replace("$(POD_NAME)", &name)).collect();
+        settings_are_right(&last);
+    }
+    last
+}
+
+#[test]
+fn clients_are_asked_for_certificates_where_they_are_mounted() {
+    let documents = documents_of("kubernetes-client-certificates");
+    let of_kind = |kind: &str| documents.iter().find(|document| document["kind"] == kind).expect("it is there");
+    let arguments = members_are_right(of_kind("StatefulSet"));
+    assert!(arguments.iter().any(|argument| argument == "--client-cert-auth"), "{arguments:?}");
+    // The client shows what is mounted, and nothing else: each file is named below the mount.
+    let container = &of_kind("Job")["spec"]["template"]["spec"]["containers"][0];
+    let mount = container["volumeMounts"][0]["mountPath"].as_str().expect("text");
+    let variables = container["env"].as_array().expect("variables").iter();
+    let named = |variable: &Value| variable["value"].as_str().is_some_and(|value| value.starts_with(mount));
+    let named: Vec<&str> = variables.filter(|one| named(one)).filter_map(|one| one["name"].as_str()).collect();
+    assert_eq!(named, ["HUSTINGS_CACERT", "HUSTINGS_CERT", "HUSTINGS_KEY"]);
+    let mut command = Command::new(HUSTINGS);
+    command.args(container["args"].as_array().expect("arguments").iter().filter_map(Value::as_str));
+    let said = run(command.env("HUSTINGS_CACERT", "/nowhere/ca.crt").env("HUSTINGS_ENDPOINTS", "https://x:1")).failed();
+    assert!(said.contains("/nowhere/ca.crt"), "the variables are read: {said}");
+}
+
+#[test]
+fn kubernetes_takes_the_manifests_and_serve_takes_their_arguments() {
+    let documents = documents_of("kubernetes/hustings.yaml");
     let of_kind = |kind: &str| documents.iter().filter(|document| document["kind"] == kind).collect::<Vec<_>>();
     let (services, set) = (of_kind("Service"), of_kind("StatefulSet")[0]);
     assert!(services.iter().any(|service| {
@@ -114,14 +174,7 @@ print(json.dumps(documents))
     for (probe, path) in [("startupProbe", "/livez"), ("livenessProbe", "/livez"), ("readinessProbe", "/readyz")] {
         assert_eq!(container[probe]["httpGet"]["path"], path, "{probe}");
     }
-    let replicas = set["spec"]["replicas"].as_u64().expect("a number");
-    for number in 0..replicas {
-        let name = format!("hustings-{number}");
-        let arguments = container["args"].as_array().expect("arguments").iter();
-        let arguments: Vec<String> =
-            arguments.map(|argument| argument.as_str().expect("text").replace("$(POD_NAME)", &name)).collect();
-        settings_are_right(&arguments);
-    }
+    members_are_right(set);
     // The judge can say no.
     let directory = tempfile::tempdir().expect("a directory");
     let wrong = directory.path().join("wrong.yaml");

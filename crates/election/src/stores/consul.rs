@@ -22,8 +22,10 @@
 //! - `LockIndex`, which Consul proposes for fencing, begins again at 1 when the key was deleted; the index of writes never does.
 //! - Before 1.0 consistent reads could be old when a server had just started (consul#2644): a warning says so at the start.
 //!   Transactions came with 0.7.
-//! - Encrypted connections are not built: ask the agent of the same machine.
+//!
+//! In TLS where the URL or Consul's own variables say so: see [`crate::address`]. An agent of the same machine is asked best.
 
+mod dialler;
 mod follow;
 mod http;
 pub(crate) mod observe;
@@ -34,7 +36,9 @@ mod will;
 
 pub(crate) use will::Will;
 
+use crate::address::StoreAddress;
 use crate::seat::{Later, Seat, Sitter, Store, Told};
+use http::Place;
 use hustings_lease::Profile;
 use session::Session;
 use std::sync::Arc;
@@ -47,8 +51,8 @@ pub(crate) struct ConsulStore {
 }
 
 impl ConsulStore {
-    pub(crate) fn new(endpoints: &[String], ttl: Duration) -> ConsulStore {
-        ConsulStore { session: Arc::new(Session::new(endpoints, ttl)) }
+    pub(crate) fn new(address: &StoreAddress, ttl: Duration) -> ConsulStore {
+        ConsulStore { session: Arc::new(Session::new(&Place::of(address), ttl)) }
     }
 }
 

@@ -123,7 +123,7 @@ impl Records for Kubernetes {
         self.ttl
     }
 
-    async fn open(&self) -> Result<(), String> {
+    async fn open(&self) -> Result<(), Fault> {
         self.api.open().await
     }
 

@@ -28,14 +28,15 @@
 //! may not: a server that was taken for dead and goes on beside the one that replaced it, and a standby that is promoted
 //! without having followed the last primary, whose timeline has the same number: raise the generation then.
 //!
-//! Not here yet: TLS. The place for it is `connection::connect`.
+//! In TLS where the URL or libpq's variables say so: see [`crate::address`]. Nothing falls back to plain text.
 
 mod connection;
 mod faults;
+mod secured;
 mod statements;
 
 use super::record::{Fault, Hints, Mood, Numbering, Record, Records, Swap, Will};
-use crate::address::{Secret, StoreAddress, decoded};
+use crate::address::{Secret, Security, StoreAddress, decoded};
 use crate::will::StoreWill;
 use connection::Link;
 use hustings_lease::Profile;
@@ -53,6 +54,7 @@ pub(crate) struct Place {
     /// As the URL has it; without one, `PGPASSWORD` of the environment counts.
     password: Option<Secret>,
     database: String,
+    security: Security,
 }
 
 /// A connection to one of a database's servers, kept for as long as this value lives.
@@ -71,11 +73,13 @@ impl Postgres {
             None => (None, None),
         };
         let database = decoded(address.place.as_deref().unwrap_or_default());
-        Postgres::at(Place { endpoints: address.endpoints.clone(), user, password, database }, ttl)
+        let (endpoints, security) = (address.endpoints.clone(), address.security.clone());
+        Postgres::at(Place { endpoints, user, password, database, security }, ttl)
     }
 
     fn at(place: Place, ttl: Duration) -> Postgres {
-        let link = Arc::new(Link::new(format!("postgres://{}/{}", place.endpoints.join(","), place.database)));
+        let shown = format!("postgres://{}/{}", place.endpoints.join(","), place.database);
+        let link = Arc::new(Link::new(shown, &place.security));
         Postgres { place, ttl, link, keeper: std::sync::OnceLock::new() }
     }
 }
@@ -106,7 +110,7 @@ impl Records for Postgres {
         self.ttl
     }
 
-    async fn open(&self) -> Result<(), String> {
+    async fn open(&self) -> Result<(), Fault> {
         let start = || tokio::spawn(connection::keep(self.link.clone(), self.place.clone(), self.ttl));
         self.keeper.get_or_init(start);
         self.link.opened().await

@@ -16,14 +16,13 @@
 //! What to read next: [`Records`], then `seat`.
 
 mod hints;
-mod mood;
 mod reader;
 mod seat;
 mod text;
 mod will;
 
+pub(crate) use super::mood::Mood;
 pub(crate) use hints::Hints;
-pub(crate) use mood::Mood;
 pub(crate) use reader::RecordReader;
 pub(crate) use text::{note_of, note_to_text, wish_of, wish_to_text};
 pub(crate) use will::{Place, Will};
@@ -127,11 +126,13 @@ pub(crate) enum Fault {
     Unknown(String),
     /// Definitely not done.
     Refused(String),
+    /// Definitely not done: whoever asks may not.
+    Denied(String),
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Fault::Unreachable(why) | Fault::Unknown(why) | Fault::Refused(why)) = self;
+        let (Fault::Unreachable(why) | Fault::Unknown(why) | Fault::Refused(why) | Fault::Denied(why)) = self;
         why.fmt(f)
     }
 }
@@ -149,8 +150,8 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// Waits until the store answers.
     ///
     /// # Errors
-    /// What trying again does not help against, with the remedy.
-    fn open(&self) -> impl Future<Output = Result<(), String>> + Send;
+    /// What trying again does not help against, with the remedy: denied, or refused otherwise.
+    fn open(&self) -> impl Future<Output = Result<(), Fault>> + Send;
     /// The record, if there is one.
     fn read(&self, election: &str) -> impl Future<Output = Result<Option<Record<Self::Stamp>>, Fault>> + Send;
     /// Writes a record over exactly one version; gives what stands there now, or `None` if it was another version.
@@ -198,7 +199,8 @@ impl<R: Records> Store for RecordStore<R> {
             // An engine that has ended needs no store.
             let _ = told.send(match opened {
                 Ok(()) => Told::Opened(records.ttl()),
-                Err(why) => Told::Refused(why),
+                Err(Fault::Denied(why)) => Told::Denied(why),
+                Err(fault) => Told::Refused(fault.to_string()),
             });
         });
     }

@@ -25,7 +25,8 @@
 //!   answer `conf` for shorter waits.
 //! - Versions below 3.8.4 and 3.9.2 can lose committed transactions when a follower crashes while it catches up
 //!   (ZOOKEEPER-4785), 3.9.3 by another fault (ZOOKEEPER-4925): a warning says so at the start.
-//! - Encrypted connections are not built.
+//!
+//! In TLS (`secureClientPort`) where the URL says so: see [`crate::address`].
 
 mod connection;
 mod follow;
@@ -39,8 +40,9 @@ mod wire;
 
 pub(crate) use will::Will;
 
-use crate::address::{Secret, StoreAddress};
+use crate::address::{Secret, Security, StoreAddress};
 use crate::seat::{Later, Seat, Sitter, Store, Told};
+use crate::wire::Wire;
 use hustings_lease::Profile;
 use session::Session;
 use std::sync::Arc;
@@ -54,7 +56,9 @@ pub(crate) struct ZookeeperStore {
 
 impl ZookeeperStore {
     pub(crate) fn new(address: &StoreAddress, ttl: Duration) -> ZookeeperStore {
-        ZookeeperStore { session: Arc::new(Session::new(&address.endpoints, user_of(address), ttl)) }
+        ZookeeperStore {
+            session: Arc::new(Session::new(&address.endpoints, wire_of(&address.security), user_of(address), ttl)),
+        }
     }
 }
 
@@ -75,6 +79,11 @@ impl Store for ZookeeperStore {
     fn close(&mut self) -> Later<'_, ()> {
         Box::pin(self.session.close())
     }
+}
+
+/// The way to an ensemble, whose protocol has no name in ALPN.
+fn wire_of(security: &Security) -> Wire {
+    Wire::new(security, "store", &[])
 }
 
 /// `USER:PASSWORD`, as ZooKeeper's digest scheme has it.

@@ -1,7 +1,7 @@
 //! The process that ends COMMAND in time, whatever happens to the sidecar: [`run_warden`]. One thread, no runtime.
 
 use super::tree::{end_descendants, reap};
-use super::{Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times};
+use super::{CELL, Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times, cell};
 use crate::clock::{boot_micros, ring_once};
 use crate::lines::Lines;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-/// The hidden verb: `hustings __warden SOCKET`.
+/// The hidden verb: `hustings __warden SOCKET`, and a word behind it in a cell.
 pub const WARDEN: &str = "__warden";
 
 /// How long the last will may take.
@@ -22,8 +22,13 @@ const WILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Waits on the socket to be told what to run, runs it, ends it in time.
 pub fn run_warden(arguments: &[String]) -> ExitCode {
-    let [socket] = arguments else { return ExitCode::from(EXIT_SUPERVISOR) };
-    match Warden::new(socket).and_then(Warden::run) {
+    let (socket, settled) = match arguments {
+        [socket] => (socket, Ok(())),
+        // Before anything is asked of `/proc`, which is that of another namespace still.
+        [socket, word] if word == CELL => (socket, cell::settle()),
+        _ => return ExitCode::from(EXIT_SUPERVISOR),
+    };
+    match settled.and_then(|()| Warden::new(socket)).and_then(Warden::run) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("hustings: the warden of a command failed: {error}");

@@ -2,8 +2,8 @@
 
 use super::server;
 use crate::stories::log::{keep, says};
-use crate::stories::strangers::{Stranger, is_waited_for, refusal, told, told_of_strangers};
-use crate::stories::{campaign, candidate, in_time, token_of};
+use crate::stories::strangers::{Observers, Stranger, denial, is_waited_for, refusal, told, told_of_strangers};
+use crate::stories::{campaign, candidate, in_time, token_of, until};
 use hustings_election::{Election, StoreAddress, Token, Wish};
 use serde_json::json;
 use std::time::Duration;
@@ -16,19 +16,27 @@ async fn who_is_not_let_in_is_told_so() {
     let server = server();
     let url = server.url("billing");
     server.faults(|faults| faults.token = Some("secret".to_owned()));
-    let why = refusal(&url, TTL).await;
+    let why = denial(&url, TTL, Observers::AreDenied).await;
     assert!(why.contains("401") && why.contains("KUBECONFIG"), "{why}");
     server.faults(|faults| (faults.token, faults.forbidden) = (None, vec!["create", "update"]));
-    let waiting = tokio::spawn({
-        let office = candidate(&url, TTL, "a");
-        async move { campaign(&office).await }
-    });
-    let line = says(&["WARN", "tried again", &server.port.to_string(), "403"]).await;
-    assert!(line.contains("cannot create resource") && line.contains("grant the verbs"), "{line}");
-    assert!(!waiting.is_finished());
-    // Rights that are granted meanwhile are used.
+    let why = denial(&url, TTL, Observers::AreShown).await;
+    assert!(why.contains(&server.port.to_string()) && why.contains("cannot create resource"), "{why}");
+    assert!(why.contains("403") && why.contains("grant the verbs"), "{why}");
+    // Whoever has stood once is told so and tries on: rights that are granted again are used.
     server.faults(|faults| faults.forbidden.clear());
-    in_time("the rights are there", waiting).await.expect("it does not panic").resign("done").await;
+    let office = candidate(&url, TTL, "a");
+    let leadership = campaign(&office).await;
+    server.faults(|faults| faults.forbidden = vec!["create", "update"]);
+    let line = says(&["WARN", "asked again", &server.port.to_string(), "403"]).await;
+    assert!(line.contains("grant the verbs"), "{line}");
+    in_time("the belief ends", leadership.lost()).await;
+    drop(leadership);
+    let again = tokio::spawn(async move { campaign(&office).await });
+    let asked = server.asked("get");
+    until("it looks", || server.asked("get") > asked + 2).await;
+    assert!(!again.is_finished(), "it neither leads nor gives up");
+    server.faults(|faults| faults.forbidden.clear());
+    in_time("the rights are there", again).await.expect("it does not panic").resign("done").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,7 @@
 
 use super::server;
 use crate::stories::log::{keep, says};
-use crate::stories::strangers::{Stranger, is_waited_for, refusal, told, told_of_strangers};
+use crate::stories::strangers::{Observers, Stranger, denial, is_waited_for, refusal, told, told_of_strangers};
 use crate::stories::{campaign, candidate, in_time};
 use hustings_testbed::Postgres;
 use std::time::Duration;
@@ -16,12 +16,12 @@ async fn what_trying_again_does_not_help_against_is_refused_with_the_remedy() {
     let why = refusal(&at("postgres", "nowhere"), TTL).await;
     assert!(why.contains("3D000") && why.contains("nowhere"), "{why}");
     server.sql("CREATE ROLE poor LOGIN").expect("it is made");
-    let why = refusal(&at("poor", "postgres"), TTL).await;
+    let why = denial(&at("poor", "postgres"), TTL, Observers::AreDenied).await;
     assert!(why.contains("CREATE TABLE IF NOT EXISTS hustings_elections"), "{why}");
     assert!(why.contains("GRANT SELECT, INSERT, UPDATE ON hustings_elections TO \"poor\""), "{why}");
     // Somebody who may makes them; rights are still missing.
     campaign(&candidate(&at("postgres", "postgres"), TTL, "a")).await.resign("done").await;
-    let why = refusal(&at("poor", "postgres"), TTL).await;
+    let why = denial(&at("poor", "postgres"), TTL, Observers::AreDenied).await;
     assert!(why.contains("may not use the tables") && why.contains("GRANT USAGE ON SEQUENCE"), "{why}");
     let grants = why.split("execute: ").nth(1).expect("the remedy is SQL");
     server.sql(grants).expect("the remedy can be executed as it is told");
@@ -48,9 +48,9 @@ async fn a_wrong_password_is_refused_and_the_right_one_is_never_shown() {
         .expect("it is made");
     server.demand_passwords().expect("it reads its file");
     let at = |password: &str| format!("postgres://locked{password}@127.0.0.1:{}/postgres/billing", server.port);
-    let why = refusal(&at(":wrong"), TTL).await;
+    let why = denial(&at(":wrong"), TTL, Observers::AreDenied).await;
     assert!(why.contains("28P01") && why.contains("PGPASSWORD") && !why.contains("wrong"), "{why}");
-    let why = refusal(&at(""), TTL).await;
+    let why = denial(&at(""), TTL, Observers::AreDenied).await;
     assert!(why.contains("password") && why.contains("PGPASSWORD"), "{why}");
     let leadership = campaign(&candidate(&at(":se%2Fcr%40t"), TTL, "a")).await;
     let shown = format!("{:?} {:?}", leadership, leadership.will());

@@ -4,8 +4,9 @@
 pub mod log;
 pub mod progress;
 pub mod strangers;
+pub mod town;
 
-use hustings_election::{Change, Election, Leadership, Loss, Named, Office, Token, Wish};
+use hustings_election::{Change, Election, Leader, Leadership, Loss, Named, Observer, Office, Token, Wish};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -18,6 +19,11 @@ pub fn candidate(url: &str, ttl: Duration, id: &str) -> Office {
 pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     let waited = tokio::time::timeout(Duration::from_secs(60), future).await;
     waited.unwrap_or_else(|_| panic!("{what}: not within 60 s"))
+}
+
+/// Who leads, or leads next, as an observer is shown.
+pub async fn shown(observer: &mut Observer) -> Option<Leader> {
+    in_time("what is shown", observer.next()).await.expect("whoever asks is admitted")
 }
 
 /// Waits until something is so.
@@ -96,9 +102,9 @@ pub async fn everybody_has_its_turn(url: &str, ttl: Duration, candidates: usize)
 pub async fn an_operator_is_heard(url: &str, ttl: Duration) {
     let election = Election::open(url).expect("the URL is right");
     let mut observer = election.observe();
-    assert_eq!(in_time("nobody", observer.next()).await, None);
+    assert_eq!(shown(&mut observer).await, None);
     let first = campaign(&candidate(url, ttl, "a")).await;
-    let seen = in_time("somebody", observer.next()).await.expect("a leads");
+    let seen = shown(&mut observer).await.expect("a leads");
     assert_eq!((seen.id.as_str(), seen.value.as_str()), ("a", "a:80"));
     assert_eq!(seen.token, first.lead().expect("it leads").token());
     let other = campaign_behind(candidate(url, ttl, "b")).await;
@@ -202,7 +208,7 @@ pub async fn a_will_releases_its_tenure_and_no_other(url: &str, ttl: Duration) {
     let election = Election::open(url).expect("the URL is right");
     let leads_still = async |leadership: &Leadership| {
         in_time("the will", will.carry_out("once more")).await;
-        let shown = in_time("the leader", election.observe().next()).await.expect("somebody leads");
+        let shown = shown(&mut election.observe()).await.expect("somebody leads");
         assert_eq!(shown.token, leadership.lead().expect("it leads still").token());
     };
     leads_still(&second).await;

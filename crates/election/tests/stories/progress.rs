@@ -1,7 +1,7 @@
-//! Work that makes no progress loses its leadership, on every store.
+//! Work that makes no progress, or does not stop when it is told to, loses its leadership, on every store.
 
 use super::{campaign, campaign_behind, candidate, in_time, token_of};
-use hustings_election::{Change, Election, Loss, Named, Office};
+use hustings_election::{Change, Election, Loss, Named, Office, Wish};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
 
@@ -64,4 +64,32 @@ async fn it_stands_back_until_it_ticks(
     third.resign("next").await;
     let last = in_time("its turn", again).await.expect("it does not panic");
     last.resign("done").await;
+}
+
+/// Goal: whoever ignores an operator's step-down leaves the store when its validity is over, although its process lives on and
+/// renews for others. Method: the holder hears of it and does nothing; another election of the same session keeps that alive.
+pub async fn work_that_ignores_an_operator_is_succeeded(url: &str, ttl: Duration, at_most: Duration) {
+    let session = |url: &str| Election::open(url).expect("the URL is right").ttl(ttl);
+    let shared = session(url).own_session();
+    let named = |id: &str| Named::new(id).stop_grace(ttl / 10).kill_margin(ttl / 20);
+    let first = campaign(&shared.candidate(named("a"))).await;
+    let token = token_of(&first);
+    let waiting = campaign_behind(candidate(url, ttl, "b")).await;
+    let wish = Wish::StepDown { because: "maintenance".to_owned(), to: None };
+    in_time("an answer", shared.wish(&wish)).await.expect("a leads");
+    let (loss, _) = in_time("it is told", first.stop()).await;
+    assert!(matches!(loss, Loss::StoodDown(_)), "{loss}");
+    let told = Instant::now();
+    // It hears it, stops nothing, drops nothing.
+    let second = in_time("the successor", waiting).await.expect("it does not panic");
+    let took = told.elapsed();
+    assert!(!first.is_leader(), "two believe");
+    println!("{url}: whoever ignored an operator was succeeded after {took:?}, with a lease of {ttl:?}");
+    assert!(took <= at_most, "the successor waited {took:?}");
+    assert!(token_of(&second) > token);
+    second.resign("done").await;
+    // Its campaigns go on as if it had stopped: the tenure is over.
+    let again = campaign(&shared.candidate(named("a"))).await;
+    again.resign("done").await;
+    drop(first);
 }

@@ -1,7 +1,7 @@
 //! What may stand where a store should be: nobody, somebody silent, somebody who speaks another language.
 
 use super::{candidate, in_time, log};
-use hustings_election::{CampaignError, Election};
+use hustings_election::{CampaignError, Election, StoreError};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -72,6 +72,27 @@ pub async fn told_of_strangers(url: impl Fn(u16) -> String, says: &'static [u8])
     }
     assert!(nothing.contains("refused"), "{nothing}");
     [(nobody.port, nothing), (silent.port, silence), (babbler.port, babble)]
+}
+
+/// Why a campaign ends whose candidate the store does not admit, or does not let stand; whoever observes is told so, too, if
+/// it may not look either.
+pub async fn denial(url: &str, ttl: Duration, observers: Observers) -> String {
+    if observers == Observers::AreDenied {
+        let mut observer = Election::open(url).expect("the URL is right").observe();
+        let told = in_time("a refusal to an observer", observer.next()).await;
+        assert!(matches!(told, Err(StoreError::Denied(_))), "{url}: {told:?}");
+    }
+    match in_time("a refusal", candidate(url, ttl, "a").campaign()).await {
+        Err(CampaignError::Denied(why)) => why,
+        other => panic!("{url}: {other:?}"),
+    }
+}
+
+/// Whether the store shows who leads to whoever may not stand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Observers {
+    AreShown,
+    AreDenied,
 }
 
 /// Why a campaign is refused for good.

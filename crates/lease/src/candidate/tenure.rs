@@ -1,6 +1,6 @@
 //! From winning to having released: enters, leads, stops, releases, stands back.
 
-use super::{Candidate, Change, Effect, Health, Loss, Name, STAND_BACK, Stage, Until, When, Why};
+use super::{Candidate, Change, Effect, Health, Loss, Name, STAND_BACK, Stage, Unstopped, Until, When, Why};
 use crate::laboratory::Defect;
 use crate::store::{Answer, Attempt, Note, Refusal, Request};
 use crate::token::Token;
@@ -281,7 +281,7 @@ impl Candidate {
 
     /// The application has not said yet that it has stopped.
     fn end_unstopped(&mut self, token: Token, loss: Loss, release: Option<Note>, out: &mut Vec<Effect>) {
-        let may_lapse = loss == Loss::Stalled;
+        let may_lapse = loss == Loss::Stalled || self.settings.unstopped == Unstopped::Lapses;
         self.end(token, loss, out);
         self.stage = Stage::Ended { release, may_lapse };
         if may_lapse {
@@ -290,8 +290,9 @@ impl Candidate {
         }
     }
 
-    /// Work that hangs says nothing, and a session that others share goes on: what such work holds would stay for ever. Once
-    /// its validity is over it is given back, as the store would have let its lease end at the soonest.
+    /// Work that hangs, or ignores whoever tells it to stop, says nothing, and a session that others share goes on: what such
+    /// work holds would stay for ever. Once its validity is over it is given back, as the store would have let its lease end at
+    /// the soonest.
     pub(super) fn on_lapsed(&mut self, out: &mut Vec<Effect>) {
         match self.stage.clone() {
             Stage::Ended { release: Some(note), may_lapse: true } => {

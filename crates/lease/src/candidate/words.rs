@@ -21,7 +21,7 @@ pub enum Input {
     /// The application, or an operator, wants another candidate to lead.
     HandOver(Heir),
     /// Nothing of the tenure acts any more: the answer to [`Effect::Stop`] and to [`Effect::Forget`]. Not to be said of a
-    /// stalled tenure once [`Name::Lapse`] rang.
+    /// tenure once [`Name::Lapse`] rang for it.
     Stopped,
 }
 
@@ -152,6 +152,9 @@ pub enum Loss {
     /// Another candidate shall lead.
     HandedOver(CandidateId),
 }
+
+/// Whoever acts as the leader hears it as an error: so it can be passed on with `?`.
+impl std::error::Error for Loss {}
 
 impl fmt::Display for Loss {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -193,7 +193,7 @@ impl Meta {
                 }
                 schema::STORAGE_VERSION => {
                     let version = String::from_utf8_lossy(&value).into_owned();
-                    if !["3.5.", "3.6."].iter().any(|known| version.starts_with(known)) {
+                    if !["3.5.", "3.6.", "3.7."].iter().any(|known| version.starts_with(known)) {
                         return Err(SnapshotFileError::StorageVersion(version));
                     }
                 }

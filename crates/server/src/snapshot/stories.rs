@@ -253,7 +253,7 @@ fn refusals_name_the_bucket_and_the_key() {
         ((schema::META, entry(schema::TERM, &[255; 8])), "the place 18446744073709551615:0 in a log is out of range"),
         (
             (schema::META, entry(schema::STORAGE_VERSION, b"4.0.0")),
-            "storage version \"4.0.0\", and those of 3.5 and 3.6",
+            "storage version \"4.0.0\", and those of 3.5 to 3.7",
         ),
         ((schema::AUTH_USERS, entry(b"ann", &User::default().encode_to_vec())), "key \"ann\": it is another user's"),
         ((schema::AUTH_ROLES, entry(b"ann", &Role::default().encode_to_vec())), "key \"ann\": it is another role's"),

@@ -150,7 +150,7 @@ async fn plain_http_tells_how_it_stands() {
     let heard: Value = serde_json::from_str(&get("/v1/leader").await.1).unwrap();
     assert_eq!((&heard["is_self"], &heard["is_confirmed"]), (&json!(false), &json!(false)));
     served.double.declare(|status| status.leader = Some(hustings_core::NodeId(1)));
-    assert_eq!(get("/").await.0, 404);
+    assert_eq!(get("/nothing").await.0, 404);
     assert_eq!(speak(&served, "DELETE", "/health", "").await.0, 405);
 
     served.double.declare(|status| status.leader = None);

@@ -4,6 +4,7 @@
 // A test may fail where it stands.
 #![allow(clippy::unwrap_used)]
 
+mod dashboard;
 mod election;
 mod etcd;
 mod gateway;
@@ -13,6 +14,7 @@ mod lease;
 mod members;
 mod own;
 mod probe_cases;
+mod probe_fields;
 mod probe_wire;
 mod probes;
 mod support;

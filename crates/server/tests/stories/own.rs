@@ -96,11 +96,11 @@ async fn elections_are_told() {
     stand(&served, "config", "no election", 0x81).await;
     let billing = json!({
         "name": "billing", "holder": "a", "value": "10.0.0.1:80", "token": format!("2.{token}"), "candidates": 2,
-        "lease": "7f", "since_unix_seconds": 1_700_000_000_u64, "because": "leaving: deploy",
+        "lease": "7f", "ttl_millis": 60_000, "remaining_millis": 60_000, "since_unix_seconds": 1_700_000_000_u64, "because": "leaving: deploy",
     });
     let reports = json!({
         "name": "team/reports", "holder": "somebody", "value": "", "token": other.to_string(), "candidates": 1,
-        "lease": "81", "since_unix_seconds": null, "because": null,
+        "lease": "81", "ttl_millis": 60_000, "remaining_millis": 60_000, "since_unix_seconds": null, "because": null,
     });
     let told = async |path: &str| -> Value { serde_json::from_str(&speak(&served, "GET", path, "").await.1).unwrap() };
     assert_eq!(told("/v1/elections").await, json!({ "elections": [billing, reports] }));

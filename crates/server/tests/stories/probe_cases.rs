@@ -248,6 +248,15 @@ fn store_cases(all: &mut Vec<Case>) {
             let txn = nested(pb::TxnRequest { compare: vec![compare], ..Default::default() }, depth);
             all.push(case(TXN.0, TXN.1, format!("txn depth {depth} compare {at}"), &txn, read()));
         }
+        // A lease that is only compared with is not touched: the key is read, and nothing else.
+        for lease in [101, 105] {
+            let target_union = Some(pb::compare::TargetUnion::Lease(lease));
+            let target = pb::compare::CompareTarget::Lease as i32;
+            let compare =
+                pb::Compare { key: bytes(key), range_end: bytes(end), target, target_union, ..Default::default() };
+            let txn = pb::TxnRequest { compare: vec![compare], ..Default::default() };
+            all.push(case(TXN.0, TXN.1, format!("txn compare lease={lease} {at}"), &txn, read()));
+        }
         for (label, operation, needs) in operations(key, end) {
             let want = Want::Keys(needs);
             match &operation {
@@ -305,8 +314,11 @@ fn lease_cases(all: &mut Vec<Case>) {
             all.push(Case { is_fatal: true, ..revoke });
         }
     }
-    let grant = pb::LeaseGrantRequest { ttl: 60, id: 0 };
-    all.push(case("/etcdserverpb.Lease/LeaseGrant", "lease/grant", "grant".into(), &grant, Want::User));
+    // A lease that stands already, whoever's keys hang on it, is not granted again.
+    for id in [0, 105] {
+        let grant = pb::LeaseGrantRequest { ttl: 60, id };
+        all.push(case("/etcdserverpb.Lease/LeaseGrant", "lease/grant", format!("grant {id}"), &grant, Want::User));
+    }
     for path in ["lease/leases", "kv/lease/leases"] {
         let leases = pb::LeaseLeasesRequest {};
         all.push(case("/etcdserverpb.Lease/LeaseLeases", path, "leases".into(), &leases, Want::User));
@@ -319,14 +331,21 @@ fn queue_cases(all: &mut Vec<Case>, number: usize) {
     for base in ["r/q", "x/q", "s", "zz/q", "r", "r0"] {
         let name = format!("{base}{number}");
         let (from, to) = (format!("{name}/"), format!("{name}0"));
-        let both = keys(&[(Read, &from, &to), (Write, &from, &to)]);
         let label = format!("name {base}");
-        let lock = lp::LockRequest { name: bytes(&name), lease: 0 };
-        all.push(case("/v3lockpb.Lock/Lock", "lock/lock", label.clone(), &lock, both.clone()));
-        let campaign = ep::CampaignRequest { name: bytes(&name), lease: 0, value: "v".into() };
-        let campaign = case("/v3electionpb.Election/Campaign", "election/campaign", label.clone(), &campaign, both);
-        // The lock stands in the same queue.
-        all.push(Case { is_fatal: true, ..campaign });
+        // Whoever stands in a queue on a lease hangs a key on it, and may so only if the lease's other keys are its own to write.
+        for (lease, hanging) in [(0, None), (101, Some("r/l")), (105, Some("zz/l"))] {
+            let name = if lease == 0 { name.clone() } else { format!("{name}-{lease}") };
+            let (from, to) = (format!("{name}/"), format!("{name}0"));
+            let mut needs = vec![(Read, from.as_str(), to.as_str()), (Write, from.as_str(), to.as_str())];
+            needs.extend(hanging.map(|key| (Write, key, "")));
+            let label = format!("{label} lease={lease}");
+            let lock = lp::LockRequest { name: bytes(&name), lease };
+            all.push(case("/v3lockpb.Lock/Lock", "lock/lock", label.clone(), &lock, keys(&needs)));
+            let campaign = ep::CampaignRequest { name: bytes(&name), lease, value: "v".into() };
+            let campaign = case("/v3electionpb.Election/Campaign", "election/campaign", label, &campaign, keys(&needs));
+            // The lock stands in the same queue.
+            all.push(Case { is_fatal: true, ..campaign });
+        }
         let leader = ep::LeaderRequest { name: bytes(&name) };
         let read = keys(&[(Read, &from, &to)]);
         all.push(case("/v3electionpb.Election/Leader", "election/leader", label.clone(), &leader, read.clone()));

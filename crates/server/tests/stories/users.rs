@@ -126,6 +126,28 @@ async fn a_permission_that_ends_before_it_begins_is_refused() {
     }
 }
 
+/// Goal: a name is no place to keep things: the longest is taken, a longer one refused with both lengths. Method: one byte apart, and
+/// as long as a request can be.
+#[tokio::test]
+async fn names_of_users_and_roles_are_bounded() {
+    let served = guarded().await;
+    let root = By::of(&served, "root").await;
+    for (length, is_taken) in [(1_024, true), (1_025, false), (1_400_000, false)] {
+        let name = || "n".repeat(length);
+        let role = root.ask(pb::AuthRoleAddRequest { name: name() });
+        let role = AuthClient::new(root.channel.clone()).role_add(role).await.map(drop);
+        let user = pb::AuthUserAddRequest { name: name(), password: "p".into(), ..Default::default() };
+        let user = AuthClient::new(root.channel.clone()).user_add(root.ask(user)).await.map(drop);
+        for (what, outcome) in [("role", role), ("user", user)] {
+            assert_eq!(outcome.is_ok(), is_taken, "{what} of {length}");
+            if let Err(refused) = outcome {
+                let said = format!("etcdserver: {what} name is too long: {length} bytes, 1024 at most");
+                assert_eq!((refused.code(), refused.message()), (tonic::Code::InvalidArgument, &*said));
+            }
+        }
+    }
+}
+
 /// Goal: a new password ends the tokens of the old one, and of nobody else.
 #[tokio::test]
 async fn a_new_password_ends_the_users_tokens() {

@@ -67,7 +67,7 @@ async fn next(shared: &Shared, key: &str, index: &mut u64) -> Option<Awaited> {
             *index = if awaited.index < *index { 0 } else { awaited.index.max(1) };
             Some(awaited)
         }
-        Ok(Err(Failure::Refused(why))) => {
+        Ok(Err(Failure::Refused(why) | Failure::Denied(why))) => {
             tracing::debug!(%key, "it cannot be watched: {why}");
             None
         }

@@ -1,15 +1,16 @@
 //! The few calls of Consul's API that an election needs: [`Consul`].
 
-use crate::address::Secret;
+use super::dialler::Dialler;
+use crate::address::{Secret, Security, StoreAddress};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
+use hustings_tls::Obstacle;
 use hyper::{Method, Request, StatusCode};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,10 +24,24 @@ const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
 
 /// A way to a cluster: one of its agents, and the next one when that is silent.
 pub(super) struct Consul {
-    endpoints: Vec<String>,
+    place: Place,
     current: AtomicUsize,
     token: Option<Secret>,
-    client: Client<HttpConnector, Full<Bytes>>,
+    dialler: Dialler,
+    client: Client<Dialler, Full<Bytes>>,
+}
+
+/// Where agents are, and whether they are spoken to in TLS.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Place {
+    endpoints: Vec<String>,
+    security: Security,
+}
+
+impl Place {
+    pub(crate) fn of(address: &StoreAddress) -> Place {
+        Place { endpoints: address.endpoints.clone(), security: address.security.clone() }
+    }
 }
 
 /// Why there is no answer, or none that was hoped for; in words that name the agent.
@@ -38,11 +53,13 @@ pub(super) enum Failure {
     Unknown(String),
     /// It was not done.
     Refused(String),
+    /// It was not done: whoever asks may not.
+    Denied(String),
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (Failure::Unreachable(why) | Failure::Unknown(why) | Failure::Refused(why)) = self;
+        let (Failure::Unreachable(why) | Failure::Unknown(why) | Failure::Refused(why) | Failure::Denied(why)) = self;
         why.fmt(f)
     }
 }
@@ -83,17 +100,27 @@ pub(super) struct Awaited {
 
 impl Consul {
     /// The token is the environment's.
-    pub(super) fn new(endpoints: &[String]) -> Consul {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(Duration::from_secs(1)));
+    pub(super) fn new(place: &Place) -> Consul {
+        let dialler = Dialler::new(&place.security);
         let token = std::env::var("CONSUL_HTTP_TOKEN").ok().filter(|token| !token.is_empty()).map(Secret);
-        let client = Client::builder(TokioExecutor::new()).build(connector);
-        Consul { endpoints: endpoints.to_vec(), current: AtomicUsize::new(0), token, client }
+        let client = Client::builder(TokioExecutor::new()).build(dialler.clone());
+        Consul { place: place.clone(), current: AtomicUsize::new(0), token, dialler, client }
+    }
+
+    /// Reads the files that TLS needs.
+    ///
+    /// # Errors
+    /// One cannot be read or is not what it should be.
+    pub(super) fn check(&self) -> Result<(), String> {
+        self.dialler.check()
+    }
+
+    pub(super) fn place(&self) -> &Place {
+        &self.place
     }
 
     pub(super) fn endpoints(&self) -> &[String] {
-        &self.endpoints
+        &self.place.endpoints
     }
 
     /// The agent that is asked now is silent: the next one.
@@ -102,8 +129,10 @@ impl Consul {
     }
 
     async fn call(&self, method: Method, path: &str, body: Vec<u8>) -> Result<Reply, Failure> {
-        let endpoint = &self.endpoints[self.current.load(Ordering::Relaxed) % self.endpoints.len()];
-        let mut request = Request::builder().method(method).uri(format!("http://{endpoint}/v1/{path}"));
+        let endpoints = self.endpoints();
+        let endpoint = &endpoints[self.current.load(Ordering::Relaxed) % endpoints.len()];
+        let scheme = if self.place.security.tls().is_some() { "https" } else { "http" };
+        let mut request = Request::builder().method(method).uri(format!("{scheme}://{endpoint}/v1/{path}"));
         if let Some(Secret(token)) = &self.token {
             request = request.header("X-Consul-Token", token.as_str());
         }
@@ -113,7 +142,15 @@ impl Consul {
         })?;
         let answered = self.client.request(request).await.map_err(|error| {
             self.move_on();
-            let why = format!("{endpoint}: {}", causes(&error));
+            let remedy = match Obstacle::behind(&error) {
+                Some(Obstacle::OurCertificate) => {
+                    "; it asks for a certificate that it knows: give cert=FILE and key=FILE behind the `?` of its URL, or \
+                     CONSUL_CLIENT_CERT and CONSUL_CLIENT_KEY"
+                }
+                // The others are told by the handshake itself.
+                _ => "",
+            };
+            let why = format!("{endpoint}: {}{remedy}", causes(&error));
             if error.is_connect() { Failure::Unreachable(why) } else { Failure::Unknown(why) }
         })?;
         let (head, body) = answered.into_parts();
@@ -128,7 +165,20 @@ impl Consul {
                 self.move_on();
                 return Err(Failure::Unknown(says()));
             }
-            401 | 403 => return Err(Failure::Refused(format!("{}; see CONSUL_HTTP_TOKEN", says()))),
+            401 | 403 => {
+                let whose = if self.token.is_some() { "the token in" } else { "no token is in" };
+                return Err(Failure::Denied(format!(
+                    "{}; {whose} CONSUL_HTTP_TOKEN: it needs session:write and key:write",
+                    says()
+                )));
+            }
+            // What an agent says whose port speaks TLS.
+            400 if String::from_utf8_lossy(&body).contains("to an HTTPS server") => {
+                return Err(Failure::Refused(format!(
+                    "{}; say so: `?cacert=FILE` behind the store's URL, or CONSUL_HTTP_SSL=true with CONSUL_CACERT",
+                    says()
+                )));
+            }
             400 | 413 | 429 => return Err(Failure::Refused(says())),
             _ => {}
         }

@@ -1,9 +1,11 @@
 //! Reading an election at Consul, and speaking to whoever leads it.
 
-use super::http::{Consul, Failure, Op};
+use super::http::{Consul, Failure, Op, Place};
 use super::record::{Keys, holder};
+use crate::address::StoreAddress;
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
+use crate::stores::mood::Mood;
 use crate::stores::written::{self, wish_to_bytes};
 use hustings_lease::history::History;
 use std::time::Duration;
@@ -11,6 +13,8 @@ use tokio::time::timeout;
 
 /// Between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
+/// After an agent that does not admit whoever asks, and did before.
+const DENIED_RETRY: Duration = Duration::from_secs(2);
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a read waits for a change.
@@ -22,17 +26,21 @@ pub(crate) struct ConsulReader {
     keys: Keys,
     /// Of the state that was shown last; 0 before the first.
     index: u64,
+    mood: Mood,
+    has_shown: bool,
 }
 
 impl ConsulReader {
-    pub(crate) fn new(endpoints: &[String], election: &str) -> ConsulReader {
-        ConsulReader { consul: Consul::new(endpoints), keys: Keys::of(election), index: 0 }
+    pub(crate) fn new(address: &StoreAddress, election: &str) -> ConsulReader {
+        let mood = Mood::of(format!("consul://{}", address.endpoints.join(",")));
+        let consul = Consul::new(&Place::of(address));
+        ConsulReader { consul, keys: Keys::of(election), index: 0, mood, has_shown: false }
     }
 
-    async fn step(&mut self) -> Result<Option<Leader>, String> {
+    async fn step(&mut self) -> Result<Option<Leader>, StoreError> {
         let asked = self.consul.get_after(&self.keys.record, self.index, WAIT);
         let awaited = timeout(WAIT + WAIT / 16 + PATIENCE, asked).await;
-        let awaited = awaited.map_err(|_| "no answer".to_owned())?.map_err(|failure| failure.to_string())?;
+        let awaited = awaited.map_err(|_| StoreError::Silent("no answer".to_owned()))?.map_err(told)?;
         let around = in_time(self.keys.around(&self.consul)).await?;
         self.index = if awaited.index < self.index { 0 } else { awaited.index.max(1) };
         let record = awaited.found.as_ref();
@@ -41,7 +49,7 @@ impl ConsulReader {
             .map(|(found, (session, token))| written::leader(session.as_bytes(), &found.value, token)))
     }
 
-    async fn look(&self) -> Result<Option<Leader>, String> {
+    async fn look(&self) -> Result<Option<Leader>, StoreError> {
         let (record, around) =
             in_time(async { tokio::try_join!(self.consul.get(&self.keys.record), self.keys.around(&self.consul)) })
                 .await?;
@@ -54,16 +62,16 @@ impl ConsulReader {
     async fn carry_out(&self, wish: &Wish) -> Result<String, StoreError> {
         match wish {
             Wish::StepDown { because, to } => {
-                let looked = self.look().await.map_err(StoreError::Silent)?;
+                let looked = self.look().await?;
                 let leader = looked.ok_or_else(|| StoreError::NobodyLeads(self.keys.record.clone()))?;
                 let value = wish_to_bytes(leader.token, because, to.as_deref());
                 let put = [Op::Set { key: &self.keys.wish, value: &value }];
-                let written = in_time(self.consul.transact(&put)).await.map_err(StoreError::Silent)?;
+                let written = in_time(self.consul.transact(&put)).await?;
                 written.map_err(|(_, what)| StoreError::Silent(what))?;
                 Ok(format!("told {}, token {}", leader.id, leader.token))
             }
             Wish::Raise => {
-                let around = in_time(self.keys.around(&self.consul)).await.map_err(StoreError::Silent)?;
+                let around = in_time(self.keys.around(&self.consul)).await?;
                 let raised = around.generation.unwrap_or(0).saturating_add(1);
                 let (value, index) = (raised.to_string(), around.generation_index);
                 // A record that came back with the store's old history would lead with a token of the new generation.
@@ -71,7 +79,7 @@ impl ConsulReader {
                     Op::Swap { key: &self.keys.generation, value: value.as_bytes(), index },
                     Op::Delete { key: &self.keys.record },
                 ];
-                match in_time(self.consul.transact(&operations)).await.map_err(StoreError::Silent)? {
+                match in_time(self.consul.transact(&operations)).await? {
                     Ok(_) => Ok(format!("the generation of {} is {raised} now", self.keys.record)),
                     Err(_) => {
                         let why = "somebody else changed the generation meanwhile: look, and raise it again";
@@ -83,17 +91,34 @@ impl ConsulReader {
     }
 }
 
-async fn in_time<T>(asked: impl Future<Output = Result<T, Failure>>) -> Result<T, String> {
-    let answered = timeout(PATIENCE, asked).await.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
-    answered.map_err(|failure| failure.to_string())
+async fn in_time<T>(asked: impl Future<Output = Result<T, Failure>>) -> Result<T, StoreError> {
+    let answered = timeout(PATIENCE, asked).await;
+    let answered = answered.map_err(|_| StoreError::Silent(format!("no answer within {PATIENCE:?}")))?;
+    answered.map_err(told)
+}
+
+fn told(failure: Failure) -> StoreError {
+    match failure {
+        Failure::Denied(why) => StoreError::Denied(why),
+        failure => StoreError::Silent(failure.to_string()),
+    }
 }
 
 impl Reader for ConsulReader {
-    fn next(&mut self) -> Later<'_, Option<Leader>> {
+    fn next(&mut self) -> Later<'_, Result<Option<Leader>, StoreError>> {
         Box::pin(async {
             loop {
                 match self.step().await {
-                    Ok(shown) => return shown,
+                    Ok(shown) => {
+                        self.has_shown = true;
+                        self.mood.well();
+                        return Ok(shown);
+                    }
+                    Err(StoreError::Denied(why)) if !self.has_shown => return Err(StoreError::Denied(why)),
+                    Err(StoreError::Denied(why)) => {
+                        self.mood.trouble(&why);
+                        tokio::time::sleep(DENIED_RETRY).await;
+                    }
                     Err(why) => {
                         tracing::debug!(%why, "an election cannot be observed");
                         tokio::time::sleep(RETRY).await;
@@ -105,7 +130,7 @@ impl Reader for ConsulReader {
 
     fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
         Box::pin(async {
-            let found = in_time(self.consul.get(&self.keys.history)).await.map_err(StoreError::Silent)?;
+            let found = in_time(self.consul.get(&self.keys.history)).await?;
             let text = found.map(|found| String::from_utf8_lossy(&found.value).into_owned());
             Ok(History::parse(&text.unwrap_or_default()))
         })

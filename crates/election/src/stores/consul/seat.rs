@@ -107,9 +107,9 @@ impl Seat for ConsulSeat {
 
     fn will(&self, token: Token) -> Option<Will> {
         let (session, _) = self.shared.state().tenure.clone().filter(|(_, won)| *won == token)?;
-        let endpoints = self.shared.session.consul.endpoints().to_vec();
+        let place = self.shared.session.consul.place().clone();
         let election = self.shared.sitter.election.clone();
-        Some(Will::new(token, StoreWill::Consul(super::Will { endpoints, election, session })))
+        Some(Will::new(token, StoreWill::Consul(super::Will { place, election, session })))
     }
 
     fn won(&mut self, token: Token) {
@@ -140,6 +140,10 @@ impl Shared {
             Ok(Err(Failure::Unreachable(_))) => Answer::Refused(Refusal::Unreachable),
             Ok(Err(Failure::Unknown(_))) => Answer::Unknown,
             Ok(Err(Failure::Refused(why))) => self.refuse(why),
+            Ok(Err(Failure::Denied(why))) => {
+                self.sitter.line.denied(&why);
+                Answer::Refused(Refusal::Other(why))
+            }
             Err(none) => {
                 if none == NoAnswer::Late {
                     self.session.lease.suspect();

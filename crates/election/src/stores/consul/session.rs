@@ -1,8 +1,9 @@
 //! One session for all candidates of a process at one cluster: [`Session`].
 
-use super::http::{Consul, Failure};
+use super::http::{Consul, Failure, Place};
 use crate::clock::boot_micros;
 use crate::seat::Told;
+use crate::stores::mood::Mood;
 use crate::stores::shared_lease::SharedLease;
 use hustings_lease::Profile;
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use tokio::time::timeout;
 
 /// The longest wait between two tries to reach the cluster.
 const RETRY_MAX: Duration = Duration::from_millis(200);
+/// After an agent that does not admit whoever asks, and did before.
+const DENIED_RETRY: Duration = Duration::from_secs(2);
 
 /// The session of a process.
 pub(super) struct Session {
@@ -22,8 +25,8 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(endpoints: &[String], ttl: Duration) -> Session {
-        Session { consul: Consul::new(endpoints), ttl, lease: SharedLease::new() }
+    pub(super) fn new(place: &Place, ttl: Duration) -> Session {
+        Session { consul: Consul::new(place), ttl, lease: SharedLease::new() }
     }
 
     /// How long a read may wait for a change.
@@ -56,13 +59,19 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
         let _ = told.send(Told::Refused(why));
         return;
     }
+    if let Err(why) = session.consul.check() {
+        let _ = told.send(Told::Refused(why));
+        return;
+    }
     let (mut is_open, mut failures) = (false, 0_u32);
+    let mood = Mood::of(format!("consul://{}", session.consul.endpoints().join(",")));
     while !told.is_closed() {
         let sent = boot_micros();
         let why = match timeout(session.patience() * 2, session.consul.create_session(session.ttl)).await {
             Ok(Ok(id)) => {
                 session.lease.granted(id, sent);
                 failures = 0;
+                mood.well();
                 if !std::mem::replace(&mut is_open, true) {
                     warn_of_version(&session).await;
                     let _ = told.send(Told::Opened(session.ttl));
@@ -78,6 +87,15 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
             Ok(Err(Failure::Refused(why))) if !is_open => {
                 let _ = told.send(Told::Refused(format!("no session is opened: {why}")));
                 return;
+            }
+            Ok(Err(Failure::Denied(why))) if !is_open => {
+                let _ = told.send(Told::Denied(format!("no session is opened: {why}")));
+                return;
+            }
+            Ok(Err(Failure::Denied(why))) => {
+                mood.trouble(&why);
+                tokio::time::sleep(DENIED_RETRY).await;
+                continue;
             }
             Ok(Err(failure)) => failure.to_string(),
             Err(_) => {

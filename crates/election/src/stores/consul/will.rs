@@ -1,6 +1,6 @@
 //! Unlocking a record for a process that is gone.
 
-use super::http::{Consul, Failure};
+use super::http::{Consul, Failure, Place};
 use super::record::Keys;
 use super::seat::release;
 use crate::stores::written::note_to_bytes;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// Which record, and whose session locks it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Will {
-    pub(super) endpoints: Vec<String>,
+    pub(super) place: Place,
     pub(super) election: String,
     pub(super) session: String,
 }
@@ -18,12 +18,12 @@ pub(crate) struct Will {
 impl Will {
     /// Unlocks what the note's token names, and leaves the note. The session may hold other elections, and stays.
     pub(crate) async fn carry_out(&self, note: &Note) {
-        let (consul, keys) = (Consul::new(&self.endpoints), Keys::of(&self.election));
+        let (consul, keys) = (Consul::new(&self.place), Keys::of(&self.election));
         let note_bytes = note_to_bytes(note);
-        for _ in &self.endpoints {
+        for _ in consul.endpoints() {
             // An agent that does not answer was moved on from.
             let released = release(&consul, &keys, &self.session, note.token, &note_bytes).await;
-            if matches!(released, Ok(()) | Err(Failure::Refused(_))) {
+            if matches!(released, Ok(()) | Err(Failure::Refused(_) | Failure::Denied(_))) {
                 return;
             }
         }

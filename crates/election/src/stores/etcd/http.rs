@@ -6,6 +6,7 @@ use hyper::body::Body;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use std::net::SocketAddr;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinHandle;
 
 /// An open connection to a member.
@@ -29,9 +30,26 @@ where
     B::Data: Send,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
+    if let Some(inside) = &reach.inside {
+        let stream = inside.connect().map_err(|error| error.to_string())?;
+        return shake_hands(stream, SocketAddr::from(([127, 0, 0, 1], 0)), endpoint.to_owned()).await;
+    }
     let url = reach.url(endpoint);
     let stream = dial::dial(&url, reach.connector()?).await.map_err(|error| error.to_string())?;
     let (from, host) = (stream.from, dial::authority_of(&url).to_owned());
+    shake_hands(stream, from, host).await
+}
+
+async fn shake_hands<B>(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    from: SocketAddr,
+    host: String,
+) -> Result<Dialled<B>, String>
+where
+    B: Body + Send + 'static,
+    B::Data: Send,
+    B::Error: std::error::Error + Send + Sync + 'static,
+{
     let shaken = handshake(TokioIo::new(stream)).await;
     let (sender, connection) = shaken.map_err(|error| error.to_string())?;
     let driving = tokio::spawn(async move {

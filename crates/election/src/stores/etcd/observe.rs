@@ -1,12 +1,13 @@
 //! Reading an election of Hustings or etcd, and speaking to whoever leads it.
 
 use super::keys::{Names, generation_of, token_of};
-use super::reach::Reach;
+use super::reach::{Reach, is_denial};
 use super::requests::{entries, is_last_written, one, put};
 use super::watches::{Watches, Watching};
 use crate::address::StoreAddress;
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
+use crate::stores::mood::Mood;
 use crate::stores::written::{self, wish_to_bytes};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request as Op;
@@ -17,6 +18,8 @@ use std::time::Duration;
 
 /// Between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
+/// After a cluster that does not admit whoever asks, and did before.
+const DENIED_RETRY: Duration = Duration::from_secs(2);
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -25,20 +28,24 @@ pub(crate) struct EtcdReader {
     reach: Reach,
     names: Names,
     open: Option<(Client, Watching)>,
+    mood: Mood,
+    has_shown: bool,
 }
 
 impl EtcdReader {
     pub(crate) fn new(address: &StoreAddress, election: &str) -> EtcdReader {
-        EtcdReader { reach: Reach::new(address), names: Names::of(election), open: None }
+        let (reach, names) = (Reach::new(address), Names::of(election));
+        let mood = Mood::of(address.endpoints.join(","));
+        EtcdReader { reach, names, open: None, mood, has_shown: false }
     }
 
-    async fn step(&mut self) -> Result<Option<Leader>, String> {
+    async fn step(&mut self) -> Result<Option<Leader>, StoreError> {
         if let Some((client, watching)) = &mut self.open {
-            watching.next().await.ok_or("the watch ended")?;
-            return Ok(look(client, &self.names).await?.0);
+            watching.next().await.ok_or_else(|| StoreError::Silent("the watch ended".to_owned()))?;
+            return Ok(look(&self.reach, client, &self.names).await?.0);
         }
         let client = self.reach.connect().await?;
-        let (shown, revision) = look(&client, &self.names).await?;
+        let (shown, revision) = look(&self.reach, &client, &self.names).await?;
         let watching = Watches::default().open(&client, &self.names.entries, self.names.entries_end(), revision + 1);
         self.open = Some((client, watching));
         Ok(shown)
@@ -46,11 +53,21 @@ impl EtcdReader {
 }
 
 impl Reader for EtcdReader {
-    fn next(&mut self) -> Later<'_, Option<Leader>> {
+    fn next(&mut self) -> Later<'_, Result<Option<Leader>, StoreError>> {
         Box::pin(async {
             loop {
                 match self.step().await {
-                    Ok(shown) => return shown,
+                    Ok(shown) => {
+                        self.has_shown = true;
+                        self.mood.well();
+                        return Ok(shown);
+                    }
+                    Err(StoreError::Denied(why)) if !self.has_shown => return Err(StoreError::Denied(why)),
+                    Err(StoreError::Denied(why)) => {
+                        self.mood.trouble(&why);
+                        self.open = None;
+                        tokio::time::sleep(DENIED_RETRY).await;
+                    }
                     Err(why) => {
                         tracing::debug!(%why, "an election cannot be observed");
                         self.open = None;
@@ -63,7 +80,7 @@ impl Reader for EtcdReader {
     }
 
     fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
-        Box::pin(async { history(&self.reach, &self.names).await.map_err(StoreError::Silent) })
+        Box::pin(history(&self.reach, &self.names))
     }
 
     fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>> {
@@ -72,41 +89,41 @@ impl Reader for EtcdReader {
 }
 
 /// The leader, and the revision at which it was.
-async fn look(client: &Client, names: &Names) -> Result<(Option<Leader>, i64), String> {
-    let (entries, revision) = range(client, entries(names, 1)).await?;
+async fn look(reach: &Reach, client: &Client, names: &Names) -> Result<(Option<Leader>, i64), StoreError> {
+    let (entries, revision) = range(reach, client, entries(names, 1)).await?;
     let Some(kv) = entries.first() else { return Ok((None, revision)) };
-    let (generations, _) = range(client, one(&names.generation)).await?;
+    let (generations, _) = range(reach, client, one(&names.generation)).await?;
     let token = token_of(generation_of(generations.first()).unwrap_or(0), kv);
     Ok((Some(written::leader(&kv.key, &kv.value, token)), revision))
 }
 
-async fn range(client: &Client, request: RangeRequest) -> Result<(Vec<KeyValue>, i64), String> {
+async fn range(reach: &Reach, client: &Client, request: RangeRequest) -> Result<(Vec<KeyValue>, i64), StoreError> {
     let asked = tokio::time::timeout(PATIENCE, client.kv().range(request)).await;
-    let answer = asked.map_err(|_| format!("no answer within {PATIENCE:?}"))?;
-    let answer = answer.map_err(|status| status.message().to_owned())?.into_inner();
+    let answer = asked.map_err(|_| StoreError::Silent(format!("no answer within {PATIENCE:?}")))?;
+    let answer = answer.map_err(|status| refused(reach, &status, "read"))?.into_inner();
     Ok((answer.kvs, answer.header.map_or(0, |header| header.revision)))
 }
 
-async fn history(reach: &Reach, names: &Names) -> Result<History, String> {
+async fn history(reach: &Reach, names: &Names) -> Result<History, StoreError> {
     let client = reach.connect().await?;
-    let (kvs, _) = range(&client, one(&names.history)).await?;
+    let (kvs, _) = range(reach, &client, one(&names.history)).await?;
     let text = kvs.first().map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
     Ok(History::parse(&text.unwrap_or_default()))
 }
 
 async fn act(reach: &Reach, names: &Names, wish: &Wish) -> Result<String, StoreError> {
-    let client = reach.connect().await.map_err(StoreError::Silent)?;
+    let client = reach.connect().await?;
     match wish {
         Wish::StepDown { because, to } => {
-            let looked = look(&client, names).await.map_err(StoreError::Silent)?;
+            let looked = look(reach, &client, names).await?;
             let leader = looked.0.ok_or_else(|| StoreError::NobodyLeads(names.election().to_owned()))?;
             let value = wish_to_bytes(leader.token, because, to.as_deref());
             let put = PutRequest { key: names.wish.clone().into(), value: value.into(), ..PutRequest::default() };
-            client.kv().put(put).await.map_err(silent)?;
+            client.kv().put(put).await.map_err(|status| refused(reach, &status, "readwrite"))?;
             Ok(format!("told {}, token {}", leader.id, leader.token))
         }
         Wish::Raise => {
-            let (kvs, _) = range(&client, one(&names.generation)).await.map_err(StoreError::Silent)?;
+            let (kvs, _) = range(reach, &client, one(&names.generation)).await?;
             let known = generation_of(kvs.first()).unwrap_or(0);
             let raised = known.saturating_add(1);
             let compare = is_last_written(&names.generation, kvs.first().map_or(0, |kv| kv.mod_revision));
@@ -118,7 +135,8 @@ async fn act(reach: &Reach, names: &Names, wish: &Wish) -> Result<String, StoreE
                 RequestOp { request: Some(Op::RequestDeleteRange(entries)) },
             ];
             let txn = TxnRequest { compare: vec![compare], success, failure: Vec::new() };
-            let answer = client.kv().txn(txn).await.map_err(silent)?.into_inner();
+            let answer =
+                client.kv().txn(txn).await.map_err(|status| refused(reach, &status, "readwrite"))?.into_inner();
             match answer.succeeded {
                 true => Ok(format!("the generation of {} is {raised} now", names.election())),
                 false => {
@@ -130,6 +148,11 @@ async fn act(reach: &Reach, names: &Names, wish: &Wish) -> Result<String, StoreE
     }
 }
 
-fn silent(status: tonic::Status) -> StoreError {
-    StoreError::Silent(status.message().to_owned())
+/// What a refusal means, and which permission there may be none of.
+fn refused(reach: &Reach, status: &tonic::Status, permission: &str) -> StoreError {
+    let needs = format!("let root execute: hustings role grant-permission ROLE {permission} ELECTION --prefix");
+    match is_denial(status) {
+        true => StoreError::Denied(reach.denial(status, &needs)),
+        false => StoreError::Silent(status.message().to_owned()),
+    }
 }

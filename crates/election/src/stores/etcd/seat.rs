@@ -4,6 +4,7 @@
 //! no departure is missed, and the successor needs no further question.
 
 use super::keys::{Names, generation_of, standing, token_of};
+use super::reach::is_denial;
 use super::requests::{entries, is_created, is_last_written, one, put};
 use super::session::Session;
 use crate::clock::boot_micros;
@@ -106,6 +107,10 @@ impl Seat for EtcdSeat {
 
     fn will(&self, token: Token) -> Option<Will> {
         let (lease, _) = self.shared.state().entry.filter(|(_, own)| *own == token)?;
+        if self.shared.session.reach.inside.is_some() {
+            // Whoever outlives this process cannot ask its member.
+            return None;
+        }
         let (reach, election) = (self.shared.session.reach.complete(), self.shared.sitter.election.clone());
         Some(Will::new(token, StoreWill::Etcd(super::Will { reach, election, lease })))
     }
@@ -159,6 +164,13 @@ impl Shared {
     }
 
     fn failed(&self, status: &tonic::Status) -> Answer {
+        if is_denial(status) {
+            let election = &self.sitter.election;
+            let needs = format!("let root execute: hustings role grant-permission ROLE readwrite {election} --prefix");
+            let why = format!("{election}: {}", self.session.reach.denial(status, &needs));
+            self.sitter.line.denied(&why);
+            return Answer::Refused(Refusal::Other(why));
+        }
         match status.code() {
             tonic::Code::NotFound => {
                 // The lease on which the entry was to stand.

@@ -1,15 +1,17 @@
 //! One lease for all candidates of a process at one cluster: [`Session`].
 
-use super::reach::Reach;
+use super::reach::{Reach, Unreached, is_denial};
 use super::short;
 use super::watches::Watches;
 use crate::clock::{boot_micros, micros};
 use crate::seat::Told;
+use crate::stores::mood::Mood;
 use crate::stores::shared_lease::SharedLease;
 use hustings_api::client::Options;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, StatusRequest};
 use hustings_api::{Client, EtcdError};
 use hustings_lease::Profile;
+use hustings_tls::Obstacle;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
@@ -17,6 +19,9 @@ use tokio::time::{Instant, timeout};
 
 /// The longest wait between two tries to reach the cluster.
 const RETRY_MAX: Duration = Duration::from_millis(200);
+
+/// After a cluster that does not admit whoever asks, and did before: each try costs it a password's comparison.
+const DENIED_RETRY: Duration = Duration::from_secs(2);
 
 /// How often it is proven who asks: tokens end after a while, after five minutes by default.
 const PROVE_EVERY: Duration = Duration::from_secs(60);
@@ -35,12 +40,15 @@ pub(super) struct Session {
     pub(super) lease: SharedLease<i64>,
     /// What they watch.
     pub(super) watches: Watches,
+    /// Whether the cluster admits whoever asks.
+    mood: Mood,
 }
 
 impl Session {
     pub(super) fn new(reach: Reach, ttl: Duration) -> Session {
         Session {
             granted: OnceLock::new(),
+            mood: Mood::of(reach.endpoints.join(",")),
             reach,
             ttl,
             client: Mutex::default(),
@@ -87,10 +95,10 @@ pub(super) async fn keep(session: std::sync::Arc<Session>, profile: Profile, tol
     let proving = async {
         loop {
             tokio::time::sleep(PROVE_EVERY).await;
-            if let Some(client) = session.client()
-                && let Err(why) = session.reach.authenticate(&client).await
-            {
-                tracing::warn!(store = ?session.reach.endpoints, "{why}");
+            let Some(client) = session.client() else { continue };
+            match session.reach.authenticate(&client).await {
+                Ok(()) => session.mood.well(),
+                Err(why) => session.mood.trouble(&why.to_string()),
             }
         }
     };
@@ -108,8 +116,17 @@ async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Told
     }
     while !told.is_closed() {
         match connect(session).await {
-            Ok(()) => failures = 0,
-            Err(why) => {
+            Ok(()) => {}
+            Err(Unreached::Denied(why)) if !is_open => {
+                let _ = told.send(Told::Denied(why));
+                return;
+            }
+            Err(Unreached::Denied(why)) => {
+                session.mood.trouble(&why);
+                tokio::time::sleep(DENIED_RETRY).await;
+                continue;
+            }
+            Err(Unreached::ForNow(why)) => {
                 failures += 1;
                 if failures.is_power_of_two() {
                     tracing::warn!(store = ?session.reach.endpoints, failures, "no session: {why}");
@@ -123,16 +140,33 @@ async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Told
             if session.lease.held().is_none() {
                 match grant(session, profile).await {
                     Ok(ttl) if !is_open => {
-                        is_open = true;
+                        (is_open, failures) = (true, 0);
                         let _ = told.send(Told::Opened(ttl));
                     }
-                    Ok(_) => {}
+                    Ok(_) => {
+                        failures = 0;
+                        session.mood.well();
+                    }
+                    Err(Denied::Unadmitted(why)) if !is_open => {
+                        let _ = told.send(Told::Denied(why));
+                        return;
+                    }
+                    Err(Denied::Unadmitted(why)) => {
+                        session.mood.trouble(&why);
+                        tokio::time::sleep(DENIED_RETRY).await;
+                        break;
+                    }
                     Err(Denied::ForGood(why)) => {
                         let _ = told.send(Told::Refused(why));
                         return;
                     }
                     Err(Denied::ForNow(why)) => {
-                        tracing::debug!("no lease: {why}");
+                        failures += 1;
+                        // While a cluster elects its leader that is nothing to speak of.
+                        if failures > 2 && failures.is_power_of_two() {
+                            tracing::warn!(store = ?session.reach.endpoints, failures, "no session: {why}");
+                        }
+                        tokio::time::sleep((RETRY_MAX / 10 * failures.min(10)).min(RETRY_MAX)).await;
                         break;
                     }
                 }
@@ -148,16 +182,21 @@ async fn keep_on(session: &Session, profile: Profile, told: UnboundedSender<Told
     }
 }
 
-async fn connect(session: &Session) -> Result<(), String> {
+async fn connect(session: &Session) -> Result<(), Unreached> {
     if let Some(client) = session.client() {
-        return session.reach.authenticate(&client).await;
+        let proven = session.reach.authenticate(&client).await;
+        if matches!(proven, Err(Unreached::Denied(_))) {
+            // The password may have been replaced: the next connection reads it again.
+            session.set_client(None);
+        }
+        return proven;
     }
     let patience = session.patience();
     let options = Options {
         connect_timeout: patience.min(Duration::from_secs(2)),
         keep_alive_interval: Duration::from_secs(5),
         keep_alive_timeout: patience,
-        tls: None,
+        ..Options::default()
     };
     session.set_client(Some(session.reach.connect_with(options).await?));
     Ok(())
@@ -198,6 +237,8 @@ async fn warn_of_version(session: &Session, profile: Profile) {
 pub(super) enum Denied {
     ForNow(String),
     ForGood(String),
+    /// Whoever asks may not.
+    Unadmitted(String),
 }
 
 async fn grant(session: &Session, profile: Profile) -> Result<Duration, Denied> {
@@ -237,6 +278,31 @@ async fn grant_millis(session: &Session, client: &Client) -> Result<(i64, Durati
     }
 }
 
+/// What a refusal says, or what lies behind a connection that broke.
+fn words(reach: &Reach, status: &tonic::Status) -> String {
+    let is_no_http2 = status.message().contains("http2 error") || status.message() == "transport error";
+    let remedy = match Obstacle::behind(status) {
+        None if is_no_http2 && !reach.is_in_tls() => {
+            "; does its port speak TLS? then say so: `?cacert=FILE` behind the store's URL"
+        }
+        Some(Obstacle::OurCertificate) => {
+            "; it asks for a certificate that it knows: give cert=FILE and key=FILE behind the `?` of the store's URL"
+        }
+        // The others are told by the handshake itself.
+        _ => "",
+    };
+    let mut all = status.message().to_owned();
+    let mut source = std::error::Error::source(status);
+    while let Some(error) = source {
+        let inner = error.to_string();
+        if !all.contains(&inner) {
+            all = format!("{all}: {inner}");
+        }
+        source = error.source();
+    }
+    format!("{all}{remedy}")
+}
+
 async fn grant_seconds(session: &Session, client: &Client) -> Result<(i64, Duration), Denied> {
     // Stores count whole seconds; a part of one is granted as a whole.
     let seconds = i64::try_from(session.ttl.as_secs_f64().ceil() as u64).unwrap_or(i64::MAX);
@@ -245,16 +311,18 @@ async fn grant_seconds(session: &Session, client: &Client) -> Result<(i64, Durat
     let answer = match asked {
         Err(_) => return Err(Denied::ForNow("no answer".to_owned())),
         Ok(Err(status)) => {
-            let why = format!("no lease of {seconds} s is granted: {}", status.message());
-            if EtcdError::of(&status) == Some(EtcdError::InvalidAuthToken) {
+            let why = format!("no lease of {seconds} s is granted: {}", words(&session.reach, &status));
+            if let Some(EtcdError::InvalidAuthToken | EtcdError::AuthOldRevision) = EtcdError::of(&status) {
                 return Err(Denied::ForNow(why));
             }
+            if is_denial(&status) {
+                let needs = "leases are every user's: see who this is with `hustings user get`";
+                return Err(Denied::Unadmitted(session.reach.denial(&status, needs)));
+            }
             return Err(match status.code() {
-                tonic::Code::InvalidArgument
-                | tonic::Code::OutOfRange
-                | tonic::Code::Unauthenticated
-                | tonic::Code::PermissionDenied
-                | tonic::Code::Unimplemented => Denied::ForGood(why),
+                tonic::Code::InvalidArgument | tonic::Code::OutOfRange | tonic::Code::Unimplemented => {
+                    Denied::ForGood(why)
+                }
                 _ => Denied::ForNow(why),
             });
         }

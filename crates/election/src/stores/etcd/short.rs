@@ -5,7 +5,7 @@ use super::reach::Reach;
 use super::session::Denied;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hustings_api::Client;
+use hustings_api::{Client, EtcdError};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Request, StatusCode};
 use serde::Deserialize;
@@ -40,6 +40,10 @@ pub(super) async fn grant(reach: &Reach, client: &Client, ttl: Duration) -> Resu
     let body =
         Limited::new(response.into_body(), BODY_MAX).collect().await.map_err(|error| for_now(&error))?.to_bytes();
     read(status, &body).map_err(|why| match status {
+        _ if why.contains(EtcdError::UserEmpty.message()) => {
+            Denied::Unadmitted(reach.denial(&EtcdError::UserEmpty.into(), ""))
+        }
+        StatusCode::FORBIDDEN => Denied::Unadmitted(format!("{endpoint} grants no lease of {ttl:?}: {why}")),
         StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::UNAUTHORIZED => for_now(&why),
         status if status.is_client_error() => Denied::ForGood(format!(
             "{endpoint} grants no lease of {ttl:?}, less than a second is our own server's: {why}"

@@ -4,6 +4,7 @@ use crate::stores::record::{Fault, Hints, Mood};
 use bytes::Bytes;
 use http::{Request, StatusCode, header};
 use http_body_util::BodyExt;
+use hustings_tls::Obstacle;
 use kube::client::Body;
 use kube::{Client, Config};
 use serde_json::Value;
@@ -47,7 +48,7 @@ pub(super) enum Answered {
 
 enum Denied {
     ForNow(String),
-    ForGood(String),
+    ForGood(Fault),
 }
 
 impl Api {
@@ -90,7 +91,7 @@ impl Api {
     ///
     /// # Errors
     /// It lets nobody in who comes as we do; or the environment names none.
-    pub(super) async fn open(&self) -> Result<(), String> {
+    pub(super) async fn open(&self) -> Result<(), Fault> {
         loop {
             if self.state().has_opened {
                 return Ok(());
@@ -105,7 +106,10 @@ impl Api {
                     self.hints.ring_all();
                     return Ok(());
                 }
-                Ok(Err(Denied::ForGood(why))) => return Err(format!("{endpoint}: {why}")),
+                Ok(Err(Denied::ForGood(Fault::Denied(why)))) => {
+                    return Err(Fault::Denied(format!("{endpoint}: {why}")));
+                }
+                Ok(Err(Denied::ForGood(fault))) => return Err(Fault::Refused(format!("{endpoint}: {fault}"))),
                 Ok(Err(Denied::ForNow(why))) => why,
                 Err(_) => format!("no answer within {patience:?}"),
             };
@@ -127,7 +131,8 @@ impl Api {
         match (status.as_u16(), part("major"), part("minor")) {
             (401 | 403, _, _) => {
                 let why = format!("{status}: {}", message(&body));
-                Err(Denied::ForGood(format!("{why}; the identity comes from KUBECONFIG or the pod's service account")))
+                let why = format!("{why}; the identity comes from KUBECONFIG or the pod's service account");
+                Err(Denied::ForGood(Fault::Denied(why)))
             }
             (200, Some(major), Some(minor)) => {
                 if (major, minor) < (1, ORDERED_SINCE) {
@@ -163,19 +168,19 @@ impl Api {
         let mut config = match self.endpoints.is_empty() {
             true => Config::infer().await.map_err(|error| {
                 let why = words(&error);
-                Denied::ForGood(format!(
+                Denied::ForGood(Fault::Refused(format!(
                     "no cluster is known here: set KUBECONFIG, run in a pod, or name a host in the URL: {why}"
-                ))
+                )))
             })?,
             false => {
                 let uri = format!("http://{}", self.endpoints[turn % self.endpoints.len()]);
-                Config::new(uri.parse().map_err(|error| Denied::ForGood(format!("{uri}: {error}")))?)
+                Config::new(uri.parse().map_err(|error| Denied::ForGood(Fault::Refused(format!("{uri}: {error}"))))?)
             }
         };
         // What is asked again is the candidate's to say: it counts from when a request left.
         config.default_retry = false;
         config.connect_timeout = Some(self.patience);
-        let client = Client::try_from(config).map_err(|error| Denied::ForGood(words(&error)))?;
+        let client = Client::try_from(config).map_err(|error| Denied::ForGood(Fault::Refused(words(&error))))?;
         let mut state = self.state();
         if state.turn == turn {
             state.client = Some(client.clone());
@@ -208,7 +213,8 @@ impl Api {
     pub(super) async fn ask(&self, method: &str, path: &str, content: Option<&Value>) -> Result<Answered, Fault> {
         let client = match self.client().await {
             Ok(client) => client,
-            Err(Denied::ForNow(why) | Denied::ForGood(why)) => return Err(Fault::Unreachable(why)),
+            Err(Denied::ForNow(why)) => return Err(Fault::Unreachable(why)),
+            Err(Denied::ForGood(fault)) => return Err(Fault::Unreachable(fault.to_string())),
         };
         let endpoint = self.endpoint();
         let (status, body) = match self.send(&client, method, path, content).await {
@@ -231,7 +237,11 @@ impl Api {
             (409, Some("Status"), _) => Ok(Answered::Conflict),
             // Somebody else answers, or the server does not know itself what became of it.
             (200..=299 | 500.., _, _) => Err(Fault::Unknown(words())),
-            (403, _, _) => Err(Fault::Refused(format!(
+            (401, _, _) => Err(Fault::Denied(format!(
+                "{}; the identity comes from KUBECONFIG or the pod's service account",
+                words()
+            ))),
+            (403, _, _) => Err(Fault::Denied(format!(
                 "{}; grant the verbs get, list, watch, create and update on leases.coordination.k8s.io",
                 words()
             ))),
@@ -243,7 +253,8 @@ impl Api {
     pub(super) async fn watch(&self, path: &str, mut heard: impl FnMut()) -> Result<(), Fault> {
         let client = match self.client().await {
             Ok(client) => client,
-            Err(Denied::ForNow(why) | Denied::ForGood(why)) => return Err(Fault::Unreachable(why)),
+            Err(Denied::ForNow(why)) => return Err(Fault::Unreachable(why)),
+            Err(Denied::ForGood(fault)) => return Err(Fault::Unreachable(fault.to_string())),
         };
         let response = client.send(request("GET", path, None)?).await.map_err(|error| failed(&error))?;
         let (status, mut body) = (response.status(), response.into_body());
@@ -295,7 +306,15 @@ fn failed(error: &kube::Error) -> Fault {
         }
         source = layer.source();
     }
-    Fault::Unknown(words(error))
+    let remedy = match Obstacle::behind(error) {
+        Some(Obstacle::UnknownCa) => "; its CA is not trusted here: name it as certificate-authority in KUBECONFIG",
+        Some(Obstacle::OurCertificate) => {
+            "; it asks for a certificate that it knows: name one as client-certificate, with client-key, in KUBECONFIG"
+        }
+        Some(Obstacle::NoTls) => "; it speaks no TLS on this port: is it http:// in KUBECONFIG?",
+        None => "",
+    };
+    Fault::Unknown(format!("{}{remedy}", words(error)))
 }
 
 /// All that an error says: the outermost layer of it says little.

@@ -1,23 +1,30 @@
 //! One connection to the primary, kept: [`Link`].
 
 use super::Place;
-use super::faults::{fault_of, is_final, is_standby, words};
+use super::faults::{fault_of, is_denial, is_final, is_standby, remedy, words};
+use super::secured::{Secured, Securing};
 use super::statements::{RIGHTS, SCHEMA};
+use crate::address::Security;
 use crate::stores::record::{Fault, Hints, Mood};
+use crate::wire::Wire;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::{AsyncMessage, Client, Config, NoTls, Socket};
+use tokio_postgres::{AsyncMessage, Client, Config, Socket};
 
 /// Between two rounds over all servers.
 const RETRY: Duration = Duration::from_millis(100);
+/// After a server that refuses whoever asks, and did not before.
+const DENIED_RETRY: Duration = Duration::from_secs(2);
 
 /// What requests and the keeper of the connection share.
 pub(super) struct Link {
+    wire: Wire,
     connected: Mutex<Option<Connected>>,
     opened: watch::Sender<Opened>,
     hints: Hints,
@@ -36,12 +43,13 @@ struct Connected {
 enum Opened {
     NotYet,
     Once,
-    Never(String),
+    Never(Fault),
 }
 
 impl Link {
-    pub(super) fn new(shown: String) -> Link {
+    pub(super) fn new(shown: String, security: &Security) -> Link {
         Link {
+            wire: Wire::new(security, "postgres", &[]),
             connected: Mutex::default(),
             opened: watch::Sender::new(Opened::NotYet),
             hints: Hints::default(),
@@ -68,7 +76,7 @@ impl Link {
     }
 
     /// Waits until a server has been reached once.
-    pub(super) async fn opened(&self) -> Result<(), String> {
+    pub(super) async fn opened(&self) -> Result<(), Fault> {
         let mut opened = self.opened.subscribe();
         match opened.wait_for(|opened| *opened != Opened::NotYet).await.map(|opened| opened.clone()) {
             Ok(Opened::Never(why)) => Err(why),
@@ -112,11 +120,15 @@ impl Link {
 /// Why a server cannot be used.
 enum Denied {
     ForNow(String),
-    ForGood(String),
+    ForGood(Fault),
 }
 
 /// Connects, and connects again, to whichever server is the primary.
 pub(super) async fn keep(link: Arc<Link>, place: Place, ttl: Duration) {
+    if let Err(why) = link.wire.connector() {
+        let _ = link.opened.send_replace(Opened::Never(Fault::Refused(why)));
+        return;
+    }
     let patience = (ttl / 4).clamp(Duration::from_millis(200), Duration::from_secs(2));
     for turn in 0.. {
         let endpoint = &place.endpoints[turn % place.endpoints.len()];
@@ -139,11 +151,15 @@ pub(super) async fn keep(link: Arc<Link>, place: Place, ttl: Duration) {
             Err(_) => Denied::ForNow(format!("{endpoint} does not answer within {patience:?}")),
         };
         match denied {
-            Denied::ForGood(why) if *link.opened.borrow() == Opened::NotYet => {
-                let _ = link.opened.send_replace(Opened::Never(why));
+            Denied::ForGood(fault) if *link.opened.borrow() == Opened::NotYet => {
+                let _ = link.opened.send_replace(Opened::Never(fault));
                 return;
             }
-            Denied::ForGood(why) | Denied::ForNow(why) => link.mood.trouble(&why),
+            Denied::ForGood(fault) => {
+                link.mood.trouble(&fault.to_string());
+                tokio::time::sleep(DENIED_RETRY).await;
+            }
+            Denied::ForNow(why) => link.mood.trouble(&why),
         }
         if (turn + 1) % place.endpoints.len() == 0 {
             tokio::time::sleep(RETRY).await;
@@ -188,15 +204,22 @@ async fn connect(
     if let Some(password) = password {
         config.password(password);
     }
+    let connector = link.wire.connector().map_err(Denied::ForNow)?.cloned();
+    config.ssl_mode(if connector.is_some() { SslMode::Require } else { SslMode::Disable });
+    let is_encrypted = connector.is_some();
     let denied = |what: &str, error: &tokio_postgres::Error| {
-        let why = format!("{endpoint}: {what}, user {user:?}, database {:?}: {}", place.database, words(error));
+        let words = format!("{}{}", words(error), remedy(error, is_encrypted));
+        let why = format!("{endpoint}: {what}, user {user:?}, database {:?}: {words}", place.database);
         match is_final(error) {
-            true => Denied::ForGood(format!("{why}; the password comes from the URL or from PGPASSWORD")),
+            true if is_denial(error) => {
+                Denied::ForGood(Fault::Denied(format!("{why}; the password comes from the URL or from PGPASSWORD")))
+            }
+            true => Denied::ForGood(Fault::Refused(why)),
             false => Denied::ForNow(why),
         }
     };
-    // The place for TLS: another connector instead of this one.
-    let (client, connection) = config.connect(NoTls).await.map_err(|error| denied("no connection", &error))?;
+    let securing = Securing { connector, host: host.to_owned() };
+    let (client, connection) = config.connect(securing).await.map_err(|error| denied("no connection", &error))?;
     // Ends when the client is dropped.
     let hearing = tokio::spawn(hear(link.clone(), connection));
     let about = About::of(&client).await.map_err(|error| denied("no answer", &error))?;
@@ -207,7 +230,7 @@ async fn connect(
         make_tables(&client, &user, endpoint).await?;
     }
     check_rights(&client, &user, endpoint).await?;
-    for warning in about.warnings(endpoint) {
+    for warning in about.warnings(endpoint).into_iter().chain(plain_text_warning(&place.security, endpoint)) {
         link.warn_once(warning);
     }
     if let Err(error) = client.batch_execute("LISTEN hustings_elections").await {
@@ -217,12 +240,24 @@ async fn connect(
 }
 
 /// Reads from the connection until it ends.
-async fn hear(link: Arc<Link>, mut connection: tokio_postgres::Connection<Socket, tokio_postgres::tls::NoTlsStream>) {
+async fn hear(link: Arc<Link>, mut connection: tokio_postgres::Connection<Socket, Secured>) {
     while let Some(Ok(message)) = std::future::poll_fn(|context| connection.poll_message(context)).await {
         if let AsyncMessage::Notification(heard) = message {
             link.hints.ring(heard.payload());
         }
     }
+}
+
+/// What is said of plain text that nobody asked for: libpq would have tried TLS first. Nobody listens on the way to this machine.
+fn plain_text_warning(security: &Security, endpoint: &str) -> Option<String> {
+    let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host).trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+    (*security == Security::Unsaid && !is_here).then(|| {
+        format!(
+            "{endpoint} is spoken to in plain text: say `?sslmode=verify-full&sslrootcert=FILE` behind the URL, or \
+             `?sslmode=disable` where that is meant"
+        )
+    })
 }
 
 /// What a server says about itself.
@@ -295,10 +330,10 @@ async fn make_tables(client: &Client, user: &str, endpoint: &str) -> Result<(), 
     let Err(error) = made else { return Ok(()) };
     let why = format!("{endpoint}: the table of elections cannot be made: {}", words(&error));
     match is_final(&error) {
-        true => Err(Denied::ForGood(format!(
+        true => Err(Denied::ForGood(Fault::Denied(format!(
             "{why}; let somebody who may execute: {SCHEMA} {}",
             RIGHTS.replace("USER", user)
-        ))),
+        )))),
         false => Err(Denied::ForNow(why)),
     }
 }
@@ -318,15 +353,28 @@ async fn check_rights(client: &Client, user: &str, endpoint: &str) -> Result<(),
     let row = &rows[0];
     if !row.try_get::<_, bool>(0).unwrap_or(false) {
         let grants = RIGHTS.replace("USER", user);
-        return Err(Denied::ForGood(format!(
+        return Err(Denied::ForGood(Fault::Denied(format!(
             "{endpoint}: {user:?} may not use the tables of elections; let their owner execute: {grants}"
-        )));
+        ))));
     }
     if row.try_get::<_, i64>(1).unwrap_or(0) < 14 {
-        return Err(Denied::ForGood(format!(
+        return Err(Denied::ForGood(Fault::Refused(format!(
             "{endpoint}: the table hustings_elections is somebody else's, it lacks our columns; choose another database, or \
              another schema by the role's search_path"
-        )));
+        ))));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_text_over_a_network_is_told_unless_it_was_asked_for() {
+        let warned = |security: Security, endpoint: &str| plain_text_warning(&security, endpoint).is_some();
+        assert!(warned(Security::Unsaid, "10.0.0.1:5432") && warned(Security::Unsaid, "[2001:db8::1]:5432"));
+        assert!(!warned(Security::Plain, "10.0.0.1:5432") && !warned(Security::Tls(Default::default()), "db:5432"));
+        assert!(["localhost:5432", "127.0.0.1:1", "[::1]:1"].iter().all(|here| !warned(Security::Unsaid, here)));
+    }
 }

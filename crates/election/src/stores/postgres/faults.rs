@@ -15,21 +15,46 @@ pub(super) fn is_standby(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(code) if states.contains(code))
 }
 
+/// Whoever asks is not admitted, or may not.
+pub(super) fn is_denial(error: &tokio_postgres::Error) -> bool {
+    let states =
+        [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION, SqlState::INSUFFICIENT_PRIVILEGE];
+    // The server asks for a password, and there is none: no code says so.
+    words(error).contains("password missing") || matches!(error.code(), Some(code) if states.contains(code))
+}
+
 /// What trying again does not help against: who may not log in, a database that is not there.
 pub(super) fn is_final(error: &tokio_postgres::Error) -> bool {
     let states = [
-        SqlState::INVALID_PASSWORD,
-        SqlState::INVALID_AUTHORIZATION_SPECIFICATION,
         SqlState::INVALID_CATALOG_NAME,
-        SqlState::INSUFFICIENT_PRIVILEGE,
         SqlState::UNDEFINED_COLUMN,
         SqlState::UNDEFINED_FUNCTION,
         SqlState::WRONG_OBJECT_TYPE,
         SqlState::DATATYPE_MISMATCH,
     ];
-    // The server asks for a password, and there is none: no code says so.
-    let is_without_password = words(error).contains("password missing");
-    is_without_password || matches!(error.code(), Some(code) if states.contains(code))
+    is_denial(error) || matches!(error.code(), Some(code) if states.contains(code))
+}
+
+/// What would mend it, as far as that is known.
+pub(super) fn remedy(error: &tokio_postgres::Error, is_encrypted: bool) -> &'static str {
+    match error.code() {
+        // Whoever may come, and how, stands in `pg_hba.conf`; the server says in its own language what it misses.
+        Some(code) if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION => match is_encrypted {
+            false => {
+                "; where the server asks for TLS, say `?sslmode=verify-full&sslrootcert=FILE` behind the URL, or PGSSLMODE and \
+                 PGSSLROOTCERT"
+            }
+            true => {
+                "; where the server asks for a certificate, give sslcert=FILE and sslkey=FILE behind the `?` of the URL, or \
+                 PGSSLCERT and PGSSLKEY"
+            }
+        },
+        _ if is_final(error) => "; the password comes from the URL or from PGPASSWORD",
+        None if words(error).contains("server does not support TLS") => {
+            "; switch it on there (ssl = on), or say `?sslmode=disable` where plain text is meant"
+        }
+        _ => "",
+    }
 }
 
 /// What a failed request has done.
@@ -46,6 +71,7 @@ pub(super) fn fault_of(error: &tokio_postgres::Error) -> Fault {
         {
             Fault::Unknown(words)
         }
+        _ if is_denial(error) => Fault::Denied(words),
         _ => Fault::Refused(words),
     }
 }

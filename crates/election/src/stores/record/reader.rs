@@ -14,6 +14,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(500);
 /// Between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
+/// After a store that does not admit whoever asks, and did before.
+const DENIED_RETRY: Duration = Duration::from_secs(2);
 /// How often a wish is written over what somebody else has just written.
 const TRIES: usize = 20;
 
@@ -22,17 +24,18 @@ pub(crate) struct RecordReader<R> {
     records: R,
     election: String,
     hints: Option<watch::Receiver<()>>,
+    has_shown: bool,
 }
 
 impl<R: Records> RecordReader<R> {
     pub(crate) fn new(records: R, election: &str) -> RecordReader<R> {
-        RecordReader { records, election: election.to_owned(), hints: None }
+        RecordReader { records, election: election.to_owned(), hints: None, has_shown: false }
     }
 
     /// The record, once the store answers.
     async fn read(&self) -> Result<Option<Record<R::Stamp>>, StoreError> {
         let asked = timeout(PATIENCE, async {
-            self.records.open().await.map_err(StoreError::Silent)?;
+            self.records.open().await.map_err(silent)?;
             self.records.read(&self.election).await.map_err(silent)
         });
         match asked.await {
@@ -108,7 +111,7 @@ impl<R: Records> RecordReader<R> {
 }
 
 impl<R: Records> Reader for RecordReader<R> {
-    fn next(&mut self) -> Later<'_, Option<Leader>> {
+    fn next(&mut self) -> Later<'_, Result<Option<Leader>, StoreError>> {
         Box::pin(async {
             loop {
                 match &mut self.hints {
@@ -122,7 +125,16 @@ impl<R: Records> Reader for RecordReader<R> {
                     }
                 }
                 match self.leader().await {
-                    Ok(leader) => return leader,
+                    Ok(leader) => {
+                        self.has_shown = true;
+                        self.records.mood().well();
+                        return Ok(leader);
+                    }
+                    Err(StoreError::Denied(why)) if !self.has_shown => return Err(StoreError::Denied(why)),
+                    Err(StoreError::Denied(why)) => {
+                        self.records.mood().trouble(&why);
+                        tokio::time::sleep(DENIED_RETRY).await;
+                    }
                     Err(why) => {
                         tracing::debug!(%why, "an election cannot be observed");
                         tokio::time::sleep(RETRY).await;
@@ -145,5 +157,8 @@ impl<R: Records> Reader for RecordReader<R> {
 }
 
 fn silent(fault: Fault) -> StoreError {
-    StoreError::Silent(fault.to_string())
+    match fault {
+        Fault::Denied(why) => StoreError::Denied(why),
+        fault => StoreError::Silent(fault.to_string()),
+    }
 }

@@ -170,10 +170,13 @@ impl<R: Records> Shared<R> {
                 answer
             }
             Ok(Err(fault)) => {
-                self.records.mood().trouble(&fault.to_string());
+                match &fault {
+                    Fault::Denied(why) => self.sitter.line.denied(why),
+                    fault => self.records.mood().trouble(&fault.to_string()),
+                }
                 match fault {
                     Fault::Unreachable(_) => Answer::Refused(Refusal::Unreachable),
-                    Fault::Refused(why) => Answer::Refused(Refusal::Other(why)),
+                    Fault::Refused(why) | Fault::Denied(why) => Answer::Refused(Refusal::Other(why)),
                     Fault::Unknown(_) => {
                         self.records.suspect();
                         Answer::Unknown

@@ -5,13 +5,13 @@
 //! on, which is what counting relayed renewals needs.
 
 use super::wire::{self, Ask, Code, FRAME_MAX, Malformed, Reading, SessionId, Stat, XID_EVENT, XID_PING};
+use crate::wire::{Stream, Wire};
+use hustings_tls::Obstacle;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
@@ -78,6 +78,7 @@ impl Bell {
 /// How to reach a member, and as whom.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dial<'a> {
+    pub(super) wire: &'a Wire,
     pub(super) endpoint: &'a str,
     /// `USER:PASSWORD`.
     pub(super) user: Option<&'a str>,
@@ -99,6 +100,8 @@ pub(super) enum Unusable {
     Because(String),
     /// It will be the same next time.
     ForGood(String),
+    /// Whoever asks is not admitted.
+    Denied(String),
 }
 
 impl Connection {
@@ -106,17 +109,13 @@ impl Connection {
     pub(super) async fn open(dial: Dial<'_>) -> Result<Connection, Unusable> {
         let because = |why: &str| Unusable::Because(format!("{}: {why}", dial.endpoint));
         let opening = async {
-            let stream = TcpStream::connect(dial.endpoint).await.map_err(|error| because(&error.to_string()))?;
-            // Renewals are small, and wait for nothing.
-            let _ = stream.set_nodelay(true);
-            let (read, mut write) = stream.into_split();
+            let stream = dial.wire.dial(dial.endpoint).await.map_err(|error| because(&error.to_string()))?;
+            let (read, mut write) = tokio::io::split(stream);
             let mut read = BufReader::new(read);
             let milliseconds = i32::try_from(dial.ttl.as_millis()).unwrap_or(i32::MAX);
             let hello = wire::connect(dial.session, dial.last_zxid, milliseconds);
-            write.write_all(&hello).await.map_err(|error| because(&error.to_string()))?;
-            let answer = frame(&mut read).await.map_err(|_| {
-                because("it closed the connection: it does not serve, or is behind, or is no ZooKeeper")
-            })?;
+            send(&mut write, &hello).await.map_err(|error| because(&error.to_string()))?;
+            let answer = frame(&mut read).await.map_err(|error| because(&closed(dial.wire, &error)))?;
             Ok((read, write, answer))
         };
         let opened = timeout(dial.patience, opening).await;
@@ -130,7 +129,8 @@ impl Connection {
             match timeout(dial.patience, connection.ask(Ask::Auth { user })).await {
                 Ok(Ok(_)) => {}
                 Ok(Err(Failure::Refused(code))) => {
-                    return Err(Unusable::ForGood(format!("{}: {code}", dial.endpoint)));
+                    let why = format!("{}: {code}; see USER:PASSWORD@ in the store's URL", dial.endpoint);
+                    return Err(Unusable::Denied(why));
                 }
                 _ => return Err(because("it did not answer to the user and password")),
             }
@@ -142,8 +142,8 @@ impl Connection {
         dial: Dial<'_>,
         session: SessionId,
         granted: Duration,
-        read: BufReader<OwnedReadHalf>,
-        write: OwnedWriteHalf,
+        read: BufReader<ReadHalf<Stream>>,
+        write: WriteHalf<Stream>,
     ) -> Connection {
         let (outgoing, frames) = mpsc::unbounded_channel();
         let shared = Arc::new(Shared {
@@ -390,7 +390,7 @@ impl Drop for Shared {
 }
 
 /// Reads until the connection breaks, or what comes is no ZooKeeper's.
-async fn listen(mut read: BufReader<OwnedReadHalf>, shared: &Weak<Shared>) {
+async fn listen(mut read: BufReader<ReadHalf<Stream>>, shared: &Weak<Shared>) {
     while let Ok(frame) = frame(&mut read).await {
         let Some(shared) = shared.upgrade() else { return };
         if shared.take_in(&frame).is_err() {
@@ -402,7 +402,7 @@ async fn listen(mut read: BufReader<OwnedReadHalf>, shared: &Weak<Shared>) {
 
 /// Writes what is asked, and a ping when nothing is; until the connection breaks, or an answer does not come in time.
 async fn speak(
-    mut write: OwnedWriteHalf,
+    mut write: WriteHalf<Stream>,
     mut frames: mpsc::UnboundedReceiver<Vec<u8>>,
     pause: Duration,
     patience: Duration,
@@ -419,10 +419,31 @@ async fn speak(
                 wire::ping()
             }
         };
-        let is_written = matches!(timeout(patience, write.write_all(&frame)).await, Ok(Ok(())));
+        let is_written = matches!(timeout(patience, send(&mut write, &frame)).await, Ok(Ok(())));
         if !is_written || shared.is_silent(patience) {
             return;
         }
+    }
+}
+
+/// Writes a frame, and sees it off: in TLS it may stand in a buffer.
+async fn send(write: &mut WriteHalf<Stream>, frame: &[u8]) -> std::io::Result<()> {
+    write.write_all(frame).await?;
+    write.flush().await
+}
+
+/// Why a member ended the connection instead of answering, as far as can be told.
+fn closed(wire: &Wire, error: &std::io::Error) -> String {
+    let why = "it closed the connection: it does not serve, or is behind, or is no ZooKeeper";
+    match wire.security().tls() {
+        // What it answers to plain text is an alert, or nothing.
+        None => format!("{why}, or its port speaks TLS: then say so, `?cacert=FILE` behind the store's URL"),
+        // A certificate that is not good enough is told only after the handshake.
+        Some(_) if Obstacle::behind(error) == Some(Obstacle::OurCertificate) => {
+            "it asks for a certificate that it knows: give cert=FILE and key=FILE behind the `?` of the store's URL"
+                .to_owned()
+        }
+        Some(_) => format!("{why}: {error}"),
     }
 }
 

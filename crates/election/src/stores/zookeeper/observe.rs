@@ -6,7 +6,9 @@ use super::wire::{ANY, Ask, Code};
 use crate::address::{Secret, StoreAddress};
 use crate::observe::{Leader, StoreError, Wish};
 use crate::seat::{Later, Reader};
+use crate::stores::mood::Mood;
 use crate::stores::written::{self, generation_of, wish_to_bytes};
+use crate::wire::Wire;
 use hustings_lease::Token;
 use hustings_lease::history::History;
 use std::time::Duration;
@@ -14,6 +16,8 @@ use tokio::time::timeout;
 
 /// Between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
+/// After a member that does not admit whoever asks, and did before.
+const DENIED_RETRY: Duration = Duration::from_secs(2);
 /// How long one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The session of whoever only reads.
@@ -22,36 +26,50 @@ const SESSION: Duration = Duration::from_secs(10);
 /// A watch over an election, opened anew when it breaks.
 pub(crate) struct ZookeeperReader {
     endpoints: Vec<String>,
+    wire: Wire,
     user: Option<Secret>,
     nodes: Nodes,
     open: Option<(Connection, super::connection::Bell)>,
+    mood: Mood,
+    has_shown: bool,
 }
 
 impl ZookeeperReader {
     pub(crate) fn new(address: &StoreAddress, election: &str) -> ZookeeperReader {
-        let (endpoints, user) = (address.endpoints.clone(), super::user_of(address));
-        ZookeeperReader { endpoints, user, nodes: Nodes::of(election), open: None }
+        let (endpoints, wire) = (address.endpoints.clone(), super::wire_of(&address.security));
+        let user = super::user_of(address);
+        let mood = Mood::of(format!("zookeeper://{}", endpoints.join(",")));
+        ZookeeperReader { endpoints, wire, user, nodes: Nodes::of(election), open: None, mood, has_shown: false }
     }
 
-    async fn connect(&self) -> Result<Connection, String> {
+    async fn connect(&self) -> Result<Connection, StoreError> {
         let mut last = "no member is named".to_owned();
         for endpoint in &self.endpoints {
             let user = self.user.as_ref().map(|user| user.0.as_str());
-            let dial = Dial { endpoint, user, session: None, last_zxid: 0, ttl: SESSION, patience: PATIENCE };
+            let dial = Dial {
+                wire: &self.wire,
+                endpoint,
+                user,
+                session: None,
+                last_zxid: 0,
+                ttl: SESSION,
+                patience: PATIENCE,
+            };
             match Connection::open(dial).await {
                 Ok(connection) => return Ok(connection),
+                Err(Unusable::Denied(why)) => return Err(StoreError::Denied(why)),
                 Err(Unusable::Because(why) | Unusable::ForGood(why)) => last = why,
                 Err(Unusable::Expired) => last = format!("{endpoint}: it grants no session"),
             }
         }
-        Err(last)
+        Err(StoreError::Silent(last))
     }
 
-    async fn step(&mut self) -> Result<Option<Leader>, String> {
+    async fn step(&mut self) -> Result<Option<Leader>, StoreError> {
         let connection = match self.open.take() {
             Some((connection, mut bell)) => {
                 if !bell.rings().await {
-                    return Err("the connection is over".to_owned());
+                    return Err(StoreError::Silent("the connection is over".to_owned()));
                 }
                 connection
             }
@@ -95,7 +113,7 @@ impl ZookeeperReader {
         Ok(None)
     }
 
-    async fn read_history(&self) -> Result<History, String> {
+    async fn read_history(&self) -> Result<History, StoreError> {
         let connection = self.connect().await?;
         let asked = async {
             connection.ask(Ask::Sync { path: &self.nodes.history }).await?;
@@ -110,15 +128,13 @@ impl ZookeeperReader {
     async fn carry_out(&self, connection: &Connection, wish: &Wish) -> Result<String, StoreError> {
         match wish {
             Wish::StepDown { because, to } => {
-                let looked = in_time(self.look(connection)).await.map_err(StoreError::Silent)?;
+                let looked = in_time(self.look(connection)).await?;
                 let leader = looked.ok_or_else(|| StoreError::NobodyLeads(self.nodes.election().to_owned()))?;
                 let wish = wish_to_bytes(leader.token, because, to.as_deref());
-                in_time(put(connection, &self.nodes.wish, &wish)).await.map_err(StoreError::Silent)?;
+                in_time(put(connection, &self.nodes.wish, &wish)).await?;
                 Ok(format!("told {}, token {}", leader.id, leader.token))
             }
-            Wish::Raise => {
-                in_time(self.raise(connection)).await.map_err(StoreError::Silent)?.map_err(StoreError::Silent)
-            }
+            Wish::Raise => in_time(self.raise(connection)).await?.map_err(StoreError::Silent),
         }
     }
 
@@ -166,23 +182,34 @@ async fn put(connection: &Connection, path: &str, data: &[u8]) -> Result<(), Fai
     }
 }
 
-async fn in_time<T>(asked: impl Future<Output = Result<T, Failure>>) -> Result<T, String> {
-    timeout(PATIENCE, asked).await.map_err(|_| format!("no answer within {PATIENCE:?}"))?.map_err(words)
+async fn in_time<T>(asked: impl Future<Output = Result<T, Failure>>) -> Result<T, StoreError> {
+    let answered = timeout(PATIENCE, asked).await;
+    answered.map_err(|_| StoreError::Silent(format!("no answer within {PATIENCE:?}")))?.map_err(words)
 }
 
-fn words(failure: Failure) -> String {
+fn words(failure: Failure) -> StoreError {
     match failure {
-        Failure::Lost => "the connection was lost: look what came of it".to_owned(),
-        Failure::Refused(code) => code.to_string(),
+        Failure::Lost => StoreError::Silent("the connection was lost: look what came of it".to_owned()),
+        Failure::Refused(code) if code.is_denial() => StoreError::Denied(code.to_string()),
+        Failure::Refused(code) => StoreError::Silent(code.to_string()),
     }
 }
 
 impl Reader for ZookeeperReader {
-    fn next(&mut self) -> Later<'_, Option<Leader>> {
+    fn next(&mut self) -> Later<'_, Result<Option<Leader>, StoreError>> {
         Box::pin(async {
             loop {
                 match self.step().await {
-                    Ok(shown) => return shown,
+                    Ok(shown) => {
+                        self.has_shown = true;
+                        self.mood.well();
+                        return Ok(shown);
+                    }
+                    Err(StoreError::Denied(why)) if !self.has_shown => return Err(StoreError::Denied(why)),
+                    Err(StoreError::Denied(why)) => {
+                        self.mood.trouble(&why);
+                        tokio::time::sleep(DENIED_RETRY).await;
+                    }
                     Err(why) => {
                         tracing::debug!(%why, "an election cannot be observed");
                         self.endpoints.rotate_left(1);
@@ -194,12 +221,12 @@ impl Reader for ZookeeperReader {
     }
 
     fn history(&mut self) -> Later<'_, Result<History, StoreError>> {
-        Box::pin(async { self.read_history().await.map_err(StoreError::Silent) })
+        Box::pin(self.read_history())
     }
 
     fn act<'a>(&'a mut self, wish: &'a Wish) -> Later<'a, Result<String, StoreError>> {
         Box::pin(async {
-            let connection = self.connect().await.map_err(StoreError::Silent)?;
+            let connection = self.connect().await?;
             let done = self.carry_out(&connection, wish).await;
             connection.close().await;
             done

@@ -7,9 +7,10 @@
 //!    less than [`TICK`], for that setting may be lower.
 
 use super::connection::{Connection, Dial, Unusable};
+use crate::wire::Wire;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 /// The tick of the configuration that ZooKeeper ships with.
@@ -25,14 +26,14 @@ pub(super) struct Facts {
 }
 
 /// Asks all members. The longest tick counts.
-pub(super) async fn learn(endpoints: &[String], patience: Duration) -> Result<Facts, Unusable> {
+pub(super) async fn learn(wire: &Arc<Wire>, endpoints: &[String], patience: Duration) -> Result<Facts, Unusable> {
     let asked: Vec<_> = endpoints
         .iter()
         .map(|endpoint| {
-            let endpoint = endpoint.clone();
-            tokio::spawn(
-                async move { (words(&endpoint, "conf", patience).await, words(&endpoint, "srvr", patience).await) },
-            )
+            let (wire, endpoint) = (wire.clone(), endpoint.clone());
+            tokio::spawn(async move {
+                (words(&wire, &endpoint, "conf", patience).await, words(&wire, &endpoint, "srvr", patience).await)
+            })
         })
         .collect();
     let (mut ticks, mut versions) = (Vec::new(), Vec::new());
@@ -44,7 +45,7 @@ pub(super) async fn learn(endpoints: &[String], patience: Duration) -> Result<Fa
     let tick = match ticks.into_iter().max() {
         Some(tick) => tick,
         None => {
-            let tick = (least_session(endpoints, patience).await? / 2).max(TICK);
+            let tick = (least_session(wire, endpoints, patience).await? / 2).max(TICK);
             tracing::info!(
                 ?tick,
                 "no ZooKeeper tells its tick, so this is assumed: let them answer `conf`, see `4lw.commands.whitelist`"
@@ -56,10 +57,11 @@ pub(super) async fn learn(endpoints: &[String], patience: Duration) -> Result<Fa
 }
 
 /// What a server answers to a four-letter word; nothing if it does not.
-async fn words(endpoint: &str, word: &str, patience: Duration) -> String {
+async fn words(wire: &Wire, endpoint: &str, word: &str, patience: Duration) -> String {
     let asking = async {
-        let mut stream = TcpStream::connect(endpoint).await?;
+        let mut stream = wire.dial(endpoint).await?;
         stream.write_all(word.as_bytes()).await?;
+        stream.flush().await?;
         let mut answer = Vec::new();
         stream.take(WORDS_MAX).read_to_end(&mut answer).await?;
         std::io::Result::Ok(String::from_utf8_lossy(&answer).into_owned())
@@ -78,11 +80,11 @@ fn version_of(srvr: &str) -> Option<String> {
 }
 
 /// The shortest session that the first member grants that answers.
-async fn least_session(endpoints: &[String], patience: Duration) -> Result<Duration, Unusable> {
+async fn least_session(wire: &Wire, endpoints: &[String], patience: Duration) -> Result<Duration, Unusable> {
     let mut last = Unusable::Because("no member is named".to_owned());
     for endpoint in endpoints {
         let ttl = Duration::from_millis(1);
-        match Connection::open(Dial { endpoint, user: None, session: None, last_zxid: 0, ttl, patience }).await {
+        match Connection::open(Dial { wire, endpoint, user: None, session: None, last_zxid: 0, ttl, patience }).await {
             Ok(connection) => {
                 let granted = connection.granted();
                 connection.close().await;

@@ -103,6 +103,7 @@ impl Seat for ZookeeperSeat {
         let session = &self.shared.session;
         let will = super::Will {
             endpoints: session.endpoints().to_vec(),
+            security: session.wire().security().clone(),
             user: session.user().map(|user| user.0.clone()),
             ttl_ms: u64::try_from(session.ttl().as_millis()).unwrap_or(u64::MAX),
             election: self.shared.sitter.election.clone(),
@@ -157,7 +158,15 @@ impl Shared {
             Failure::Refused(code) => {
                 let has_entry = self.state().entry.is_some();
                 self.session.set_holds(self.sitter.line.key, has_entry);
-                self.refuse(format!("ZooKeeper refuses: {code}"))
+                let why =
+                    format!("zookeeper://{}: {}: {code}", self.session.endpoints().join(","), self.sitter.election);
+                match code.is_denial() {
+                    true => {
+                        self.sitter.line.denied(&why);
+                        Answer::Refused(Refusal::Other(why))
+                    }
+                    false => self.refuse(why),
+                }
             }
         }
     }

@@ -6,6 +6,8 @@ use super::wire::SessionId;
 use crate::address::Secret;
 use crate::clock::{boot_micros, micros};
 use crate::seat::{Key, Line, Told};
+use crate::stores::mood::Mood;
+use crate::wire::Wire;
 use hustings_lease::{Profile, Sight};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -16,6 +18,8 @@ use tokio::time::Instant;
 
 /// The longest wait between two tries to reach the ensemble.
 const RETRY_MAX: Duration = Duration::from_millis(200);
+/// After a member that does not admit whoever asks, and did before.
+const DENIED_RETRY: Duration = Duration::from_secs(2);
 /// A connection that did not last so long was of no use.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// The longest that a member may take to answer.
@@ -24,6 +28,7 @@ const PATIENCE_MAX: Duration = Duration::from_secs(2);
 /// The session of a process.
 pub(super) struct Session {
     endpoints: Vec<String>,
+    wire: Arc<Wire>,
     user: Option<Secret>,
     ttl: Duration,
     facts: OnceLock<Facts>,
@@ -72,9 +77,10 @@ impl Proof {
 }
 
 impl Session {
-    pub(super) fn new(endpoints: &[String], user: Option<Secret>, ttl: Duration) -> Session {
+    pub(super) fn new(endpoints: &[String], wire: Wire, user: Option<Secret>, ttl: Duration) -> Session {
         Session {
             endpoints: endpoints.to_vec(),
+            wire: Arc::new(wire),
             user,
             ttl,
             facts: OnceLock::new(),
@@ -91,6 +97,10 @@ impl Session {
 
     pub(super) fn endpoints(&self) -> &[String] {
         &self.endpoints
+    }
+
+    pub(super) fn wire(&self) -> &Wire {
+        &self.wire
     }
 
     pub(super) fn user(&self) -> Option<&Secret> {
@@ -187,7 +197,12 @@ impl Session {
 
 /// Keeps the session alive for as long as the engine lives; moves on when a member is silent.
 pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
+    if let Err(why) = session.wire.connector() {
+        let _ = told.send(Told::Refused(why));
+        return;
+    }
     let (mut is_open, mut failures, mut silent_since) = (false, 0_u32, Instant::now());
+    let mood = Mood::of(format!("zookeeper://{}", session.endpoints.join(",")));
     // Not everybody at the first one.
     let first = rand::random_range(0..session.endpoints.len());
     for member in (0..session.endpoints.len()).cycle().skip(first) {
@@ -209,6 +224,15 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
                 let _ = told.send(Told::Refused(why));
                 return;
             }
+            Err(Unusable::Denied(why)) if !is_open => {
+                let _ = told.send(Told::Denied(why));
+                return;
+            }
+            Err(Unusable::Denied(why)) => {
+                mood.trouble(&why);
+                tokio::time::sleep(DENIED_RETRY).await;
+                continue;
+            }
             // The next one is a new session.
             Err(Unusable::Expired) => continue,
             Err(Unusable::Because(why)) => {
@@ -220,6 +244,7 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
                 continue;
             }
         };
+        mood.well();
         let opened_at = Instant::now();
         if !is_open {
             is_open = true;
@@ -265,7 +290,7 @@ async fn learn(session: &Session) -> Result<(), Unusable> {
     if session.facts.get().is_some() {
         return Ok(());
     }
-    let facts = probe::learn(&session.endpoints, session.patience()).await?;
+    let facts = probe::learn(&session.wire, &session.endpoints, session.patience()).await?;
     for version in &facts.versions {
         if let Some(fault) = probe::fault_of(version) {
             tracing::warn!(%version, "this ZooKeeper has a known fault: {fault}");
@@ -283,6 +308,7 @@ async fn open(session: &Session, endpoint: &str) -> Result<Connection, Unusable>
     };
     let sent = boot_micros();
     let dial = Dial {
+        wire: &session.wire,
         endpoint,
         user: session.user.as_ref().map(|user| user.0.as_str()),
         session: known.as_ref(),

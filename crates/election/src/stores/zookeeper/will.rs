@@ -3,6 +3,7 @@
 use super::connection::{Connection, Dial};
 use super::nodes::Nodes;
 use super::seat::release;
+use crate::address::Security;
 use crate::stores::written::note_to_bytes;
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
@@ -13,6 +14,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Will {
     pub(super) endpoints: Vec<String>,
+    pub(super) security: Security,
     /// `USER:PASSWORD`.
     pub(super) user: Option<String>,
     pub(super) ttl_ms: u64,
@@ -33,10 +35,11 @@ impl Will {
     /// The entry's name is its own for ever, and the transaction that created it is compared: nothing else is touched.
     pub(crate) async fn carry_out(&self, note: &Note) {
         let nodes = Nodes::of(&self.election);
-        let ttl = Duration::from_millis(self.ttl_ms);
+        let (ttl, wire) = (Duration::from_millis(self.ttl_ms), super::wire_of(&self.security));
         for endpoint in &self.endpoints {
             let patience = (ttl / 8).min(Duration::from_secs(1));
-            let dial = Dial { endpoint, user: self.user.as_deref(), session: None, last_zxid: 0, ttl, patience };
+            let dial =
+                Dial { wire: &wire, endpoint, user: self.user.as_deref(), session: None, last_zxid: 0, ttl, patience };
             let Ok(connection) = Connection::open(dial).await else { continue };
             let stat = connection.stat(&nodes.entry(&self.entry)).await;
             let is_it = |created: i64| created.unsigned_abs() == note.token.number;

@@ -20,12 +20,19 @@ pub(super) struct Code(pub(super) i32);
 
 impl Code {
     pub(super) const NO_NODE: Code = Code(-101);
+    const NO_AUTH: Code = Code(-102);
     pub(super) const BAD_VERSION: Code = Code(-103);
     pub(super) const NODE_EXISTS: Code = Code(-110);
     pub(super) const SESSION_EXPIRED: Code = Code(-112);
     pub(super) const SESSION_MOVED: Code = Code(-118);
+    const AUTH_FAILED: Code = Code(-115);
     const CONNECTION_LOSS: Code = Code(-4);
     const OPERATION_TIMEOUT: Code = Code(-7);
+
+    /// Whether whoever asks may not.
+    pub(super) fn is_denial(self) -> bool {
+        [Code::NO_AUTH, Code::AUTH_FAILED].contains(&self)
+    }
 
     /// Whether the outcome of the request is open.
     pub(super) fn is_unclear(self) -> bool {

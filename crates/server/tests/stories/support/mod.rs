@@ -12,10 +12,10 @@ use hustings_core::{
 };
 use hustings_core::{StateMachine, Term};
 use hustings_kv::{KvStore, Outcome, View};
-use hustings_node::{Applied, NodeStatus, Readable, RequestError};
+use hustings_node::{Applied, Happening, NodeStatus, Readable, RequestError};
 use hustings_server::{Backend, Metrics, NameOf, Server, ServerOptions};
 use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 
 /// How the double answers.
@@ -47,6 +47,7 @@ pub struct Double {
     mood: Arc<watch::Sender<Mood>>,
     status: Arc<watch::Sender<NodeStatus>>,
     applied: Arc<watch::Sender<u64>>,
+    happenings: broadcast::Sender<Happening>,
 }
 
 impl Double {
@@ -77,6 +78,7 @@ impl Double {
             mood: Arc::new(watch::channel(Mood::Willing).0),
             status: Arc::new(watch::channel(status).0),
             applied: Arc::new(watch::channel(0).0),
+            happenings: broadcast::channel(16).0,
         }
     }
 
@@ -131,6 +133,17 @@ impl Double {
     /// How many commands were applied.
     pub fn proposals(&self) -> u64 {
         self.state.lock().unwrap().index
+    }
+
+    /// Goes through a transition.
+    pub fn go_through(&self, transition: hustings_core::Transition) {
+        let happening = Happening { at: std::time::SystemTime::now(), transition };
+        assert!(self.happenings.send(happening).is_ok(), "the server listens");
+    }
+
+    /// The name of a member.
+    pub fn name_of(&self, id: u64) -> String {
+        self.status.borrow().membership.name_of(NodeId(id))
     }
 
     /// What administrators asked.
@@ -222,6 +235,10 @@ impl Backend for Double {
 
     fn applied_changes(&self) -> watch::Receiver<u64> {
         self.applied.subscribe()
+    }
+
+    fn happenings(&self) -> broadcast::Receiver<Happening> {
+        self.happenings.subscribe()
     }
 }
 

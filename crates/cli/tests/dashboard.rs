@@ -1,0 +1,351 @@
+//! Goal: whoever opens the page of any member sees the whole cluster, sees at once what becomes of it, and can break it.
+//! Method: `hustings up`, and a real Chromium, driven over WebDriver; the page is asked what a reader would see. Screenshots stay
+//! in the target directory's `tmp/dashboard`.
+
+mod support;
+
+use fantoccini::wd::{Capabilities, WebDriverCompatibleCommand};
+use fantoccini::{Client, ClientBuilder, Locator};
+use hustings_api::etcdserverpb::{LeaseGrantRequest, PutRequest};
+use hustings_testbed::{free_port, free_ports, spawn};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use support::{HUSTINGS, Running, hustings};
+
+/// How long the page may take to show something; a busy machine is slow.
+const PATIENCE_MILLIS: u32 = 60_000;
+
+/// A browser, and the program that drives it.
+struct Browser {
+    client: Client,
+    driver: Child,
+    _profile: tempfile::TempDir,
+}
+
+impl Browser {
+    async fn open(url: &str) -> Browser {
+        let port = free_port().expect("a port");
+        let mut command = Command::new("chromedriver");
+        command.arg(format!("--port={port}")).stdout(Stdio::null()).stderr(Stdio::null());
+        let driver = spawn(&mut command).expect("chromedriver is installed: apt-get install chromium chromium-driver");
+        let profile = tempfile::tempdir().expect("a directory");
+        let options = json!({
+            "binary": "/usr/bin/chromium",
+            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                     "--window-size=1300,1200", format!("--user-data-dir={}", profile.path().display())],
+        });
+        let mut wishes = Capabilities::new();
+        wishes.insert("goog:chromeOptions".into(), options);
+        wishes.insert("goog:loggingPrefs".into(), json!({ "browser": "ALL" }));
+        wishes.insert("timeouts".into(), json!({ "script": PATIENCE_MILLIS * 2 }));
+        let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
+        builder.capabilities(wishes);
+        let at = format!("http://127.0.0.1:{port}");
+        let client = hustings_testbed::wait_for("a browser", async || builder.connect(&at).await.ok()).await;
+        let client = client.expect("chromium is installed: apt-get install chromium chromium-driver");
+        client.goto(url).await.expect("the page opens");
+        Browser { client, driver, _profile: profile }
+    }
+
+    /// What a piece of JavaScript answers.
+    async fn ask(&self, script: &str) -> Value {
+        self.client.execute(&format!("return ({script});"), Vec::new()).await.expect("the page answers")
+    }
+
+    /// Waits inside the page until something is so there; answers after how many milliseconds it was.
+    async fn until(&self, what: &str, script: &str) -> f64 {
+        let wait = format!(
+            "const done = arguments[arguments.length - 1]; const begun = performance.now();
+             const look = () => {{
+               let is_so = false;
+               try {{ is_so = Boolean({script}); }} catch (_) {{}}
+               if (is_so) done(performance.now() - begun);
+               else if (performance.now() - begun > {PATIENCE_MILLIS}) done(null);
+               else setTimeout(look, 5);
+             }};
+             look();"
+        );
+        let waited = self.client.execute_async(&wait, Vec::new()).await.expect("the page answers");
+        match waited.as_f64() {
+            Some(millis) => millis,
+            None => {
+                self.picture("waited-in-vain").await;
+                let text = self.ask("document.body.innerText").await;
+                panic!("waited in vain until {what}; the page says:\n{}", text.as_str().unwrap_or_default());
+            }
+        }
+    }
+
+    async fn click(&self, selector: &str) {
+        let found = self.client.find(Locator::Css(selector)).await;
+        found.unwrap_or_else(|error| panic!("{selector}: {error}")).click().await.expect("it can be clicked");
+    }
+
+    /// A button of a member.
+    async fn press(&self, member: &str, verb: &str) {
+        let selector = format!("#members-body tr[data-key=\"{member}\"] button[data-verb=\"{verb}\"]");
+        self.until(&format!("{member} has a button to {verb}"), &format!("document.querySelector('{selector}')")).await;
+        self.click(&selector).await;
+    }
+
+    async fn picture(&self, name: &str) {
+        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
+        std::fs::create_dir_all(&directory).expect("a directory");
+        let picture = self.client.screenshot().await.expect("a picture");
+        std::fs::write(directory.join(format!("{name}.png")), picture).expect("it can be written");
+    }
+
+    /// What the page said on its console since the last time that somebody asked, errors alone.
+    async fn errors(&self) -> Vec<String> {
+        let lines = self.client.issue_cmd(Console).await.expect("the driver answers");
+        let lines = lines.as_array().cloned().unwrap_or_default();
+        let errors = lines.iter().filter(|line| line["level"] == "SEVERE");
+        errors.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    async fn close(mut self) {
+        self.client.clone().close().await.expect("the browser ends");
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
+
+/// Chromium's own command for what stands on the console.
+#[derive(Debug)]
+struct Console;
+
+impl WebDriverCompatibleCommand for Console {
+    fn endpoint(&self, base: &url::Url, session: Option<&str>) -> Result<url::Url, url::ParseError> {
+        base.join(&format!("session/{}/se/log", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &url::Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(json!({ "type": "browser" }).to_string()))
+    }
+}
+
+/// A local cluster.
+struct Up {
+    running: Running,
+    base: u16,
+}
+
+impl Up {
+    fn start(directory: &Path, arguments: &[&str]) -> Up {
+        let base = free_ports(6).expect("six ports in a row are free");
+        let mut command = Command::new(HUSTINGS);
+        command.args(["up", "--base-port", &base.to_string(), "--data-dir"]).arg(directory).args(arguments);
+        let mut running = Running::start(&mut command);
+        running.line_with("→ Leader");
+        Up { running, base }
+    }
+
+    /// The address of member `number`.
+    fn url(&self, number: u16) -> String {
+        format!("http://127.0.0.1:{}", self.base + 2 * (number - 1))
+    }
+
+    fn stop(mut self) {
+        self.running.signal(rustix::process::Signal::INT);
+        assert_eq!(self.running.end(), Some(0));
+    }
+}
+
+/// In JavaScript: the role that the table shows for a member.
+fn role_of(member: &str) -> String {
+    format!("document.querySelector('#members-body tr[data-key=\"{member}\"] td').textContent.trim().split(' ')[1]")
+}
+
+/// In JavaScript: what has the focus.
+const STOP: &str = "document.activeElement.id || document.activeElement.dataset.name || document.activeElement.getAttribute('aria-label')";
+
+/// In JavaScript: who leads.
+const LEADER: &str = "[...document.querySelectorAll('#members-body tr')].find(row => row.children[1].className === 'leader')?.dataset.key ?? null";
+
+async fn leader(browser: &Browser) -> String {
+    browser.until("somebody leads", LEADER).await;
+    browser.ask(LEADER).await.as_str().expect("somebody leads").to_owned()
+}
+
+/// Goal: the page shows every element of a cluster, and what is done to it, within a second on a machine at rest. Method: look at
+/// each element; cut the leader off, heal it, kill it, pause it, let another lead, by the page's own buttons; how long each took to
+/// be seen is printed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cluster = Up::start(directory.path(), &[]);
+    hustings(&["put", "--endpoints", &cluster.url(1), "greeting", "hello"]).ok();
+    let browser = Browser::open(&cluster.url(1)).await;
+    let first = leader(&browser).await;
+    browser.until("three members stand on the ring", "document.querySelectorAll('#ring g.member').length === 3").await;
+    browser.until("three links are up", "document.querySelectorAll('#ring line.link:not(.dead)').length === 3").await;
+    let said = browser.ask("document.getElementById('summary').textContent").await;
+    assert_eq!(said, json!(format!("{first} leads in term 1")));
+    let quorum = browser.ask("document.getElementById('quorum').textContent").await;
+    assert_eq!(quorum, json!("3 of 3 voters reachable, quorum held"));
+    let store = browser.ask("document.getElementById('store').textContent").await;
+    assert!(store.as_str().is_some_and(|store| store.contains("Keys1") && store.contains("raft")), "{store}");
+    let log = "[...document.querySelectorAll('#members-body .small')].map(log => log.textContent)";
+    browser.until("each member has a log", &format!("{log}.length === 3")).await;
+    browser.until("a round trip is told", "document.querySelector('#ring text.detail')").await;
+    browser
+        .until(
+            "the leadership has a reason",
+            "document.querySelector('#leaderships li').textContent.includes('because')",
+        )
+        .await;
+    browser.picture("at-rest").await;
+
+    browser.press(&first, "cut").await;
+    let seen = browser.until("another leads", &format!("({LEADER}) && ({LEADER}) !== '{first}'")).await;
+    println!("cut off: seen after {seen:.0} ms");
+    browser.until("its links are dead", "document.querySelectorAll('#ring line.dead').length === 2").await;
+    browser
+        .until(
+            "a warning names it",
+            &format!("document.getElementById('warnings').textContent.includes('{first} silent')"),
+        )
+        .await;
+    browser
+        .until("the gap is told", "document.querySelector('#leaderships li').textContent.includes('nobody led for')")
+        .await;
+    browser.picture("cut-off").await;
+    browser.press(&first, "heal").await;
+    browser.until("it follows again", &format!("{} === 'follower'", role_of(&first))).await;
+    browser.until("its links are up again", "document.querySelectorAll('#ring line.dead').length === 0").await;
+
+    // Not the one that shows the page.
+    let victim = if leader(&browser).await == "n2" { "n2" } else { "n3" };
+    let before = browser.ask("document.querySelectorAll('#members-body tr').length").await;
+    browser.press(victim, "kill").await;
+    let gone = format!("{} === 'unreachable'", role_of(victim));
+    let seen = browser.until("it is seen to be gone", &gone).await;
+    println!("killed: seen after {seen:.0} ms");
+    assert_eq!(
+        browser.ask("document.querySelectorAll('#members-body tr').length").await,
+        before,
+        "it is a member still"
+    );
+    browser.until("`up` has started it again", &format!("{} !== 'unreachable'", role_of(victim))).await;
+
+    browser.press(victim, "pause").await;
+    browser.until("it is seen to stand still", &gone).await;
+    browser.press(victim, "resume").await;
+    browser.until("it goes on", &format!("{} !== 'unreachable'", role_of(victim))).await;
+
+    let now = leader(&browser).await;
+    let next = ["n1", "n2", "n3"].into_iter().find(|name| *name != now).expect("there are others");
+    browser.press(next, "lead").await;
+    browser.until("it leads", &format!("({LEADER}) === '{next}'")).await;
+    assert_eq!(browser.errors().await, Vec::<String>::new());
+    browser.close().await;
+    cluster.stop();
+}
+
+/// Goal: a thousand elections are listed while the page stays alive, also on a phone, in the dark, and by keyboard alone. Method:
+/// a thousand keys as candidates write them; the longest pause between two frames is printed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_thousand_elections_are_listed_without_a_stall() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cluster = Up::start(directory.path(), &[]);
+    let store = hustings_api::Client::connect(&[cluster.url(1)]).await.expect("connected");
+    for number in 0..1_000 {
+        let lease = store.lease().lease_grant(LeaseGrantRequest { ttl: 3_600, ..LeaseGrantRequest::default() }).await;
+        let lease = lease.expect("granted").into_inner().id;
+        let key = format!("service-{number:04}/{lease:x}");
+        let value = json!({ "id": format!("host-{number}"), "value": "" }).to_string();
+        let request = PutRequest { key: key.into(), value: value.into(), lease, ..PutRequest::default() };
+        store.kv().put(request).await.expect("written");
+    }
+    let browser = Browser::open(&cluster.url(2)).await;
+    let frames = "window.longest = 0; let last = performance.now();
+        const frame = (now) => { window.longest = Math.max(window.longest, now - last); last = now; requestAnimationFrame(frame); };
+        requestAnimationFrame(frame);";
+    browser.client.execute(frames, Vec::new()).await.expect("the page answers");
+    browser.until("all are listed", "document.querySelectorAll('#elections-body tr').length === 1000").await;
+    let row = browser.ask("document.querySelector('#elections-body tr[data-key=\"service-0007\"]').textContent").await;
+    assert!(row.as_str().is_some_and(|row| row.contains("host-7") && row.contains("60 min of 60 min")), "{row}");
+    browser.client.find(Locator::Css("#filter")).await.expect("a filter").send_keys("0042").await.expect("typed");
+    browser.until("one is left", "document.querySelectorAll('#elections-body tr').length === 1").await;
+    let begun = Instant::now();
+    browser.until("they are told once more", "window.longest > 0").await;
+    println!("1,000 elections: longest pause between frames {} ms", browser.ask("Math.round(window.longest)").await);
+    assert!(begun.elapsed() < Duration::from_secs(60));
+
+    browser.client.set_window_size(375, 800).await.expect("a phone");
+    let is_narrow = "document.documentElement.scrollWidth <= window.innerWidth";
+    browser.until("nothing sticks out on a phone", is_narrow).await;
+    browser.picture("phone").await;
+    browser.client.set_window_size(1300, 1200).await.expect("a screen");
+    browser.click("#theme").await;
+    let ground = browser.ask("getComputedStyle(document.body).backgroundColor").await;
+    assert_eq!(ground, json!("rgb(20, 24, 27)"), "it is dark");
+    browser.picture("dark").await;
+
+    // By keyboard: from the top with Tab through all that can be done, to the filter.
+    let mut stops = Vec::new();
+    browser.client.execute("document.querySelector('.skip').focus();", Vec::new()).await.expect("focused");
+    while stops.len() < 40 && stops.last().is_none_or(|stop| stop != "filter") {
+        browser.client.active_element().await.expect("one").send_keys("\u{e004}").await.expect("Tab");
+        let stop = browser.ask(STOP).await;
+        stops.push(stop.as_str().unwrap_or_default().to_owned());
+    }
+    for wanted in ["theme", "n1", "n2", "n3", "Kill: n1", "filter"] {
+        assert!(stops.iter().any(|stop| stop == wanted), "{wanted} cannot be reached by Tab: {stops:?}");
+    }
+    assert_eq!(browser.errors().await, Vec::<String>::new());
+    browser.close().await;
+    cluster.stop();
+}
+
+/// Goal: with users the page asks for one, and shows what that one may see. Method: a wrong password, a user without rights, root.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_users_the_page_asks_who_one_is() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let cluster = Up::start(directory.path(), &[]);
+    let endpoint = cluster.url(1);
+    for words in [
+        &["user", "add", "root:secret"][..],
+        &["user", "grant-role", "root", "root"],
+        &["user", "add", "ann:word"],
+        &["auth", "enable"],
+    ] {
+        hustings(&[words, &["--endpoints", &endpoint]].concat()).ok();
+    }
+    let browser = Browser::open(&cluster.url(2)).await;
+    browser.until("it asks who one is", "document.getElementById('sign-in').open").await;
+    let members = browser.ask("document.querySelectorAll('#members-body tr').length").await;
+    assert_eq!(members, json!(0), "nothing is shown to strangers");
+    let sign_in = async |user: &str, password: &str| {
+        for (field, text) in [("#user", user), ("#password", password)] {
+            let field = browser.client.find(Locator::Css(field)).await.expect("a field");
+            field.clear().await.expect("cleared");
+            field.send_keys(text).await.expect("typed");
+        }
+        browser.click("#sign-in button[type=submit]").await;
+    };
+    sign_in("ann", "wrong").await;
+    browser.until("it says no", "document.getElementById('sign-in-error').textContent.includes('failed')").await;
+    sign_in("ann", "word").await;
+    leader(&browser).await;
+    browser
+        .until(
+            "she may not read all keys",
+            "document.getElementById('elections-count').textContent.includes('permission denied')",
+        )
+        .await;
+    browser.press("n3", "kill").await;
+    browser
+        .until("she may not break it", "document.getElementById('told').textContent.includes('permission denied')")
+        .await;
+    browser.click("#sign-out").await;
+    browser.until("it asks again", "document.getElementById('sign-in')?.open").await;
+    sign_in("root", "secret").await;
+    browser.until("root may", "document.getElementById('elections-count').textContent === '0'").await;
+    browser.press("n3", "kill").await;
+    browser.until("n3 is killed", "document.getElementById('told').textContent.includes('kill n3: done')").await;
+    browser.close().await;
+    cluster.stop();
+}
