@@ -6,10 +6,10 @@
 
 use bytes::{Bytes, BytesMut};
 use hustings_core::wire::{
-    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, priority_number, priority_numbered,
-    snapshot_within,
+    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, payloads_of, priority_number,
+    priority_numbered, snapshot_within,
 };
-use hustings_core::{Entry, Lsn, Priority, SnapshotReference, Term, Wire, WireError};
+use hustings_core::{Entry, EntryKind, Lsn, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
 /// A message between BlazingMQ nodes, or from a node to itself.
@@ -305,6 +305,12 @@ impl Wire for Message {
             Message::Handover { .. } => Shape::of(21, term),
         };
         encode_shape(&shape, out);
+    }
+
+    fn visit_payloads(&mut self, visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {
+        if let Message::Pulled { entries, .. } | Message::Records { entries, .. } = self {
+            payloads_of(entries, visit);
+        }
     }
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {

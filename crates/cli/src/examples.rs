@@ -112,7 +112,19 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("lock", &["hustings lock nightly -- ./report.sh"]),
     ("elect", &["hustings elect billing 10.0.0.1:80", "hustings elect billing --step-down"]),
     ("observe", &["hustings observe billing", "hustings observe billing --once -o json"]),
-    ("why", &["hustings why billing"]),
+    (
+        "why",
+        &[
+            "hustings why  # the last change of leader, from what all members noted",
+            "hustings why --at 2026-11-23T20:34:05Z --endpoints 10.0.0.1:2379",
+            "hustings why --ring /var/lib/hustings/default  # of a member that is gone",
+            "hustings why billing  # an election of your own",
+        ],
+    ),
+    (
+        "replay",
+        &["hustings replay /var/lib/hustings/default", "hustings replay n1.recording n2.recording --transitions"],
+    ),
     ("inspect", &["hustings inspect /var/lib/hustings", "hustings inspect /var/lib/hustings --records"]),
     (
         "bench",

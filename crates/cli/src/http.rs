@@ -22,7 +22,12 @@ const TO_TLS: &str = "Client sent an HTTP request to an HTTPS server";
 /// # Errors
 /// Nobody answers, or not with success.
 pub(crate) async fn get(endpoint: &str, path: &str, tls: Option<&Connector>) -> Result<Bytes> {
-    send(hyper::Request::get(path), Bytes::new(), endpoint, path, tls).await
+    get_long(endpoint, path, tls, BODY_MAX).await
+}
+
+/// The same, where an answer may be so many bytes long.
+pub(crate) async fn get_long(endpoint: &str, path: &str, tls: Option<&Connector>, bytes_max: usize) -> Result<Bytes> {
+    send(hyper::Request::get(path), Bytes::new(), endpoint, path, tls, bytes_max).await
 }
 
 /// Asks for something in JSON, of `http://` or `https://`. The caller bounds the time.
@@ -31,11 +36,18 @@ pub(crate) async fn get(endpoint: &str, path: &str, tls: Option<&Connector>) -> 
 /// Nobody answers, or not with success and JSON; a refusal says why.
 pub(crate) async fn post(endpoint: &str, path: &str, body: &Value, tls: Option<&Connector>) -> Result<Value> {
     let request = hyper::Request::post(path).header(CONTENT_TYPE, "application/json");
-    let answer = send(request, Bytes::from(body.to_string()), endpoint, path, tls).await?;
+    let answer = send(request, Bytes::from(body.to_string()), endpoint, path, tls, BODY_MAX).await?;
     Ok(serde_json::from_slice(&answer)?)
 }
 
-async fn send(request: Builder, body: Bytes, endpoint: &str, path: &str, tls: Option<&Connector>) -> Result<Bytes> {
+async fn send(
+    request: Builder,
+    body: Bytes,
+    endpoint: &str,
+    path: &str,
+    tls: Option<&Connector>,
+    bytes_max: usize,
+) -> Result<Bytes> {
     let stream = dial(endpoint, tls).await?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
     // It ends with the sender.
@@ -46,7 +58,7 @@ async fn send(request: Builder, body: Bytes, endpoint: &str, path: &str, tls: Op
     }
     let answer = sender.send_request(request.body(Full::new(body))?).await?;
     let status = answer.status();
-    let body = Limited::new(answer.into_body(), BODY_MAX).collect().await;
+    let body = Limited::new(answer.into_body(), bytes_max).collect().await;
     let body = body.map_err(|error| anyhow!("the answer is cut off or too long: {error}"))?.to_bytes();
     if !status.is_success() {
         if String::from_utf8_lossy(&body).contains(TO_TLS) {

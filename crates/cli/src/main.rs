@@ -27,6 +27,7 @@ mod logging;
 mod member;
 mod output;
 mod recover;
+mod replay;
 mod serve;
 mod settings;
 mod snapshots;
@@ -34,6 +35,7 @@ mod status;
 mod up;
 mod upkeep;
 mod usage;
+mod why;
 
 use clap::Command;
 use exit::{Code, Exit};
@@ -66,6 +68,8 @@ fn command() -> Command {
         .subcommands(copy::commands())
         .subcommand(elect::run::command())
         .subcommands(elect::verbs::commands())
+        .subcommand(why::command())
+        .subcommand(replay::command())
         .subcommand(inspect::command())
         .subcommand(recover::command())
         .subcommand(bench::command())
@@ -93,6 +97,7 @@ fn main() -> ExitCode {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         report(panic);
+        hustings_recorder::note_panic(&panic.to_string());
         logging::finish();
         std::process::abort();
     }));
@@ -108,7 +113,9 @@ fn main() -> ExitCode {
     let result = match matches.subcommand() {
         Some(("run", matches)) => return ExitCode::from(elect::run::run(matches)),
         Some(("lock", matches)) => return ExitCode::from(elect::run::lock(matches)),
-        Some((verb @ ("elect" | "observe" | "why"), matches)) => on_runtime_of(1, elect::verbs::run(verb, matches)),
+        Some((verb @ ("elect" | "observe"), matches)) => on_runtime_of(1, elect::verbs::run(verb, matches)),
+        Some(("why", matches)) => on_runtime_of(1, why::run(matches)),
+        Some(("replay", matches)) => replay::run(matches),
         Some(("up", matches)) => up::run(matches),
         Some(("maelstrom", matches)) => maelstrom::run(matches),
         Some(("workload", matches)) => workload::run(matches),

@@ -8,7 +8,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use hustings_core::replica::Policy;
 use hustings_core::{Admin, ClusterId, Membership, NodeId, Role, StateMachine as _};
 use hustings_kv::KvStore;
-use hustings_node::{ClusterSecret, Counters, Handle, NodeConfig, PeerTls};
+use hustings_node::{ClusterSecret, Counters, Handle, NodeConfig, PeerTls, RecordingConfig};
+use hustings_recorder::{Mark, Tape};
 use hustings_server::{Port, Server, ServerOptions};
 use hustings_tls::{Acceptor, Connector};
 use sha2::{Digest, Sha256};
@@ -86,6 +87,13 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
             metrics.on_fsync(took);
         }
     });
+    let tape = (plan.ring_bytes > 0).then(Tape::new);
+    config.recording = tape.clone().map(|tape| RecordingConfig {
+        tape,
+        bytes_max: plan.ring_bytes,
+        options: plan.protocol_options.clone(),
+        build: format!("hustings {}", env!("CARGO_PKG_VERSION")),
+    });
     let (protocol, protocol_options) = (plan.protocol.clone(), plan.protocol_options.clone());
     let node = tokio::task::spawn_blocking(move || protocols::start(&protocol, &protocol_options, config)).await??;
     let handle = node.handle.clone();
@@ -154,6 +162,9 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         }),
     ));
     wait_for_stop(exits_with_parent.then(|| node.counters.clone())).await?;
+    if let Some(tape) = &tape {
+        tape.mark(Mark::Stopping);
+    }
     // A second signal ends the process at once.
     tokio::spawn(async {
         if wait_for_stop(None).await.is_ok() {

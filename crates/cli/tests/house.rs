@@ -25,7 +25,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 /// Who may name whom. A new arrow needs an ADR and a line here.
-const ARROWS: [(&str, &[&str]); 25] = [
+const ARROWS: [(&str, &[&str]); 26] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
     ("hustings-gmt2000", &["hustings-core"]),
@@ -41,7 +41,8 @@ const ARROWS: [(&str, &[&str]); 25] = [
     ("hustings-api", &["hustings-tls"]),
     ("hustings-properties", &["hustings-core"]),
     ("hustings-world", &["hustings-core", "hustings-kv", "hustings-lease", "hustings-properties", "hustings-wal"]),
-    ("hustings-node", &["hustings-core", "hustings-tls", "hustings-wal"]),
+    ("hustings-recorder", &["hustings-core"]),
+    ("hustings-node", &["hustings-core", "hustings-recorder", "hustings-tls", "hustings-wal"]),
     ("hustings-maelstrom", &["hustings-core", "hustings-properties", "hustings-wal"]),
     (
         "hustings-server",
@@ -52,6 +53,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
             "hustings-kv",
             "hustings-lease",
             "hustings-node",
+            "hustings-recorder",
             "hustings-tls",
         ],
     ),
@@ -66,6 +68,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
             "hustings-node",
             "hustings-paxos",
             "hustings-raft",
+            "hustings-recorder",
             "hustings-zab",
         ],
     ),
@@ -94,6 +97,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
             "hustings-node",
             "hustings-protocols",
             "hustings-prove",
+            "hustings-recorder",
             "hustings-server",
             "hustings-tls",
             "hustings-wal",

@@ -39,12 +39,21 @@ pub trait Wire: Sized {
     /// Reads all of `bytes`; payloads inside stay slices of it. Never panics.
     fn decode(bytes: Bytes) -> Result<Self, WireError>;
 
+    /// Shows the payload of each entry inside, with what it is: for whoever keeps messages without what clients wrote.
+    /// Whatever carries no entries shows nothing.
+    fn visit_payloads(&mut self, _visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {}
+
     /// The encoding alone.
     fn to_bytes(&self) -> Bytes {
         let mut out = BytesMut::new();
         self.encode(&mut out);
         out.freeze()
     }
+}
+
+/// Shows the payloads of entries: for [`Wire::visit_payloads`].
+pub fn payloads_of(entries: &mut [Entry], visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {
+    entries.iter_mut().for_each(|entry| visit(entry.kind, &mut entry.payload));
 }
 
 /// Reads a field that must be there.
@@ -65,7 +74,7 @@ pub fn check_numbers(numbers: impl IntoIterator<Item = u64>) -> Result<(), WireE
 }
 
 /// The wire shape of an [`Entry`].
-#[derive(Clone, PartialEq, prost::Message)]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct EntryShape {
     #[prost(uint64, tag = "1")]
     term: u64,
@@ -482,6 +491,12 @@ impl Wire for Record {
             Record::Committed(lsn) => RecordKind::Committed(LsnShape { term: lsn.term.0, index: lsn.index }),
         };
         encode_shape(&RecordShape { kind: Some(kind) }, out);
+    }
+
+    fn visit_payloads(&mut self, visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {
+        if let Record::Put(entry) = self {
+            visit(entry.kind, &mut entry.payload);
+        }
     }
 
     fn decode(bytes: Bytes) -> Result<Record, WireError> {

@@ -4,10 +4,10 @@
 
 use bytes::{Bytes, BytesMut};
 use hustings_core::wire::{
-    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, present, priority_number,
-    priority_numbered, snapshot_within,
+    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, payloads_of, present,
+    priority_number, priority_numbered, snapshot_within,
 };
-use hustings_core::{Entry, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
+use hustings_core::{Entry, EntryKind, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
 /// What a server reports in an election: the last message that it saw, and how it stands to leading.
@@ -231,6 +231,12 @@ impl Wire for Message {
             Message::Handover { .. } => Shape::of(10, term),
         };
         encode_shape(&shape, out);
+    }
+
+    fn visit_payloads(&mut self, visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {
+        if let Message::Lead { entries, .. } = self {
+            payloads_of(entries, visit);
+        }
     }
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {

@@ -4,6 +4,7 @@ use crate::peer_stream::PeerTls;
 use crate::secret::ClusterSecret;
 use hustings_core::replica::Policy;
 use hustings_core::{ApplyVersion, ClusterId, Limits, Member, Membership, NodeId, Priority, Timing};
+use hustings_recorder::Tape;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,10 +61,25 @@ pub struct NodeConfig {
     pub compare_states_every: Option<Duration>,
     /// Hears how long each sync of the log took, for metrics.
     pub on_sync: OnSync,
+    /// Where what happens is kept for `hustings why` and `hustings replay`; nowhere without.
+    pub recording: Option<RecordingConfig>,
     /// Called once when the node cannot go on; the default logs and aborts the process.
     pub on_fatal: OnFatal,
     /// Called once when the peers say that this member was removed; the default logs and aborts the process.
     pub on_removed: OnFatal,
+}
+
+/// How a node is recorded, in `recording` of its data directory.
+#[derive(Clone, Debug)]
+pub struct RecordingConfig {
+    /// Where its protocol is listened to: the one in [`hustings_recorder::RecordedOptions`].
+    pub tape: Tape,
+    /// What the files hold together at most, in bytes.
+    pub bytes_max: u64,
+    /// The protocol's options, as one line.
+    pub options: String,
+    /// The build that runs.
+    pub build: String,
 }
 
 /// Whether heartbeat and election ranges follow what the node measures.
@@ -118,6 +134,7 @@ impl NodeConfig {
             disk_stall_after: Duration::from_secs(1),
             compare_states_every: Some(COMPARE_STATES_EVERY),
             on_sync: Arc::new(|_| {}),
+            recording: None,
             on_fatal: Arc::new(|why| {
                 tracing::error!("fatal: {why}");
                 std::process::abort();

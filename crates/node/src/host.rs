@@ -17,6 +17,7 @@ use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, ReplicaMessage, Request, RequestId};
 use hustings_core::{EntryKind, Membership, NodeId, Outcome, Protocol, Record, SnapshotReference, StateMachine, Wire};
+use hustings_recorder::{Mark, Tape};
 use hustings_wal::Disk;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -30,11 +31,14 @@ use tokio::time::Instant;
 mod integrity;
 #[path = "news.rs"]
 mod news;
+#[path = "noting.rs"]
+mod noting;
 #[path = "upkeep.rs"]
 mod upkeep;
 
 use integrity::Integrity;
 use news::News;
+use noting::Noting;
 
 /// Inputs taken in one turn before what they led to is sent out.
 const TURN_MAX: usize = 512;
@@ -68,6 +72,7 @@ pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
     pub(crate) clock: AlarmClock,
     pub(crate) on_fatal: OnFatal,
     pub(crate) on_removed: OnFatal,
+    pub(crate) tape: Option<Tape>,
 }
 
 type Answer<T> = oneshot::Sender<Result<T, RequestError>>;
@@ -135,6 +140,7 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     is_reconciling: bool,
     integrity: Integrity,
     news: News,
+    noting: Noting,
     told_applied: u64,
     stopping: Option<oneshot::Sender<()>>,
     has_ended: bool,
@@ -168,6 +174,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             is_reconciling: false,
             integrity,
             news: News::new(),
+            noting: Noting::new(),
             told_applied: 0,
             stopping: None,
             has_ended: false,
@@ -193,9 +200,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     self.has_ended = true;
                 },
             }
+            let woken = self.mark_lateness(wake);
             self.take_what_is_there();
             self.ring_due_alarms().await;
             self.turn_out();
+            self.mark_long_turn(woken);
         }
         if self.stopping.is_some() {
             self.hand_over_batch();
@@ -299,6 +308,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 }
             }
             Arrival::Up { peer, session, hello, outbox } => {
+                self.mark(|host| Mark::LinkUp { peer: host.name_of(peer) });
                 let link = Link { session, outbox, hello, is_introduced: false };
                 if let Some(old) = self.links.insert(peer, link) {
                     old.outbox.close();
@@ -308,7 +318,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 self.on_introduced(peer);
                 self.reconcile();
             }
-            Arrival::Down { peer, session } => {
+            Arrival::Down { peer, session, why } => {
+                self.mark(|host| Mark::LinkDown { peer: host.name_of(peer), why });
                 if self.links.get(&peer).is_some_and(|link| link.session == session) {
                     self.links.remove(&peer);
                     self.integrity.remember_soon();
@@ -351,6 +362,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 let _ = reply.send(readable);
             }
             Call::Admin { admin, reply } => {
+                self.mark(|host| Mark::Asked { what: host.in_words(&admin) });
                 let request = self.number_request();
                 self.admins.insert(request, reply);
                 self.step(Event::Admin { request, admin });
@@ -464,6 +476,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     }
                     self.wiring.gatekeeper.borrow_mut().membership = membership;
                     self.wiring.links.follow_membership();
+                    self.mark_membership();
                 }
                 Action::CutSnapshot(contents) => self.hand_to_snapshots(SnapshotJob::Cut(contents)),
                 Action::StoreChunk { reference, offset, bytes } => {
@@ -580,6 +593,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         if is_stalled != self.is_disk_stalled {
             self.is_disk_stalled = is_stalled;
             let health = if is_stalled { DiskHealth::Stalled } else { DiskHealth::Recovered };
+            self.mark_disk(health);
             tracing::warn!(node = self.own_name(), "the disk {health:?}");
             self.step(Event::Health(health));
         }

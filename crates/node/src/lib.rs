@@ -33,7 +33,7 @@ mod snapshots;
 mod timers;
 
 pub use complaints::Complaints;
-pub use config::{NodeConfig, OnFatal, OnSync, StartError};
+pub use config::{NodeConfig, OnFatal, OnSync, RecordingConfig, StartError};
 pub use counters::{Counters, PeerCounters};
 pub use discovery::{DiscoveryError, discover};
 pub use frame::Welcome;

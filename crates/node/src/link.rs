@@ -64,7 +64,7 @@ pub(crate) enum Arrival<M> {
     /// A peer said something.
     Message { peer: NodeId, session: u64, message: ReplicaMessage<M> },
     /// A link is gone.
-    Down { peer: NodeId, session: u64 },
+    Down { peer: NodeId, session: u64, why: String },
     /// A peer says that this node was removed from the cluster.
     Removed { why: String },
     /// A peer says that this node's directory lacks what it has acknowledged.
@@ -466,12 +466,12 @@ impl<M: Wire + 'static> Links<M> {
         };
         outbox.is_closed.set(true);
         self.gatekeeper.borrow_mut().disconnect(peer, session);
+        let why = result.as_ref().err().map_or_else(|| "the connection ended".to_owned(), LinkError::to_string);
         if !self.is_connected(peer) {
-            let why = result.as_ref().err().map_or_else(|| "the connection ended".to_owned(), LinkError::to_string);
-            outbox.of_peer.reach.set(Reach::Away(why));
+            outbox.of_peer.reach.set(Reach::Away(why.clone()));
         }
         // Nobody hears this when the loop has ended, and nobody needs to.
-        let _ = self.arrivals.send(Arrival::Down { peer, session }).await;
+        let _ = self.arrivals.send(Arrival::Down { peer, session, why }).await;
         result
     }
 

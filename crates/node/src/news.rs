@@ -72,6 +72,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             Counters::add(&counters.elections_won, 1);
         }
         self.log(&transition);
+        self.mark_transition(&transition);
         if transition.leader.is_none() {
             // However many ask: the election comes first.
             self.eagerness.set(true);

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::alarm_clock::AlarmClock;
-use crate::config::{NodeConfig, StartError};
+use crate::config::{NodeConfig, RecordingConfig, StartError};
 use crate::counters::Counters;
 use crate::disk::DiskThread;
 use crate::door::Door;
@@ -28,6 +28,7 @@ use hustings_core::{
     ApplyVersion, Change, Cluster, Durable, EntryKind, Lsn, Membership, MembershipChange, NodeId, Protocol, Role,
     StateMachine, Term, Wire as _,
 };
+use hustings_recorder::{Life, Mark, Recorder};
 use hustings_wal::reserve::RESERVE_BYTES;
 use hustings_wal::{Disk, Identity, Options, RealDisk, SnapshotStore, Wal, WalError, peers};
 use std::cell::RefCell;
@@ -35,8 +36,11 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, watch};
 
+/// A sync that takes so long is noted for the recorder.
+const SLOW_SYNC: Duration = Duration::from_millis(50);
 /// Requests that may wait for the loop; beyond, they are refused at once.
 const CALLS_MAX: usize = 16_384;
 /// Peer messages that may wait for the loop; beyond, TCP holds the peer back.
@@ -66,7 +70,7 @@ pub struct Node<S: StateMachine> {
 /// # Errors
 /// When the data directory, an address or the timing cannot be used; the message says what to do.
 pub fn start<P: Protocol, S: StateMachine>(
-    config: NodeConfig,
+    mut config: NodeConfig,
     options: P::Options,
     machine: S,
 ) -> Result<Node<S>, StartError> {
@@ -100,6 +104,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         return Err(WalError::NewerRules { directory, found: state.version, supported: can }.into());
     }
     let torn_bytes = recovered.torn_bytes;
+    let recorder = record::<P>(&mut config);
     let mut member = config.member.clone();
     member.incarnation = Some(recovered.storage_incarnation);
 
@@ -146,6 +151,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         member,
     };
     let loop_counters = counters.clone();
+    let tape = recorder.as_ref().map(Recorder::tape);
     let hints = with_members_of_log(config.hints.clone(), &recovered.durable);
     let (has_secret, binds_identity) = (config.secret.is_some(), config.tls.binds_identity);
     let (door, door_thread, callers) =
@@ -199,6 +205,7 @@ pub fn start<P: Protocol, S: StateMachine>(
                 clock: AlarmClock::new().expect("a loop whose runtime has its descriptors finds one more"),
                 on_fatal: config.on_fatal,
                 on_removed: config.on_removed,
+                tape,
             };
             // A task like those of the links: an arrival then wakes it within the same tick, without a look at the sockets
             // in between.
@@ -213,12 +220,54 @@ pub fn start<P: Protocol, S: StateMachine>(
         if ended.iter().any(Result::is_err) {
             tracing::error!("a thread of the node panicked");
         }
+        drop(recorder);
         if let Some(stopping) = stopping {
             let _ = stopping.send(());
         }
     };
     std::thread::Builder::new().name("hustings-loop".into()).spawn(run).map_err(StartError::Thread)?;
     Ok(Node { handle, counters, peer_addresses, me, torn_bytes })
+}
+
+/// Begins the recording that is asked for; how the node ends is noted in it, too. What cannot be recorded is told, and no more.
+fn record<P: Protocol>(config: &mut NodeConfig) -> Option<Recorder> {
+    let RecordingConfig { tape, bytes_max, options, build } = config.recording.clone()?;
+    let life = Life {
+        cluster_id: config.cluster_id.0,
+        member_id: config.me.0,
+        name: config.member.name.clone(),
+        protocol: P::NAME.to_owned(),
+        options,
+        build,
+        process_id: std::process::id(),
+        boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),
+        ..Life::default()
+    };
+    let directory = config.data_dir.join("recording");
+    let recorder = match Recorder::start(tape.clone(), &directory, life, bytes_max) {
+        Ok(recorder) => recorder,
+        Err(error) => {
+            tape.end();
+            tracing::warn!(directory = %directory.display(), "what happens is not recorded: {error}; nothing else depends on it");
+            return None;
+        }
+    };
+    for end in [&mut config.on_fatal, &mut config.on_removed] {
+        let (before, tape) = (end.clone(), tape.clone());
+        *end = Arc::new(move |why| {
+            tape.mark(Mark::Ended { why: why.to_owned() });
+            tape.settle();
+            before(why);
+        });
+    }
+    let before = config.on_sync.clone();
+    config.on_sync = Arc::new(move |took| {
+        if took >= SLOW_SYNC {
+            tape.mark(Mark::SlowSync { micros: u64::try_from(took.as_micros()).unwrap_or(u64::MAX) });
+        }
+        before(took);
+    });
+    Some(recorder)
 }
 
 /// Who may be a member besides those that the node was told of: its own log names them, committed or not.

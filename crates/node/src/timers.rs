@@ -59,13 +59,8 @@ impl<T: Ord + Copy> Timers<T> {
     }
 }
 
-/// Microseconds since the machine was started, time in suspend included; what leases are measured by (TM-02).
-pub(crate) fn boot_micros() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
-    let micros = u64::try_from(now.tv_nsec / 1_000).unwrap_or(0);
-    seconds.saturating_mul(1_000_000).saturating_add(micros)
-}
+/// What leases are measured by (TM-02).
+pub(crate) use hustings_recorder::boot_micros;
 
 /// Changes how eagerly the kernel runs this thread, by so many steps of niceness, where it is allowed: less is sooner.
 ///

@@ -23,6 +23,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.compare_if_due();
         self.keep_positions();
         self.watch_voters();
+        self.watch_clocks();
         let applied = self.replica.applied().index;
         let requests = std::mem::take(&mut self.requests_since_sweep) + (applied - self.applied_at_sweep);
         self.applied_at_sweep = applied;

@@ -11,7 +11,8 @@
 //! ballot.
 
 use crate::laboratory::Published;
-use hustings_core::{Entry, Lsn, Membership, NodeId, Term};
+use bytes::Bytes;
+use hustings_core::{Entry, EntryKind, Lsn, Membership, NodeId, Term};
 use std::collections::BTreeMap;
 
 /// The ballot of `node` after all of these.
@@ -55,6 +56,11 @@ impl Accept {
     /// The same, by value.
     pub fn into_entry(self) -> Entry {
         self.0
+    }
+
+    /// Shows the value's payload: what is kept without it is never proposed.
+    pub(crate) fn visit_payload(&mut self, visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {
+        visit(self.0.kind, &mut self.0.payload);
     }
 }
 

@@ -3,9 +3,10 @@
 use crate::Accept;
 use bytes::{Bytes, BytesMut};
 use hustings_core::wire::{
-    EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, present, priority_number, priority_numbered,
+    EntryShape, SnapshotReferenceShape, check_numbers, encode_shape, payloads_of, present, priority_number,
+    priority_numbered,
 };
-use hustings_core::{Entry, Priority, SnapshotReference, Term, Wire, WireError};
+use hustings_core::{Entry, EntryKind, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
 /// A leader's sign of life: the weak evidence. No clock is in it (TH-6).
@@ -331,6 +332,16 @@ impl Wire for Message {
             Message::Handover { ballot } => Shape { kind: 14, ballot: ballot.0, ..Shape::default() },
         };
         encode_shape(&shape, out);
+    }
+
+    fn visit_payloads(&mut self, visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {
+        match self {
+            Message::PrepareAck { accepted: entries, .. } | Message::RetransmitResponse { entries, .. } => {
+                payloads_of(entries, visit)
+            }
+            Message::Accept { accepts, .. } => accepts.iter_mut().for_each(|accept| accept.visit_payload(visit)),
+            _ => {}
+        }
     }
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {

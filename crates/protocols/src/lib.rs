@@ -9,6 +9,7 @@ use hustings_kv::KvStore;
 use hustings_node::{Node, NodeConfig};
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
+use hustings_recorder::{Recorded, RecordedOptions};
 use hustings_zab::Zab;
 
 /// The names that `--protocol` takes.
@@ -45,7 +46,9 @@ impl Visit for Starting {
         if options.is_laboratory() {
             bail!("protocol `{}` in this form is for the laboratory: it is known to lose acknowledged writes", P::NAME);
         }
-        Ok(hustings_node::start::<P, KvStore>(self.0, options, KvStore::new())?)
+        let tape = self.0.recording.as_ref().map(|recording| recording.tape.clone());
+        let options = RecordedOptions { inner: options, tape };
+        Ok(hustings_node::start::<Recorded<P>, KvStore>(self.0, options, KvStore::new())?)
     }
 }
 

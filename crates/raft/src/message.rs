@@ -2,10 +2,10 @@
 
 use bytes::{Bytes, BytesMut};
 use hustings_core::wire::{
-    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, priority_number, priority_numbered,
-    snapshot_within,
+    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, payloads_of, priority_number,
+    priority_numbered, snapshot_within,
 };
-use hustings_core::{Entry, Lsn, Priority, SnapshotReference, Term, Wire, WireError};
+use hustings_core::{Entry, EntryKind, Lsn, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
 /// Asks for a vote, or whether one would be given.
@@ -287,6 +287,12 @@ impl Wire for Message {
             Message::TimeoutNow { term } => Shape { kind: 13, term: term.0, ..Shape::default() },
         };
         encode_shape(&shape, out);
+    }
+
+    fn visit_payloads(&mut self, visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {
+        if let Message::Append { entries, .. } = self {
+            payloads_of(entries, visit);
+        }
     }
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {

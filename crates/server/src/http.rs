@@ -57,6 +57,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
             | "/v1/leader"
             | "/v1/status"
             | "/v1/elections"
+            | "/v1/recording"
             | "/debug/vars"
     ) || dashboard::is_page(path)
         || dashboard::is_call(path);
@@ -96,6 +97,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
         "/v1/leader" => services.leader_json().await,
         "/v1/status" => json(StatusCode::OK, &services.status_value(&alarms)),
         "/v1/elections" => own::answer_elections(services, &caller, query).await,
+        "/v1/recording" => own::answer_recording(services, &caller).await,
         path if dashboard::is_call(path) => dashboard::answer(services, caller, &head).await,
         _ => services.probe(path.trim_start_matches('/'), query).await,
     }

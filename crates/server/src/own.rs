@@ -6,6 +6,7 @@
 //!   POST /v1/revision          {"at_least": 1000000}       the revision goes on from there, where it is below
 //!   GET  /v1/leases/ID/tether                              see [`crate::tether`]
 //!   GET  /v1/elections[?name=NAME]                         name, holder, token, since when, why it moved last
+//!   GET  /v1/recording                                     what this member was told, for `hustings why` and `replay`
 //! ```
 //!
 //! Ids are in hex, as etcdctl prints them. A lease granted here is a lease like any other: etcd's calls renew, show and
@@ -28,6 +29,7 @@ use hustings_kv::{
 };
 use hustings_lease::Token;
 use hustings_lease::history::History;
+use hustings_recorder::ring::read_all;
 use hyper::body::Body as HttpBody;
 use hyper::header::AUTHORIZATION;
 use hyper::http::request::Parts;
@@ -245,6 +247,25 @@ pub(crate) async fn answer_elections<B: Backend>(
     };
     match told.await {
         Ok(elections) => http::json(StatusCode::OK, &json!({ "elections": elections })),
+        Err(status) => refuse(&status),
+    }
+}
+
+/// Answers `/v1/recording`: the files of this member's recorder, one after the other. Nothing that clients wrote is in them; but
+/// all members and their addresses are.
+pub(crate) async fn answer_recording<B: Backend>(services: &Services<B>, caller: &Caller) -> Response<Body> {
+    let read = async {
+        services.require(caller, Need::Root).await?;
+        let directory = services.options.data_dir.as_ref().map(|directory| directory.join("recording"));
+        let directory = directory.filter(|directory| directory.is_dir());
+        let directory = directory
+            .ok_or_else(|| Status::not_found("this member records nothing: it was started with --ring off"))?;
+        let read = tokio::task::spawn_blocking(move || read_all(&directory)).await;
+        let read = read.map_err(|error| Status::internal(error.to_string()))?;
+        read.map_err(|error| Status::internal(format!("the recording cannot be read: {error}")))
+    };
+    match read.await {
+        Ok(bytes) => http::respond(StatusCode::OK, "application/octet-stream", bytes.into()),
         Err(status) => refuse(&status),
     }
 }

@@ -6,9 +6,9 @@
 use crate::vote::{ServerState, Standing, Vote};
 use bytes::{Bytes, BytesMut};
 use hustings_core::wire::{
-    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, snapshot_within,
+    EntryShape, SnapshotReferenceShape, check_numbers, consecutive, encode_shape, payloads_of, snapshot_within,
 };
-use hustings_core::{Entry, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
+use hustings_core::{Entry, EntryKind, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
 /// What fast leader election says (§5.3).
@@ -347,6 +347,12 @@ impl Wire for Message {
             Message::Goodbye { .. } => base(17),
         };
         encode_shape(&shape, out);
+    }
+
+    fn visit_payloads(&mut self, visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {
+        if let Message::Proposal { entries, .. } = self {
+            payloads_of(entries, visit);
+        }
     }
 
     fn decode(bytes: Bytes) -> Result<Message, WireError> {

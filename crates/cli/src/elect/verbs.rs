@@ -65,11 +65,6 @@ pub(crate) fn commands() -> Vec<Command> {
             )
             .args(store_arguments())
             .arg(output_argument()),
-        Command::new("why")
-            .about("Tell who led an election, and why each leadership ended")
-            .arg(name())
-            .args(store_arguments())
-            .arg(output_argument()),
         run::with_options(
             Command::new("lock")
                 .about("Run a command once, when nobody else holds the lock, and end it before anybody else may")
@@ -85,8 +80,7 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     let election = election_of(matches, name)?;
     match verb {
         "elect" => elect(matches, election).await,
-        "observe" => observe(matches, election).await,
-        _ => why(matches, election).await,
+        _ => observe(matches, election).await,
     }
 }
 
@@ -199,7 +193,10 @@ async fn observe(matches: &ArgMatches, election: Election) -> Result<()> {
     }
 }
 
-async fn why(matches: &ArgMatches, election: Election) -> Result<()> {
+/// Who led an election, and why each leadership ended.
+pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
+    start_logging()?;
+    let election = election_of(matches, name)?;
     let history = election.history().await.map_err(of_store)?;
     if history.tenures().next().is_none() {
         return Err(not_found(format!("nobody is known to have led {}", election.name())));

@@ -34,6 +34,8 @@ pub(crate) struct Plan {
     pub(crate) version_max: ApplyVersion,
     pub(crate) quota_bytes: u64,
     pub(crate) memory_limit_bytes: u64,
+    /// What the recording holds at most; 0: there is none.
+    pub(crate) ring_bytes: u64,
     pub(crate) request_bytes_max: usize,
     pub(crate) protocol: String,
     pub(crate) protocol_options: String,
@@ -135,6 +137,13 @@ impl Settings {
         if memory_limit < MEMORY_LIMIT_MIN {
             return self.bad("memory-limit", format!("give at least {MEMORY_LIMIT_MIN}"));
         }
+        let ring_bytes = match self.text("ring") {
+            "off" => 0,
+            _ => self.number("ring")?,
+        };
+        if (1..RING_BYTES_MIN).contains(&ring_bytes) {
+            return self.bad("ring", format!("give off, or at least {RING_BYTES_MIN}"));
+        }
         let request_bytes = usize::try_from(self.number("max-request-bytes")?).unwrap_or(usize::MAX);
         if !(1..=64 << 20).contains(&request_bytes) {
             return self.bad("max-request-bytes", "give 1 to 67108864");
@@ -169,6 +178,7 @@ impl Settings {
             version_max,
             quota_bytes: quota,
             memory_limit_bytes: memory_limit,
+            ring_bytes,
             request_bytes_max: request_bytes,
             protocol,
             protocol_options,
@@ -386,6 +396,8 @@ const ELECTION: Duration = Duration::from_millis(250);
 
 /// The least that clients may be allowed: a few of the largest requests.
 const MEMORY_LIMIT_MIN: u64 = 16 << 20;
+/// A ring of less would hold no more than seconds.
+const RING_BYTES_MIN: u64 = 1 << 20;
 
 /// What to count on where the system does not say how much memory there is, in bytes.
 const MEMORY_UNKNOWN: u64 = 4 << 30;

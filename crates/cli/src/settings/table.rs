@@ -107,6 +107,11 @@ pub(super) const SETTINGS: &[Setting] = &[
         "Bytes that all clients together may make this member hold beside the store: bodies, proposals, answers, events [default: a quarter of the memory]",
     ),
     of_kind(Kind::Number, "max-request-bytes", "1572864", "Bytes of the largest client request"),
+    setting(
+        "ring",
+        "16777216",
+        "Bytes of the recording in the data directory, for `hustings why` and `hustings replay`; off for none",
+    ),
     setting("protocol", "raft", "Election and replication protocol; the same on all members"),
     setting("protocol-options", "", "Options of the protocol alone, as name=value,name=value; the same on all members"),
     setting("priority", "normal", "How much this member should lead: normal, preferred or never"),

@@ -1,0 +1,178 @@
+//! `hustings why`: why the cluster's leadership moved, told from what its members noted; or, with a name, who led an election.
+//!
+//! Shape of `-o json`: see `docs/json.md`, kinds `Why` and `Tenure`.
+
+use crate::client::connect;
+use crate::elect::{store_arguments, verbs};
+use crate::exit::{Code, Exit};
+use crate::http;
+use crate::output::{Format, common, endpoints_of, format_of, not_found, options_of, timeout_of, unavailable};
+use anyhow::Result;
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use hustings_recorder::Recording;
+use hustings_recorder::story::{Reign, Story, clock_time};
+use hustings_tls::Connector;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// The longest recording that is fetched from a member, in bytes.
+const RECORDING_BYTES_MAX: usize = 1 << 30;
+
+/// The command line of `why`.
+pub(crate) fn command() -> Command {
+    let command = common(Command::new("why").about(
+        "Tell why the leader of the cluster changed; or, by its name, who led an election and why each tenure ended",
+    ));
+    command
+        .arg(Arg::new("name").value_name("NAME").help("An election; without one the cluster's own leader is told of"))
+        .arg(
+            Arg::new("at")
+                .long("at")
+                .value_name("TIME")
+                .conflicts_with("name")
+                .help("The last change at or before this time, as 2026-11-23T20:34:05Z [default: now]"),
+        )
+        .arg(
+            Arg::new("ring")
+                .long("ring")
+                .value_name("PATH")
+                .action(ArgAction::Append)
+                .conflicts_with("name")
+                .value_parser(value_parser!(PathBuf))
+                .help("A data directory, or a file of what GET /v1/recording answered; members are asked only where --endpoints names them, too"),
+        )
+        .args(store_arguments())
+}
+
+/// Runs `hustings why`.
+pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
+    if let Some(name) = matches.get_one::<String>("name") {
+        return verbs::why(matches, name).await;
+    }
+    let at_micros = matches.get_one::<String>("at").map(|text| micros_of(text)).transpose()?;
+    let rings: Vec<&PathBuf> = matches.get_many("ring").into_iter().flatten().collect();
+    let mut lives = Vec::new();
+    for ring in &rings {
+        lives.extend(Recording::open(ring)?);
+    }
+    let are_named =
+        matches.value_source("endpoints").is_some_and(|source| source != clap::parser::ValueSource::DefaultValue);
+    let mut unread = Vec::new();
+    if rings.is_empty() || are_named {
+        let fetched = fetch(matches).await?;
+        lives.extend(fetched.lives);
+        unread = fetched.unread;
+    }
+    let Some(story) = Story::tell(&lives, at_micros) else {
+        return Err(not_found("nobody is noted to have led until then"));
+    };
+    match format_of(matches) {
+        Format::Json => println!("{}", in_json(&story, &unread)),
+        Format::Table => {
+            println!("{}", story.sentences().join("\n"));
+            unread.iter().for_each(|why| println!("Not asked: {why}."));
+            println!("\nWhat was noted (UTC):");
+            let width = story.evidence.iter().map(|evidence| evidence.member.len()).max().unwrap_or(0);
+            for evidence in &story.evidence {
+                println!("  {}  {:width$}  {}", clock_time(evidence.at_micros), evidence.member, evidence.what);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn micros_of(text: &str) -> Result<u64> {
+    let time = humantime::parse_rfc3339_weak(text);
+    let time =
+        time.map_err(|_| Exit::with(Code::BadArguments, format!("--at {text}: give a time as 2026-11-23T20:34:05Z")))?;
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
+struct Fetched {
+    lives: Vec<Recording>,
+    /// Members whose recording could not be had, each with the reason.
+    unread: Vec<String>,
+}
+
+/// Asks those named, and those that they know, for what they noted.
+async fn fetch(matches: &ArgMatches) -> Result<Fetched> {
+    // With users a member tells nothing to strangers; the token counts from here on. Without any, nobody need answer.
+    if let Err(error) = connect(matches).await
+        && error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed)
+    {
+        return Err(error);
+    }
+    let (tls, timeout) = (options_of(matches)?.tls, timeout_of(matches));
+    let mut endpoints = endpoints_of(matches);
+    let mut names = BTreeSet::new();
+    let mut known = Vec::new();
+    for endpoint in &endpoints {
+        if let Ok(status) = status_of(endpoint, tls.as_ref(), timeout).await {
+            names.insert(status["name"].as_str().unwrap_or_default().to_owned());
+            for member in status["members"].as_array().into_iter().flatten() {
+                let (name, url) = (&member["name"], &member["client_urls"][0]);
+                known.extend(name.as_str().zip(url.as_str()).map(|(name, url)| (name.to_owned(), url.to_owned())));
+            }
+        }
+    }
+    for (name, url) in known {
+        if names.insert(name) {
+            endpoints.push(url);
+        }
+    }
+    let mut fetched = Fetched { lives: Vec::new(), unread: Vec::new() };
+    for endpoint in &endpoints {
+        let asked = http::get_long(endpoint, "/v1/recording", tls.as_ref(), RECORDING_BYTES_MAX);
+        match tokio::time::timeout(timeout, asked).await {
+            Ok(Ok(bytes)) => fetched.lives.extend(Recording::read(bytes)),
+            Ok(Err(error)) => fetched.unread.push(format!("{endpoint}: {error:#}")),
+            Err(_) => {
+                fetched.unread.push(format!("{endpoint}: no answer within {}", humantime::format_duration(timeout)))
+            }
+        }
+    }
+    if fetched.lives.is_empty() {
+        return Err(unavailable(format!("nobody tells what was noted: {}", fetched.unread.join("; "))));
+    }
+    Ok(fetched)
+}
+
+async fn status_of(endpoint: &str, tls: Option<&Connector>, timeout: Duration) -> Result<Value> {
+    let answer = tokio::time::timeout(timeout, http::get(endpoint, "/v1/status", tls)).await??;
+    Ok(serde_json::from_slice(&answer)?)
+}
+
+/// `2026-11-23T12:30:01.123456Z`.
+pub(crate) fn time_of(unix_micros: u64) -> String {
+    let time: SystemTime = UNIX_EPOCH + Duration::from_micros(unix_micros);
+    humantime::format_rfc3339_micros(time).to_string()
+}
+
+fn in_json(story: &Story, unread: &[String]) -> Value {
+    let reign = |reign: &Reign| {
+        let Reign { leader, term, since_micros, until_micros, because, .. } = reign;
+        json!({
+            "leader": leader, "term": term.0, "since": time_of(*since_micros), "until": until_micros.map(time_of),
+            "because": because,
+        })
+    };
+    let evidence = story
+        .evidence
+        .iter()
+        .map(|evidence| json!({ "at": time_of(evidence.at_micros), "member": evidence.member, "what": evidence.what }));
+    json!({
+        "apiVersion": "v1",
+        "kind": "Why",
+        "before": story.before.as_ref().map(reign),
+        "after": reign(&story.after),
+        "causes": story.causes.iter().map(|cause| cause.word()).collect::<Vec<_>>(),
+        "gap_micros": story.gap_micros,
+        "sentences": story.sentences(),
+        "evidence": evidence.collect::<Vec<_>>(),
+        "missing": story.missing,
+        "unread": unread,
+    })
+}

@@ -1,0 +1,604 @@
+//! How notes are written down: protobuf, so that later builds can add fields and older ones pass over them.
+
+use crate::mask::{Zeroes, hide};
+use bytes::{Bytes, BytesMut};
+use hustings_core::protocol::{Admin, DiskHealth, Input, LinkState, Proposal, Ticket};
+use hustings_core::wire::{EntryShape, present, priority_number, priority_numbered};
+use hustings_core::{
+    Cluster, Durable, Entry, Limits, Lsn, Membership, NodeId, Protocol, Record, Role, SnapshotReference, Term, Timing,
+    Wire, WireError,
+};
+use prost::Message as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::fingerprint;
+
+/// Which process of which member speaks; the first note of every file.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Life {
+    /// The cluster's id.
+    #[prost(uint64, tag = "1")]
+    pub cluster_id: u64,
+    /// The member's id.
+    #[prost(uint64, tag = "2")]
+    pub member_id: u64,
+    /// The member's name.
+    #[prost(string, tag = "3")]
+    pub name: String,
+    /// The protocol, as `--protocol` takes it.
+    #[prost(string, tag = "4")]
+    pub protocol: String,
+    /// Its options, as `--protocol-options` takes them.
+    #[prost(string, tag = "5")]
+    pub options: String,
+    /// The build that ran.
+    #[prost(string, tag = "6")]
+    pub build: String,
+    /// The process.
+    #[prost(uint32, tag = "7")]
+    pub process_id: u32,
+    /// The kernel's name for the time since the machine was started: two clocks with the same one are the same clock.
+    #[prost(string, tag = "8")]
+    pub boot_id: String,
+    /// What the boot clock showed, in microseconds.
+    #[prost(uint64, tag = "9")]
+    pub boot_micros: u64,
+    /// What the wall clock showed at that moment, in microseconds since 1970.
+    #[prost(uint64, tag = "10")]
+    pub unix_micros: u64,
+    /// Whether the file goes on where the one before it ended.
+    #[prost(bool, tag = "11")]
+    pub is_continued: bool,
+}
+
+/// How a peer stood when something was noted.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Heard {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub peer: String,
+    /// How long nothing had come from it, in microseconds.
+    #[prost(uint64, tag = "2")]
+    pub silence_micros: u64,
+    /// Whether there was a link to it.
+    #[prost(bool, tag = "3")]
+    pub is_linked: bool,
+}
+
+/// What the host saw.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// Role, term or leader changed.
+    Transition {
+        /// What it was.
+        from: Role,
+        /// What it is.
+        to: Role,
+        /// In which term.
+        term: Term,
+        /// Whom it follows now, by name; itself when it leads.
+        leader: Option<String>,
+        /// Where its log ended.
+        lsn: Lsn,
+        /// Why, with members by name.
+        because: String,
+        /// How each peer stood.
+        heard: Vec<Heard>,
+        /// For how long the disk had not answered, in microseconds; 0 when it was idle.
+        disk_busy_micros: u64,
+    },
+    /// A link came up.
+    LinkUp {
+        /// To whom.
+        peer: String,
+    },
+    /// A link went down.
+    LinkDown {
+        /// To whom.
+        peer: String,
+        /// What the kernel or the peer said.
+        why: String,
+    },
+    /// A sync took long.
+    SlowSync {
+        /// How long, in microseconds.
+        micros: u64,
+    },
+    /// The disk has not answered for too long.
+    DiskStalled {
+        /// For how long, in microseconds.
+        micros: u64,
+    },
+    /// It answers again.
+    DiskRecovered,
+    /// The loop ran later than it had asked to.
+    Late {
+        /// By how much, in microseconds.
+        micros: u64,
+        /// How much of that its thread could have run and got no processor, in microseconds: the rest of the time it was stopped.
+        waited_micros: u64,
+    },
+    /// The wall clock was set.
+    WallClock {
+        /// By how much, in microseconds; backwards below 0.
+        micros: i64,
+    },
+    /// An operator asked for something.
+    Asked {
+        /// For what.
+        what: String,
+    },
+    /// Another membership is in force.
+    Membership {
+        /// Who votes, by name.
+        voters: Vec<String>,
+    },
+    /// The process was told to stop.
+    Stopping,
+    /// The node could not go on.
+    Ended {
+        /// Why.
+        why: String,
+    },
+    /// Notes that found no room in memory while no file could be written.
+    Lost {
+        /// How many.
+        count: u64,
+    },
+}
+
+/// One note, with the time at which it was written.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Note {
+    /// The boot clock, in microseconds.
+    pub at_micros: u64,
+    /// What.
+    pub kind: NoteKind,
+}
+
+/// What a note can be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NoteKind {
+    /// A process, at the beginning of each file.
+    Life(Life),
+    /// What the protocol was born with, and the fingerprint of its first answer.
+    Birth(Birth, u64),
+    /// What the protocol was told, and the fingerprint of its answer; none when it did not return.
+    Told(Told, Option<u64>),
+    /// What the host saw.
+    Mark(Mark),
+}
+
+/// What a protocol was born with.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Birth {
+    #[prost(uint64, tag = "1")]
+    me: u64,
+    #[prost(bytes = "bytes", tag = "2")]
+    membership: Bytes,
+    #[prost(message, optional, tag = "3")]
+    timing: Option<TimingShape>,
+    #[prost(uint32, tag = "4")]
+    priority: u32,
+    #[prost(uint64, repeated, tag = "5")]
+    limits: Vec<u64>,
+    /// The records whose fold is what was durable.
+    #[prost(bytes = "bytes", repeated, tag = "6")]
+    records: Vec<Bytes>,
+    /// Entries that were left out, because they would have filled the ring: such a birth cannot be repeated.
+    #[prost(uint64, tag = "7")]
+    left_out: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct TimingShape {
+    #[prost(uint64, tag = "1")]
+    heartbeat_micros: u64,
+    #[prost(uint64, tag = "2")]
+    election_min_micros: u64,
+    #[prost(uint64, tag = "3")]
+    election_max_micros: u64,
+}
+
+/// An input, without what clients wrote.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Told {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    /// A peer, a ticket's node, an admin's transferee.
+    #[prost(uint64, tag = "2")]
+    node: u64,
+    /// A ticket's number, an alarm's fingerprint, a place's index.
+    #[prost(uint64, tag = "3")]
+    number: u64,
+    #[prost(uint32, tag = "4")]
+    choice: u32,
+    #[prost(bytes = "bytes", tag = "5")]
+    message: Bytes,
+    #[prost(message, repeated, tag = "6")]
+    proposals: Vec<EntryShape>,
+    #[prost(message, optional, tag = "7")]
+    timing: Option<TimingShape>,
+    #[prost(uint64, tag = "8")]
+    term: u64,
+}
+
+/// Entries of a birth that are kept; a ring of the ordinary size holds twenty times as many bytes.
+const ENTRIES_MAX: usize = 20_000;
+
+impl TimingShape {
+    fn of(timing: &Timing) -> TimingShape {
+        let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+        TimingShape {
+            heartbeat_micros: micros(timing.heartbeat),
+            election_min_micros: micros(timing.election_min),
+            election_max_micros: micros(timing.election_max),
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        Timing {
+            heartbeat: Duration::from_micros(self.heartbeat_micros),
+            election_min: Duration::from_micros(self.election_min_micros),
+            election_max: Duration::from_micros(self.election_max_micros),
+        }
+    }
+}
+
+/// Writes a birth down.
+pub(crate) fn birth(cluster: &Cluster, durable: &Durable) -> Birth {
+    let Limits {
+        message_bytes_max,
+        inflight_messages_max,
+        inflight_bytes_max,
+        uncommitted_bytes_max,
+        trailing_entries,
+    } = cluster.limits;
+    let sizes = [message_bytes_max, inflight_messages_max, inflight_bytes_max, uncommitted_bytes_max];
+    let mut records = vec![Record::Promise(durable.promise), Record::Established(durable.established)];
+    records.extend(durable.snapshot.clone().map(Record::Snapshot));
+    records.extend(durable.entries.values().take(ENTRIES_MAX).cloned().map(Record::Put));
+    records.push(Record::Committed(durable.committed));
+    let hidden = |mut record: Record| {
+        record.visit_payloads(&mut hide);
+        record.to_bytes()
+    };
+    Birth {
+        me: cluster.me.0,
+        membership: cluster.membership.to_bytes(),
+        timing: Some(TimingShape::of(&cluster.timing)),
+        priority: priority_number(cluster.priority),
+        limits: sizes.into_iter().map(|size| size as u64).chain([trailing_entries]).collect(),
+        records: records.into_iter().map(hidden).collect(),
+        left_out: durable.entries.len().saturating_sub(ENTRIES_MAX) as u64,
+    }
+}
+
+impl Birth {
+    /// Entries that were left out; none, when the birth can be repeated.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// What a value is told that is born again.
+    pub(crate) fn repeat(&self, zeroes: &mut Zeroes) -> Result<(Cluster, Durable), WireError> {
+        let membership = Arc::new(Membership::decode(self.membership.clone())?);
+        let timing = present(self.timing.as_ref(), "timing")?.timing();
+        let [message_bytes_max, inflight_messages_max, inflight_bytes_max, uncommitted_bytes_max, trailing_entries] =
+            self.limits[..]
+        else {
+            return Err(WireError("limits of another kind".into()));
+        };
+        let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+        let limits = Limits {
+            message_bytes_max: size(message_bytes_max),
+            inflight_messages_max: size(inflight_messages_max),
+            inflight_bytes_max: size(inflight_bytes_max),
+            uncommitted_bytes_max: size(uncommitted_bytes_max),
+            trailing_entries,
+        };
+        let priority = priority_numbered(self.priority)?;
+        let cluster = Cluster { me: NodeId(self.me), membership, timing, priority, limits, defect: None };
+        let mut durable = Durable::default();
+        for bytes in &self.records {
+            let mut record = Record::decode(bytes.clone())?;
+            shown(&mut record, zeroes)?;
+            // Out of order, such records would end this process; nobody wrote them so.
+            let is_fit = match &record {
+                Record::Promise(promise) => durable.promise.may_become(promise),
+                Record::Established(term) => *term >= durable.established,
+                _ => true,
+            };
+            if !is_fit {
+                return Err(WireError("records in an order in which nobody writes them".into()));
+            }
+            durable.absorb(record);
+        }
+        Ok((cluster, durable))
+    }
+}
+
+fn shown<W: Wire>(thing: &mut W, zeroes: &mut Zeroes) -> Result<(), WireError> {
+    let mut wrong = None;
+    thing.visit_payloads(&mut |kind, payload| {
+        if let Err(error) = zeroes.show(kind, payload) {
+            wrong = Some(error);
+        }
+    });
+    wrong.map_or(Ok(()), Err)
+}
+
+/// Writes an input down.
+pub(crate) fn told<P: Protocol>(input: &Input<P>) -> Told {
+    match input {
+        Input::Message { from, message } => {
+            let mut message = message.clone();
+            message.visit_payloads(&mut hide);
+            Told { kind: 1, node: from.0, message: message.to_bytes(), ..Told::default() }
+        }
+        Input::Alarm(timer) => Told { kind: 2, number: fingerprint::of(timer), ..Told::default() },
+        Input::Link { peer, state } => {
+            Told { kind: 3, node: peer.0, choice: u32::from(*state == LinkState::Up), ..Told::default() }
+        }
+        Input::Propose(proposals) => {
+            let hidden = |proposal: &Proposal| {
+                let mut entry = proposal.clone().into_entry(Lsn::new(0, 1));
+                hide(entry.kind, &mut entry.payload);
+                EntryShape::from(&entry)
+            };
+            Told { kind: 4, proposals: proposals.iter().map(hidden).collect(), ..Told::default() }
+        }
+        Input::Read { ticket } => Told { kind: 5, ..of_ticket(ticket) },
+        Input::Compact(reference) => Told { kind: 6, message: reference.to_bytes(), ..Told::default() },
+        Input::SnapshotReady(reference) => Told { kind: 7, message: reference.to_bytes(), ..Told::default() },
+        Input::SnapshotFailed(reference) => Told { kind: 8, message: reference.to_bytes(), ..Told::default() },
+        Input::SnapshotInstalled(lsn) => Told { kind: 9, number: lsn.index, term: lsn.term.0, ..Told::default() },
+        Input::Admin { ticket, request } => {
+            let (choice, to) = match request {
+                Admin::Campaign => (1, 0),
+                Admin::Resign => (2, 0),
+                Admin::Transfer(to) => (3, to.0),
+                Admin::ForgetLeader => (4, 0),
+            };
+            Told { kind: 10, choice, term: to, ..of_ticket(ticket) }
+        }
+        Input::Retime(timing) => Told { kind: 11, timing: Some(TimingShape::of(timing)), ..Told::default() },
+        Input::Health(health) => {
+            Told { kind: 12, choice: u32::from(*health == DiskHealth::Recovered), ..Told::default() }
+        }
+    }
+}
+
+fn of_ticket(ticket: &Ticket) -> Told {
+    match ticket {
+        Ticket::Proposal(origin) => {
+            let entry = Entry { origin: *origin, ..Entry::blank(Lsn::new(0, 1)) };
+            Told { proposals: vec![EntryShape::from(&entry)], ..Told::default() }
+        }
+        Ticket::Read { node, number } => Told { node: node.0, number: *number, ..Told::default() },
+        Ticket::Admin(number) => Told { number: *number, ..Told::default() },
+    }
+}
+
+impl Told {
+    /// In one word, for people.
+    pub fn word(&self) -> &'static str {
+        let words = [
+            "message",
+            "alarm",
+            "link",
+            "proposals",
+            "read",
+            "compaction",
+            "snapshot",
+            "snapshot",
+            "snapshot",
+            "request",
+            "timing",
+            "disk",
+        ];
+        let place = usize::try_from(self.kind).unwrap_or(0).wrapping_sub(1);
+        words.get(place).copied().unwrap_or("something new")
+    }
+
+    /// The input for a value of this protocol; alarms are looked up by their fingerprint.
+    pub(crate) fn repeat<P: Protocol>(
+        &self,
+        zeroes: &mut Zeroes,
+        alarm: impl FnOnce(u64) -> Option<P::Timer>,
+    ) -> Result<Input<P>, WireError> {
+        let reference = || SnapshotReference::decode(self.message.clone());
+        Ok(match self.kind {
+            1 => {
+                let mut message = P::Message::decode(self.message.clone())?;
+                shown(&mut message, zeroes)?;
+                Input::Message { from: NodeId(self.node), message }
+            }
+            2 => Input::Alarm(
+                alarm(self.number).ok_or_else(|| WireError("an alarm rang that this value has not set".into()))?,
+            ),
+            3 => {
+                let state = if self.choice == 1 { LinkState::Up } else { LinkState::Down };
+                Input::Link { peer: NodeId(self.node), state }
+            }
+            4 => {
+                let mut proposals = Vec::with_capacity(self.proposals.len());
+                for shape in &self.proposals {
+                    let Entry { kind, origin, stamp, mut payload, .. } = Entry::try_from(shape.clone())?;
+                    zeroes.show(kind, &mut payload)?;
+                    proposals.push(Proposal { origin, kind, stamp, payload });
+                }
+                Input::Propose(proposals)
+            }
+            5 => Input::Read { ticket: Ticket::Read { node: NodeId(self.node), number: self.number } },
+            6 => Input::Compact(reference()?),
+            7 => Input::SnapshotReady(reference()?),
+            8 => Input::SnapshotFailed(reference()?),
+            9 => Input::SnapshotInstalled(Lsn::new(self.term, self.number)),
+            10 => Input::Admin { ticket: Ticket::Admin(self.number), request: self.admin()? },
+            11 => Input::Retime(present(self.timing.as_ref(), "timing")?.timing()),
+            12 => Input::Health(if self.choice == 1 { DiskHealth::Recovered } else { DiskHealth::Stalled }),
+            other => return Err(WireError(format!("an input of unknown kind {other}"))),
+        })
+    }
+
+    fn admin(&self) -> Result<Admin, WireError> {
+        Ok(match self.choice {
+            1 => Admin::Campaign,
+            2 => Admin::Resign,
+            3 => Admin::Transfer(NodeId(self.term)),
+            4 => Admin::ForgetLeader,
+            other => return Err(WireError(format!("a request of unknown kind {other}"))),
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct NoteShape {
+    #[prost(uint64, tag = "1")]
+    at_micros: u64,
+    #[prost(message, optional, tag = "2")]
+    life: Option<Life>,
+    #[prost(message, optional, tag = "3")]
+    birth: Option<Birth>,
+    #[prost(message, optional, tag = "4")]
+    told: Option<Told>,
+    #[prost(fixed64, optional, tag = "5")]
+    answer: Option<u64>,
+    #[prost(message, optional, tag = "6")]
+    mark: Option<MarkShape>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct MarkShape {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(string, tag = "2")]
+    text: String,
+    #[prost(string, tag = "3")]
+    peer: String,
+    #[prost(uint64, tag = "4")]
+    micros: u64,
+    #[prost(uint64, tag = "5")]
+    waited_micros: u64,
+    #[prost(sint64, tag = "6")]
+    step_micros: i64,
+    #[prost(string, repeated, tag = "7")]
+    names: Vec<String>,
+    #[prost(uint32, tag = "8")]
+    from: u32,
+    #[prost(uint32, tag = "9")]
+    to: u32,
+    #[prost(uint64, tag = "10")]
+    term: u64,
+    #[prost(uint64, tag = "11")]
+    place_term: u64,
+    #[prost(uint64, tag = "12")]
+    place_index: u64,
+    #[prost(message, repeated, tag = "13")]
+    heard: Vec<Heard>,
+    #[prost(string, optional, tag = "14")]
+    leader: Option<String>,
+}
+
+const ROLES: [Role; 5] = [Role::Follower, Role::PreCandidate, Role::Candidate, Role::Synchronizing, Role::Leader];
+
+fn role_number(role: Role) -> u32 {
+    ROLES.iter().zip(0..).find(|(other, _)| **other == role).map_or(0, |(_, number)| number)
+}
+
+fn role_numbered(number: u32) -> Result<Role, WireError> {
+    let role = usize::try_from(number).ok().and_then(|number| ROLES.get(number));
+    role.copied().ok_or_else(|| WireError(format!("a role of unknown kind {number}")))
+}
+
+impl From<&Mark> for MarkShape {
+    fn from(mark: &Mark) -> MarkShape {
+        let of = |kind| MarkShape { kind, ..MarkShape::default() };
+        match mark.clone() {
+            Mark::Transition { from, to, term, leader, lsn, because, heard, disk_busy_micros } => MarkShape {
+                from: role_number(from),
+                to: role_number(to),
+                term: term.0,
+                leader,
+                place_term: lsn.term.0,
+                place_index: lsn.index,
+                text: because,
+                heard,
+                micros: disk_busy_micros,
+                ..of(1)
+            },
+            Mark::LinkUp { peer } => MarkShape { peer, ..of(2) },
+            Mark::LinkDown { peer, why } => MarkShape { peer, text: why, ..of(3) },
+            Mark::SlowSync { micros } => MarkShape { micros, ..of(4) },
+            Mark::DiskStalled { micros } => MarkShape { micros, ..of(5) },
+            Mark::DiskRecovered => of(6),
+            Mark::Late { micros, waited_micros } => MarkShape { micros, waited_micros, ..of(7) },
+            Mark::WallClock { micros } => MarkShape { step_micros: micros, ..of(8) },
+            Mark::Asked { what } => MarkShape { text: what, ..of(9) },
+            Mark::Membership { voters } => MarkShape { names: voters, ..of(10) },
+            Mark::Stopping => of(11),
+            Mark::Ended { why } => MarkShape { text: why, ..of(12) },
+            Mark::Lost { count } => MarkShape { micros: count, ..of(13) },
+        }
+    }
+}
+
+impl TryFrom<MarkShape> for Mark {
+    type Error = WireError;
+
+    fn try_from(shape: MarkShape) -> Result<Mark, WireError> {
+        let MarkShape { kind, text, peer, micros, waited_micros, step_micros, names, .. } = shape;
+        Ok(match kind {
+            1 => Mark::Transition {
+                from: role_numbered(shape.from)?,
+                to: role_numbered(shape.to)?,
+                term: Term(shape.term),
+                leader: shape.leader,
+                lsn: Lsn::new(shape.place_term, shape.place_index),
+                because: text,
+                heard: shape.heard,
+                disk_busy_micros: micros,
+            },
+            2 => Mark::LinkUp { peer },
+            3 => Mark::LinkDown { peer, why: text },
+            4 => Mark::SlowSync { micros },
+            5 => Mark::DiskStalled { micros },
+            6 => Mark::DiskRecovered,
+            7 => Mark::Late { micros, waited_micros },
+            8 => Mark::WallClock { micros: step_micros },
+            9 => Mark::Asked { what: text },
+            10 => Mark::Membership { voters: names },
+            11 => Mark::Stopping,
+            12 => Mark::Ended { why: text },
+            13 => Mark::Lost { count: micros },
+            other => return Err(WireError(format!("a mark of unknown kind {other}"))),
+        })
+    }
+}
+
+impl Wire for Note {
+    fn encode(&self, out: &mut BytesMut) {
+        let mut shape = NoteShape { at_micros: self.at_micros, ..NoteShape::default() };
+        match &self.kind {
+            NoteKind::Life(life) => shape.life = Some(life.clone()),
+            NoteKind::Birth(birth, answer) => (shape.birth, shape.answer) = (Some(birth.clone()), Some(*answer)),
+            NoteKind::Told(told, answer) => (shape.told, shape.answer) = (Some(told.clone()), *answer),
+            NoteKind::Mark(mark) => shape.mark = Some(mark.into()),
+        }
+        hustings_core::wire::encode_shape(&shape, out);
+    }
+
+    fn decode(bytes: Bytes) -> Result<Note, WireError> {
+        let NoteShape { at_micros, life, birth, told, answer, mark } = NoteShape::decode(bytes)?;
+        let kind = match (life, birth, told, mark) {
+            (Some(life), None, None, None) => NoteKind::Life(life),
+            (None, Some(birth), None, None) => NoteKind::Birth(birth, present(answer, "answer")?),
+            (None, None, Some(told), None) => NoteKind::Told(told, answer),
+            (None, None, None, Some(mark)) => NoteKind::Mark(mark.try_into()?),
+            _ => return Err(WireError("a note of no kind, or of two".into())),
+        };
+        Ok(Note { at_micros, kind })
+    }
+}

@@ -1,0 +1,238 @@
+//! Why leadership moved: [`Story`], told from the recordings of as many members as there are.
+//!
+//! Method: each reign is a member's own note that it leads. Of two reigns in a row the end of the first is explained, from the
+//! strongest evidence to the weakest: what the old leader noted itself (an operator's request, its disk, its end), that it noted
+//! nothing any more, that its loop did not run, and last what the others missed of it.
+
+use crate::ring::Recording;
+use crate::shape::{Heard, Mark, NoteKind};
+use hustings_core::{Role, Term};
+use std::collections::{BTreeMap, BTreeSet};
+
+mod causes;
+mod words;
+
+pub use causes::Cause;
+pub use words::clock_time;
+
+/// One change of leader.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Story {
+    /// Who led before, if anybody is known to.
+    pub before: Option<Reign>,
+    /// Who leads since.
+    pub after: Reign,
+    /// Why the reign before ended, the decisive cause first; empty for a first leader.
+    pub causes: Vec<Cause>,
+    /// How long nobody led, in microseconds.
+    pub gap_micros: u64,
+    /// What was seen around it, in order.
+    pub evidence: Vec<Evidence>,
+    /// Members whose recordings nobody has, by name: they are judged by what others saw.
+    pub missing: BTreeSet<String>,
+}
+
+/// A leadership.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Reign {
+    /// Who.
+    pub leader: String,
+    /// In which term.
+    pub term: Term,
+    /// Since when, in microseconds since 1970.
+    pub since_micros: u64,
+    /// Until when it led, or could have, in microseconds since 1970; `None`: as far as anybody noted it still does.
+    pub until_micros: Option<u64>,
+    /// Why it was elected.
+    pub because: String,
+    /// Which of the recordings says so.
+    pub(crate) life: usize,
+}
+
+/// What somebody noted, and when.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Evidence {
+    /// Microseconds since 1970.
+    pub at_micros: u64,
+    /// Who.
+    pub member: String,
+    /// What, in words.
+    pub what: String,
+}
+
+/// What is shown before the end of a reign and after the beginning of the next, in microseconds.
+const SHOWN_AROUND_MICROS: u64 = 3_000_000;
+/// How much of it at most.
+const SHOWN_MAX: usize = 40;
+
+/// A mark, with who made it and when by one clock for all.
+pub(crate) struct Seen<'a> {
+    pub(crate) at: u64,
+    pub(crate) life: usize,
+    pub(crate) mark: &'a Mark,
+}
+
+/// All recordings on one time line.
+pub(crate) struct Timeline<'a> {
+    pub(crate) lives: &'a [Recording],
+    pub(crate) seen: Vec<Seen<'a>>,
+    /// Wall clock less boot clock of each life, in microseconds: the same for all lives of one boot, whatever was done to the wall clock.
+    offsets: Vec<i128>,
+}
+
+impl<'a> Timeline<'a> {
+    fn of(lives: &'a [Recording]) -> Timeline<'a> {
+        let own = |life: &Recording| i128::from(life.life.unix_micros) - i128::from(life.life.boot_micros);
+        let mut of_boot: BTreeMap<&str, i128> = BTreeMap::new();
+        for life in lives {
+            of_boot.entry(&life.life.boot_id).or_insert_with(|| own(life));
+        }
+        let offsets: Vec<i128> = lives.iter().map(|life| of_boot[life.life.boot_id.as_str()]).collect();
+        let mut line = Timeline { lives, seen: Vec::new(), offsets };
+        for (place, life) in lives.iter().enumerate() {
+            for note in &life.notes {
+                if let NoteKind::Mark(mark) = &note.kind {
+                    line.seen.push(Seen { at: line.at(place, note.at_micros), life: place, mark });
+                }
+            }
+        }
+        line.seen.sort_by_key(|seen| seen.at);
+        line
+    }
+
+    /// The time of a boot clock's reading.
+    pub(crate) fn at(&self, life: usize, boot_micros: u64) -> u64 {
+        u64::try_from(i128::from(boot_micros) + self.offsets[life]).unwrap_or(0)
+    }
+
+    pub(crate) fn name(&self, life: usize) -> &'a str {
+        &self.lives[life].life.name
+    }
+
+    /// When a life was begun, and when its last note was written.
+    pub(crate) fn span(&self, life: usize) -> (u64, u64) {
+        let recording = &self.lives[life];
+        (self.at(life, recording.life.boot_micros), self.at(life, recording.end_micros()))
+    }
+
+    /// What a life noted in a stretch of time, both ends included.
+    pub(crate) fn of_life(&self, life: usize, from: u64, to: u64) -> impl DoubleEndedIterator<Item = &Seen<'a>> {
+        self.seen.iter().filter(move |seen| seen.life == life && (from..=to).contains(&seen.at))
+    }
+
+    /// The life of the same member that came after this one.
+    pub(crate) fn next_life(&self, life: usize) -> Option<usize> {
+        let (begun, _) = self.span(life);
+        let same = (0..self.lives.len()).filter(|other| self.name(*other) == self.name(life));
+        same.filter(|other| self.span(*other).0 > begun).min_by_key(|other| self.span(*other).0)
+    }
+
+    /// All reigns, in the order in which they began.
+    fn reigns(&self) -> Vec<Reign> {
+        let mut reigns: Vec<Reign> = Vec::new();
+        for seen in &self.seen {
+            let Mark::Transition { from, to, term, because, .. } = seen.mark else { continue };
+            let open = reigns.iter_mut().find(|reign| reign.life == seen.life && reign.until_micros.is_none());
+            match (from, to, open) {
+                (_, Role::Leader, Some(open)) if open.term == *term => {}
+                (_, to, open) => {
+                    if let Some(open) = open {
+                        open.until_micros = Some(seen.at);
+                    }
+                    if *to == Role::Leader {
+                        reigns.push(Reign {
+                            leader: self.name(seen.life).to_owned(),
+                            term: *term,
+                            since_micros: seen.at,
+                            until_micros: None,
+                            because: because.clone(),
+                            life: seen.life,
+                        });
+                    }
+                }
+            }
+        }
+        reigns
+    }
+}
+
+impl Story {
+    /// The last change of leader, or the last one that had begun at a time, in microseconds since 1970; `None` when nobody led.
+    pub fn tell(lives: &[Recording], at_micros: Option<u64>) -> Option<Story> {
+        let line = Timeline::of(lives);
+        let mut reigns = line.reigns();
+        let asked = at_micros.unwrap_or(u64::MAX);
+        let place = reigns.iter().rposition(|reign| reign.since_micros <= asked)?;
+        let mut after = reigns.remove(place);
+        let before = place.checked_sub(1).map(|place| reigns.remove(place));
+        let Some(mut before) = before else {
+            let evidence = evidence(&line, after.since_micros, after.since_micros);
+            return Some(Story {
+                before: None,
+                after,
+                causes: Vec::new(),
+                gap_micros: 0,
+                evidence,
+                missing: missing(&line),
+            });
+        };
+        let found = causes::of(&line, &before, &after);
+        before.until_micros = Some(found.until_micros.min(after.since_micros));
+        if after.until_micros.is_none() && line.next_life(after.life).is_some() {
+            after.until_micros = Some(line.span(after.life).1);
+        }
+        let gap_micros = after.since_micros.saturating_sub(before.until_micros.unwrap_or(after.since_micros));
+        let evidence = evidence(&line, found.since_micros.unwrap_or(after.since_micros), after.since_micros);
+        Some(Story { before: Some(before), after, causes: found.causes, gap_micros, evidence, missing: missing(&line) })
+    }
+
+    /// In plain sentences.
+    pub fn sentences(&self) -> Vec<String> {
+        words::sentences(self)
+    }
+}
+
+/// Who was heard of and is not among those who tell.
+fn missing(line: &Timeline<'_>) -> BTreeSet<String> {
+    let mut named = BTreeSet::new();
+    for seen in &line.seen {
+        match seen.mark {
+            Mark::Transition { heard, .. } => named.extend(heard.iter().map(|Heard { peer, .. }| peer.clone())),
+            Mark::Membership { voters } => named = voters.iter().cloned().collect(),
+            _ => {}
+        }
+    }
+    for life in line.lives {
+        named.remove(&life.life.name);
+    }
+    named
+}
+
+fn evidence(line: &Timeline<'_>, from: u64, to: u64) -> Vec<Evidence> {
+    let shown = from.saturating_sub(SHOWN_AROUND_MICROS)..=to + SHOWN_AROUND_MICROS / 10;
+    let mut evidence: Vec<Evidence> = line
+        .seen
+        .iter()
+        .filter(|seen| shown.contains(&seen.at))
+        .map(|seen| Evidence {
+            at_micros: seen.at,
+            member: line.name(seen.life).to_owned(),
+            what: words::of_mark(seen.mark),
+        })
+        .collect();
+    for life in 0..line.lives.len() {
+        let (begun, ended) = line.span(life);
+        let of =
+            |at_micros, what: &str| Evidence { at_micros, member: line.name(life).to_owned(), what: what.to_owned() };
+        if shown.contains(&begun) {
+            evidence.push(of(begun, "its process begins"));
+        }
+        if shown.contains(&ended) && line.next_life(life).is_some() {
+            evidence.push(of(ended, "this process notes nothing more"));
+        }
+    }
+    evidence.sort_by_key(|evidence| evidence.at_micros);
+    let surplus = evidence.len().saturating_sub(SHOWN_MAX);
+    evidence.drain(..surplus);
+    evidence
+}

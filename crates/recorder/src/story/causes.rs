@@ -1,0 +1,347 @@
+//! What ended a reign: [`of`], and the [`Cause`]s that there are.
+
+use super::{Reign, Timeline};
+use crate::shape::Mark;
+use hustings_core::Role;
+
+/// Why leadership moved.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// An operator, or the member itself on its way out, handed leadership over.
+    HandedOver {
+        /// What was asked for.
+        what: String,
+    },
+    /// The leader's process was told to stop.
+    Stopped,
+    /// The same, and a process of another build came after it.
+    Upgraded {
+        /// The build before.
+        from: String,
+        /// The build after.
+        to: String,
+    },
+    /// The leader's process ended without a word: somebody killed it.
+    Killed {
+        /// Who saw its links end, with what the kernel said, and how long after the first, in microseconds.
+        seen_by: Vec<(String, String, u64)>,
+    },
+    /// The machine of the leader, or all machines, lost their power, or their kernel ended.
+    PowerLost {
+        /// Whether nobody was left.
+        is_everybody: bool,
+    },
+    /// The leader's process ended itself.
+    Failed {
+        /// Why.
+        why: String,
+    },
+    /// The leader's disk did not answer.
+    DiskStalled {
+        /// For how long, in microseconds, as far as it was noted.
+        micros: u64,
+    },
+    /// The loop of a member did not run: its process or its machine stood still.
+    Paused {
+        /// Whose.
+        who: String,
+        /// For how long, in microseconds.
+        micros: u64,
+    },
+    /// The loop of a member could have run, and the machine was busy with others.
+    Starved {
+        /// Whose.
+        who: String,
+        /// For how long, in microseconds.
+        micros: u64,
+    },
+    /// The leader ran, and was not heard.
+    Cut {
+        /// Who did not hear it.
+        deaf: String,
+        /// Whether the leader still heard that one: the network was cut in one direction.
+        is_one_way: bool,
+        /// How long nothing had come, in microseconds.
+        silence_micros: u64,
+    },
+    /// The leader is no longer a voter.
+    Removed,
+    /// Another member is to lead when it can.
+    Preferred {
+        /// Who.
+        who: String,
+    },
+    /// What was noted does not say.
+    Unknown {
+        /// What the new leader said when it began.
+        because: String,
+    },
+}
+
+impl Cause {
+    /// One word for programs.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Cause::HandedOver { .. } => "handed-over",
+            Cause::Stopped => "stopped",
+            Cause::Upgraded { .. } => "upgraded",
+            Cause::Killed { .. } => "killed",
+            Cause::PowerLost { .. } => "power-lost",
+            Cause::Failed { .. } => "failed",
+            Cause::DiskStalled { .. } => "disk-stalled",
+            Cause::Paused { .. } => "paused",
+            Cause::Starved { .. } => "starved",
+            Cause::Cut { .. } => "cut",
+            Cause::Removed => "removed",
+            Cause::Preferred { .. } => "preferred",
+            Cause::Unknown { .. } => "unknown",
+        }
+    }
+}
+
+/// What was found.
+pub(super) struct Found {
+    pub(super) causes: Vec<Cause>,
+    /// When the old leader ended, or was not heard any more.
+    pub(super) until_micros: u64,
+    /// When the first of it was noted.
+    pub(super) since_micros: Option<u64>,
+}
+
+/// An operator's request leads to something within this time.
+const REQUEST_MICROS: u64 = 15_000_000;
+/// A disk or a pause so long before the end may have to do with it.
+const CIRCUMSTANCE_MICROS: u64 = 10_000_000;
+/// A process whose last note is so much older than what others noted has ended: heartbeats alone are noted more often.
+const ENDED_AFTER_MICROS: u64 = 2_000_000;
+/// Processes that end within this time end together.
+const TOGETHER_MICROS: u64 = 1_000_000;
+
+/// Explains the end of one reign before the beginning of the next.
+pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
+    let case = Case { line, before, after };
+    let stepped_down = case.step_down();
+    let mut causes = Vec::new();
+    causes.extend(case.request());
+    causes.extend(case.removal());
+    causes.extend(case.failure());
+    let ended = causes.is_empty().then(|| case.end()).flatten();
+    let until_micros = match &ended {
+        Some((until, _)) => *until,
+        None => stepped_down.unwrap_or_else(|| case.last_heard().unwrap_or(after.since_micros)),
+    };
+    causes.extend(ended.map(|(_, cause)| cause));
+    let disk = case.disk(until_micros);
+    let has_given_way = case.step_down_because().is_some_and(|because| because.contains("disk stalls"));
+    match disk {
+        Some(disk) if has_given_way => causes.insert(0, disk),
+        Some(disk) => causes.push(disk),
+        None => {}
+    }
+    if !causes.iter().any(|cause| !matches!(cause, Cause::DiskStalled { .. })) && !has_given_way {
+        causes.extend(case.stillness());
+    }
+    if causes.is_empty() || case.is_only_a_circumstance(&causes, has_given_way) {
+        let rest = case.preference().or_else(|| case.cut());
+        let rest = rest.or_else(|| causes.is_empty().then(|| Cause::Unknown { because: after.because.clone() }));
+        causes.splice(0..0, rest);
+    }
+    let since_micros = Some(until_micros.min(after.since_micros));
+    Found { causes, until_micros, since_micros }
+}
+
+struct Case<'a, 'b> {
+    line: &'a Timeline<'b>,
+    before: &'a Reign,
+    after: &'a Reign,
+}
+
+impl Case<'_, '_> {
+    /// When the old leader said that it leads no more, if it did before or soon after the next one began.
+    fn step_down(&self) -> Option<u64> {
+        self.before.until_micros.filter(|until| *until <= self.after.since_micros)
+    }
+
+    fn step_down_because(&self) -> Option<&str> {
+        let until = self.before.until_micros?;
+        self.line.of_life(self.before.life, until, until).find_map(|seen| match seen.mark {
+            Mark::Transition { from: Role::Leader, because, .. } => Some(because.as_str()),
+            _ => None,
+        })
+    }
+
+    /// Somebody asked for it.
+    fn request(&self) -> Option<Cause> {
+        let from = self.after.since_micros.saturating_sub(REQUEST_MICROS).max(self.before.since_micros);
+        let asked = self.line.of_life(self.before.life, from, self.after.since_micros);
+        let is_request = |mark: &&Mark| match mark {
+            Mark::Stopping => true,
+            Mark::Asked { what } => what.contains("leadership"),
+            _ => false,
+        };
+        // A process that is told to stop asks itself to hand over: the first of both says why.
+        match asked.map(|seen| seen.mark).find(is_request) {
+            Some(Mark::Stopping) => {
+                let build = |life: usize| self.line.lives[life].life.build.clone();
+                let from = build(self.before.life);
+                Some(match self.line.next_life(self.before.life).map(build) {
+                    Some(to) if to != from => Cause::Upgraded { from, to },
+                    _ => Cause::Stopped,
+                })
+            }
+            Some(Mark::Asked { what }) => Some(Cause::HandedOver { what: what.clone() }),
+            _ => {
+                let asked = self.line.of_life(self.after.life, from, self.after.since_micros);
+                asked.map(|seen| seen.mark).find_map(|mark| match mark {
+                    Mark::Asked { what } if what.contains("campaign") => Some(Cause::HandedOver { what: what.clone() }),
+                    _ => None,
+                })
+            }
+        }
+    }
+
+    fn removal(&self) -> Option<Cause> {
+        let leader = &self.before.leader;
+        let is_out = self.step_down_because().is_some_and(|because| because.contains("no longer a voter"));
+        let memberships = self.line.seen.iter().filter(|seen| seen.at <= self.after.since_micros);
+        let voters = memberships.rev().find_map(|seen| match seen.mark {
+            Mark::Membership { voters } => Some(voters),
+            _ => None,
+        });
+        let was_removed = voters.is_some_and(|voters| !voters.is_empty() && !voters.contains(leader));
+        (is_out || was_removed).then_some(Cause::Removed)
+    }
+
+    fn failure(&self) -> Option<Cause> {
+        let mut noted = self.line.of_life(self.before.life, self.before.since_micros, u64::MAX);
+        noted.find_map(|seen| match seen.mark {
+            Mark::Ended { why } => Some(Cause::Failed { why: why.clone() }),
+            _ => None,
+        })
+    }
+
+    /// The old leader's process noted nothing any more: when, and why.
+    fn end(&self) -> Option<(u64, Cause)> {
+        let (_, ended) = self.line.span(self.before.life);
+        let next = self.line.next_life(self.before.life);
+        let latest = (0..self.line.lives.len()).map(|life| self.line.span(life).1).max().unwrap_or(0);
+        let is_over = next.is_some() || latest > ended + ENDED_AFTER_MICROS;
+        if !is_over || ended > self.after.since_micros {
+            return None;
+        }
+        let seen_by = self.broken_links(ended);
+        let until = seen_by.iter().map(|(_, _, at)| *at).min().unwrap_or(ended).max(ended);
+        let boot = |life: usize| &self.line.lives[life].life.boot_id;
+        let is_rebooted = next.is_some_and(|next| boot(next) != boot(self.before.life));
+        let survivors = (0..self.line.lives.len()).any(|life| {
+            let (begun, end) = self.line.span(life);
+            life != self.before.life && begun <= ended && end > ended + TOGETHER_MICROS
+        });
+        let is_everybody = !survivors && self.line.span(self.after.life).0 > ended;
+        if is_everybody || is_rebooted {
+            return Some((until, Cause::PowerLost { is_everybody }));
+        }
+        let first = seen_by.iter().map(|(_, _, at)| *at).min().unwrap_or(until);
+        let seen_by = seen_by.into_iter().map(|(who, why, at)| (who, why, at - first)).collect();
+        Some((until, Cause::Killed { seen_by }))
+    }
+
+    /// Who saw the link to the old leader end around a time, with the reason.
+    fn broken_links(&self, around: u64) -> Vec<(String, String, u64)> {
+        let shown = around.saturating_sub(TOGETHER_MICROS)..=self.after.since_micros.max(around + TOGETHER_MICROS);
+        let broken = self.line.seen.iter().filter(|seen| shown.contains(&seen.at));
+        broken
+            .filter_map(|seen| match seen.mark {
+                Mark::LinkDown { peer, why } if *peer == self.before.leader => {
+                    Some((self.line.name(seen.life).to_owned(), why.clone(), seen.at))
+                }
+                _ => None,
+            })
+            .collect()
+    }
+
+    /// Whether the old leader's disk stood still shortly before.
+    fn disk(&self, until: u64) -> Option<Cause> {
+        let from = until.saturating_sub(CIRCUMSTANCE_MICROS).max(self.before.since_micros);
+        let mut since = None;
+        let mut longest = 0;
+        for seen in self.line.of_life(self.before.life, from, self.after.since_micros.max(until)) {
+            match seen.mark {
+                Mark::DiskStalled { micros } => {
+                    since = Some(seen.at.saturating_sub(*micros));
+                    longest = longest.max(*micros);
+                }
+                Mark::DiskRecovered => longest = longest.max(since.take().map_or(0, |since| seen.at - since)),
+                _ => {}
+            }
+        }
+        let lasting = since.map_or(0, |since| self.after.since_micros.saturating_sub(since));
+        let micros = longest.max(lasting);
+        (micros > 0).then_some(Cause::DiskStalled { micros })
+    }
+
+    /// Whether the loop of the old leader, or of the new one, did not run when it should have.
+    fn stillness(&self) -> Option<Cause> {
+        let shortest = self.silence().map_or(100_000, |(_, silence)| silence / 3);
+        let of = |life: usize, to: u64| {
+            let from = self.after.since_micros.saturating_sub(CIRCUMSTANCE_MICROS).max(self.before.since_micros);
+            // A pause is noted when it is over; it counts from its beginning.
+            let late = self.line.of_life(life, from, to).filter_map(|seen| match seen.mark {
+                Mark::Late { micros, waited_micros } if seen.at - micros <= self.after.since_micros => {
+                    Some((*micros, *waited_micros))
+                }
+                _ => None,
+            });
+            late.max().filter(|(micros, _)| *micros >= shortest)
+        };
+        let cause = |who: &str, (micros, waited): (u64, u64)| match waited * 2 > micros {
+            true => Cause::Starved { who: who.to_owned(), micros },
+            false => Cause::Paused { who: who.to_owned(), micros },
+        };
+        let old = of(self.before.life, u64::MAX).map(|late| cause(&self.before.leader, late));
+        old.or_else(|| of(self.after.life, self.after.since_micros).map(|late| cause(&self.after.leader, late)))
+    }
+
+    /// What the new leader missed of the old one when it first moved: when, and for how long.
+    fn silence(&self) -> Option<(u64, u64)> {
+        let from = self.before.since_micros.max(self.after.since_micros.saturating_sub(CIRCUMSTANCE_MICROS));
+        let mut moves = self.line.of_life(self.after.life, from, self.after.since_micros);
+        moves.find_map(|seen| match seen.mark {
+            Mark::Transition { to, heard, .. } if *to != Role::Follower => {
+                let heard = heard.iter().find(|heard| heard.peer == self.before.leader)?;
+                Some((seen.at, heard.silence_micros))
+            }
+            _ => None,
+        })
+    }
+
+    fn last_heard(&self) -> Option<u64> {
+        self.silence().map(|(at, silence)| at.saturating_sub(silence).max(self.before.since_micros))
+    }
+
+    fn preference(&self) -> Option<Cause> {
+        let because = self.step_down_because().unwrap_or("");
+        because.contains("is preferred").then(|| Cause::Preferred { who: self.after.leader.clone() })
+    }
+
+    /// The old leader lived, and was not heard.
+    fn cut(&self) -> Option<Cause> {
+        let (at, silence_micros) = self.silence()?;
+        // What the old leader had heard of the new one when it learnt of the change, or at its own end.
+        let from = at.saturating_sub(silence_micros);
+        let learnt = self.line.of_life(self.before.life, from, u64::MAX).find_map(|seen| match seen.mark {
+            Mark::Transition { heard, because, .. } => {
+                let heard = heard.iter().find(|heard| heard.peer == self.after.leader)?;
+                Some((heard.silence_micros, because.contains("no quorum")))
+            }
+            _ => None,
+        });
+        let is_one_way = learnt.is_some_and(|(heard, is_deaf)| !is_deaf && heard * 2 < silence_micros);
+        Some(Cause::Cut { deaf: self.after.leader.clone(), is_one_way, silence_micros })
+    }
+
+    /// A disk that was slow once does not explain a change by itself, unless the leader gave way for it.
+    fn is_only_a_circumstance(&self, causes: &[Cause], has_given_way: bool) -> bool {
+        !has_given_way && causes.iter().all(|cause| matches!(cause, Cause::DiskStalled { .. }))
+    }
+}

@@ -1,0 +1,169 @@
+//! A story in plain sentences.
+
+use super::{Cause, Reign, Story};
+use crate::shape::Mark;
+
+/// The time of day in UTC, with milliseconds: `20:34:05.383`.
+pub fn clock_time(unix_micros: u64) -> String {
+    let millis = unix_micros / 1_000;
+    let (seconds, millis) = (millis / 1_000, millis % 1_000);
+    let (hours, minutes, seconds) = (seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
+    format!("{hours:02}:{minutes:02}:{seconds:02}.{millis:03}")
+}
+
+/// `0.2 ms`, `35 ms`, `2.3 s`, `4 min`.
+fn lasting(micros: u64) -> String {
+    match micros {
+        0..10_000 => format!("{}.{} ms", micros / 1_000, micros % 1_000 / 100),
+        10_000..1_000_000 => format!("{} ms", micros / 1_000),
+        1_000_000..120_000_000 => format!("{}.{} s", micros / 1_000_000, micros % 1_000_000 / 100_000),
+        _ => format!("{} min", micros / 60_000_000),
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    match names {
+        [] => String::new(),
+        [one] => one.clone(),
+        [first @ .., last] => format!("{} and {last}", first.join(", ")),
+    }
+}
+
+/// What happened, one sentence after the other.
+pub(super) fn sentences(story: &Story) -> Vec<String> {
+    let Story { before, after, causes, gap_micros, missing, .. } = story;
+    let mut told = Vec::new();
+    match before {
+        None => told.push(format!(
+            "{} leads term {} since {}, the first leader that is noted: {}.",
+            after.leader,
+            after.term,
+            clock_time(after.since_micros),
+            after.because
+        )),
+        Some(before) => {
+            let until = before.until_micros.unwrap_or(after.since_micros);
+            let why = causes.first().map_or(String::new(), |cause| decisive(cause, before, after));
+            told.push(format!("{} led term {} until {}{why}.", before.leader, before.term, clock_time(until)));
+            told.extend(causes.iter().skip(1).map(|cause| circumstance(cause, before)));
+            told.push(format!(
+                "{} leads term {} since {}: {}.",
+                after.leader,
+                after.term,
+                clock_time(after.since_micros),
+                after.because
+            ));
+            told.push(format!("For {} nobody led.", lasting(*gap_micros)));
+        }
+    }
+    if !missing.is_empty() {
+        let names: Vec<String> = missing.iter().cloned().collect();
+        told.push(format!("What {} noted is not here: it would say more.", listed(&names)));
+    }
+    told
+}
+
+fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
+    let leader = &before.leader;
+    match cause {
+        Cause::HandedOver { what } => format!(", when it was asked {what}"),
+        Cause::Stopped => ", when its process was told to stop".to_owned(),
+        Cause::Upgraded { from, to } => {
+            format!(", when its process was told to stop; {to} came after {from}")
+        }
+        Cause::Killed { seen_by } => {
+            let mut names: Vec<String> = seen_by.iter().map(|(who, _, _)| who.clone()).collect();
+            names.dedup();
+            let within = seen_by.iter().map(|(_, _, after)| *after).max().unwrap_or(0);
+            let why = seen_by.first().map_or("", |(_, why, _)| why.as_str());
+            match names.len() {
+                0 => ", when its process was killed or ended without a word".to_owned(),
+                1 => format!(", when its process was killed: {} saw its link end ({why})", names[0]),
+                _ => format!(
+                    ", when its process was killed: {} saw their links end within {} ({why})",
+                    listed(&names),
+                    lasting(within)
+                ),
+            }
+        }
+        Cause::PowerLost { is_everybody: true } => {
+            ", when all members ended at once, as when the power is lost".to_owned()
+        }
+        Cause::PowerLost { is_everybody: false } => ", when its machine ended; it has started again since".to_owned(),
+        Cause::Failed { why } => format!(", when its process ended itself: {why}"),
+        Cause::DiskStalled { micros } => {
+            format!(", when it gave way because its disk had not answered for {}", lasting(*micros))
+        }
+        Cause::Paused { who, micros } => {
+            format!(", when the process of {who} stood still for {}", lasting(*micros))
+        }
+        Cause::Starved { who, micros } => format!(
+            ", when {who} could have run and got no processor for {}: its machine was busy with something else",
+            lasting(*micros)
+        ),
+        Cause::Cut { deaf, is_one_way: true, silence_micros } => format!(
+            ", when {deaf} had heard nothing from {leader} for {}, which still heard {deaf}: the network was cut in one direction",
+            lasting(*silence_micros)
+        ),
+        Cause::Cut { deaf, is_one_way: false, silence_micros } => format!(
+            ", when {deaf} had heard nothing from {leader} for {}, while its process ran: the network was cut",
+            lasting(*silence_micros)
+        ),
+        Cause::Removed => ", when it was removed from the voters".to_owned(),
+        Cause::Preferred { who } => format!(", when it gave way to {who}, which is preferred"),
+        Cause::Unknown { .. } => {
+            format!("; what was noted does not say why it ended, {} only says: {}", after.leader, after.because)
+        }
+    }
+}
+
+fn circumstance(cause: &Cause, before: &Reign) -> String {
+    let leader = &before.leader;
+    match cause {
+        Cause::DiskStalled { micros } => {
+            format!("Before that the disk of {leader} had not answered for {}.", lasting(*micros))
+        }
+        Cause::Paused { who, micros } => format!("The process of {who} stood still for {}.", lasting(*micros)),
+        Cause::Starved { who, micros } => format!("{who} got no processor for {}.", lasting(*micros)),
+        Cause::HandedOver { what } => format!("{leader} had been asked {what}."),
+        Cause::Stopped | Cause::Upgraded { .. } => format!("The process of {leader} had been told to stop."),
+        Cause::Killed { .. } => format!("The process of {leader} was killed."),
+        Cause::PowerLost { .. } => format!("The machine of {leader} ended."),
+        Cause::Failed { why } => format!("The process of {leader} ended itself: {why}."),
+        Cause::Cut { deaf, .. } => format!("{deaf} did not hear {leader}."),
+        Cause::Removed => format!("{leader} had been removed from the voters."),
+        Cause::Preferred { who } => format!("{who} is preferred."),
+        Cause::Unknown { because } => format!("It said: {because}."),
+    }
+}
+
+/// A mark in words.
+pub(super) fn of_mark(mark: &Mark) -> String {
+    match mark {
+        Mark::Transition { from, to, term, leader, because, .. } => {
+            let leader = leader.as_ref().map(|leader| format!(", leader {leader}")).unwrap_or_default();
+            match from == to {
+                true => format!("stays {to} in term {term}{leader}: {because}"),
+                false => format!("{from} → {to} in term {term}{leader}: {because}"),
+            }
+        }
+        Mark::LinkUp { peer } => format!("the link to {peer} is up"),
+        Mark::LinkDown { peer, why } => format!("the link to {peer} ends: {why}"),
+        Mark::SlowSync { micros } => format!("a write to its disk took {}", lasting(*micros)),
+        Mark::DiskStalled { micros } => format!("its disk has not answered for {}", lasting(*micros)),
+        Mark::DiskRecovered => "its disk answers again".to_owned(),
+        Mark::Late { micros, waited_micros } => match waited_micros * 2 > *micros {
+            true => format!("its loop ran {} late: it got no processor", lasting(*micros)),
+            false => format!("its loop ran {} late: it stood still", lasting(*micros)),
+        },
+        Mark::WallClock { micros } => {
+            let way = if *micros < 0 { "back" } else { "forward" };
+            format!("its wall clock was set {way} by {}", lasting(micros.unsigned_abs()))
+        }
+        Mark::Asked { what } => format!("is asked {what}"),
+        Mark::Membership { voters } => format!("the voters are {}", listed(voters)),
+        Mark::Stopping => "is told to stop".to_owned(),
+        Mark::Ended { why } => format!("ends itself: {why}"),
+        Mark::Lost { .. } => "could not note everything".to_owned(),
+    }
+}
