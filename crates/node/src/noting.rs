@@ -21,11 +21,12 @@ pub(super) struct Noting {
     clock_offset_micros: Option<i64>,
     /// How long this thread had waited for a processor, in microseconds, at the last look.
     waited_micros: u64,
+    voters: Vec<String>,
 }
 
 impl Noting {
     pub(super) fn new() -> Noting {
-        Noting { clock_offset_micros: None, waited_micros: 0 }
+        Noting { clock_offset_micros: None, waited_micros: 0, voters: Vec::new() }
     }
 }
 
@@ -83,12 +84,18 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         });
     }
 
-    pub(super) fn mark_membership(&self) {
-        self.mark(|host| {
-            let membership = &host.wiring.gatekeeper.borrow().membership;
-            let voters = membership.everyone().filter(|id| membership.is_voter(*id));
-            Mark::Membership { voters: voters.map(|id| membership.name_of(id)).collect() }
-        });
+    /// Notes who votes, when that has changed.
+    pub(super) fn mark_membership(&mut self) {
+        if self.wiring.tape.is_none() {
+            return;
+        }
+        let membership = self.wiring.gatekeeper.borrow().membership.clone();
+        let voters = membership.everyone().filter(|id| membership.is_voter(*id));
+        let voters: Vec<String> = voters.map(|id| membership.name_of(id)).collect();
+        if voters != self.noting.voters {
+            self.noting.voters.clone_from(&voters);
+            self.mark(|_| Mark::Membership { voters });
+        }
     }
 
     pub(super) fn mark_disk(&self, health: DiskHealth) {

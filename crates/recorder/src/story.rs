@@ -45,8 +45,8 @@ pub struct Reign {
     pub until_micros: Option<u64>,
     /// Why it was elected.
     pub because: String,
-    /// Which of the recordings says so.
-    pub(crate) life: usize,
+    /// Which of the recordings is its leader's own; none, when only others noted it.
+    pub(crate) life: Option<usize>,
 }
 
 /// What somebody noted, and when.
@@ -116,8 +116,13 @@ impl<'a> Timeline<'a> {
     }
 
     /// What a life noted in a stretch of time, both ends included.
-    pub(crate) fn of_life(&self, life: usize, from: u64, to: u64) -> impl DoubleEndedIterator<Item = &Seen<'a>> {
-        self.seen.iter().filter(move |seen| seen.life == life && (from..=to).contains(&seen.at))
+    pub(crate) fn of_life(
+        &self,
+        life: Option<usize>,
+        from: u64,
+        to: u64,
+    ) -> impl DoubleEndedIterator<Item = &Seen<'a>> {
+        self.seen.iter().filter(move |seen| Some(seen.life) == life && (from..=to).contains(&seen.at))
     }
 
     /// The life of the same member that came after this one.
@@ -130,9 +135,29 @@ impl<'a> Timeline<'a> {
     /// All reigns, in the order in which they began.
     fn reigns(&self) -> Vec<Reign> {
         let mut reigns: Vec<Reign> = Vec::new();
+        let mut elected: BTreeMap<(usize, Term), &String> = BTreeMap::new();
         for seen in &self.seen {
-            let Mark::Transition { from, to, term, because, .. } = seen.mark else { continue };
-            let open = reigns.iter_mut().find(|reign| reign.life == seen.life && reign.until_micros.is_none());
+            let Mark::Transition { from, to, term, leader, because, .. } = seen.mark else { continue };
+            // Of a leader whose own recording nobody has, the others know the name and the term.
+            if let Some(leader) = leader
+                && !self.lives.iter().any(|life| life.life.name == *leader)
+                && !reigns.iter().any(|reign| reign.term == *term)
+            {
+                let because = "its own recording is not here".to_owned();
+                let leader = leader.clone();
+                reigns.push(Reign {
+                    leader,
+                    term: *term,
+                    since_micros: seen.at,
+                    until_micros: None,
+                    because,
+                    life: None,
+                });
+            }
+            if *to == Role::Synchronizing {
+                elected.entry((seen.life, *term)).or_insert(because);
+            }
+            let open = reigns.iter_mut().find(|reign| reign.life == Some(seen.life) && reign.until_micros.is_none());
             match (from, to, open) {
                 (_, Role::Leader, Some(open)) if open.term == *term => {}
                 (_, to, open) => {
@@ -140,13 +165,15 @@ impl<'a> Timeline<'a> {
                         open.until_micros = Some(seen.at);
                     }
                     if *to == Role::Leader {
+                        // Who learns before it leads was elected before it had learnt.
+                        let because = elected.remove(&(seen.life, *term)).unwrap_or(because);
                         reigns.push(Reign {
                             leader: self.name(seen.life).to_owned(),
                             term: *term,
                             since_micros: seen.at,
                             until_micros: None,
                             because: because.clone(),
-                            life: seen.life,
+                            life: Some(seen.life),
                         });
                     }
                 }
@@ -178,8 +205,11 @@ impl Story {
         };
         let found = causes::of(&line, &before, &after);
         before.until_micros = Some(found.until_micros.min(after.since_micros));
-        if after.until_micros.is_none() && line.next_life(after.life).is_some() {
-            after.until_micros = Some(line.span(after.life).1);
+        if let Some(life) = after.life
+            && after.until_micros.is_none()
+            && line.next_life(life).is_some()
+        {
+            after.until_micros = Some(line.span(life).1);
         }
         let gap_micros = after.since_micros.saturating_sub(before.until_micros.unwrap_or(after.since_micros));
         let evidence = evidence(&line, found.since_micros.unwrap_or(after.since_micros), after.since_micros);

@@ -13,7 +13,7 @@ use hustings_api::etcdserverpb::{PutRequest, RequestOp, TxnRequest};
 use hustings_properties::Violation;
 use hustings_testbed::{Program, put, wait_for};
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -134,6 +134,25 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     Ok(report)
 }
 
+/// Plays again what a member recorded: the same value, told the same, must say the same.
+fn replay(binary: &Path, name: &str, data_dir: &Path, report: &mut Report) -> Result<()> {
+    let played = std::process::Command::new(binary).args(["replay", "-o", "json"]).arg(data_dir).output()?;
+    let text = String::from_utf8_lossy(&played.stdout);
+    let lives: Vec<serde_json::Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    if lives.is_empty() {
+        let why = String::from_utf8_lossy(&played.stderr);
+        report.violations.push(Violation::of("a life is played again", format!("{name} recorded nothing: {why}")));
+    }
+    for life in lives {
+        match life["end"].as_str() {
+            Some("same") => report.replayed.0 += 1,
+            Some("gap" | "no-beginning") => report.replayed.1 += 1,
+            _ => report.violations.push(Violation::of("a life is played again", format!("{name}: {life}"))),
+        }
+    }
+    Ok(())
+}
+
 async fn judge(
     torture: &Torture,
     rig: &mut Rig,
@@ -185,6 +204,9 @@ async fn judge(
     report.leader_changes = terms.len().saturating_sub(1);
     rig.note_ends()?;
     report.expected_ends = rig.expected_ends;
+    for node in &rig.cluster.nodes {
+        replay(&torture.binary, &node.name, &node.data_dir, report)?;
+    }
     let ends = rig.unexpected_ends.iter().map(|end| Violation::of("nobody ends by itself", end.clone()));
     report.violations.extend(ends);
     let passed = &rig.proxies.passed;

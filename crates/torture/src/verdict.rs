@@ -66,6 +66,8 @@ pub struct Report {
     pub expected_ends: usize,
     /// Connections through the proxies, bytes, chunks that were hindered, connections reset.
     pub passed: (u64, u64, u64, u64),
+    /// Lives of members that a recording told whole, and that were played again to the same answers; and those that were not whole.
+    pub replayed: (usize, usize),
     /// How long the run took and how long the judge.
     pub took: (Duration, Duration),
     /// What does not hold.

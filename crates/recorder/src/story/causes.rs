@@ -64,6 +64,13 @@ pub enum Cause {
         /// How long nothing had come, in microseconds.
         silence_micros: u64,
     },
+    /// The leader was not heard, and what it noted itself is not here.
+    Silent {
+        /// Who did not hear it.
+        deaf: String,
+        /// How long nothing had come, in microseconds.
+        silence_micros: u64,
+    },
     /// The leader is no longer a voter.
     Removed,
     /// Another member is to lead when it can.
@@ -92,6 +99,7 @@ impl Cause {
             Cause::Paused { .. } => "paused",
             Cause::Starved { .. } => "starved",
             Cause::Cut { .. } => "cut",
+            Cause::Silent { .. } => "silent",
             Cause::Removed => "removed",
             Cause::Preferred { .. } => "preferred",
             Cause::Unknown { .. } => "unknown",
@@ -114,6 +122,8 @@ const REQUEST_MICROS: u64 = 15_000_000;
 const CIRCUMSTANCE_MICROS: u64 = 10_000_000;
 /// A process whose last note is so much older than what others noted has ended: heartbeats alone are noted more often.
 const ENDED_AFTER_MICROS: u64 = 2_000_000;
+/// A leader that was not heard for so long before its end had stood still before.
+const SILENT_MICROS: u64 = 150_000;
 /// Processes that end within this time end together.
 const TOGETHER_MICROS: u64 = 1_000_000;
 
@@ -130,7 +140,13 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         Some((until, _)) => *until,
         None => stepped_down.unwrap_or_else(|| case.last_heard().unwrap_or(after.since_micros)),
     };
-    causes.extend(ended.map(|(_, cause)| cause));
+    if let Some((_, cause)) = ended {
+        // Whoever is killed is missed at once; whoever was missed for long before its links ended stood still, or was cut off.
+        let silence = case.silence().filter(|(_, silence)| *silence > SILENT_MICROS);
+        let stood_still = |(_, micros)| Cause::Paused { who: before.leader.clone(), micros };
+        causes.extend(silence.filter(|_| matches!(cause, Cause::Killed { .. })).map(stood_still));
+        causes.push(cause);
+    }
     let disk = case.disk(until_micros);
     let has_given_way = case.step_down_because().is_some_and(|because| because.contains("disk stalls"));
     match disk {
@@ -183,8 +199,9 @@ impl Case<'_, '_> {
         match asked.map(|seen| seen.mark).find(is_request) {
             Some(Mark::Stopping) => {
                 let build = |life: usize| self.line.lives[life].life.build.clone();
-                let from = build(self.before.life);
-                Some(match self.line.next_life(self.before.life).map(build) {
+                let life = self.before.life?;
+                let from = build(life);
+                Some(match self.line.next_life(life).map(build) {
                     Some(to) if to != from => Cause::Upgraded { from, to },
                     _ => Cause::Stopped,
                 })
@@ -222,8 +239,9 @@ impl Case<'_, '_> {
 
     /// The old leader's process noted nothing any more: when, and why.
     fn end(&self) -> Option<(u64, Cause)> {
-        let (_, ended) = self.line.span(self.before.life);
-        let next = self.line.next_life(self.before.life);
+        let Some(own) = self.before.life else { return self.end_as_others_saw_it() };
+        let (_, ended) = self.line.span(own);
+        let next = self.line.next_life(own);
         let latest = (0..self.line.lives.len()).map(|life| self.line.span(life).1).max().unwrap_or(0);
         let is_over = next.is_some() || latest > ended + ENDED_AFTER_MICROS;
         if !is_over || ended > self.after.since_micros {
@@ -232,18 +250,26 @@ impl Case<'_, '_> {
         let seen_by = self.broken_links(ended);
         let until = seen_by.iter().map(|(_, _, at)| *at).min().unwrap_or(ended).max(ended);
         let boot = |life: usize| &self.line.lives[life].life.boot_id;
-        let is_rebooted = next.is_some_and(|next| boot(next) != boot(self.before.life));
+        let is_rebooted = next.is_some_and(|next| boot(next) != boot(own));
         let survivors = (0..self.line.lives.len()).any(|life| {
             let (begun, end) = self.line.span(life);
-            life != self.before.life && begun <= ended && end > ended + TOGETHER_MICROS
+            life != own && begun <= ended && end > ended + TOGETHER_MICROS
         });
-        let is_everybody = !survivors && self.line.span(self.after.life).0 > ended;
+        let is_everybody = !survivors && self.after.life.is_some_and(|life| self.line.span(life).0 > ended);
         if is_everybody || is_rebooted {
             return Some((until, Cause::PowerLost { is_everybody }));
         }
         let first = seen_by.iter().map(|(_, _, at)| *at).min().unwrap_or(until);
         let seen_by = seen_by.into_iter().map(|(who, why, at)| (who, why, at - first)).collect();
         Some((until, Cause::Killed { seen_by }))
+    }
+
+    /// Without the old leader's own notes: its links ended, before the next one led.
+    fn end_as_others_saw_it(&self) -> Option<(u64, Cause)> {
+        let seen_by = self.broken_links(self.after.since_micros);
+        let first = seen_by.iter().map(|(_, _, at)| *at).min().filter(|first| *first <= self.after.since_micros)?;
+        let seen_by = seen_by.into_iter().map(|(who, why, at)| (who, why, at - first)).collect();
+        Some((first, Cause::Killed { seen_by }))
     }
 
     /// Who saw the link to the old leader end around a time, with the reason.
@@ -283,16 +309,18 @@ impl Case<'_, '_> {
     /// Whether the loop of the old leader, or of the new one, did not run when it should have.
     fn stillness(&self) -> Option<Cause> {
         let shortest = self.silence().map_or(100_000, |(_, silence)| silence / 3);
-        let of = |life: usize, to: u64| {
-            let from = self.after.since_micros.saturating_sub(CIRCUMSTANCE_MICROS).max(self.before.since_micros);
-            // A pause is noted when it is over; it counts from its beginning.
-            let late = self.line.of_life(life, from, to).filter_map(|seen| match seen.mark {
-                Mark::Late { micros, waited_micros } if seen.at - micros <= self.after.since_micros => {
-                    Some((*micros, *waited_micros))
+        let silent_from = self.last_heard().unwrap_or(self.after.since_micros.saturating_sub(SILENT_MICROS));
+        let of = |life: Option<usize>, to: u64| {
+            // A pause is noted when it is over; it counts where it overlaps the time in which the old leader was not heard.
+            let late = self.line.of_life(life, silent_from, to).filter_map(|seen| match seen.mark {
+                Mark::Late { micros, waited_micros } => {
+                    let from = seen.at.saturating_sub(*micros).max(silent_from);
+                    let common = seen.at.min(self.after.since_micros).saturating_sub(from);
+                    (common >= shortest).then_some((*micros, *waited_micros))
                 }
                 _ => None,
             });
-            late.max().filter(|(micros, _)| *micros >= shortest)
+            late.max()
         };
         let cause = |who: &str, (micros, waited): (u64, u64)| match waited * 2 > micros {
             true => Cause::Starved { who: who.to_owned(), micros },
@@ -327,17 +355,22 @@ impl Case<'_, '_> {
     /// The old leader lived, and was not heard.
     fn cut(&self) -> Option<Cause> {
         let (at, silence_micros) = self.silence()?;
-        // What the old leader had heard of the new one when it learnt of the change, or at its own end.
+        let deaf = self.after.leader.clone();
+        if self.before.life.is_none() {
+            return Some(Cause::Silent { deaf, silence_micros });
+        }
+        // What the old leader had heard of the new one when it moved meanwhile; later it hears everything again.
         let from = at.saturating_sub(silence_micros);
-        let learnt = self.line.of_life(self.before.life, from, u64::MAX).find_map(|seen| match seen.mark {
-            Mark::Transition { heard, because, .. } => {
-                let heard = heard.iter().find(|heard| heard.peer == self.after.leader)?;
-                Some((heard.silence_micros, because.contains("no quorum")))
-            }
-            _ => None,
-        });
+        let learnt =
+            self.line.of_life(self.before.life, from, self.after.since_micros).find_map(|seen| match seen.mark {
+                Mark::Transition { heard, because, .. } => {
+                    let heard = heard.iter().find(|heard| heard.peer == self.after.leader)?;
+                    Some((heard.silence_micros, because.contains("no quorum")))
+                }
+                _ => None,
+            });
         let is_one_way = learnt.is_some_and(|(heard, is_deaf)| !is_deaf && heard * 2 < silence_micros);
-        Some(Cause::Cut { deaf: self.after.leader.clone(), is_one_way, silence_micros })
+        Some(Cause::Cut { deaf, is_one_way, silence_micros })
     }
 
     /// A disk that was slow once does not explain a change by itself, unless the leader gave way for it.

@@ -109,6 +109,10 @@ fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
             ", when {deaf} had heard nothing from {leader} for {}, while its process ran: the network was cut",
             lasting(*silence_micros)
         ),
+        Cause::Silent { deaf, silence_micros } => format!(
+            ", when {deaf} had heard nothing from it for {}: its process, its machine or the network stood still",
+            lasting(*silence_micros)
+        ),
         Cause::Removed => ", when it was removed from the voters".to_owned(),
         Cause::Preferred { who } => format!(", when it gave way to {who}, which is preferred"),
         Cause::Unknown { .. } => {
@@ -130,7 +134,7 @@ fn circumstance(cause: &Cause, before: &Reign) -> String {
         Cause::Killed { .. } => format!("The process of {leader} was killed."),
         Cause::PowerLost { .. } => format!("The machine of {leader} ended."),
         Cause::Failed { why } => format!("The process of {leader} ended itself: {why}."),
-        Cause::Cut { deaf, .. } => format!("{deaf} did not hear {leader}."),
+        Cause::Cut { deaf, .. } | Cause::Silent { deaf, .. } => format!("{deaf} did not hear {leader}."),
         Cause::Removed => format!("{leader} had been removed from the voters."),
         Cause::Preferred { who } => format!("{who} is preferred."),
         Cause::Unknown { because } => format!("It said: {because}."),
