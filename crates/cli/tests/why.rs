@@ -10,16 +10,22 @@ use hustings_torture::script::Act;
 use serde_json::Value;
 use std::process::Command;
 use support::{HUSTINGS, program, run};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// One cluster at a time: on a machine that is busy with another one, a member may be late by itself, and say so.
+static STAGE: Mutex<()> = Mutex::const_new(());
 
 struct Scene {
     rig: Rig,
     protocol: &'static str,
+    _stage: MutexGuard<'static, ()>,
 }
 
 impl Scene {
     async fn begin(protocol: &'static str) -> Scene {
+        let stage = STAGE.lock().await;
         let rig = Rig::start(program().with(&["--protocol", protocol]), 3, 1, false).await.expect("it starts");
-        Scene { rig, protocol }
+        Scene { rig, protocol, _stage: stage }
     }
 
     fn name(&self, position: usize) -> String {

@@ -123,7 +123,7 @@ const CIRCUMSTANCE_MICROS: u64 = 10_000_000;
 /// A process whose last note is so much older than what others noted has ended: heartbeats alone are noted more often.
 const ENDED_AFTER_MICROS: u64 = 2_000_000;
 /// A leader that was not heard for so long before its end had stood still before.
-const SILENT_MICROS: u64 = 150_000;
+const SILENT_MICROS: u64 = 200_000;
 /// Processes that end within this time end together.
 const TOGETHER_MICROS: u64 = 1_000_000;
 
@@ -308,7 +308,7 @@ impl Case<'_, '_> {
 
     /// Whether the loop of the old leader, or of the new one, did not run when it should have.
     fn stillness(&self) -> Option<Cause> {
-        let shortest = self.silence().map_or(100_000, |(_, silence)| silence / 3);
+        let shortest = self.silence().map_or(SILENT_MICROS, |(_, silence)| silence * 2 / 3);
         let silent_from = self.last_heard().unwrap_or(self.after.since_micros.saturating_sub(SILENT_MICROS));
         let of = |life: Option<usize>, to: u64| {
             // A pause is noted when it is over; it counts where it overlaps the time in which the old leader was not heard.
