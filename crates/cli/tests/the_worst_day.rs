@@ -31,12 +31,16 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("paths here are text")
 }
 
-/// Every file with its bytes, so that "unchanged" means it.
+/// Every file with its bytes, those in directories too, so that "unchanged" means it.
 fn contents(directory: &Path) -> Vec<(PathBuf, Vec<u8>)> {
-    let mut files: Vec<_> =
+    let mut paths: Vec<_> =
         std::fs::read_dir(directory).expect("it is there").map(|entry| entry.expect("it is readable").path()).collect();
-    files.sort();
-    files.into_iter().map(|path| (path.clone(), std::fs::read(path).expect("it is readable"))).collect()
+    paths.sort();
+    let within = |path: PathBuf| match path.is_dir() {
+        true => contents(&path),
+        false => vec![(path.clone(), std::fs::read(path).expect("it is readable"))],
+    };
+    paths.into_iter().flat_map(within).collect()
 }
 
 async fn write_all(client: &Client, prefix: &str) -> i64 {
