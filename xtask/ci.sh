@@ -22,6 +22,8 @@ command -v systemd-analyze >/dev/null || missing+=(systemd)
 command -v man >/dev/null || missing+=(man-db groff-base)
 command -v openssl >/dev/null || missing+=(openssl)
 command -v curl >/dev/null || missing+=(curl)
+command -v strace >/dev/null || missing+=(strace)
+command -v taskset >/dev/null && command -v chrt >/dev/null || missing+=(util-linux)
 command -v chromedriver >/dev/null && command -v chromium >/dev/null || missing+=(chromium chromium-driver)
 command -v adduser >/dev/null || missing+=(adduser)
 [ -e /usr/share/java/zookeeper.jar ] || missing+=(zookeeper)
@@ -90,6 +92,7 @@ java -version
 say "style"
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --quiet -- -D warnings
+RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --workspace --no-deps --quiet
 
 say "tests"
 cargo test --workspace --quiet --no-run

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Breaks the disks under a real cluster, for half a minute: frozen, full, without power, failing at the n-th system call; then starts
-# a member on a disk without a byte left.
+# a member on a disk without a byte left; then freezes the disk of a leader, which says so.
 # Needs root, loop devices, ext4, strace and perl; what is missing is installed, and what cannot be is a failure.
 # Builds `hustings` and `torture` unless TORTURE_BINARIES names the directory that holds both.
 set -euo pipefail
@@ -36,6 +36,7 @@ clean_up() {
   trap - EXIT
   [ -z "${watchdog:-}" ] || kill "$watchdog" 2>/dev/null || true
   thaw
+  [ -z "${members[*]:-}" ] || kill "${members[@]}" 2>/dev/null || true
   [ -z "${torture:-}" ] || { as_root kill "$torture" 2>/dev/null && wait "$torture" || true; }
   mounts | while read -r mount; do as_root umount -l "$mount" || true; done
   if [ "$code" = 0 ]; then as_root rm -rf "$TMPDIR"; else echo "torture-disks: logs stay in $TMPDIR" >&2; fi
@@ -93,6 +94,41 @@ fill 512
 serve
 if wait "$member"; then echo "torture-disks: the disk was not full" >&2; exit 1; fi
 tail -1 "$TMPDIR/serve.log" | grep "the disk is full.*delete no file of the data directory"
+as_root umount "$disk"
+
+echo "== a leader whose file system is frozen gives way, and the recordings tell why"
+disk="$TMPDIR/frozen" first=$((20000 + RANDOM % 10000)) founders="" members=() rings=()
+mkdir "$disk"
+truncate -s 96M "$disk.img"
+mkfs.ext4 -q -m 0 "$disk.img"
+as_root mount -o loop "$disk.img" "$disk"
+as_root chown "$(id -u)" "$disk"
+for n in 1 2 3; do founders="$founders${founders:+,}n$n=http://127.0.0.1:$((first + 10 + n))"; done
+for n in 1 2 3; do
+  if [ "$n" = 1 ]; then data="$disk/n1"; else data="$TMPDIR/n$n"; fi
+  "$TORTURE_BINARIES/hustings" serve --name "n$n" --data-dir "$data" --initial-cluster "$founders" \
+    --listen-client-urls "http://127.0.0.1:$((first + n))" --listen-peer-urls "http://127.0.0.1:$((first + 10 + n))" 2>> "$TMPDIR/n$n.log" &
+  members+=($!) rings+=(--ring "$data")
+done
+endpoint="127.0.0.1:$((first + 1)),127.0.0.1:$((first + 2)),127.0.0.1:$((first + 3))"
+# A cluster that is not as it should be says so with its exit code; here only its leader counts.
+leads() { [[ "$(hustings status -o json 2> /dev/null)" == *"\"leader\":\"$1\""* ]]; }
+# Waits for a command to succeed; a machine that is busy gets half a minute.
+eventually() { for _ in $(seq 300); do if "$@"; then return; fi; sleep 0.1; done; echo "torture-disks: in vain: $*" >&2; exit 1; }
+comes_to_lead() { leads n1 || { hustings transfer n1 > /dev/null 2>&1; leads n1; }; }
+is_replaced() { leads n2 || leads n3; }
+eventually comes_to_lead
+as_root fsfreeze -f "$disk"
+# It has to be written somewhere; nobody need answer.
+"$TORTURE_BINARIES/hustings" put key value --timeout 2s --endpoints "127.0.0.1:$((first + 1))" > /dev/null 2>&1 || true
+eventually is_replaced
+as_root fsfreeze -u "$disk"
+# What could not be written meanwhile is written now.
+tells() { "$TORTURE_BINARIES/hustings" why "${rings[@]}" -o json > "$TMPDIR/why.json" && grep -q '"causes":\["disk-stalled"' "$TMPDIR/why.json"; }
+( eventually tells ) || { cat "$TMPDIR/why.json"; exit 1; }
+grep -o '"sentences":\["[^"]*"' "$TMPDIR/why.json"
+for member in "${members[@]}"; do kill "$member"; wait "$member" || true; done
+members=()
 as_root umount "$disk"
 
 echo "== and disks that lie, which nobody survives: the torturer must see it"

@@ -3,6 +3,7 @@
 //! A chore is one module with one function; this file only finds it. Read next: the module of the chore.
 
 mod chore;
+mod door;
 #[cfg(feature = "kube-apiserver")]
 mod elections_beside;
 mod fast;
@@ -28,6 +29,10 @@ usage: cargo xtask CHORE
 
 chores:
   fast            what most often goes wrong, in two minutes; `.ci/run` looks at everything
+  ci              everything, as it is looked at before a change lands: xtask/ci.sh
+  fix             mend what can be mended without thinking: lints that know their remedy, and the format
+  tidy            papers, arrows between crates, documentation, and what cargo deny and cargo machete say where they are installed
+  figures         the figures that a page shows, run again; the same as proving-ground-figures
   proto           compile crates/api/proto into crates/api/src/generated
   proto --check   fail if the committed code is not what `proto` would write
   rolling-upgrade [--old REV] [--protocol NAME]
@@ -51,7 +56,10 @@ fn main() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match words.as_slice() {
         ["fast"] => fast::run(),
-        ["proving-ground-figures", rest @ ..] => figures::run(rest),
+        ["ci"] => door::ci(),
+        ["fix"] => door::fix(),
+        ["tidy"] => door::tidy(),
+        ["figures" | "proving-ground-figures", rest @ ..] => figures::run(rest),
         ["proto", rest @ ..] => proto(rest),
         ["golden", generation] => golden(generation),
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),

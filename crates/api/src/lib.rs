@@ -11,35 +11,7 @@
 //!
 //! Read next: `proto/rpc.proto`, then [`error`], [`client`].
 
-/// The client interface: store, watch, lease, cluster, maintenance.
-#[allow(missing_docs, clippy::all, clippy::unwrap_used)]
-#[path = "generated/etcdserverpb.rs"]
-pub mod etcdserverpb;
-
-/// Users' options, and permissions of roles.
-#[allow(missing_docs, clippy::all, clippy::unwrap_used)]
-#[path = "generated/authpb.rs"]
-pub mod authpb;
-
-/// The records of the store: keys with their history, events.
-#[allow(missing_docs, clippy::all, clippy::unwrap_used)]
-#[path = "generated/mvccpb.rs"]
-pub mod mvccpb;
-
-/// Leader election as a service.
-#[allow(missing_docs, clippy::all, clippy::unwrap_used)]
-#[path = "generated/v3electionpb.rs"]
-pub mod v3electionpb;
-
-/// Mutual exclusion as a service.
-#[allow(missing_docs, clippy::all, clippy::unwrap_used)]
-#[path = "generated/v3lockpb.rs"]
-pub mod v3lockpb;
-
-/// The gRPC health protocol, `grpc.health.v1`; it has no JSON mapping.
-#[allow(missing_docs, clippy::all, clippy::unwrap_used)]
-#[path = "generated/health.rs"]
-pub mod health;
+mod generated;
 
 pub mod client;
 pub mod dial;
@@ -50,3 +22,9 @@ pub mod json;
 
 pub use client::Client;
 pub use error::EtcdError;
+pub use generated::{authpb, etcdserverpb, health, mvccpb, v3electionpb, v3lockpb};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

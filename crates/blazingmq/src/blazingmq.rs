@@ -1,12 +1,5 @@
-//! The value: [`BlazingMq`], its state, its one dispatcher, and the moves between roles.
-//!
-//! ```text
-//!             nobody leads            a quorum would         a quorum does           its term's start is
-//!    Follower ────────────► Scouting ──────────────► Candidate ─────────► Leader,    ──committed────► Leader,
-//!       ▲  (random wait)  (nothing promised)     (term durable)         collecting,                  active
-//!       │                                                           pulling, starting
-//!       └────────────────── a heartbeat of this term or a later one; no quorum; handed over ─────────────┘
-//! ```
+//! The value: [`BlazingMq`], its state, its one dispatcher, and what is always true of it.
+//! Its moves between roles are in [`crate::roles`].
 //!
 //! A follower follows a *tentative* leader (it supported one that has not spoken yet) or a confirmed one, never both
 //! (E4). What to read next: [`crate::elector`].
@@ -20,32 +13,13 @@ use hustings_core::leading::{Following, HandingOver, Leads, Node, Office, Readin
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, Input, Links, Log, Lsn, Membership, NodeId, Promise, Protocol, Reason, Record,
-    Role, Status, Tally, Term,
+    Admin, Cluster, Durable, Effects, Input, Links, Log, Lsn, Membership, NodeId, Promise, Protocol, Reason, Role,
+    Status, Tally, Term,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// The alarms that BlazingMQ sets.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Timer {
-    /// The initial wait and the random wait: nobody leads, and it is this node's turn to scout (rule 3).
-    Wait,
-    /// The leader, tentative or confirmed, was last heard too long ago (rule 23).
-    Silence,
-    /// The result of a scouting is due (rule 7).
-    Scouting,
-    /// The result of a proposal is due (rule 15).
-    Election,
-    /// The leader speaks (rule 24).
-    Heartbeat,
-    /// The leader counts whom it heard.
-    QuorumCheck,
-    /// The watchdog of a new leader's healing (§2.6).
-    Healing,
-    /// A hand-over took too long.
-    Transfer,
-}
+pub use crate::timer::Timer;
 
 /// What only a leader knows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -400,34 +374,7 @@ impl BlazingMq {
         }
     }
 
-    // --- Moves. --------------------------------------------------------------------------------------------------
-
-    /// The only way into a later term: recorded at once `[OURS]` (§1.9).
-    pub(crate) fn enter_term(&mut self, promise: Promise, out: &mut Effects<BlazingMq>) {
-        let may_repeat = self.has(Defect::SupportsTwice) && promise.term == self.node.promise.term;
-        assert!(promise.term > self.node.promise.term || may_repeat, "terms only grow (E3)");
-        self.node.promise = promise;
-        if !self.options.as_published && !may_repeat {
-            out.persist(Record::Promise(promise));
-        }
-    }
-
-    /// Drops what only the present part has, and tells those who wait for it.
-    pub(crate) fn leave_part(&mut self, out: &mut Effects<BlazingMq>) {
-        match std::mem::replace(&mut self.part, Part::Follower) {
-            Part::Follower => {}
-            Part::Scouting { .. } => out.cancel_timer(Timer::Scouting),
-            Part::Candidate { .. } => out.cancel_timer(Timer::Election),
-            Part::Leader(leader) => {
-                self.node.leader = None;
-                for timer in [Timer::Heartbeat, Timer::QuorumCheck, Timer::Healing] {
-                    out.cancel_timer(timer);
-                }
-                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
-                leader.office.reads.refuse_all(out);
-            }
-        }
-    }
+    // --- What has been committed. --------------------------------------------------------------------------------
 
     /// Commit knowledge spreads with elections, so that nobody elects by a membership that was left behind.
     pub(crate) fn learn_commit(&mut self, commit: Lsn, out: &mut Effects<BlazingMq>) {

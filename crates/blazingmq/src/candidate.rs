@@ -1,49 +1,19 @@
-//! Proposals and support: rules 6 and 8 to 15 of the protocol notes.
+//! Proposals and support: rules 6 and 8 to 15 of `docs/protocols/rules`.
 //!
-//! Source: the article, "Updated Algorithm using Term". Support is given only for a term strictly above the own, and
-//! giving it raises the own: so the term alone says that this node has already voted, or proposed, in it (E5). `[OURS]`
+//! Source: the article, "Updated Algorithm using Term". Support is given only for a term strictly above a node's
+//! own, and giving it raises that: so the term alone says that this node has already voted, or proposed, in it (E5). `[OURS]`
 //! It is durable before a proposal or a support leaves, which alone makes terms unique across crashes (E1, EL-8); a
 //! refusal is answered and names the refuser's term; support counts only in its own term.
 
-use crate::blazingmq::{BlazingMq, Kind, Leader, Part, Timer};
-use crate::healing::Stage;
+use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
-use crate::peer::Peer;
-use hustings_core::leading::{Leads, Office};
+use hustings_core::leading::Leads;
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
-use hustings_core::{Effects, Lsn, NodeId, Promise, Reason, RestsOn, Tally, Term};
-use std::collections::BTreeMap;
+use hustings_core::{Effects, Lsn, NodeId, Promise, Reason, RestsOn, Term};
 
 impl BlazingMq {
-    /// Rule 6.
-    pub(crate) fn become_candidate(&mut self, because: Reason, is_transfer: bool, out: &mut Effects<BlazingMq>) {
-        let from = self.role();
-        let term = match self.part {
-            Part::Scouting { term, .. } if term > self.node.promise.term => term,
-            _ => self.next_term(),
-        };
-        self.leave_part(out);
-        self.node.leader = None;
-        self.tentative = None;
-        self.is_leader_active = false;
-        self.refused_scouts.clear();
-        self.part = Part::Candidate { tally: Tally::new() };
-        self.enter_term(Promise::vote(term, self.node.me), out);
-        self.announce(from, because, out);
-        for timer in [Timer::Wait, Timer::Silence] {
-            out.cancel_timer(timer);
-        }
-        out.set_timer(Timer::Election, self.node.timing.election_min..=self.node.timing.election_min);
-        let commit = self.node.committed();
-        for voter in self.node.other_voters() {
-            out.send_resting_on(RestsOn::Promise, voter, Message::Proposal { term, is_transfer, commit });
-        }
-        // The own support counts once the term is durable, like everyone else's.
-        out.send_resting_on(RestsOn::Promise, self.node.me, Message::Support { term });
-    }
-
     /// Rules 8 to 11: a confirmed leader is stuck to, whatever the term (E6); otherwise a later term wins support.
     pub(crate) fn on_proposal(
         &mut self,
@@ -90,7 +60,8 @@ impl BlazingMq {
         out.send_resting_on(rests_on, candidate, Message::Support { term });
     }
 
-    /// Rules 12 to 14.
+    /// Rules 12 to 14. Deviation: a leader ignores support of a later term (rule 14 steps down); a node that is given such
+    /// support has been in that term itself.
     pub(crate) fn on_support(&mut self, from: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
         if term != self.node.promise.term {
             return;
@@ -144,47 +115,5 @@ impl BlazingMq {
     /// Rule 15: QUORUM_NOT_ACHIEVED; the term is kept.
     pub(crate) fn on_election_alarm(&mut self, out: &mut Effects<BlazingMq>) {
         self.give_up(out);
-    }
-
-    pub(crate) fn give_up(&mut self, out: &mut Effects<BlazingMq>) {
-        let Part::Candidate { tally } = &self.part else { return };
-        let because = Reason::VoteLost { granted: tally.granted(), refused: tally.refused() };
-        let from = self.role();
-        self.leave_part(out);
-        self.announce(from, because, out);
-        self.wait(out);
-    }
-
-    /// Rule 13: elected, and not yet ready: the ledger heals first (§2.8).
-    fn become_leader(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
-        if !self.node.may_lead() {
-            return self.give_up(out);
-        }
-        let from = self.role();
-        let Part::Candidate { tally } = &self.part else { unreachable!("only a candidate wins") };
-        let supporters = tally.granted().into_iter().filter(|id| !self.node.links_down.contains(id)).collect();
-        self.leave_part(out);
-        let peers = self.node.membership.everyone().map(|peer| (peer, Peer::new())).collect();
-        self.part = Part::Leader(Box::new(Leader {
-            office: Office { first_own: u64::MAX, ..Office::new(peers, 0, 0) },
-            stage: Stage::Collecting,
-            lsns: BTreeMap::from([(self.node.me, self.node.log.last())]),
-            supporters,
-            pending_primaries: 0,
-        }));
-        self.node.leader = Some(self.node.me);
-        self.is_leader_active = false;
-        self.term_seen = Term::ZERO;
-        self.eager_rounds = 0;
-        self.lost_leader = None;
-        self.announce(from, because, out);
-        self.node.end_transfer(out);
-        out.cancel_timer(Timer::Wait);
-        out.cancel_timer(Timer::Silence);
-        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
-        out.set_timer(Timer::Healing, self.node.timing.election_max..=self.node.timing.election_max);
-        self.send_heartbeats(out);
-        self.settle_collection(out);
     }
 }

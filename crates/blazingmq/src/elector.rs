@@ -1,6 +1,6 @@
-//! The elector: who is followed, and until when. Rules 8 to 27 of the protocol notes, without the votes.
+//! The elector: who is followed, and until when. Rules 1, 3 and 16 to 27 of `docs/protocols/rules`.
 //!
-//! Source: the article, "Elector State Machine" and the two walk-throughs; §1.5 of the notes. A confirmed leader is
+//! Source: the article, "Elector State Machine" and the two walk-throughs; §1.5 of `docs/protocols/rules`. A confirmed leader is
 //! followed until it is silent, its link drops, it cedes, or a *heartbeat* of a later term comes: proposals and
 //! scoutings move nobody (E6).
 //!
@@ -68,20 +68,6 @@ impl BlazingMq {
         }
     }
 
-    /// Forgets whom this node follows, and answers those whom it refused because of that.
-    fn lose_leader(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
-        self.tentative = None;
-        out.cancel_timer(Timer::Silence);
-        if self.node.leader.take().is_none() {
-            return;
-        }
-        self.is_leader_active = false;
-        self.announce(self.role(), because, out);
-        for (from, (term, round, commit)) in std::mem::take(&mut self.refused_scouts) {
-            self.answer_scouting(from, term, round, commit, out);
-        }
-    }
-
     // --- Heartbeats. ---------------------------------------------------------------------------------------------
 
     /// Rules 16 to 19.
@@ -142,46 +128,6 @@ impl BlazingMq {
         out.send_resting_on(RestsOn::Promise, leader, heard);
     }
 
-    /// Rules 16 a and c, 17, 18, 19: follows a leader of this term or a later one, supports it unasked, and registers
-    /// (§2.8/8).
-    fn follow(&mut self, leader: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
-        let from = self.role();
-        let was_leading = self.is_leading();
-        let is_later = term > self.node.promise.term;
-        if is_later {
-            self.enter_term(Promise::without_vote(term), out);
-        }
-        let is_solicited = self.tentative == Some(leader) && !is_later;
-        self.leave_part(out);
-        self.tentative = None;
-        self.node.leader = Some(leader);
-        self.is_leader_active = false;
-        self.term_seen = Term::ZERO;
-        self.refused_scouts.clear();
-        self.eager_rounds = 0;
-        self.lost_leader = None;
-        self.node.is_caretaker = false;
-        self.node.has_refused_for_log = false;
-        out.cancel_timer(Timer::Wait);
-        let because = if is_later { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
-        self.announce(from, because, out);
-        self.hear_leader(out);
-        if was_leading {
-            // Rule 19: whoever still follows this node looks for the new leader.
-            self.broadcast(Message::Cession { term }, out);
-        }
-        if !is_solicited {
-            // Rule 16 c and its like, also after rule 19 `[OURS]` (§1.10/9).
-            out.send_resting_on(RestsOn::Promise, leader, Message::Support { term });
-        }
-        self.register(leader, out);
-    }
-
-    /// The leader spoke: its silence begins anew.
-    pub(crate) fn hear_leader(&mut self, out: &mut Effects<BlazingMq>) {
-        out.set_timer(Timer::Silence, self.node.timing.election_min..=self.node.timing.election_min);
-    }
-
     /// `[OURS]` E1 is broken: somebody forgot a term. Both stand down, and the next term is another (§1.10/1).
     fn on_equal_leader(&mut self, out: &mut Effects<BlazingMq>) {
         self.breaches = self.breaches.saturating_add(1);
@@ -200,20 +146,8 @@ impl BlazingMq {
 
     // --- Standing down. ------------------------------------------------------------------------------------------
 
-    /// Rule 20: follows nobody, waits, and says so to everybody.
-    pub(crate) fn step_down(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
-        let from = self.role();
-        let everybody: Vec<NodeId> = self.others_reached();
-        self.leave_part(out);
-        self.announce(from, because, out);
-        self.wait(out);
-        for peer in everybody {
-            out.send_resting_on(RestsOn::Promise, peer, Message::Cession { term: self.node.promise.term });
-        }
-    }
-
     /// Everybody whom this node sends to: members, and whoever left while it leads.
-    fn others_reached(&self) -> Vec<NodeId> {
+    pub(crate) fn others_reached(&self) -> Vec<NodeId> {
         self.node.membership.everyone().filter(|peer| *peer != self.node.me).collect()
     }
 
@@ -239,6 +173,8 @@ impl BlazingMq {
     }
 
     // --- Links and node status: rules 25 to 27. ------------------------------------------------------------------
+    // Deviation: answers and support of a node whose link drops still count (rules 25 and 26 take them away); support is
+    // durable, and a scouting promises nothing.
 
     pub(crate) fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
         self.node.links_down.remove(&peer);
@@ -276,7 +212,7 @@ impl BlazingMq {
         out.set_timer(Timer::Wait, start..=start);
     }
 
-    /// Rule 27: a supporter less; below a quorum the leader stands down at once.
+    /// Rule 27: one supporter fewer; below a quorum the leader stands down at once.
     fn on_supporter_lost(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &mut self.part else { return };
         leader.supporters.remove(&peer);
@@ -309,7 +245,7 @@ impl BlazingMq {
         self.tend_partitions(out);
     }
 
-    /// The disk does not answer: a leader gives way while its messages still do (house §7.3), and everybody hears of
+    /// The disk does not answer: a leader gives way while its messages still do (ADR 31), and everybody hears of
     /// it.
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<BlazingMq>) {
         self.node.is_disk_stalled = true;

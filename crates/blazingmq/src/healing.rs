@@ -1,4 +1,4 @@
-//! Healing: how a new leader learns what it missed, before it leads. §2.8 of the protocol notes, leader side.
+//! Healing: how a new leader learns what it missed, before it leads. §2.8 of `docs/protocols/rules`, leader side.
 //!
 //! ```text
 //!    elected ──► Collecting ──a quorum's LSNs──► Pulling ──the highest──► Starting ──the start──► Active
@@ -20,9 +20,9 @@
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::laboratory::Defect;
 use crate::message::Message;
-use hustings_core::leading::{Following, Leads, Replicating};
+use hustings_core::leading::{Following, Replicating};
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn, Role, SnapshotReference};
+use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn, SnapshotReference};
 
 /// How far a leader's healing is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -325,19 +325,5 @@ impl BlazingMq {
         for (peer, last) in registered.into_iter().filter(|(peer, _)| *peer != me) {
             self.place_peer(peer, last, out);
         }
-    }
-
-    /// §2.8, rule 6: the start is committed, and the leader serves (C7). Followers see it by that commit, or by a
-    /// heartbeat.
-    pub(crate) fn become_active_if_started(&mut self, out: &mut Effects<BlazingMq>) {
-        let commit = self.node.commit;
-        let Part::Leader(leader) = &mut self.part else { return };
-        if leader.stage != Stage::Starting || commit < leader.office.first_own {
-            return;
-        }
-        leader.stage = Stage::Active;
-        out.cancel_timer(Timer::Healing);
-        self.announce(Role::Synchronizing, Reason::LeaderHeard(self.node.me), out);
-        self.tend_partitions(out);
     }
 }

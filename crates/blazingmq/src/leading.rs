@@ -1,7 +1,7 @@
 //! What BlazingMQ says to the half of a leader that all protocols share ([`hustings_core::leading`]), and its own part of
 //! hand-over, snapshots and changes of membership.
 //!
-//! `[OURS]`: BlazingMQ's nodes are configured, its operators force a leader by tricks with quorums (§6), and it sends its
+//! `[OURS]`: BlazingMQ's nodes are configured, its operators force a leader by the size of the quorum, and it sends its
 //! whole state, which is small, as a record that is additive (§2.9); here a snapshot replaces the state.
 //!
 //! Changes of membership are of one voter at a time. They are safe because memberships that follow each other share a member

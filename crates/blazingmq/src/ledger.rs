@@ -1,4 +1,4 @@
-//! The ledger in step: records, acknowledgements, commits. §2.7 of the protocol notes.
+//! The ledger in step: records, acknowledgements, commits. §2.7 of `docs/protocols/rules`.
 //!
 //! ```text
 //!    leader    ──Put──┬─ Records ──► follower ──Put── fsync ── Ack ──┐

@@ -1,21 +1,23 @@
 //! BlazingMQ's elector and cluster-state ledger as a value: any node may win an election, and learns afterwards what it
 //! missed.
 //!
-//! Implements "BlazingMQ: Leader Election and State Machine Replication" (Bloomberg) with the rules of the reference
-//! implementation, `protocols/blazingmq.md`: an elector that scouts before it proposes and sticks to a leader that it
-//! hears, and a ledger whose new leader collects the LSNs of a quorum, pulls what it lacks from the most up-to-date
-//! follower, and starts its term on top. What is not safe or not live there is repaired by default (`[OURS]` in
-//! `docs/protocols/blazingmq.md`); [`Options::as_published`] takes the repair that matters most away again, for the
+//! Implements "Leader Election and State Machine Replication in BlazingMQ" (Bloomberg) with the rules of the reference
+//! implementation, `docs/protocols/rules/blazingmq.md`: an elector that scouts before it proposes and sticks to a leader
+//! that it hears, and a ledger whose new leader collects the LSNs of a quorum, pulls what it lacks from the most
+//! up-to-date follower, and starts its term on top. What is not safe or not live there is repaired by default (`[OURS]`
+//! in `docs/protocols/blazingmq.md`); [`Options::as_published`] takes the repair that matters most away again, for the
 //! laboratory.
 //!
-//! Deliberately absent: joint changes of membership (one voter at a time), lease reads, the legacy workflow (§2.10 of
-//! the notes), and the storage of partitions (§3): only who leads what is replicated here.
+//! Deliberately absent: joint changes of membership (one voter at a time), lease reads, the workflow without a state
+//! machine for healing, and the storage of partitions (§3): only who leads what is replicated here.
 //!
-//! What to read next, in the order of the article: [`blazingmq`] (the value and its dispatcher), [`elector`],
+//! What to read next, in the order of the article: [`blazingmq`] (the value and its dispatcher), [`roles`] (its moves), [`elector`],
 //! [`scouting`], [`candidate`], [`healing`], [`ledger`], [`peer`], [`leading`], [`partitions`], [`message`]; and
 //! [`laboratory`], for comparison. What it shares with the other protocols is in [`hustings_core::leading`].
 
 pub mod blazingmq;
+pub mod roles;
+pub mod timer;
 
 pub mod candidate;
 pub mod elector;
@@ -39,3 +41,8 @@ pub use laboratory::Defect;
 pub use message::Message;
 pub use options::{Options, Quorums};
 pub use partitions::{NodeHealth, Partition, Placement};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -1,6 +1,6 @@
 //! What BlazingMQ nodes say to each other: [`Message`].
 //!
-//! The elector's eight messages (§1.3 of the protocol notes), the ledger's (§2.5) and, marked `[OURS]`, a refusal and a
+//! The elector's eight messages (§1.3 of `docs/protocols/rules`), the ledger's (§2.5) and, marked `[OURS]`, a refusal and a
 //! hand-over. `[OURS]` Every request and answer of the ledger carries the term, so that none is matched to another
 //! reign.
 

@@ -1,5 +1,5 @@
-//! The leader's duties: which nodes are healthy, and who is primary of which partition. §3.1, §3.3 and §3.5 of the
-//! protocol notes.
+//! The leader's duties: which nodes are healthy, and who is primary of which partition. §3.1, §3.3 and §3.5 of
+//! `docs/protocols/rules`.
 //!
 //! ```text
 //!    a term starts ─┐                                               applied, on every node alike

@@ -1,6 +1,6 @@
 //! Scouting: would a proposal succeed? Asked before anybody is disturbed.
 //!
-//! Source: the article, "Solution: The ElectionScouting Request"; rules 3 to 7 of the protocol notes. A scouting names
+//! Source: the article, "Solution: The ElectionScouting Request"; rules 3 to 7 of `docs/protocols/rules`. A scouting names
 //! the term that would be proposed and raises none (E7); whoever follows a leader says no, so a node that was cut off
 //! deposes nobody (EL-1, EL-2). The article's literal `selfNode < proposedNode` is an option for the laboratory (§1.7).
 //!
@@ -14,7 +14,7 @@ use crate::message::Message;
 use hustings_core::leading::Leads;
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
-use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Tally, Term, Ticket};
+use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Term, Ticket};
 
 impl BlazingMq {
     /// Scouts, or proposes at once where there is nobody to ask.
@@ -40,30 +40,6 @@ impl BlazingMq {
     /// The term that this node would propose.
     pub(crate) fn next_term(&self) -> Term {
         self.node.promise.term.max(self.term_seen).next()
-    }
-
-    /// Rule 3.
-    fn become_scout(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
-        let from = self.role();
-        self.leave_part(out);
-        self.node.leader = None;
-        self.tentative = None;
-        self.is_leader_active = false;
-        out.cancel_timer(Timer::Silence);
-        out.cancel_timer(Timer::Wait);
-        self.round = !self.round;
-        let term = self.next_term();
-        let mut tally = Tally::new();
-        tally.record(self.node.me, Vote::Granted, &self.node.membership);
-        self.part = Part::Scouting { term, tally };
-        self.announce(from, because, out);
-        out.set_timer(Timer::Scouting, self.node.timing.election_min..=self.node.timing.election_min);
-        let question = Message::Scouting { term, round: self.round, commit: self.node.committed() };
-        for voter in self.node.other_voters() {
-            // Rests on nothing: a question, not a promise.
-            out.send_resting_on(RestsOn::Nothing, voter, question.clone());
-        }
-        self.settle_scouting(out);
     }
 
     /// A voter is back that could not be asked.
@@ -150,7 +126,7 @@ impl BlazingMq {
         self.settle_scouting(out);
     }
 
-    fn settle_scouting(&mut self, out: &mut Effects<BlazingMq>) {
+    pub(crate) fn settle_scouting(&mut self, out: &mut Effects<BlazingMq>) {
         let Part::Scouting { tally, .. } = &self.part else { return };
         let granted = tally.granted();
         let verdict = self.verdict(Kind::Vote, |id| match (granted.contains(&id), tally.has_answer(id)) {

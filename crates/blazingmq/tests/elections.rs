@@ -1,4 +1,4 @@
-//! Elections, by the names of the scenarios in the protocol notes (EL-1 to EL-10) and by what is ours.
+//! Elections, by the names of the scenarios in `docs/protocols/rules` (EL-1 to EL-10) and by what is ours.
 
 mod support;
 
@@ -299,7 +299,7 @@ fn el_10_an_answer_to_the_round_before_does_not_count() {
 
 #[test]
 fn a_voter_that_lost_its_leader_answers_again() {
-    // Goal: house §3, link-down elections. Method: n1 dies; n2 sees it first, and asks n3 while that still follows n1.
+    // Goal: ADR 30. Method: n1 dies; n2 sees it first, and asks n3 while that still follows n1.
     let mut theatre = cast(3);
     theatre.elect(1);
     theatre.actors.remove(&1);

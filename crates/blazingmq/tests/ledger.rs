@@ -1,4 +1,4 @@
-//! The ledger, by the names of the scenarios in the protocol notes (CS-1 to CS-12): healing, records, commits, reads,
+//! The ledger, by the names of the scenarios in `docs/protocols/rules` (CS-1 to CS-12): healing, records, commits, reads,
 //! members, snapshots.
 
 mod support;

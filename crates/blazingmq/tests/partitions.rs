@@ -1,4 +1,4 @@
-//! The leader's duties, by the names of the scenarios in the protocol notes (PT-1, PT-5, PT-6): node health, primaries,
+//! The leader's duties, by the names of the scenarios in `docs/protocols/rules` (PT-1, PT-5, PT-6): node health, primaries,
 //! leases.
 
 mod support;

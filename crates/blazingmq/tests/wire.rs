@@ -3,12 +3,10 @@
 #[path = "../../core/tests/support/mod.rs"]
 mod words;
 
-#[path = "../../../golden/check.rs"]
-mod golden;
-
 use hustings_blazingmq::Message;
 use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, Priority, Term, Wire};
+use hustings_stage::golden;
 use hustings_stage::wire as suite;
 use proptest::collection::vec;
 use proptest::prelude::*;

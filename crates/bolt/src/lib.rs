@@ -32,3 +32,8 @@ pub use error::BoltError;
 pub use read::{Database, Entries};
 pub use source::Source;
 pub use write::{Layout, Writer};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

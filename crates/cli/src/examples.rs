@@ -125,6 +125,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "replay",
         &["hustings replay /var/lib/hustings/default", "hustings replay n1.recording n2.recording --transitions"],
     ),
+    (
+        "report",
+        &[
+            "hustings report  # of all members that answer, into hustings-report-TIME.tar",
+            "hustings report n3.tar --ring /var/lib/hustings/default  # of a member that is gone",
+        ],
+    ),
     ("inspect", &["hustings inspect /var/lib/hustings", "hustings inspect /var/lib/hustings --records"]),
     (
         "bench",
@@ -166,8 +173,21 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
     ("simulate", &["hustings simulate --seeds 1000 --jobs 2", "hustings simulate --protocol zab --seed 7"]),
     ("check", &["hustings check --nodes 3 --terms 2", "hustings check --protocol paxos --crashes 1"]),
-    ("play", &["hustings play scenarios/leader-crash/storm.txt"]),
+    (
+        "play",
+        &[
+            "hustings play scenarios/leader-crash/storm.txt",
+            "hustings play scenarios/leader-crash/storm.txt --protocol zab --report run.html  # the run as a picture",
+        ],
+    ),
     ("compare", &["hustings compare --storm all --seeds 200"]),
+    (
+        "lab",
+        &[
+            "hustings lab  # then open http://127.0.0.1:2390/",
+            "hustings lab --as-published  # published defects as stories, each beside its repair",
+        ],
+    ),
     ("regions", &["hustings regions --protocol raft,zab"]),
     ("convict", &["hustings convict --protocol raft"]),
     (

@@ -28,13 +28,13 @@ mod member;
 mod output;
 mod recover;
 mod replay;
+mod report;
 mod serve;
 mod settings;
 mod snapshots;
 mod status;
 mod up;
 mod upkeep;
-mod usage;
 mod why;
 
 use clap::Command;
@@ -70,6 +70,7 @@ fn command() -> Command {
         .subcommands(elect::verbs::commands())
         .subcommand(why::command())
         .subcommand(replay::command())
+        .subcommand(report::command())
         .subcommand(inspect::command())
         .subcommand(recover::command())
         .subcommand(bench::command())
@@ -77,6 +78,7 @@ fn command() -> Command {
         .subcommand(prove::check::command())
         .subcommand(prove::play::command())
         .subcommand(prove::compare::command())
+        .subcommand(prove::lab::command())
         .subcommand(prove::convict::command())
         .subcommand(prove::regions::command())
         .subcommands(examples::commands());
@@ -92,7 +94,7 @@ fn main() -> ExitCode {
         Some((verb, rest)) if verb == supervisor::WARDEN => return supervisor::run_warden(rest),
         _ => {}
     }
-    // A panic in any thread ends the process: a half-alive node is worse than a dead one (house §7.9).
+    // A panic in any thread ends the process: a half-alive node is worse than a dead one (ADR 34).
     hustings_console::set_farewell(logging::finish);
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -116,6 +118,7 @@ fn main() -> ExitCode {
         Some((verb @ ("elect" | "observe"), matches)) => on_runtime_of(1, elect::verbs::run(verb, matches)),
         Some(("why", matches)) => on_runtime_of(1, why::run(matches)),
         Some(("replay", matches)) => replay::run(matches),
+        Some(("report", matches)) => on_runtime_of(1, report::run(matches)),
         Some(("up", matches)) => up::run(matches),
         Some(("maelstrom", matches)) => maelstrom::run(matches),
         Some(("workload", matches)) => workload::run(matches),
@@ -125,6 +128,7 @@ fn main() -> ExitCode {
         Some(("check", matches)) => prove::check::run(matches),
         Some(("play", matches)) => prove::play::run(matches),
         Some(("compare", matches)) => prove::compare::run(matches),
+        Some(("lab", matches)) => prove::lab::run(matches),
         Some(("convict", matches)) => prove::convict::run(matches),
         Some(("regions", matches)) => prove::regions::run(matches),
         Some((verb @ ("completions" | "manual"), matches)) => examples::run(verb, matches, command()),

@@ -1,6 +1,9 @@
-//! `hustings replay`: what a member's protocol was told, told again to a value of this build, which must answer the same.
+//! `hustings replay`: what a member's protocol was told, told again to a value of this build, which must answer the same; and
+//! what must hold over all lives together.
 //!
-//! Shape of `-o json`: see `docs/json.md`, kind `Replay`.
+//! Shape of `-o json`: see `docs/json.md`, kinds `Replay` and, in the last line, `Judgement`.
+
+mod drawing;
 
 use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, output_argument};
@@ -10,15 +13,20 @@ use anyhow::Result;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_core::{Membership, Protocol};
 use hustings_recorder::Recording;
-use hustings_recorder::replay::{End, Replayed, replay};
+use hustings_recorder::judge::{Conviction, Fact, PROPERTIES, judge};
+use hustings_recorder::picture::Picture;
+use hustings_recorder::replay::{End, Replayed, replay, replay_with_picture};
 use serde_json::json;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The command line of `replay`.
 pub(crate) fn command() -> Command {
     Command::new("replay")
-        .about("Play what members recorded again, and check that this build says the same")
-        .after_help("Exit code 1 when a life was answered otherwise, or ends in an impossible state.")
+        .about("Play what members recorded again, check that this build says the same, and judge all lives together")
+        .after_help(
+            "Exit code 1 when a life was answered otherwise, or ends in an impossible state; or when two facts contradict each other:\n\
+             two leaders of a term, a term or commit index that fell, two commands committed at one index.",
+        )
         .arg(
             Arg::new("ring")
                 .required(true)
@@ -33,6 +41,13 @@ pub(crate) fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Show each change of role, term and leader"),
         )
+        .arg(
+            Arg::new("report")
+                .long("report")
+                .value_name("FILE.html")
+                .value_parser(value_parser!(PathBuf))
+                .help("Draw the lives around the last change of leader, or a contradiction, as a space-time diagram"),
+        )
         .arg(output_argument())
 }
 
@@ -46,27 +61,113 @@ impl Visit for Playing<'_> {
     }
 }
 
+/// The same, for whoever draws it.
+struct Showing<'a>(&'a Recording);
+
+impl Visit for Showing<'_> {
+    type Out = Picture;
+
+    fn visit<P: Protocol>(self, options: P::Options) -> Picture {
+        replay_with_picture::<P>(self.0, &options).1
+    }
+}
+
+/// A value that reaches an impossible state panics; while lives are played that is an answer, and not the end of the process.
+pub(crate) fn let_values_panic() {
+    std::panic::set_hook(Box::new(|_| {}));
+}
+
+/// Plays one life again.
+///
+/// # Errors
+/// This build has no such protocol.
+pub(crate) fn play(recording: &Recording) -> Result<Replayed> {
+    let identity = format!("{} {}", recording.life.protocol, recording.life.options);
+    visit_identity(identity.trim(), Playing(recording))
+}
+
+/// Draws the lives around the last change of leader, or around what was convicted.
+fn draw(path: &Path, lives: &[(Recording, Replayed)], convictions: &[Conviction]) -> Result<()> {
+    let mut shown = Vec::new();
+    for (recording, _) in lives {
+        let identity = format!("{} {}", recording.life.protocol, recording.life.options);
+        shown.push((recording.clone(), visit_identity(identity.trim(), Showing(recording))?));
+    }
+    drawing::draw(path, &shown, convictions)
+}
+
 /// Runs `hustings replay`.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
-    // A value that reaches an impossible state panics; here that is an answer, and not the end of the process.
-    std::panic::set_hook(Box::new(|_| {}));
-    let mut convicted = 0;
+    let_values_panic();
+    let mut lives = Vec::new();
     for path in matches.get_many::<PathBuf>("ring").into_iter().flatten() {
         for recording in Recording::open(path)? {
-            let identity = format!("{} {}", recording.life.protocol, recording.life.options);
-            let replayed = visit_identity(identity.trim(), Playing(&recording))?;
-            convicted += usize::from(matches!(replayed.end, End::Differs { .. } | End::Impossible { .. }));
+            let replayed = play(&recording)?;
             match format_of(matches) {
                 Format::Json => println!("{}", in_json(&recording, &replayed)),
                 Format::Table => show(&recording, &replayed, matches.get_flag("transitions")),
             }
+            lives.push((recording, replayed));
         }
     }
-    match convicted {
-        0 => Ok(()),
-        1 => Err(Exit::with(Code::Failed, "one life was not answered as it was recorded")),
-        several => Err(Exit::with(Code::Failed, format!("{several} lives were not answered as they were recorded"))),
+    let convictions = judge(&lives);
+    match format_of(matches) {
+        Format::Json => println!("{}", judgement_in_json(&lives, &convictions)),
+        Format::Table => print!("{}", judgement_in_words(&lives, &convictions)),
     }
+    if let Some(path) = matches.get_one::<PathBuf>("report") {
+        draw(path, &lives, &convictions)?;
+    }
+    let is_wrong =
+        |(_, replayed): &&(Recording, Replayed)| matches!(replayed.end, End::Differs { .. } | End::Impossible { .. });
+    let mut wrong = Vec::new();
+    match lives.iter().filter(is_wrong).count() {
+        0 => {}
+        1 => wrong.push("one life was not answered as it was recorded".to_owned()),
+        several => wrong.push(format!("{several} lives were not answered as they were recorded")),
+    }
+    let mut fallen: Vec<&str> = convictions.iter().map(|conviction| conviction.property).collect();
+    fallen.dedup();
+    if !fallen.is_empty() {
+        wrong.push(format!("these properties do not hold: {}", fallen.join(", ")));
+    }
+    if wrong.is_empty() { Ok(()) } else { Err(Exit::with(Code::Failed, wrong.join("; "))) }
+}
+
+/// Inputs after which something was applied or announced: as many facts were compared.
+fn facts_in(lives: &[(Recording, Replayed)]) -> usize {
+    lives.iter().map(|(_, replayed)| replayed.applied.len() + replayed.transitions.len()).sum()
+}
+
+/// What holds over all lives together, in words.
+pub(crate) fn judgement_in_words(lives: &[(Recording, Replayed)], convictions: &[Conviction]) -> String {
+    if convictions.is_empty() {
+        let (lives, facts) = (lives.len(), facts_in(lives));
+        return format!("{lives} lives judged together, {facts} facts: {} hold\n", PROPERTIES.join(", "));
+    }
+    let mut lines = Vec::new();
+    for Conviction { property, facts } in convictions {
+        lines.push(format!("{property} does not hold:"));
+        for Fact { member, at_micros, what } in facts {
+            lines.push(format!("  {}  {member} {what}", time_of(*at_micros)));
+        }
+    }
+    lines.join("\n") + "\n"
+}
+
+/// The same for programs.
+pub(crate) fn judgement_in_json(lives: &[(Recording, Replayed)], convictions: &[Conviction]) -> serde_json::Value {
+    let fact =
+        |Fact { member, at_micros, what }: &Fact| json!({ "at": time_of(*at_micros), "member": member, "what": what });
+    let violation = |Conviction { property, facts }: &Conviction| json!({ "property": property, "facts": facts.iter().map(fact).collect::<Vec<_>>() });
+    json!({
+        "apiVersion": "v1",
+        "kind": "Judgement",
+        "lives": lives.len(),
+        "facts": facts_in(lives),
+        "properties": PROPERTIES,
+        "violations": convictions.iter().map(violation).collect::<Vec<_>>(),
+    })
 }
 
 /// How it ended, in a word and in a sentence.
@@ -87,7 +188,7 @@ fn transitions(recording: &Recording, replayed: &Replayed) -> Vec<String> {
     // The names of that time are in the marks; ids are as good here.
     let nobody = Membership::default();
     let said = replayed.transitions.iter();
-    said.map(|(at, transition)| format!("{} {}", time_of(recording.unix_micros(*at)), transition.by_name(&nobody)))
+    said.map(|said| format!("{} {}", time_of(recording.unix_micros(said.at_micros)), said.transition.by_name(&nobody)))
         .collect()
 }
 
@@ -108,7 +209,8 @@ fn show(recording: &Recording, replayed: &Replayed, with_transitions: bool) {
     }
 }
 
-fn in_json(recording: &Recording, replayed: &Replayed) -> serde_json::Value {
+/// What came of it, for programs.
+pub(crate) fn in_json(recording: &Recording, replayed: &Replayed) -> serde_json::Value {
     let life = &recording.life;
     let (end, detail) = end_of(recording, &replayed.end);
     json!({

@@ -93,6 +93,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
         bytes_max: plan.ring_bytes,
         options: plan.protocol_options.clone(),
         build: format!("hustings {}", env!("CARGO_PKG_VERSION")),
+        settings: plan.settings.clone(),
     });
     let (protocol, protocol_options) = (plan.protocol.clone(), plan.protocol_options.clone());
     let node = tokio::task::spawn_blocking(move || protocols::start(&protocol, &protocol_options, config)).await??;

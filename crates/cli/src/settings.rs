@@ -60,6 +60,14 @@ pub(crate) struct Settings {
     notes: Vec<String>,
 }
 
+/// Settings whose values let somebody in, or name what does; the secrets of other settings are in files that they name.
+const SECRETS: [&str; 3] = ["join-token", "initial-cluster-token", "auth-token"];
+
+/// Whether there is a URL with a user in it.
+fn has_password(value: &str) -> bool {
+    value.split("://").skip(1).any(|rest| rest.split('/').next().is_some_and(|authority| authority.contains('@')))
+}
+
 impl Settings {
     /// The value of a setting, as text.
     pub(crate) fn text(&self, name: &str) -> &str {
@@ -97,6 +105,18 @@ impl Settings {
 
     fn switch(&self, name: &str) -> Result<bool> {
         value::switch(self.text(name)).or_else(|remedy| self.bad(name, remedy))
+    }
+
+    /// The settings that somebody gave, one a line as `config explain` shows them; the values of secrets are left out.
+    pub(crate) fn without_secrets(&self) -> Vec<String> {
+        let given = resolve::names().filter_map(|name| Some((name, self.values.get(name)?)));
+        let given = given.filter(|(_, (_, source))| *source != Source::Default);
+        let line =
+            |(name, (value, source)): (&str, &(String, Source))| match SECRETS.contains(&name) || has_password(value) {
+                true => format!("{name} = (left out)  ({source})"),
+                false => format!("{name} = {value:?}  ({source})"),
+            };
+        given.map(line).collect()
     }
 
     /// The parts of a list with commas.
@@ -186,6 +206,21 @@ mod tests {
         assert_eq!(settings.values["heartbeat-interval"], ("30".into(), variable));
         assert_eq!(settings.values["election-timeout"], ("100".into(), Source::File(file)));
         assert_eq!(settings.values["protocol"], ("raft".into(), Source::Default));
+    }
+
+    #[test]
+    fn settings_are_told_without_their_secrets() {
+        let flags = ["--join-token", "5b0c6f1e0d9a7344", "--initial-cluster-state", "existing", "--log-level", "debug"];
+        let variables = [
+            ("HUSTINGS_AUTH_TOKEN", "jwt,sign-method=HS256,priv-key=hidden"),
+            ("HUSTINGS_ADVERTISE_CLIENT_URLS", "http://ann:s3cret@10.0.0.1:2379"),
+        ];
+        let told = resolve(&flags, &variables).unwrap().without_secrets();
+        assert!(told.contains(&r#"log-level = "debug"  (flag)"#.to_owned()), "{told:?}");
+        assert!(told.contains(&"join-token = (left out)  (flag)".to_owned()), "{told:?}");
+        assert_eq!(told.len(), 5, "what is by default is not told: {told:?}");
+        let text = told.concat();
+        assert!(!["5b0c6f", "hidden", "s3cret"].iter().any(|secret| text.contains(secret)), "{text}");
     }
 
     #[test]

@@ -78,6 +78,11 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     }
 }
 
+/// What `-o json` shows, whatever the cluster is like.
+pub(crate) async fn told_in_json(matches: &ArgMatches) -> Result<Value> {
+    Ok(look(matches).await?.in_json())
+}
+
 /// Looks until the cluster is settled, and shows the last look.
 async fn wait(matches: &ArgMatches, patience: Duration) -> Result<()> {
     let deadline = tokio::time::Instant::now() + patience;
@@ -156,7 +161,7 @@ async fn ask(endpoints: &[String], tls: Option<&Connector>, timeout: Duration) -
 }
 
 /// Whether an endpoint is this URL.
-fn is_same(endpoint: &str, url: &str) -> bool {
+pub(crate) fn is_same(endpoint: &str, url: &str) -> bool {
     let address =
         |text: &str| text.split_once("://").map_or(text, |(_, address)| address).trim_end_matches('/').to_owned();
     address(endpoint) == address(url)
@@ -287,6 +292,23 @@ impl Cluster {
         warnings
     }
 
+    fn in_json(&self) -> Value {
+        let told = |field: &str| self.told.as_ref().map(|told| told[field].clone());
+        let leader = self.leader();
+        json!({
+            "apiVersion": "v1", "kind": "Status",
+            "cluster_id": told("cluster_id"),
+            "leader": leader.map(|leader| leader["name"].clone()),
+            "term": leader.map_or_else(|| told("term"), |leader| Some(leader["term"].clone())),
+            "voters": told("voters"),
+            "reachable_voters": told("reachable_voters"),
+            "healthy": self.is_healthy(),
+            "summary": self.summary(),
+            "warnings": self.warnings(),
+            "members": self.members,
+        })
+    }
+
     /// One line: how it stands.
     fn summary(&self) -> String {
         let Some(told) = &self.told else { return "no member answers".to_owned() };
@@ -330,22 +352,7 @@ fn show(matches: &ArgMatches, cluster: &Cluster) -> Result<()> {
     let (leader, healthy, summary, warnings) =
         (cluster.leader(), cluster.is_healthy(), cluster.summary(), cluster.warnings());
     match format_of(matches) {
-        Format::Json => {
-            let told = |field: &str| cluster.told.as_ref().map(|told| told[field].clone());
-            let value = json!({
-                "apiVersion": "v1", "kind": "Status",
-                "cluster_id": told("cluster_id"),
-                "leader": leader.map(|leader| leader["name"].clone()),
-                "term": leader.map_or_else(|| told("term"), |leader| Some(leader["term"].clone())),
-                "voters": told("voters"),
-                "reachable_voters": told("reachable_voters"),
-                "healthy": healthy,
-                "summary": summary,
-                "warnings": warnings,
-                "members": cluster.members,
-            });
-            println!("{value}");
-        }
+        Format::Json => println!("{}", cluster.in_json()),
         Format::Table => {
             let columns = ["name", "role", "term", "applied", "lag", "disk", "version", "endpoint"];
             let cell = |row: &Value, column: &str| match &row[column] {

@@ -7,10 +7,12 @@ use crate::elect::{store_arguments, verbs};
 use crate::exit::{Code, Exit};
 use crate::http;
 use crate::output::{Format, common, endpoints_of, format_of, not_found, options_of, timeout_of, unavailable};
+use crate::status::is_same;
 use anyhow::Result;
+use bytes::Bytes;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_recorder::Recording;
-use hustings_recorder::story::{Reign, Story, clock_time};
+use hustings_recorder::story::{Evidence, Reign, Story, clock_time};
 use hustings_tls::Connector;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -62,7 +64,10 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let mut unread = Vec::new();
     if rings.is_empty() || are_named {
         let fetched = fetch(matches).await?;
-        lives.extend(fetched.lives);
+        if fetched.recordings.is_empty() {
+            return Err(unavailable(format!("nobody tells what was noted: {}", fetched.in_one_line())));
+        }
+        lives.extend(fetched.recordings.into_iter().flat_map(|(_, bytes)| Recording::read(bytes)));
         unread = fetched.unread;
     }
     let Some(story) = Story::tell(&lives, at_micros) else {
@@ -70,17 +75,23 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     };
     match format_of(matches) {
         Format::Json => println!("{}", in_json(&story, &unread)),
-        Format::Table => {
-            println!("{}", story.sentences().join("\n"));
-            unread.iter().for_each(|why| println!("Not asked: {why}."));
-            println!("\nWhat was noted (UTC):");
-            let width = story.evidence.iter().map(|evidence| evidence.member.len()).max().unwrap_or(0);
-            for evidence in &story.evidence {
-                println!("  {}  {:width$}  {}", clock_time(evidence.at_micros), evidence.member, evidence.what);
-            }
-        }
+        Format::Table => print!("{}", in_words(&story, &unread)),
     }
     Ok(())
+}
+
+/// The story, and below it what was noted.
+pub(crate) fn in_words(story: &Story, unread: &[(String, String)]) -> String {
+    let mut lines = story.sentences();
+    lines.extend(unread.iter().map(|(endpoint, why)| format!("Not asked: {endpoint}: {why}.")));
+    lines.extend([String::new(), "What was noted (UTC):".to_owned()]);
+    let width = story.evidence.iter().map(|evidence| evidence.member.len()).max().unwrap_or(0);
+    lines.extend(
+        story.evidence.iter().map(|Evidence { at_micros, member, what }| {
+            format!("  {}  {member:width$}  {what}", clock_time(*at_micros))
+        }),
+    );
+    lines.join("\n") + "\n"
 }
 
 fn micros_of(text: &str) -> Result<u64> {
@@ -91,14 +102,23 @@ fn micros_of(text: &str) -> Result<u64> {
     Ok(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-struct Fetched {
-    lives: Vec<Recording>,
+/// What members gave out.
+pub(crate) struct Fetched {
+    /// The recordings, each with the endpoint that gave it.
+    pub(crate) recordings: Vec<(String, Bytes)>,
     /// Members whose recording could not be had, each with the reason.
-    unread: Vec<String>,
+    pub(crate) unread: Vec<(String, String)>,
+}
+
+impl Fetched {
+    fn in_one_line(&self) -> String {
+        let each: Vec<String> = self.unread.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect();
+        each.join("; ")
+    }
 }
 
 /// Asks those named, and those that they know, for what they noted.
-async fn fetch(matches: &ArgMatches) -> Result<Fetched> {
+pub(crate) async fn fetch(matches: &ArgMatches) -> Result<Fetched> {
     // With users a member tells nothing to strangers; the token counts from here on. Without any, nobody need answer.
     if let Err(error) = connect(matches).await
         && error.downcast_ref::<Exit>().is_some_and(|exit| exit.code == Code::NotAllowed)
@@ -119,23 +139,20 @@ async fn fetch(matches: &ArgMatches) -> Result<Fetched> {
         }
     }
     for (name, url) in known {
-        if names.insert(name) {
+        if names.insert(name) && !endpoints.iter().any(|endpoint| is_same(endpoint, &url)) {
             endpoints.push(url);
         }
     }
-    let mut fetched = Fetched { lives: Vec::new(), unread: Vec::new() };
-    for endpoint in &endpoints {
-        let asked = http::get_long(endpoint, "/v1/recording", tls.as_ref(), RECORDING_BYTES_MAX);
+    let mut fetched = Fetched { recordings: Vec::new(), unread: Vec::new() };
+    for endpoint in endpoints {
+        let asked = http::get_long(&endpoint, "/v1/recording", tls.as_ref(), RECORDING_BYTES_MAX);
         match tokio::time::timeout(timeout, asked).await {
-            Ok(Ok(bytes)) => fetched.lives.extend(Recording::read(bytes)),
-            Ok(Err(error)) => fetched.unread.push(format!("{endpoint}: {error:#}")),
+            Ok(Ok(bytes)) => fetched.recordings.push((endpoint, bytes)),
+            Ok(Err(error)) => fetched.unread.push((endpoint, format!("{error:#}"))),
             Err(_) => {
-                fetched.unread.push(format!("{endpoint}: no answer within {}", humantime::format_duration(timeout)))
+                fetched.unread.push((endpoint, format!("no answer within {}", humantime::format_duration(timeout))))
             }
         }
-    }
-    if fetched.lives.is_empty() {
-        return Err(unavailable(format!("nobody tells what was noted: {}", fetched.unread.join("; "))));
     }
     Ok(fetched)
 }
@@ -151,7 +168,8 @@ pub(crate) fn time_of(unix_micros: u64) -> String {
     humantime::format_rfc3339_micros(time).to_string()
 }
 
-fn in_json(story: &Story, unread: &[String]) -> Value {
+/// The story for programs.
+pub(crate) fn in_json(story: &Story, unread: &[(String, String)]) -> Value {
     let reign = |reign: &Reign| {
         let Reign { leader, term, since_micros, until_micros, because, .. } = reign;
         json!({
@@ -173,6 +191,6 @@ fn in_json(story: &Story, unread: &[String]) -> Value {
         "sentences": story.sentences(),
         "evidence": evidence.collect::<Vec<_>>(),
         "missing": story.missing,
-        "unread": unread,
+        "unread": unread.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect::<Vec<_>>(),
     })
 }

@@ -2,128 +2,25 @@
 //! Method: `hustings up`, and a real Chromium, driven over WebDriver; the page is asked what a reader would see. Screenshots stay
 //! in the target directory's `tmp/dashboard`.
 
+#[path = "support/browser.rs"]
+mod browser;
 mod support;
 
-use fantoccini::wd::{Capabilities, WebDriverCompatibleCommand};
-use fantoccini::{Client, ClientBuilder, Locator};
+use browser::Browser;
+use fantoccini::Locator;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, PutRequest};
-use hustings_testbed::{free_port, free_ports, spawn};
-use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use hustings_testbed::free_ports;
+use serde_json::json;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 use support::{HUSTINGS, Running, hustings};
 
-/// How long the page may take to show something; a busy machine is slow.
-const PATIENCE_MILLIS: u32 = 60_000;
-
-/// A browser, and the program that drives it.
-struct Browser {
-    client: Client,
-    driver: Child,
-    _profile: tempfile::TempDir,
-}
-
-impl Browser {
-    async fn open(url: &str) -> Browser {
-        let port = free_port().expect("a port");
-        let mut command = Command::new("chromedriver");
-        command.arg(format!("--port={port}")).stdout(Stdio::null()).stderr(Stdio::null());
-        let driver = spawn(&mut command).expect("chromedriver is installed: apt-get install chromium chromium-driver");
-        let profile = tempfile::tempdir().expect("a directory");
-        let options = json!({
-            "binary": "/usr/bin/chromium",
-            "args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
-                     "--window-size=1300,1200", format!("--user-data-dir={}", profile.path().display())],
-        });
-        let mut wishes = Capabilities::new();
-        wishes.insert("goog:chromeOptions".into(), options);
-        wishes.insert("goog:loggingPrefs".into(), json!({ "browser": "ALL" }));
-        wishes.insert("timeouts".into(), json!({ "script": PATIENCE_MILLIS * 2 }));
-        let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
-        builder.capabilities(wishes);
-        let at = format!("http://127.0.0.1:{port}");
-        let client = hustings_testbed::wait_for("a browser", async || builder.connect(&at).await.ok()).await;
-        let client = client.expect("chromium is installed: apt-get install chromium chromium-driver");
-        client.goto(url).await.expect("the page opens");
-        Browser { client, driver, _profile: profile }
-    }
-
-    /// What a piece of JavaScript answers.
-    async fn ask(&self, script: &str) -> Value {
-        self.client.execute(&format!("return ({script});"), Vec::new()).await.expect("the page answers")
-    }
-
-    /// Waits inside the page until something is so there; answers after how many milliseconds it was.
-    async fn until(&self, what: &str, script: &str) -> f64 {
-        let wait = format!(
-            "const done = arguments[arguments.length - 1]; const begun = performance.now();
-             const look = () => {{
-               let is_so = false;
-               try {{ is_so = Boolean({script}); }} catch (_) {{}}
-               if (is_so) done(performance.now() - begun);
-               else if (performance.now() - begun > {PATIENCE_MILLIS}) done(null);
-               else setTimeout(look, 5);
-             }};
-             look();"
-        );
-        let waited = self.client.execute_async(&wait, Vec::new()).await.expect("the page answers");
-        match waited.as_f64() {
-            Some(millis) => millis,
-            None => {
-                self.picture("waited-in-vain").await;
-                let text = self.ask("document.body.innerText").await;
-                panic!("waited in vain until {what}; the page says:\n{}", text.as_str().unwrap_or_default());
-            }
-        }
-    }
-
-    async fn click(&self, selector: &str) {
-        let found = self.client.find(Locator::Css(selector)).await;
-        found.unwrap_or_else(|error| panic!("{selector}: {error}")).click().await.expect("it can be clicked");
-    }
-
-    /// A button of a member.
-    async fn press(&self, member: &str, verb: &str) {
-        let selector = format!("#members-body tr[data-key=\"{member}\"] button[data-verb=\"{verb}\"]");
-        self.until(&format!("{member} has a button to {verb}"), &format!("document.querySelector('{selector}')")).await;
-        self.click(&selector).await;
-    }
-
-    async fn picture(&self, name: &str) {
-        let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dashboard");
-        std::fs::create_dir_all(&directory).expect("a directory");
-        let picture = self.client.screenshot().await.expect("a picture");
-        std::fs::write(directory.join(format!("{name}.png")), picture).expect("it can be written");
-    }
-
-    /// What the page said on its console since the last time that somebody asked, errors alone.
-    async fn errors(&self) -> Vec<String> {
-        let lines = self.client.issue_cmd(Console).await.expect("the driver answers");
-        let lines = lines.as_array().cloned().unwrap_or_default();
-        let errors = lines.iter().filter(|line| line["level"] == "SEVERE");
-        errors.map(|line| line["message"].as_str().unwrap_or_default().to_owned()).collect()
-    }
-
-    async fn close(mut self) {
-        self.client.clone().close().await.expect("the browser ends");
-        let _ = self.driver.kill();
-        let _ = self.driver.wait();
-    }
-}
-
-/// Chromium's own command for what stands on the console.
-#[derive(Debug)]
-struct Console;
-
-impl WebDriverCompatibleCommand for Console {
-    fn endpoint(&self, base: &url::Url, session: Option<&str>) -> Result<url::Url, url::ParseError> {
-        base.join(&format!("session/{}/se/log", session.unwrap_or_default()))
-    }
-
-    fn method_and_body(&self, _: &url::Url) -> (http::Method, Option<String>) {
-        (http::Method::POST, Some(json!({ "type": "browser" }).to_string()))
-    }
+/// Presses a button of a member.
+async fn press(browser: &Browser, member: &str, verb: &str) {
+    let selector = format!("#members-body tr[data-key=\"{member}\"] button[data-verb=\"{verb}\"]");
+    browser.until(&format!("{member} has a button to {verb}"), &format!("document.querySelector('{selector}')")).await;
+    browser.click(&selector).await;
 }
 
 /// A local cluster.
@@ -177,7 +74,7 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     let directory = tempfile::tempdir().expect("a directory");
     let cluster = Up::start(directory.path(), &[]);
     hustings(&["put", "--endpoints", &cluster.url(1), "greeting", "hello"]).ok();
-    let browser = Browser::open(&cluster.url(1)).await;
+    let browser = Browser::open(&cluster.url(1), "dashboard").await;
     let first = leader(&browser).await;
     browser.until("three members stand on the ring", "document.querySelectorAll('#ring g.member').length === 3").await;
     browser.until("three links are up", "document.querySelectorAll('#ring line.link:not(.dead)').length === 3").await;
@@ -198,7 +95,7 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
         .await;
     browser.picture("at-rest").await;
 
-    browser.press(&first, "cut").await;
+    press(&browser, &first, "cut").await;
     let seen = browser.until("another leads", &format!("({LEADER}) && ({LEADER}) !== '{first}'")).await;
     println!("cut off: seen after {seen:.0} ms");
     browser.until("its links are dead", "document.querySelectorAll('#ring line.dead').length === 2").await;
@@ -212,14 +109,14 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
         .until("the gap is told", "document.querySelector('#leaderships li').textContent.includes('nobody led for')")
         .await;
     browser.picture("cut-off").await;
-    browser.press(&first, "heal").await;
+    press(&browser, &first, "heal").await;
     browser.until("it follows again", &format!("{} === 'follower'", role_of(&first))).await;
     browser.until("its links are up again", "document.querySelectorAll('#ring line.dead').length === 0").await;
 
     // Not the one that shows the page.
     let victim = if leader(&browser).await == "n2" { "n2" } else { "n3" };
     let before = browser.ask("document.querySelectorAll('#members-body tr').length").await;
-    browser.press(victim, "kill").await;
+    press(&browser, victim, "kill").await;
     let gone = format!("{} === 'unreachable'", role_of(victim));
     let seen = browser.until("it is seen to be gone", &gone).await;
     println!("killed: seen after {seen:.0} ms");
@@ -230,14 +127,14 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     );
     browser.until("`up` has started it again", &format!("{} !== 'unreachable'", role_of(victim))).await;
 
-    browser.press(victim, "pause").await;
+    press(&browser, victim, "pause").await;
     browser.until("it is seen to stand still", &gone).await;
-    browser.press(victim, "resume").await;
+    press(&browser, victim, "resume").await;
     browser.until("it goes on", &format!("{} !== 'unreachable'", role_of(victim))).await;
 
     let now = leader(&browser).await;
     let next = ["n1", "n2", "n3"].into_iter().find(|name| *name != now).expect("there are others");
-    browser.press(next, "lead").await;
+    press(&browser, next, "lead").await;
     browser.until("it leads", &format!("({LEADER}) === '{next}'")).await;
     assert_eq!(browser.errors().await, Vec::<String>::new());
     browser.close().await;
@@ -259,7 +156,7 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
         let request = PutRequest { key: key.into(), value: value.into(), lease, ..PutRequest::default() };
         store.kv().put(request).await.expect("written");
     }
-    let browser = Browser::open(&cluster.url(2)).await;
+    let browser = Browser::open(&cluster.url(2), "dashboard").await;
     let frames = "window.longest = 0; let last = performance.now();
         const frame = (now) => { window.longest = Math.max(window.longest, now - last); last = now; requestAnimationFrame(frame); };
         requestAnimationFrame(frame);";
@@ -288,7 +185,7 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
     let mut stops = Vec::new();
     browser.client.execute("document.querySelector('.skip').focus();", Vec::new()).await.expect("focused");
     while stops.len() < 40 && stops.last().is_none_or(|stop| stop != "filter") {
-        browser.client.active_element().await.expect("one").send_keys("\u{e004}").await.expect("Tab");
+        browser.press_key('\u{e004}').await;
         let stop = browser.ask(STOP).await;
         stops.push(stop.as_str().unwrap_or_default().to_owned());
     }
@@ -314,7 +211,7 @@ async fn with_users_the_page_asks_who_one_is() {
     ] {
         hustings(&[words, &["--endpoints", &endpoint]].concat()).ok();
     }
-    let browser = Browser::open(&cluster.url(2)).await;
+    let browser = Browser::open(&cluster.url(2), "dashboard").await;
     browser.until("it asks who one is", "document.getElementById('sign-in').open").await;
     let members = browser.ask("document.querySelectorAll('#members-body tr').length").await;
     assert_eq!(members, json!(0), "nothing is shown to strangers");
@@ -336,7 +233,7 @@ async fn with_users_the_page_asks_who_one_is() {
             "document.getElementById('elections-count').textContent.includes('permission denied')",
         )
         .await;
-    browser.press("n3", "kill").await;
+    press(&browser, "n3", "kill").await;
     browser
         .until("she may not break it", "document.getElementById('told').textContent.includes('permission denied')")
         .await;
@@ -344,7 +241,7 @@ async fn with_users_the_page_asks_who_one_is() {
     browser.until("it asks again", "document.getElementById('sign-in')?.open").await;
     sign_in("root", "secret").await;
     browser.until("root may", "document.getElementById('elections-count').textContent === '0'").await;
-    browser.press("n3", "kill").await;
+    press(&browser, "n3", "kill").await;
     browser.until("n3 is killed", "document.getElementById('told').textContent.includes('kill n3: done')").await;
     browser.close().await;
     cluster.stop();

@@ -104,7 +104,8 @@ const ARROWS: [(&str, &[&str]); 26] = [
         ],
     ),
     ("hustings-stage", &["hustings-core"]),
-    ("hustings-testbed", &["hustings-api", "hustings-tls"]),
+    // What measures counts who used the machine as `hustings bench` does (ADR 24).
+    ("hustings-testbed", &["hustings-api", "hustings-console", "hustings-tls"]),
     ("hustings-torture", &["hustings-api", "hustings-properties", "hustings-testbed", "hustings-world"]),
 ];
 
@@ -201,29 +202,143 @@ fn sources() -> Vec<(PathBuf, String)> {
     found
 }
 
+/// The rooms of the server, from the lowest up: a file uses its own room and those before it.
+const ROOMS: [&str; 5] = ["context", "watch", "services", "http", "port"];
+
 #[test]
-fn the_trails_name_functions_that_exist() {
-    let sources: String = sources().into_iter().map(|(_, text)| text).collect();
-    for trail in ["docs/life-of-an-election.md", "docs/life-of-a-write.md"] {
-        let text = std::fs::read_to_string(root().join(trail)).expect("the trail");
-        let mut checked = 0;
-        for name in text.split('`').skip(1).step_by(2) {
-            let function = name.rsplit("::").next().unwrap_or(name);
-            let is_function = function.chars().all(|c| c.is_ascii_lowercase() || c == '_') && function.len() > 2;
-            if !is_function || ["kv", "etcdctl", "core", "raft", "node"].contains(&function) {
-                continue;
-            }
-            let is_there = [" fn ", " async fn "].iter().any(|form| {
-                [format!("{form}{function}("), format!("{form}{function}<")]
-                    .iter()
-                    .any(|start| sources.contains(start.as_str()))
-            });
-            assert!(is_there, "{trail} names `{name}`, and there is no such function");
-            checked += 1;
+fn arrows_between_the_rooms_of_the_server_point_down() {
+    let server = root().join("crates/server/src");
+    let mut arrows = 0;
+    for (path, text) in sources() {
+        let Ok(inside) = path.strip_prefix(&server) else { continue };
+        if inside == Path::new("lib.rs") {
+            continue;
         }
-        assert!(checked >= 10, "{trail} names hardly any function");
-        for path in text.split('`').filter(|name| name.ends_with(".rs") && name.contains('/')) {
-            assert!(root().join(path).exists(), "{trail} names {path}");
+        let room = inside.iter().next().and_then(|room| room.to_str()).unwrap_or_default();
+        let floor = ROOMS.iter().position(|known| *known == room);
+        let floor = floor.unwrap_or_else(|| panic!("{} stands in no room of the server", inside.display()));
+        // Where to read on may be above; what is used may not.
+        for line in text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
+            assert!(!line.contains("super::super"), "{}: `{line}` leaves a room by the stairs", inside.display());
+            for used in line.split("crate::").skip(1) {
+                let used =
+                    used.split(|letter: char| !letter.is_alphanumeric() && letter != '_').next().unwrap_or_default();
+                let other = ROOMS.iter().position(|known| *known == used);
+                let other = other.unwrap_or_else(|| panic!("{}: `{line}` names no room", inside.display()));
+                assert!(other <= floor, "{} uses `{used}`, a room above its own: `{line}`", inside.display());
+                arrows += 1;
+            }
+        }
+    }
+    assert!(arrows > 150, "only {arrows} arrows were seen");
+}
+
+/// The rooms of the core, from the lowest up; what stands in none is the vocabulary, below both.
+const ROOMS_OF_THE_CORE: [&str; 2] = ["leading", "replica"];
+
+/// What the replica's room lends the crate's root.
+const LENT: [&str; 4] = ["Replica", "StateMachine", "SnapshotError", "ApplyVersion"];
+
+#[test]
+fn arrows_between_the_rooms_of_the_core_point_down() {
+    let core = root().join("crates/core/src");
+    let mut seen = [0; 3];
+    for (path, text) in sources() {
+        let Ok(inside) = path.strip_prefix(&core) else { continue };
+        if inside == Path::new("lib.rs") {
+            continue;
+        }
+        let room = inside.iter().next().and_then(|room| room.to_str()).unwrap_or_default().trim_end_matches(".rs");
+        let floor = ROOMS_OF_THE_CORE.iter().position(|known| *known == room).map_or(0, |position| position + 1);
+        seen[floor] += 1;
+        let lines = text.lines().map(str::trim_start).filter(|line| !line.starts_with("//"));
+        for line in lines {
+            for above in &ROOMS_OF_THE_CORE[floor..] {
+                let is_used = line.contains(&format!("crate::{above}"));
+                assert!(!is_used, "{} uses `{above}`, a room above its own: `{line}`", inside.display());
+            }
+            let mut words = line.split(|letter: char| !letter.is_alphanumeric());
+            let is_lent = floor < 2 && words.any(|word| LENT.contains(&word));
+            assert!(!is_lent, "{} uses what stands in `replica`: `{line}`", inside.display());
+        }
+    }
+    assert!(seen.iter().all(|files| *files >= 10), "the core has {seen:?} files on its floors");
+}
+
+#[test]
+fn a_module_stands_where_its_name_says() {
+    let by_path = ["#[", "path"].concat();
+    for (path, text) in sources() {
+        let is_shipped =
+            path.strip_prefix(root().join("crates")).is_ok_and(|inside| inside.iter().nth(1) == Some("src".as_ref()));
+        assert!(!is_shipped || !text.contains(&by_path), "{} fetches a module from elsewhere", path.display());
+    }
+}
+
+#[test]
+fn a_protocol_changes_its_role_in_one_file() {
+    for protocol in ["raft", "gmt2000", "blazingmq", "zab", "paxos"] {
+        let folder = root().join("crates").join(protocol).join("src");
+        let mut moves = 0;
+        for (path, text) in sources().into_iter().filter(|(path, _)| path.starts_with(&folder)) {
+            let here = text.matches("self.part = ").count() + text.matches("&mut self.part, ").count();
+            assert!(here == 0 || path.ends_with("roles.rs"), "{} changes the role: that is roles.rs's", path.display());
+            moves += here;
+        }
+        assert!(moves >= 3, "{protocol} changes its role {moves} times");
+    }
+}
+
+/// The functions that a trail names, each with the file that stands behind it.
+fn steps(trail: &str) -> Vec<(String, String)> {
+    let (mut steps, mut waiting) = (Vec::new(), Vec::new());
+    for word in trail.split('`').skip(1).step_by(2) {
+        let function = word.rsplit("::").next().unwrap_or(word);
+        if word.starts_with("crates/") && word.ends_with(".rs") {
+            steps.extend(waiting.drain(..).map(|function| (function, word.to_owned())));
+        } else if function.len() > 2 && function.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_') {
+            waiting.push(word.to_owned());
+        }
+    }
+    assert!(waiting.is_empty(), "no file stands behind {waiting:?}");
+    steps
+}
+
+#[test]
+fn the_trails_begin_in_the_server_and_name_the_file_of_each_function() {
+    let trails = std::fs::read_dir(root().join("docs")).expect("the pages").flatten().map(|entry| entry.path());
+    let is_trail = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("life-of-"));
+    let mut seen = 0;
+    for trail in trails.filter(is_trail) {
+        let text = std::fs::read_to_string(&trail).expect("the trail");
+        // What stands before the first step says how to read it.
+        let (_, text) = text.split_once("\n1. ").expect("a trail has steps");
+        let (steps, name) = (steps(text), trail.display());
+        assert!(steps.len() >= 20, "{name} names hardly any function");
+        assert!(steps[0].1.starts_with("crates/server/"), "{name} begins in {}", steps[0].1);
+        for (function, file) in &steps {
+            let source = std::fs::read_to_string(root().join(file)).unwrap_or_else(|_| panic!("{name} names {file}"));
+            let (owner, own) = function.rsplit_once("::").unwrap_or(("", function));
+            let is_there = source.contains(&format!("fn {own}(")) || source.contains(&format!("fn {own}<"));
+            assert!(is_there, "{name} names `{function}`, which is not in {file}");
+            let is_owner_there = source.contains(owner) || file.ends_with(&format!("/{owner}.rs"));
+            assert!(is_owner_there, "{name} names `{function}`, and {file} knows no {owner}");
+        }
+        seen += 1;
+    }
+    assert_eq!(seen, 2, "the trails of a write and of an election");
+}
+
+/// What a page of a protocol says of its files.
+#[test]
+fn the_pages_of_the_protocols_name_files_that_exist() {
+    for protocol in ["raft", "gmt2000", "blazingmq", "zab", "paxos"] {
+        let page = std::fs::read_to_string(root().join(format!("docs/protocols/{protocol}.md"))).expect("the page");
+        let rows = page.lines().filter(|line| line.starts_with('|'));
+        let names = rows.flat_map(|row| row.split('`').skip(1).step_by(2)).filter(|name| name.ends_with(".rs"));
+        for name in names.filter(|name| !name.contains('/')) {
+            let path = root().join("crates").join(protocol).join("src").join(name);
+            assert!(path.exists(), "docs/protocols/{protocol}.md names {name}, and there is no {}", path.display());
         }
     }
 }

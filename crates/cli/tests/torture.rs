@@ -29,6 +29,7 @@ async fn nothing_is_lost(protocol: &str, nodes: usize, seed: u64) {
     let report = report.unwrap_or_else(|error| panic!("the run could not be made: {error:#}\n{story}"));
     println!("{protocol}, {nodes} nodes, seed {seed}:\n{report}");
     assert!(report.violations.is_empty(), "{story}\n{report}");
+    assert!(report.replayed.0 >= nodes, "hardly a life was played again: {report}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

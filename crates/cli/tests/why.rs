@@ -4,10 +4,14 @@
 
 mod support;
 
-use hustings_testbed::wait_for;
+use hustings_recorder::{Mark, Note, NoteKind, Recording};
+use hustings_testbed::{Program, wait_for};
 use hustings_torture::rig::Rig;
 use hustings_torture::script::Act;
 use serde_json::Value;
+use std::collections::BTreeSet;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::process::Command;
 use support::{HUSTINGS, program, run};
 use tokio::sync::{Mutex, MutexGuard};
@@ -23,8 +27,12 @@ struct Scene {
 
 impl Scene {
     async fn begin(protocol: &'static str) -> Scene {
+        Scene::begin_with(program(), protocol).await
+    }
+
+    async fn begin_with(program: Program, protocol: &'static str) -> Scene {
         let stage = STAGE.lock().await;
-        let rig = Rig::start(program().with(&["--protocol", protocol]), 3, 1, false).await.expect("it starts");
+        let rig = Rig::start(program.with(&["--protocol", protocol]), 3, 1, false).await.expect("it starts");
         Scene { rig, protocol, _stage: stage }
     }
 
@@ -39,13 +47,10 @@ impl Scene {
 
     /// Waits until somebody else leads.
     async fn is_succeeded(&mut self, before: usize) -> usize {
-        for _ in 0..1_000 {
-            let leader = self.rig.leader().await;
-            if leader != before {
-                return leader;
-            }
-        }
-        panic!("{}: nobody comes after {}", self.protocol, self.name(before));
+        let what = format!("{}: somebody to lead after {}", self.protocol, self.name(before));
+        let rig = &mut self.rig;
+        let succeeded = wait_for(&what, async || Some(rig.leader().await).filter(|leader| *leader != before));
+        succeeded.await.expect("somebody does")
     }
 
     async fn is_whole(&mut self) {
@@ -59,8 +64,12 @@ impl Scene {
 
     /// What the members' recordings say of the last change.
     fn why(&self) -> Value {
+        self.why_with(&[])
+    }
+
+    fn why_with(&self, arguments: &[&str]) -> Value {
         let mut command = Command::new(HUSTINGS);
-        command.args(["why", "-o", "json"]);
+        command.args(["why", "-o", "json"]).args(arguments);
         for node in &self.rig.cluster.nodes {
             command.arg("--ring").arg(&node.data_dir);
         }
@@ -90,65 +99,363 @@ impl Scene {
         self.is_told(before, cause).await
     }
 
+    /// The last term in which anybody is noted to have led.
+    fn term(&self) -> Value {
+        self.why()["after"]["term"].clone()
+    }
+
     fn hustings(&self, arguments: &[&str]) -> String {
         run(Command::new(HUSTINGS).args(arguments).args(["--endpoints", &self.rig.cluster.endpoints().join(",")])).ok()
     }
 
     fn are_played_again(&self) {
-        for node in &self.rig.cluster.nodes {
-            let said = run(Command::new(HUSTINGS).args(["replay", "-o", "json"]).arg(&node.data_dir)).ok();
-            let lives: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
-            assert!(!lives.is_empty());
-            for life in lives {
-                assert!(life["end"] == "same" && life["inputs"].as_u64() > Some(0), "{life}");
-            }
+        let data_dirs = self.rig.cluster.nodes.iter().map(|node| &node.data_dir);
+        let page = self.rig.cluster.directory().join("page.html");
+        let mut command = Command::new(HUSTINGS);
+        command.args(["replay", "-o", "json", "--report"]).arg(&page).args(data_dirs);
+        let said = run(&mut command).ok();
+        self.are_drawn(&page);
+        let said: Vec<Value> = said.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+        let (judgement, lives) = said.split_last().expect("it says something");
+        assert!(lives.len() >= self.rig.cluster.nodes.len());
+        for life in lives {
+            assert!(life["end"] == "same" && life["inputs"].as_u64() > Some(0), "{life}");
         }
+        assert_eq!((&judgement["kind"], &judgement["violations"]), (&"Judgement".into(), &serde_json::json!([])));
+        assert!(judgement["facts"].as_u64() > Some(lives.len() as u64), "{judgement}");
+    }
+
+    /// The page has every member, and messages that arrived.
+    fn are_drawn(&self, page: &Path) {
+        let page = std::fs::read_to_string(page).expect("it is drawn");
+        let run = page.split_once("<script type=\"application/json\" id=\"run\">").expect("a run is in it").1;
+        let run: Value = serde_json::from_str(run.split_once("</script>").expect("it ends").0).expect("JSON");
+        let lanes: BTreeSet<u64> =
+            run["members"].as_array().into_iter().flatten().filter_map(|row| row[1].as_u64()).collect();
+        assert!(lanes.len() >= self.rig.cluster.nodes.len(), "{lanes:?}");
+        let messages = run["messages"].as_array().expect("a list");
+        let arrived = messages.iter().filter(|row| row[4] == 0).count();
+        let is_upright = |row: &&Value| row[3].as_u64() >= row[2].as_u64() && row[0] != row[1];
+        assert!(
+            arrived > 20 && messages.iter().filter(is_upright).count() == messages.len(),
+            "{arrived}: {messages:?}"
+        );
+        assert!(
+            run["lines"].as_array().is_some_and(|lines| lines.iter().any(|line| line[1] == "role")),
+            "{}",
+            run["lines"]
+        );
+    }
+
+    async fn is_killed(&mut self) {
+        let killed = self.tells("crash leader", "killed").await;
+        assert!(killed["gap_micros"].as_u64() < Some(5_000_000), "{killed}");
+    }
+
+    async fn is_paused(&mut self) {
+        let paused = self.tells("pause leader", "paused").await;
+        assert!(sentence(&paused).contains("stood still for"), "{paused}");
+    }
+
+    async fn is_cut_off(&mut self) {
+        let cut = self.tells("isolate leader", "cut").await;
+        assert!(sentence(&cut).contains("the network was cut"), "{cut}");
+        assert!(!sentence(&cut).contains("in one direction"), "{cut:#}");
+    }
+
+    async fn is_muted(&mut self) {
+        let mute = self.tells("mute leader others", "cut").await;
+        assert!(sentence(&mute).contains("the network was cut"), "{mute}");
+    }
+
+    /// Nobody hears the leader any more, then another one leads, and then the old one is killed.
+    async fn is_muted_and_killed(&mut self) {
+        let before = self.rig.leader().await;
+        self.does("mute leader others").await;
+        self.is_succeeded(before).await;
+        self.does(&format!("crash n{}", before + 1)).await;
+        self.is_whole().await;
+        self.is_told(before, "cut").await;
+    }
+
+    async fn is_stopped(&mut self) {
+        let before = self.rig.leader().await;
+        self.rig.cluster.terminate(before).expect("it is told to stop");
+        self.is_succeeded(before).await;
+        self.is_whole().await;
+        self.is_told(before, "stopped").await;
+    }
+
+    async fn hands_over(&mut self) -> Value {
+        let before = self.rig.leader().await;
+        let to = self.name((before + 1) % 3);
+        self.hustings(&["transfer", &to]);
+        self.is_succeeded(before).await;
+        let told = self.is_told(before, "handed-over").await;
+        assert!(sentence(&told).contains(&to), "{told}");
+        told
+    }
+
+    /// The successor stands still as soon as it leads. Both changes are told, each at its time.
+    async fn hands_over_to_one_that_stands_still(&mut self) {
+        let first = self.hands_over().await;
+        self.is_paused().await;
+        let at = first["after"]["since"].as_str().expect("a time");
+        let again = self.why_with(&["--at", at]);
+        assert_eq!((&again["causes"][0], &again["before"]), (&"handed-over".into(), &first["before"]), "{again:#}");
+    }
+
+    async fn is_paused_and_killed(&mut self) {
+        let before = self.rig.leader().await;
+        self.does("pause leader").await;
+        self.is_succeeded(before).await;
+        self.does(&format!("crash n{}", before + 1)).await;
+        self.is_whole().await;
+        let told = self.is_told(before, "paused").await;
+        assert_eq!(told["causes"][1], "killed", "{told:#}");
+    }
+
+    /// The leader is removed, and killed as soon as somebody else leads.
+    async fn is_removed_and_killed(&mut self) {
+        let before = self.rig.leader().await;
+        self.hustings(&["member", "remove", &self.name(before)]);
+        self.is_succeeded(before).await;
+        self.rig.cluster.kill(before);
+        self.is_told(before, "removed").await;
     }
 }
 
-async fn what_was_done_is_told(protocol: &'static str) {
-    let mut scene = Scene::begin(protocol).await;
-    let killed = scene.tells("crash leader", "killed").await;
-    assert!(killed["gap_micros"].as_u64() < Some(5_000_000), "{killed}");
-    let paused = scene.tells("pause leader", "paused").await;
-    assert!(paused["sentences"][0].as_str().is_some_and(|told| told.contains("stood still for")), "{paused}");
-    let cut = scene.tells("isolate leader", "cut").await;
-    assert!(cut["sentences"][0].as_str().is_some_and(|told| told.contains("the network was cut")), "{cut}");
+/// The first sentence, which says why.
+fn sentence(told: &Value) -> &str {
+    told["sentences"][0].as_str().unwrap_or_default()
+}
 
-    let mute = scene.tells("mute leader others", "cut").await;
-    assert!(mute["sentences"][0].as_str().is_some_and(|told| told.contains("the network was cut")), "{mute}");
+// Every protocol sees a kill, a pause and a cut; each of the others is staged under two of them at least.
 
-    let before = scene.rig.leader().await;
-    scene.rig.cluster.terminate(before).expect("it is told to stop");
-    scene.is_succeeded(before).await;
-    scene.is_whole().await;
-    scene.is_told(before, "stopped").await;
-
-    let before = scene.rig.leader().await;
-    let to = scene.name((before + 1) % 3);
-    scene.hustings(&["transfer", &to]);
-    scene.is_succeeded(before).await;
-    let told = scene.is_told(before, "handed-over").await;
-    assert!(told["sentences"][0].as_str().is_some_and(|told| told.contains(&to)), "{told}");
-
-    let before = scene.rig.leader().await;
-    scene.does("pause leader").await;
-    scene.is_succeeded(before).await;
-    scene.does(&format!("crash n{}", before + 1)).await;
-    scene.is_whole().await;
-    let told = scene.is_told(before, "paused").await;
-    assert_eq!(told["causes"][1], "killed", "{told:#}");
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_raft_leader_was_replaced_is_told() {
+    let mut scene = Scene::begin("raft").await;
+    scene.is_killed().await;
+    scene.is_paused().await;
+    scene.is_cut_off().await;
+    scene.is_muted().await;
+    scene.is_stopped().await;
+    scene.hands_over_to_one_that_stands_still().await;
+    scene.is_paused_and_killed().await;
     scene.are_played_again();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn why_a_raft_leader_was_replaced_is_told() {
-    what_was_done_is_told("raft").await;
+async fn why_a_gmt2000_leader_was_replaced_is_told() {
+    let mut scene = Scene::begin("gmt2000").await;
+    scene.is_killed().await;
+    scene.is_paused().await;
+    scene.is_cut_off().await;
+    scene.is_stopped().await;
+    scene.is_muted_and_killed().await;
+    scene.is_removed_and_killed().await;
+    scene.are_played_again();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_blazingmq_leader_was_replaced_is_told() {
+    let mut scene = Scene::begin("blazingmq").await;
+    scene.is_killed().await;
+    scene.is_paused().await;
+    scene.is_cut_off().await;
+    scene.is_muted().await;
+    scene.hands_over_to_one_that_stands_still().await;
+    scene.are_played_again();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn why_a_zab_leader_was_replaced_is_told() {
+    let mut scene = Scene::begin("zab").await;
+    scene.is_killed().await;
+    scene.is_paused().await;
+    scene.is_cut_off().await;
+    scene.is_muted_and_killed().await;
+    scene.is_paused_and_killed().await;
+    scene.are_played_again();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn why_a_paxos_leader_was_replaced_is_told() {
-    what_was_done_is_told("paxos").await;
+    let mut scene = Scene::begin("paxos").await;
+    scene.is_killed().await;
+    scene.is_paused().await;
+    scene.is_cut_off().await;
+    scene.is_stopped().await;
+    scene.hands_over().await;
+    scene.is_muted_and_killed().await;
+    scene.is_removed_and_killed().await;
+    scene.are_played_again();
+}
+
+/// Goal: what operators do on purpose is told as that. Method: a member that is preferred comes; then every process is started as
+/// another build, which is the same but for the number in it; then the leader is removed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_preferred_member_an_upgrade_and_a_removal_are_told() {
+    let mut scene = Scene::begin("raft").await;
+    let before = scene.rig.leader().await;
+    let preferred = (before + 1) % 3;
+    scene.rig.cluster.kill(preferred);
+    scene.rig.cluster.start_node_with(preferred, &["--priority", "preferred"]).expect("it starts");
+    scene.is_succeeded(before).await;
+    let told = scene.is_told(before, "preferred").await;
+    assert!(sentence(&told).contains(&scene.name(preferred)), "{told}");
+
+    let newer = scene.rig.cluster.directory().join("newer");
+    another_build(&newer);
+    scene.rig.cluster.use_program(Program::hustings(&newer).with(&["--protocol", "raft"]));
+    let before = scene.rig.leader().await;
+    assert_eq!(before, preferred);
+    scene.rig.cluster.terminate(before).expect("it is told to stop");
+    scene.is_succeeded(before).await;
+    scene.is_whole().await;
+    let told = scene.is_told(before, "upgraded").await;
+    let ours = concat!("hustings ", env!("CARGO_PKG_VERSION"));
+    assert!(sentence(&told).contains(&format!("{} came after {ours}", other_build())), "{told}");
+
+    scene.is_removed_and_killed().await;
+}
+
+/// What the other build says that it is: as long a name, and another one.
+fn other_build() -> String {
+    concat!("hustings ", env!("CARGO_PKG_VERSION")).replace(|character: char| character.is_ascii_digit(), "9")
+}
+
+/// This build with another number.
+fn another_build(path: &Path) {
+    let ours = concat!("hustings ", env!("CARGO_PKG_VERSION")).as_bytes();
+    let mut program = std::fs::read(HUSTINGS).expect("the binary under test");
+    let mut places: Vec<usize> = Vec::new();
+    for place in 0..program.len() - ours.len() {
+        if program[place..].starts_with(ours) {
+            places.push(place);
+        }
+    }
+    assert!(!places.is_empty(), "the build's name is in it");
+    let other = other_build();
+    places.iter().for_each(|place| program[*place..place + ours.len()].copy_from_slice(other.as_bytes()));
+    std::fs::write(path, program).expect("there is room");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+}
+
+/// Goal: a disk that does not answer is told. Method: each sync of the leader takes five seconds longer, and somebody writes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_disk_does_not_answer_gives_way_and_says_so() {
+    let mut scene = Scene::begin("gmt2000").await;
+    let before = scene.rig.leader().await;
+    scene.does(&format!("disk n{} slow 5s", before + 1)).await;
+    let endpoint = scene.rig.cluster.nodes[before].client.clone();
+    let mut writing = Command::new(HUSTINGS);
+    writing.args(["put", "key", "value", "--timeout", "2s", "--endpoints", &endpoint]);
+    // Whether it gets through does not matter: it has to be synced.
+    run(&mut writing);
+    scene.is_succeeded(before).await;
+    scene.does(&format!("disk n{} recover", before + 1)).await;
+    scene.is_whole().await;
+    let told = scene.is_told(before, "disk-stalled").await;
+    assert!(sentence(&told).contains("its disk had not answered for"), "{told}");
+    scene.are_played_again();
+}
+
+/// Processes that do nothing but run, on one processor; killed when dropped.
+struct Busy(Vec<std::process::Child>);
+
+impl Busy {
+    fn on_processor(processor: &str) -> Busy {
+        let mut command = Command::new("taskset");
+        command.args(["-c", processor, "sh", "-c", "while :; do :; done"]);
+        Busy((0..3).map(|_| hustings_testbed::spawn(&mut command).expect("util-linux is there")).collect())
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
+    }
+}
+
+/// Goal: a leader that gets no processor is told apart from one that stands still. Method: its threads may run on one processor, when
+/// nobody else wants it, and others always want it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_gets_no_processor_is_told() {
+    let mut scene = Scene::begin("paxos").await;
+    let before = scene.rig.leader().await;
+    let pid = scene.rig.cluster.nodes[before].pid().expect("it runs").to_string();
+    run(Command::new("taskset").args(["-a", "-c", "-p", "0", &pid])).ok();
+    run(Command::new("chrt").args(["--idle", "-a", "-p", "0", &pid])).ok();
+    let busy = Busy::on_processor("0");
+    scene.is_succeeded(before).await;
+    drop(busy);
+    let told = scene.is_told(before, "starved").await;
+    assert!(sentence(&told).contains("got no processor for"), "{told}");
+}
+
+/// Shows programs a wall clock that is off by the seconds in a file, which may change at any time.
+const WALL_CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static volatile long *ahead;
+__attribute__((constructor)) static void find(void) {
+    void *map = mmap(0, sizeof(long), PROT_READ, MAP_SHARED, open(getenv("WALL_CLOCK_AHEAD"), O_RDONLY), 0);
+    if (map == MAP_FAILED) abort();
+    ahead = map;
+}
+int clock_gettime(clockid_t clock, struct timespec *time) {
+    long failed = syscall(SYS_clock_gettime, clock, time);
+    if (!failed && clock == CLOCK_REALTIME && ahead) time->tv_sec += *ahead;
+    return (int)failed;
+}
+"#;
+
+/// Goal: a wall clock that is set moves no leader and is blamed for nothing. Method: real processes whose wall clock is set by an hour,
+/// forward and back; after each the leader is killed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wall_clock_that_is_set_moves_nobody_and_is_not_blamed() {
+    let directory = tempfile::tempdir().expect("there is room");
+    let [source, library, ahead, wrapper] =
+        ["clock.c", "clock.so", "ahead", "hustings"].map(|name| directory.path().join(name));
+    std::fs::write(&source, WALL_CLOCK).expect("there is room");
+    run(Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source])).ok();
+    std::fs::write(&ahead, 0i64.to_ne_bytes()).expect("there is room");
+    let (library, shown) = (library.display(), ahead.display());
+    let script =
+        format!("#!/bin/sh\nexport LD_PRELOAD='{library}' WALL_CLOCK_AHEAD='{shown}'\nexec '{HUSTINGS}' \"$@\"\n");
+    std::fs::write(&wrapper, script).expect("there is room");
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let mut scene = Scene::begin_with(Program::hustings(&wrapper), "raft").await;
+    for (times, seconds) in [(1, 3_600i64), (2, -3_600)] {
+        let (leader, term) = (scene.rig.leader().await, scene.term());
+        let file = std::fs::OpenOptions::new().write(true).open(&ahead).expect("it is there");
+        file.write_all_at(&seconds.to_ne_bytes(), 0).expect("there is room");
+        let noted = wait_for("all members to note that their wall clocks were set", async || {
+            let noted = |node: &hustings_testbed::Node| {
+                let lives = Recording::open(&node.data_dir).ok()?;
+                let marks = lives.last()?.notes.iter();
+                let is_step = |note: &&Note| {
+                    let step = i128::from(seconds) * 1_000_000 * times;
+                    matches!(note.kind, NoteKind::Mark(Mark::WallClock { micros }) if (i128::from(micros) - step).abs() < 1_000_000)
+                };
+                marks.rev().find(is_step).map(drop)
+            };
+            scene.rig.cluster.nodes.iter().map(noted).collect::<Option<Vec<()>>>()
+        });
+        noted.await.expect("they note it");
+        assert_eq!((scene.rig.leader().await, scene.term()), (leader, term), "nobody moved");
+        scene.is_killed().await;
+    }
+    scene.are_played_again();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

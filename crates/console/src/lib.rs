@@ -1,9 +1,10 @@
-//! What the commands of `hustings` share on a terminal: exit codes ([`exit`]), and output to a reader that may have gone
-//! ([`println!`], [`print!`], [`say`]).
+//! What the commands of `hustings` share on a terminal: exit codes ([`exit`]), output to a reader that may have gone
+//! ([`println!`], [`print!`], [`say`]), and who used this machine meanwhile ([`usage`]).
 //!
 //! Below all crates of commands, so that each of them can be compiled by itself.
 
 pub mod exit;
+pub mod usage;
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -66,3 +67,8 @@ pub fn output_argument() -> Arg {
         .default_value("table")
         .help("For people or for programs (one JSON object per line)")
 }
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -2,7 +2,7 @@
 //!
 //! Whether a change is under way and whether a learner has caught up are the protocol's to know; that ids are given out in
 //! order, that addresses are one member's, and that most protocols move one voter at a time, is not. Sources: RM-1 to RM-9 in
-//! the protocol notes, house §3.
+//! `docs/protocols/rules`, ADR 1.
 
 use crate::{
     Change, Member, Membership, MembershipChange, MembershipError, MembershipRefusal, NodeId, Passage, Wire as _,

@@ -6,7 +6,8 @@
 //! snapshot and every status; protocols that assign partitions (BlazingMQ) write them, all others leave them empty.
 //!
 //! A lease id is a fencing token: whoever receives work in the name of a partition asks [`Membership::admits`], and
-//! refuses what comes under an older lease. Source: `protocols/blazingmq.md` §3.1, §3.3, P1, P2; `docs/adr/0007`.
+//! refuses what comes under an older lease. Source: `docs/protocols/rules/blazingmq.md`, §3.1, §3.3, P1, P2;
+//! `docs/adr/0007`.
 
 use crate::{Membership, NodeId};
 use std::collections::BTreeMap;

@@ -35,7 +35,6 @@ pub mod laboratory;
 pub mod leading;
 
 pub mod replica;
-pub mod state_machine;
 
 pub use assignment::{Assignment, Fenced};
 pub use cluster::{Cluster, ClusterId, Limits, Member, NodeId, Priority};
@@ -50,10 +49,15 @@ pub use protocol::{
     Admin, DiskHealth, Effect, Effects, Input, LinkState, Links, Outcome, Proposal, Protocol, Refusal, RestsOn, Slots,
     Ticket,
 };
+pub use replica::state_machine::{self, SnapshotError, StateMachine};
 pub use replica::{ApplyVersion, Replica};
-pub use state_machine::{SnapshotError, StateMachine};
 pub use status::{Reason, Role, Status, Transition};
 pub use tally::Tally;
 pub use term::Term;
 pub use timing::Timing;
 pub use wire::{Wire, WireError};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

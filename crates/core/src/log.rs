@@ -5,7 +5,7 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Who first proposed an entry, so that it can be answered and so that a second copy is recognised (house §3,
+/// Who first proposed an entry, so that it can be answered and so that a second copy is recognised (ADR 36,
 /// `Replica`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {

@@ -1,8 +1,8 @@
 //! Who counts, and how that changes: [`Membership`], [`MembershipChange`].
 //!
-//! One rule for all protocols (house §3): a change takes effect when committed and applied; a leader starts one at a
+//! One rule for all protocols (ADR 1): a change takes effect when committed and applied; a leader starts one at a
 //! time; no node campaigns while it knows of a committed change that it has not applied. Joint changes are Raft's (§6);
-//! the others move one voter at a time. Sources: RM-1 to RM-9 in the protocol notes; etcd/raft `confchange`.
+//! the others move one voter at a time. Sources: RM-1 to RM-9 in `docs/protocols/rules`; etcd/raft `confchange`.
 
 use crate::quorum::{self, Verdict};
 use crate::{Assignment, Member, NodeId};

@@ -105,7 +105,7 @@ pub fn joint_reached<Id: Ord + Copy>(
 
 /// How many must promise, and how many must accept. Every choice makes the two meet: P + A > N.
 ///
-/// Source: Howard et al. 2016; the even-nodes optimisation, TRex article §1.6.
+/// Source: Howard et al. 2016; the even-nodes optimisation of TRex (`docs/protocols/rules/paxos.md`, §1.6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Quorums {
     /// A majority promises; half of an even cluster accepts (the even-nodes optimisation). `[OURS]` From four voters

@@ -22,13 +22,14 @@ pub mod proposals;
 pub mod reads;
 pub mod sessions;
 pub mod snapshots;
+pub mod state_machine;
 pub mod versions;
 
 use crate::laboratory::Defect;
 use crate::protocol::{Effect, Effects, Input, LinkState, Outcome, Proposal, Protocol, Refusal, Ticket};
 use crate::{
     Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
-    Timing, Transition, Wire,
+    Timing, Transition,
 };
 use bytes::Bytes;
 use clock::Clock;
@@ -548,9 +549,4 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             self.arm_deadline(out);
         }
     }
-}
-
-/// Encodes a change of membership as a request's payload.
-pub fn membership_payload(change: &crate::MembershipChange) -> Bytes {
-    change.to_bytes()
 }

@@ -9,8 +9,9 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Term(pub u64);
 
-/// How far a single message may raise a term. A peer that asks for more is broken or hostile (EL-10): honouring it
-/// would spend the number space, and a term that cannot grow any more can never elect again.
+/// How far a single message may raise a term. A peer that asks for more is broken or hostile ("term jump" in
+/// `docs/protocols/rules/failures.md`): honouring it would spend the number space, and a term that cannot grow any more
+/// can never elect again.
 const LEAP_MAX: u64 = 1 << 40;
 
 /// Bits of a packed term that name the node.

@@ -273,7 +273,7 @@ fn four_memberships_of_note_survive_being_written_down() {
 
 #[test]
 fn names_and_addresses_that_no_header_could_hold_are_refused() {
-    // Goal: H4, every snapshot and every greeting carries the membership. Method: one huge address; many; very many members.
+    // Goal: every snapshot and every greeting carries the membership. Method: one huge address; many; very many members.
     let refusal = |membership: &Membership, id: u64, peer_urls: Vec<String>| {
         let member = Member { peer_urls, ..Member::default() };
         let change = MembershipChange::of([Change::AddLearner(NodeId(id)), Change::Describe(NodeId(id), member)]);

@@ -5,9 +5,6 @@
 
 mod support;
 
-#[path = "../../../golden/check.rs"]
-mod golden;
-
 use bytes::Bytes;
 use hustings_core::replica::ReplicaMessage;
 use hustings_core::replica::message::{ForwardedRequest, Position};
@@ -15,6 +12,7 @@ use hustings_core::replica::sessions::settled;
 use hustings_core::{
     EntryKind, Membership, MembershipChange, MembershipRefusal, NodeId, Record, Refusal, SnapshotReference, Wire,
 };
+use hustings_stage::golden;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::fmt::Debug;
@@ -239,7 +237,7 @@ fn absurd_replica_messages_are_refused() {
     refused::<Message>(durable(&[number(4, 7), number(5, 6)]), "began with 7");
 }
 
-/// Goal: H10, what earlier builds sent and stored is read by this one. Method: samples of every kind that were written then.
+/// Goal: what earlier builds sent and stored is read by this one. Method: samples of every kind that were written then.
 #[test]
 fn words_of_earlier_builds_mean_the_same() {
     fn check<T: Wire + Debug>(name: &str, values: impl Strategy<Value = T>) {

@@ -52,3 +52,8 @@ pub use observe::{Leader, Observer, StoreError, Wish};
 pub use office::{Election, Named, Office, OpenError};
 pub use progress::Ticker;
 pub use will::Will;
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

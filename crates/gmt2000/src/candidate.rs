@@ -1,6 +1,6 @@
 //! The CANDIDATE: the tally board, and the way to leadership.
 //!
-//! Source: the note of 2000, "CANDIDATE state machine"; rules 8 to 11, §4.6 and §4.8 of the protocol notes.
+//! Source: the note of 2000, "CANDIDATE state machine"; rules 8 to 11, §4.6 and §4.8 of `docs/protocols/rules`.
 //!
 //! Why the winner of a ballot holds everything that is committed: its log ends at the claim that a majority voted for, and
 //! none of them voted for less than it held itself (G3). After its vote no voter acknowledges anything of an earlier ballot, so
@@ -13,11 +13,10 @@
 //! - The winner's own vote, for whomever, must be durable *in this life*. Who is reborn in a ballot has voted in it and does not
 //!   vote again, so it cannot lead it a second time, perhaps without the messages that it sent in its first reign.
 
-use crate::gmt2000::{Gmt2000, Part, Timer};
+use crate::gmt2000::Gmt2000;
 use crate::laboratory::Defect;
-use hustings_core::leading::{InOrder, Leads, Office, Progress, Replicating};
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, Term};
+use hustings_core::{Effects, Lsn, NodeId, Reason, Term};
 
 impl Gmt2000 {
     /// Rule 10: the vote goes to the board of its ballot, and of no other. It may come before this node's own.
@@ -60,36 +59,5 @@ impl Gmt2000 {
             let voters = self.ballot.board.keys().copied().filter(|id| is_identical(*id)).collect();
             self.become_leader(Reason::VoteWon(voters), out);
         }
-    }
-
-    /// Rule 11: the first LEAD announces the new leadership; it carries an own, blank message, because nothing older commits
-    /// by counting (§4.8).
-    pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
-        let from = self.role();
-        let last = self.node.log.last();
-        assert!(last.term < self.node.promise.term, "no message of a term is written before its leader is elected");
-        let peers = self.node.membership.everyone().map(|peer| (peer, Progress::new(last.index)));
-        let mut office = Office::new(peers.collect(), last.index, self.node.uncommitted_bytes());
-        if let Some(own) = office.peers.get_mut(&self.node.me) {
-            own.become_flow();
-        }
-        self.part = Part::Leader(Box::new(office));
-        self.node.leader = Some(self.node.me);
-        self.reign = self.node.promise.term;
-        self.hears_majority = false;
-        self.losses = 0;
-        self.is_leader_fresh = false;
-        self.eager_rounds = 0;
-        self.lost_leader = None;
-        self.wanted = None;
-        self.announce(from, because, out);
-        self.node.end_transfer(out);
-        self.end_round(out);
-        out.cancel_timer(Timer::Watch);
-        out.cancel_timer(Timer::Freshness);
-        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
-        self.append_own(Entry::blank(self.node.next_lsn()), out);
-        self.spread(out);
     }
 }

@@ -1,6 +1,6 @@
 //! The ELECTOR: WATCHING for silence, VOTING for the best claim.
 //!
-//! Source: the note of 2000, "ELECTOR state machine"; rules 1 to 7 and §4.4, §4.6, §4.8 of the protocol notes.
+//! Source: the note of 2000, "ELECTOR state machine"; rules 1 to 7 and §4.4, §4.6, §4.8 of `docs/protocols/rules`.
 //!
 //! ```text
 //!    n1 (leader) ✗     n2: ELECT(6, 5:10) ──►  n3: ELECT(6, 5:10) ──►     every claim is on every slate
@@ -20,7 +20,7 @@ use crate::laboratory::Defect;
 use crate::message::{Claim, Message};
 use hustings_core::leading::{Leads, Replicating};
 use hustings_core::quorum::Verdict;
-use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Promise, Reason, Refusal, RestsOn, Term, Ticket};
+use hustings_core::{Effects, Lsn, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Term, Ticket};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -187,61 +187,8 @@ impl Gmt2000 {
         self.calling.is_some() && is_called && self.ballot.slate.values().any(|claim| claim.is_successor)
     }
 
-    /// Rule 5. The slate keeps what was noted of this election, and the leader, if there was one, is no more.
-    fn become_voting(
-        &mut self,
-        from: hustings_core::Role,
-        because: Reason,
-        standing: Standing,
-        out: &mut Effects<Gmt2000>,
-    ) {
-        if self.is_awaiting_votes() {
-            // It voted for itself, and nobody leads: others should have their turn.
-            self.losses = self.losses.saturating_add(1);
-        }
-        let is_again = matches!(self.part, Part::Voting);
-        if is_again && self.ballot.is_claimed {
-            // Claims grow old: who made them may follow a leader by now, and a vote for nobody's sake is still a promise.
-            self.ballot.slate.clear();
-        }
-        if self.ballot.number <= self.node.promise.term {
-            self.ballot = Ballot::numbered(self.node.promise.term.next());
-        }
-        if self.node.has_refused_for_log && self.eager_rounds == 0 {
-            // Its own alarm says the same, but may never ring: each election that others call sets it anew.
-            self.node.take_care();
-        }
-        self.leave_part(out);
-        self.part = Part::Voting;
-        self.node.leader = None;
-        self.is_leader_fresh = false;
-        self.wanted = None;
-        if !is_again {
-            self.announce(from, because, out);
-        }
-        let claim = Claim { is_successor: standing == Standing::Successor, ..self.claim() };
-        self.ballot.is_claimed = true;
-        self.ballot.slate.insert(self.node.me, claim);
-        self.calling = Some(self.ballot.number);
-        out.cancel_timer(Timer::Watch);
-        out.set_timer(Timer::Round, self.node.timing.heartbeat..=self.node.timing.heartbeat);
-        let elect = Message::Elect { ballot: self.ballot.number, claim, commit: self.node.committed() };
-        let hearers: BTreeSet<NodeId> = self
-            .node
-            .membership
-            .all_voters()
-            .chain(self.ballot.slate.keys().copied())
-            .filter(|id| *id != self.node.me)
-            .collect();
-        for hearer in hearers {
-            // Rests on nothing: it promises nothing, and a vote for a claim that a crash has undone is not counted.
-            out.send_resting_on(RestsOn::Nothing, hearer, elect.clone());
-        }
-        self.settle_slate(out);
-    }
-
     /// What this node reports of itself.
-    fn claim(&self) -> Claim {
+    pub(crate) fn claim(&self) -> Claim {
         let priority = match self.node.may_lead() {
             true if self.node.is_caretaker => Priority::Normal,
             true => self.node.priority,
@@ -411,13 +358,8 @@ impl Gmt2000 {
             }
             return;
         };
-        let from = self.role();
         let ballot = self.ballot.number;
-        // The promise is made here and nowhere else: one vote per ballot, for ever (G2).
-        self.enter_ballot(Promise::vote(ballot, choice), out);
-        self.part = Part::Watching;
-        let claimants = self.ballot.slate.keys().copied().collect();
-        self.announce(from, Reason::PollWon(claimants), out);
+        self.become_watching(choice, out);
         self.back_off(out);
         let vote = Message::Vote { ballot, choice, claim: claim.last };
         let is_hasty = self.has_defect(Defect::UnsyncedVote);

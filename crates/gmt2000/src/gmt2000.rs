@@ -1,13 +1,5 @@
-//! The value: [`Gmt2000`], its state, its one dispatcher, and the moves between roles.
-//!
-//! ```text
-//!                 silence, link down,                every claim heard, or            a majority of
-//!                 an ELECT from elsewhere            a round trip passed              identical votes
-//!    ┌─────────► Watching ───────────────► Voting ───────────────────► Watching ────────────────────► Leader
-//!    │              ▲      (slate: claims)            (one durable vote)   (board: votes)                │
-//!    │              └──────────────────────── LEAD of this ballot or a later one ────────────────────────┤
-//!    └── born, with its ballot and log                                    later ballot, no quorum, handed over
-//! ```
+//! The value: [`Gmt2000`], its state, its one dispatcher, and what is always true of it.
+//! Its moves between roles are in [`crate::roles`].
 //!
 //! The text's two machines run in one value: [`crate::elector`] is WATCHING and VOTING, [`crate::candidate`] is FOLLOWER and
 //! LEADER. What to read next: [`crate::elector`].
@@ -17,56 +9,14 @@ use crate::laboratory::Defect;
 use crate::message::Message;
 use crate::published::Published;
 use hustings_core::leading::{Following, HandingOver, Leads, Node, Office, Progress, Reading, Replicating};
-use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, Input, Links, Log, NodeId, Outcome, Promise, Protocol, Reason, Record, RestsOn,
-    Role, Status, Term, Ticket,
+    Admin, Cluster, Durable, Effects, Input, Links, Log, NodeId, Outcome, Promise, Protocol, Reason, RestsOn, Role,
+    Status, Term, Ticket,
 };
 
-/// GMT-2000's switches.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Options {
-    /// Elect exactly as the note of 2000 does: no ballots, votes that exclude nothing and survive nothing. Two leaders in one
-    /// term are reachable without a crash or a loss (§4.6 of the protocol notes). For the laboratory only.
-    pub as_published: bool,
-    /// A planted defect. For proofs that the judge convicts; no server takes one.
-    pub defect: Option<Defect>,
-}
-
-impl Options {
-    /// The published form.
-    pub const PUBLISHED: Options = Options { as_published: true, defect: None };
-}
-
-impl options::Options for Options {
-    const SWITCHES: &'static [Switch] = &[];
-
-    fn set(&mut self, _: &str, _: &str) -> Option<()> {
-        None
-    }
-
-    fn is_laboratory(&self) -> bool {
-        self.as_published || self.defect.is_some()
-    }
-}
-
-/// The alarms that GMT-2000 sets.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Timer {
-    /// The elector's timer while it is WATCHING: nobody was heard, or the last election led to nothing.
-    Watch,
-    /// The elector's timer while it is VOTING: a round trip has passed since the own ELECT.
-    Round,
-    /// The leader was last heard exactly the shortest election timeout ago: from now on an ELECT moves this node.
-    Freshness,
-    /// The leader speaks.
-    Heartbeat,
-    /// The leader counts whom it heard.
-    QuorumCheck,
-    /// A hand-over took too long.
-    Transfer,
-}
+pub use crate::options::Options;
+pub use crate::timer::Timer;
 
 /// What a node is at, with the state that only that has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -312,99 +262,6 @@ impl Gmt2000 {
         }
     }
 
-    // --- Moves. --------------------------------------------------------------------------------------------------
-
-    /// The only way into a later ballot, with or without a vote in it: recorded at once.
-    pub(crate) fn enter_ballot(&mut self, promise: Promise, out: &mut Effects<Gmt2000>) {
-        assert!(promise.term > self.node.promise.term, "ballots only grow");
-        self.node.promise = promise;
-        if self.published.is_none() {
-            out.persist(Record::Promise(promise));
-        }
-    }
-
-    /// A leader spoke in this ballot or a later one.
-    fn follow(&mut self, leader: NodeId, term: Term, out: &mut Effects<Gmt2000>) {
-        if matches!(self.part, Part::Voting) && term == self.node.promise.term && self.is_ballot_pressing() {
-            // It said this before it heard of the election that it has asked for.
-            return;
-        }
-        let because =
-            if term > self.node.promise.term { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
-        let is_news =
-            term > self.node.promise.term || self.node.leader != Some(leader) || !matches!(self.part, Part::Watching);
-        if is_news {
-            self.become_follower(term, Some(leader), because, out);
-        } else {
-            self.hear_leader(out);
-        }
-    }
-
-    /// Follows `leader`, or waits for one, in `term`.
-    pub(crate) fn become_follower(
-        &mut self,
-        term: Term,
-        leader: Option<NodeId>,
-        because: Reason,
-        out: &mut Effects<Gmt2000>,
-    ) {
-        let from = self.role();
-        if term > self.node.promise.term {
-            self.enter_ballot(Promise::without_vote(term), out);
-        }
-        self.leave_part(out);
-        self.node.leader = leader;
-        if leader.is_some() {
-            self.end_round(out);
-            self.wanted = None;
-            self.ballot = Ballot::numbered(self.node.promise.term);
-        }
-        self.announce(from, because, out);
-        self.node.end_transfer(out);
-        if leader.is_some() {
-            self.hear_leader(out);
-        } else {
-            self.is_leader_fresh = false;
-            self.watch(out);
-        }
-    }
-
-    fn hear_leader(&mut self, out: &mut Effects<Gmt2000>) {
-        self.eager_rounds = 0;
-        self.lost_leader = None;
-        self.hears_majority = false;
-        self.losses = 0;
-        self.node.is_caretaker = false;
-        self.node.has_refused_for_log = false;
-        // A hand-over that waits for the round trip to pass is this leader's own wish, whatever it says meanwhile.
-        let is_passing = |(_, standing): &(Reason, Standing)| *standing != Standing::Successor;
-        self.wanted.take_if(|wanted| is_passing(wanted));
-        if self.ballot.number > self.node.promise.term && !self.is_ballot_pressing() {
-            // Whoever called that election hears this leader as well, or will call again.
-            self.ballot = Ballot::numbered(self.node.promise.term);
-        }
-        self.hear_leader_as_published();
-        self.is_leader_fresh = true;
-        out.set_timer(Timer::Freshness, self.node.timing.election_min..=self.node.timing.election_min);
-        if !self.is_voting_as_published() {
-            self.watch(out);
-        }
-    }
-
-    /// Drops what only the present part has, and tells those who wait for it.
-    pub(crate) fn leave_part(&mut self, out: &mut Effects<Gmt2000>) {
-        let Part::Leader(office) = std::mem::replace(&mut self.part, Part::Watching) else { return };
-        self.node.leader = None;
-        if self.ballot.number <= self.node.promise.term {
-            // The ballot that it won is closed: votes that come late must not elect it a second time.
-            self.ballot = Ballot::numbered(self.node.promise.term);
-        }
-        out.cancel_timer(Timer::Heartbeat);
-        out.cancel_timer(Timer::QuorumCheck);
-        // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
-        office.reads.refuse_all(out);
-    }
-
     // --- Links, disk, administrators. ----------------------------------------------------------------------------
 
     fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Gmt2000>) {
@@ -429,7 +286,7 @@ impl Gmt2000 {
         }
     }
 
-    /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
+    /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     fn on_disk_stalled(&mut self, out: &mut Effects<Gmt2000>) {
         self.node.is_disk_stalled = true;
         if self.is_leading() {

@@ -1,7 +1,7 @@
 //! LEAD: proposals become messages, messages are acknowledged, what a majority acknowledged is committed.
 //!
 //! Source: the note of 2000 says that LEAD messages are numbered (term, msg), serve as heartbeats and disseminate state; the
-//! rest is `[OURS]`, §4.8 of the protocol notes. A LEAD carries the place of the message before, so that gaps are seen and
+//! rest is `[OURS]`, §4.8 of `docs/protocols/rules`. A LEAD carries the place of the message before, so that gaps are seen and
 //! refused. The leader's own copy counts only once it is durable, like everyone else's, so all disks work at the same time:
 //!
 //! ```text

@@ -9,11 +9,13 @@
 //! Deliberately absent: joint changes of membership (one voter at a time), lease reads, a pre-vote (ELECT promises
 //! nothing and is its own pre-vote).
 //!
-//! What to read next, in the order of the text: [`gmt2000`] (the value and its dispatcher), [`elector`], [`candidate`],
+//! What to read next, in the order of the text: [`gmt2000`] (the value and its dispatcher), [`roles`] (its moves), [`elector`], [`candidate`],
 //! [`lead`], [`leading`], [`message`]; [`published`], for comparison, and [`laboratory`], for proofs that the judge convicts.
 //! What it shares with the other protocols is in [`hustings_core::leading`].
 
 pub mod gmt2000;
+pub mod roles;
+pub mod timer;
 
 pub mod candidate;
 pub mod elector;
@@ -22,6 +24,7 @@ pub mod lead;
 pub mod leading;
 
 pub mod message;
+pub mod options;
 
 pub mod laboratory;
 pub mod published;
@@ -29,3 +32,8 @@ pub mod published;
 pub use gmt2000::{Gmt2000, Options, Timer};
 pub use laboratory::Defect;
 pub use message::{Claim, Message};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -1,4 +1,4 @@
-//! Elections, by the names of the scenarios in the protocol notes (GM-1 to GM-7) and by what is ours.
+//! Elections, by the names of the scenarios in `docs/protocols/rules` (GM-1 to GM-7) and by what is ours.
 
 mod support;
 

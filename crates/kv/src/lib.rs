@@ -81,3 +81,8 @@ pub use users::{
     RolePermission, UserPassword, UserRole, Users,
 };
 pub use watch::{Compacted, Event, EventKind, Events, Portion};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -1,11 +1,9 @@
 //! Commands and snapshots that earlier builds stored are read by this one, and mean the same.
 
-#[path = "../../../golden/check.rs"]
-mod golden;
-
 use bytes::{Bytes, BytesMut};
 use hustings_core::{Lsn, StateMachine};
 use hustings_kv::*;
+use hustings_stage::golden;
 use proptest::prelude::*;
 use std::time::Duration;
 

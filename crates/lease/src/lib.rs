@@ -46,3 +46,8 @@ pub use store::{Answer, Attempt, CandidateId, Note, Profile, Refusal, Request, S
 pub use store_model::{Desk, StoreModel};
 pub use timing::{Misfit, Timing};
 pub use token::Token;
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -10,7 +10,7 @@
 //! | [`Stopping::AtTheLoss`] | stop when the lease is lost | the successor works already | [`crate::Timing`]: ended before U |
 //! | [`Office::WithoutRaising`] | the gate refuses old tokens | not before the first new one came | [`crate::FenceGate::raise`] first |
 //!
-//! `crates/lease/tests/published.rs` tells the seven stories, broken and repaired.
+//! `crates/lease/tests/published.rs` tells the eight stories, broken and repaired.
 //!
 //! Source: "Leader and Followers", "Why quorum reads and writes are not enough"; `docs/leadership.md`, "Why not simpler".
 

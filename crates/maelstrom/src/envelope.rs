@@ -1,6 +1,6 @@
 //! What travels between Maelstrom, its clients and nodes: one JSON object per line, [`Envelope`].
 //!
-//! Source: `maelstrom.md` ME-1, ME-2 and the table of errors.
+//! Source: `docs/protocols/rules/maelstrom.md`, ME-1, ME-2; Maelstrom's `doc/protocol.md`, errors.
 
 use serde_json::{Map, Value, json};
 

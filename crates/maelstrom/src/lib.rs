@@ -11,15 +11,15 @@
 //! ```
 //!
 //! - the node: [`envelope`] (lines), [`request`] (what clients may ask), [`store`] (what is replicated), [`node`], [`stdio`];
-//! - the bench: [`bench`], and [`judge`], stricter than Maelstrom's own.
+//! - the bench: [`mod@bench`], and [`judge`], stricter than Maelstrom's own.
 //!
-//! Source of both: `protocols/maelstrom.md`; its rules are quoted by their names (MP-1, MC-4, ...).
+//! Source of both: `docs/protocols/rules/maelstrom.md`; its rules are quoted by their names (MP-1, MC-4, ...).
 //!
 //! Maelstrom's network has no connections. A protocol that needs them (`Links::Session`) gets them from [`connection`].
 //!
 //! What it deliberately does not do: it changes no membership.
 //!
-//! What to read next: [`node`], then [`bench`].
+//! What to read next: [`node`], then [`mod@bench`].
 
 pub mod dice;
 pub mod json;
@@ -40,3 +40,8 @@ pub mod judge;
 
 pub use node::{Node, Setup};
 pub use store::Store;
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

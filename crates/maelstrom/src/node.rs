@@ -233,7 +233,7 @@ impl<P: Protocol> Node<P> {
         Some(running.alarms.next().unwrap_or(u64::MAX).min(change).min(look).min(tick))
     }
 
-    /// Rings what is due. Lines that have arrived come first (house §3).
+    /// Rings what is due. Lines that have arrived come first (ADR 29).
     ///
     /// # Errors
     /// When the disk fails: the process must end.

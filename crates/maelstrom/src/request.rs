@@ -1,6 +1,6 @@
 //! What clients may ask, and how they are answered: [`Request`], [`Form`].
 //!
-//! Source: `maelstrom.md` 3.5, 3.10 and MC-7 (exact reply shapes: schemas are closed).
+//! Source: `docs/protocols/rules/maelstrom.md`, §3.5, §3.10 and MC-7 (exact reply shapes: schemas are closed).
 
 use crate::envelope::{Body, body, code, error};
 use crate::json::Json;

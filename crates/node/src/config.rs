@@ -80,6 +80,8 @@ pub struct RecordingConfig {
     pub options: String,
     /// The build that runs.
     pub build: String,
+    /// The settings that were given, one a line, without the values of secrets: for whoever reads the recording.
+    pub settings: Vec<String>,
 }
 
 /// Whether heartbeat and election ranges follow what the node measures.

@@ -8,8 +8,8 @@
 //!             Hello ──►  ◄── Challenge   Proof ──►  ◄── Hello or Refusal
 //! ```
 //!
-//! A length is checked against a bound before anything is allocated for it; before the handshake that bound is small, so a
-//! stranger can make a node allocate a few kilobytes and no more (BI-01, BI-02).
+//! A length is checked against a bound before anything is allocated for it. Before the handshake that bound is 64 KiB, and
+//! a node holds only what has really come, so a stranger costs it no more than that (BI-01, BI-02).
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hustings_core::replica::message::Position;
@@ -410,7 +410,7 @@ impl Greeting {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::golden;
+    use hustings_stage::golden;
     use proptest::prelude::*;
 
     fn hello() -> Greeting {

@@ -27,13 +27,9 @@ use std::time::Duration;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-#[path = "integrity.rs"]
 mod integrity;
-#[path = "news.rs"]
 mod news;
-#[path = "noting.rs"]
 mod noting;
-#[path = "upkeep.rs"]
 mod upkeep;
 
 use integrity::Integrity;
@@ -231,7 +227,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.hand_over_requests();
     }
 
-    /// A host that wakes late hears what its peers said before it believes its own alarms (house §3).
+    /// A host that wakes late hears what its peers said before it believes its own alarms (ADR 29).
     async fn ring_due_alarms(&mut self) {
         let now = Instant::now();
         if self.timers.next().is_some_and(|next| now.saturating_duration_since(next) > LATE) {

@@ -16,9 +16,6 @@ mod disk;
 mod door;
 mod frame;
 mod gatekeeper;
-#[cfg(test)]
-#[path = "../../../golden/check.rs"]
-mod golden;
 pub mod handle;
 mod handshake;
 mod host;
@@ -43,3 +40,8 @@ pub use node::{Node, start};
 pub use peer_stream::PeerTls;
 pub use reach::{Missing, Quorum, Reach};
 pub use secret::{ClusterSecret, SecretError};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

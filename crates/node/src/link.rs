@@ -8,7 +8,7 @@
 //! The loop writes to the socket itself at the end of its turn; the writer task takes over when the peer is slow.
 //!
 //! Everything here runs on the loop's own thread, apart from clients, so that no flood of requests reaches an election
-//! (house §7.8). Who is at the other end of a connection is found out before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so: a killed process is noticed in microseconds.
+//! (ADR 33). Who is at the other end of a connection is found out before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so: a killed process is noticed in microseconds.
 
 use crate::counters::{Counters, PeerCounters};
 use crate::discovery::discover;

@@ -231,7 +231,7 @@ pub fn start<P: Protocol, S: StateMachine>(
 
 /// Begins the recording that is asked for; how the node ends is noted in it, too. What cannot be recorded is told, and no more.
 fn record<P: Protocol>(config: &mut NodeConfig) -> Option<Recorder> {
-    let RecordingConfig { tape, bytes_max, options, build } = config.recording.clone()?;
+    let RecordingConfig { tape, bytes_max, options, build, settings } = config.recording.clone()?;
     let life = Life {
         cluster_id: config.cluster_id.0,
         member_id: config.me.0,
@@ -239,6 +239,7 @@ fn record<P: Protocol>(config: &mut NodeConfig) -> Option<Recorder> {
         protocol: P::NAME.to_owned(),
         options,
         build,
+        settings,
         process_id: std::process::id(),
         boot_id: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned(),
         ..Life::default()
@@ -310,7 +311,7 @@ fn bind(addresses: &[std::net::SocketAddr]) -> Result<Vec<std::net::TcpListener>
     addresses.iter().map(listen).collect()
 }
 
-/// Runs `body`; a panic in it is fatal: a half-alive node is worse than a dead one (house §7.9).
+/// Runs `body`; a panic in it is fatal: a half-alive node is worse than a dead one (ADR 34).
 pub(crate) fn or_fatal<T>(on_fatal: &crate::config::OnFatal, body: impl FnOnce() -> T) -> Option<T> {
     match std::panic::catch_unwind(AssertUnwindSafe(body)) {
         Ok(value) => Some(value),

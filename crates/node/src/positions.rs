@@ -14,7 +14,7 @@
 //! What it deliberately does not do: convict on hearsay about a life that is still going on, which may only be ahead of what this
 //! node has heard.
 //!
-//! Source: house §7.1.
+//! Source: ADR 13.
 
 use crate::gatekeeper::anew;
 use hustings_core::NodeId;

@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_that_is_being_fetched_outlives_newer_ones() {
-        // Goal: H8, a fetch that takes longer than some snapshots ends. Method: a peer reads from the first of six snapshots while
+        // Goal: a fetch that takes longer than some snapshots ends. Method: a peer reads from the first of six snapshots while
         // the others are cut; then it falls silent.
         let directory = tempfile::tempdir().expect("a directory");
         let disk = Arc::new(RealDisk::open(directory.path()).expect("it is ours"));

@@ -95,7 +95,7 @@ async fn a_node_that_is_far_behind_fetches_a_snapshot() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_queue_is_said_at_once_and_loses_nothing_that_was_taken() {
-    // Goal: bounded queues (house §7.8). Method: the loop is held inside `apply`; proposals pile up until one is refused.
+    // Goal: bounded queues (ADR 33). Method: the loop is held inside `apply`; proposals pile up until one is refused.
     let troupe = Troupe::started(1);
     let handle = troupe.handle(troupe.leader().await).clone();
     let held = tokio::spawn({
@@ -288,7 +288,7 @@ async fn silent_strangers_keep_no_peer_out() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_computed_something_else_is_named() {
-    // Goal: H10, no silent divergence. Method: states are compared whenever the loop looks; first all are alike, then one member
+    // Goal: no silent divergence. Method: states are compared whenever the loop looks; first all are alike, then one member
     // counts a command twice.
     let troupe = Troupe::started(3);
     let leader = troupe.leader().await;

@@ -103,7 +103,7 @@ fn start_secret(troupe: &mut Troupe, ids: &[NodeId]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stranger_with_an_id_of_its_own_gets_no_link() {
-    // Goal: H2 without a secret. Method: it knows cluster, address and protocol, and takes ids that nobody has.
+    // Goal: a stranger is no peer, even without a secret. Method: it knows cluster, address and protocol, and takes ids that nobody has.
     let troupe = Troupe::started(3);
     let leader = troupe.leader().await;
     let term = troupe.handle(leader).status().term;
@@ -119,7 +119,7 @@ async fn a_stranger_with_an_id_of_its_own_gets_no_link() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_know_the_secret_locks_no_member_out() {
-    // Goal: H2, a hello with the highest count of starts made every later one an old copy. Method: a stranger says that it is a
+    // Goal: a hello with the highest count of starts made every later one an old copy. Method: a stranger says that it is a
     // member which does not run yet, and proves it with bytes of the right length.
     let mut troupe = Troupe::of(3);
     let ids: Vec<NodeId> = troupe.founding.everyone().collect();

@@ -1,8 +1,8 @@
 //! The published form, and defects that can be planted, one at a time: [`Defect`]. For proofs that the judge convicts.
 //!
 //! Both are values of [`crate::Options`] that only the laboratory sets: a server makes its options itself, and refuses
-//! any that are for the laboratory ([`crate::Options::is_laboratory`]). Each defect stands for a mistake that the notes
-//! warn of.
+//! any that are for the laboratory ([`is_laboratory`](hustings_core::options::Options::is_laboratory)). Each defect stands for a mistake that
+//! `docs/protocols/rules` warns of.
 
 use crate::paxos::{Options, Paxos, Stage};
 use crate::{Accept, ballot};

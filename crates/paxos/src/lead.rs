@@ -16,7 +16,7 @@ use crate::message::{Heartbeat, Message};
 use crate::paxos::{Paxos, Stage, Timer};
 use hustings_core::leading::{Adopting, Bounded, HandingOver, Leads, Reading};
 use hustings_core::{
-    Effects, Entry, EntryKind, Lsn, NodeId, Priority, Proposal, Reason, Refusal, RestsOn, Role, Term, Ticket,
+    Effects, Entry, EntryKind, Lsn, NodeId, Priority, Proposal, Reason, Refusal, RestsOn, Term, Ticket,
 };
 
 impl Paxos {
@@ -309,16 +309,6 @@ impl Paxos {
         // Whoever is asked from now on is asked about what is behind it.
         reign.promises.start_at(commit + 1);
         reign.end = reign.end.max(commit);
-    }
-
-    /// TR-4: the in-flight range is committed, and a slot behind it.
-    pub(crate) fn become_leading_if_recovered(&mut self, out: &mut Effects<Paxos>) {
-        let commit = self.node.commit;
-        let Some(reign) = self.reign_mut() else { return };
-        if reign.stage == Stage::Recovering && commit >= reign.office.first_own {
-            reign.stage = Stage::Leading;
-            self.announce(Role::Synchronizing, Reason::LeaderHeard(self.node.me), out);
-        }
     }
 
     /// TL-5: broadcast at once, unless the window to the peer is not empty and accepts carry the news.

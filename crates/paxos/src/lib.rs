@@ -1,19 +1,21 @@
 //! TRex: Multi-Paxos with a stable leader as a value. A poll that promises nothing comes before every ballot, and
 //! values come from the promise quorum, so any node may lead, whatever its journal holds.
 //!
-//! Implements "The Trial of the Paxos: low-ball prepares" (the TRex articles of Simon Massey) with the rules of the
-//! reference implementations, `protocols/trex-paxos.md`: both published code bases contain a rule that breaks agreement
-//! (TH-1, TH-2), so every `[NORM]` repair is the default here, and [`Options::as_published`] takes back the two that
-//! matter most, for the laboratory.
+//! Implements the article on TRex ("Leader Elections", by Simon Massey) with the rules of the reference implementations,
+//! `docs/protocols/rules/paxos.md`: both published code bases contain a rule that breaks agreement (TH-1, TH-2), so
+//! every `[NORM]` repair is the default here, and [`Options::as_published`] takes back the two that matter most, for the
+//! laboratory.
 //!
 //! Deliberately absent: joint changes of membership (one voter at a time), lease reads, weights, eras in ballots.
 //!
-//! What to read next, in the order of the texts: [`paxos`] (the value and its dispatcher), [`ballot`] (quorums,
+//! What to read next, in the order of the texts: [`paxos`] (the value and its dispatcher), [`roles`] (its moves), [`ballot`] (quorums,
 //! promises, and why an [`Accept`] cannot be made up), [`journal`], [`low_ball`], [`recover`], [`acceptor`], [`lead`],
 //! [`peer`], [`catch_up`], [`leading`], [`message`]; and [`laboratory`], for comparison. What it shares with the other
 //! protocols is in [`hustings_core::leading`].
 
 pub mod paxos;
+pub mod roles;
+pub mod timer;
 
 pub mod ballot;
 pub mod journal;
@@ -28,6 +30,7 @@ pub mod leading;
 pub mod peer;
 
 pub mod message;
+pub mod options;
 
 pub mod laboratory;
 
@@ -35,3 +38,8 @@ pub use ballot::Accept;
 pub use laboratory::Defect;
 pub use message::Message;
 pub use paxos::{Options, Paxos, Timer};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

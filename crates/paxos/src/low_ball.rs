@@ -12,7 +12,7 @@
 
 use crate::message::{Heartbeat, Message, Says};
 use crate::paxos::{Part, Paxos, Stage, Timer};
-use hustings_core::leading::{Leads, RANK_STEP};
+use hustings_core::leading::RANK_STEP;
 use hustings_core::{Effects, NodeId, Outcome, Priority, Reason, Refusal, RestsOn, Term, Ticket};
 use std::collections::BTreeMap;
 
@@ -60,64 +60,17 @@ impl Paxos {
         let because = gone.map_or(Reason::ElectionTimeout, Reason::LinkDown);
         self.asked = None;
         self.lose_leader(because.clone(), out);
-        if self.options.low_ball { self.start_poll(because, out) } else { self.take_over(because, out) }
-    }
-
-    /// Forgets whom this node follows, and tells those whose polls were answered otherwise.
-    pub(crate) fn lose_leader(&mut self, because: Reason, out: &mut Effects<Paxos>) {
-        if self.node.leader.take().is_none() {
-            return;
-        }
-        self.announce(self.role(), because, out);
-        for (peer, poll) in std::mem::take(&mut self.told_polls) {
-            self.answer_poll(peer, poll, out);
-        }
-    }
-
-    /// The leader spoke: whatever this node was asking itself is answered (TF-1).
-    pub(crate) fn hear_leader(&mut self, leader: NodeId, out: &mut Effects<Paxos>) {
-        self.lost_leader = None;
-        if self.node.leader != Some(leader) {
-            let from = self.role();
-            self.leave_part(out);
-            self.node.leader = Some(leader);
-            self.announce(from, Reason::LeaderHeard(leader), out);
-            self.node.end_transfer(out);
-        }
-        self.set_deadline(out);
+        if self.options.low_ball { self.become_polling(because, out) } else { self.take_over(because, out) }
     }
 
     // --- The poll. -----------------------------------------------------------------------------------------------
-
-    fn start_poll(&mut self, because: Reason, out: &mut Effects<Paxos>) {
-        let from = self.role();
-        self.leave_part(out);
-        self.poll += 1;
-        let is_early = self.lost_leader.is_some() && self.eager_rounds > 0;
-        if is_early {
-            self.eager_rounds -= 1;
-            // Longer than a heartbeat's period: what is still alive will have shown it by then.
-            out.set_timer(Timer::Deadline, self.node.timing.heartbeat * 3 / 2..=self.node.timing.heartbeat * 5 / 2);
-        } else {
-            self.lost_leader = None;
-            self.set_deadline(out);
-        }
-        self.part = Part::Polling(Poll { id: self.poll, is_early, answers: BTreeMap::new() });
-        if from != self.role() {
-            self.announce(from, because, out);
-        }
-        for voter in self.node.other_voters() {
-            out.send_resting_on(RestsOn::Nothing, voter, Message::LowBall { poll: self.poll });
-        }
-        self.settle_poll(false, out);
-    }
 
     /// TA-1: every low-ball prepare ends in a refusal, and changes nothing (TI-8).
     pub(crate) fn on_low_ball(&mut self, from: NodeId, poll: u64, out: &mut Effects<Paxos>) {
         self.answer_poll(from, poll, out);
     }
 
-    fn answer_poll(&mut self, to: NodeId, poll: u64, out: &mut Effects<Paxos>) {
+    pub(crate) fn answer_poll(&mut self, to: NodeId, poll: u64, out: &mut Effects<Paxos>) {
         let says = match &self.part {
             // TH-4: live, for a leader without a quorum stands down (TL-10).
             Part::Reign(reign) if reign.stage != Stage::Preparing => Says::Leads,
@@ -175,7 +128,7 @@ impl Paxos {
     }
 
     /// TF-6, TF-7.
-    fn settle_poll(&mut self, is_grace_over: bool, out: &mut Effects<Paxos>) {
+    pub(crate) fn settle_poll(&mut self, is_grace_over: bool, out: &mut Effects<Paxos>) {
         let Part::Polling(poll) = &self.part else { return };
         let (me, needed) = (self.node.me, self.promises_needed());
         let answer = |id: NodeId| poll.answers.get(&id);

@@ -1,4 +1,4 @@
-//! What TRex nodes say to each other: [`Message`]. §1.4 of the protocol notes, with its `[NORM]` additions.
+//! What TRex nodes say to each other: [`Message`]. §1.4 of `docs/protocols/rules`, with its `[NORM]` additions.
 
 use crate::Accept;
 use bytes::{Bytes, BytesMut};

@@ -1,12 +1,5 @@
-//! The value: [`Paxos`], its state, its one dispatcher, and the moves between roles.
-//!
-//! ```text
-//!              deadline            a quorum answers, and        a promise quorum           all that is
-//!    Follower ─────────► Polling ──nobody hears a leader──► Preparing ──covers a slot──► Recovering ──recovered──► Leading
-//!       ▲              (low ball:   (ballot durable)                                              and committed
-//!       │            nothing promised)                                                                      │
-//!       └───────── a higher ballot; evidence of a leader; no quorum of acknowledgements (TB-1) ─────────────┘
-//! ```
+//! The value: [`Paxos`], its state, its one dispatcher, and what is always true of it.
+//! Its moves between roles are in [`crate::roles`].
 //!
 //! The acceptor (TA-1 to TA-8) is the same in every role. What to read next: [`crate::ballot`].
 
@@ -18,85 +11,15 @@ use crate::message::{Heartbeat, Message};
 use crate::peer::Peer;
 use crate::{Accept, ballot};
 use hustings_core::leading::{Adopting, HandingOver, Leads, Node, Office, Reading};
-use hustings_core::options::{self, Switch};
 use hustings_core::protocol::{DiskHealth, LinkState};
-use hustings_core::quorum::Quorums;
 use hustings_core::{
     Admin, Cluster, Durable, Effects, EntryKind, Input, Links, Lsn, NodeId, Promise, Protocol, Reason, Record, Role,
     Slots, Status, Term,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// TRex' switches.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Options {
-    /// Poll before raising a ballot (TF-3). Without it, as in the JVM rewrite, a node that was cut off deposes a
-    /// healthy leader.
-    pub low_ball: bool,
-    /// How many must promise and accept.
-    pub quorums: Quorums,
-    /// Ballots are raised without a prepare round, as in both published versions (TH-1, TH-2). For the laboratory only.
-    pub as_published: bool,
-    /// A planted defect. For the laboratory only.
-    pub defect: Option<Defect>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { low_ball: true, quorums: Quorums::default(), as_published: false, defect: None }
-    }
-}
-
-impl options::Options for Options {
-    const SWITCHES: &'static [Switch] = &[
-        Switch { name: "low-ball", values: "true|false", help: "Ask before raising a ballot" },
-        Switch {
-            name: "quorums",
-            values: "even-nodes|majority|PROMISES/ACCEPTS",
-            help: "How many must promise and accept; sizes are the same on all members for ever",
-        },
-    ];
-
-    fn set(&mut self, name: &str, value: &str) -> Option<()> {
-        match name {
-            "low-ball" => options::put(&mut self.low_ball, value),
-            "quorums" => options::put(&mut self.quorums, value),
-            _ => None,
-        }
-    }
-
-    fn is_laboratory(&self) -> bool {
-        self.as_published || self.defect.is_some()
-    }
-
-    fn quorums(&self) -> Quorums {
-        self.quorums
-    }
-
-    /// Even nodes and majorities meet each other in any mix, for a majority promises in both; sizes of one's own meet
-    /// only themselves, also in what was accepted before a restart.
-    fn variant(&self) -> Option<String> {
-        match self.quorums {
-            Quorums::EvenNodes | Quorums::Majority => None,
-            Quorums::Flexible { promise, accept } => Some(format!("quorums={promise}/{accept}")),
-        }
-    }
-}
-
-/// The alarms that TRex sets.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Timer {
-    /// Nobody was heard for too long, or a poll or a prepare round got no answers (TF-3, TF-4, TR-6).
-    Deadline,
-    /// A quorum has answered a poll; the others had their round trip (TF-7).
-    Grace,
-    /// The leader speaks (TL-2).
-    Heartbeat,
-    /// The leader counts whom it heard (TL-10).
-    QuorumCheck,
-    /// A hand-over took too long.
-    Transfer,
-}
+pub use crate::options::Options;
+pub use crate::timer::Timer;
 
 /// How far a reign is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -337,11 +260,6 @@ impl Paxos {
         self.node.promise.term
     }
 
-    /// The last heartbeat seen, for inspection.
-    pub fn heartbeat_seen(&self) -> Heartbeat {
-        self.heartbeat
-    }
-
     /// What this node, as leader, knows of `peer`.
     pub fn peer(&self, peer: NodeId) -> Option<&Peer> {
         self.office()?.peers.get(&peer)
@@ -420,39 +338,6 @@ impl Paxos {
             Message::Snapshot { reference } => self.on_snapshot(from, reference, out),
             Message::Handover { ballot } => self.on_handover(from, ballot, out),
         }
-    }
-
-    // --- Moves. --------------------------------------------------------------------------------------------------
-
-    /// The only way to a higher promise: durable before anything that rests on it leaves (TI-1).
-    pub(crate) fn promise_to(&mut self, ballot: Term, out: &mut Effects<Paxos>) {
-        assert!(ballot > self.node.promise.term, "promises only grow (TI-1)");
-        self.node.promise = Promise::without_vote(ballot);
-        out.persist(Record::Promise(self.node.promise));
-    }
-
-    /// Drops what only the present part has, and tells those who wait for it.
-    pub(crate) fn leave_part(&mut self, out: &mut Effects<Paxos>) {
-        match std::mem::replace(&mut self.part, Part::Follower) {
-            Part::Follower => {}
-            Part::Polling(_) => out.cancel_timer(Timer::Grace),
-            Part::Reign(reign) => {
-                self.node.leader = self.node.other_leader();
-                for timer in [Timer::Heartbeat, Timer::QuorumCheck] {
-                    out.cancel_timer(timer);
-                }
-                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
-                reign.office.reads.refuse_all(out);
-            }
-        }
-    }
-
-    /// TB-1: clears polls, prepares, accepts and the ballot's reign, whatever there is of them.
-    pub(crate) fn back_down(&mut self, because: Reason, out: &mut Effects<Paxos>) {
-        let from = self.role();
-        self.leave_part(out);
-        self.announce(from, because, out);
-        self.set_deadline(out);
     }
 
     // --- Commit, the same for leaders and followers. -------------------------------------------------------------

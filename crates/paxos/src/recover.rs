@@ -10,53 +10,19 @@
 //! slept through.
 
 use crate::acceptor::SLOTS_AHEAD_MAX;
-use crate::ballot::Promises;
 use crate::laboratory::Defect;
 use crate::message::Message;
-use crate::paxos::{Part, Paxos, Reign, Stage, Timer};
-use crate::peer::Peer;
+use crate::paxos::{Paxos, Stage};
 use crate::{Accept, message};
-use hustings_core::leading::{Leads, Office};
+use hustings_core::leading::Leads;
 use hustings_core::{Effects, Entry, EntryKind, Lsn, NodeId, Reason, Record, RestsOn, Term};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Prepare rounds without a quorum before this node polls again.
 const ROUNDS_MAX: u8 = 2;
 
 impl Paxos {
-    /// TF-8: a new ballot, durable before anybody hears of it.
-    pub(crate) fn take_over(&mut self, because: Reason, out: &mut Effects<Paxos>) {
-        let from = self.role();
-        let ballot = self.next_ballot();
-        self.leave_part(out);
-        self.node.leader = None;
-        self.lost_leader = None;
-        self.told_polls.clear();
-        self.promise_to(ballot, out);
-        let first = self.node.commit + 1;
-        let peers = self.node.membership.everyone().map(|peer| (peer, Peer::new()));
-        self.part = Part::Reign(Box::new(Reign {
-            ballot,
-            stage: Stage::Preparing,
-            promises: Promises::new(ballot, first),
-            refusers: BTreeSet::new(),
-            rounds: 0,
-            proposed: BTreeMap::new(),
-            votes: BTreeMap::new(),
-            end: self.node.commit,
-            counter: 0,
-            office: Office { first_own: u64::MAX, ..Office::new(peers.collect(), 0, 0) },
-            is_pausing: false,
-        }));
-        self.announce(from, because, out);
-        self.set_deadline(out);
-        self.send_prepares(out);
-        // The own promise counts once it is durable, like everyone else's.
-        let own = Message::PrepareAck { ballot, from: first, through: u64::MAX, accepted: Vec::new() };
-        out.send_resting_on(RestsOn::Promise, self.node.me, own);
-    }
-
-    fn send_prepares(&self, out: &mut Effects<Paxos>) {
+    pub(crate) fn send_prepares(&self, out: &mut Effects<Paxos>) {
         for voter in self.node.other_voters() {
             self.send_prepare_to(voter, out);
         }
@@ -81,13 +47,6 @@ impl Paxos {
         }
         self.send_prepares(out);
         self.set_deadline(out);
-    }
-
-    fn give_up(&mut self, out: &mut Effects<Paxos>) {
-        let Some(reign) = self.reign() else { return };
-        let because =
-            Reason::VoteLost { granted: reign.promises.nodes(), refused: reign.refusers.iter().copied().collect() };
-        self.back_down(because, out);
     }
 
     // --- The acceptor's side. ------------------------------------------------------------------------------------
@@ -237,19 +196,6 @@ impl Paxos {
             (reign.office.first_own, reign.office.end_at_check) = (slot, slot);
         }
         Some(Accept::of(prepared, value.unwrap_or_else(|| Entry::blank(Lsn::ZERO))))
-    }
-
-    fn become_recovering(&mut self, out: &mut Effects<Paxos>) {
-        let Some(reign) = self.reign_mut() else { return };
-        reign.stage = Stage::Recovering;
-        let promised = reign.promises.nodes();
-        self.node.leader = Some(self.node.me);
-        self.announce(hustings_core::Role::Candidate, Reason::VoteWon(promised), out);
-        self.node.end_transfer(out);
-        out.cancel_timer(Timer::Deadline);
-        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.node.timing.election_max..=self.node.timing.election_max);
-        self.send_heartbeats(out);
     }
 
     /// TL-1, TR-3 c: journals a proposal and tracks it. Its sending, and its own vote, come with the batch.

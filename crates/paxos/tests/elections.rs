@@ -1,4 +1,4 @@
-//! Polls, take-overs and step-downs as stories. Goal: the named scenarios of the protocol notes (§1.10) that are about
+//! Polls, take-overs and step-downs as stories. Goal: the named scenarios of `docs/protocols/rules` (§1.10) that are about
 //! who leads. Method: values in memory, alarms rung by hand.
 
 mod support;
@@ -323,7 +323,7 @@ fn who_must_never_lead_never_asks() {
 
 #[test]
 fn who_cannot_write_any_more_wins_no_poll() {
-    // Goal: house §7.3. Method: n2 polls, its disk stalls, and the answers come.
+    // Goal: ADR 31. Method: n2 polls, its disk stalls, and the answers come.
     let mut theatre = led(3);
     theatre.kill(1);
     theatre.ring(2, Timer::Deadline);

@@ -1,4 +1,4 @@
-//! Values, recovery, retransmission as stories. Goal: the named scenarios of the protocol notes (§1.10) that are about
+//! Values, recovery, retransmission as stories. Goal: the named scenarios of `docs/protocols/rules` (§1.10) that are about
 //! what is chosen, and the two published violations (TH-1, TH-2). Method: values in memory, journals as they were
 //! found.
 

@@ -3,14 +3,12 @@
 #[path = "../../core/tests/support/mod.rs"]
 mod words;
 
-#[path = "../../../golden/check.rs"]
-mod golden;
-
 use bytes::Bytes;
 use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, Priority, Term, Wire};
 use hustings_paxos::Message;
 use hustings_paxos::message::{Heartbeat, Says};
+use hustings_stage::golden;
 use hustings_stage::wire as suite;
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -147,7 +147,7 @@ fn value_of(entry: &Entry) -> u64 {
     digest_of(&(lsn.index, kind, origin, stamp, payload))
 }
 
-/// P1 and P2 of `protocols/blazingmq.md` §3.6; within a life, a node's view of a lease only moves on.
+/// P1 and P2 of `docs/protocols/rules/blazingmq.md`; within a life, a node's view of a lease only moves on.
 fn judge_primaries(
     primaries: &mut BTreeMap<(u32, u64), NodeId>,
     node: NodeId,
@@ -192,12 +192,6 @@ impl Chronicle {
     /// The highest index that anybody committed.
     pub fn committed(&self) -> u64 {
         self.committed.len() as u64
-    }
-
-    /// What stands at a committed index.
-    pub fn committed_at(&self, index: u64) -> Option<Lsn> {
-        let position = usize::try_from(index.checked_sub(1)?).ok()?;
-        Some(self.committed.get(position)?.lsn)
     }
 
     /// What a member wrote.

@@ -15,8 +15,8 @@ use hustings_zab::Zab;
 /// The names that `--protocol` takes.
 pub const NAMES: [&str; 5] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME, Zab::NAME, Paxos::NAME];
 
-/// BlazingMQ's article to the letter: a scouting is answered with yes only by smaller ids (`protocols/blazingmq.md` §1.7). No safety
-/// falls with it; the smallest ids never lead.
+/// BlazingMQ's article to the letter: a scouting is answered with yes only by smaller ids (§1.7 of
+/// `docs/protocols/rules/blazingmq.md`). Nothing unsafe follows from it, but the smallest ids never lead.
 const SEED_LITERAL: &str = "seed-literal";
 
 /// Checks a name.
@@ -208,3 +208,8 @@ fn own_defects_of(name: &str) -> Vec<&'static str> {
         _ => Vec::new(),
     }
 }
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -57,52 +57,66 @@ fn distribution(names: &[String], totals: &[Row]) -> Result<String> {
     Ok(svg)
 }
 
-/// Seconds without a leader, storm by storm.
-fn by_storm(names: &[String], storms: &[(String, Script)], rows: &BTreeMap<(usize, usize), Row>) -> Result<String> {
-    let mut svg = String::new();
-    {
-        let height = 60 + 26 * storms.len() as u32;
-        let area = SVGBackend::with_string(&mut svg, (900, height)).into_drawing_area();
-        area.fill(&WHITE).map_err(failed)?;
-        let longest = rows.values().map(Row::leaderless_seconds).fold(0.1, f64::max);
-        let mut chart = ChartBuilder::on(&area)
-            .caption("Seconds without a leader in a run of each storm", ("sans-serif", 18))
-            .margin(12)
-            .x_label_area_size(28)
-            .y_label_area_size(190)
-            .build_cartesian_2d(0.0..longest * 1.05, 0.0..storms.len() as f64)
-            .map_err(failed)?;
-        let title = |place: &f64| {
-            let from_top = storms.len().checked_sub(1 + place.floor() as usize);
-            from_top.and_then(|at| storms.get(at)).map(|(name, _)| name.clone()).unwrap_or_default()
-        };
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .y_labels(storms.len())
-            .y_label_formatter(&title)
-            .draw()
-            .map_err(failed)?;
-        let thickness = 0.8 / names.len().max(1) as f64;
-        for which in 0..names.len() {
-            let bars = (0..storms.len()).filter_map(|storm| {
-                let seconds = rows.get(&(which, storm))?.leaderless_seconds();
-                let top = (storms.len() - storm) as f64 - 0.1 - thickness * which as f64;
-                Some(Rectangle::new([(0.0, top - thickness), (seconds, top)], colour(which).filled()))
-            });
-            chart.draw_series(bars).map_err(failed)?;
+/// The height of a storm's row, where bars begin, and how wide the longest is.
+const ROW: f64 = 26.0;
+const BARS_LEFT: f64 = 210.0;
+const BARS_WIDTH: f64 = 610.0;
+
+fn rgb(which: usize) -> String {
+    let RGBColor(red, green, blue) = colour(which);
+    format!("rgb({red},{green},{blue})")
+}
+
+/// Seconds without a leader, storm by storm. A storm's name and its bars stand in one group at one height: an axis that chooses its
+/// own labels once put the bars of one storm under the name of the next.
+fn by_storm(names: &[String], storms: &[(String, Script)], rows: &BTreeMap<(usize, usize), Row>) -> String {
+    let height = 60.0 + ROW * storms.len() as f64;
+    let longest = rows.values().map(Row::leaderless_seconds).fold(0.1, f64::max);
+    let mut svg = format!(
+        "<svg width=\"900\" height=\"{height}\" role=\"img\" aria-label=\"Seconds without a leader in a run of each storm\" \
+         font-family=\"sans-serif\"><text x=\"450\" y=\"22\" text-anchor=\"middle\" font-size=\"18\">Seconds without a leader in a run of \
+         each storm</text>"
+    );
+    let thickness = (ROW - 4.0) / names.len().max(1) as f64;
+    for (storm, (title, _)) in storms.iter().enumerate() {
+        let top = 36.0 + ROW * storm as f64;
+        // Writing to a string does not fail.
+        let _ = write!(
+            svg,
+            "<g data-storm=\"{title}\"><text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" font-size=\"13\">{title}</text>",
+            BARS_LEFT - 8.0,
+            top + ROW / 2.0 + 3.0
+        );
+        for (which, name) in names.iter().enumerate() {
+            let Some(seconds) = rows.get(&(which, storm)).map(Row::leaderless_seconds) else { continue };
+            let _ = write!(
+                svg,
+                "<rect data-protocol=\"{name}\" x=\"{BARS_LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\">\
+                 <title>{title}, {name}: {seconds:.2} s</title></rect>",
+                top + 2.0 + thickness * which as f64,
+                BARS_WIDTH * seconds / longest,
+                thickness,
+                rgb(which)
+            );
         }
-        area.present().map_err(failed)?;
+        let widest = (0..names.len()).filter_map(|which| rows.get(&(which, storm))).map(Row::leaderless_seconds);
+        let widest = widest.fold(0.0, f64::max);
+        let _ = write!(
+            svg,
+            "<text x=\"{:.1}\" y=\"{:.1}\" font-size=\"11\" fill=\"#666\">{widest:.2} s</text></g>",
+            BARS_LEFT + BARS_WIDTH * widest / longest + 6.0,
+            top + ROW / 2.0 + 3.0
+        );
     }
-    Ok(svg)
+    svg.push_str("</svg>");
+    svg
 }
 
 fn table(names: &[String], totals: &[Row]) -> String {
     let mut html = String::from("<table><tr><th></th>");
     for (which, name) in names.iter().enumerate() {
-        let RGBColor(red, green, blue) = colour(which);
         // Writing to a string does not fail.
-        let _ = write!(html, "<th style=\"border-bottom:3px solid rgb({red},{green},{blue})\">{name}</th>");
+        let _ = write!(html, "<th style=\"border-bottom:3px solid {}\">{name}</th>", rgb(which));
     }
     html.push_str("</tr>");
     let columns = totals.first().map(Row::cells).unwrap_or_default();
@@ -144,6 +158,47 @@ pub(crate) fn page(
         medians.join(", "),
         table(names, totals),
         distribution(names, totals)?,
-        by_storm(names, storms, rows)?
+        by_storm(names, storms, rows)
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The number that an attribute has.
+    fn attribute(element: &str, name: &str) -> f64 {
+        let (_, behind) =
+            element.split_once(&format!(" {name}=\"")).unwrap_or_else(|| panic!("no {name} in {element}"));
+        behind.split_once('"').and_then(|(number, _)| number.parse().ok()).expect("a number")
+    }
+
+    /// Goal: bars stand under the name of their own storm. Method: each storm without a leader for as many seconds as its place; the
+    /// group with a storm's name has its bar, at the name's height.
+    #[test]
+    fn every_bar_stands_beside_its_own_name() {
+        let script = Script::parse("cluster 3").expect("it can be read");
+        let storms: Vec<(String, Script)> = ["bridge", "cold-start", "constrained-election", "split-vote", "star"]
+            .map(|name| (name.to_owned(), script.clone()))
+            .into();
+        let names = ["raft".to_owned(), "zab".to_owned()];
+        let row = |seconds: usize| Row::without_leader_for(seconds as u64 * 1_000_000);
+        let both = (0..storms.len()).flat_map(|storm| [((0, storm), row(storm + 1)), ((1, storm), row(0))]);
+        let svg = by_storm(&names, &storms, &both.collect());
+        let groups: Vec<&str> = svg.split("<g ").skip(1).collect();
+        assert_eq!(groups.len(), storms.len());
+        for (place, (group, (name, _))) in groups.iter().zip(&storms).enumerate() {
+            assert!(
+                group.contains(&format!("data-storm=\"{name}\"")) && group.contains(&format!(">{name}</text>")),
+                "{group}"
+            );
+            let bars: Vec<&str> = group.split("<rect").skip(1).collect();
+            assert_eq!(bars.len(), 2, "{group}");
+            assert!(bars[0].contains(&format!("{name}, raft: {}.00 s", place + 1)), "{group}");
+            assert!((attribute(bars[0], "width") - BARS_WIDTH * (place + 1) as f64 / 5.0).abs() < 0.1, "{group}");
+            let label = attribute(group.split_once("<text").expect("a name").1, "y");
+            let (top, bottom) = (attribute(bars[0], "y"), attribute(bars[1], "y") + attribute(bars[1], "height"));
+            assert!(top < label && label < bottom, "{name} stands at {label}, its bars from {top} to {bottom}");
+        }
+    }
 }

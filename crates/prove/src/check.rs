@@ -6,9 +6,10 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
 use hustings_core::Protocol;
 use hustings_protocols::{self as protocols, Subject, Visit};
-use hustings_world::every::{Bounds, Found, explore, header};
+use hustings_world::every::{Bounds, Found, explore, header, replay};
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::json;
+use std::path::PathBuf;
 
 /// The command line of `check`.
 pub fn command() -> Command {
@@ -37,6 +38,7 @@ pub fn command() -> Command {
         Arg::new("duplicates").long("duplicates").action(ArgAction::SetTrue).help("Messages may arrive more than once"),
     )
     .arg(super::no_pre_vote())
+    .arg(super::report_argument("Draw a trace that is found as a space-time diagram"))
 }
 
 struct Checking<'a> {
@@ -45,6 +47,7 @@ struct Checking<'a> {
     flags: String,
     jobs: usize,
     is_json: bool,
+    report: Option<PathBuf>,
 }
 
 /// Runs `hustings check`.
@@ -79,7 +82,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     }
     let flags = subject.flags();
     let jobs = usize::try_from(number("jobs"))?;
-    let checking = Checking { subject: &subject, bounds, flags, jobs, is_json: is_json(matches) };
+    let report = matches.get_one::<PathBuf>("report").cloned();
+    let checking = Checking { subject: &subject, bounds, flags, jobs, is_json: is_json(matches), report };
     protocols::visit(&subject, checking)?
 }
 
@@ -109,6 +113,13 @@ impl Visit for Checking<'_> {
         });
         bar.finish_and_clear();
         self.tell(&found);
+        if let (Some(path), Some((_, trace))) = (&self.report, &found.violation) {
+            let steps: Vec<&str> = trace.steps.iter().map(String::as_str).collect();
+            let replayed =
+                replay::<P>(&self.bounds, &options, &steps).map_err(|what| Exit::with(Code::Failed, what))?;
+            let script = format!("{}\n{}\n", header(&self.bounds), trace.steps.join("\n"));
+            super::play::draw_trace::<P>(path, self.subject, &self.bounds, &replayed, &script)?;
+        }
         match (&found.violation, &found.incomplete) {
             (Some((violation, _)), _) => Err(Exit::with(Code::Failed, violation.to_string())),
             (None, Some(why)) => Err(Exit::with(Code::Unjudged, why.clone())),

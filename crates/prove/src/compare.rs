@@ -339,6 +339,12 @@ fn print_tables(
 }
 
 impl Row {
+    /// One run of which so much passed without a leader.
+    #[cfg(test)]
+    pub(crate) fn without_leader_for(micros: u64) -> Row {
+        Row { runs: 1, leaderless: micros, ..Row::default() }
+    }
+
     /// Mean seconds without a leader in a run.
     pub(crate) fn leaderless_seconds(&self) -> f64 {
         self.leaderless as f64 / 1e6 / self.runs.max(1) as f64

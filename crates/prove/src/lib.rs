@@ -1,5 +1,5 @@
 //! The proving ground: `simulate` (seeds, searches), `check` (every possibility), `play` (scripts), `convict` (how soon planted
-//! defects are found), and `compare`, the laboratory.
+//! defects are found), and the laboratory: `compare`, and `lab`, a page on which clusters are broken by clicking.
 //!
 //! Exit codes are these commands' own: 0 when all properties held and the bounds were completed, 1 when a property was
 //! violated, 3 when the bounds were not completed, 2 on usage.
@@ -19,7 +19,9 @@ mod charts;
 pub mod check;
 pub mod compare;
 pub mod convict;
+pub mod lab;
 pub mod maelstrom;
+mod picture;
 pub mod play;
 pub mod regions;
 mod report;
@@ -27,9 +29,12 @@ pub mod simulate;
 mod stories;
 pub mod workload;
 
-use clap::{Arg, ArgAction, ArgMatches, Command};
+pub use report::write_page;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
 use hustings_protocols::{self as protocols, Subject};
+use std::path::PathBuf;
 
 /// `--protocol`, of commands that lay several side by side.
 fn protocols_argument() -> Arg {
@@ -86,6 +91,11 @@ fn common(command: Command) -> Command {
         )
 }
 
+/// `--report`, of commands that draw a run.
+fn report_argument(help: &'static str) -> Arg {
+    Arg::new("report").long("report").value_name("FILE.html").value_parser(value_parser!(PathBuf)).help(help)
+}
+
 fn no_pre_vote() -> Arg {
     Arg::new("no-pre-vote")
         .long("no-pre-vote")
@@ -115,6 +125,12 @@ fn subject_of(matches: &ArgMatches) -> anyhow::Result<Subject> {
 /// A panic inside a simulated member is a finding and not the end of this process.
 pub(crate) fn keep_quiet_about_findings() {
     std::panic::set_hook(Box::new(|_| {}));
+}
+
+/// What a member said when it stopped.
+pub(crate) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().cloned();
+    text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
 }
 
 /// Every defect that can be planted under this protocol.
@@ -148,3 +164,8 @@ fn check_plant(subject: &Subject) -> anyhow::Result<()> {
         _ => Ok(()),
     }
 }
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -4,12 +4,14 @@
 //! transcript must be the one on disk, and with `--update` it becomes it. `play --storms scenarios` plays every storm for every
 //! protocol.
 
-use super::{common, is_json, stories, subject_of};
+use super::picture::{Run, Time};
+use super::{common, is_json, report, stories, subject_of};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
-use hustings_core::Protocol;
+use hustings_core::{Protocol, Slots};
 use hustings_kv::KvStore;
+use hustings_properties::Violation;
 use hustings_protocols::{self as protocols, Subject, Visit};
 use hustings_world::{Line, Plants, Script, World, every};
 use serde_json::json;
@@ -34,6 +36,7 @@ pub fn command() -> Command {
     .arg(path("storms").long("storms").value_name("DIR").conflicts_with("script").help("Every storm, every protocol"))
     .arg(Arg::new("update").long("update").action(ArgAction::SetTrue).help("Write the golden transcripts instead"))
     .arg(super::no_pre_vote())
+    .arg(super::report_argument("Draw the run as a space-time diagram").conflicts_with("storms"))
     .arg(Arg::new("messages").long("messages").action(ArgAction::SetTrue).help("Show every message"))
 }
 
@@ -60,7 +63,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(first) = lines.next().filter(|first| first.starts_with("every")) {
         let bounds =
             every::bounds_of(first).map_err(|what| Exit::with(Code::Usage, format!("{}: {what}", path.display())))?;
-        let trace = Trace { bounds, lines: lines.collect() };
+        let report = matches.get_one::<PathBuf>("report").cloned();
+        let trace = Trace { bounds, lines: lines.collect(), subject: &subject, text: &text, report };
         return protocols::visit(&subject, trace)?;
     }
     let script = read(path)?;
@@ -69,7 +73,8 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         let own = env!("CARGO_PKG_VERSION");
         eprintln!("hustings: this script was written by version {version}; in {own} its chances may fall otherwise");
     }
-    let played = play(&subject, &script, matches.get_flag("messages"))?;
+    let report = matches.get_one::<PathBuf>("report").map(PathBuf::as_path);
+    let played = play(&subject, &script, matches.get_flag("messages"), report)?;
     if let Some(golden) = matches.get_one::<PathBuf>("golden") {
         compare(golden, &played.transcript, is_update)?;
     } else if is_json(matches) {
@@ -92,6 +97,9 @@ fn read(path: &Path) -> Result<Script> {
 struct Trace<'a> {
     bounds: every::Bounds,
     lines: Vec<&'a str>,
+    subject: &'a Subject,
+    text: &'a str,
+    report: Option<PathBuf>,
 }
 
 impl Visit for Trace<'_> {
@@ -110,11 +118,44 @@ impl Visit for Trace<'_> {
             println!("{line}");
             changed.iter().for_each(|member| println!("    {member}"));
         }
+        if let Some(path) = &self.report {
+            draw_trace::<P>(path, self.subject, &self.bounds, &replayed, self.text)?;
+        }
         match replayed.violation {
             Some(violation) => Err(Exit::with(Code::Failed, violation.to_string())),
             None => Ok(()),
         }
     }
+}
+
+/// Draws a trace of the checker: a step is a second.
+pub(crate) fn draw_trace<P: Protocol>(
+    path: &Path,
+    subject: &Subject,
+    bounds: &every::Bounds,
+    replayed: &every::Replayed,
+    script: &str,
+) -> Result<()> {
+    let end = replayed.steps.len() as u64 * every::tracing::STEP;
+    let run = Run {
+        subject: subject.flags(),
+        packs_terms: P::SLOTS == Slots::Independent,
+        nodes: bounds.nodes,
+        end,
+        journal: &replayed.tracing.journal,
+        recording: Some(&replayed.tracing.recording),
+        violation: replayed.violation.clone().map(|violation| (end, violation)),
+        steps: Vec::new(),
+        stopped: None,
+        time: Time::Steps,
+    };
+    report::write(
+        path,
+        &format!("A trace of hustings check {}", subject.flags()),
+        &run,
+        report::Shown::Everything,
+        script,
+    )
 }
 
 struct Played {
@@ -126,17 +167,18 @@ struct Playing<'a> {
     subject: &'a Subject,
     script: &'a Script,
     shows_messages: bool,
+    report: Option<&'a Path>,
 }
 
-fn play(subject: &Subject, script: &Script, shows_messages: bool) -> Result<Played> {
-    let playing = Playing { subject, script, shows_messages };
-    protocols::visit(subject, playing)
+fn play(subject: &Subject, script: &Script, shows_messages: bool, report: Option<&Path>) -> Result<Played> {
+    let playing = Playing { subject, script, shows_messages, report };
+    protocols::visit(subject, playing)?
 }
 
 impl Visit for Playing<'_> {
-    type Out = Played;
+    type Out = Result<Played>;
 
-    fn visit<P>(self, options: P::Options) -> Played
+    fn visit<P>(self, options: P::Options) -> Result<Played>
     where
         P: Protocol + Sync,
         P::Options: Sync,
@@ -149,11 +191,18 @@ impl Visit for Playing<'_> {
             let _ = writeln!(transcript, "# {line}");
         }
         let plants = self.subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
+        let mut settings = self.script.settings.clone();
+        // As `simulate` has it, whose scripts these may be.
+        settings.rules.votes_are_promises = !self.subject.is_published;
+        let mut world: Option<World<P, KvStore>> = None;
         let run = AssertUnwindSafe(|| {
-            let mut world: World<P, KvStore> = World::planted(self.script.settings.clone(), options, plants)?;
+            let world = world.insert(World::planted(settings, options, plants)?);
             world.journal.shows_messages = self.shows_messages;
+            if self.report.is_some() {
+                world.start_recording();
+            }
             let mut told = 0;
-            let result = self.script.play(&mut world, |command, world| {
+            let result = self.script.play(world, |command, world| {
                 let _ = writeln!(transcript, "\n{command}");
                 for (at, line) in &world.journal.lines[told..] {
                     if !matches!(line, Line::Fault(_)) {
@@ -164,19 +213,41 @@ impl Visit for Playing<'_> {
             });
             result.and_then(|()| {
                 hustings_properties::check(&world.history())
-                    .map_err(|story| hustings_properties::Violation::of("linearizable", story.to_string()))
+                    .map_err(|story| Violation::of("linearizable", story.to_string()))
             })
         });
         let verdict = std::panic::catch_unwind(run);
         let violation = match verdict {
-            Ok(Ok(())) => None,
-            Ok(Err(violation)) => Some(violation.to_string()),
-            Err(panic) => Some(format!("assertions: {}", panic.downcast_ref::<String>().cloned().unwrap_or_default())),
+            Ok(verdict) => verdict.err(),
+            Err(panic) => Some(Violation::of("assertions", super::words_of(panic.as_ref()))),
         };
+        if let (Some(path), Some(world)) = (self.report, &world) {
+            self.draw(path, world, violation.clone())?;
+        }
+        let violation = violation.map(|violation| violation.to_string());
         if let Some(violation) = &violation {
             let _ = writeln!(transcript, "\nviolated: {violation}");
         }
-        Played { transcript, violation }
+        Ok(Played { transcript, violation })
+    }
+}
+
+impl Playing<'_> {
+    fn draw<P: Protocol>(&self, path: &Path, world: &World<P, KvStore>, violation: Option<Violation>) -> Result<()> {
+        let run = Run {
+            subject: self.subject.flags(),
+            packs_terms: P::SLOTS == Slots::Independent,
+            nodes: self.script.settings.nodes,
+            end: world.now(),
+            journal: &world.journal,
+            recording: world.recording.as_deref(),
+            violation: violation.map(|violation| (world.now(), violation)),
+            steps: Vec::new(),
+            stopped: None,
+            time: Time::Virtual,
+        };
+        let headline = format!("{} · {}", self.script.headline.join(" "), self.subject.flags());
+        report::write(path, &headline, &run, report::Shown::End, &self.script.to_string())
     }
 }
 
@@ -228,7 +299,7 @@ fn storms(directory: &Path, is_update: bool) -> Result<()> {
         let script = read(&folder.join("storm.txt"))?;
         for protocol in protocols::NAMES {
             let subject = Subject::named(protocol);
-            let result = play(&subject, &script, false)?;
+            let result = play(&subject, &script, false, None)?;
             played += 1;
             let golden = folder.join(format!("{protocol}.txt"));
             let name = format!("{} under {protocol}", folder.display());

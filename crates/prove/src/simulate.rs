@@ -1,10 +1,11 @@
 //! `hustings simulate`: what seeds draw, judged at every step.
 
+use super::picture::{Run, Time};
 use super::{common, is_json, report, subject_of};
 use anyhow::{Context, Result};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use hustings_console::exit::{Code, Exit};
-use hustings_core::Protocol;
+use hustings_core::{Protocol, Slots};
 use hustings_kv::KvStore;
 use hustings_protocols::{self as protocols, Subject, Visit};
 use hustings_world::guided::Search;
@@ -25,8 +26,6 @@ const STORY_LINES: usize = 60;
 const GUIDED_RUNS: u64 = 10_000;
 /// Microseconds of faults in each run of a search, unless it is said.
 const GUIDED_SAFETY: u64 = 20_000_000;
-/// Messages that a diagram shows.
-const ARROWS_MAX: usize = 3_000;
 
 /// The command line of `simulate`.
 pub fn command() -> Command {
@@ -66,13 +65,7 @@ pub fn command() -> Command {
             .conflicts_with("seeds")
             .help("As many seeds as fit into this time, like 30m"),
     )
-    .arg(
-        Arg::new("report")
-            .long("report")
-            .value_name("FILE.html")
-            .value_parser(value_parser!(PathBuf))
-            .help("Draw the run (the failing one, or the last) as a space-time diagram"),
-    )
+    .arg(super::report_argument("Draw the run (the failing one, or the last) as a space-time diagram"))
     .arg(
         Arg::new("script")
             .long("script")
@@ -288,9 +281,20 @@ impl Simulation<'_> {
             std::fs::write(path, script.to_string()).with_context(|| format!("writing {}", path.display()))?;
         }
         if let Some(path) = &self.report {
-            let drawn = run_seed::<P, S>(&shortest, options, plants, ARROWS_MAX);
-            let page = report::page(&script, &drawn);
-            std::fs::write(path, page).with_context(|| format!("writing {}", path.display()))?;
+            let drawn = run_seed::<P, S>(&shortest, options, plants, 1);
+            let run = Run {
+                subject: self.subject.flags(),
+                packs_terms: P::SLOTS == Slots::Independent,
+                nodes: self.nodes,
+                end: drawn.simulated,
+                journal: &drawn.journal,
+                recording: drawn.recording.as_deref(),
+                violation: drawn.violation.clone(),
+                steps: Vec::new(),
+                stopped: None,
+                time: Time::Virtual,
+            };
+            report::write(path, &script.headline.join(" · "), &run, report::Shown::End, &script.to_string())?;
         }
         let Some((_, violation)) = violation else { return Ok(()) };
         if !self.is_json {

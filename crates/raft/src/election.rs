@@ -1,6 +1,6 @@
 //! Elections: who asks, who answers, who wins.
 //!
-//! Sources: Raft §5.2, §5.4.1; dissertation §9.6 (PreVote), §4.2.3 (stickiness); rules RV-1 to RV-10 of the protocol notes.
+//! Sources: Raft §5.2, §5.4.1; dissertation §9.6 (PreVote), §4.2.3 (stickiness); rules RV-1 to RV-10 of `docs/protocols/rules`.
 //!
 //! A death that the kernel reports is acted upon at once: when the link to the leader drops, the survivors campaign in the
 //! order of their rank, a few milliseconds apart, instead of waiting for an election timeout. A voter that refused because it
@@ -17,7 +17,7 @@ use crate::raft::{Part, Raft, Timer};
 use hustings_core::leading::{Leads, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::tally::Vote;
-use hustings_core::{Effects, NodeId, Outcome, Priority, Promise, Reason, Record, Refusal, RestsOn, Tally, Ticket};
+use hustings_core::{Effects, NodeId, Outcome, Priority, Promise, Reason, Record, Refusal, RestsOn, Ticket};
 
 /// Campaigns after a link-down that follow each other quickly; then the usual pace, so that a node with one broken link
 /// does not ask for ever at full speed.
@@ -25,9 +25,9 @@ const EAGER_CAMPAIGNS: u8 = 5;
 
 /// How to campaign.
 pub(crate) struct Campaign {
-    because: Reason,
+    pub(crate) because: Reason,
     asks_first: bool,
-    is_transfer: bool,
+    pub(crate) is_transfer: bool,
 }
 
 impl Campaign {
@@ -97,7 +97,7 @@ impl Raft {
     }
 
     /// One quick campaign fewer; after the last, silence is what counts again.
-    fn spend_eagerness(&mut self) {
+    pub(crate) fn spend_eagerness(&mut self) {
         self.eager_campaigns -= 1;
         if self.eager_campaigns == 0 {
             self.lost_leader = None;
@@ -140,46 +140,7 @@ impl Raft {
         }
     }
 
-    /// Nothing is promised and no term is raised: a node that cannot win disturbs nobody.
-    fn become_pre_candidate(&mut self, because: Reason, out: &mut Effects<Raft>) {
-        let from = self.role();
-        let mut tally = Tally::new();
-        tally.record(self.node.me, Vote::Granted, &self.node.membership);
-        self.leave_part(out);
-        self.part = Part::PreCandidate { tally };
-        self.node.leader = None;
-        self.is_leader_fresh = false;
-        self.announce(from, because, out);
-        self.arm_election(out);
-        let request = self.request(Asks::First);
-        for voter in self.node.other_voters() {
-            // Rests on nothing: a pre-vote is a question, not a promise.
-            out.send_resting_on(RestsOn::Nothing, voter, Message::PreVote(request.clone()));
-        }
-        self.settle_pre_vote(out);
-    }
-
-    fn become_candidate(&mut self, campaign: Campaign, out: &mut Effects<Raft>) {
-        let from = self.role();
-        self.leave_part(out);
-        self.part = Part::Candidate { tally: Tally::new() };
-        self.node.leader = None;
-        self.is_leader_fresh = false;
-        self.enter_term(self.node.promise.term.next(), Some(self.node.me), out);
-        self.announce(from, campaign.because, out);
-        self.arm_election(out);
-        let request = self.request(if campaign.is_transfer { Asks::InTheLeadersName } else { Asks::ForReal });
-        // These rest on the promise *and* on the log they boast of: after a crash this node may hold less than it said.
-        for voter in self.node.other_voters() {
-            out.send(voter, Message::Vote(request.clone()));
-        }
-        if self.has(Defect::CountsOwnVoteAtOnce) {
-            return out.send_resting_on(RestsOn::Nothing, self.node.me, self.own_vote());
-        }
-        out.send(self.node.me, self.own_vote());
-    }
-
-    fn request(&self, asks: Asks) -> VoteRequest {
+    pub(crate) fn request(&self, asks: Asks) -> VoteRequest {
         let term = if asks == Asks::First { self.node.promise.term.next() } else { self.node.promise.term };
         VoteRequest {
             term,
@@ -304,7 +265,7 @@ impl Raft {
         self.settle_pre_vote(out);
     }
 
-    fn settle_pre_vote(&mut self, out: &mut Effects<Raft>) {
+    pub(crate) fn settle_pre_vote(&mut self, out: &mut Effects<Raft>) {
         let Part::PreCandidate { tally } = &self.part else { return };
         match tally.verdict(&self.node.membership) {
             Verdict::Won => {
@@ -355,23 +316,6 @@ impl Raft {
         }
     }
 
-    /// A quorum of refusals: wait for someone else, or for another try (RV-6). The term stays.
-    fn give_up(&mut self, because: Reason, out: &mut Effects<Raft>) {
-        let from = self.role();
-        self.has_lost = true;
-        let is_eager = self.eager_campaigns > 0;
-        self.leave_part(out);
-        self.part = Part::Follower;
-        self.forget_vote_if_planted();
-        self.announce(from, because, out);
-        if is_eager {
-            self.spend_eagerness();
-            out.set_timer(Timer::Election, self.node.timing.heartbeat / 2..=self.node.timing.heartbeat * 3 / 2);
-        } else {
-            self.arm_election(out);
-        }
-    }
-
     // --- Commit knowledge spreads with votes (RV-9). -------------------------------------------------------------
 
     /// A non-leader whose log has the committed place fast-forwards; a candidate that thereby learns of a change of
@@ -395,7 +339,7 @@ fn vote_of(reply: &VoteReply) -> Vote {
 
 /// In whose name votes are asked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asks {
+pub(crate) enum Asks {
     First,
     ForReal,
     InTheLeadersName,

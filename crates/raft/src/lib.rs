@@ -7,7 +7,7 @@
 //!
 //! Deliberately absent: lease reads (they need bounded clocks), append-time membership, group commit.
 //!
-//! What to read next, in the order of the paper: [`raft`] (the value and its one dispatcher), [`election`],
+//! What to read next, in the order of the paper: [`raft`] (the value and its one dispatcher), [`roles`] (its moves), [`election`],
 //! [`replication`], [`leading`], [`message`]; [`laboratory`] plants defects for proofs. What Raft shares with the other
 //! protocols is in [`hustings_core::leading`].
 
@@ -15,9 +15,17 @@ pub mod election;
 pub mod laboratory;
 pub mod leading;
 pub mod message;
+pub mod options;
 pub mod raft;
 pub mod replication;
+pub mod roles;
+pub mod timer;
 
 pub use laboratory::Defect;
 pub use message::{Message, VoteReply, VoteRequest};
 pub use raft::{Options, Raft, Timer};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

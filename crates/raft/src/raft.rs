@@ -1,80 +1,23 @@
-//! The value: [`Raft`], its state, its one dispatcher, and the moves between roles.
-//!
-//! ```text
-//!                 alarm, link down            pre-vote won               vote won
-//!    ┌────────► Follower ───────────► PreCandidate ─────────► Candidate ─────────► Leader
-//!    │             ▲                      │                      │                   │
-//!    │             └──── refused, or a leader or later term ─────┴──── later term, ──┘
-//!    └── born, with its promise and log                         no quorum, handed over
-//! ```
+//! The value: [`Raft`], its state, its one dispatcher, and what is always true of it.
+//! Its moves between roles are in [`crate::roles`].
 //!
 //! The dispatcher checks terms (RT-1, RT-2), then calls one leaf per message; leaves do not look at terms again.
 //! What to read next: [`crate::election`].
 
 use crate::election::Campaign;
 use crate::laboratory::Defect;
-use crate::message::{Message, VoteReply};
-use hustings_core::leading::{Following, HandingOver, InOrder, Leads, Node, Office, Progress, Reading, Replicating};
-use hustings_core::options::{self, Switch};
+use crate::message::Message;
+use hustings_core::leading::{Following, HandingOver, Leads, Node, Office, Progress, Reading, Replicating};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, Entry, Input, Links, Log, Membership, NodeId, Outcome, Promise, Protocol, Reason,
-    Record, RestsOn, Role, Status, Tally, Term, Ticket,
+    Admin, Cluster, Durable, Effects, Input, Links, Log, Membership, NodeId, Outcome, Promise, Protocol, Reason,
+    RestsOn, Role, Status, Tally, Ticket,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Raft's switches.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Options {
-    /// Ask before disturbing (dissertation §9.6).
-    pub pre_vote: bool,
-    /// A leader that hears no quorum for an election timeout steps down, and voters that hear their leader refuse others
-    /// (RQ-1, RV-3). PreVote needs it beside it.
-    pub check_quorum: bool,
-    /// A defect to be found, for the laboratory only.
-    pub defect: Option<Defect>,
-}
-
-impl Default for Options {
-    fn default() -> Options {
-        Options { pre_vote: true, check_quorum: true, defect: None }
-    }
-}
-
-impl options::Options for Options {
-    const SWITCHES: &'static [Switch] = &[
-        Switch { name: "pre-vote", values: "true|false", help: "Ask before disturbing a leader" },
-        Switch { name: "check-quorum", values: "true|false", help: "A leader that hears no quorum stands down" },
-    ];
-
-    fn set(&mut self, name: &str, value: &str) -> Option<()> {
-        match name {
-            "pre-vote" => options::put(&mut self.pre_vote, value),
-            "check-quorum" => options::put(&mut self.check_quorum, value),
-            _ => None,
-        }
-    }
-
-    fn is_laboratory(&self) -> bool {
-        self.defect.is_some()
-    }
-}
-
-/// The alarms that Raft sets.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Timer {
-    /// Nobody was heard: campaign.
-    Election,
-    /// The leader was last heard exactly the shortest election timeout ago: stickiness ends (RV-3).
-    Stickiness,
-    /// The leader speaks.
-    Heartbeat,
-    /// The leader counts whom it heard (RQ-1).
-    QuorumCheck,
-    /// A hand-over took too long (RX-3).
-    Transfer,
-}
+pub use crate::options::Options;
+pub use crate::timer::Timer;
 
 /// The role, with the state that only it has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -324,110 +267,7 @@ impl Raft {
         }
     }
 
-    // --- Moves. --------------------------------------------------------------------------------------------------
-
-    /// The only way into a later term: it is recorded at once, and the vote in it is free (RT-3).
-    pub(crate) fn enter_term(&mut self, term: Term, vote: Option<NodeId>, out: &mut Effects<Raft>) {
-        assert!(term > self.node.promise.term, "terms only grow");
-        self.node.promise = Promise { term, vote };
-        self.refused_while_fresh.clear();
-        out.persist(Record::Promise(self.node.promise));
-    }
-
-    /// Follows `leader`, or waits for one, in `term`.
-    pub(crate) fn become_follower(
-        &mut self,
-        term: Term,
-        leader: Option<NodeId>,
-        because: Reason,
-        out: &mut Effects<Raft>,
-    ) {
-        let from = self.role();
-        if term > self.node.promise.term {
-            self.enter_term(term, None, out);
-        } else {
-            self.forget_vote_if_planted();
-        }
-        self.leave_part(out);
-        self.part = Part::Follower;
-        self.node.leader = leader;
-        self.announce(from, because, out);
-        self.node.end_transfer(out);
-        if leader.is_some() {
-            self.hear_leader(out);
-        } else {
-            self.is_leader_fresh = false;
-            self.arm_election(out);
-        }
-    }
-
-    /// [`Defect::ForgetsVoteOnStepDown`]: in memory, as a variable that is reset with the role.
-    pub(crate) fn forget_vote_if_planted(&mut self) {
-        if self.has(Defect::ForgetsVoteOnStepDown) {
-            self.node.promise.vote = None;
-        }
-    }
-
-    /// A leader of this term spoke (RT-5): candidates give up, followers remember it and wait on.
-    fn follow(&mut self, leader: NodeId, out: &mut Effects<Raft>) {
-        if self.node.leader == Some(leader) && matches!(self.part, Part::Follower) {
-            self.hear_leader(out);
-        } else {
-            self.become_follower(self.node.promise.term, Some(leader), Reason::LeaderHeard(leader), out);
-        }
-    }
-
-    fn hear_leader(&mut self, out: &mut Effects<Raft>) {
-        self.has_lost = false;
-        self.node.is_caretaker = false;
-        self.node.has_refused_for_log = false;
-        self.eager_campaigns = 0;
-        self.lost_leader = None;
-        self.refused_while_fresh.clear();
-        self.is_leader_fresh = true;
-        out.set_timer(Timer::Stickiness, self.node.timing.election_min..=self.node.timing.election_min);
-        self.arm_election(out);
-    }
-
-    /// Drops what only the present role has, and tells those who wait for it (RT-3).
-    pub(crate) fn leave_part(&mut self, out: &mut Effects<Raft>) {
-        let Part::Leader(office) = std::mem::replace(&mut self.part, Part::Follower) else { return };
-        out.cancel_timer(Timer::Heartbeat);
-        out.cancel_timer(Timer::QuorumCheck);
-        // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
-        office.reads.refuse_all(out);
-    }
-
-    /// Won (RV-8): an own, blank entry, because nothing older commits by counting.
-    pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Raft>) {
-        assert!(matches!(self.part, Part::Candidate { .. }), "only a candidate becomes leader (RT-4)");
-        let from = self.role();
-        let last = self.node.log.last();
-        assert!(last.term < self.node.promise.term, "no entry of a term is written before its leader is elected");
-        let peers = self.node.membership.everyone().map(|peer| (peer, Progress::new(last.index)));
-        let mut office = Office::new(peers.collect(), last.index, self.node.uncommitted_bytes());
-        if let Some(own) = office.peers.get_mut(&self.node.me) {
-            own.become_flow();
-        }
-        self.part = Part::Leader(Box::new(office));
-        self.node.leader = Some(self.node.me);
-        self.has_lost = false;
-        self.eager_campaigns = 0;
-        self.lost_leader = None;
-        self.announce(from, because, out);
-        out.cancel_timer(Timer::Election);
-        out.cancel_timer(Timer::Stickiness);
-        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
-        self.append_own(Entry::blank(self.node.next_lsn()), out);
-        self.spread(out);
-    }
-
-    /// A vote on its way to this node itself: counted once the promise is durable.
-    pub(crate) fn own_vote(&self) -> Message {
-        let (term, campaign) = (self.node.promise.term, self.node.promise.term);
-        Message::VoteReply(VoteReply { term, campaign, is_granted: true, commit: self.node.committed() })
-    }
+    // --- Links, disk, administrators. ----------------------------------------------------------------------------
 
     fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
         self.node.links_down.remove(&peer);
@@ -449,7 +289,7 @@ impl Raft {
         }
     }
 
-    /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
+    /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     fn on_disk_stalled(&mut self, out: &mut Effects<Raft>) {
         self.node.is_disk_stalled = true;
         match self.part {

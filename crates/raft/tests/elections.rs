@@ -135,7 +135,7 @@ fn a_dead_leaders_survivors_elect_at_once() {
 
 #[test]
 fn a_voter_that_refused_for_its_leaders_sake_answers_again_when_the_leader_dies() {
-    // Goal: house §3, link-down elections. Method: n2 sees the death first; n3 refuses, then sees it too.
+    // Goal: ADR 30. Method: n2 sees the death first; n3 refuses, then sees it too.
     let mut stage = stage(3);
     stage.elect(1);
     stage.isolate(1);
@@ -294,7 +294,7 @@ fn a_node_in_a_later_term_frees_itself_from_an_old_leader() {
 
 #[test]
 fn an_absurd_term_is_ignored() {
-    // Goal: EL-10.
+    // Goal: "term jump" in docs/protocols/rules/failures.md.
     let mut stage = stage(3);
     stage.elect(1);
     for term in [u64::MAX, u64::MAX - 1, (1 << 63) - 1] {
@@ -372,7 +372,7 @@ fn a_heartbeat_brings_a_forgotten_leader_back() {
 
 #[test]
 fn a_stalled_disk_gives_leadership_away_and_does_not_take_it() {
-    // Goal: ST-07, house §7.3.
+    // Goal: ST-07; ADR 31.
     let mut stage = stage(3);
     stage.elect(1);
     stage.input(1, hustings_core::Input::Health(hustings_core::DiskHealth::Stalled));

@@ -52,7 +52,7 @@ fn fetch_all(hosts: &mut Hosts, millis: u64) -> (usize, usize) {
 
 #[test]
 fn a_fetch_asks_ahead_as_far_as_chunks_come_soon() {
-    // Goal: H8, a long link is filled, and on a slow one heartbeats wait behind little. Method: the same fetch with chunks that
+    // Goal: a long link is filled, and on a slow one heartbeats wait behind little. Method: the same fetch with chunks that
     // come at once, and with chunks of which each takes most of a heartbeat.
     let mut quick = fetching();
     let (asked, open_max) = fetch_all(&mut quick, 0);

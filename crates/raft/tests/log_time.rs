@@ -95,7 +95,7 @@ fn a_later_deadline_is_found_when_the_alarm_rings_early() {
 
 #[test]
 fn a_leader_change_lengthens_a_lease_and_never_shortens_it() {
-    // Goal: house §7.6. Method: eight of ten milliseconds pass; the next leader heard of the lease one later.
+    // Goal: ADR 3. Method: eight of ten milliseconds pass; the next leader heard of the lease one later.
     let mut hosts = three();
     hosts.elect(1);
     hosts.propose(1, "lease 10");
@@ -117,7 +117,7 @@ fn a_leader_change_lengthens_a_lease_and_never_shortens_it() {
 
 #[test]
 fn leaders_that_change_faster_than_a_lease_runs_do_not_keep_it_alive() {
-    // Goal: P2. Method: nobody writes; each of many leaders hands over before the lease is due.
+    // Goal: a lease ends when it is due. Method: nobody writes; each of many leaders hands over before the lease is due.
     let mut hosts = three();
     hosts.elect(1);
     hosts.propose(1, "lease 10");

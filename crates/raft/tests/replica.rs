@@ -33,7 +33,7 @@ fn a_refusal_of_a_second_copy_is_not_told_as_certain() {
 
 #[test]
 fn slow_disks_do_not_multiply_the_log() {
-    // Goal: H9, one entry per put. Method: no disk answers while n2 sends its command again and again; then only n2's does
+    // Goal: one entry per put. Method: no disk answers while n2 sends its command again and again; then only n2's does
     // not, so that the others have applied the command and n2 has not.
     let mut hosts = three();
     hosts.elect(1);
@@ -155,7 +155,7 @@ fn a_client_that_gives_up_is_forgotten_and_not_undone() {
 
 #[test]
 fn a_lost_proposal_costs_no_later_snapshot_anything() {
-    // Goal: L9. Method: a command of n2 is lost and its client gives up; a second one is lost, and its client waits; many more
+    // Goal: what was lost is forgotten in time. Method: a command of n2 is lost and its client gives up; a second one is lost, and its client waits; many more
     // are applied, first under another leader and then under n2 itself.
     let mut hosts = three();
     hosts.elect(1);

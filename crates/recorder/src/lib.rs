@@ -10,10 +10,13 @@
 //! writes the files ([`ring`]), so that no disk delays an election. What clients wrote is not kept: a payload is its length and
 //! its checksum ([`mask`]).
 //!
-//! What to read next: [`Recorded`], then [`replay`].
+//! What to read next: [`Recorded`], then [`replay`], then [`judge`], which compares the lives of all members.
 
 mod fingerprint;
+pub mod judge;
+mod mark;
 pub mod mask;
+pub mod picture;
 mod recorded;
 pub mod replay;
 pub mod ring;
@@ -21,7 +24,13 @@ mod shape;
 pub mod story;
 mod tape;
 
+pub use mark::{Heard, Mark};
 pub use recorded::{Recorded, RecordedOptions};
 pub use ring::{Damage, Recording, RecordingError};
-pub use shape::{Heard, Life, Mark, Note, NoteKind};
+pub use shape::{Life, Note, NoteKind};
 pub use tape::{Recorder, Tape, boot_micros, note_panic, unix_micros};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

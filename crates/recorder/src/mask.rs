@@ -1,13 +1,17 @@
-//! Payloads without what clients wrote: [`hide`] keeps a length and a checksum, [`show`] makes something as long again.
+//! Payloads without what clients wrote: [`hide`] keeps a length and a checksum, [`Zeroes::show`] makes something as long again.
 //!
-//! No protocol looks into a command, so a value that is told zeroes instead says the same. Changes of membership and what is the
-//! protocol's own business are kept as they are: there it does look.
+//! No protocol looks into a command, so a value that is told zeroes instead says the same. Short ones begin with their checksum, so
+//! that two that were different are. Changes of membership and what is the protocol's own business are kept as they are: there
+//! it does look.
 
 use bytes::{Bytes, BytesMut};
 use hustings_core::{EntryKind, WireError};
 
 /// The longest payload that is taken for one: longer ones do not fit into a frame.
 const LENGTH_MAX: usize = 1 << 30;
+
+/// Up to this length a payload is shown with its checksum, in memory of its own; longer ones share theirs.
+const MARKED_BYTES_MAX: usize = 256;
 
 /// A payload's length and CRC32C in eight bytes, in place of the payload; empty ones stay.
 pub fn hide(kind: EntryKind, payload: &mut Bytes) {
@@ -37,6 +41,13 @@ impl Zeroes {
         let length = payload.first_chunk().map(|length| u32::from_le_bytes(*length) as usize);
         let length = length.filter(|length| payload.len() == 8 && *length <= LENGTH_MAX);
         let length = length.ok_or_else(|| WireError("a payload that no recorder has hidden".into()))?;
+        if length <= MARKED_BYTES_MAX {
+            let mut shown = vec![0; length];
+            let marked = length.min(4);
+            shown[..marked].copy_from_slice(&payload[4..][..marked]);
+            *payload = shown.into();
+            return Ok(());
+        }
         if self.0.len() < length {
             self.0 = BytesMut::zeroed(length.next_power_of_two()).freeze();
         }
@@ -57,8 +68,20 @@ mod tests {
             hide(EntryKind::Command, &mut payload);
             assert!(!payload.contains(&b'!') && payload.len() <= 8, "{payload:?}");
             zeroes.show(EntryKind::Command, &mut payload).expect("it was hidden");
-            assert!(payload.len() == length && payload.iter().all(|byte| *byte == 0));
+            assert!(payload.len() == length && payload.iter().skip(4).all(|byte| *byte == 0));
         }
+    }
+
+    #[test]
+    fn short_commands_that_were_different_are() {
+        let shown = |text: &'static [u8]| {
+            let mut payload = Bytes::from_static(text);
+            hide(EntryKind::Command, &mut payload);
+            Zeroes::default().show(EntryKind::Command, &mut payload).expect("it was hidden");
+            payload
+        };
+        assert_eq!(shown(b"one"), shown(b"one"));
+        assert_ne!(shown(b"one"), shown(b"two"));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! A life played again: [`replay`].
 
 use crate::fingerprint;
+use crate::judge::digest_of;
+use crate::mark::Mark;
 use crate::mask::Zeroes;
+use crate::picture::Picture;
 use crate::ring::Recording;
-use crate::shape::{Mark, NoteKind};
-use hustings_core::protocol::{Effect, Effects};
-use hustings_core::{Protocol, Transition};
+use crate::shape::NoteKind;
+use hustings_core::protocol::{Effect, Effects, Input};
+use hustings_core::{Entry, Protocol, Status, Term, Transition};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -16,8 +19,38 @@ pub struct Replayed {
     pub steps: usize,
     /// How that ended.
     pub end: End,
-    /// What the value announced, each with the boot clock at its input, in microseconds.
-    pub transitions: Vec<(u64, Transition)>,
+    /// What the value announced.
+    pub transitions: Vec<Said>,
+    /// What it applied.
+    pub applied: Vec<Applied>,
+    /// Where its term or its commit index fell: before and after, each with the boot clock in microseconds and what it said.
+    pub fallen: Option<((u64, String), (u64, String))>,
+}
+
+/// A transition, and what led to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Said {
+    /// The boot clock at the input, in microseconds.
+    pub at_micros: u64,
+    /// What kind of input.
+    pub told: &'static str,
+    /// What was announced.
+    pub transition: Transition,
+}
+
+/// An entry that was applied, and what led to it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Applied {
+    /// The boot clock at the input, in microseconds.
+    pub at_micros: u64,
+    /// What kind of input.
+    pub told: &'static str,
+    /// Where.
+    pub index: u64,
+    /// Two entries with the same one are the same, but for their terms.
+    pub digest: u64,
+    /// What, for people.
+    pub what: String,
 }
 
 /// How a replay ended.
@@ -52,8 +85,21 @@ pub enum End {
 
 /// Gives a value of this protocol what the recorded one was told.
 pub fn replay<P: Protocol>(recording: &Recording, options: &P::Options) -> Replayed {
+    play::<P>(recording, options, None)
+}
+
+/// The same, and what is needed to draw it.
+pub fn replay_with_picture<P: Protocol>(recording: &Recording, options: &P::Options) -> (Replayed, Picture) {
+    let mut picture = Picture::default();
+    let replayed = play::<P>(recording, options, Some(&mut picture));
+    (replayed, picture)
+}
+
+fn play<P: Protocol>(recording: &Recording, options: &P::Options, mut picture: Option<&mut Picture>) -> Replayed {
     let mut zeroes = Zeroes::default();
-    let mut replayed = Replayed { steps: 0, end: End::Same, transitions: Vec::new() };
+    let mut replayed =
+        Replayed { steps: 0, end: End::Same, transitions: Vec::new(), applied: Vec::new(), fallen: None };
+    let mut highest: Option<Standing> = None;
     let mut playing: Option<Playing<P>> = None;
     for note in &recording.notes {
         let at_micros = note.at_micros;
@@ -74,10 +120,12 @@ pub fn replay<P: Protocol>(recording: &Recording, options: &P::Options) -> Repla
                 let mut effects = Effects::new();
                 let value = P::start(cluster, options.clone(), durable, &mut effects);
                 let mut born = Playing { value, armed: BTreeSet::new() };
-                if let Err(what) = born.hear(&effects, Some(*answer), at_micros, &mut replayed) {
+                born.show(&effects, at_micros, picture.as_deref_mut());
+                if let Err(what) = born.hear(&effects, Some(*answer), (at_micros, "birth"), &mut replayed) {
                     replayed.end = End::Differs { at_micros, told: "birth", what };
                     return replayed;
                 }
+                Standing::of(&born.value, (at_micros, "birth")).follow(&mut highest, &mut replayed);
                 playing = Some(born);
             }
             NoteKind::Told(told, answer) => {
@@ -89,6 +137,9 @@ pub fn replay<P: Protocol>(recording: &Recording, options: &P::Options) -> Repla
                     .repeat::<P>(&mut zeroes, |fingerprint| playing.alarm(fingerprint))
                     .map_err(|error| error.to_string())
                     .map(|input| {
+                        if let (Some(picture), Input::Message { from, message }) = (&mut picture, &input) {
+                            picture.on_heard::<P>(at_micros, *from, message);
+                        }
                         let mut effects = Effects::new();
                         let stepped = catch_unwind(AssertUnwindSafe(|| {
                             playing.value.step(input, &mut effects);
@@ -96,6 +147,9 @@ pub fn replay<P: Protocol>(recording: &Recording, options: &P::Options) -> Repla
                         }));
                         (effects, stepped)
                     });
+                if let Ok((effects, Ok(()))) = &played {
+                    playing.show(effects, at_micros, picture.as_deref_mut());
+                }
                 let heard = match played {
                     Ok((_, Err(panic))) => {
                         let what = panic.downcast_ref::<String>().cloned();
@@ -103,13 +157,14 @@ pub fn replay<P: Protocol>(recording: &Recording, options: &P::Options) -> Repla
                         replayed.end = End::Impossible { at_micros, what: what.unwrap_or_default() };
                         return replayed;
                     }
-                    Ok((effects, Ok(()))) => playing.hear(&effects, *answer, at_micros, &mut replayed),
+                    Ok((effects, Ok(()))) => playing.hear(&effects, *answer, (at_micros, told.word()), &mut replayed),
                     Err(what) => Err(what),
                 };
                 if let Err(what) = heard {
                     replayed.end = End::Differs { at_micros, told: told.word(), what };
                     return replayed;
                 }
+                Standing::of(&playing.value, (at_micros, told.word())).follow(&mut highest, &mut replayed);
                 replayed.steps += 1;
             }
             NoteKind::Mark(Mark::Lost { .. }) => {
@@ -140,26 +195,89 @@ impl<P: Protocol> Playing<P> {
         Some(timer)
     }
 
+    /// Adds what it says, and what it is, to a picture.
+    fn show(&self, effects: &Effects<P>, at_micros: u64, picture: Option<&mut Picture>) {
+        let Some(picture) = picture else { return };
+        for effect in effects.as_slice() {
+            match effect {
+                Effect::Send { to, message, .. } => picture.on_said::<P>(at_micros, *to, message),
+                Effect::Apply(entry) => picture.on_applied(entry.lsn.index),
+                _ => {}
+            }
+        }
+        picture.on_state(at_micros, &self.value.status());
+    }
+
     fn hear(
         &mut self,
         effects: &Effects<P>,
         recorded: Option<u64>,
-        at_micros: u64,
+        (at_micros, told): (u64, &'static str),
         replayed: &mut Replayed,
     ) -> Result<(), String> {
+        match recorded {
+            Some(recorded) if recorded == fingerprint::of_effects(effects) => {}
+            Some(_) => return Err(format!("the answer is another: {}", said(effects))),
+            None => return Err("the recorded value did not return from this, and this one did".into()),
+        }
         for effect in effects.as_slice() {
             match effect {
                 Effect::SetTimer { timer, .. } => drop(self.armed.insert(*timer)),
                 Effect::CancelTimer(timer) => drop(self.armed.remove(timer)),
-                Effect::Announce(transition) => replayed.transitions.push((at_micros, transition.clone())),
+                Effect::Announce(transition) => {
+                    replayed.transitions.push(Said { at_micros, told, transition: transition.clone() });
+                }
+                Effect::Apply(entry) => {
+                    let Entry { lsn, kind, origin, payload, .. } = entry;
+                    replayed.applied.push(Applied {
+                        at_micros,
+                        told,
+                        index: lsn.index,
+                        digest: digest_of(entry),
+                        what: format!(
+                            "{kind:?} of {} bytes (checksum {:02x?}) at {lsn}, proposal {} of {} in its boot {}",
+                            payload.len(),
+                            &payload[..payload.len().min(4)],
+                            origin.sequence,
+                            origin.node,
+                            origin.incarnation
+                        ),
+                    });
+                }
                 _ => {}
             }
         }
-        match recorded {
-            Some(recorded) if recorded == fingerprint::of_effects(effects) => Ok(()),
-            Some(_) => Err(format!("the answer is another: {}", said(effects))),
-            None => Err("the recorded value did not return from this, and this one did".into()),
+        Ok(())
+    }
+}
+
+/// How far a value was.
+struct Standing {
+    at_micros: u64,
+    told: &'static str,
+    term: Term,
+    commit: u64,
+}
+
+impl Standing {
+    fn of<P: Protocol>(value: &P, (at_micros, told): (u64, &'static str)) -> Standing {
+        let Status { term, commit, .. } = value.status();
+        Standing { at_micros, told, term, commit }
+    }
+
+    /// Compares it with the one before, and takes its place.
+    fn follow(self, before: &mut Option<Standing>, replayed: &mut Replayed) {
+        if let Some(before) = before.as_ref().filter(|before| before.term > self.term || before.commit > self.commit)
+            && replayed.fallen.is_none()
+        {
+            replayed.fallen = Some((before.fact(), self.fact()));
         }
+        *before = Some(self);
+    }
+
+    fn fact(&self) -> (u64, String) {
+        let Standing { at_micros, told, term, commit } = self;
+        (*at_micros, format!("is in term {term} and has committed up to {commit}, told of a {told}"))
     }
 }
 

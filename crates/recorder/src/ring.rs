@@ -4,7 +4,8 @@
 //! goes. Each begins with [`MAGIC`] and the [`Life`] that wrote it, so that files can be read alone, or one after the other as one.
 //! What a crash left unfinished, or a disk spoilt, ends that file, and nothing else.
 
-use crate::shape::{Life, Mark, Note, NoteKind};
+use crate::mark::Mark;
+use crate::shape::{Life, Note, NoteKind};
 use crate::tape::{boot_micros, put_note, unix_micros};
 use bytes::{Buf, Bytes, BytesMut};
 use hustings_core::Wire;
@@ -199,6 +200,14 @@ impl Recording {
     /// # Errors
     /// It cannot be read, or is no recording.
     pub fn open(path: &Path) -> Result<Vec<Recording>, RecordingError> {
+        Recording::open_with_bytes(path).map(|(lives, _)| lives)
+    }
+
+    /// The same, with the bytes that were read.
+    ///
+    /// # Errors
+    /// As [`Recording::open`].
+    pub fn open_with_bytes(path: &Path) -> Result<(Vec<Recording>, Bytes), RecordingError> {
         let name = path.display().to_string();
         let unreadable = |error| RecordingError::Unreadable { path: name.clone(), error };
         let within = path.join("recording");
@@ -207,8 +216,9 @@ impl Recording {
             true => read_all(path).map_err(unreadable)?,
             false => fs::read(path).map_err(unreadable)?,
         };
-        let lives = Recording::read(bytes.into());
-        if lives.is_empty() { Err(RecordingError::NoRecording(name)) } else { Ok(lives) }
+        let bytes = Bytes::from(bytes);
+        let lives = Recording::read(bytes.clone());
+        if lives.is_empty() { Err(RecordingError::NoRecording(name)) } else { Ok((lives, bytes)) }
     }
 
     /// The lives in these bytes, the oldest first. Never fails: what cannot be read is damage.

@@ -4,8 +4,9 @@
 //! strongest evidence to the weakest: what the old leader noted itself (an operator's request, its disk, its end), that it noted
 //! nothing any more, that its loop did not run, and last what the others missed of it.
 
+use crate::mark::{Heard, Mark};
 use crate::ring::Recording;
-use crate::shape::{Heard, Mark, NoteKind};
+use crate::shape::NoteKind;
 use hustings_core::{Role, Term};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +15,7 @@ mod words;
 
 pub use causes::Cause;
 pub use words::clock_time;
+pub(crate) use words::of_mark;
 
 /// One change of leader.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,8 +4,9 @@
 //! there every [`WRITE_EVERY`], and at once when something is noted that will be asked for: a transition, a stop, an end. What
 //! is in a file survives the process; of a process that is killed the last fraction of a second of routine is missing.
 
+use crate::mark::Mark;
 use crate::ring::Ring;
-use crate::shape::{Birth, Life, Mark, Note, NoteKind, Told};
+use crate::shape::{Birth, Life, Note, NoteKind, Told};
 use bytes::{BufMut, BytesMut};
 use hustings_core::Wire;
 use std::io;
@@ -148,6 +149,7 @@ impl Tape {
         let is_urgent = matches!(
             mark,
             Mark::Transition { .. }
+                | Mark::Membership { .. }
                 | Mark::Stopping
                 | Mark::Ended { .. }
                 | Mark::Asked { .. }
@@ -190,21 +192,26 @@ impl Tape {
     }
 
     /// The next bytes for a file; nothing at the end.
-    fn take(&self) -> Option<BytesMut> {
+    fn take<'a>(&'a self) -> Option<BytesMut> {
         let mut waiting = self.lock();
         waiting.is_writing = false;
         self.0.written.notify_all();
+        let pause = |waiting: MutexGuard<'a, Waiting>| {
+            let can_wait =
+                |waiting: &mut Waiting| !waiting.is_urgent && !waiting.has_ended && waiting.bytes.len() <= WRITE_BYTES;
+            let woken = self.0.wanted.wait_timeout_while(waiting, WRITE_EVERY, can_wait);
+            woken.unwrap_or_else(PoisonError::into_inner).0
+        };
+        // Where something is noted again and again, as heartbeats are, nobody wakes this thread: it looks.
+        waiting = pause(waiting);
         while waiting.bytes.is_empty() {
             if waiting.has_ended {
                 return None;
             }
             waiting.is_asleep = true;
-            waiting = self.0.wanted.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            let woken = self.0.wanted.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = pause(woken);
         }
-        let can_wait =
-            |waiting: &mut Waiting| !waiting.is_urgent && !waiting.has_ended && waiting.bytes.len() <= WRITE_BYTES;
-        let woken = self.0.wanted.wait_timeout_while(waiting, WRITE_EVERY, can_wait);
-        let mut waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
         waiting.is_urgent = false;
         waiting.is_writing = true;
         Some(waiting.bytes.split())

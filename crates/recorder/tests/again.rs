@@ -7,13 +7,14 @@ use bytes::Bytes;
 use hustings_blazingmq::BlazingMq;
 use hustings_core::protocol::{Admin, Effect, Effects, Input, LinkState, Links, Proposal, Ticket};
 use hustings_core::{
-    Cluster, Durable, EntryKind, Lsn, NodeId, Origin, Protocol, Role, SnapshotReference, Stamp, Transition,
+    Cluster, Durable, EntryKind, Lsn, NodeId, Origin, Protocol, Role, SnapshotReference, Stamp, Transition, Wire as _,
 };
 use hustings_gmt2000::Gmt2000;
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
+use hustings_recorder::judge::{Conviction, judge};
 use hustings_recorder::replay::{End, replay};
-use hustings_recorder::{Life, Mark, NoteKind, Recorded, RecordedOptions, Recorder, Recording, Tape};
+use hustings_recorder::{Life, Mark, Note, NoteKind, Recorded, RecordedOptions, Recorder, Recording, Tape};
 use hustings_zab::Zab;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::Path;
@@ -243,6 +244,7 @@ fn are_played_again<P: Protocol>() {
         let (lives, announced) = lives_of::<P>(seed, 4_000);
         assert!(lives.len() > 10, "{} lives", lives.len());
         let mut transitions = 0;
+        let mut played = Vec::new();
         for life in &lives {
             assert_eq!(life.damage, [], "{}", P::NAME);
             let replayed = replay::<P>(life, &P::Options::default());
@@ -255,7 +257,10 @@ fn are_played_again<P: Protocol>() {
                 replayed.steps
             );
             transitions += replayed.transitions.len();
+            played.push((life.clone(), replayed));
         }
+        assert_eq!(judge(&played), [], "{} seed {seed}", P::NAME);
+        assert!(played.iter().map(|(_, replayed)| replayed.applied.len()).sum::<usize>() > 50, "something is judged");
         assert_eq!(transitions, announced, "each transition is seen again");
     }
 }
@@ -322,6 +327,74 @@ fn a_life_that_lacks_an_input_is_not_the_same() {
     let convicted = places.iter().filter(differs).count();
     // What nobody answers and nothing remembers may be missing: a heartbeat's second answer, a read at a follower.
     assert!(convicted * 5 > places.len() * 2, "{convicted} of {}", places.len());
+}
+
+fn judged(lives: &[Recording]) -> Vec<Conviction> {
+    let play = |life: &Recording| (life.clone(), replay::<Raft>(life, &hustings_raft::Options::default()));
+    judge(&lives.iter().map(play).collect::<Vec<_>>())
+}
+
+#[track_caller]
+fn is_convicted(lives: &[Recording], property: &str, members: [&str; 2]) {
+    let convictions = judged(lives);
+    let found = convictions.iter().find(|conviction| conviction.property == property);
+    let found = found.unwrap_or_else(|| panic!("{property} holds: {convictions:#?}"));
+    let named = found.facts.each_ref().map(|fact| fact.member.as_str());
+    assert!(named == members || [named[1], named[0]] == members, "{found:#?}");
+    assert!(found.facts.iter().all(|fact| fact.at_micros > 0 && fact.what.contains("told of a ")), "{found:#?}");
+}
+
+/// Goal: recordings that contradict each other are convicted, with who said what. Method: true ones are doctored.
+#[test]
+fn lives_that_contradict_each_other_are_convicted() {
+    let (lives, _) = lives_of::<Raft>(2, 4_000);
+    assert_eq!(judged(&lives), []);
+
+    // The life of a leader is told as another member's, too.
+    let leads = |life: &&Recording| {
+        life.notes.iter().any(|note| matches!(&note.kind, NoteKind::Told(..)))
+            && replay::<Raft>(life, &hustings_raft::Options::default())
+                .transitions
+                .iter()
+                .any(|said| said.transition.to == Role::Leader)
+    };
+    let leader = lives.iter().find(leads).expect("somebody led");
+    let mut twin = leader.clone();
+    (twin.life.member_id, twin.life.name) = (9, "n9".into());
+    let names = [leader.life.name.as_str(), "n9"];
+    is_convicted(&[lives.clone(), vec![twin.clone()]].concat(), "one-leader-per-term", names);
+    twin.life.cluster_id = 77;
+    assert_eq!(judged(&[lives.clone(), vec![twin]].concat()), [], "another cluster may have the same terms");
+
+    // A checksum of what one member was told is another.
+    let mut hidden = Bytes::from_static(SECRET);
+    hustings_recorder::mask::hide(EntryKind::Command, &mut hidden);
+    let mut doctored = lives.clone();
+    let follower = doctored.iter_mut().filter(|life| life.life.name != leader.life.name);
+    let follower = follower.max_by_key(|life| life.notes.len()).expect("there are others");
+    for note in &mut follower.notes {
+        if !matches!(note.kind, NoteKind::Told(..)) {
+            continue;
+        }
+        let mut bytes = note.to_bytes().to_vec();
+        while let Some(place) = bytes.windows(8).position(|window| window == &hidden[..]) {
+            bytes[place + 7] ^= 1;
+        }
+        *note = Note::decode(bytes.into()).expect("it is a note");
+    }
+    let doctored_name = follower.life.name.clone();
+    assert!(judged(&doctored).iter().all(|conviction| conviction.property == "state-machine-safety"));
+    let convictions = judged(&doctored);
+    let facts = &convictions.first().expect("it is convicted").facts;
+    assert!(facts.iter().any(|fact| fact.member == doctored_name) && facts[0].what != facts[1].what, "{facts:#?}");
+
+    // A life begins a second time, from nothing.
+    let mut again = lives.iter().max_by_key(|life| life.notes.len()).expect("there are some").clone();
+    let birth = lives.iter().find(|life| life.life.name == again.life.name).expect("its first life").notes[0].clone();
+    assert!(matches!(birth.kind, NoteKind::Birth(..)));
+    again.notes.push(birth);
+    let name = again.life.name.clone();
+    is_convicted(&[again], "never-backwards", [&name, &name]);
 }
 
 #[test]

@@ -6,111 +6,40 @@
 //!
 //! Deliberately absent: the store's rules (`hustings-kv`), and consensus (`hustings-node` and below).
 //!
-//! Read on in the order of the modules.
-
-pub mod options;
-
-pub mod backend;
-
-mod error;
-
-mod convert;
-
-mod audit;
-
-mod caller;
-
-mod token;
-
-mod jwt;
-
-mod password;
+//! Five rooms, each of which uses those above it in this list and none below (`crates/cli/tests/house.rs` reads their `use`
+//! lines):
+//!
+//! ```text
+//!   context    the store behind deadlines, who calls, what is held and counted: what all services share
+//!   watch      streams of watchers, and the task that tells them
+//!   services   etcd's services, and what a member does by itself
+//!   http       plain HTTP, the JSON gateway, our own calls, the dashboard
+//!   port       connections, and which service a request is for
+//! ```
+//!
+//! Read on in the order of the rooms, in each in the order of its modules.
 
 mod context;
 
-mod quota;
-
-mod integrity;
-
-mod compaction;
-
-mod memory;
-
-mod body;
-
-mod fate;
-
-mod kv;
-
 mod watch;
 
-mod hub;
-
-mod index;
-
-mod lease;
-
-mod accounts;
-
-mod permissions;
-
-mod recent;
-mod renewals;
-
-mod campaign;
-
-mod election;
-
-mod lock;
-
-mod cluster;
-
-mod maintenance;
-
-pub mod snapshot;
-
-mod health;
-
-mod gateway;
-
-mod hosts;
+mod services;
 
 mod http;
 
-mod own;
-
-mod dashboard;
-
-mod status;
-
-mod tether;
-
-pub mod metrics;
-
-mod etcd_metrics;
-
-mod access;
-
-mod aside;
-
-mod process;
-
-mod tally;
-
-mod begun;
-
 mod port;
 
-mod authority;
-
-pub mod server;
-
-pub use backend::Backend;
-pub use caller::CommonName;
-pub use http::VERSION;
-pub use jwt::Jwt;
-pub use metrics::Metrics;
-pub use options::{Compaction, ServerOptions};
+pub use context::backend::{self, Backend};
+pub use context::caller::CommonName;
+pub use context::jwt::Jwt;
+pub use context::metrics::{self, Metrics};
+pub use context::options::{self, Compaction, ServerOptions};
+pub use context::version::VERSION;
 pub use port::Port;
-pub use server::{NameOf, Server};
-pub use snapshot::{DigestCheck, Origin, Snapshot, SnapshotFileError, read_snapshot};
+pub use port::server::{self, NameOf, Server};
+pub use services::snapshot::{self, DigestCheck, Origin, Snapshot, SnapshotFileError, read_snapshot};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

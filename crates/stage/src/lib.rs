@@ -8,6 +8,7 @@
 //! Deliberately absent: time, chance and faults of the network other than cuts; those are the world's.
 
 pub mod crashes;
+pub mod golden;
 pub mod wire;
 
 mod host;

@@ -31,3 +31,8 @@ pub use connector::{ClientTls, Connector, Obstacle, Trust};
 pub use files::{Pair, TlsError};
 pub use reload::Expiry;
 pub use rules::{Rules, Version};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -11,7 +11,7 @@ use hustings_api::Client;
 use hustings_api::etcdserverpb::request_op::Request;
 use hustings_api::etcdserverpb::{PutRequest, RequestOp, TxnRequest};
 use hustings_properties::Violation;
-use hustings_testbed::{Program, put, wait_for};
+use hustings_testbed::{Node, Program, put, wait_for};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
@@ -134,21 +134,29 @@ async fn break_and_judge(torture: &Torture, rig: &mut Rig, say: &mut (dyn FnMut(
     Ok(report)
 }
 
-/// Plays again what a member recorded: the same value, told the same, must say the same.
-fn replay(binary: &Path, name: &str, data_dir: &Path, report: &mut Report) -> Result<()> {
-    let played = std::process::Command::new(binary).args(["replay", "-o", "json"]).arg(data_dir).output()?;
+/// Plays again what the members recorded: the same value, told the same, must say the same; and no two lives contradict each other.
+fn replay(binary: &Path, nodes: &[Node], report: &mut Report) -> Result<()> {
+    let data_dirs = nodes.iter().map(|node| &node.data_dir);
+    let played = std::process::Command::new(binary).args(["replay", "-o", "json"]).args(data_dirs).output()?;
     let text = String::from_utf8_lossy(&played.stdout);
-    let lives: Vec<serde_json::Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    if lives.is_empty() {
-        let why = String::from_utf8_lossy(&played.stderr);
-        report.violations.push(Violation::of("a life is played again", format!("{name} recorded nothing: {why}")));
+    let said: Vec<serde_json::Value> = text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let (judgements, lives): (Vec<_>, Vec<_>) = said.iter().partition(|said| said["kind"] == "Judgement");
+    for node in nodes.iter().filter(|node| !lives.iter().any(|life| life["member"] == node.name.as_str())) {
+        let what = format!("{} recorded nothing: {}", node.name, String::from_utf8_lossy(&played.stderr));
+        report.violations.push(Violation::of("a life is played again", what));
     }
     for life in lives {
         match life["end"].as_str() {
             Some("same") => report.replayed.0 += 1,
             Some("gap" | "no-beginning") => report.replayed.1 += 1,
-            _ => report.violations.push(Violation::of("a life is played again", format!("{name}: {life}"))),
+            _ => report.violations.push(Violation::of("a life is played again", life.to_string())),
         }
+    }
+    if judgements.is_empty() {
+        report.violations.push(Violation::of("all lives are judged together", "there is no judgement"));
+    }
+    for violation in judgements.iter().flat_map(|judgement| judgement["violations"].as_array()).flatten() {
+        report.violations.push(Violation::of("no two lives contradict each other", violation.to_string()));
     }
     Ok(())
 }
@@ -204,15 +212,13 @@ async fn judge(
     report.leader_changes = terms.len().saturating_sub(1);
     rig.note_ends()?;
     report.expected_ends = rig.expected_ends;
-    for node in &rig.cluster.nodes {
-        replay(&torture.binary, &node.name, &node.data_dir, report)?;
-    }
+    replay(&torture.binary, &rig.cluster.nodes, report)?;
     let ends = rig.unexpected_ends.iter().map(|end| Violation::of("nobody ends by itself", end.clone()));
     report.violations.extend(ends);
     let passed = &rig.proxies.passed;
     let read = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     report.passed = (read(&passed.connections), read(&passed.bytes), read(&passed.hindered), read(&passed.resets));
-    // A run that broke nothing, served nobody or never changed its leader has shown nothing (house §7.10).
+    // A run that broke nothing, served nobody or never changed its leader has shown nothing (ADR 35).
     let has = |words: &[&str]| words.iter().any(|word| report.injected.contains_key(*word));
     let hinders = has(&["mute", "cut", "isolate", "partition", "bandwidth"]);
     let zeroes = [

@@ -1,4 +1,4 @@
-//! What must hold when everything is whole again: [`judge`].
+//! What must hold when everything is whole again.
 //!
 //! | property | seen in |
 //! |---|---|
@@ -106,6 +106,8 @@ impl fmt::Display for Report {
             "processes     {} ended because their disks failed them, or they were removed",
             self.expected_ends
         )?;
+        let (same, others) = self.replayed;
+        writeln!(f, "recordings    {same} lives played again and answered the same, {others} not whole")?;
         writeln!(f, "took          {:.1?}, the judge {:.2?} of it", self.took.0, self.took.1)?;
         match self.violations.is_empty() {
             true => write!(f, "verdict       everything held"),

@@ -1,7 +1,7 @@
 //! The durable log and snapshot store of a node: segments of checksummed records above a narrow disk seam.
 //!
 //! A node hands its [`Record`](hustings_core::Record)s to one [`Wal`], which writes them in batches, one `fdatasync` each, and
-//! folds them back into a [`Durable`](hustings_core::Durable) after a crash. Its rules come from house §7, points 1 to 3:
+//! folds them back into a [`Durable`](hustings_core::Durable) after a crash. Its rules come from ADR 31 and ADR 32:
 //!
 //! - A file consists of sectors of 512 bytes, each sealed with a checksum bound to its place ([`sector`]). After a crash every
 //!   sector is valid, unwritten or damaged, and the three are told apart: the unwritten end a log, damage refuses it.
@@ -64,3 +64,8 @@ pub use snapshot::{SnapshotStore, Stored};
 pub use snapshot_file::{SnapshotReader, SnapshotWriter};
 pub use survey::Survey;
 pub use wal::{Options, Preparation, Wal};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

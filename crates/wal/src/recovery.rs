@@ -14,7 +14,7 @@
 //! Then what nobody attests is written again and synced: after a failed sync the operating system may show bytes that are not
 //! on the disk, and what a node answers after its rebirth must not rest on those.
 //!
-//! Source: house §7, point 2; ST-05, ST-11, ST-12. What to read next: [`crate::wal`].
+//! Source: ADR 32; ST-05, ST-11, ST-12. What to read next: [`crate::wal`].
 
 use crate::batch::{self, Head};
 use crate::disk::{Disk, File};

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A segment gets its final name only when all of it is written and durable: zeros to the end (so that a sync of an overwrite
-//! has no metadata to write: 0.19 ms instead of 1.1 ms, `ecosystem.md` §4.2) and the header. So a segment that is shorter than
-//! its header says was cut by someone else than us.
+//! has no metadata to write: measured once, 0.19 ms instead of 1.1 ms) and the header. So a segment that is shorter
+//! than its header says was cut by somebody else.
 
 use crate::disk::{Disk, File};
 use crate::error::WalError;

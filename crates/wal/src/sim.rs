@@ -7,7 +7,7 @@
 //!
 //! What it deliberately does not do: take time. A world that wants slow disks delays the calls.
 //!
-//! Source: `failures.md` §2.4, ST-01 to ST-17. What to read next: `tests/crashes.rs`.
+//! Source: `docs/protocols/rules/failures.md`, ST-01 to ST-17. What to read next: `tests/crashes.rs`.
 
 use crate::disk::{Disk, File};
 use crate::sector::SECTOR;

@@ -1,6 +1,6 @@
 //! A data directory that no node lives in, read without changing it: [`Survey`].
 //!
-//! For whoever makes a new cluster of what is left of an old one. Unlike [`crate::inspect`] it holds the directory's lock, so that
+//! For whoever makes a new cluster of what is left of an old one. Unlike [`mod@crate::inspect`] it holds the directory's lock, so that
 //! nobody begins to live there meanwhile, and refuses damage instead of going on behind it. Unlike [`crate::Wal::open`] it writes
 //! nothing: no start is counted, no torn tail is zeroed, no leftover is removed.
 

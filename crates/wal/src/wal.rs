@@ -12,7 +12,7 @@
 //! snapshot. The first needed one is named in every batch; segments below go once such a batch is durable, so that recovery
 //! knows a removed segment from a lost one.
 //!
-//! What it deliberately does not do: retry. After any error it is poisoned (house §7, point 3; ST-05).
+//! What it deliberately does not do: retry. After any error it is poisoned (ADR 31; ST-05).
 
 use crate::batch::{self, Head};
 use crate::disk::Disk;

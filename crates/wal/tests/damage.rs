@@ -173,7 +173,7 @@ fn a_segment_of_another_directory_or_time_is_refused() {
 
 #[test]
 fn a_synced_batch_that_vanished_is_refused_when_a_later_one_attests_it() {
-    // Goal: house §7, point 2; ST-15. Method: a disk lied and a batch reads as the zeros that stood there before; each batch in turn.
+    // Goal: ADR 32; ST-15. Method: a disk lied and a batch reads as the zeros that stood there before; each batch in turn.
     let workload = modest();
     let (disk, exact) = (workload.played(), workload.states().last().unwrap());
     let name = "wal-0000000000000001.seg";
@@ -202,7 +202,7 @@ fn a_synced_batch_that_vanished_is_refused_when_a_later_one_attests_it() {
 
 #[test]
 fn a_synced_tail_that_vanished_is_refused() {
-    // Goal: H12; house §7, point 2. Method: 300 batches, each synced, in one segment; its last ones become zeros again. An idle log
+    // Goal: ADR 32. Method: 300 batches, each synced, in one segment; its last ones become zeros again. An idle log
     // has attested all of them, a busy one all but the last 64.
     let options = || Options { segment_bytes: 1 << 20, first_segment_bytes: 1 << 20, ..support::tiny() };
     let open =

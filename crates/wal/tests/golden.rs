@@ -1,16 +1,13 @@
 //! A data directory of an earlier build is read by this one, and means the same; this build writes it byte by byte as it stands
 //! there.
 
-#[path = "../../../golden/check.rs"]
-#[allow(dead_code, reason = "directories are more than one file")]
-mod golden;
-
 use bytes::Bytes;
 use hustings_core::replica::message::Position;
 use hustings_core::{
     ClusterId, Entry, EntryKind, Lsn, Member, Membership, MembershipChange, NodeId, Origin, Promise, Record, Stamp,
     Term, Wire,
 };
+use hustings_stage::golden;
 use hustings_wal::{Disk, File, Identity, Options, Preparation, RealDisk, SnapshotStore, Wal, peers};
 use std::io;
 use std::path::Path;

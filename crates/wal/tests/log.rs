@@ -176,7 +176,7 @@ fn a_fetched_snapshot_that_is_not_what_was_promised_is_forgotten() {
             chunks.iter().map(|(offset, bytes)| store.store_chunk(&wanted, *offset, bytes).unwrap()).collect();
         let names = std::fs::read_dir(directory.path()).unwrap().map(|file| file.unwrap().file_name());
         let left: Vec<_> = names.filter(|name| name.to_string_lossy().ends_with(".tmp")).collect();
-        assert!(left.is_empty(), "H13, nothing of it takes room: {left:?}");
+        assert!(left.is_empty(), "nothing of it takes room: {left:?}");
         stored
     };
     assert_eq!(outcomes(&[(0, &[1; 1500]), (1500, &[2; 1500])]), [Stored::More, Stored::Corrupt], "other bytes");
@@ -252,7 +252,7 @@ impl Disk for Crowded {
 
 #[test]
 fn the_next_segment_waits_while_too_many_files_are_open() {
-    // Goal: H5, a log whose process has no descriptors left writes on as soon as it has. Method: the next attempts to make a
+    // Goal: a log whose process has no descriptors left writes on as soon as it has. Method: the next attempts to make a
     // segment, more than the log would make by itself, are refused; write over several segments.
     let directory = tempfile::tempdir().unwrap();
     let disk = Arc::new(Crowded { disk: RealDisk::open(directory.path()).unwrap(), refusals: AtomicU32::new(0) });

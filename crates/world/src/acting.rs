@@ -35,6 +35,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.actions = actions;
         self.look_at(at);
         self.begin_sync(at);
+        self.record_member(at);
     }
 
     /// One flat dispatcher.
@@ -151,29 +152,31 @@ impl<P: Protocol, S: Service> World<P, S> {
             let what = format!("{message:?}");
             self.journal.note(self.now, Line::Message { from, to, what });
         }
-        let (arrows, arrows_max) = (&mut self.journal.arrows, self.journal.arrows_max);
-        if arrows_max > 0 && arrows.len() >= arrows_max * 2 {
-            // The end of a story is what is looked at.
-            arrows.drain(..arrows_max);
-        }
-        let draws_arrow = arrows_max > 0;
+        let draws_arrow = self.journal.arrows_max > 0;
         let kind = || match &message {
             ReplicaMessage::Protocol(message) => first_word(&format!("{message:?}")),
             other => first_word(&format!("{other:?}")),
         };
-        let mut arrow = draws_arrow.then(|| Arrow { from, to, sent_at: self.now, arrived_at: None, kind: kind() });
+        let arrow = draws_arrow.then(|| Arrow {
+            from,
+            to,
+            sent_at: self.now,
+            arrived_at: None,
+            lost_at: Some(self.now),
+            kind: kind(),
+        });
+        let arrow = arrow.map(|arrow| self.journal.draw(arrow));
         if self.network.take_damage(at, peer) {
             return self.damage(at, peer, &message);
         }
         match self.network.fate(at, peer, self.now) {
             Fate::Arrives(when, again) => {
-                if let Some(arrow) = &mut arrow {
-                    arrow.arrived_at = Some(when);
-                }
+                self.journal.arrow_arrives(arrow, when);
                 if let Some(again) = again {
-                    self.take_off(at, peer, again, message.clone());
+                    let second = self.journal.second_copy(arrow, again);
+                    self.take_off(at, peer, again, second, message.clone());
                 }
-                self.take_off(at, peer, when, message);
+                self.take_off(at, peer, when, arrow, message);
             }
             Fate::Lost => self.counts.lost += 1,
             Fate::Breaks(when) => {
@@ -182,7 +185,6 @@ impl<P: Protocol, S: Service> World<P, S> {
                 self.at(when, What::Break(at, peer, session));
             }
         }
-        self.journal.arrows.extend(arrow);
     }
 
     /// Other bytes arrive than were sent. Whatever they are read as, reading them ends nobody; a host's checksum does not match,
@@ -201,9 +203,16 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.break_connection(from, to);
     }
 
-    fn take_off(&mut self, from: usize, to: usize, arrives_at: u64, message: ReplicaMessage<P::Message>) {
+    fn take_off(
+        &mut self,
+        from: usize,
+        to: usize,
+        arrives_at: u64,
+        arrow: Option<usize>,
+        message: ReplicaMessage<P::Message>,
+    ) {
         let session = self.network.session(from, to);
-        let slot = self.network.take_off(Flight { from, to, session, message });
+        let slot = self.network.take_off(Flight { from, to, session, message, arrives_at, arrow });
         self.at(arrives_at, What::Deliver(slot));
     }
 

@@ -84,6 +84,9 @@ pub enum Command {
     Partition(Vec<Vec<Who>>),
     /// What the first says takes this long to reach the second, at least and at most, in microseconds.
     Slow(Who, Who, u64, u64),
+    /// A message that is under way takes so many microseconds longer: from whom, to whom, and of those between the two the how
+    /// many-th to arrive, from 1.
+    Delay(Who, Who, u64, u64),
     /// All links are whole again.
     Heal,
     /// These two reach each other again.
@@ -133,6 +136,8 @@ pub enum Command {
     Voters(Vec<Who>),
     /// A client writes, through this member.
     Put(String, String, Option<Who>),
+    /// A client reads, through this member, and its answer is told.
+    Get(String, Option<Who>),
     /// A client is granted the lease with this number, for so many seconds, through the leader, and never renews it.
     Lease(i64, u64),
     /// What must be true now.
@@ -193,6 +198,8 @@ impl fmt::Display for Command {
                 write!(f, "partition {}", groups.join(" | "))
             }
             Command::Slow(from, to, min, max) => write!(f, "slow {from} {to} {} {}", shown(*min), shown(*max)),
+            Command::Delay(from, to, 1, micros) => write!(f, "delay {from} {to} {}", shown(*micros)),
+            Command::Delay(from, to, which, micros) => write!(f, "delay {from} {to} {} {which}", shown(*micros)),
             Command::Heal => f.write_str("heal"),
             Command::Mend(one, other) => write!(f, "mend {one} {other}"),
             Command::Reset(one, other) => write!(f, "reset {one} {other}"),
@@ -226,6 +233,8 @@ impl fmt::Display for Command {
             Command::Voters(who) => write!(f, "voters {}", list(who)),
             Command::Put(key, value, None) => write!(f, "put {key} {value}"),
             Command::Put(key, value, Some(at)) => write!(f, "put {key} {value} at {at}"),
+            Command::Get(key, None) => write!(f, "get {key}"),
+            Command::Get(key, Some(at)) => write!(f, "get {key} at {at}"),
             Command::Lease(id, seconds) => write!(f, "lease {id} {seconds}s"),
             Command::Expect(Expectation::Leader(who)) => write!(f, "expect leader {who}"),
             Command::Expect(Expectation::NoLeader) => f.write_str("expect no-leader"),

@@ -65,6 +65,13 @@ impl<P: Protocol, S: Service> World<P, S> {
             Command::Slow(from, to, min, max) => {
                 self.pairs(*from, *to, |world, from, to| world.network.set_slow(from, to, Some((*min, *max))));
             }
+            Command::Delay(from, to, which, micros) => {
+                self.pairs(*from, *to, |world, from, to| {
+                    for (arrow, later) in world.network.delay_flight(from, to, *which, *micros) {
+                        world.journal.arrow_arrives(arrow, later);
+                    }
+                });
+            }
             Command::Heal => {
                 self.network.heal();
                 self.network.quality = self.settings.quality;
@@ -127,6 +134,12 @@ impl<P: Protocol, S: Service> World<P, S> {
                     self.propose(at, Asked::Operator, EntryKind::Command, hustings_kv::Command::Put(put).to_payload());
                 }
             }
+            Command::Get(key, at) => {
+                let at = at.map_or_else(|| self.leader_position(), |who| self.chosen(who).first().copied());
+                if let Some(at) = at.filter(|at| self.machines[*at].is_up() && !self.machines[*at].is_paused) {
+                    self.read_for_operator(at, key);
+                }
+            }
             Command::Lease(id, seconds) => {
                 if let Some(at) = self.leader_position() {
                     let ttl = i64::try_from(*seconds).unwrap_or(i64::MAX);
@@ -137,6 +150,8 @@ impl<P: Protocol, S: Service> World<P, S> {
             Command::Expect(expectation) => return self.expect(expectation),
             Command::Mark => self.mark(),
         }
+        self.record_members();
+        self.record_links();
         self.verdict.clone()
     }
 
@@ -196,6 +211,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         for what in stash {
             self.at(self.now, what);
         }
+        self.record_member(at);
     }
 
     fn cut(&mut self, one: usize, other: usize) {

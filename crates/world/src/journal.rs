@@ -44,8 +44,10 @@ pub struct Arrow {
     pub to: NodeId,
     /// When it left, in microseconds.
     pub sent_at: u64,
-    /// When it arrived; `None` when it was lost.
+    /// When it arrived, or will; `None` when it was lost.
     pub arrived_at: Option<u64>,
+    /// When it was lost; `None` when it arrived.
+    pub lost_at: Option<u64>,
     /// The name of its kind.
     pub kind: String,
 }
@@ -61,11 +63,48 @@ pub struct Journal {
     pub arrows_max: usize,
     /// Messages, for a diagram.
     pub arrows: Vec<Arrow>,
+    /// Arrows that were dropped before those: an arrow's number counts them.
+    dropped: usize,
 }
 
 impl Journal {
     pub(crate) fn note(&mut self, now: u64, line: Line) {
         self.lines.push((now, line));
+    }
+
+    /// Keeps an arrow; gives it a number.
+    pub(crate) fn draw(&mut self, arrow: Arrow) -> usize {
+        if self.arrows.len() >= self.arrows_max.saturating_mul(2) {
+            // The end of a story is what is looked at.
+            self.arrows.drain(..self.arrows_max);
+            self.dropped += self.arrows_max;
+        }
+        self.arrows.push(arrow);
+        self.dropped + self.arrows.len() - 1
+    }
+
+    fn arrow_mut(&mut self, number: Option<usize>) -> Option<&mut Arrow> {
+        self.arrows.get_mut(number?.checked_sub(self.dropped)?)
+    }
+
+    /// Draws the arrow of a message that arrives twice once more.
+    pub(crate) fn second_copy(&mut self, number: Option<usize>, at: u64) -> Option<usize> {
+        let first = self.arrow_mut(number)?.clone();
+        Some(self.draw(Arrow { arrived_at: Some(at), lost_at: None, ..first }))
+    }
+
+    /// The message of this arrow arrives then, whatever was thought before.
+    pub(crate) fn arrow_arrives(&mut self, number: Option<usize>, at: u64) {
+        if let Some(arrow) = self.arrow_mut(number) {
+            (arrow.arrived_at, arrow.lost_at) = (Some(at), None);
+        }
+    }
+
+    /// The message of this arrow was lost then, on its way or where it came to.
+    pub(crate) fn arrow_is_lost(&mut self, number: Option<usize>, at: u64) {
+        if let Some(arrow) = self.arrow_mut(number) {
+            (arrow.arrived_at, arrow.lost_at) = (None, Some(at));
+        }
     }
 }
 

@@ -33,7 +33,9 @@ pub mod graphs;
 pub mod guided;
 pub mod laboratory;
 mod liveness;
+mod operator;
 mod questions;
+pub mod recording;
 pub mod regions;
 pub mod script;
 pub mod seed;
@@ -46,8 +48,14 @@ pub use coverage::Coverage;
 pub use journal::{Arrow, Counts, Journal, Line};
 pub use machine::{Life, Plants};
 pub use network::Quality;
+pub use recording::Recording;
 pub use script::{Script, ScriptError};
 pub use seed::{Plan, Report};
 pub use settings::{DiskPace, LoadSettings, Settings};
 pub use witness::{Service, Witness};
 pub use world::World;
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

@@ -29,6 +29,8 @@ pub(crate) enum Asked {
     Candidate(usize, u64),
     /// The operator.
     Operator,
+    /// The operator, who reads a key: its place among those that were read.
+    Reader(usize),
 }
 
 /// What a client wants done.
@@ -108,6 +110,8 @@ pub struct Load {
     dice: Dice,
     /// The mean pause of clients now, in microseconds.
     pace: u64,
+    /// Keys that the operator read.
+    pub(crate) keys_read: Vec<Bytes>,
     pub(crate) rivals: crate::rivals::Rivals,
     pub(crate) candidates: crate::candidates::Candidates,
 }
@@ -160,6 +164,7 @@ impl Load {
             revision: 0,
             dice: Dice::new(settings.seed, 11, 0),
             pace: settings.load.pause,
+            keys_read: Vec::new(),
             rivals: crate::rivals::Rivals::new(settings),
             candidates: crate::candidates::Candidates::new(settings, plants.candidate),
         }
@@ -478,7 +483,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
             Some(Asked::Rival(rival, number)) => self.on_rival_answer(rival, number, Some(outcome)),
             Some(Asked::Candidate(candidate, number)) => self.on_candidate_answer(candidate, number, Some(outcome)),
-            Some(Asked::Operator) | None => {}
+            Some(Asked::Operator | Asked::Reader(_)) | None => {}
         }
     }
 
@@ -492,7 +497,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
             Some(Asked::Rival(rival, number)) => self.on_rival_answer(rival, number, None),
             Some(Asked::Candidate(candidate, number)) => self.on_candidate_answer(candidate, number, None),
-            Some(Asked::Operator) | None => {}
+            Some(Asked::Operator | Asked::Reader(_)) | None => {}
         }
     }
 
@@ -512,12 +517,16 @@ impl<P: Protocol, S: Service> World<P, S> {
             }
             Asked::Rival(rival, number) => self.on_rival_answer(rival, number, None),
             Asked::Candidate(candidate, number) => self.on_candidate_answer(candidate, number, None),
-            Asked::Operator => {}
+            Asked::Operator | Asked::Reader(_) => {}
         }
     }
 
     pub(crate) fn on_readable(&mut self, at: usize, request: u64, view: &View) {
-        let Some(Asked::Client(client, number)) = self.machines[at].reads.remove(&request) else { return };
+        let (client, number) = match self.machines[at].reads.remove(&request) {
+            Some(Asked::Client(client, number)) => (client, number),
+            Some(Asked::Reader(place)) => return self.tell_operator(at, place, view),
+            _ => return,
+        };
         let Some(pending) = self.take_pending(client, number) else { return };
         let range = Range { key: key_of(pending.key), ..Range::default() };
         match view.range(&range) {

@@ -38,6 +38,10 @@ pub(crate) struct Flight<M> {
     pub(crate) to: usize,
     pub(crate) session: u32,
     pub(crate) message: M,
+    /// When it arrives, if nobody delays it.
+    pub(crate) arrives_at: u64,
+    /// The number of its arrow, where arrows are drawn.
+    pub(crate) arrow: Option<usize>,
 }
 
 /// What becomes of a message that is sent.
@@ -138,6 +142,11 @@ impl<M: Clone> Network<M> {
 
     pub(crate) fn is_cut(&self, from: usize, to: usize) -> bool {
         self.direction(from, to).is_cut
+    }
+
+    /// Whether what goes one way takes longer than elsewhere.
+    pub(crate) fn is_slow(&self, from: usize, to: usize) -> bool {
+        self.direction(from, to).slow.is_some()
     }
 
     pub(crate) fn set_cut(&mut self, from: usize, to: usize, is_cut: bool) {
@@ -252,6 +261,48 @@ impl<M: Clone> Network<M> {
                 (self.flights.len() - 1) as u32
             }
         }
+    }
+
+    /// When a message that was to arrive by now does arrive, if somebody delayed it.
+    pub(crate) fn arrives_later(&self, slot: u32, now: u64) -> Option<u64> {
+        self.flights[slot as usize].as_ref().map(|flight| flight.arrives_at).filter(|later| *later > now)
+    }
+
+    /// Lets a message take so many microseconds longer: of those under way from one member to another the `which`-th to arrive,
+    /// counted from 1. On session links nothing overtakes it. Gives the arrows of those that arrive later, and when they do.
+    pub(crate) fn delay_flight(
+        &mut self,
+        from: usize,
+        to: usize,
+        which: u64,
+        micros: u64,
+    ) -> Vec<(Option<usize>, u64)> {
+        let under_way = self.flights.iter().zip(0..).filter_map(|(flight, slot)| {
+            let flight = flight.as_ref().filter(|flight| (flight.from, flight.to) == (from, to))?;
+            Some((flight.arrives_at, slot))
+        });
+        let mut under_way: Vec<(u64, usize)> = under_way.collect();
+        under_way.sort_unstable();
+        let behind = match self.links {
+            Links::Any => 1,
+            Links::Session => under_way.len(),
+        };
+        let skipped = usize::try_from(which.saturating_sub(1)).unwrap_or(usize::MAX);
+        let mut earliest = 0;
+        let mut delayed = Vec::new();
+        for (place, (arrives_at, slot)) in under_way.into_iter().skip(skipped).take(behind).enumerate() {
+            let later = if place == 0 { arrives_at.saturating_add(micros) } else { arrives_at.max(earliest) };
+            earliest = later + 1;
+            if let Some(flight) = &mut self.flights[slot] {
+                flight.arrives_at = later;
+                delayed.push((flight.arrow, later));
+            }
+        }
+        if self.links == Links::Session {
+            let direction = self.direction_mut(from, to);
+            direction.last_arrival = direction.last_arrival.max(earliest);
+        }
+        delayed
     }
 
     pub(crate) fn land(&mut self, slot: u32) -> Option<Flight<M>> {

@@ -3,7 +3,7 @@
 use crate::command::{Command, DiskFault, Expectation, Who, shown};
 
 /// The words that a line may begin with.
-pub const COMMANDS: [&str; 38] = [
+pub const COMMANDS: [&str; 40] = [
     "wait",
     "settle",
     "crash",
@@ -16,6 +16,7 @@ pub const COMMANDS: [&str; 38] = [
     "isolate",
     "partition",
     "slow",
+    "delay",
     "heal",
     "mend",
     "reset",
@@ -36,6 +37,7 @@ pub const COMMANDS: [&str; 38] = [
     "join",
     "voters",
     "put",
+    "get",
     "lease",
     "expect",
     "mark",
@@ -98,6 +100,15 @@ impl<'a> Words<'a> {
 
     fn who(&mut self) -> Result<Who, String> {
         who(self.next("a member")?)
+    }
+
+    /// `at n1`, or nothing.
+    fn at(&mut self) -> Result<Option<Who>, String> {
+        if self.peek() != Some("at") {
+            return Ok(None);
+        }
+        self.next("at")?;
+        self.who().map(Some)
     }
 
     fn all_who(&mut self) -> Result<Vec<Who>, String> {
@@ -183,6 +194,11 @@ impl Command {
                 }
                 Command::Slow(from, to, min, max)
             }
+            "delay" => {
+                let (from, to, micros) = (words.who()?, words.who()?, words.time("how much longer")?);
+                let which = if words.peek().is_some() { words.number("the place of a message, from 1,")? } else { 1 };
+                Command::Delay(from, to, which, micros)
+            }
             "heal" => Command::Heal,
             "mend" => Command::Mend(words.who()?, words.who()?),
             "reset" => Command::Reset(words.who()?, words.who()?),
@@ -237,15 +253,9 @@ impl Command {
             "voters" => Command::Voters(words.all_who()?),
             "put" => {
                 let (key, value) = (words.next("a key")?.to_string(), words.next("a value")?.to_string());
-                let at = match words.peek() {
-                    Some("at") => {
-                        words.next("at")?;
-                        Some(words.who()?)
-                    }
-                    _ => None,
-                };
-                Command::Put(key, value, at)
+                Command::Put(key, value, words.at()?)
             }
+            "get" => Command::Get(words.next("a key")?.to_string(), words.at()?),
             "lease" => {
                 let id = words.number("the number of a lease")?;
                 Command::Lease(id, words.time("a time to live")? / 1_000_000)

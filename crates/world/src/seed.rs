@@ -19,6 +19,7 @@ pub use crate::liveness::LIVENESS_TIMEOUTS;
 use crate::liveness::{linearizable, live, mend};
 use crate::machine::Plants;
 use crate::network::Quality;
+use crate::recording::Recording;
 use crate::script::Script;
 use crate::settings::{DiskPace, Settings};
 use crate::sickness::{draw_priorities, draw_sickness};
@@ -57,6 +58,8 @@ pub struct Report {
     pub simulated: u64,
     /// The story.
     pub journal: Journal,
+    /// What members were, where arrows were asked for.
+    pub recording: Option<Box<Recording>>,
 }
 
 impl Plan {
@@ -202,7 +205,9 @@ fn run_with<P: Protocol, S: Service>(
     let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), Violation> {
         let world = world.insert(World::planted(plan.settings.clone(), options.clone(), plants)?);
         world.coverage = coverage;
-        world.journal.arrows_max = arrows_max;
+        if arrows_max > 0 {
+            world.start_recording();
+        }
         for (at, command) in &plan.faults {
             world.run_until(*at)?;
             world.apply(command)?;
@@ -222,7 +227,7 @@ fn run_with<P: Protocol, S: Service>(
     let Some(mut world) = world else {
         let (counts, journal) = (Counts::default(), Journal::default());
         let violation = verdict.err().map(|violation| (0, violation));
-        return (Report { seed, violation, counts, fingerprint: 0, simulated: 0, journal }, None);
+        return (Report { seed, violation, counts, fingerprint: 0, simulated: 0, journal, recording: None }, None);
     };
     let now = world.now();
     let coverage = world.coverage.take();
@@ -233,6 +238,7 @@ fn run_with<P: Protocol, S: Service>(
         fingerprint: world.fingerprint(),
         simulated: now,
         journal: std::mem::take(&mut world.journal),
+        recording: world.recording.take(),
     };
     (report, coverage)
 }

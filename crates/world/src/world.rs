@@ -18,6 +18,7 @@ use crate::journal::{Counts, Journal, Line};
 use crate::load::Load;
 use crate::machine::{Life, Machine, Plants};
 use crate::network::Network;
+use crate::recording::Recording;
 use crate::settings::Settings;
 use crate::witness::{Service, Witness};
 use hustings_core::protocol::{DiskHealth, LinkState};
@@ -111,6 +112,8 @@ pub struct World<P: Protocol, S: Service> {
     plants: Plants,
     /// What the run reached, where somebody wants to know.
     pub coverage: Option<Box<Coverage>>,
+    /// What members were, where somebody wants to draw it; see [`World::start_recording`].
+    pub recording: Option<Box<Recording>>,
 }
 
 impl<P: Protocol, S: Service> World<P, S> {
@@ -153,6 +156,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             operator: Who::Leader,
             plants,
             coverage: None,
+            recording: None,
             settings,
         };
         world.measure_distances();
@@ -292,6 +296,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             Err(why) => {
                 machine.life = Life::Refused(why.clone());
                 self.journal.note(self.now, Line::Host(id, format!("does not start: {why}")));
+                self.record_member(at);
                 return;
             }
         };
@@ -324,6 +329,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         for asked in self.machines[at].end() {
             self.on_lost_answer(asked);
         }
+        self.record_member(at);
         for peer in 0..self.machines.len() {
             if peer == at || !self.network.is_connected(at, peer) {
                 continue;
@@ -392,11 +398,15 @@ impl<P: Protocol, S: Service> World<P, S> {
     // --- What is due. --------------------------------------------------------------------------------------------
 
     fn on_arrival(&mut self, slot: u32) {
+        if let Some(later) = self.network.arrives_later(slot, self.now) {
+            return self.at(later, What::Deliver(slot));
+        }
         let Some(flight) = self.network.land(slot) else { return };
         let (from, to) = (flight.from, flight.to);
         let is_current = self.network.session(from, to) == flight.session && self.network.is_connected(from, to);
         if !is_current || self.network.is_cut(from, to) || !self.machines[to].is_up() {
             self.counts.lost += 1;
+            self.journal.arrow_is_lost(flight.arrow, self.now);
             if is_current && P::LINKS == Links::Session {
                 // On its way when the cut came. What is behind it must not arrive as if nothing were missing.
                 self.network.lose_in_session(from, to);
@@ -410,6 +420,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             return;
         }
         let from = self.machines[from].id;
+        self.journal.arrow_arrives(flight.arrow, self.now);
         self.step(to, Event::Peer { from, message: flight.message });
     }
 

@@ -68,7 +68,7 @@ where
     });
     let (counts, simulated) = counts.into_inner().expect("nobody panicked while counting");
     println!("{}: {seeds} seeds, {} simulated seconds\n{counts:?}", P::NAME, simulated / SECOND);
-    // A run that injected nothing, completed nothing or elected nobody has shown nothing (house §7.10).
+    // A run that injected nothing, completed nothing or elected nobody has shown nothing (ADR 35).
     assert!(counts.completed > seeds * 20 && counts.elections >= seeds, "{counts:?}");
     assert!(counts.faults.len() > 20 && counts.installs > 0 && counts.watched > 0, "{counts:?}");
 }

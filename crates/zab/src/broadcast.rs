@@ -1,6 +1,6 @@
 //! Broadcast: proposals in zxid order, acknowledged once they are durable, committed by a quorum.
 //!
-//! Source: the ZAB paper, phase 3; §5.10 of the protocol notes, whose rule numbers these are.
+//! Source: the ZAB paper, phase 3; §5.10 of `docs/protocols/rules`, whose rule numbers these are.
 //!
 //! ```text
 //!    leader   ──Put──┬─ PROPOSAL ──► follower ──Put── fsync ── ACK ──┐

@@ -1,6 +1,6 @@
 //! Discovery: the elected candidate learns which epochs were accepted, picks a later one, and a quorum promises it.
 //!
-//! Source: the ZAB paper, phase 1; §5.8 of the protocol notes, whose rule numbers these are.
+//! Source: the ZAB paper, phase 1; §5.8 of `docs/protocols/rules`, whose rule numbers these are.
 //!
 //! ```text
 //!    follower ── FOLLOWERINFO(acceptedEpoch 4) ──► leader     a quorum has come: max(accepted) + 1 = 5
@@ -16,13 +16,10 @@ use crate::election::Looking;
 use crate::laboratory::Defect;
 use crate::learner::{Learner, Stage};
 use crate::message::Message;
-use crate::vote::Vote;
-use crate::zab::{Leading, Part, Phase, Timer, Zab};
-use hustings_core::leading::{Leads, Office};
+use crate::zab::{Part, Phase, Timer, Zab};
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Priority, Reason, RestsOn, Term};
-use std::collections::BTreeMap;
 
 impl Zab {
     // --- The follower. -------------------------------------------------------------------------------------------
@@ -76,39 +73,6 @@ impl Zab {
 
     // --- The leader. ---------------------------------------------------------------------------------------------
 
-    /// Rule 1.
-    pub(crate) fn become_leading(&mut self, vote: Vote, out: &mut Effects<Zab>) {
-        let from = self.role();
-        let by = self.supporters(vote);
-        let callers = match &mut self.part {
-            Part::Looking(looking) => std::mem::take(&mut looking.callers),
-            _ => unreachable!("only who looks is elected"),
-        };
-        self.leave_part(out);
-        self.is_successor = false;
-        let mut own = Learner::met(0, self.node.promise.term);
-        let end = self.node.log.last().index;
-        own.next = end + 1;
-        self.part = Part::Leading(Box::new(Leading {
-            phase: Phase::Discovery,
-            is_epoch_fixed: false,
-            vote,
-            // All of the history is committed before this node serves, so nothing of others is under way then.
-            office: Office {
-                first_own: 0,
-                end_at_check: end,
-                ..Office::new(BTreeMap::from([(self.node.me, own)]), 0, 0)
-            },
-            epoch_start: end,
-        }));
-        self.announce(from, Reason::Elected { leader: self.node.me, by }, out);
-        out.set_timer(Timer::InitLimit, self.node.timing.election());
-        for (caller, (connection, accepted)) in callers {
-            self.meet(caller, connection, accepted);
-        }
-        self.fix_epoch(out);
-    }
-
     pub(crate) fn on_follower_info(&mut self, from: NodeId, connection: u64, accepted: Term, out: &mut Effects<Zab>) {
         if !self.node.promise.term.may_follow(accepted) {
             return;
@@ -136,13 +100,13 @@ impl Zab {
         }
     }
 
-    fn meet(&mut self, from: NodeId, connection: u64, accepted: Term) {
+    pub(crate) fn meet(&mut self, from: NodeId, connection: u64, accepted: Term) {
         let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader is followed") };
         leading.office.peers.insert(from, Learner::met(connection, accepted));
     }
 
     /// Rule 3: the epoch is fixed as soon as a quorum has come, this node included.
-    fn fix_epoch(&mut self, out: &mut Effects<Zab>) {
+    pub(crate) fn fix_epoch(&mut self, out: &mut Effects<Zab>) {
         let Part::Leading(leading) = &mut self.part else { return };
         let learners = &leading.office.peers;
         let is_quorum = self.node.membership.verdict(|id| Some(learners.contains_key(&id))) == Verdict::Won;

@@ -1,6 +1,6 @@
 //! Fast leader election: those who look exchange votes until a quorum agrees.
 //!
-//! Source: §5.3 to §5.5 of the protocol notes; the rule numbers are theirs.
+//! Source: §5.3 to §5.5 of `docs/protocols/rules`; the rule numbers are theirs.
 //!
 //! ```text
 //!    n1, n2, n3 lose their leader n4 (N = 4)        every vote is better or worse, so all end with the best
@@ -81,15 +81,7 @@ impl Looking {
 }
 
 impl Zab {
-    // --- Entering LOOKING. ---------------------------------------------------------------------------------------
-
-    /// Rule 1: a new round, in which this server proposes itself.
-    pub(crate) fn become_looking(&mut self, because: Reason, out: &mut Effects<Zab>) {
-        let from = self.role();
-        self.leave_part(out);
-        self.announce(from, because, out);
-        self.begin_round(self.own_vote(), out);
-    }
+    // --- Rounds. -------------------------------------------------------------------------------------------------
 
     /// `[OURS]` Whoever hands over proposes its successor, which holds the same history. It does not wait for that one's own vote:
     /// over a distance it comes after those of the others have made a quorum, and then the old leader, with the largest id, was
@@ -104,14 +96,6 @@ impl Zab {
         self.begin_round(if is_equal { its } else { own }, out);
     }
 
-    /// A leader that no quorum answers in time resigns, so that nobody waits for it (§5.7). `[OURS]` One that never came to lead
-    /// does not propose itself for a while: what it says may reach the others too late, and with the largest id it would be
-    /// elected again and again, to come to nothing each time.
-    pub(crate) fn give_up_leading(&mut self, heard: Vec<NodeId>, out: &mut Effects<Zab>) {
-        self.gives_way = matches!(&self.part, Part::Leading(leading) if leading.phase != Phase::Broadcast);
-        self.become_looking(Reason::QuorumLost(heard), out);
-    }
-
     /// What this server proposed has become untrue: a new round of the same search.
     pub(crate) fn look_again(&mut self, out: &mut Effects<Zab>) {
         if matches!(self.part, Part::Looking(_)) {
@@ -119,7 +103,7 @@ impl Zab {
         }
     }
 
-    fn begin_round(&mut self, proposal: Vote, out: &mut Effects<Zab>) {
+    pub(crate) fn begin_round(&mut self, proposal: Vote, out: &mut Effects<Zab>) {
         self.round += 1;
         let Part::Looking(looking) = &mut self.part else { unreachable!("only who looks votes") };
         if looking.is_finalizing {
@@ -395,18 +379,6 @@ impl Zab {
         } else {
             self.become_following(vote, out);
         }
-    }
-
-    fn become_following(&mut self, vote: Vote, out: &mut Effects<Zab>) {
-        let from = self.role();
-        let leader = vote.leader;
-        let by = self.supporters(vote);
-        self.leave_part(out);
-        self.is_successor = false;
-        self.gives_way = false;
-        self.part = Part::Following(Following { leader, phase: Phase::Discovery, vote });
-        self.announce(from, Reason::Elected { leader, by }, out);
-        self.connect(leader, out);
     }
 
     /// Who is known to vote for this leader.

@@ -1,7 +1,7 @@
 //! Defects that can be planted in this protocol, one at a time: [`Defect`]. For proofs that the judge convicts.
 //!
 //! A defect is a value of [`crate::Options`] that only the laboratory sets: a server makes its options itself, and refuses any
-//! that are for the laboratory ([`crate::Options::is_laboratory`]). Each stands for a mistake that somebody made.
+//! that are for the laboratory ([`is_laboratory`](hustings_core::options::Options::is_laboratory)). Each stands for a mistake that somebody made.
 
 /// A planted defect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

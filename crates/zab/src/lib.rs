@@ -1,6 +1,6 @@
 //! ZAB as a value: ZooKeeper's atomic broadcast, with its fast leader election.
 //!
-//! Implements the ZAB paper (Junqueira, Reed, Serafini, DSN 2011) as ZooKeeper's code does it (§5 of the protocol notes): servers
+//! Implements the ZAB paper (Junqueira, Reed, Serafini, DSN 2011) as ZooKeeper's code does it (§5 of `docs/protocols/rules`): servers
 //! that look for a leader exchange votes until a quorum agrees; the one chosen collects promises for a new epoch (discovery),
 //! brings a quorum to its own history (synchronisation), and only then serves (broadcast). What this crate adds is marked
 //! `[OURS]` in `docs/protocols/zab.md`: members that change, snapshots by reference, windows, linearizable reads, hand-over and
@@ -8,10 +8,12 @@
 //!
 //! Deliberately absent: joint changes of membership (one voter at a time), local reads by followers, the oracle of two nodes.
 //!
-//! What to read next, in the order of the phases: [`zab`] (the value and its dispatcher), [`vote`], [`election`], [`discovery`],
+//! What to read next, in the order of the phases: [`zab`] (the value and its dispatcher), [`roles`] (its moves), [`vote`], [`election`], [`discovery`],
 //! [`synchronization`], [`broadcast`]; then [`learner`], [`leading`], [`surroundings`], [`message`]; and [`laboratory`], what can
 //! be broken on purpose. What it shares with the other protocols is in [`hustings_core::leading`].
 
+pub mod roles;
+pub mod timer;
 pub mod zab;
 
 pub mod election;
@@ -37,3 +39,8 @@ pub use message::{Message, Notification};
 pub use options::Options;
 pub use vote::{ServerState, Standing, Vote};
 pub use zab::{Timer, Zab};
+
+/// The example of the README compiles and holds.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

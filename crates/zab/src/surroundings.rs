@@ -40,7 +40,7 @@ impl Zab {
         }
     }
 
-    /// The disk does not answer: a leader gives way while its messages still do (house §7.3).
+    /// The disk does not answer: a leader gives way while its messages still do (ADR 31).
     pub(crate) fn on_disk_stalled(&mut self, out: &mut Effects<Zab>) {
         self.node.is_disk_stalled = true;
         if self.is_leading() {

@@ -1,6 +1,6 @@
 //! Synchronisation: every follower is brought to the leader's history, and a quorum of them makes it everybody's.
 //!
-//! Source: the ZAB paper, phase 2; §5.9 of the protocol notes, whose rule numbers these are.
+//! Source: the ZAB paper, phase 2; §5.9 of `docs/protocols/rules`, whose rule numbers these are.
 //!
 //! ```text
 //!    leader ── DIFF | TRUNC(zxid) | SNAP(reference) ──► follower      the modes of rules 1 to 5
@@ -20,45 +20,14 @@
 use crate::laboratory::Defect;
 use crate::learner::Stage;
 use crate::message::Message;
-use crate::zab::{Part, Phase, Timer, Zab};
-use hustings_core::leading::{Adopting, Leads, Replicating};
+use crate::zab::{Part, Phase, Zab};
+use hustings_core::leading::Leads;
 use hustings_core::options::Options as _;
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
 
 impl Zab {
     // --- The leader. ---------------------------------------------------------------------------------------------
-
-    /// A quorum has promised the epoch: no earlier leader commits anything any more, and this node's history is the one.
-    pub(crate) fn become_synchronizing(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
-        let from = self.role();
-        let (epoch, me, last) = (self.node.promise.term, self.node.me, self.node.log.last().index);
-        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader counts promises") };
-        leading.phase = Phase::Synchronization;
-        leading.epoch_start = last;
-        let promised: Vec<NodeId> = leading
-            .office
-            .peers
-            .iter()
-            .filter(|(id, learner)| **id != me && learner.stage == Stage::Promised)
-            .map(|(id, _)| *id)
-            .collect();
-        if let Some(own) = leading.office.peers.get_mut(&me) {
-            own.stage = Stage::Told;
-        }
-        out.cancel_timer(Timer::InitLimit);
-        out.set_timer(Timer::Ping, self.node.timing.heartbeat..=self.node.timing.heartbeat);
-        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
-        self.announce(from, Reason::Promised(by), out);
-        self.establish(epoch, out);
-        out.send(me, Message::AckNewLeader { connection: 0, epoch, index: last });
-        for learner in promised {
-            self.synchronize(learner, out);
-        }
-        if self.has_defect(Defect::ServesBeforeNewLeaderQuorum) {
-            self.become_leader(vec![me], out);
-        }
-    }
 
     /// Rules 1 to 5: what this follower needs.
     pub(crate) fn synchronize(&mut self, to: NodeId, out: &mut Effects<Zab>) {
@@ -144,27 +113,7 @@ impl Zab {
         }
     }
 
-    /// The history is on a quorum, and so is the epoch that vouches for it: all of it is committed, and this node serves.
-    fn become_leader(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
-        let from = self.role();
-        let (me, epoch, last) = (self.node.me, self.node.promise.term, self.node.log.last().index);
-        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader is acknowledged") };
-        leading.phase = Phase::Broadcast;
-        leading.vote.epoch = epoch;
-        let synced: Vec<NodeId> =
-            leading.office.peers.iter().filter(|(id, l)| **id != me && l.is_synced()).map(|(id, _)| *id).collect();
-        self.node.leader = Some(me);
-        self.announce(from, Reason::Synchronized(by), out);
-        self.node.end_transfer(out);
-        self.apply_through(last, out);
-        for learner in synced {
-            self.tell_up_to_date(learner, out);
-        }
-        self.invite(out);
-        self.step_down_if_removed(out);
-    }
-
-    fn tell_up_to_date(&mut self, to: NodeId, out: &mut Effects<Zab>) {
+    pub(crate) fn tell_up_to_date(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let (epoch, commit, me) = (self.node.promise.term, self.node.commit, self.node.me);
         let Part::Leading(leading) = &mut self.part else { return };
         let Some(learner) = leading.office.peers.get_mut(&to).filter(|_| to != me) else { return };

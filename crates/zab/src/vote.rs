@@ -1,6 +1,6 @@
 //! Votes and their order: [`Vote`].
 //!
-//! Source: §5.3 of the protocol notes. "Newer wins": the epoch of the candidate's history, then its last zxid, then its id; a
+//! Source: §5.3 of `docs/protocols/rules`. "Newer wins": the epoch of the candidate's history, then its last zxid, then its id; a
 //! candidate of weight 0 never wins.
 
 use hustings_core::{Lsn, NodeId, Priority, Term};

@@ -1,13 +1,5 @@
-//! The value: [`Zab`], its state, its one dispatcher, and the moves between its phases.
-//!
-//! ```text
-//!                     a quorum votes for another
-//!      ┌─ Looking ─────────────────────────────────► Following: Discovery ─► Synchronization ─► Broadcast
-//!      │     ▲  │ a quorum votes for me                    │ LEADERINFO          NEWLEADER        UPTODATE
-//!      │     │  └────────► Leading: Discovery ─► Synchronization ─► Broadcast
-//!      │     │                      promises by a quorum     its history on a quorum
-//!    born    └──────── any error, timeout or lost quorum ◄───────────────────────────────────────────────┘
-//! ```
+//! The value: [`Zab`], its state, its one dispatcher, and what is always true of it.
+//! Its moves between phases are in [`crate::roles`].
 //!
 //! In the house's words: looking, and leading before the epoch is promised, is `Candidate`; then `Synchronizing`; then `Leader`.
 //! What to read next: [`crate::vote`], [`crate::election`].
@@ -22,31 +14,12 @@ use hustings_core::leading::{HandingOver, Node, Office, Reading, Replicating};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::quorum::Verdict;
 use hustings_core::{
-    Admin, Cluster, Durable, Effects, Input, Links, Log, Lsn, NodeId, Priority, Promise, Protocol, Reason, Record,
-    RestsOn, Role, SnapshotReference, Status, Term,
+    Admin, Cluster, Durable, Effects, Input, Links, Log, Lsn, NodeId, Priority, Protocol, Reason, RestsOn, Role,
+    SnapshotReference, Status, Term,
 };
 use std::collections::BTreeSet;
 
-/// The alarms that ZAB sets.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Timer {
-    /// Looking, and no quorum agrees: say the own vote again.
-    Resend,
-    /// The vote has changed, and there are many to tell.
-    Speak,
-    /// finalizeWait: a quorum agrees, and somebody better may still speak.
-    Finalize,
-    /// Leading, and not enough followers came or promised: initLimit.
-    InitLimit,
-    /// The leader was silent: syncLimit.
-    Silence,
-    /// The leader speaks: half a tick.
-    Ping,
-    /// The leader counts whom it heard: a tick.
-    QuorumCheck,
-    /// A hand-over took too long.
-    Transfer,
-}
+pub use crate::timer::Timer;
 
 /// The phase of a server that has found its leader (§5.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -245,11 +218,6 @@ impl Zab {
         &self.node.log
     }
 
-    /// acceptedEpoch, for inspection.
-    pub fn accepted_epoch(&self) -> Term {
-        self.node.promise.term
-    }
-
     /// The logical clock of elections, for inspection.
     pub fn round(&self) -> u64 {
         self.round
@@ -419,64 +387,7 @@ impl Zab {
         }
     }
 
-    // --- Moves. --------------------------------------------------------------------------------------------------
-
-    /// The only way into a later epoch: recorded at once (§5.2).
-    pub(crate) fn accept_epoch(&mut self, epoch: Term, out: &mut Effects<Zab>) {
-        assert!(epoch > self.node.promise.term, "acceptedEpoch only grows (Z8)");
-        self.node.promise = Promise::without_vote(epoch);
-        out.persist(Record::Promise(self.node.promise));
-    }
-
-    /// currentEpoch: this node holds the history of that epoch's leader.
-    pub(crate) fn establish(&mut self, epoch: Term, out: &mut Effects<Zab>) {
-        assert!(epoch == self.node.promise.term, "only the accepted epoch is established");
-        if epoch > self.established {
-            self.established = epoch;
-            out.persist(Record::Established(epoch));
-        }
-    }
-
-    /// Drops what only the present part has, and tells those who depend on it: a connection that ends is ended on both sides.
-    pub(crate) fn leave_part(&mut self, out: &mut Effects<Zab>) {
-        self.node.leader = None;
-        self.fetching = None;
-        let next = Part::Looking(Box::new(Looking::unborn(self.node.me)));
-        match std::mem::replace(&mut self.part, next) {
-            Part::Looking(looking) => {
-                out.cancel_timer(Timer::Resend);
-                if looking.is_finalizing {
-                    out.cancel_timer(Timer::Finalize);
-                }
-                if looking.is_about_to_speak {
-                    out.cancel_timer(Timer::Speak);
-                }
-                for (caller, (connection, _)) in looking.callers {
-                    self.say_goodbye(caller, connection, out);
-                }
-            }
-            Part::Following(following) => {
-                let Vote { epoch, last, .. } = following.vote;
-                let must_never = self.node.priority == Priority::Never;
-                if following.phase != Phase::Broadcast && must_never && (epoch, last) < self.summary() {
-                    // It never served, and perhaps it never can: it holds less than this node.
-                    self.node.take_care();
-                }
-                out.cancel_timer(Timer::Silence);
-                self.say_goodbye(following.leader, self.connection, out);
-            }
-            Part::Leading(leading) => {
-                out.cancel_timer(Timer::InitLimit);
-                out.cancel_timer(Timer::Ping);
-                out.cancel_timer(Timer::QuorumCheck);
-                for (learner, Learner { connection, .. }) in &leading.office.peers {
-                    self.say_goodbye(*learner, *connection, out);
-                }
-                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
-                leading.office.reads.refuse_all(out);
-            }
-        }
-    }
+    // --- Goodbyes. -----------------------------------------------------------------------------------------------
 
     pub(crate) fn say_goodbye(&self, to: NodeId, connection: u64, out: &mut Effects<Zab>) {
         if to != self.node.me && !self.node.links_down.contains(&to) {

@@ -1,4 +1,4 @@
-//! Elections and discovery, by the names of the scenarios in the protocol notes (ZB-1 to ZB-5, ZB-8, ZB-9) and by what is ours.
+//! Elections and discovery, by the names of the scenarios in `docs/protocols/rules` (ZB-1 to ZB-5, ZB-8, ZB-9) and by what is ours.
 
 mod support;
 

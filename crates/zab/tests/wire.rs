@@ -3,11 +3,9 @@
 #[path = "../../core/tests/support/mod.rs"]
 mod words;
 
-#[path = "../../../golden/check.rs"]
-mod golden;
-
 use hustings_core::wire::NUMBER_MAX;
 use hustings_core::{Entry, Lsn, NodeId, Priority, Term, Wire};
+use hustings_stage::golden;
 use hustings_stage::wire as suite;
 use hustings_zab::{Message, Notification, ServerState, Standing, Vote};
 use proptest::collection::vec;

@@ -3,8 +3,8 @@
 use super::asker::Asker;
 use super::recorder::{Failure, Pace, Recorder, Timing, Window};
 use super::settings::Settings;
-use crate::usage::Usage;
 use anyhow::Result;
+use hustings_console::usage::Usage;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeSet;
 use std::io::IsTerminal;

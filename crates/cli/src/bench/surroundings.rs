@@ -3,11 +3,11 @@
 use crate::credentials::asked;
 use crate::http;
 use crate::output::unavailable;
-use crate::usage::listening_at;
 use anyhow::Result;
 use hustings_api::Client;
 use hustings_api::client::Options;
 use hustings_api::etcdserverpb::{MemberListRequest, StatusRequest};
+use hustings_console::usage::listening_at;
 use hustings_tls::Connector;
 use serde_json::Value;
 use std::collections::BTreeSet;

@@ -48,7 +48,7 @@ fn text(text: &str) -> Value {
     Value::String(text.to_owned())
 }
 
-/// `server/quota.rs:72` for `crates/server/src/quota.rs`, 72.
+/// `server/context/quota.rs:72` for `crates/server/src/context/quota.rs`, 72.
 fn caller_of(file: &str, line: u32) -> String {
     let file = file.rsplit_once("crates/").map_or(file, |(_, file)| file);
     format!("{}:{line}", file.replacen("/src/", "/", 1))
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn a_caller_is_as_short_as_zaps() {
-        assert_eq!(caller_of("crates/server/src/quota.rs", 72), "server/quota.rs:72");
+        assert_eq!(caller_of("crates/server/src/context/quota.rs", 72), "server/context/quota.rs:72");
         assert_eq!(caller_of("/build/hustings/crates/cli/src/serve.rs", 7), "cli/serve.rs:7");
         assert_eq!(caller_of("elsewhere.rs", 1), "elsewhere.rs:1");
     }

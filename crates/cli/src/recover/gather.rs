@@ -12,7 +12,7 @@ use anyhow::{Result, anyhow, bail};
 use hustings_core::options::Options as _;
 use hustings_core::protocol::Slots;
 use hustings_core::quorum::{Quorums, Verdict};
-use hustings_core::replica::{Action, Birth, Policy, ReplicaState, SnapshotContents};
+use hustings_core::replica::{Action, Birth, Event, Policy, ReplicaState, SnapshotContents};
 use hustings_core::{
     ApplyVersion, Cluster, Durable, Entry, EntryKind, Limits, Lsn, Membership, MembershipChange, NodeId, Priority,
     Protocol, Replica, StateMachine, Term, Timing, Wire as _,
@@ -246,10 +246,19 @@ fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> R
         can,
     };
     let mut actions = Vec::new();
-    let replica = Replica::<P, KvStore>::start(birth, &mut actions);
-    for action in actions {
-        if let Action::Stop { why } = action {
-            bail!(why);
+    let mut replica = Replica::<P, KvStore>::start(birth, &mut actions);
+    // What it writes first (Paxos: the ballot of an entry that another directory held) is not written: nobody starts from it.
+    while !actions.is_empty() {
+        let mut written = None;
+        for action in std::mem::take(&mut actions) {
+            match action {
+                Action::Stop { why } => bail!(why),
+                Action::Persist(number, _) => written = Some(number),
+                _ => {}
+            }
+        }
+        if let Some(number) = written {
+            replica.step(Event::Durable(number), &mut actions);
         }
     }
     Ok(replica)

@@ -36,6 +36,8 @@ pub(crate) struct Plan {
     pub(crate) memory_limit_bytes: u64,
     /// What the recording holds at most; 0: there is none.
     pub(crate) ring_bytes: u64,
+    /// The settings that were given, without secrets: they are recorded, too.
+    pub(crate) settings: Vec<String>,
     pub(crate) request_bytes_max: usize,
     pub(crate) protocol: String,
     pub(crate) protocol_options: String,
@@ -179,6 +181,7 @@ impl Settings {
             quota_bytes: quota,
             memory_limit_bytes: memory_limit,
             ring_bytes,
+            settings: self.without_secrets(),
             request_bytes_max: request_bytes,
             protocol,
             protocol_options,

@@ -221,6 +221,16 @@ fn the_page_of_tls_is_true() {
 }
 
 #[test]
+fn the_tutorial_that_breaks_raft_is_true() {
+    type_page("tutorials/break-raft-in-five-minutes.md", 6);
+}
+
+#[test]
+fn the_tutorial_of_a_leader_is_true() {
+    type_page("tutorials/a-leader-for-your-service.md", 8);
+}
+
+#[test]
 fn a_page_is_read_as_a_person_reads_it() {
     let page = "text\n```console\n$ cat <<END\n> a\n> END\na\n$ true\n```\n```sh\n$ not this\n```\n";
     let typed = typed_in(page);

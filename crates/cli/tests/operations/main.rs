@@ -9,5 +9,6 @@ mod manual;
 mod monitoring;
 mod newcomers;
 mod packaging;
+mod reports;
 #[path = "../support/mod.rs"]
 mod support;

@@ -2,7 +2,7 @@
 //!
 //! A change is in force once committed and applied. A leader starts one at a time, and only after an entry of its own
 //! term is committed, because before that it does not know which changes of others are still to come. Sources: RM-1 to
-//! RM-9; house §3; `docs/adr/0001`.
+//! RM-9; `docs/adr/0001`.
 
 use super::{HandingOver, Haste, Leads, Reading};
 use crate::laboratory::Defect;

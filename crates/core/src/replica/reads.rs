@@ -5,7 +5,7 @@
 
 use super::{Action, Replica, ReplicaMessage, RequestId, View, ViewOf};
 use crate::protocol::{Input, Protocol, Ticket};
-use crate::{NodeId, Role, StateMachine};
+use crate::{Role, StateMachine};
 use std::collections::BTreeMap;
 
 /// Barriers of one life before the numbers of the next would be reached.
@@ -119,10 +119,5 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let requests: Vec<RequestId> = ready.into_values().flatten().collect();
         let view = ViewOf(View(self.machine.freeze()));
         out.push(Action::Readable { requests, applied, view });
-    }
-
-    /// Whether the leader is `node`.
-    pub fn is_led_by(&self, node: NodeId) -> bool {
-        self.leader == Some(node)
     }
 }

@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn the_largest_numbers_are_numbers_like_others() {
-        // Goal: H1, a panic at apply cannot be restarted away. Method: a full window that ends at the last number.
+        // Goal: a panic at apply cannot be restarted away. Method: a full window that ends at the last number.
         let mut sessions = Sessions::new();
         for sequence in u64::MAX - WINDOW as u64..=u64::MAX {
             assert!(sessions.admit(origin(1, sequence)));

@@ -25,6 +25,7 @@ impl Mood {
     }
 
     /// What it is that the store does not do.
+    #[cfg(any(feature = "postgres", feature = "kubernetes"))]
     pub(crate) fn now(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -1,6 +1,6 @@
 //! What clients ask, and whether the answers have the right shape: [`Load`], [`shape`].
 //!
-//! Source: `maelstrom.md` 3.9 (lin-kv), 3.10 (the others), MX-3 (schemas are closed).
+//! Source: `docs/protocols/rules/maelstrom.md`, §3.9 (lin-kv), §3.10 (the others), MX-3 (schemas are closed).
 
 use super::settings::{Settings, Workload};
 use crate::dice::Dice;

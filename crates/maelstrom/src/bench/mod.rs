@@ -7,8 +7,8 @@
 //!    start, init ──► load with faults ──► faults end, clients finish ──► every node must serve again ──► judge
 //! ```
 //!
-//! Source: `maelstrom.md` MB-1 to MB-8. What it deliberately does not do: it offers no services (`lin-kv` and the others) to
-//! the nodes, and it does not shrink.
+//! Source: `docs/protocols/rules/maelstrom.md`, MB-1 to MB-8. What it deliberately does not do: it offers no services
+//! (`lin-kv` and the others) to the nodes, and it does not shrink.
 //!
 //! What to read next: [`settings`], then [`report`].
 

@@ -1,7 +1,7 @@
 //! What goes wrong, and when: [`Schedule`], [`Move`].
 //!
 //! Every nemesis alternates between starting its fault and ending it. The first starts at once, each further move follows
-//! after a uniform draw from nothing to twice the interval. Source: `maelstrom.md` 3.8.
+//! after a uniform draw from nothing to twice the interval. Source: `docs/protocols/rules/maelstrom.md`, §3.8.
 
 use super::settings::{Nemesis, Settings, Targets};
 use crate::dice::Dice;

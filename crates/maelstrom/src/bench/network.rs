@@ -4,7 +4,7 @@
 //! partitions are looked at when a message is *taken*, not when it is sent or delivered. Messages from and to clients take no
 //! time and are never cut off.
 //!
-//! Source: `maelstrom.md` 3.6. Beyond it: loss and duplication between nodes (MB-2).
+//! Source: `docs/protocols/rules/maelstrom.md`, §3.6. Beyond it: loss and duplication between nodes (MB-2).
 
 use super::settings::{Distribution, Nemesis};
 use crate::dice::Dice;

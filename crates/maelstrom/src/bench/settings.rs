@@ -1,4 +1,5 @@
-//! What a run consists of: [`Settings`], with the genuine tool's names and defaults (`maelstrom.md` 3.7).
+//! What a run consists of: [`Settings`], with the genuine tool's names and defaults
+//! (`docs/protocols/rules/maelstrom.md`, §3.7).
 
 use std::collections::BTreeSet;
 use std::fmt;

@@ -1,7 +1,7 @@
 //! What ended a reign: [`of`], and the [`Cause`]s that there are.
 
 use super::{Reign, Timeline};
-use crate::shape::Mark;
+use crate::mark::Mark;
 use hustings_core::Role;
 
 /// Why leadership moved.
@@ -124,6 +124,8 @@ const CIRCUMSTANCE_MICROS: u64 = 10_000_000;
 const ENDED_AFTER_MICROS: u64 = 2_000_000;
 /// A leader that was not heard for so long before its end had stood still before.
 const SILENT_MICROS: u64 = 200_000;
+/// A leader that was not heard for so long was missed: heartbeats come more often.
+const MISSED_MICROS: u64 = 100_000;
 /// Processes that end within this time end together.
 const TOGETHER_MICROS: u64 = 1_000_000;
 
@@ -135,20 +137,29 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
     causes.extend(case.request());
     causes.extend(case.removal());
     causes.extend(case.failure());
+    if causes.is_empty() && !case.has_given_way_to_its_disk() {
+        causes.extend(case.preference());
+    }
     let ended = causes.is_empty().then(|| case.end()).flatten();
     let until_micros = match &ended {
         Some((until, _)) => *until,
         None => stepped_down.unwrap_or_else(|| case.last_heard().unwrap_or(after.since_micros)),
     };
     if let Some((_, cause)) = ended {
-        // Whoever is killed is missed at once; whoever was missed for long before its links ended stood still, or was cut off.
+        // Whoever is killed is missed at once; whoever was missed for long before its links ended stood still, or was cut off:
+        // then it went on to note what it was told.
         let silence = case.silence().filter(|(_, silence)| *silence > SILENT_MICROS);
-        let stood_still = |(_, micros)| Cause::Paused { who: before.leader.clone(), micros };
-        causes.extend(silence.filter(|_| matches!(cause, Cause::Killed { .. })).map(stood_still));
+        if let Some((at, micros)) = silence.filter(|_| matches!(cause, Cause::Killed { .. })) {
+            let ran_until = before.life.map_or(0, |life| line.span(life).1);
+            match ran_until > at.saturating_sub(micros / 2) {
+                true => causes.extend(case.cut()),
+                false => causes.push(Cause::Paused { who: before.leader.clone(), micros }),
+            }
+        }
         causes.push(cause);
     }
     let disk = case.disk(until_micros);
-    let has_given_way = case.step_down_because().is_some_and(|because| because.contains("disk stalls"));
+    let has_given_way = case.has_given_way_to_its_disk();
     match disk {
         Some(disk) if has_given_way => causes.insert(0, disk),
         Some(disk) => causes.push(disk),
@@ -158,8 +169,7 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         causes.extend(case.stillness());
     }
     if causes.is_empty() || case.is_only_a_circumstance(&causes, has_given_way) {
-        let rest = case.preference().or_else(|| case.cut());
-        let rest = rest.or_else(|| causes.is_empty().then(|| Cause::Unknown { because: after.because.clone() }));
+        let rest = case.cut().or_else(|| causes.is_empty().then(|| Cause::Unknown { because: after.because.clone() }));
         causes.splice(0..0, rest);
     }
     let since_micros = Some(until_micros.min(after.since_micros));
@@ -272,18 +282,24 @@ impl Case<'_, '_> {
         Some((first, Cause::Killed { seen_by }))
     }
 
-    /// Who saw the link to the old leader end around a time, with the reason.
+    /// Who saw the link to the old leader end around a time, with the reason. A link that came up again by then had ended for
+    /// something else: of two dials that cross one is given up.
     fn broken_links(&self, around: u64) -> Vec<(String, String, u64)> {
         let shown = around.saturating_sub(TOGETHER_MICROS)..=self.after.since_micros.max(around + TOGETHER_MICROS);
-        let broken = self.line.seen.iter().filter(|seen| shown.contains(&seen.at));
-        broken
-            .filter_map(|seen| match seen.mark {
+        let mut broken: Vec<(String, String, u64)> = Vec::new();
+        for seen in self.line.seen.iter().filter(|seen| shown.contains(&seen.at)) {
+            let name = self.line.name(seen.life);
+            match seen.mark {
                 Mark::LinkDown { peer, why } if *peer == self.before.leader => {
-                    Some((self.line.name(seen.life).to_owned(), why.clone(), seen.at))
+                    broken.push((name.to_owned(), why.clone(), seen.at));
                 }
-                _ => None,
-            })
-            .collect()
+                Mark::LinkUp { peer } if *peer == self.before.leader && seen.at <= self.after.since_micros => {
+                    broken.retain(|(who, ..)| who != name);
+                }
+                _ => {}
+            }
+        }
+        broken
     }
 
     /// Whether the old leader's disk stood still shortly before.
@@ -320,7 +336,8 @@ impl Case<'_, '_> {
                 }
                 _ => None,
             });
-            late.max()
+            // One stall may be noted twice, and only the first of both has what the thread waited for.
+            late.reduce(|(longest, waited), (micros, more)| (longest.max(micros), waited + more))
         };
         let cause = |who: &str, (micros, waited): (u64, u64)| match waited * 2 > micros {
             true => Cause::Starved { who: who.to_owned(), micros },
@@ -330,26 +347,52 @@ impl Case<'_, '_> {
         old.or_else(|| of(self.after.life, self.after.since_micros).map(|late| cause(&self.after.leader, late)))
     }
 
-    /// What the new leader missed of the old one when it first moved: when, and for how long.
+    fn has_given_way_to_its_disk(&self) -> bool {
+        self.step_down_because().is_some_and(|because| because.contains("disk stalls"))
+    }
+
+    /// What the new leader missed of the old one when it first moved without it: when, and for how long. Where it never missed it
+    /// for long, when it first moved.
     fn silence(&self) -> Option<(u64, u64)> {
         let from = self.before.since_micros.max(self.after.since_micros.saturating_sub(CIRCUMSTANCE_MICROS));
-        let mut moves = self.line.of_life(self.after.life, from, self.after.since_micros);
-        moves.find_map(|seen| match seen.mark {
+        let moves = self.line.of_life(self.after.life, from, self.after.since_micros);
+        let moves = moves.filter_map(|seen| match seen.mark {
             Mark::Transition { to, heard, .. } if *to != Role::Follower => {
                 let heard = heard.iter().find(|heard| heard.peer == self.before.leader)?;
                 Some((seen.at, heard.silence_micros))
             }
             _ => None,
-        })
+        });
+        let moves: Vec<(u64, u64)> = moves.collect();
+        moves.iter().find(|(_, silence)| *silence > MISSED_MICROS).or(moves.first()).copied()
     }
 
     fn last_heard(&self) -> Option<u64> {
         self.silence().map(|(at, silence)| at.saturating_sub(silence).max(self.before.since_micros))
     }
 
+    /// The old leader handed over, and nobody had asked it to: it does so for a member that is preferred to it. It says so itself,
+    /// or the new leader does.
     fn preference(&self) -> Option<Cause> {
-        let because = self.step_down_because().unwrap_or("");
-        because.contains("is preferred").then(|| Cause::Preferred { who: self.after.leader.clone() })
+        let hands_over = format!("{} hands over", self.before.leader);
+        let from = self.before.since_micros.max(self.after.since_micros.saturating_sub(TOGETHER_MICROS));
+        let mut said = self.line.of_life(self.after.life, from, self.after.since_micros);
+        let is_handed = said.any(|seen| match seen.mark {
+            Mark::Transition { because, .. } => because.contains(&hands_over),
+            _ => false,
+        });
+        let is_said = self.step_down_because().is_some_and(|because| because.contains("is preferred"));
+        (is_said || is_handed).then(|| Cause::Preferred { who: self.after.leader.clone() })
+    }
+
+    /// When the new leader was elected: before it leads it may have to learn.
+    fn elected(&self) -> u64 {
+        let mut said = self.line.of_life(self.after.life, self.before.since_micros, self.after.since_micros);
+        let elected = said.find(|seen| match seen.mark {
+            Mark::Transition { to: Role::Synchronizing, term, .. } => *term == self.after.term,
+            _ => false,
+        });
+        elected.map_or(self.after.since_micros, |seen| seen.at)
     }
 
     /// The old leader lived, and was not heard.
@@ -359,17 +402,18 @@ impl Case<'_, '_> {
         if self.before.life.is_none() {
             return Some(Cause::Silent { deaf, silence_micros });
         }
-        // What the old leader had heard of the new one when it moved meanwhile; later it hears everything again.
+        // What the old leader had heard of the new one when it moved before that one was elected; later it may hear everything
+        // again. At the beginning of the silence whoever is cut off has heard everybody a moment ago, too.
         let from = at.saturating_sub(silence_micros);
-        let learnt =
-            self.line.of_life(self.before.life, from, self.after.since_micros).find_map(|seen| match seen.mark {
-                Mark::Transition { heard, because, .. } => {
-                    let heard = heard.iter().find(|heard| heard.peer == self.after.leader)?;
-                    Some((heard.silence_micros, because.contains("no quorum")))
-                }
-                _ => None,
-            });
-        let is_one_way = learnt.is_some_and(|(heard, is_deaf)| !is_deaf && heard * 2 < silence_micros);
+        let mut moves = self.line.of_life(self.before.life, from + silence_micros / 2, self.elected());
+        let learnt = moves.find_map(|seen| match seen.mark {
+            Mark::Transition { heard, because, .. } => {
+                let heard = heard.iter().find(|heard| heard.peer == self.after.leader)?;
+                Some((heard.silence_micros, seen.at - from, because.contains("no quorum")))
+            }
+            _ => None,
+        });
+        let is_one_way = learnt.is_some_and(|(heard, lasting, is_deaf)| !is_deaf && heard * 2 < lasting);
         Some(Cause::Cut { deaf, is_one_way, silence_micros })
     }
 

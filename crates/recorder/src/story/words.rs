@@ -1,7 +1,7 @@
 //! A story in plain sentences.
 
 use super::{Cause, Reign, Story};
-use crate::shape::Mark;
+use crate::mark::Mark;
 
 /// The time of day in UTC, with milliseconds: `20:34:05.383`.
 pub fn clock_time(unix_micros: u64) -> String {
@@ -114,7 +114,7 @@ fn decisive(cause: &Cause, before: &Reign, after: &Reign) -> String {
             lasting(*silence_micros)
         ),
         Cause::Removed => ", when it was removed from the voters".to_owned(),
-        Cause::Preferred { who } => format!(", when it gave way to {who}, which is preferred"),
+        Cause::Preferred { who } => format!(", when it gave way to {who}, which is preferred to it"),
         Cause::Unknown { .. } => {
             format!("; what was noted does not say why it ended, {} only says: {}", after.leader, after.because)
         }
@@ -142,7 +142,7 @@ fn circumstance(cause: &Cause, before: &Reign) -> String {
 }
 
 /// A mark in words.
-pub(super) fn of_mark(mark: &Mark) -> String {
+pub(crate) fn of_mark(mark: &Mark) -> String {
     match mark {
         Mark::Transition { from, to, term, leader, because, .. } => {
             let leader = leader.as_ref().map(|leader| format!(", leader {leader}")).unwrap_or_default();

@@ -7,10 +7,10 @@
 //! waits for one answer at a time.
 
 use crate::compare::Verb;
-use crate::usage::{Usage, listening_at};
 use anyhow::{Context, Result, bail};
 use clap::{Arg, ArgMatches, Command, value_parser};
 use hdrhistogram::Histogram;
+use hustings_console::usage::{Usage, listening_at};
 use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

@@ -16,17 +16,12 @@ use compare::{Comparison, Load};
 use hustings_api::Client;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::{LeaseGrantRequest, WatchCreateRequest, WatchRequest};
+use hustings_console::usage::Usage;
 use hustings_testbed::{Cluster, Program, get, put};
 use rustix::process::Signal;
 use std::collections::BTreeSet;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
-use usage::Usage;
-
-// One home for the accounting: a binary cannot be depended on, and a crate for a page of /proc would be a floor too many.
-#[path = "../../../cli/src/usage.rs"]
-#[allow(dead_code, reason = "the bench prints more of it")]
-mod usage;
 
 mod compare;
 mod drive_zookeeper;

@@ -14,9 +14,9 @@
 //! - [`local`]: one member, one input, all ways in which the step can end;
 //! - [`table`]: members and messages by number, shared by all threads;
 //! - [`state`]: a world as a row of numbers, its successors, and what is judged;
-//! - [`replay`]: a trace as a script;
+//! - [`mod@replay`]: a trace as a script, and [`tracing`]: as a picture;
 //! - [`fair`]: what comes of a world when nothing more goes wrong;
-//! - [`explore`]: breadth first, so that the first trace found is a shortest one.
+//! - [`mod@explore`]: breadth first, so that the first trace found is a shortest one.
 //!
 //! What it deliberately does not do: judge every fair continuation (one is tried), cut snapshots, or rename nodes (no protocol here is symmetric:
 //! link-down elections and ties go by id).
@@ -28,6 +28,7 @@ pub mod local;
 pub mod replay;
 pub mod state;
 pub mod table;
+pub mod tracing;
 
 pub use explore::{Found, Progress, Trace, explore};
 pub use local::Ledger;

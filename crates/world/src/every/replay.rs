@@ -10,6 +10,7 @@
 
 use super::Bounds;
 use super::state::{Explorer, Space};
+use super::tracing::{STEP, Tracing};
 use crate::parse::nearest;
 use hustings_core::Protocol;
 use hustings_properties::Violation;
@@ -73,6 +74,8 @@ pub struct Replayed {
     pub steps: Vec<(String, Vec<String>)>,
     /// The property that the last line violates.
     pub violation: Option<Violation>,
+    /// The same as a picture: step by step from 0, a step a second.
+    pub tracing: Tracing,
 }
 
 /// Plays the lines of a trace, one after the other.
@@ -84,7 +87,11 @@ pub fn replay<P: Protocol>(bounds: &Bounds, options: &P::Options, lines: &[&str]
     let mut explorer = Explorer::new(&space);
     let mut steps = Vec::new();
     let mut row = explorer.first().map_err(|violation| violation.to_string())?;
-    for line in lines {
+    let mut tracing = Tracing::default();
+    tracing.look(0, &space, &row);
+    for (line, number) in lines.iter().zip(1..) {
+        let at = number * STEP;
+        tracing.step(at, line);
         let mut successors = Vec::new();
         let result = explorer.successors(&row, |successor| successors.push(successor));
         let named = |explorer: &Explorer<'_, P>, at, input, way| explorer.text(&row, at, input, way);
@@ -94,7 +101,7 @@ pub fn replay<P: Protocol>(bounds: &Bounds, options: &P::Options, lines: &[&str]
                 && named(&explorer, wrong.1, wrong.2, wrong.3) == *line
             {
                 steps.push(((*line).to_string(), Vec::new()));
-                return Ok(Replayed { steps, violation: Some(wrong.0) });
+                return Ok(Replayed { steps, violation: Some(wrong.0), tracing });
             }
             let known: Vec<String> =
                 successors.iter().map(|next| named(&explorer, next.at, next.input, next.way)).collect();
@@ -103,9 +110,10 @@ pub fn replay<P: Protocol>(bounds: &Bounds, options: &P::Options, lines: &[&str]
         };
         let before = explorer.describe(&row);
         row = successors.swap_remove(found).row;
+        tracing.look(at, &space, &row);
         let changed = explorer.describe(&row).into_iter().zip(before).filter(|(now, before)| now != before);
         let changed = changed.map(|(now, _)| now).collect();
         steps.push(((*line).to_string(), changed));
     }
-    Ok(Replayed { steps, violation: None })
+    Ok(Replayed { steps, violation: None, tracing })
 }

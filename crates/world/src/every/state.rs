@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
-#[path = "letters.rs"]
 mod letters;
 
 /// A world: members, history, what is spent of the bounds, letters on their way.

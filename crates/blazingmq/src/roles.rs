@@ -1,0 +1,225 @@
+//! Roles: every way into one and out of it. What calls a node to move is in [`crate::elector`], [`crate::scouting`] and
+//! [`crate::candidate`].
+//!
+//! ```text
+//!             nobody leads            a quorum would         a quorum does           its term's start is
+//!    Follower ────────────► Scouting ──────────────► Candidate ─────────► Leader,    ──committed────► Leader,
+//!       ▲  (random wait)  (nothing promised)     (term durable)         collecting,                  active
+//!       │                                                           pulling, starting
+//!       └────────────────── a heartbeat of this term or a later one; no quorum; handed over ─────────────┘
+//! ```
+//!
+//! Each move announces why, and arms the alarms of the new part. Sources: the article, "Elector State Machine"; rules 5 to 24 of
+//! `docs/protocols/rules`.
+
+use crate::blazingmq::{BlazingMq, Leader, Part, Timer};
+use crate::healing::Stage;
+use crate::laboratory::Defect;
+use crate::message::Message;
+use crate::peer::Peer;
+use hustings_core::leading::{Leads, Office};
+use hustings_core::tally::Vote;
+use hustings_core::{Effects, NodeId, Promise, Reason, Record, RestsOn, Role, Tally, Term};
+use std::collections::BTreeMap;
+
+impl BlazingMq {
+    /// The only way into a later term: recorded at once `[OURS]` (§1.9).
+    pub(crate) fn enter_term(&mut self, promise: Promise, out: &mut Effects<BlazingMq>) {
+        let may_repeat = self.has(Defect::SupportsTwice) && promise.term == self.node.promise.term;
+        assert!(promise.term > self.node.promise.term || may_repeat, "terms only grow (E3)");
+        self.node.promise = promise;
+        if !self.options.as_published && !may_repeat {
+            out.persist(Record::Promise(promise));
+        }
+    }
+
+    /// Rules 16 a and c, 17, 18, 19: follows a leader of this term or a later one, supports it unasked, and registers
+    /// (§2.8/8).
+    pub(crate) fn follow(&mut self, leader: NodeId, term: Term, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        let was_leading = self.is_leading();
+        let is_later = term > self.node.promise.term;
+        if is_later {
+            self.enter_term(Promise::without_vote(term), out);
+        }
+        let is_solicited = self.tentative == Some(leader) && !is_later;
+        self.leave_part(out);
+        self.tentative = None;
+        self.node.leader = Some(leader);
+        self.is_leader_active = false;
+        self.term_seen = Term::ZERO;
+        self.refused_scouts.clear();
+        self.eager_rounds = 0;
+        self.lost_leader = None;
+        self.node.is_caretaker = false;
+        self.node.has_refused_for_log = false;
+        out.cancel_timer(Timer::Wait);
+        let because = if is_later { Reason::HigherTerm(leader) } else { Reason::LeaderHeard(leader) };
+        self.announce(from, because, out);
+        self.hear_leader(out);
+        if was_leading {
+            // Rule 19: whoever still follows this node looks for the new leader.
+            self.broadcast(Message::Cession { term }, out);
+        }
+        if !is_solicited {
+            // Rule 16 c and its like, also after rule 19 `[OURS]` (§1.10/9).
+            out.send_resting_on(RestsOn::Promise, leader, Message::Support { term });
+        }
+        self.register(leader, out);
+    }
+
+    /// The leader spoke: its silence begins anew.
+    pub(crate) fn hear_leader(&mut self, out: &mut Effects<BlazingMq>) {
+        out.set_timer(Timer::Silence, self.node.timing.election_min..=self.node.timing.election_min);
+    }
+
+    /// Forgets whom this node follows, and answers those whom it refused because of that.
+    pub(crate) fn lose_leader(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        self.tentative = None;
+        out.cancel_timer(Timer::Silence);
+        if self.node.leader.take().is_none() {
+            return;
+        }
+        self.is_leader_active = false;
+        self.announce(self.role(), because, out);
+        for (from, (term, round, commit)) in std::mem::take(&mut self.refused_scouts) {
+            self.answer_scouting(from, term, round, commit, out);
+        }
+    }
+
+    /// Rule 3.
+    pub(crate) fn become_scout(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        self.leave_part(out);
+        self.node.leader = None;
+        self.tentative = None;
+        self.is_leader_active = false;
+        out.cancel_timer(Timer::Silence);
+        out.cancel_timer(Timer::Wait);
+        self.round = !self.round;
+        let term = self.next_term();
+        let mut tally = Tally::new();
+        tally.record(self.node.me, Vote::Granted, &self.node.membership);
+        self.part = Part::Scouting { term, tally };
+        self.announce(from, because, out);
+        out.set_timer(Timer::Scouting, self.node.timing.election_min..=self.node.timing.election_min);
+        let question = Message::Scouting { term, round: self.round, commit: self.node.committed() };
+        for voter in self.node.other_voters() {
+            // Rests on nothing: a question, not a promise.
+            out.send_resting_on(RestsOn::Nothing, voter, question.clone());
+        }
+        self.settle_scouting(out);
+    }
+
+    /// Rule 6.
+    pub(crate) fn become_candidate(&mut self, because: Reason, is_transfer: bool, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        let term = match self.part {
+            Part::Scouting { term, .. } if term > self.node.promise.term => term,
+            _ => self.next_term(),
+        };
+        self.leave_part(out);
+        self.node.leader = None;
+        self.tentative = None;
+        self.is_leader_active = false;
+        self.refused_scouts.clear();
+        self.part = Part::Candidate { tally: Tally::new() };
+        self.enter_term(Promise::vote(term, self.node.me), out);
+        self.announce(from, because, out);
+        for timer in [Timer::Wait, Timer::Silence] {
+            out.cancel_timer(timer);
+        }
+        out.set_timer(Timer::Election, self.node.timing.election_min..=self.node.timing.election_min);
+        let commit = self.node.committed();
+        for voter in self.node.other_voters() {
+            out.send_resting_on(RestsOn::Promise, voter, Message::Proposal { term, is_transfer, commit });
+        }
+        // The own support counts once the term is durable, like everyone else's.
+        out.send_resting_on(RestsOn::Promise, self.node.me, Message::Support { term });
+    }
+
+    pub(crate) fn give_up(&mut self, out: &mut Effects<BlazingMq>) {
+        let Part::Candidate { tally } = &self.part else { return };
+        let because = Reason::VoteLost { granted: tally.granted(), refused: tally.refused() };
+        let from = self.role();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.wait(out);
+    }
+
+    /// Rule 13: elected, and not yet ready: the ledger heals first (§2.8).
+    pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        if !self.node.may_lead() {
+            return self.give_up(out);
+        }
+        let from = self.role();
+        let Part::Candidate { tally } = &self.part else { unreachable!("only a candidate wins") };
+        let supporters = tally.granted().into_iter().filter(|id| !self.node.links_down.contains(id)).collect();
+        self.leave_part(out);
+        let peers = self.node.membership.everyone().map(|peer| (peer, Peer::new())).collect();
+        self.part = Part::Leader(Box::new(Leader {
+            office: Office { first_own: u64::MAX, ..Office::new(peers, 0, 0) },
+            stage: Stage::Collecting,
+            lsns: BTreeMap::from([(self.node.me, self.node.log.last())]),
+            supporters,
+            pending_primaries: 0,
+        }));
+        self.node.leader = Some(self.node.me);
+        self.is_leader_active = false;
+        self.term_seen = Term::ZERO;
+        self.eager_rounds = 0;
+        self.lost_leader = None;
+        self.announce(from, because, out);
+        self.node.end_transfer(out);
+        out.cancel_timer(Timer::Wait);
+        out.cancel_timer(Timer::Silence);
+        out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
+        out.set_timer(Timer::Healing, self.node.timing.election_max..=self.node.timing.election_max);
+        self.send_heartbeats(out);
+        self.settle_collection(out);
+    }
+
+    /// §2.8, rule 6: the start is committed, and the leader serves (C7). Followers see it by that commit, or by a
+    /// heartbeat.
+    pub(crate) fn become_active_if_started(&mut self, out: &mut Effects<BlazingMq>) {
+        let commit = self.node.commit;
+        let Part::Leader(leader) = &mut self.part else { return };
+        if leader.stage != Stage::Starting || commit < leader.office.first_own {
+            return;
+        }
+        leader.stage = Stage::Active;
+        out.cancel_timer(Timer::Healing);
+        self.announce(Role::Synchronizing, Reason::LeaderHeard(self.node.me), out);
+        self.tend_partitions(out);
+    }
+
+    /// Rule 20: follows nobody, waits, and says so to everybody.
+    pub(crate) fn step_down(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
+        let from = self.role();
+        let everybody: Vec<NodeId> = self.others_reached();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.wait(out);
+        for peer in everybody {
+            out.send_resting_on(RestsOn::Promise, peer, Message::Cession { term: self.node.promise.term });
+        }
+    }
+
+    /// Drops what only the present part has, and tells those who wait for it.
+    pub(crate) fn leave_part(&mut self, out: &mut Effects<BlazingMq>) {
+        match std::mem::replace(&mut self.part, Part::Follower) {
+            Part::Follower => {}
+            Part::Scouting { .. } => out.cancel_timer(Timer::Scouting),
+            Part::Candidate { .. } => out.cancel_timer(Timer::Election),
+            Part::Leader(leader) => {
+                self.node.leader = None;
+                for timer in [Timer::Heartbeat, Timer::QuorumCheck, Timer::Healing] {
+                    out.cancel_timer(timer);
+                }
+                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
+                leader.office.reads.refuse_all(out);
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Goal: whoever comes from outside finds a door. Method: read what each published crate says of itself, and what it lets others
+//! call.
+//!
+//! `api.txt` beside a crate lists what is written `pub` in it, line by line, so that a change of it is seen in the change that
+//! makes it. `HUSTINGS_API=write cargo test -p hustings --test doors` writes the lists anew.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is two floors up")
+}
+
+/// The packages of ours that are published.
+fn published() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--no-deps"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
+    let packages = metadata["packages"].as_array().expect("packages").iter();
+    // `publish = false` is an empty list of registries.
+    packages.filter(|package| package["publish"].is_null()).cloned().collect()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+#[test]
+fn every_published_crate_says_what_it_is() {
+    let packages = published();
+    assert!(packages.len() >= 20, "only {} packages are published", packages.len());
+    for package in &packages {
+        let name = text(package, "name");
+        for key in ["description", "license", "repository", "rust_version", "readme"] {
+            assert!(!text(package, key).is_empty(), "{name} has no `{key}` in its Cargo.toml");
+        }
+        let keywords = package["keywords"].as_array().expect("keywords");
+        // What crates.io takes.
+        assert!((1..=5).contains(&keywords.len()), "{name} has {} keywords", keywords.len());
+        for keyword in keywords.iter().map(|keyword| keyword.as_str().unwrap_or_default()) {
+            let is_plain = keyword.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
+            assert!(is_plain && (1..=20).contains(&keyword.len()), "{name} has the keyword {keyword:?}");
+        }
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            let is_ours = !dependency["path"].is_null() && text(dependency, "kind") != "dev";
+            let has_version = text(dependency, "req") != "*";
+            assert!(!is_ours || has_version, "{name} needs a version of {}", text(dependency, "name"));
+        }
+    }
+}
+
+#[test]
+fn every_library_has_a_readme_whose_example_is_compiled() {
+    let mut libraries = 0;
+    for package in published() {
+        let name = text(&package, "name");
+        let targets = package["targets"].as_array().expect("targets");
+        let Some(library) = targets.iter().find(|target| target["kind"] == serde_json::json!(["lib"])) else {
+            continue;
+        };
+        libraries += 1;
+        let source = std::fs::read_to_string(text(library, "src_path")).expect("a library of ours");
+        let included = "#[cfg(doctest)]\n#[doc = include_str!(\"../README.md\")]";
+        assert!(source.contains(included), "{name}: nobody compiles the example of its README");
+        let folder = Path::new(text(&package, "manifest_path")).parent().expect("a manifest lies in a folder");
+        let readme = std::fs::read_to_string(folder.join("README.md")).expect("a library of ours has a README");
+        assert!(readme.starts_with(&format!("# {name}\n")), "{name}: its README has another title");
+        let examples = readme.matches("```rust").count();
+        assert_eq!(examples, 1, "{name}: its README has {examples} examples");
+        assert!(!readme.contains("ignore"), "{name}: the example is ignored");
+    }
+    assert!(libraries >= 20, "only {libraries} libraries were seen");
+}
+
+#[test]
+fn the_tutorial_shows_the_example_that_is_compiled() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect("the page is there");
+    let example =
+        |page: &str| page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).map(str::to_owned);
+    let tutorial = example(&read("docs/tutorials/a-leader-for-your-service.md"));
+    assert!(tutorial.is_some(), "the tutorial has an example in Rust");
+    assert_eq!(tutorial, example(&read("crates/election/README.md")));
+}
+
+/// The libraries that applications name, whose lists are kept.
+const GUARDED: [&str; 5] = ["core", "election", "lease", "bolt", "tls"];
+
+/// The sources below a folder, in order.
+fn sources(folder: &Path) -> BTreeSet<PathBuf> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(folder).expect("a folder of ours").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.insert(path);
+        }
+    }
+    found
+}
+
+/// What is written `pub` in a source: items, methods, and fields, each on one line up to its body.
+fn open_items(source: &str) -> Vec<String> {
+    let mut items = Vec::new();
+    // Tests stand last.
+    let source = source.split("#[cfg(test)]\nmod ").next().unwrap_or(source);
+    let mut lines = source.lines().map(str::trim);
+    while let Some(line) = lines.next() {
+        if !line.starts_with("pub ") {
+            continue;
+        }
+        let mut item = line.to_owned();
+        let is_field =
+            !["fn ", "struct ", "enum ", "trait ", "type ", "const ", "static ", "mod ", "use ", "async ", "macro "]
+                .iter()
+                .any(|word| line["pub ".len()..].starts_with(word));
+        while !is_field && !item.contains(['{', ';']) {
+            let Some(more) = lines.next() else { break };
+            item.push(' ');
+            item.push_str(more);
+        }
+        // A `use` in braces belongs to the item; a body does not.
+        let is_use = line.starts_with("pub use ");
+        while is_use && !item.contains(';') {
+            let Some(more) = lines.next() else { break };
+            item.push(' ');
+            item.push_str(more);
+        }
+        let end = if is_use || is_field { item.len() } else { item.find(" {").unwrap_or(item.len()) };
+        items.push(item[..end].trim_end_matches([',', ';']).to_owned());
+    }
+    items
+}
+
+/// The list of a crate.
+fn api_of(name: &str) -> String {
+    let folder = root().join("crates").join(name).join("src");
+    let mut list = String::new();
+    for path in sources(&folder) {
+        let items = open_items(&std::fs::read_to_string(&path).expect("a source of ours"));
+        if !items.is_empty() {
+            list.push_str(&format!("{}\n", path.strip_prefix(&folder).expect("it is below").display()));
+            items.iter().for_each(|item| list.push_str(&format!("  {item}\n")));
+        }
+    }
+    list
+}
+
+#[test]
+fn what_applications_call_changes_in_sight() {
+    let writes = std::env::var("HUSTINGS_API").is_ok_and(|word| word == "write");
+    for name in GUARDED {
+        let (path, found) = (root().join("crates").join(name).join("api.txt"), api_of(name));
+        assert!(found.lines().count() > 20, "hustings-{name} lets nobody call anything");
+        if writes {
+            std::fs::write(&path, &found).expect("the list is written");
+        }
+        let kept = std::fs::read_to_string(&path).unwrap_or_default();
+        let (kept, found): (BTreeSet<&str>, BTreeSet<&str>) = (kept.lines().collect(), found.lines().collect());
+        let gone: Vec<_> = kept.difference(&found).collect();
+        let new: Vec<_> = found.difference(&kept).collect();
+        assert!(
+            gone.is_empty() && new.is_empty(),
+            "what hustings-{name} lets others call has changed. Gone: {gone:#?}\nNew: {new:#?}\n\
+             If that is meant: HUSTINGS_API=write cargo test -p hustings --test doors"
+        );
+    }
+}
+
+#[test]
+fn an_item_is_listed_up_to_its_body() {
+    let source = "pub use a::{\n    B,\n    C,\n};\npub struct Point {\n    pub x: u8,\n    y: u8,\n}\nimpl Point {\n    pub fn far(\n        \
+                  &self,\n    ) -> u8 {\n        0\n    }\n    fn near() {}\n    pub(crate) fn ours() {}\n}\n#[cfg(test)]\nmod tests {\n    \
+                  pub fn no() {}\n}\n";
+    assert_eq!(
+        open_items(source),
+        ["pub use a::{ B, C, }", "pub struct Point", "pub x: u8", "pub fn far( &self, ) -> u8"]
+    );
+}

@@ -1,0 +1,71 @@
+//! What is replicated: [`StateMachine`].
+
+use super::ApplyVersion;
+use super::digests::Digest;
+use crate::Lsn;
+use bytes::{Buf, Bytes};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::time::Duration;
+
+/// Snapshot bytes that cannot be a state machine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SnapshotError {
+    /// What is wrong, and at which offset.
+    pub what: String,
+}
+
+impl std::fmt::Display for SnapshotError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "the snapshot cannot be read: {}", self.what)
+    }
+}
+
+impl std::error::Error for SnapshotError {}
+
+/// A deterministic machine: equal commands in equal order give equal states on every member.
+///
+/// It sees no clock. Time reaches it through [`StateMachine::advance`]: the log carries the leader's elapsed time, so
+/// that every member expires the same lease at the same entry (ADR 3).
+pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'static {
+    /// What a proposer gets back for its command.
+    type Response: Clone + Eq + Debug + Send + 'static;
+    /// An immutable view of the state: O(1) to take, cheap to clone, read and encoded off the replica's loop.
+    type View: Clone + Send + Sync + 'static;
+
+    /// The highest version of its rules that this build can compute by.
+    ///
+    /// Whatever decides what [`StateMachine::apply`] or [`StateMachine::advance`] do, limits and shares included, belongs to a
+    /// version: a build that changes any of it raises this number and keeps the old rules beside the new ones.
+    const VERSION_MAX: ApplyVersion = ApplyVersion::FIRST;
+
+    /// From here on computes by the rules of this version, which is at most [`StateMachine::VERSION_MAX`]; called at birth, when a
+    /// snapshot is loaded and where the log raises it.
+    fn adopt(&mut self, _version: ApplyVersion) {}
+
+    /// Moves the log's clock; called before `apply` of the entry that carries the time.
+    fn advance(&mut self, elapsed: Duration);
+
+    /// Applies one committed command. Never panics: malformed bytes give an error response and change nothing.
+    fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> Self::Response;
+
+    /// The state as it is now.
+    fn freeze(&self) -> Self::View;
+
+    /// Log time left until something falls due; zero when something is due already, `None` when nothing ever is.
+    fn next_deadline(&self) -> Option<Duration>;
+
+    /// Encodes a view as snapshot bytes, handing successive chunks to `sink`.
+    fn encode(view: &Self::View, sink: &mut dyn FnMut(Bytes));
+
+    /// A digest of a view, to compare members by: equal states must have equal digests, whatever build they run on. The default
+    /// digests the encoding; a build that changes its encoding below a new apply version must not use it.
+    fn digest(view: &Self::View) -> u64 {
+        let mut digest = Digest::new();
+        Self::encode(view, &mut |chunk| digest.write(&chunk));
+        digest.finish()
+    }
+
+    /// Rebuilds the state from snapshot bytes; an error names what is wrong and at which offset.
+    fn decode(snapshot: &mut dyn Buf) -> Result<Self, SnapshotError>;
+}

@@ -1,0 +1,18 @@
+//! The alarms of GMT-2000: [`Timer`].
+
+/// The alarms that GMT-2000 sets.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timer {
+    /// The elector's timer while it is WATCHING: nobody was heard, or the last election led to nothing.
+    Watch,
+    /// The elector's timer while it is VOTING: a round trip has passed since the own ELECT.
+    Round,
+    /// The leader was last heard exactly the shortest election timeout ago: from now on an ELECT moves this node.
+    Freshness,
+    /// The leader speaks.
+    Heartbeat,
+    /// The leader counts whom it heard.
+    QuorumCheck,
+    /// A hand-over took too long.
+    Transfer,
+}

@@ -1,0 +1,147 @@
+//! What a loop notes for the recorder: links, the disk, its own pauses, requests of operators, and how all stood when leadership
+//! moved. Without a tape nothing is looked at.
+
+use super::Host;
+use crate::reach::Reach;
+use crate::timers::boot_micros;
+use hustings_core::protocol::{Admin, DiskHealth};
+use hustings_core::{NodeId, Protocol, StateMachine, Transition};
+use hustings_recorder::{Heard, Mark, unix_micros};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A loop that runs so much later than it wanted is noted, and a turn that takes so long.
+const LATE: Duration = Duration::from_millis(50);
+/// A wall clock that moves by so much against the boot clock was set; what a time server corrects is far less.
+const CLOCK_STEP_MICROS: i64 = 100_000;
+
+/// What is compared with what was noted before.
+pub(super) struct Noting {
+    /// The wall clock less the boot clock, in microseconds, at the last look.
+    clock_offset_micros: i64,
+    /// How long this thread had waited for a processor, in microseconds, at the last look.
+    waited_micros: u64,
+    voters: Vec<String>,
+}
+
+impl Noting {
+    pub(super) fn new() -> Noting {
+        Noting { clock_offset_micros: clock_offset_micros(), waited_micros: 0, voters: Vec::new() }
+    }
+}
+
+/// The wall clock less the boot clock, in microseconds.
+fn clock_offset_micros() -> i64 {
+    let signed = |micros: u64| i64::try_from(micros).unwrap_or(i64::MAX);
+    signed(unix_micros()) - signed(boot_micros())
+}
+
+/// How long this thread has been ready to run and was not run, in microseconds, since it began; 0 where the kernel does not say.
+fn waited_micros() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    let nanos = text.split_whitespace().nth(1).and_then(|nanos| nanos.parse::<u64>().ok());
+    nanos.unwrap_or(0) / 1_000
+}
+
+fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+impl<P: Protocol, S: StateMachine> Host<P, S> {
+    /// Notes something, if anybody keeps it.
+    pub(super) fn mark(&self, mark: impl FnOnce(&Host<P, S>) -> Mark) {
+        if let Some(tape) = &self.wiring.tape {
+            tape.mark(mark(self));
+        }
+    }
+
+    /// What people call a member.
+    pub(super) fn name_of(&self, id: NodeId) -> String {
+        self.replica.membership().name_of(id)
+    }
+
+    /// What an operator asked for.
+    pub(super) fn in_words(&self, admin: &Admin) -> String {
+        match admin {
+            Admin::Campaign => "to campaign".to_owned(),
+            Admin::Resign => "to give leadership up".to_owned(),
+            Admin::Transfer(to) => format!("to hand leadership to {}", self.name_of(*to)),
+            Admin::ForgetLeader => "to forget the leader".to_owned(),
+        }
+    }
+
+    pub(super) fn mark_transition(&self, transition: &Transition) {
+        self.mark(|host| {
+            let heard = host.wiring.counters.peers().into_iter().map(|(peer, counters)| {
+                let (reach, silence) = counters.reach.look();
+                let is_linked = matches!(reach, Reach::Reachable | Reach::Silent);
+                Heard { peer: host.name_of(peer), silence_micros: micros(silence), is_linked }
+            });
+            Mark::Transition {
+                from: transition.from,
+                to: transition.to,
+                term: transition.term,
+                leader: transition.leader.map(|leader| host.name_of(leader)),
+                lsn: transition.lsn,
+                because: transition.because.by_name(host.replica.membership()),
+                heard: heard.collect(),
+                disk_busy_micros: micros(host.wiring.disk.busy.busy_for()),
+            }
+        });
+    }
+
+    /// Notes who votes, when that has changed.
+    pub(super) fn mark_membership(&mut self) {
+        if self.wiring.tape.is_none() {
+            return;
+        }
+        let membership = self.wiring.gatekeeper.borrow().membership.clone();
+        let voters = membership.everyone().filter(|id| membership.is_voter(*id));
+        let voters: Vec<String> = voters.map(|id| membership.name_of(id)).collect();
+        if voters != self.noting.voters {
+            self.noting.voters.clone_from(&voters);
+            self.mark(|_| Mark::Membership { voters });
+        }
+    }
+
+    pub(super) fn mark_disk(&self, health: DiskHealth) {
+        self.mark(|host| match health {
+            DiskHealth::Stalled => Mark::DiskStalled { micros: micros(host.wiring.disk.busy.busy_for()) },
+            DiskHealth::Recovered => Mark::DiskRecovered,
+        });
+    }
+
+    /// Notes when the loop runs much later than it had asked to; says since when it runs.
+    pub(super) fn mark_lateness(&mut self, wanted: Instant) -> Instant {
+        let now = Instant::now();
+        self.mark_if_late(now.saturating_duration_since(wanted));
+        now
+    }
+
+    /// Notes when what the loop did took long, or was interrupted.
+    pub(super) fn mark_long_turn(&mut self, since: Instant) {
+        self.mark_if_late(since.elapsed());
+    }
+
+    fn mark_if_late(&mut self, late: Duration) {
+        if late < LATE || self.wiring.tape.is_none() {
+            return;
+        }
+        let waited = waited_micros();
+        let waited_micros = waited.saturating_sub(std::mem::replace(&mut self.noting.waited_micros, waited));
+        self.mark(|_| Mark::Late { micros: micros(late), waited_micros });
+    }
+
+    /// Now and then: whether somebody has set the wall clock.
+    pub(super) fn watch_clocks(&mut self) {
+        if self.wiring.tape.is_none() {
+            return;
+        }
+        self.noting.waited_micros = waited_micros();
+        let offset = clock_offset_micros();
+        let step = offset - std::mem::replace(&mut self.noting.clock_offset_micros, offset);
+        if step.abs() > CLOCK_STEP_MICROS {
+            self.mark(|_| Mark::WallClock { micros: step });
+        }
+    }
+}

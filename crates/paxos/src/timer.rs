@@ -1,0 +1,16 @@
+//! The alarms of TRex: [`Timer`].
+
+/// The alarms that TRex sets.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Timer {
+    /// Nobody was heard for too long, or a poll or a prepare round got no answers (TF-3, TF-4, TR-6).
+    Deadline,
+    /// A quorum has answered a poll; the others had their round trip (TF-7).
+    Grace,
+    /// The leader speaks (TL-2).
+    Heartbeat,
+    /// The leader counts whom it heard (TL-10).
+    QuorumCheck,
+    /// A hand-over took too long.
+    Transfer,
+}

@@ -1,0 +1,215 @@
+//! A script played for a page: [`Order`], what a page asks for, and [`play`].
+//!
+//! A run is a pure function of its script, so a laboratory remembers nothing: to go back, or to do something else at an earlier
+//! moment, the beginning is played again.
+
+use crate::picture::{Run, Time};
+use hustings_core::{Protocol, Slots};
+use hustings_kv::KvStore;
+use hustings_properties::Violation;
+use hustings_protocols::{self as protocols, Subject, Visit};
+use hustings_world::plants::{Forgetful, Moody};
+use hustings_world::{Command, Plants, Script, Service, World};
+use serde::Deserialize;
+use serde_json::Value;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+/// Virtual time that a script may take, in microseconds.
+const LONGEST: u64 = 3_600_000_000;
+/// Real time that playing may take, and how often it is looked at, in virtual microseconds.
+const BUDGET: Duration = Duration::from_secs(20);
+const SLICE: u64 = 100_000;
+/// A page can show so many members; more clients than this only cost time.
+const NODES_MAX: u64 = 9;
+const CLIENTS_MAX: u64 = 50;
+
+/// The form of a protocol that is not a defect's name: with all repairs, or as it was published.
+pub(crate) const REPAIRED: &str = "repaired";
+/// See [`REPAIRED`].
+pub(crate) const PUBLISHED: &str = "as-published";
+
+/// What a page asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Order {
+    /// A protocol by name.
+    pub(crate) protocol: String,
+    /// `repaired`, `as-published`, or the name of a planted defect.
+    pub(crate) form: String,
+    /// The script.
+    pub(crate) script: String,
+    /// How far to play after its last command, in microseconds from the beginning.
+    pub(crate) until: u64,
+    /// From which moment on the page wants to know what happened.
+    #[serde(default)]
+    pub(crate) from: u64,
+}
+
+impl Order {
+    fn subject(&self) -> Result<Subject, String> {
+        protocols::check(&self.protocol).map_err(|error| error.to_string())?;
+        let mut subject = Subject::named(&self.protocol);
+        match self.form.as_str() {
+            REPAIRED => {}
+            PUBLISHED => subject.is_published = true,
+            plant => subject.plant = Some(plant.to_owned()),
+        }
+        crate::check_plant(&subject).map_err(|error| error.to_string())?;
+        Ok(subject)
+    }
+}
+
+struct Playing<'a> {
+    order: &'a Order,
+    subject: &'a Subject,
+    script: Script,
+}
+
+/// Plays what is asked for.
+///
+/// # Errors
+/// In words: what cannot be read, or is too much.
+pub(crate) fn play(order: &Order) -> Result<Value, String> {
+    let subject = order.subject()?;
+    let script = script_of(order, &subject)?;
+    let playing = Playing { order, subject: &subject, script };
+    protocols::visit(&subject, playing).map_err(|error| error.to_string())
+}
+
+fn script_of(order: &Order, subject: &Subject) -> Result<Script, String> {
+    let mut script = Script::parse(&order.script).map_err(|error| error.to_string())?;
+    let settings = &mut script.settings;
+    if settings.nodes > NODES_MAX {
+        return Err(format!("the page shows up to {NODES_MAX} members, not {}", settings.nodes));
+    }
+    if settings.load.clients > CLIENTS_MAX {
+        return Err(format!("the page plays up to {CLIENTS_MAX} clients, not {}", settings.load.clients));
+    }
+    // As `simulate` and `play` have it.
+    settings.rules.votes_are_promises = !subject.is_published;
+    let takes = |command: &Command| match command {
+        Command::Wait(micros) | Command::Settle(micros) => *micros,
+        _ => 0,
+    };
+    let takes = script.commands.iter().map(takes).fold(order.until, u64::saturating_add);
+    if takes > LONGEST {
+        return Err(format!("the page plays an hour at most; use `hustings play` for {} s", takes / 1_000_000));
+    }
+    Ok(script)
+}
+
+impl Visit for Playing<'_> {
+    type Out = Value;
+
+    fn visit<P>(self, options: P::Options) -> Value
+    where
+        P: Protocol + Sync,
+        P::Options: Sync,
+        P::Message: Sync,
+        P::Timer: Sync,
+    {
+        match self.subject.plant.as_deref() {
+            Some(Moody::NAME) => self.work::<P, Moody>(options),
+            Some(Forgetful::NAME) => self.work::<P, Forgetful>(options),
+            _ => self.work::<P, KvStore>(options),
+        }
+    }
+}
+
+/// Lets time pass, and no more real time than there is; says whether there was enough.
+fn pass<P: Protocol, S: Service>(world: &mut World<P, S>, until: u64, begun: Instant) -> Result<bool, Violation> {
+    while world.now() < until {
+        world.run_until((world.now() + SLICE).min(until))?;
+        if begun.elapsed() > BUDGET {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+impl Playing<'_> {
+    fn work<P: Protocol, S: Service>(self, options: P::Options) -> Value {
+        let Playing { order, subject, script } = self;
+        let plants = subject.plant.as_deref().and_then(Plants::named).unwrap_or_default();
+        let mut world: Option<World<P, S>> = None;
+        let mut steps = Vec::new();
+        let begun = Instant::now();
+        let mut is_whole = true;
+        let verdict = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<(), Violation> {
+            let world = world.insert(World::planted(script.settings.clone(), options, plants)?);
+            world.start_recording();
+            for command in &script.commands {
+                steps.push((world.now(), command.to_string()));
+                match command {
+                    Command::Wait(micros) => is_whole = pass(world, world.now() + micros, begun)?,
+                    command => world.apply(command)?,
+                }
+                if !is_whole {
+                    return Ok(());
+                }
+            }
+            is_whole = pass(world, order.until, begun)?;
+            if is_whole && script.settings.load.clients > 0 {
+                let judged = hustings_properties::check(&world.history());
+                judged.map_err(|story| Violation::of("linearizable", story.to_string()))?;
+            }
+            Ok(())
+        }));
+        let violation = match verdict {
+            Ok(verdict) => verdict.err(),
+            Err(panic) => Some(Violation::of("assertions", crate::words_of(panic.as_ref()))),
+        };
+        let journal = world.as_mut().map(|world| std::mem::take(&mut world.journal)).unwrap_or_default();
+        let end = world.as_ref().map_or(0, World::now);
+        let run = Run {
+            subject: format!("{} {}", order.protocol, order.form),
+            packs_terms: P::SLOTS == Slots::Independent,
+            nodes: script.settings.nodes,
+            end,
+            journal: &journal,
+            recording: world.as_ref().and_then(|world| world.recording.as_deref()),
+            violation: violation.map(|violation| (end, violation)),
+            steps,
+            stopped: (!is_whole).then(|| format!("playing took longer than {} s", BUDGET.as_secs())),
+            time: Time::Virtual,
+        };
+        run.json(order.from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(script: &str) -> Order {
+        let (protocol, form) = ("raft".to_owned(), REPAIRED.to_owned());
+        Order { protocol, form, script: script.to_owned(), until: 5_000_000, from: 0 }
+    }
+
+    #[test]
+    fn what_happened_from_a_moment_on_is_the_end_of_what_happened() {
+        let whole = play(&order("cluster 3 seed 2\nload clients 2\nwait 2s\ncrash leader")).expect("it is played");
+        let from = 3_000_000;
+        let part = play(&Order { from, ..order("cluster 3 seed 2\nload clients 2\nwait 2s\ncrash leader") });
+        let part = part.expect("it is played");
+        for list in ["members", "lines"] {
+            let all = whole[list].as_array().expect("a list");
+            let late: Vec<&Value> = all.iter().filter(|row| row[0].as_u64() >= Some(from)).collect();
+            assert!(late.len() < all.len() && !late.is_empty() || list == "lines", "{list}");
+            assert!(late.into_iter().eq(part[list].as_array().expect("a list")), "{list}");
+        }
+        assert!(part["messages"].as_array().expect("a list").iter().all(|row| row[3].as_u64() >= Some(from)));
+        assert_eq!(whole["steps"][1], serde_json::json!([2_000_000, "crash leader"]));
+    }
+
+    #[test]
+    fn what_cannot_be_played_is_said() {
+        let refused = |order: Order| play(&order).expect_err("it is refused");
+        assert!(refused(order("crush n1")).contains("did you mean `crash`?"));
+        assert!(refused(order("cluster 40")).contains("up to 9 members"));
+        assert!(refused(order("wait 2h")).contains("an hour at most"));
+        assert!(refused(Order { protocol: "rafd".into(), ..order("") }).contains("there is no protocol `rafd`"));
+        assert!(refused(Order { form: "votes-for-all".into(), ..order("") }).contains("there is no defect"));
+    }
+}

@@ -1,0 +1,214 @@
+//! What a host notes beside its protocol: [`Mark`], and how it is written down.
+
+use hustings_core::{Lsn, Role, Term, WireError};
+
+/// How a peer stood when something was noted.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+pub struct Heard {
+    /// Its name.
+    #[prost(string, tag = "1")]
+    pub peer: String,
+    /// How long nothing had come from it, in microseconds.
+    #[prost(uint64, tag = "2")]
+    pub silence_micros: u64,
+    /// Whether there was a link to it.
+    #[prost(bool, tag = "3")]
+    pub is_linked: bool,
+}
+
+/// What the host saw.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Mark {
+    /// Role, term or leader changed.
+    Transition {
+        /// What it was.
+        from: Role,
+        /// What it is.
+        to: Role,
+        /// In which term.
+        term: Term,
+        /// Whom it follows now, by name; itself when it leads.
+        leader: Option<String>,
+        /// Where its log ended.
+        lsn: Lsn,
+        /// Why, with members by name.
+        because: String,
+        /// How each peer stood.
+        heard: Vec<Heard>,
+        /// For how long the disk had not answered, in microseconds; 0 when it was idle.
+        disk_busy_micros: u64,
+    },
+    /// A link came up.
+    LinkUp {
+        /// To whom.
+        peer: String,
+    },
+    /// A link went down.
+    LinkDown {
+        /// To whom.
+        peer: String,
+        /// What the kernel or the peer said.
+        why: String,
+    },
+    /// A sync took long.
+    SlowSync {
+        /// How long, in microseconds.
+        micros: u64,
+    },
+    /// The disk has not answered for too long.
+    DiskStalled {
+        /// For how long, in microseconds.
+        micros: u64,
+    },
+    /// It answers again.
+    DiskRecovered,
+    /// The loop ran later than it had asked to.
+    Late {
+        /// By how much, in microseconds.
+        micros: u64,
+        /// How much of that its thread could have run and got no processor, in microseconds: the rest of the time it was stopped.
+        waited_micros: u64,
+    },
+    /// The wall clock was set.
+    WallClock {
+        /// By how much, in microseconds; backwards below 0.
+        micros: i64,
+    },
+    /// An operator asked for something.
+    Asked {
+        /// For what.
+        what: String,
+    },
+    /// Another membership is in force.
+    Membership {
+        /// Who votes, by name.
+        voters: Vec<String>,
+    },
+    /// The process was told to stop.
+    Stopping,
+    /// The node could not go on.
+    Ended {
+        /// Why.
+        why: String,
+    },
+    /// Notes that found no room in memory while no file could be written.
+    Lost {
+        /// How many.
+        count: u64,
+    },
+}
+
+impl Mark {
+    /// In words, for people.
+    pub fn in_words(&self) -> String {
+        crate::story::of_mark(self)
+    }
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+pub(crate) struct MarkShape {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(string, tag = "2")]
+    text: String,
+    #[prost(string, tag = "3")]
+    peer: String,
+    #[prost(uint64, tag = "4")]
+    micros: u64,
+    #[prost(uint64, tag = "5")]
+    waited_micros: u64,
+    #[prost(sint64, tag = "6")]
+    step_micros: i64,
+    #[prost(string, repeated, tag = "7")]
+    names: Vec<String>,
+    #[prost(uint32, tag = "8")]
+    from: u32,
+    #[prost(uint32, tag = "9")]
+    to: u32,
+    #[prost(uint64, tag = "10")]
+    term: u64,
+    #[prost(uint64, tag = "11")]
+    place_term: u64,
+    #[prost(uint64, tag = "12")]
+    place_index: u64,
+    #[prost(message, repeated, tag = "13")]
+    heard: Vec<Heard>,
+    #[prost(string, optional, tag = "14")]
+    leader: Option<String>,
+}
+
+const ROLES: [Role; 5] = [Role::Follower, Role::PreCandidate, Role::Candidate, Role::Synchronizing, Role::Leader];
+
+fn role_number(role: Role) -> u32 {
+    ROLES.iter().zip(0..).find(|(other, _)| **other == role).map_or(0, |(_, number)| number)
+}
+
+fn role_numbered(number: u32) -> Result<Role, WireError> {
+    let role = usize::try_from(number).ok().and_then(|number| ROLES.get(number));
+    role.copied().ok_or_else(|| WireError(format!("a role of unknown kind {number}")))
+}
+
+impl From<&Mark> for MarkShape {
+    fn from(mark: &Mark) -> MarkShape {
+        let of = |kind| MarkShape { kind, ..MarkShape::default() };
+        match mark.clone() {
+            Mark::Transition { from, to, term, leader, lsn, because, heard, disk_busy_micros } => MarkShape {
+                from: role_number(from),
+                to: role_number(to),
+                term: term.0,
+                leader,
+                place_term: lsn.term.0,
+                place_index: lsn.index,
+                text: because,
+                heard,
+                micros: disk_busy_micros,
+                ..of(1)
+            },
+            Mark::LinkUp { peer } => MarkShape { peer, ..of(2) },
+            Mark::LinkDown { peer, why } => MarkShape { peer, text: why, ..of(3) },
+            Mark::SlowSync { micros } => MarkShape { micros, ..of(4) },
+            Mark::DiskStalled { micros } => MarkShape { micros, ..of(5) },
+            Mark::DiskRecovered => of(6),
+            Mark::Late { micros, waited_micros } => MarkShape { micros, waited_micros, ..of(7) },
+            Mark::WallClock { micros } => MarkShape { step_micros: micros, ..of(8) },
+            Mark::Asked { what } => MarkShape { text: what, ..of(9) },
+            Mark::Membership { voters } => MarkShape { names: voters, ..of(10) },
+            Mark::Stopping => of(11),
+            Mark::Ended { why } => MarkShape { text: why, ..of(12) },
+            Mark::Lost { count } => MarkShape { micros: count, ..of(13) },
+        }
+    }
+}
+
+impl TryFrom<MarkShape> for Mark {
+    type Error = WireError;
+
+    fn try_from(shape: MarkShape) -> Result<Mark, WireError> {
+        let MarkShape { kind, text, peer, micros, waited_micros, step_micros, names, .. } = shape;
+        Ok(match kind {
+            1 => Mark::Transition {
+                from: role_numbered(shape.from)?,
+                to: role_numbered(shape.to)?,
+                term: Term(shape.term),
+                leader: shape.leader,
+                lsn: Lsn::new(shape.place_term, shape.place_index),
+                because: text,
+                heard: shape.heard,
+                disk_busy_micros: micros,
+            },
+            2 => Mark::LinkUp { peer },
+            3 => Mark::LinkDown { peer, why: text },
+            4 => Mark::SlowSync { micros },
+            5 => Mark::DiskStalled { micros },
+            6 => Mark::DiskRecovered,
+            7 => Mark::Late { micros, waited_micros },
+            8 => Mark::WallClock { micros: step_micros },
+            9 => Mark::Asked { what: text },
+            10 => Mark::Membership { voters: names },
+            11 => Mark::Stopping,
+            12 => Mark::Ended { why: text },
+            13 => Mark::Lost { count: micros },
+            other => return Err(WireError(format!("a mark of unknown kind {other}"))),
+        })
+    }
+}

@@ -1,0 +1,51 @@
+//! Stories of recordings that were written by hand: what processes can be made to do is told in `cargo test -p hustings --test why`.
+
+use hustings_core::{Lsn, Role, Term};
+use hustings_recorder::story::Story;
+use hustings_recorder::{Heard, Life, Mark, Note, NoteKind, Recording};
+
+const SECOND: u64 = 1_000_000;
+
+fn life(name: &str, member_id: u64, marks: Vec<(u64, Mark)>) -> Recording {
+    let life = Life { name: name.into(), member_id, boot_id: "one machine".into(), ..Life::default() };
+    let note = |(at_micros, mark)| Note { at_micros, kind: NoteKind::Mark(mark) };
+    Recording { life, notes: marks.into_iter().map(note).collect(), damage: Vec::new() }
+}
+
+fn becomes(to: Role, term: u64, silence_micros: u64) -> Mark {
+    let heard = Heard { peer: "n1".into(), silence_micros, is_linked: true };
+    Mark::Transition {
+        from: Role::Follower,
+        to,
+        term: Term(term),
+        leader: None,
+        lsn: Lsn::ZERO,
+        because: "vote won".into(),
+        heard: vec![heard],
+        disk_busy_micros: 0,
+    }
+}
+
+/// What is told of a leader that noted these times of lateness, each with how much of it its thread had waited, in milliseconds.
+fn told(late: &[(u64, u64)]) -> &'static str {
+    let end = 12 * SECOND;
+    let mark = |(micros, waited): &(u64, u64)| Mark::Late { micros: micros * 1_000, waited_micros: waited * 1_000 };
+    let mut old = vec![(SECOND, becomes(Role::Leader, 1, 0))];
+    old.extend(late.iter().map(|late| (end, mark(late))));
+    let new = vec![
+        (11_900_000, becomes(Role::PreCandidate, 1, 700_000)),
+        (11_950_000, becomes(Role::Leader, 2, 750_000)),
+        (end + 1, Mark::DiskRecovered),
+    ];
+    let story = Story::tell(&[life("n1", 1, old), life("n2", 2, new)], None).expect("somebody leads");
+    assert_eq!((story.after.leader.as_str(), story.causes.len()), ("n2", 1), "{story:#?}");
+    story.causes[0].word()
+}
+
+/// Goal: a stall that is noted twice is told as what it was. Method: the first note has what the thread waited, and the second is longer.
+#[test]
+fn a_stall_that_is_noted_twice_is_told_once() {
+    assert_eq!(told(&[(790, 780)]), "starved");
+    assert_eq!(told(&[(780, 760), (800, 5)]), "starved");
+    assert_eq!(told(&[(780, 5), (800, 1)]), "paused");
+}

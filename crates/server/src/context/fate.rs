@@ -1,0 +1,85 @@
+//! What ends streams from outside: the server stops, or there has been no leader for too long.
+//!
+//! Source: etcd 3.5, `server/etcdserver/api/v3rpc/interceptor.go`: a stream whose client asked for a leader is cancelled
+//! after three election timeouts without one. One task watches for all; while there is a leader it sleeps without a timer.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use hustings_api::EtcdError;
+use tokio::sync::watch;
+use tonic::Status;
+
+use crate::context::Context;
+use crate::context::backend::Backend;
+
+/// How it stands with all streams.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Fate {
+    /// There has been no leader for three election timeouts.
+    pub(crate) is_leaderless: bool,
+    /// The server was told to stop.
+    pub(crate) is_stopping: bool,
+}
+
+/// What a stream watches beside its own business.
+pub(crate) struct Omen {
+    fate: watch::Receiver<Fate>,
+    insists_on_leader: bool,
+}
+
+impl Omen {
+    pub(crate) fn new(fate: watch::Receiver<Fate>, insists_on_leader: bool) -> Omen {
+        Omen { fate, insists_on_leader }
+    }
+
+    /// Completes with the reason when the stream must end. May be dropped and called again.
+    pub(crate) async fn end(&mut self) -> Status {
+        let insists = self.insists_on_leader;
+        let ends = |fate: &Fate| fate.is_stopping || (insists && fate.is_leaderless);
+        match self.fate.wait_for(ends).await {
+            Ok(fate) if !fate.is_stopping => EtcdError::NoLeader.into(),
+            _ => EtcdError::Stopped.into(),
+        }
+    }
+
+    /// Runs something unless the stream must end first.
+    pub(crate) async fn or<T>(&mut self, work: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+        tokio::select! {
+            outcome = work => outcome,
+            status = self.end() => Err(status),
+        }
+    }
+}
+
+/// Keeps the leaderless half of the fate, and counts changes of the leader, until the node stops.
+pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
+    let patience = 3 * context.options.timing.election_max;
+    let mut status = context.status_changes();
+    let (mut now, mut last) = (None, None);
+    loop {
+        match status.wait_for(|status| status.leader != now).await {
+            Ok(status) => now = status.leader,
+            Err(_) => return,
+        }
+        if now.is_some() {
+            if now != last {
+                context.metrics.on_leader_change();
+            }
+            last = now;
+            continue;
+        }
+        let elected = async { status.wait_for(|status| status.leader.is_some()).await.is_ok() };
+        match tokio::time::timeout(patience, elected).await {
+            Ok(true) => continue,
+            Ok(false) => return,
+            Err(_) => {}
+        }
+        context.fate.send_modify(|fate| fate.is_leaderless = true);
+        let has_ended = status.wait_for(|status| status.leader.is_some()).await.is_err();
+        context.fate.send_modify(|fate| fate.is_leaderless = false);
+        if has_ended {
+            return;
+        }
+    }
+}

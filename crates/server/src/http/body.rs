@@ -1,0 +1,299 @@
+//! Bodies, counted: what comes in ([`Metered`]), and what goes out ([`send`]).
+//!
+//! ```text
+//!   connection ──► Metered: bytes of the unfinished message are held, and must be whole in time ──► service
+//!   connection ◄── large answers: built and encoded off the client threads, held until they are sent ◄── service
+//! ```
+//!
+//! Of a stream of gRPC's messages, whose frames are walked (a byte, a length, a message), only the one that is still coming
+//! counts. Any other body counts as a whole, until the service has read it.
+//!
+//! Read next: [`crate::port::server`].
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use tokio::sync::mpsc;
+use tokio::time::Sleep;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use crate::context::memory::{Held, Memory, Weight};
+use crate::context::off_the_loop;
+
+/// The body of every answer.
+pub(crate) type Body = tonic::body::Body;
+
+/// Bytes in front of a message of gRPC.
+const HEAD: usize = 5;
+
+/// From so many bytes on an answer is encoded off the client threads.
+const LARGE_BYTES: usize = 1 << 20;
+
+/// Such an answer is sent in parts of so many bytes.
+const PART_BYTES: usize = 64 << 10;
+
+/// Parts that wait for the connection.
+const PARTS_MAX: usize = 4;
+
+/// How a body is cut into messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    /// One message: all of it must come in time.
+    Whole,
+    /// Messages of gRPC: the next whenever the client likes, but then in time.
+    Stream,
+    /// Messages of JSON, read as they come: the first must begin in time, the rest is the gateway's.
+    Lines,
+}
+
+/// A request's body, whose unfinished message is counted and must be whole in time.
+pub(crate) struct Metered<T> {
+    body: T,
+    shape: Shape,
+    held: Held,
+    /// Bytes of the message that is coming.
+    come: usize,
+    head: [u8; HEAD],
+    patience: Duration,
+    deadline: Option<Pin<Box<Sleep>>>,
+    has_ended: bool,
+}
+
+impl<T> Metered<T> {
+    pub(crate) fn new(body: T, shape: Shape, memory: &Arc<Memory>, patience: Duration) -> Metered<T> {
+        let held = Held::nothing(memory);
+        Metered { body, shape, held, come: 0, head: [0; HEAD], patience, deadline: None, has_ended: false }
+    }
+
+    /// Whether something is missing that must come in time.
+    fn is_due(&self) -> bool {
+        !self.has_ended
+            && match self.shape {
+                Shape::Whole => true,
+                Shape::Stream => self.come > 0,
+                Shape::Lines => self.come == 0,
+            }
+    }
+
+    /// Takes note of bytes that came.
+    fn on_data(&mut self, mut data: &[u8]) -> Result<(), Status> {
+        if self.shape != Shape::Stream {
+            self.come += data.len();
+            return self.held.resize(self.come);
+        }
+        while !data.is_empty() {
+            if self.come < HEAD {
+                let taken = data.len().min(HEAD - self.come);
+                self.head[self.come..self.come + taken].copy_from_slice(&data[..taken]);
+                self.come += taken;
+                data = &data[taken..];
+            }
+            if self.come >= HEAD {
+                let [_, length @ ..] = self.head;
+                let whole = HEAD + u32::from_be_bytes(length) as usize;
+                let taken = data.len().min(whole - self.come);
+                self.come += taken;
+                data = &data[taken..];
+                if self.come == whole {
+                    // Whoever decodes it answers for it from now on.
+                    self.come = 0;
+                    self.deadline = None;
+                }
+            }
+        }
+        self.held.resize(self.come)
+    }
+}
+
+impl<T> HttpBody for Metered<T>
+where
+    T: HttpBody<Data = Bytes> + Unpin,
+    T::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        let this = &mut *self;
+        let frame = match Pin::new(&mut this.body).poll_frame(cx) {
+            Poll::Ready(frame) => frame,
+            Poll::Pending if this.is_due() => {
+                // Most bodies are there with their head and never need the alarm.
+                let patience = this.patience;
+                let deadline = this.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                ready!(deadline.as_mut().poll(cx));
+                this.has_ended = true;
+                return Poll::Ready(Some(Err(Status::deadline_exceeded("the request's body did not come in time"))));
+            }
+            Poll::Pending => return Poll::Pending,
+        };
+        Poll::Ready(match frame {
+            None => {
+                this.has_ended = true;
+                None
+            }
+            Some(Err(error)) => Some(Err(Status::from_error(error.into()))),
+            Some(Ok(frame)) => match frame.data_ref().map_or(Ok(()), |data| this.on_data(data)) {
+                Ok(()) => Some(Ok(frame)),
+                Err(status) => {
+                    this.has_ended = true;
+                    Some(Err(status))
+                }
+            },
+        })
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Sends an answer: one that is large is encoded off the client threads, in parts, and is held until the last part has gone.
+pub(crate) fn send(mut response: hyper::Response<Body>) -> hyper::Response<Body> {
+    let Some(Weight { bytes, held }) = response.extensions_mut().remove::<Weight>() else { return response };
+    if bytes < LARGE_BYTES {
+        return response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                // Kept as long as this closure is: as long as the body.
+                let _ = &held;
+                frame
+            }))
+        });
+    }
+    response.map(|body| {
+        let (parts, sent) = mpsc::channel(PARTS_MAX);
+        tokio::spawn(async move {
+            let _held = held;
+            send_large(body, &parts).await;
+        });
+        Body::new(StreamBody::new(ReceiverStream::new(sent)))
+    })
+}
+
+/// The parts of a body on their way to the connection.
+type Parts = mpsc::Sender<Result<Frame<Bytes>, Status>>;
+
+/// Sends a body to its end, or until nobody reads it any more.
+async fn send_large(mut body: Body, parts: &Parts) {
+    // The first look at it encodes it, which takes long: not on a thread that others wait for.
+    let runtime = tokio::runtime::Handle::current();
+    let encoding = off_the_loop(move || runtime.block_on(async move { (body.frame().await, body) }));
+    let Ok((mut next, mut body)) = encoding.await else { return };
+    while let Some(frame) = next {
+        let is_sent = match frame.map(Frame::into_data) {
+            Ok(Ok(data)) => send_in_parts(parts, data).await,
+            Ok(Err(other)) => parts.send(Ok(other)).await.is_ok(),
+            Err(status) => parts.send(Err(status)).await.is_ok(),
+        };
+        if !is_sent {
+            return;
+        }
+        next = body.frame().await;
+    }
+}
+
+async fn send_in_parts(parts: &Parts, mut data: Bytes) -> bool {
+    while data.has_remaining() {
+        let part = data.split_to(data.len().min(PART_BYTES));
+        if parts.send(Ok(Frame::data(part))).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::{FutureExt, StreamExt};
+
+    type Source = mpsc::Sender<Bytes>;
+
+    /// A body that comes as the test likes.
+    fn body(
+        shape: Shape,
+        memory: &Arc<Memory>,
+    ) -> (Source, Metered<impl HttpBody<Data = Bytes, Error = Status> + Unpin>) {
+        let (source, frames) = mpsc::channel(10);
+        let body = StreamBody::new(ReceiverStream::new(frames).map(|bytes| Ok::<_, Status>(Frame::data(bytes))));
+        (source, Metered::new(body, shape, memory, Duration::from_secs(30)))
+    }
+
+    /// A message of gRPC with so many bytes.
+    fn message(bytes: usize) -> Vec<u8> {
+        [&[0][..], &(bytes as u32).to_be_bytes(), &vec![7; bytes]].concat()
+    }
+
+    /// Goal: of a stream only the message that is coming counts, however the network cuts it.
+    #[tokio::test]
+    async fn an_unfinished_message_counts_until_it_is_whole() {
+        for cut in 1..40 {
+            let memory = Memory::new(100);
+            let (source, mut body) = body(Shape::Stream, &memory);
+            let both = [message(20), message(10)].concat();
+            // The first message ends at 25, the second at 40.
+            let coming = if cut < 25 { cut } else { cut - 25 };
+            for (part, coming) in [(&both[..cut], coming), (&both[cut..], 0)] {
+                source.try_send(Bytes::copy_from_slice(part)).expect("room");
+                body.frame().await.expect("a frame").expect("within the budget");
+                assert_eq!(memory.used(), coming as u64, "cut at {cut}");
+            }
+        }
+    }
+
+    /// Goal: what is one message counts as a whole until it is dropped, and above the budget it is refused.
+    #[tokio::test]
+    async fn a_whole_body_counts_and_is_refused_above_the_budget() {
+        let memory = Memory::new(100);
+        let (source, mut whole) = body(Shape::Whole, &memory);
+        for _ in 0..3 {
+            source.try_send(Bytes::from(vec![0; 40])).expect("room");
+        }
+        assert!(whole.frame().await.expect("a frame").is_ok());
+        assert!(whole.frame().await.expect("a frame").is_ok());
+        assert_eq!(memory.used(), 80);
+        let refused = whole.frame().await.expect("a frame").expect_err("above the budget");
+        assert_eq!(refused.code(), tonic::Code::ResourceExhausted);
+        drop(whole);
+        assert_eq!(memory.used(), 0);
+    }
+
+    /// Goal: what has begun must come in time; between messages a stream may take as long as it likes.
+    #[tokio::test(start_paused = true)]
+    async fn what_has_begun_must_come_in_time() {
+        let memory = Memory::new(1_000);
+        for (shape, sent, is_due) in [
+            (Shape::Whole, vec![], true),
+            (Shape::Whole, vec![0; 10], true),
+            (Shape::Stream, vec![], false),
+            (Shape::Stream, message(10), false),
+            (Shape::Stream, message(10)[..12].to_vec(), true),
+            (Shape::Lines, vec![], true),
+            (Shape::Lines, vec![b'{'], false),
+        ] {
+            let (source, mut body) = body(shape, &memory);
+            if !sent.is_empty() {
+                source.try_send(sent.clone().into()).expect("room");
+                body.frame().await.expect("a frame").expect("within the budget");
+            }
+            assert!(body.frame().now_or_never().is_none());
+            let ended = tokio::time::timeout(Duration::from_secs(3_600), body.frame()).await;
+            match ended {
+                Ok(Some(Err(status))) => assert!(is_due && status.code() == tonic::Code::DeadlineExceeded),
+                Err(_) => assert!(!is_due, "{shape:?} with {sent:?} came to no end"),
+                Ok(other) => panic!("{shape:?} with {sent:?} ended with {other:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Metrics under etcd's names, in its form, rules broken where it breaks them.
+//!
+//! Source: the metrics that etcd 3.5.1 was seen to export; the ones that its Grafana dashboard and its mixin's alerts use.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hustings_node::counters::ROUND_TRIP_BUCKETS_MICROS;
+use hustings_node::{NodeStatus, PeerCounters};
+
+use crate::context::metrics::{Durations, METHODS, Metrics, SECONDS};
+use crate::context::version::{CLUSTER_VERSION, VERSION};
+use crate::http::process::Process;
+
+/// The names of gRPC's codes, by number.
+const CODES: [&str; 17] = [
+    "OK",
+    "Canceled",
+    "Unknown",
+    "InvalidArgument",
+    "DeadlineExceeded",
+    "NotFound",
+    "AlreadyExists",
+    "PermissionDenied",
+    "ResourceExhausted",
+    "FailedPrecondition",
+    "Aborted",
+    "OutOfRange",
+    "Unimplemented",
+    "Internal",
+    "Unavailable",
+    "DataLoss",
+    "Unauthenticated",
+];
+
+/// Appends all of them.
+pub(crate) fn encode(out: &mut String, metrics: &Metrics, status: &NodeStatus, db_bytes: u64, quota_bytes: u64) {
+    let is_leader = status.leader == Some(status.me);
+    let pending = metrics.proposals_pending.load(Ordering::Relaxed).max(0) as u64;
+    let slow = metrics.slow_applies.load(Ordering::Relaxed);
+    let heartbeats = metrics.heartbeat_failures.load(Ordering::Relaxed);
+    number(out, "etcd_server_has_leader", "gauge", u64::from(status.leader.is_some()));
+    number(out, "etcd_server_is_leader", "gauge", u64::from(is_leader));
+    number(out, "etcd_server_is_learner", "gauge", u64::from(status.membership.is_learner(status.me)));
+    number(out, "etcd_server_leader_changes_seen_total", "counter", metrics.leader_changes.get());
+    number(out, "etcd_server_heartbeat_send_failures_total", "counter", heartbeats);
+    number(out, "etcd_server_slow_apply_total", "counter", slow);
+    // Gauges at etcd, against the rule that a name in `_total` is a counter's: they only grow, and `promtool` has its way.
+    number(out, "etcd_server_proposals_committed_total", "counter", status.commit);
+    number(out, "etcd_server_proposals_applied_total", "counter", status.applied.index);
+    number(out, "etcd_server_proposals_pending", "gauge", pending);
+    number(out, "etcd_server_proposals_failed_total", "counter", metrics.proposals_failed.get());
+    number(out, "etcd_server_quota_backend_bytes", "gauge", quota_bytes);
+    number(out, "etcd_mvcc_db_total_size_in_bytes", "gauge", db_bytes);
+    number(out, "etcd_mvcc_db_total_size_in_use_in_bytes", "gauge", db_bytes);
+    durations(out, "etcd_disk_wal_fsync_duration_seconds", &metrics.fsyncs);
+    // There is no backend beside the log: what is synced there is committed.
+    durations(out, "etcd_disk_backend_commit_duration_seconds", &metrics.fsyncs);
+    peers(out, metrics);
+    let bytes = |bytes: &AtomicU64| bytes.load(Ordering::Relaxed);
+    number(out, "etcd_network_client_grpc_received_bytes_total", "counter", bytes(&metrics.received_bytes));
+    number(out, "etcd_network_client_grpc_sent_bytes_total", "counter", bytes(&metrics.sent_bytes));
+    process(out, &Process::now());
+    let about = [
+        ("etcd_server_version", "server_version", VERSION.to_owned()),
+        ("etcd_cluster_version", "cluster_version", CLUSTER_VERSION.trim_end_matches(".0").to_owned()),
+        ("etcd_server_id", "server_id", format!("{:x}", status.me.0)),
+    ];
+    for (name, label, value) in about {
+        let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} gauge\n{name}{{{label}=\"{value}\"}} 1");
+    }
+    calls(out, metrics);
+}
+
+fn number(out: &mut String, name: &str, kind: &str, value: u64) {
+    // Writing into a string does not fail; so everywhere here.
+    let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} {kind}\n{name} {value}");
+}
+
+fn durations(out: &mut String, name: &str, durations: &Durations) {
+    let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} histogram");
+    let mut count = 0;
+    for (place, bound) in SECONDS.iter().enumerate() {
+        count += durations.counts[place].load(Ordering::Relaxed);
+        let _ = writeln!(out, "{name}_bucket{{le=\"{bound}\"}} {count}");
+    }
+    count += durations.counts[SECONDS.len()].load(Ordering::Relaxed);
+    let sum = durations.nanoseconds.load(Ordering::Relaxed) as f64 / 1e9;
+    let _ = writeln!(out, "{name}_bucket{{le=\"+Inf\"}} {count}\n{name}_sum {sum}\n{name}_count {count}");
+}
+
+/// One of the counters of a peer.
+type OfPeer = fn(&PeerCounters) -> &AtomicU64;
+
+/// What is counted of each peer, under its id in hex.
+fn peers(out: &mut String, metrics: &Metrics) {
+    let peers = metrics.node.get().map(|node| node.peers()).unwrap_or_default();
+    let counters: [(&str, &str, OfPeer); 3] = [
+        ("etcd_network_peer_sent_bytes_total", "To", |peer| &peer.bytes_sent),
+        ("etcd_network_peer_received_bytes_total", "From", |peer| &peer.bytes_received),
+        ("etcd_network_peer_sent_failures_total", "To", |peer| &peer.send_failures),
+    ];
+    for (name, label, of_peer) in counters {
+        let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} counter");
+        for (id, peer) in &peers {
+            let _ = writeln!(out, "{name}{{{label}=\"{:x}\"}} {}", id.0, of_peer(peer).load(Ordering::Relaxed));
+        }
+    }
+    let name = "etcd_network_peer_round_trip_time_seconds";
+    let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} histogram");
+    for (id, peer) in &peers {
+        let (to, mut count) = (format!("To=\"{:x}\"", id.0), 0);
+        for (place, trips) in peer.round_trips.iter().enumerate() {
+            count += trips.load(Ordering::Relaxed);
+            let bound = ROUND_TRIP_BUCKETS_MICROS.get(place).map(|micros| (*micros as f64 / 1e6).to_string());
+            let bound = bound.unwrap_or_else(|| "+Inf".to_owned());
+            let _ = writeln!(out, "{name}_bucket{{{to},le=\"{bound}\"}} {count}");
+        }
+        let sum = peer.round_trip_micros.load(Ordering::Relaxed) as f64 / 1e6;
+        let _ = writeln!(out, "{name}_sum{{{to}}} {sum}\n{name}_count{{{to}}} {count}");
+    }
+}
+
+/// What every program with a client of Prometheus says of its process.
+fn process(out: &mut String, process: &Process) {
+    number(out, "process_resident_memory_bytes", "gauge", process.resident_bytes);
+    number(out, "process_virtual_memory_bytes", "gauge", process.virtual_bytes);
+    number(out, "process_open_fds", "gauge", process.descriptors);
+    number(out, "process_max_fds", "gauge", process.descriptors_max);
+    number(out, "os_fd_used", "gauge", process.descriptors);
+    number(out, "os_fd_limit", "gauge", process.descriptors_max);
+    for (name, kind, seconds) in [
+        ("process_cpu_seconds_total", "counter", process.cpu_seconds),
+        ("process_start_time_seconds", "gauge", process.started_seconds),
+    ] {
+        let _ = writeln!(out, "# HELP {name} As in etcd.\n# TYPE {name} {kind}\n{name} {seconds}");
+    }
+}
+
+fn calls(out: &mut String, metrics: &Metrics) {
+    let labels = |place: usize| {
+        let (path, kind) = METHODS[place];
+        let (service, method) = path.trim_start_matches('/').split_once('/').unwrap_or((path, ""));
+        format!("grpc_method=\"{method}\",grpc_service=\"{service}\",grpc_type=\"{kind}\"")
+    };
+    out.push_str("# HELP grpc_server_started_total As in etcd.\n# TYPE grpc_server_started_total counter\n");
+    for (place, calls) in metrics.calls.iter().enumerate() {
+        let started = calls.started.load(Ordering::Relaxed);
+        let _ = writeln!(out, "grpc_server_started_total{{{}}} {started}", labels(place));
+    }
+    out.push_str("# HELP grpc_server_handled_total As in etcd.\n# TYPE grpc_server_handled_total counter\n");
+    for (place, calls) in metrics.calls.iter().enumerate() {
+        for (code, handled) in calls.handled.iter().enumerate() {
+            let handled = handled.load(Ordering::Relaxed);
+            if handled > 0 || code == 0 {
+                let name = CODES[code];
+                let _ = writeln!(out, "grpc_server_handled_total{{grpc_code=\"{name}\",{}}} {handled}", labels(place));
+            }
+        }
+    }
+}

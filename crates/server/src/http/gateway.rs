@@ -1,0 +1,400 @@
+//! The JSON gateway: etcd's HTTP paths to the same services.
+//!
+//! Source: etcd 3.5's `google.api.http` annotations, grpc-gateway 1.16. A request is `POST /v3/...` with a JSON body; a
+//! streamed answer is one line `{"result":...}` per message. `/v3beta` and `/v3alpha` name the same paths.
+//!
+//! Bodies are read as they come, so a watch can be asked for more while it runs; they are bounded.
+//!
+//! Read next: `hustings_api::json`, the mapping.
+
+use std::future::Future;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::{FutureExt, Stream, StreamExt, stream};
+use http_body_util::{BodyExt, LengthLimitError, Limited, StreamBody};
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::auth_server::Auth;
+use hustings_api::etcdserverpb::cluster_server::Cluster;
+use hustings_api::etcdserverpb::kv_server::Kv;
+use hustings_api::etcdserverpb::lease_server::Lease;
+use hustings_api::etcdserverpb::maintenance_server::Maintenance;
+use hustings_api::json::{self, GatewayError};
+use hustings_api::v3electionpb::election_server::Election;
+use hustings_api::v3lockpb::lock_server::Lock;
+use hyper::body::{Body as HttpBody, Frame};
+use hyper::header::{AUTHORIZATION, HeaderMap};
+use hyper::http::Extensions;
+use hyper::{Method, Request, Response, StatusCode};
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::json;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+
+use crate::context::backend::Backend;
+use crate::context::caller::{Caller, CommonName};
+use crate::context::error;
+use crate::context::memory::Weight;
+use crate::context::permissions;
+use crate::context::{Learner, Services, insists_on_leader, off_the_loop};
+use crate::http::body::Body;
+use crate::http::hosts;
+use crate::http::{respond, text};
+use crate::services::election::observe;
+use crate::services::lease::keep_alive;
+use crate::watch::watch;
+
+const JSON: &str = "application/json";
+
+/// The gateway's part of a path; `None` when the path is not the gateway's.
+pub(crate) fn route(path: &str) -> Option<&str> {
+    ["/v3/", "/v3beta/", "/v3alpha/"].iter().find_map(|version| path.strip_prefix(version))
+}
+
+/// Whether a path's body is read for as long as the client likes.
+pub(crate) fn reads_on(path: &str) -> bool {
+    matches!(path, "watch" | "lease/keepalive")
+}
+
+/// Answers a request to the gateway.
+pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Request<T>) -> Response<Body>
+where
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    if request.method() != Method::POST {
+        return text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
+    }
+    let (mut head, body) = request.into_parts();
+    if let Some(refusal) = hosts::refusal(&head, &services.options) {
+        return refusal;
+    }
+    let path = route(head.uri.path()).unwrap_or("").to_owned();
+    let Some(row) = permissions::of_path(&path) else { return text(StatusCode::NOT_FOUND, "Not Found\n".to_owned()) };
+    // As in etcd, where the gateway is a client of its own: the certificate of a connection proves nothing here.
+    head.extensions.remove::<CommonName>();
+    let metadata = metadata(&head.headers);
+    let is_concurrency = row.method.starts_with("/v3");
+    if let Err(status) = services.pass(row, &mut head, &metadata).await {
+        return refuse(&if is_concurrency { error::of_concurrency(status) } else { status });
+    }
+    // Base64 takes four bytes for three.
+    let limit = services.options.max_request_bytes / 3 * 4 + 512 * 1024;
+    let call = Call { is_concurrency, metadata, extensions: head.extensions, body: Limited::new(body, limit), limit };
+    let s = services;
+    match path.as_str() {
+        "kv/range" => call.unary(|request| Kv::range(s, request)).await,
+        "kv/put" => call.unary(|request| Kv::put(s, request)).await,
+        "kv/deleterange" => call.unary(|request| Kv::delete_range(s, request)).await,
+        "kv/txn" => call.unary(|request| Kv::txn(s, request)).await,
+        "kv/compaction" => call.unary(|request| Kv::compact(s, request)).await,
+        "watch" => call.watch(s).await,
+        "lease/grant" => call.unary(|request| Lease::lease_grant(s, request)).await,
+        "lease/revoke" | "kv/lease/revoke" => call.unary(|request| Lease::lease_revoke(s, request)).await,
+        "lease/keepalive" => call.keep_alive(s).await,
+        "lease/timetolive" | "kv/lease/timetolive" => call.unary(|request| Lease::lease_time_to_live(s, request)).await,
+        "lease/leases" | "kv/lease/leases" => call.unary(|request| Lease::lease_leases(s, request)).await,
+        "cluster/member/add" => call.unary(|request| Cluster::member_add(s, request)).await,
+        "cluster/member/remove" => call.unary(|request| Cluster::member_remove(s, request)).await,
+        "cluster/member/update" => call.unary(|request| Cluster::member_update(s, request)).await,
+        "cluster/member/list" => call.unary(|request| Cluster::member_list(s, request)).await,
+        "cluster/member/promote" => call.unary(|request| Cluster::member_promote(s, request)).await,
+        "maintenance/alarm" => call.unary(|request| Maintenance::alarm(s, request)).await,
+        "maintenance/status" => call.unary(|request| Maintenance::status(s, request)).await,
+        "maintenance/defragment" => call.unary(|request| Maintenance::defragment(s, request)).await,
+        // etcd 3.5 declares one path for both digests, and serves the whole store's there.
+        "maintenance/hash" => call.unary(|request| Maintenance::hash(s, request)).await,
+        "maintenance/hashkv" => call.unary(|request| Maintenance::hash_kv(s, request)).await,
+        "maintenance/snapshot" => call.streaming(|request| Maintenance::snapshot(s, request)).await,
+        "maintenance/transfer-leadership" => call.unary(|request| Maintenance::move_leader(s, request)).await,
+        "maintenance/downgrade" => call.unary(|request| Maintenance::downgrade(s, request)).await,
+        "election/campaign" => call.unary(|request| Election::campaign(s, request)).await,
+        "election/proclaim" => call.unary(|request| Election::proclaim(s, request)).await,
+        "election/leader" => call.unary(|request| Election::leader(s, request)).await,
+        "election/observe" => call.observe(s).await,
+        "election/resign" => call.unary(|request| Election::resign(s, request)).await,
+        "lock/lock" => call.unary(|request| Lock::lock(s, request)).await,
+        "auth/enable" => call.unary(|request| Auth::auth_enable(s, request)).await,
+        "auth/disable" => call.unary(|request| Auth::auth_disable(s, request)).await,
+        "auth/status" => call.unary(|request| Auth::auth_status(s, request)).await,
+        "auth/authenticate" => call.unary(|request| Auth::authenticate(s, request)).await,
+        "auth/user/add" => call.unary(|request| Auth::user_add(s, request)).await,
+        "auth/user/get" => call.unary(|request| Auth::user_get(s, request)).await,
+        "auth/user/list" => call.unary(|request| Auth::user_list(s, request)).await,
+        "auth/user/delete" => call.unary(|request| Auth::user_delete(s, request)).await,
+        "auth/user/changepw" => call.unary(|request| Auth::user_change_password(s, request)).await,
+        "auth/user/grant" => call.unary(|request| Auth::user_grant_role(s, request)).await,
+        "auth/user/revoke" => call.unary(|request| Auth::user_revoke_role(s, request)).await,
+        "auth/role/add" => call.unary(|request| Auth::role_add(s, request)).await,
+        "auth/role/get" => call.unary(|request| Auth::role_get(s, request)).await,
+        "auth/role/list" => call.unary(|request| Auth::role_list(s, request)).await,
+        "auth/role/delete" => call.unary(|request| Auth::role_delete(s, request)).await,
+        "auth/role/grant" => call.unary(|request| Auth::role_grant_permission(s, request)).await,
+        "auth/role/revoke" => call.unary(|request| Auth::role_revoke_permission(s, request)).await,
+        "lock/unlock" => call.unary(|request| Lock::unlock(s, request)).await,
+        _ => text(StatusCode::NOT_FOUND, "Not Found\n".to_owned()),
+    }
+}
+
+/// What the gateway hands on of the headers: those that begin with `Grpc-Metadata-`, and the token in `Authorization`.
+fn metadata(headers: &HeaderMap) -> MetadataMap {
+    let mut handed_on = HeaderMap::new();
+    for (name, value) in headers {
+        let name = name
+            .as_str()
+            .strip_prefix("grpc-metadata-")
+            .and_then(|name| name.parse::<hyper::header::HeaderName>().ok());
+        if let Some(name) = name {
+            handed_on.append(name, value.clone());
+        }
+    }
+    if let Some(token) = headers.get(AUTHORIZATION) {
+        handed_on.insert(AUTHORIZATION, token.clone());
+    }
+    MetadataMap::from_headers(handed_on)
+}
+
+/// A request on its way to a service.
+struct Call<T> {
+    /// It is for a lock or an election.
+    is_concurrency: bool,
+    metadata: MetadataMap,
+    extensions: Extensions,
+    body: Limited<T>,
+    limit: usize,
+}
+
+impl<T> Call<T>
+where
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    /// One message in, one out.
+    async fn unary<Q, A, F>(self, serve: impl FnOnce(tonic::Request<Q>) -> F) -> Response<Body>
+    where
+        Q: DeserializeOwned + Default,
+        A: Serialize + Send + 'static,
+        F: Future<Output = Result<tonic::Response<A>, Status>>,
+    {
+        let is_concurrency = self.is_concurrency;
+        let answer = async {
+            let request = self.request().await?;
+            let (_, message, mut extensions) = serve(request).await?.into_parts();
+            let weight = extensions.remove::<Weight>();
+            let is_large = weight.is_some();
+            let encode = move || json::encode(&message);
+            let body = if is_large { off_the_loop(encode).await?? } else { encode()? };
+            Ok((body, weight))
+        };
+        match answer.await {
+            Ok((body, weight)) => {
+                let mut response = respond(StatusCode::OK, JSON, body.into());
+                if let Some(weight) = weight {
+                    response.extensions_mut().insert(weight);
+                }
+                response
+            }
+            Err(status) if is_concurrency => refuse(&error::of_concurrency(status)),
+            Err(status) => refuse(&status),
+        }
+    }
+
+    /// One message in, many out.
+    async fn streaming<Q, A, S, F>(self, serve: impl FnOnce(tonic::Request<Q>) -> F) -> Response<Body>
+    where
+        Q: DeserializeOwned + Default,
+        A: Serialize + 'static,
+        S: Stream<Item = Result<A, Status>> + Send + 'static,
+        F: Future<Output = Result<tonic::Response<S>, Status>>,
+    {
+        let answers = async { Ok(serve(self.request().await?).await?.into_inner()) };
+        match answers.await {
+            Ok(answers) => lines(answers),
+            Err(status) => refuse(&status),
+        }
+    }
+
+    /// Finds out who calls, as each service does for itself.
+    async fn admit<B: Backend>(&self, services: &Services<B>) -> Result<Caller, Status> {
+        services.check(&self.metadata, Learner::Refuses)?;
+        services.caller(&self.metadata, &self.extensions).await
+    }
+
+    async fn watch<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        let caller = match self.admit(services).await {
+            Ok(caller) => caller,
+            Err(status) => return refuse(&status),
+        };
+        let omen = services.omen(insists_on_leader(&self.metadata));
+        let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
+        lines(watch(services.0.clone(), caller, Box::pin(requests), omen))
+    }
+
+    async fn keep_alive<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        let caller = match self.admit(services).await {
+            Ok(caller) => caller,
+            Err(status) => return refuse(&status),
+        };
+        let omen = services.omen(insists_on_leader(&self.metadata));
+        let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit, services.options.body_timeout);
+        lines(keep_alive(services.0.clone(), caller, Box::pin(requests), omen))
+    }
+
+    async fn observe<B: Backend>(self, services: &Services<B>) -> Response<Body> {
+        let observing = async {
+            let caller = self.admit(services).await?;
+            let omen = services.omen(insists_on_leader(&self.metadata));
+            let request: tonic::Request<hustings_api::v3electionpb::LeaderRequest> = self.request().await?;
+            Ok(observe(services.0.clone(), caller, &request.get_ref().name, omen))
+        };
+        match observing.await {
+            Ok(answers) => lines(answers),
+            Err(status) => refuse(&status),
+        }
+    }
+
+    async fn request<Q: DeserializeOwned + Default>(self) -> Result<tonic::Request<Q>, Status> {
+        let body = self.body.collect().await.map_err(|error| of_body(&*error))?.to_bytes();
+        let mut request = tonic::Request::new(json::decode(&body)?);
+        *request.metadata_mut() = self.metadata;
+        *request.extensions_mut() = self.extensions;
+        Ok(request)
+    }
+}
+
+/// Why a body could not be read.
+fn of_body(error: &(dyn std::error::Error + 'static)) -> Status {
+    match error.downcast_ref::<Status>() {
+        Some(status) => status.clone(),
+        None if error.is::<LengthLimitError>() => EtcdError::RequestTooLarge.into(),
+        None => Status::invalid_argument(format!("the request's body could not be read: {error}")),
+    }
+}
+
+/// The messages of a body, each as soon as it is whole.
+fn messages<M, T>(body: Limited<T>, limit: usize, patience: Duration) -> impl Stream<Item = Result<M, Status>> + Send
+where
+    M: DeserializeOwned + Default + Send,
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    stream::unfold(Some((body, BytesMut::new())), move |state| async move {
+        let (mut body, mut buffer) = state?;
+        loop {
+            match whole_value(&buffer) {
+                Ok(Some(length)) => {
+                    let value = buffer.split_to(length);
+                    return Some(match json::decode(&value) {
+                        Ok(message) => (Ok(message), Some((body, buffer))),
+                        Err(status) => (Err(status), None),
+                    });
+                }
+                Ok(None) => {}
+                Err(status) => return Some((Err(status), None)),
+            }
+            if buffer.len() > limit {
+                return Some((Err(EtcdError::RequestTooLarge.into()), None));
+            }
+            let is_begun = !buffer.iter().all(u8::is_ascii_whitespace);
+            let frame = match body.frame().now_or_never() {
+                Some(frame) => frame,
+                None if !is_begun => body.frame().await,
+                None => match tokio::time::timeout(patience, body.frame()).await {
+                    Ok(frame) => frame,
+                    Err(_) => return Some((Err(Status::deadline_exceeded("the message did not come in time")), None)),
+                },
+            };
+            match frame {
+                Some(Ok(frame)) => buffer.extend(frame.into_data().ok()),
+                Some(Err(error)) => return Some((Err(of_body(&*error)), None)),
+                None if buffer.iter().all(u8::is_ascii_whitespace) => return None,
+                None => return Some((Err(Status::invalid_argument("unexpected EOF")), None)),
+            }
+        }
+    })
+}
+
+/// The length of the first JSON value, if it is whole.
+fn whole_value(buffer: &[u8]) -> Result<Option<usize>, Status> {
+    let mut values = serde_json::Deserializer::from_slice(buffer).into_iter::<IgnoredAny>();
+    match values.next() {
+        None => Ok(None),
+        Some(Ok(_)) => Ok(Some(values.byte_offset())),
+        Some(Err(error)) if error.is_eof() => Ok(None),
+        Some(Err(error)) => Err(Status::invalid_argument(error.to_string())),
+    }
+}
+
+/// A stream of answers as lines.
+fn lines<A: Serialize + 'static>(answers: impl Stream<Item = Result<A, Status>> + Send + 'static) -> Response<Body> {
+    #[derive(Serialize)]
+    struct Line<'a, A> {
+        result: &'a A,
+    }
+    let frames = answers.map(|answer| {
+        let line = answer.and_then(|message| json::encode(&Line { result: &message })).unwrap_or_else(|status| {
+            let http =
+                StatusCode::from_u16(json::http_status(status.code())).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+            let error = json!({ "error": {
+                "grpc_code": status.code() as i32,
+                "http_code": http.as_u16(),
+                "message": status.message(),
+                "http_status": http.canonical_reason().unwrap_or(""),
+            } });
+            error.to_string().into_bytes()
+        });
+        let mut line = line;
+        line.push(b'\n');
+        Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(line)))
+    });
+    let mut response = Response::new(Body::new(StreamBody::new(frames)));
+    response.headers_mut().insert(hyper::header::CONTENT_TYPE, hyper::header::HeaderValue::from_static(JSON));
+    response
+}
+
+/// The code of gRPC that an answer over HTTP was refused with: several have one status there. It is for the audit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refused(pub(crate) Code);
+
+/// An error as grpc-gateway tells it.
+pub(crate) fn refuse(status: &Status) -> Response<Body> {
+    let http = StatusCode::from_u16(json::http_status(status.code())).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let body = json::encode(&GatewayError::from(status)).unwrap_or_default();
+    let mut response = respond(http, JSON, body.into());
+    response.extensions_mut().insert(Refused(status.code()));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const PATIENCE: Duration = Duration::from_secs(1);
+
+    proptest! {
+        /// Goal: bytes of any kind, cut anywhere, are a message, a wait for more, or a refusal; never a panic.
+        #[test]
+        fn any_body_is_read_or_refused(chunks in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..40), 0..6)) {
+            let frames = chunks.into_iter().map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(Bytes::from(chunk))));
+            let body = Limited::new(StreamBody::new(stream::iter(frames)), 100);
+            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 100, PATIENCE)).collect::<Vec<_>>().now_or_never();
+            prop_assert!(found.is_some());
+        }
+
+        /// Goal: messages are found however the network cuts them.
+        #[test]
+        fn messages_are_found_across_frames(cut in 0usize..80) {
+            let text = br#"{"create_request":{"key":"YQ=="}} {"cancel_request":{"watch_id":"7"}} "#;
+            let cut = cut.min(text.len());
+            let chunks = [Bytes::from_static(text).slice(..cut), Bytes::from_static(text).slice(cut..)];
+            let frames = chunks.into_iter().map(|chunk| Ok::<_, std::convert::Infallible>(Frame::data(chunk)));
+            let body = Limited::new(StreamBody::new(stream::iter(frames)), 1_000);
+            let found = Box::pin(messages::<pb::WatchRequest, _>(body, 1_000, PATIENCE)).collect::<Vec<_>>().now_or_never().unwrap();
+            prop_assert_eq!(found.len(), 2);
+            prop_assert!(found.iter().all(Result::is_ok));
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! Our own HTTP calls about leases and elections, for what etcd's API has no words for.
+//!
+//! ```text
+//!   POST /v1/leases            {"ttl_millis": 300}         grants a lease that lives for less than a second
+//!   POST /v1/leases/keepalive  {"ids": ["7f", "80"]}       renews many leases with one message, and one log entry
+//!   POST /v1/revision          {"at_least": 1000000}       the revision goes on from there, where it is below
+//!   GET  /v1/leases/ID/tether                              see [`crate::http::tether`]
+//!   GET  /v1/elections[?name=NAME]                         name, holder, token, since when, why it moved last
+//!   GET  /v1/recording                                     what this member was told, for `hustings why` and `replay`
+//! ```
+//!
+//! Ids are in hex, as etcdctl prints them. A lease granted here is a lease like any other: etcd's calls renew, show and
+//! revoke it, in whole seconds.
+//!
+//! An election is seen by the keys of its candidates: `NAME/<lease in hex>`, attached to that lease. So those of our library
+//! and sidecar are told, and those of every client of etcd that uses its recipe; and what it costs grows with the keys that
+//! hang on leases, not with the store.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hustings_api::client::prefix_end;
+use hustings_core::ApplyVersion;
+use hustings_kv::{
+    Command, KeyValue, LeaseGrant, LeaseKeepAlive, LeaseKeys, Need, RaiseRevision, Response as Applied,
+    ShortLeaseGrant, View,
+};
+use hustings_lease::Token;
+use hustings_lease::history::History;
+use hustings_recorder::ring::read_all;
+use hyper::body::Body as HttpBody;
+use hyper::header::AUTHORIZATION;
+use hyper::http::request::Parts;
+use hyper::{Method, Request, Response, StatusCode};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tonic::Status;
+use tonic::metadata::MetadataMap;
+
+use crate::context::backend::Backend;
+use crate::context::caller::Caller;
+use crate::context::error;
+use crate::context::{Learner, Services};
+use crate::http;
+use crate::http::body::Body;
+use crate::http::gateway::refuse;
+use crate::http::hosts;
+use crate::services::campaign::read_key;
+
+/// The largest body of a call, bytes.
+const BODY_MAX: usize = 1 << 20;
+
+/// How many candidates one answer looks at, so that it pins no more than some tens of megabytes.
+const CANDIDATES_MAX: usize = 100_000;
+
+/// From which apply version on leases live for milliseconds.
+const SHORT_LEASES_FROM: ApplyVersion = ApplyVersion(2);
+
+/// From which apply version on the revision may be raised.
+const RAISES_FROM: ApplyVersion = ApplyVersion(3);
+
+/// How many leases one message renews.
+const IDS_MAX: usize = 8_192;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Grant {
+    ttl_millis: u64,
+    #[serde(default)]
+    id: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeepAlive {
+    ids: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raise {
+    at_least: i64,
+}
+
+/// Answers `/v1/leases...` and `/v1/revision`.
+pub(crate) async fn answer_leases<B: Backend, T>(services: &Services<B>, request: Request<T>) -> Response<Body>
+where
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    let (head, body) = request.into_parts();
+    if head.method != Method::POST {
+        return http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
+    }
+    if let Some(refusal) = hosts::refusal(&head, &services.options) {
+        return refusal;
+    }
+    let answered = async {
+        let caller = admit(services, &head, Learner::Refuses).await?;
+        let body = Limited::new(body, BODY_MAX).collect().await;
+        let body = body.map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))?.to_bytes();
+        match head.uri.path() {
+            "/v1/leases" => services.grant_short(&caller, read(&body)?).await,
+            "/v1/revision" => services.raise_revision(&caller, read(&body)?).await,
+            "/v1/leases/keepalive" => services.keep_many_alive(&caller, read(&body)?).await,
+            path => Err(Status::not_found(format!(
+                "{path} is no call: there are /v1/leases, /v1/leases/keepalive and /v1/revision"
+            ))),
+        }
+    };
+    match answered.await {
+        Ok(value) => http::json(StatusCode::OK, &value),
+        Err(status) => refuse(&status),
+    }
+}
+
+/// Finds out who makes a call of ours: as etcd's calls do, by the header `Authorization` or the connection's certificate.
+pub(crate) async fn admit<B: Backend>(
+    services: &Services<B>,
+    head: &Parts,
+    learner: Learner,
+) -> Result<Caller, Status> {
+    let mut metadata = MetadataMap::new();
+    if let Some(token) = head.headers.get(AUTHORIZATION).and_then(|token| token.to_str().ok()?.parse().ok()) {
+        metadata.insert("authorization", token);
+    }
+    services.check(&metadata, learner)?;
+    services.caller(&metadata, &head.extensions).await
+}
+
+fn read<'a, Q: Deserialize<'a>>(body: &'a [u8]) -> Result<Q, Status> {
+    serde_json::from_slice(body).map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))
+}
+
+fn id_of(text: &str) -> Result<i64, Status> {
+    let id = i64::from_str_radix(text, 16).ok().filter(|id| *id > 0);
+    id.ok_or_else(|| Status::invalid_argument(format!("{text:?} is no lease: ids are in hex, as in 694d7e1c2a")))
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+impl<B: Backend> Services<B> {
+    async fn grant_short(&self, caller: &Caller, Grant { ttl_millis, id }: Grant) -> Result<Value, Status> {
+        if ttl_millis == 0 {
+            return Err(Status::invalid_argument("ttl_millis is at least 1"));
+        }
+        // As for whole seconds: a failover must end no lease.
+        let length = Duration::from_millis(ttl_millis).max(self.options.timing.election_max.saturating_mul(3) / 2);
+        let id = match id {
+            Some(id) => id_of(&id)?,
+            None => (rand::random::<i64>() & i64::MAX).max(1),
+        };
+        // While some member is of an older build, whole seconds are granted.
+        let command = match self.node_status().version >= SHORT_LEASES_FROM {
+            true => Command::ShortLeaseGrant(ShortLeaseGrant { id, ttl_millis: millis(length) }),
+            false => {
+                let ttl = i64::try_from(length.as_millis().div_ceil(1_000)).unwrap_or(i64::MAX);
+                Command::LeaseGrant(LeaseGrant { id, ttl })
+            }
+        };
+        let Applied::LeaseGrant { .. } = self.propose_growth(caller, command).await? else {
+            return Err(error::mismatch());
+        };
+        let view = self.read_local(caller, Need::User).await?;
+        let granted = view.lease_time_to_live(id, LeaseKeys::Omit).map_or(Duration::ZERO, |lease| lease.granted);
+        Ok(json!({ "id": format!("{id:x}"), "ttl_millis": millis(granted) }))
+    }
+
+    /// For a store that is copied from another one: what was given out there must not be given out again here.
+    async fn raise_revision(&self, caller: &Caller, Raise { at_least }: Raise) -> Result<Value, Status> {
+        if self.node_status().version < RAISES_FROM {
+            return Err(Status::failed_precondition("some member is of an older build: upgrade all, then try again"));
+        }
+        if !(1..=RaiseRevision::MAX).contains(&at_least) {
+            return Err(Status::invalid_argument(format!("at_least is 1 to {}", RaiseRevision::MAX)));
+        }
+        self.require(caller, Need::Root).await?;
+        let raised = self.propose(caller, Command::RaiseRevision(RaiseRevision { revision: at_least })).await?;
+        let Applied::Advance { revision } = raised else { return Err(error::mismatch()) };
+        Ok(json!({ "revision": revision.to_string() }))
+    }
+
+    async fn keep_many_alive(&self, caller: &Caller, KeepAlive { ids }: KeepAlive) -> Result<Value, Status> {
+        if ids.len() > IDS_MAX {
+            return Err(Status::invalid_argument(format!("{} leases in one message: at most {IDS_MAX}", ids.len())));
+        }
+        let ids: Vec<i64> = ids.iter().map(|id| id_of(id)).collect::<Result<_, _>>()?;
+        let renewed = self.propose(caller, Command::LeaseKeepAlive(LeaseKeepAlive { ids })).await?;
+        let Applied::LeaseKeepAlive { renewed, .. } = renewed else { return Err(error::mismatch()) };
+        let view = self.read_local(caller, Need::User).await?;
+        let granted = |id| view.lease_time_to_live(id, LeaseKeys::Omit).map_or(0, |lease| millis(lease.granted));
+        let leases: Vec<Value> = renewed
+            .iter()
+            .map(|(id, ttl)| json!({ "id": format!("{id:x}"), "ttl_millis": ttl.map_or(0, |_| granted(*id)) }))
+            .collect();
+        Ok(json!({ "leases": leases }))
+    }
+}
+
+/// What our candidates write into their keys.
+#[derive(Deserialize)]
+struct Entry {
+    id: String,
+    #[serde(default)]
+    value: String,
+}
+
+/// One election, as it is told.
+#[derive(Serialize)]
+pub(crate) struct Told {
+    name: String,
+    /// Who leads; what a stranger wrote is told as it stands.
+    holder: String,
+    value: String,
+    token: String,
+    candidates: usize,
+    /// The lease on which the leadership stands, in hex.
+    lease: String,
+    /// The lease's time to live, and what is left of it as far as this member knows.
+    ttl_millis: u64,
+    remaining_millis: u64,
+    /// When it was won, by the winner's own clock, seconds since 1970; for people, nothing is decided by it.
+    since_unix_seconds: Option<u64>,
+    /// How the leadership before it ended.
+    because: Option<String>,
+}
+
+/// Answers `/v1/elections`.
+pub(crate) async fn answer_elections<B: Backend>(
+    services: &Services<B>,
+    caller: &Caller,
+    query: &str,
+) -> Response<Body> {
+    let name = query.split('&').find_map(|pair| pair.strip_prefix("name=")).map(str::to_owned);
+    let told = async {
+        // The keys of an election begin with its name; all elections are told to whoever may read everything.
+        let (from, end) = match &name {
+            Some(name) => (Bytes::copy_from_slice(name.as_bytes()), prefix_end(name.as_bytes())),
+            None => (Bytes::from_static(b"\0"), Bytes::from_static(b"\0")),
+        };
+        let view = services.read(caller, Need::Read(&from, &end)).await?;
+        services.build(move || elections(&view, name.as_deref())).await?
+    };
+    match told.await {
+        Ok(elections) => http::json(StatusCode::OK, &json!({ "elections": elections })),
+        Err(status) => refuse(&status),
+    }
+}
+
+/// Answers `/v1/recording`: the files of this member's recorder, one after the other. Nothing that clients wrote is in them; but
+/// all members and their addresses are.
+pub(crate) async fn answer_recording<B: Backend>(services: &Services<B>, caller: &Caller) -> Response<Body> {
+    let read = async {
+        services.require(caller, Need::Root).await?;
+        let directory = services.options.data_dir.as_ref().map(|directory| directory.join("recording"));
+        let directory = directory.filter(|directory| directory.is_dir());
+        let directory = directory
+            .ok_or_else(|| Status::not_found("this member records nothing: it was started with --ring off"))?;
+        let read = tokio::task::spawn_blocking(move || read_all(&directory)).await;
+        let read = read.map_err(|error| Status::internal(error.to_string()))?;
+        read.map_err(|error| Status::internal(format!("the recording cannot be read: {error}")))
+    };
+    match read.await {
+        Ok(bytes) => http::respond(StatusCode::OK, "application/octet-stream", bytes.into()),
+        Err(status) => refuse(&status),
+    }
+}
+
+/// All elections that somebody stands for, by name; or the one that is asked for.
+pub(crate) fn elections(view: &View, only: Option<&str>) -> Result<Vec<Told>, Status> {
+    let mut candidates: BTreeMap<String, Vec<KeyValue>> = BTreeMap::new();
+    let mut seen = 0;
+    for (lease, key) in view.leased_keys() {
+        let Some(name) = election_of(key, lease).filter(|name| only.is_none_or(|only| only == *name)) else { continue };
+        seen += 1;
+        if seen > CANDIDATES_MAX {
+            let why = format!("more than {CANDIDATES_MAX} candidates stand for election: ask for one with ?name=NAME");
+            return Err(Status::resource_exhausted(why));
+        }
+        if let Some(kv) = read_key(view, &Bytes::copy_from_slice(key))? {
+            candidates.entry(name.to_owned()).or_default().push(kv);
+        }
+    }
+    candidates.into_iter().map(|(name, keys)| told(view, name, keys)).collect()
+}
+
+/// The election for which this key stands, if it does.
+fn election_of(key: &[u8], lease: i64) -> Option<&str> {
+    let (name, entry) = std::str::from_utf8(key).ok()?.rsplit_once('/')?;
+    (!name.is_empty() && i64::from_str_radix(entry, 16) == Ok(lease)).then_some(name)
+}
+
+fn told(view: &View, name: String, keys: Vec<KeyValue>) -> Result<Told, Status> {
+    let candidates = keys.len();
+    let first = keys.into_iter().min_by_key(|kv| kv.create_revision).expect("an election is known by its candidates");
+    let text_at = |suffix: &str| {
+        let kv = read_key(view, &format!("{name}{suffix}").into())?;
+        Ok::<_, Status>(kv.and_then(|kv| String::from_utf8(kv.value.to_vec()).ok()))
+    };
+    let generation = text_at(".generation")?.and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+    let token = Token { generation, number: first.create_revision.unsigned_abs() };
+    let history = History::parse(&text_at(".history")?.unwrap_or_default());
+    let tenure = history.tenures().rev().find(|tenure| tenure.token == token);
+    let (holder, value) = match serde_json::from_slice::<Entry>(&first.value) {
+        Ok(entry) => (entry.id, entry.value),
+        Err(_) => (String::from_utf8_lossy(&first.value).into_owned(), String::new()),
+    };
+    let lease = view.lease_time_to_live(first.lease, LeaseKeys::Omit);
+    Ok(Told {
+        name,
+        holder,
+        value,
+        token: token.to_string(),
+        candidates,
+        lease: format!("{:x}", first.lease),
+        ttl_millis: lease.as_ref().map_or(0, |lease| millis(lease.granted)),
+        remaining_millis: lease.as_ref().map_or(0, |lease| millis(lease.remaining)),
+        since_unix_seconds: tenure.and_then(|tenure| tenure.since_unix_seconds),
+        because: tenure.map(|tenure| tenure.before.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_stands_for_an_election_if_it_ends_in_its_own_lease() {
+        assert_eq!(election_of(b"team/billing/7f", 0x7f), Some("team/billing"));
+        assert_eq!(election_of(b"team/billing/7f", 0x80), None);
+        assert_eq!(election_of(b"/7f", 0x7f), None);
+        assert_eq!(election_of(b"config", 0x7f), None);
+        assert_eq!(election_of(b"\xff/7f", 0x7f), None);
+    }
+}

@@ -1,0 +1,209 @@
+//! Care for one member: Status, Alarm, Hash, HashKV, Snapshot, MoveLeader, Defragment, Downgrade.
+//!
+//! Source: etcd 3.5, `server/etcdserver/api/v3rpc/maintenance.go`. Hashes and snapshots look at a view, off the request's
+//! thread: the store goes on meanwhile.
+//!
+//! Deviation: there is nothing to defragment, and no version below to go down to.
+
+use hustings_api::EtcdError;
+use hustings_api::etcdserverpb as pb;
+use hustings_api::etcdserverpb::alarm_request::AlarmAction;
+use hustings_api::etcdserverpb::downgrade_request::DowngradeAction;
+use hustings_api::etcdserverpb::maintenance_server::Maintenance;
+use hustings_core::{Admin, Membership, NodeId, StateMachine};
+use hustings_kv::{Alarm, AlarmChange, AlarmKind, Command, KvStore, Need, Response as Applied, hash_kv};
+use hustings_node::Readable;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+use crate::context::backend::Backend;
+use crate::context::caller::Caller;
+use crate::context::error;
+use crate::context::version::{CLUSTER_VERSION, VERSION};
+use crate::context::{Context, Learner, Services};
+use crate::services::snapshot::write::{Contents, file_bytes};
+
+/// Parts of a snapshot that wait for a slow reader.
+const PARTS_MAX: usize = 4;
+
+#[tonic::async_trait]
+impl<B: Backend> Maintenance for Services<B> {
+    async fn alarm(&self, request: Request<pb::AlarmRequest>) -> Result<Response<pb::AlarmResponse>, Status> {
+        let caller = self.admit(&request, Learner::Refuses).await?;
+        let pb::AlarmRequest { action, member_id, alarm } = request.into_inner();
+        let raise = match AlarmAction::try_from(action) {
+            Ok(AlarmAction::Get) => {
+                let view = self.read(&caller, Need::User).await?;
+                let is_asked = |stands: &Alarm| {
+                    (member_id == 0 || stands.member == member_id) && (alarm == 0 || stands.kind as i32 == alarm)
+                };
+                let alarms = view.alarms().into_iter().filter(is_asked).map(alarm_member).collect();
+                return Ok(Response::new(pb::AlarmResponse { header: self.header(view.revision()), alarms }));
+            }
+            Ok(AlarmAction::Activate) => true,
+            Ok(AlarmAction::Deactivate) => false,
+            Err(_) => return Err(Status::invalid_argument("etcdserver: unknown alarm action")),
+        };
+        if AlarmKind::try_from(alarm).is_err() {
+            return Err(Status::invalid_argument("etcdserver: unknown alarm type"));
+        }
+        let change = AlarmChange { raise, member: member_id, kind: alarm };
+        let Applied::Alarm { revision, alarms } = self.propose(&caller, Command::Alarm(change)).await? else {
+            return Err(error::mismatch());
+        };
+        let alarms = alarms.into_iter().map(alarm_member).collect();
+        Ok(Response::new(pb::AlarmResponse { header: self.header(revision), alarms }))
+    }
+
+    async fn status(&self, request: Request<pb::StatusRequest>) -> Result<Response<pb::StatusResponse>, Status> {
+        let caller = self.admit(&request, Learner::Serves).await?;
+        let view = self.read_local(&caller, Need::User).await?;
+        let status = self.node_status();
+        let size = i64::try_from(view.size_bytes()).unwrap_or(i64::MAX);
+        let mut errors: Vec<String> = Vec::new();
+        if status.leader.is_none() {
+            errors.push(EtcdError::NoLeader.message().to_owned());
+        }
+        let ail = |alarm: &Alarm| format!("memberID:{} alarm:{} ", alarm.member, alarm_type(alarm.kind).as_str_name());
+        errors.extend(view.alarms().iter().map(ail));
+        Ok(Response::new(pb::StatusResponse {
+            header: self.header(view.revision()),
+            version: VERSION.to_owned(),
+            db_size: size,
+            db_size_in_use: size,
+            leader: status.leader.map_or(0, |leader| leader.0),
+            raft_index: status.commit,
+            raft_term: status.term.0,
+            raft_applied_index: status.applied.index,
+            errors,
+            is_learner: status.membership.is_learner(status.me),
+        }))
+    }
+
+    async fn defragment(
+        &self,
+        request: Request<pb::DefragmentRequest>,
+    ) -> Result<Response<pb::DefragmentResponse>, Status> {
+        let caller = self.admit(&request, Learner::Serves).await?;
+        self.require(&caller, Need::Root).await?;
+        Ok(Response::new(pb::DefragmentResponse { header: self.header(0) }))
+    }
+
+    async fn hash(&self, request: Request<pb::HashRequest>) -> Result<Response<pb::HashResponse>, Status> {
+        let caller = self.admit(&request, Learner::Serves).await?;
+        let view = self.read_local(&caller, Need::Root).await?;
+        let revision = view.revision();
+        let hash = self
+            .build(move || {
+                let mut hash = 0;
+                KvStore::encode(&view, &mut |part| hash = crc32c::crc32c_append(hash, &part));
+                hash
+            })
+            .await?;
+        Ok(Response::new(pb::HashResponse { header: self.header(revision), hash }))
+    }
+
+    async fn hash_kv(&self, request: Request<pb::HashKvRequest>) -> Result<Response<pb::HashKvResponse>, Status> {
+        let caller = self.admit(&request, Learner::Serves).await?;
+        let asked = request.into_inner().revision;
+        let view = self.read_local(&caller, Need::Root).await?;
+        let revision = view.revision();
+        let hashed = self.build(move || hash_kv(&view, asked)).await?.map_err(error::of_store)?;
+        let header = self.header(revision);
+        Ok(Response::new(pb::HashKvResponse { header, hash: hashed.hash, compact_revision: hashed.compact_revision }))
+    }
+
+    type SnapshotStream = ReceiverStream<Result<pb::SnapshotResponse, Status>>;
+
+    async fn snapshot(&self, request: Request<pb::SnapshotRequest>) -> Result<Response<Self::SnapshotStream>, Status> {
+        let caller = self.admit(&request, Learner::Serves).await?;
+        Ok(Response::new(self.stream_snapshot(&caller).await?))
+    }
+
+    async fn move_leader(
+        &self,
+        request: Request<pb::MoveLeaderRequest>,
+    ) -> Result<Response<pb::MoveLeaderResponse>, Status> {
+        let caller = self.admit(&request, Learner::Refuses).await?;
+        self.require(&caller, Need::Root).await?;
+        let status = self.node_status();
+        if !Context::<B>::is_leader(&status) {
+            return Err(EtcdError::NotLeader.into());
+        }
+        let target = NodeId(request.into_inner().target_id);
+        if !status.membership.is_voter(target) {
+            return Err(EtcdError::BadLeaderTransferee.into());
+        }
+        if target != status.me {
+            self.admin(&caller, Admin::Transfer(target)).await?;
+        }
+        Ok(Response::new(pb::MoveLeaderResponse { header: self.header(0) }))
+    }
+
+    async fn downgrade(
+        &self,
+        request: Request<pb::DowngradeRequest>,
+    ) -> Result<Response<pb::DowngradeResponse>, Status> {
+        let caller = self.admit(&request, Learner::Refuses).await?;
+        self.require(&caller, Need::Root).await?;
+        let pb::DowngradeRequest { action, version } = request.into_inner();
+        let parts: Vec<Option<u32>> = version.split('.').map(|part| part.parse().ok()).collect();
+        let is_version = matches!(parts.len(), 2 | 3) && parts.iter().all(Option::is_some);
+        let error = match DowngradeAction::try_from(action) {
+            // The one below, as etcd says of its own; to go there is another question, which is refused.
+            Ok(DowngradeAction::Validate) if is_version && parts[..2] == [Some(3), Some(4)] => {
+                let header = self.header(self.read_local(&caller, Need::Root).await?.revision());
+                return Ok(Response::new(pb::DowngradeResponse { header, version: CLUSTER_VERSION.to_owned() }));
+            }
+            Ok(DowngradeAction::Cancel) => EtcdError::NoInflightDowngrade,
+            Ok(_) if is_version => EtcdError::InvalidDowngradeTargetVersion,
+            Ok(_) => EtcdError::WrongDowngradeVersionFormat,
+            Err(_) => return Err(Status::invalid_argument("etcdserver: unknown downgrade action")),
+        };
+        Err(error.into())
+    }
+}
+
+impl<B: Backend> Context<B> {
+    /// The whole store as a stream of parts: counted first, then sent as fast as it is read.
+    pub(crate) async fn stream_snapshot(
+        &self,
+        caller: &Caller,
+    ) -> Result<ReceiverStream<Result<pb::SnapshotResponse, Status>>, Status> {
+        let Readable { applied, view } = self.read_local_at(caller, Need::Root).await?;
+        // A reader that is slow keeps its thread.
+        let turn = self.snapshots.clone().try_acquire_owned();
+        let turn = turn.map_err(|_| Status::from(EtcdError::TooManyRequests))?;
+
+        let header = self.header(view.revision());
+        let (term, index) = (applied.term.0, applied.index);
+        let membership = Membership::clone(&self.node_status().membership);
+        let (cluster_id, member_id) = (self.cluster_id, self.member_id);
+        let contents = Contents { cluster_id, member_id, term, index, membership, view };
+        let (parts, stream) = mpsc::channel(PARTS_MAX);
+        tokio::task::spawn_blocking(move || {
+            let layout = contents.measure();
+            let mut remaining_bytes = file_bytes(layout);
+            contents.send(layout, &mut |blob| {
+                remaining_bytes -= blob.len() as u64;
+                // A reader that has gone leaves nothing to do but to come to the end.
+                let _ = parts.blocking_send(Ok(pb::SnapshotResponse { header, remaining_bytes, blob }));
+            });
+            drop(turn);
+        });
+        Ok(ReceiverStream::new(stream))
+    }
+}
+
+pub(crate) fn alarm_type(kind: AlarmKind) -> pb::AlarmType {
+    match kind {
+        AlarmKind::None => pb::AlarmType::None,
+        AlarmKind::NoSpace => pb::AlarmType::Nospace,
+        AlarmKind::Corrupt => pb::AlarmType::Corrupt,
+    }
+}
+
+fn alarm_member(alarm: Alarm) -> pb::AlarmMember {
+    pb::AlarmMember { member_id: alarm.member, alarm: alarm_type(alarm.kind) as i32 }
+}

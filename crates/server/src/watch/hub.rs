@@ -1,0 +1,241 @@
+//! The watch hub: one task that reads what happened, once, and tells those whom it concerns.
+//!
+//! ```text
+//!    applied ──► view ──► events since the last look ──► index ──► one parcel per stream
+//!                                                          │
+//!                       full stream: "you lag from here" ──┘
+//! ```
+//!
+//! Source: etcd 3.5, `server/storage/mvcc/watchable_store.go`, with views in the place of its channels. The hub never
+//! waits for a reader. A stream whose queue is full is told from which revision on it must read by itself
+//! ([`crate::watch`]); nothing is lost, for history is in the store. While nobody watches, the hub looks at nothing; while
+//! nothing is applied, it sleeps: watches have no timers.
+//!
+//! Read next: [`crate::watch::index`], whom an event concerns.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use hustings_kv::{Event, KeyRange, KeyValue, Need, Portion, View};
+use tokio::time::Instant;
+
+use crate::context::Context;
+use crate::context::backend::Backend;
+use crate::context::caller::Caller;
+use crate::context::following::{Change, Command, Followed, Follower, Inbox, News, Outlet, Registration, Start, send};
+use crate::watch::index::Index;
+
+/// What is read from the store in one step, and told in one answer.
+pub(crate) const STEP: Portion = Portion { events: 1_000, bytes: 1 << 20 };
+
+/// Commands taken together: one look at the store serves them all.
+const COMMANDS_PER_STEP: usize = 1_024;
+
+/// A follower that hears everything.
+struct Synced {
+    follower: Follower,
+    /// Nothing below is told.
+    min_revision: i64,
+    /// Whether it heard something since the last round of progress.
+    is_fresh: bool,
+}
+
+/// What was read for a stream and not yet sent.
+struct Outbox {
+    outlet: Outlet,
+    deliveries: Vec<(Registration, Vec<Change>)>,
+}
+
+/// The hub's own state.
+struct Telling {
+    revision: i64,
+    synced: HashMap<Registration, Synced>,
+    index: Index,
+    outboxes: BTreeMap<u64, Outbox>,
+    /// How many followers want rounds of progress.
+    progress_followers: usize,
+}
+
+/// Runs the hub until the node or the server stops.
+pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
+    let Inbox(mut inbox) = inbox;
+    let mut applied = context.applied_changes();
+    let interval = context.options.progress_notify_interval;
+    let mut telling = Telling {
+        revision: 0,
+        synced: HashMap::new(),
+        index: Index::default(),
+        outboxes: BTreeMap::new(),
+        progress_followers: 0,
+    };
+    let mut next_round = Instant::now() + interval;
+    let mut commands = Vec::new();
+    loop {
+        let has_followers = !telling.synced.is_empty();
+        let wants_rounds = telling.progress_followers > 0;
+        tokio::select! {
+            received = inbox.recv_many(&mut commands, COMMANDS_PER_STEP) => if received == 0 { return },
+            changed = applied.changed(), if has_followers => if changed.is_err() { return },
+            () = tokio::time::sleep_until(next_round), if wants_rounds => {
+                telling.tell_progress();
+                next_round = Instant::now() + interval;
+                continue;
+            }
+        }
+        if !wants_rounds {
+            next_round = Instant::now() + interval;
+        }
+        let only_forgets = commands.iter().all(|command| matches!(command, Command::Forget { .. }));
+        if has_followers || !only_forgets {
+            let Ok(view) = context.read_local(&Caller::member(), Need::Nothing).await else { return };
+            // Before anything is told that the view holds.
+            context.recent.see(&view);
+            telling.catch_up(&view);
+            for command in commands.drain(..) {
+                telling.on_command(command, &view);
+            }
+        } else {
+            commands.clear();
+        }
+    }
+}
+
+impl Telling {
+    /// Tells everything that happened since the last look.
+    fn catch_up(&mut self, view: &View) {
+        if self.synced.is_empty() {
+            self.revision = self.revision.max(view.revision());
+        }
+        while self.revision < view.revision() {
+            let Ok(step) = view.events_within(self.revision + 1, &KeyRange::all(), STEP) else {
+                // Compacted before it was told: whoever wants it learns so by reading.
+                self.lag_all();
+                self.revision = view.revision();
+                return;
+            };
+            for event in step.events {
+                self.on_event(Arc::new(event), view);
+            }
+            self.revision = step.next_revision - 1;
+            self.flush();
+        }
+    }
+
+    fn on_event(&mut self, event: Arc<Event>, view: &View) {
+        let Telling { synced, index, outboxes, .. } = self;
+        let mut previous: Option<Option<Arc<KeyValue>>> = None;
+        index.for_each(&event.kv.key, |registration| {
+            let Some(entry) = synced.get_mut(&registration) else { return };
+            let follower = &entry.follower;
+            if event.kv.mod_revision < entry.min_revision || !follower.filters.pass(&event) {
+                return;
+            }
+            entry.is_fresh = true;
+            let previous = match follower.wants_previous {
+                true => previous.get_or_insert_with(|| view.prev_kv(&event).map(Arc::new)).clone(),
+                false => None,
+            };
+            let outbox = outboxes
+                .entry(follower.outlet.stream)
+                .or_insert_with(|| Outbox { outlet: follower.outlet.clone(), deliveries: Vec::new() });
+            push(&mut outbox.deliveries, registration, Change { event: event.clone(), previous });
+        });
+    }
+
+    /// Sends what was read; who cannot take it lags from its first event on.
+    fn flush(&mut self) {
+        while let Some((_, Outbox { outlet, deliveries })) = self.outboxes.pop_first() {
+            if let Err(deliveries) = send(&outlet, self.revision, deliveries) {
+                let mut lagging = Vec::with_capacity(deliveries.len());
+                for (registration, changes) in deliveries {
+                    self.forget(registration);
+                    lagging.extend(changes.first().map(|first| (registration, first.event.kv.mod_revision)));
+                }
+                outlet.overflow.park(|parked| parked.lagging.append(&mut lagging));
+            }
+        }
+    }
+
+    fn lag_all(&mut self) {
+        for (registration, synced) in std::mem::take(&mut self.synced) {
+            let from = synced.min_revision.max(self.revision + 1);
+            synced.follower.outlet.overflow.park(|parked| parked.lagging.push((registration, from)));
+        }
+        self.index = Index::default();
+        self.progress_followers = 0;
+    }
+
+    fn on_command(&mut self, command: Command, view: &View) {
+        match command {
+            Command::Follow { registration, follower, start, reply } => {
+                let is_synced = self.follow(registration, follower, start, view);
+                // Whoever does not wait for the answer sends its Forget behind this.
+                let _ = reply.send(Followed { revision: self.revision, is_synced });
+            }
+            Command::Progress { outlet } => {
+                let progress = News::Progress { registration: None, revision: self.revision };
+                if outlet.news.try_send(progress).is_err() {
+                    outlet.overflow.park(|parked| parked.wants_progress = true);
+                }
+            }
+            Command::Forget { registrations } => registrations.into_iter().for_each(|id| self.forget(id)),
+        }
+    }
+
+    /// Registers a follower, telling it what it missed if that is little; otherwise leaves it to itself.
+    fn follow(&mut self, registration: Registration, follower: Follower, start: Start, view: &View) -> bool {
+        let min_revision = match start {
+            Start::Next => self.revision + 1,
+            Start::At(revision) => revision,
+        };
+        if min_revision <= self.revision {
+            let Ok(missed) = view.events_within(min_revision, &follower.keys, STEP) else { return false };
+            if missed.next_revision <= self.revision {
+                return false;
+            }
+            let changes = changes(missed.events, &follower, view);
+            if !changes.is_empty() && send(&follower.outlet, self.revision, vec![(registration, changes)]).is_err() {
+                return false;
+            }
+        }
+        self.index.insert(registration, &follower.bounds);
+        self.progress_followers += usize::from(follower.wants_progress);
+        self.synced.insert(registration, Synced { follower, min_revision, is_fresh: false });
+        true
+    }
+
+    fn forget(&mut self, registration: Registration) {
+        if let Some(synced) = self.synced.remove(&registration) {
+            self.index.remove(registration, &synced.follower.bounds);
+            self.progress_followers -= usize::from(synced.follower.wants_progress);
+        }
+    }
+
+    /// Tells those who asked for it that nothing happened. Who cannot take it has enough to read.
+    fn tell_progress(&mut self) {
+        for (registration, synced) in &mut self.synced {
+            let is_fresh = std::mem::take(&mut synced.is_fresh);
+            if synced.follower.wants_progress && !is_fresh && synced.min_revision <= self.revision + 1 {
+                let registration = Some(*registration);
+                let _ = synced.follower.outlet.news.try_send(News::Progress { registration, revision: self.revision });
+            }
+        }
+    }
+}
+
+/// The events that a follower wants, with what was there before if it wants that.
+pub(crate) fn changes(events: Vec<Event>, follower: &Follower, view: &View) -> Vec<Change> {
+    let with_previous = |event: Event| {
+        let previous = if follower.wants_previous { view.prev_kv(&event).map(Arc::new) } else { None };
+        Change { event: Arc::new(event), previous }
+    };
+    events.into_iter().filter(|event| follower.filters.pass(event)).map(with_previous).collect()
+}
+
+fn push(deliveries: &mut Vec<(Registration, Vec<Change>)>, registration: Registration, change: Change) {
+    // Looking from the end finds the follower at once when few of a stream's followers are concerned, which is the rule.
+    match deliveries.iter_mut().rev().take(8).find(|(to, _)| *to == registration) {
+        Some((_, changes)) => changes.push(change),
+        None => deliveries.push((registration, vec![change])),
+    }
+}

@@ -1,0 +1,194 @@
+//! Roles: every way into one and out of it. What calls a server to move is in the file of its phase.
+//!
+//! ```text
+//!                     a quorum votes for another
+//!      ┌─ Looking ─────────────────────────────────► Following: Discovery ─► Synchronization ─► Broadcast
+//!      │     ▲  │ a quorum votes for me                    │ LEADERINFO          NEWLEADER        UPTODATE
+//!      │     │  └────────► Leading: Discovery ─► Synchronization ─► Broadcast
+//!      │     │                      promises by a quorum     its history on a quorum
+//!    born    └──────── any error, timeout or lost quorum ◄───────────────────────────────────────────────┘
+//! ```
+//!
+//! Each move drops what only the old part has (`leave_part`), announces why, and arms the alarms of the new one.
+//! Sources: the ZAB paper, phases 1 to 3; §5 of `docs/protocols/rules`.
+
+use crate::election::Looking;
+use crate::laboratory::Defect;
+use crate::learner::{Learner, Stage};
+use crate::message::Message;
+use crate::vote::Vote;
+use crate::zab::{Following, Leading, Part, Phase, Timer, Zab};
+use hustings_core::leading::{Adopting, Leads, Office, Replicating};
+use hustings_core::{Effects, NodeId, Priority, Promise, Reason, Record, Term};
+use std::collections::BTreeMap;
+
+impl Zab {
+    /// The only way into a later epoch: recorded at once (§5.2).
+    pub(crate) fn accept_epoch(&mut self, epoch: Term, out: &mut Effects<Zab>) {
+        assert!(epoch > self.node.promise.term, "acceptedEpoch only grows (Z8)");
+        self.node.promise = Promise::without_vote(epoch);
+        out.persist(Record::Promise(self.node.promise));
+    }
+
+    /// currentEpoch: this node holds the history of that epoch's leader.
+    pub(crate) fn establish(&mut self, epoch: Term, out: &mut Effects<Zab>) {
+        assert!(epoch == self.node.promise.term, "only the accepted epoch is established");
+        if epoch > self.established {
+            self.established = epoch;
+            out.persist(Record::Established(epoch));
+        }
+    }
+
+    /// Rule 1: a new round, in which this server proposes itself.
+    pub(crate) fn become_looking(&mut self, because: Reason, out: &mut Effects<Zab>) {
+        let from = self.role();
+        self.leave_part(out);
+        self.announce(from, because, out);
+        self.begin_round(self.own_vote(), out);
+    }
+
+    pub(crate) fn become_following(&mut self, vote: Vote, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let leader = vote.leader;
+        let by = self.supporters(vote);
+        self.leave_part(out);
+        self.is_successor = false;
+        self.gives_way = false;
+        self.part = Part::Following(Following { leader, phase: Phase::Discovery, vote });
+        self.announce(from, Reason::Elected { leader, by }, out);
+        self.connect(leader, out);
+    }
+
+    /// Rule 1.
+    pub(crate) fn become_leading(&mut self, vote: Vote, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let by = self.supporters(vote);
+        let callers = match &mut self.part {
+            Part::Looking(looking) => std::mem::take(&mut looking.callers),
+            _ => unreachable!("only who looks is elected"),
+        };
+        self.leave_part(out);
+        self.is_successor = false;
+        let mut own = Learner::met(0, self.node.promise.term);
+        let end = self.node.log.last().index;
+        own.next = end + 1;
+        self.part = Part::Leading(Box::new(Leading {
+            phase: Phase::Discovery,
+            is_epoch_fixed: false,
+            vote,
+            // All of the history is committed before this node serves, so nothing of others is under way then.
+            office: Office {
+                first_own: 0,
+                end_at_check: end,
+                ..Office::new(BTreeMap::from([(self.node.me, own)]), 0, 0)
+            },
+            epoch_start: end,
+        }));
+        self.announce(from, Reason::Elected { leader: self.node.me, by }, out);
+        out.set_timer(Timer::InitLimit, self.node.timing.election());
+        for (caller, (connection, accepted)) in callers {
+            self.meet(caller, connection, accepted);
+        }
+        self.fix_epoch(out);
+    }
+
+    /// A quorum has promised the epoch: no earlier leader commits anything any more, and this node's history is the one.
+    pub(crate) fn become_synchronizing(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let (epoch, me, last) = (self.node.promise.term, self.node.me, self.node.log.last().index);
+        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader counts promises") };
+        leading.phase = Phase::Synchronization;
+        leading.epoch_start = last;
+        let promised: Vec<NodeId> = leading
+            .office
+            .peers
+            .iter()
+            .filter(|(id, learner)| **id != me && learner.stage == Stage::Promised)
+            .map(|(id, _)| *id)
+            .collect();
+        if let Some(own) = leading.office.peers.get_mut(&me) {
+            own.stage = Stage::Told;
+        }
+        out.cancel_timer(Timer::InitLimit);
+        out.set_timer(Timer::Ping, self.node.timing.heartbeat..=self.node.timing.heartbeat);
+        out.set_timer(Timer::QuorumCheck, self.node.timing.election_min..=self.node.timing.election_min);
+        self.announce(from, Reason::Promised(by), out);
+        self.establish(epoch, out);
+        out.send(me, Message::AckNewLeader { connection: 0, epoch, index: last });
+        for learner in promised {
+            self.synchronize(learner, out);
+        }
+        if self.has_defect(Defect::ServesBeforeNewLeaderQuorum) {
+            self.become_leader(vec![me], out);
+        }
+    }
+
+    /// The history is on a quorum, and so is the epoch that vouches for it: all of it is committed, and this node serves.
+    pub(crate) fn become_leader(&mut self, by: Vec<NodeId>, out: &mut Effects<Zab>) {
+        let from = self.role();
+        let (me, epoch, last) = (self.node.me, self.node.promise.term, self.node.log.last().index);
+        let Part::Leading(leading) = &mut self.part else { unreachable!("only a leader is acknowledged") };
+        leading.phase = Phase::Broadcast;
+        leading.vote.epoch = epoch;
+        let synced: Vec<NodeId> =
+            leading.office.peers.iter().filter(|(id, l)| **id != me && l.is_synced()).map(|(id, _)| *id).collect();
+        self.node.leader = Some(me);
+        self.announce(from, Reason::Synchronized(by), out);
+        self.node.end_transfer(out);
+        self.apply_through(last, out);
+        for learner in synced {
+            self.tell_up_to_date(learner, out);
+        }
+        self.invite(out);
+        self.step_down_if_removed(out);
+    }
+
+    /// A leader that no quorum answers in time resigns, so that nobody waits for it (§5.7). `[OURS]` One that never came to lead
+    /// does not propose itself for a while: what it says may reach the others too late, and with the largest id it would be
+    /// elected again and again, to come to nothing each time.
+    pub(crate) fn give_up_leading(&mut self, heard: Vec<NodeId>, out: &mut Effects<Zab>) {
+        self.gives_way = matches!(&self.part, Part::Leading(leading) if leading.phase != Phase::Broadcast);
+        self.become_looking(Reason::QuorumLost(heard), out);
+    }
+
+    /// Drops what only the present part has, and tells those who depend on it: a connection that ends is ended on both sides.
+    pub(crate) fn leave_part(&mut self, out: &mut Effects<Zab>) {
+        self.node.leader = None;
+        self.fetching = None;
+        let next = Part::Looking(Box::new(Looking::unborn(self.node.me)));
+        match std::mem::replace(&mut self.part, next) {
+            Part::Looking(looking) => {
+                out.cancel_timer(Timer::Resend);
+                if looking.is_finalizing {
+                    out.cancel_timer(Timer::Finalize);
+                }
+                if looking.is_about_to_speak {
+                    out.cancel_timer(Timer::Speak);
+                }
+                for (caller, (connection, _)) in looking.callers {
+                    self.say_goodbye(caller, connection, out);
+                }
+            }
+            Part::Following(following) => {
+                let Vote { epoch, last, .. } = following.vote;
+                let must_never = self.node.priority == Priority::Never;
+                if following.phase != Phase::Broadcast && must_never && (epoch, last) < self.summary() {
+                    // It never served, and perhaps it never can: it holds less than this node.
+                    self.node.take_care();
+                }
+                out.cancel_timer(Timer::Silence);
+                self.say_goodbye(following.leader, self.connection, out);
+            }
+            Part::Leading(leading) => {
+                out.cancel_timer(Timer::InitLimit);
+                out.cancel_timer(Timer::Ping);
+                out.cancel_timer(Timer::QuorumCheck);
+                for (learner, Learner { connection, .. }) in &leading.office.peers {
+                    self.say_goodbye(*learner, *connection, out);
+                }
+                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
+                leading.office.reads.refuse_all(out);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What a contributor types most: everything (`ci`), what mends itself (`fix`), and whether the house is in order (`tidy`).
+
+use crate::chore::{self, Outcome};
+use std::process::{Command, Stdio};
+
+/// Everything, as it is looked at before a change lands.
+///
+/// # Errors
+/// Something is wrong; it was said above.
+pub fn ci() -> Outcome {
+    chore::run(Command::new("bash").arg("xtask/ci.sh").current_dir(chore::root()))
+}
+
+/// Mends lints that know their remedy, then the format. What was not committed stays uncommitted.
+///
+/// # Errors
+/// Something is left that only a person can mend.
+pub fn fix() -> Outcome {
+    let clippy = ["clippy", "--fix", "--allow-dirty", "--allow-staged", "--workspace", "--all-targets", "-q"];
+    chore::run(chore::cargo().args(clippy).args(["--", "-D", "warnings"]))?;
+    chore::run(chore::cargo().args(["fmt", "--all"]))
+}
+
+/// Tools that are no part of this repository: each is asked where it is installed, and named where it is not.
+const TOOLS: [(&str, &[&str]); 3] = [
+    ("deny", &["check", "licenses", "bans", "sources"]),
+    ("machete", &["--skip-target-dir"]),
+    ("package", &["--workspace", "--no-verify", "--allow-dirty", "--quiet"]),
+];
+
+/// Whether the house is in order: format, papers, arrows, documentation, dependencies.
+///
+/// # Errors
+/// The first look that failed.
+pub fn tidy() -> Outcome {
+    chore::run(chore::cargo().args(["fmt", "--all", "--check"]))?;
+    chore::run(chore::cargo().args(["test", "-q", "-p", "hustings", "--test", "papers", "--test", "house"]))?;
+    chore::run(documentation(&mut chore::cargo()))?;
+    for (tool, arguments) in TOOLS {
+        if is_installed(tool) {
+            chore::run(chore::cargo().arg(tool).args(arguments))?;
+        } else {
+            println!("cargo {tool} was not asked: `cargo install cargo-{tool}` installs it");
+        }
+    }
+    Ok(())
+}
+
+/// The documentation of all crates, in which no link may lead nowhere.
+fn documentation(cargo: &mut Command) -> &mut Command {
+    cargo.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings")
+}
+
+/// Whether cargo knows this subcommand.
+fn is_installed(tool: &str) -> bool {
+    let mut asked = chore::cargo();
+    let asked = asked.args([tool, "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
+    asked.status().is_ok_and(|status| status.success())
+}
