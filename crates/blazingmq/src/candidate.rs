@@ -93,18 +93,18 @@ impl BlazingMq {
         }
     }
 
-    fn settle_election(&mut self, out: &mut Effects<BlazingMq>) {
+    /// Counts the supporters whose links are up (rule 26): who leads without a quorum of links stands down at once (rule 27).
+    pub(crate) fn settle_election(&mut self, out: &mut Effects<BlazingMq>) {
         let Part::Candidate { tally } = &self.part else { return };
-        let granted = tally.granted();
+        let is_up = |id: &NodeId| !self.node.links_down.contains(id);
+        let granted: Vec<NodeId> = tally.granted().into_iter().filter(is_up).collect();
         // Nobody leads before its own term is durable.
         if !tally.has_answer(self.node.me) {
             return;
         }
-        let verdict = self.verdict(Kind::Vote, |id| match (granted.contains(&id), tally.has_answer(id)) {
-            (true, _) => Some(true),
-            (false, true) => Some(false),
-            (false, false) => None,
-        });
+        let refused = tally.refused();
+        let said = |id| (granted.contains(&id) || refused.contains(&id)).then(|| granted.contains(&id));
+        let verdict = self.verdict(Kind::Vote, said);
         match verdict {
             Verdict::Won => self.become_leader(Reason::VoteWon(granted), out),
             Verdict::Lost => self.give_up(out),

@@ -173,8 +173,8 @@ impl BlazingMq {
     }
 
     // --- Links and node status: rules 25 to 27. ------------------------------------------------------------------
-    // Deviation: answers and support of a node whose link drops still count (rules 25 and 26 take them away); support is
-    // durable, and a scouting promises nothing.
+    // Deviation: answers to a scouting of a node whose link drops still count (rule 25 takes them away): they promise nothing.
+    // Support counts again once the link is back (rule 26 takes it away for good): it is durable.
 
     pub(crate) fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {
         self.node.links_down.remove(&peer);
@@ -184,8 +184,9 @@ impl BlazingMq {
         }
         // Rule 27: it learns at once whom to follow. It is no supporter before it says so.
         self.send_heartbeat_to(peer, out);
-        // And who has not been asked yet is asked now.
+        // And who has not been asked yet is asked now; who has answered counts again.
         self.ask_again(peer, out);
+        self.settle_election(out);
     }
 
     pub(crate) fn on_link_down(&mut self, peer: NodeId, out: &mut Effects<BlazingMq>) {

@@ -158,7 +158,7 @@ impl BlazingMq {
         self.leave_part(out);
         let peers = self.node.membership.everyone().map(|peer| (peer, Peer::new())).collect();
         self.part = Part::Leader(Box::new(Leader {
-            office: Office { first_own: u64::MAX, ..Office::new(peers, 0, 0) },
+            office: Office::unready(peers),
             stage: Stage::Collecting,
             lsns: BTreeMap::from([(self.node.me, self.node.log.last())]),
             supporters,

@@ -220,6 +220,28 @@ fn el_7_a_leader_below_a_quorum_stands_down_and_cedes() {
 }
 
 #[test]
+fn el_7_a_supporter_whose_link_drops_counts_when_it_is_back() {
+    // Goal: rules 26 and 27: nobody is elected by links that are down. Method: of five, n2 supports n1 and its link drops
+    // before n3's support comes; n4 and n5 hear nothing.
+    let mut theatre = cast(5);
+    theatre.cut(1, 5);
+    theatre.ring(1, Timer::Wait);
+    for scouted in [2, 3, 4] {
+        theatre.pick(1, scouted, is_scouting);
+        theatre.pick(scouted, 1, |_| true);
+    }
+    theatre.cut(1, 4);
+    theatre.pick(1, 2, is_proposal);
+    theatre.pick(1, 3, is_proposal);
+    theatre.pick(2, 1, is_support);
+    theatre.link_down(1, 2);
+    theatre.pick(3, 1, is_support);
+    assert_eq!(theatre.role(1), Role::Candidate, "n1 and n3 are no quorum of five");
+    theatre.link_up(1, 2);
+    assert_eq!(theatre.role(1), Role::Synchronizing, "n2 is heard again, and supports it still");
+}
+
+#[test]
 fn el_8_a_crash_does_not_make_a_node_support_twice() {
     // Goal: EL-8 with a durable term. Method: n2 supports n1 in term 1 and crashes before anything is in its ledger; n3
     // tries.

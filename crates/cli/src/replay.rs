@@ -17,7 +17,7 @@ use hustings_recorder::judge::{Conviction, Fact, PROPERTIES, judge};
 use hustings_recorder::picture::Picture;
 use hustings_recorder::replay::{End, Replayed, replay, replay_with_picture};
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The command line of `replay`.
 pub(crate) fn command() -> Command {
@@ -51,24 +51,20 @@ pub(crate) fn command() -> Command {
         .arg(output_argument())
 }
 
-struct Playing<'a>(&'a Recording);
-
-impl Visit for Playing<'_> {
-    type Out = Replayed;
-
-    fn visit<P: Protocol>(self, options: P::Options) -> Replayed {
-        replay::<P>(self.0, &options)
-    }
+struct Playing<'a> {
+    recording: &'a Recording,
+    /// Whether somebody draws it.
+    is_drawn: bool,
 }
 
-/// The same, for whoever draws it.
-struct Showing<'a>(&'a Recording);
+impl Visit for Playing<'_> {
+    type Out = (Replayed, Picture);
 
-impl Visit for Showing<'_> {
-    type Out = Picture;
-
-    fn visit<P: Protocol>(self, options: P::Options) -> Picture {
-        replay_with_picture::<P>(self.0, &options).1
+    fn visit<P: Protocol>(self, options: P::Options) -> (Replayed, Picture) {
+        match self.is_drawn {
+            true => replay_with_picture::<P>(self.recording, &options),
+            false => (replay::<P>(self.recording, &options), Picture::default()),
+        }
     }
 }
 
@@ -82,30 +78,29 @@ pub(crate) fn let_values_panic() {
 /// # Errors
 /// This build has no such protocol.
 pub(crate) fn play(recording: &Recording) -> Result<Replayed> {
-    let identity = format!("{} {}", recording.life.protocol, recording.life.options);
-    visit_identity(identity.trim(), Playing(recording))
+    Ok(play_and_draw(recording, false)?.0)
 }
 
-/// Draws the lives around the last change of leader, or around what was convicted.
-fn draw(path: &Path, lives: &[(Recording, Replayed)], convictions: &[Conviction]) -> Result<()> {
-    let mut shown = Vec::new();
-    for (recording, _) in lives {
-        let identity = format!("{} {}", recording.life.protocol, recording.life.options);
-        shown.push((recording.clone(), visit_identity(identity.trim(), Showing(recording))?));
-    }
-    drawing::draw(path, &shown, convictions)
+/// The same; the picture is blank unless it is drawn.
+fn play_and_draw(recording: &Recording, is_drawn: bool) -> Result<(Replayed, Picture)> {
+    let identity = format!("{} {}", recording.life.protocol, recording.life.options);
+    visit_identity(identity.trim(), Playing { recording, is_drawn })
 }
 
 /// Runs `hustings replay`.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let_values_panic();
-    let mut lives = Vec::new();
+    let report = matches.get_one::<PathBuf>("report");
+    let (mut lives, mut pictures) = (Vec::new(), Vec::new());
     for path in matches.get_many::<PathBuf>("ring").into_iter().flatten() {
         for recording in Recording::open(path)? {
-            let replayed = play(&recording)?;
+            let (replayed, picture) = play_and_draw(&recording, report.is_some())?;
             match format_of(matches) {
                 Format::Json => println!("{}", in_json(&recording, &replayed)),
                 Format::Table => show(&recording, &replayed, matches.get_flag("transitions")),
+            }
+            if report.is_some() {
+                pictures.push((recording.clone(), picture));
             }
             lives.push((recording, replayed));
         }
@@ -115,8 +110,8 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         Format::Json => println!("{}", judgement_in_json(&lives, &convictions)),
         Format::Table => print!("{}", judgement_in_words(&lives, &convictions)),
     }
-    if let Some(path) = matches.get_one::<PathBuf>("report") {
-        draw(path, &lives, &convictions)?;
+    if let Some(path) = report {
+        drawing::draw(path, &pictures, &convictions)?;
     }
     let is_wrong =
         |(_, replayed): &&(Recording, Replayed)| matches!(replayed.end, End::Differs { .. } | End::Impossible { .. });

@@ -23,6 +23,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Names the socket at which `hustings up` takes orders from the dashboards of its members.
 pub(crate) const WORKBENCH: &str = "HUSTINGS_WORKBENCH";
 
+/// Which part of the memory limit the log may take before a snapshot is cut, however large that is.
+const LOG_PART_OF_MEMORY_LIMIT: u64 = 6;
+
 /// The command line of `serve`.
 pub(crate) fn command() -> Command {
     let command = Command::new("serve").about("Run one node (takes etcd's flag names)");
@@ -352,7 +355,8 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     config.priority = plan.priority;
     config.compare_states_every = plan.compare_states_every;
     config.version_max = plan.version_max;
-    config.policy = Policy { entries_max: plan.snapshot_count, ..Policy::default() };
+    let log_bytes_max = (plan.memory_limit_bytes / LOG_PART_OF_MEMORY_LIMIT).max(Policy::default().bytes_max);
+    config.policy = Policy { entries_max: plan.snapshot_count, log_bytes_max, ..Policy::default() };
     config.frame_bytes_max = config.frame_bytes_max.max(plan.request_bytes_max * 4);
     config.on_fatal = Arc::new(|why| {
         tracing::error!("fatal: {why}");

@@ -49,7 +49,7 @@ pub use protocol::{
     Admin, DiskHealth, Effect, Effects, Input, LinkState, Links, Outcome, Proposal, Protocol, Refusal, RestsOn, Slots,
     Ticket,
 };
-pub use replica::state_machine::{self, SnapshotError, StateMachine};
+pub use replica::state_machine::{self, OnceDurable, SnapshotError, SnapshotFile, StateMachine};
 pub use replica::{ApplyVersion, Replica};
 pub use status::{Reason, Role, Status, Transition};
 pub use tally::Tally;

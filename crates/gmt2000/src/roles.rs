@@ -15,7 +15,7 @@
 use crate::elector::{Ballot, Standing};
 use crate::gmt2000::{Gmt2000, Part, Timer};
 use crate::message::{Claim, Message};
-use hustings_core::leading::{InOrder, Leads, Office, Progress, Replicating};
+use hustings_core::leading::{InOrder, Leads, Office, Replicating};
 use hustings_core::{Effects, Entry, NodeId, Promise, Reason, Record, RestsOn, Term};
 use std::collections::BTreeSet;
 
@@ -164,14 +164,7 @@ impl Gmt2000 {
     /// by counting (§4.8).
     pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
         let from = self.role();
-        let last = self.node.log.last();
-        assert!(last.term < self.node.promise.term, "no message of a term is written before its leader is elected");
-        let peers = self.node.membership.everyone().map(|peer| (peer, Progress::new(last.index)));
-        let mut office = Office::new(peers.collect(), last.index, self.node.uncommitted_bytes());
-        if let Some(own) = office.peers.get_mut(&self.node.me) {
-            own.become_flow();
-        }
-        self.part = Part::Leader(Box::new(office));
+        self.part = Part::Leader(Box::new(Office::elected(&self.node)));
         self.node.leader = Some(self.node.me);
         self.reign = self.node.promise.term;
         self.hears_majority = false;

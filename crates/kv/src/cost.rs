@@ -8,13 +8,20 @@
 //! what it refuses stand in `docs/adr/0010-a-budget-per-command.md`. The numbers are part of the replicated rules
 //! ([`crate::rules`]): members with other ones would refuse other commands.
 
-use crate::{Command, KvError, Request, Rules, Txn, View, store::Key};
+use crate::{Command, Compare, CompareTarget, KvError, Request, Rules, Txn, View, store::Key};
 
 /// What one command may cost by the first rules, in visits.
 pub const COST_MAX: u64 = Rules::FIRST.cost_max;
 
 /// Operations that a transaction may have and count as cheap: etcd's own bound for each of its three lists, and some more.
 const CHEAP_STEPS_MAX: usize = 400;
+
+/// How many values one command may have the disk asked for, to compare them: it is refused to its proposer, and no member's loop
+/// waits for more.
+const READS_MAX: u32 = 16;
+
+/// A value to compare with that is longer may not be told from one on file without a read.
+const CHEAP_TARGET_BYTES: usize = 64;
 
 /// How many keys one command may delete by the first rules.
 pub const DELETIONS_MAX: u64 = COST_MAX / (Rules::FIRST.visit + Rules::FIRST.delete);
@@ -26,6 +33,8 @@ pub(crate) struct Budget {
     pub(crate) rules: &'static Rules,
     limit: u64,
     left: u64,
+    /// Values that may be read from disk to decide; no bound where the command is applied, for it follows from no state that all share.
+    reads_left: u32,
 }
 
 impl Budget {
@@ -35,7 +44,18 @@ impl Budget {
     }
 
     fn of(rules: &'static Rules, limit: u64) -> Budget {
-        Budget { rules, limit, left: limit }
+        Budget { rules, limit, left: limit, reads_left: u32::MAX }
+    }
+
+    /// Whether reads of the disk are counted at all.
+    pub(crate) fn counts_reads(&self) -> bool {
+        self.reads_left < u32::MAX
+    }
+
+    /// Takes a read of the disk out of what is left.
+    pub(crate) fn spend_read(&mut self) -> Result<(), KvError> {
+        self.reads_left = self.reads_left.checked_sub(1).ok_or(KvError::TooCostly)?;
+        Ok(())
     }
 
     /// Takes a cost out of what is left; refuses when that is not enough.
@@ -62,7 +82,7 @@ impl View {
     /// Those with which applying it would be refused at once; [`KvError::TooCostly`] above `limit`.
     pub fn cost(&self, command: &Command, limit: u64) -> Result<u64, KvError> {
         let rules = self.rules;
-        let mut budget = Budget::of(rules, limit.min(rules.cost_max));
+        let mut budget = Budget { reads_left: READS_MAX, ..Budget::of(rules, limit.min(rules.cost_max)) };
         match command {
             Command::DeleteRange(delete) => self.check_delete(delete, &mut budget)?,
             Command::Txn(txn) => drop(self.plan(txn, &mut budget)?),
@@ -94,10 +114,19 @@ impl Command {
     }
 }
 
+impl Compare {
+    /// Whether a value that is on file may have to be read to decide it: only a long value is not told from another by what is in
+    /// memory.
+    pub fn may_ask_disk(&self) -> bool {
+        matches!(&self.target, Some(CompareTarget::Value(target)) if target.len() > CHEAP_TARGET_BYTES)
+    }
+}
+
 impl Txn {
-    /// How many operations stand in it, at all depths; `None` when one of them compares or deletes a range.
+    /// How many operations stand in it, at all depths; `None` when one of them compares or deletes a range, or compares with a long
+    /// value.
     fn steps(&self) -> Option<usize> {
-        if self.compare.iter().any(|compare| !compare.range_end.is_empty()) {
+        if self.compare.iter().any(|compare| !compare.range_end.is_empty() || compare.may_ask_disk()) {
             return None;
         }
         self.success.iter().chain(&self.failure).try_fold(self.compare.len(), |steps, operation| {

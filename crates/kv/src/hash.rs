@@ -23,7 +23,7 @@ pub(crate) fn digest(view: &View) -> u64 {
             digest.write_number(number as u64);
         }
         digest.write(version.key());
-        digest.write(version.value());
+        digest.write(&version.value());
     }
     for (id, lease) in &view.leases {
         for number in [*id as u64, lease.ttl as u64, lease.deadline.as_micros() as u64] {
@@ -106,13 +106,13 @@ pub fn hash_kv(view: &View, revision: i64) -> Result<KvHash, KvError> {
             told.count,
             told.lease,
             version.key().len() as i64,
-            version.value().len() as i64,
+            version.value_length() as i64,
         ];
         for number in numbers {
             hash = crc32c::crc32c_append(hash, &number.to_le_bytes());
         }
         hash = crc32c::crc32c_append(hash, version.key());
-        hash = crc32c::crc32c_append(hash, version.value());
+        hash = crc32c::crc32c_append(hash, &version.value());
     }
     Ok(KvHash { hash, compact_revision: view.compact_revision, hash_revision })
 }

@@ -19,6 +19,8 @@
 pub mod command;
 pub mod response;
 
+mod large;
+
 mod version;
 
 mod store;
@@ -69,7 +71,7 @@ pub use lease::{KEYS_PER_STEP, LEASE_TTL_SECONDS_MAX, LEASES_PER_STEP, LeaseKeys
 pub use machine::KvStore;
 pub use parts::{ForeignUsers, Restoration};
 pub use permission::{Caller, Need};
-pub use range::KeyRange;
+pub use range::{KeyRange, Selection};
 pub use response::{
     Alarm, DeferredRange, DeleteRangeResponse, KeyValue, KvError, OperationResponse, Outcome, PutResponse,
     RangeResponse, Response, TxnResponse,

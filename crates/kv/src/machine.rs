@@ -6,10 +6,11 @@
 //!
 //! Deviation: nothing here compares log positions. Applying each entry once, in order, is the replica's promise.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
-use hustings_core::{ApplyVersion, Lsn, SnapshotError, StateMachine};
+use hustings_core::{ApplyVersion, Lsn, OnceDurable, SnapshotError, SnapshotFile, StateMachine};
 
 use crate::{
     Alarm, AlarmChange, AlarmKind, Command, KvError, Outcome, RaiseRevision, Response, Rules, View,
@@ -190,11 +191,29 @@ impl StateMachine for KvStore {
         snapshot::encode(view, sink);
     }
 
+    /// Large values leave memory when the file holds them.
+    fn encode_to_file(view: &View, sink: &mut dyn FnMut(Bytes)) -> Option<OnceDurable> {
+        let places = snapshot::encode(view, sink);
+        Some(Box::new(move |file: &Arc<dyn SnapshotFile>, start| {
+            for (large, offset) in places {
+                large.move_to(file.clone(), start + offset);
+            }
+        }))
+    }
+
     fn digest(view: &View) -> u64 {
         hash::digest(view)
     }
 
     fn decode(bytes: &mut dyn Buf) -> Result<KvStore, SnapshotError> {
-        Ok(KvStore::of(snapshot::decode(bytes)?))
+        Ok(KvStore::of(snapshot::decode(bytes, None)?))
+    }
+
+    fn decode_from_file(
+        bytes: &mut dyn Buf,
+        file: &Arc<dyn SnapshotFile>,
+        start: u64,
+    ) -> Result<KvStore, SnapshotError> {
+        Ok(KvStore::of(snapshot::decode(bytes, Some((file, start)))?))
     }
 }

@@ -76,7 +76,7 @@ impl Restoration {
     /// # Errors
     /// When the bytes are damaged.
     pub fn resume(rest: &mut dyn Buf) -> Result<Restoration, SnapshotError> {
-        let (restored, _) = snapshot::decode_records(rest)?;
+        let (restored, _) = snapshot::decode_records(rest, None)?;
         Ok(Restoration { restored, is_foreign: false })
     }
 

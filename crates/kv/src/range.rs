@@ -75,6 +75,41 @@ impl KeyRange {
     }
 }
 
+/// What a read answers with, found and not yet read: values may be on file.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    revision: i64,
+    count: i64,
+    more: bool,
+    versions: Vec<Version>,
+    has_values: bool,
+}
+
+impl Selection {
+    /// How many keys will be told.
+    pub fn keys(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// Bytes of keys and values that will be told.
+    pub fn bytes(&self) -> usize {
+        let told = if self.has_values { Version::contents_length } else { |version: &Version| version.key().len() };
+        self.versions.iter().map(told).sum()
+    }
+
+    /// Whether reading them asks the disk.
+    pub fn asks_disk(&self) -> bool {
+        self.has_values && self.versions.iter().any(Version::is_on_file)
+    }
+
+    /// Reads. May take long where it asks the disk: not for the loop.
+    pub fn answer(self) -> RangeResponse {
+        let told = if self.has_values { Version::kv } else { Version::kv_without_value };
+        let Selection { revision, count, more, versions, .. } = self;
+        RangeResponse { revision, kvs: versions.iter().map(told).collect(), more, count }
+    }
+}
+
 /// The keys found, and how many there are beside them.
 struct Found<'v> {
     versions: Vec<&'v Version>,
@@ -94,19 +129,44 @@ impl View {
         if range.range_end.is_empty() || self.history.len() <= keys {
             return true;
         }
+        // Equal beginnings of values that are on file are told apart by reading.
+        if range.sort_target == i32::from(SortTarget::Value) {
+            return false;
+        }
         let is_present = range.revision <= 0 || range.revision >= self.revision;
         let bounds = KeyRange::new(range.key.clone(), range.range_end.clone());
         is_present && self.live_versions(&bounds).nth(keys).is_none()
     }
 
+    /// Whether a read of one key asks the disk for its value.
+    pub(crate) fn is_on_file(&self, range: &Range, present: i64) -> bool {
+        let revision = if range.revision > 0 { range.revision } else { present };
+        let keys = KeyRange::new(range.key.clone(), Bytes::new());
+        !range.count_only
+            && self.find(&keys, revision, present, Some(1)).versions.iter().any(|found| found.is_on_file())
+    }
+
+    /// Finds what [`View::range`] would answer, and reads no value.
+    ///
+    /// # Errors
+    /// As [`View::range`].
+    pub fn select(&self, range: &Range) -> Result<Selection, KvError> {
+        self.select_at(range, self.revision)
+    }
+
     /// As [`View::range`], with the revision that a transaction under way has reached.
     pub(crate) fn range_at(&self, range: &Range, present: i64) -> Result<RangeResponse, KvError> {
+        self.select_at(range, present).map(Selection::answer)
+    }
+
+    pub(crate) fn select_at(&self, range: &Range, present: i64) -> Result<Selection, KvError> {
         self.check_readable(range, present)?;
         let revision = if range.revision > 0 { range.revision } else { present };
         let keys = KeyRange::new(range.key.clone(), range.range_end.clone());
         if range.count_only {
             let count = self.find(&keys, revision, present, Some(0)).count as i64;
-            return Ok(RangeResponse { revision: present, count, ..RangeResponse::default() });
+            let versions = Vec::new();
+            return Ok(Selection { revision: present, count, more: false, versions, has_values: false });
         }
 
         let order = SortOrder::try_from(range.sort_order).unwrap_or(SortOrder::None);
@@ -123,9 +183,8 @@ impl View {
         let more = limit.is_some_and(|limit| versions.len() > limit);
         versions.truncate(limit.unwrap_or(usize::MAX));
 
-        let told = if range.keys_only { Version::kv_without_value } else { Version::kv };
-        let kvs: Vec<_> = versions.into_iter().map(told).collect();
-        Ok(RangeResponse { revision: present, kvs, more, count: count as i64 })
+        let versions = versions.into_iter().cloned().collect();
+        Ok(Selection { revision: present, count: count as i64, more, versions, has_values: !range.keys_only })
     }
 
     /// Whether a range can be answered at all.
@@ -263,7 +322,7 @@ fn sort(versions: &mut [&Version], order: SortOrder, target: SortTarget) {
         SortTarget::Version => a.count().cmp(&b.count()),
         SortTarget::Create => a.create_revision().cmp(&b.create_revision()),
         SortTarget::Mod => a.mod_revision().cmp(&b.mod_revision()),
-        SortTarget::Value => a.value().cmp(b.value()),
+        SortTarget::Value => a.compare_values(b),
     };
     // A target without an order means ascending.
     match order {

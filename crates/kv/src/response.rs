@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::{Range, View};
+use crate::{Range, View, version::Version};
 
 /// One version of a key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -101,6 +101,8 @@ pub struct PutResponse {
     pub revision: i64,
     /// What was there before, if asked for and there.
     pub prev_kv: Option<KeyValue>,
+    /// The same, where the disk must be asked for it: see [`Response::answered`].
+    pub(crate) deferred: Option<Version>,
 }
 
 /// The result of a deletion.
@@ -112,6 +114,8 @@ pub struct DeleteRangeResponse {
     pub deleted: i64,
     /// What was there before, by key, if asked for.
     pub prev_kvs: Vec<KeyValue>,
+    /// The same, where the disk must be asked for some of it: see [`Response::answered`].
+    pub(crate) deferred: Vec<Version>,
 }
 
 /// The result of a read.
@@ -169,6 +173,11 @@ impl DeferredRange {
         self.view.key_count()
     }
 
+    /// Bytes of keys and values that it answers with.
+    pub fn bytes(&self) -> usize {
+        self.view.select_at(&self.range, self.present).map_or(0, |selection| selection.bytes())
+    }
+
     /// Reads.
     ///
     /// # Errors
@@ -197,7 +206,22 @@ impl Response {
 
     /// Whether [`Response::answered`] has something to read.
     pub fn is_deferred(&self) -> bool {
-        matches!(self, Response::Txn(txn) if txn.is_deferred())
+        match self {
+            Response::Put(put) => put.deferred.is_some(),
+            Response::DeleteRange(deleted) => !deleted.deferred.is_empty(),
+            Response::Txn(txn) => txn.is_deferred(),
+            _ => false,
+        }
+    }
+
+    /// Bytes of keys and values that [`Response::answered`] reads into memory.
+    pub fn deferred_bytes(&self) -> usize {
+        match self {
+            Response::Put(put) => put.deferred_bytes(),
+            Response::DeleteRange(deleted) => deleted.deferred_bytes(),
+            Response::Txn(txn) => txn.deferred_bytes(),
+            _ => 0,
+        }
     }
 
     /// Carries out the reads that were put off until somebody asks. May take long: not for the loop.
@@ -206,8 +230,38 @@ impl Response {
     /// As [`DeferredRange::answer`].
     pub fn answered(self) -> Outcome {
         match self {
+            Response::Put(put) => Ok(Response::Put(put.answered())),
+            Response::DeleteRange(deleted) => Ok(Response::DeleteRange(deleted.answered())),
             Response::Txn(txn) => Ok(Response::Txn(txn.answered()?)),
             other => Ok(other),
+        }
+    }
+}
+
+impl PutResponse {
+    fn deferred_bytes(&self) -> usize {
+        self.deferred.as_ref().map_or(0, Version::contents_length)
+    }
+
+    fn answered(self) -> PutResponse {
+        let prev_kv = self.deferred.as_ref().map(Version::kv).or(self.prev_kv);
+        PutResponse { prev_kv, deferred: None, ..self }
+    }
+}
+
+impl DeleteRangeResponse {
+    fn deferred_bytes(&self) -> usize {
+        self.deferred.iter().map(Version::contents_length).sum()
+    }
+
+    fn answered(self) -> DeleteRangeResponse {
+        match self.deferred.is_empty() {
+            true => self,
+            false => DeleteRangeResponse {
+                prev_kvs: self.deferred.iter().map(Version::kv).collect(),
+                deferred: Vec::new(),
+                ..self
+            },
         }
     }
 }
@@ -216,9 +270,22 @@ impl TxnResponse {
     fn is_deferred(&self) -> bool {
         self.results.iter().any(|result| match result {
             OperationResponse::Deferred(_) => true,
+            OperationResponse::Put(put) => put.deferred.is_some(),
+            OperationResponse::DeleteRange(deleted) => !deleted.deferred.is_empty(),
             OperationResponse::Txn(inner) => inner.is_deferred(),
-            _ => false,
+            OperationResponse::Range(_) => false,
         })
+    }
+
+    fn deferred_bytes(&self) -> usize {
+        let bytes = |result: &OperationResponse| match result {
+            OperationResponse::Deferred(deferred) => deferred.bytes(),
+            OperationResponse::Put(put) => put.deferred_bytes(),
+            OperationResponse::DeleteRange(deleted) => deleted.deferred_bytes(),
+            OperationResponse::Txn(inner) => inner.deferred_bytes(),
+            OperationResponse::Range(_) => 0,
+        };
+        self.results.iter().map(bytes).sum()
     }
 
     /// Carries out the reads that were put off until somebody asks.
@@ -228,6 +295,8 @@ impl TxnResponse {
     pub fn answered(self) -> Result<TxnResponse, KvError> {
         let answer = |result| match result {
             OperationResponse::Deferred(deferred) => deferred.answer().map(OperationResponse::Range),
+            OperationResponse::Put(put) => Ok(OperationResponse::Put(put.answered())),
+            OperationResponse::DeleteRange(deleted) => Ok(OperationResponse::DeleteRange(deleted.answered())),
             OperationResponse::Txn(inner) => inner.answered().map(OperationResponse::Txn),
             other => Ok(other),
         };

@@ -1,9 +1,13 @@
 //! A view that is put together from records, in their order, with every fact checked that `apply` relies on.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use bytes::Bytes;
 
 use crate::{
     Alarm, AlarmKind, KeyValue, View,
+    large::Large,
     lease::{LEASE_TTL_SECONDS_MAX, Lease, rounded_up_seconds, ttl_duration},
     rules::RULES,
     snapshot::{COUNTER_MAX, LeaseRecord, MetaRecord, Record, RecordKind, VersionRecord},
@@ -32,7 +36,17 @@ fn check(is_true: bool, what: &'static str) -> Result<(), &'static str> {
 }
 
 impl Restored {
+    /// Adds what comes next.
     pub(crate) fn add(&mut self, record: Record) -> Result<(), &'static str> {
+        self.add_placed(record, |_| None)
+    }
+
+    /// The same; `place` says where a large value may stay.
+    pub(crate) fn add_placed(
+        &mut self,
+        record: Record,
+        place: impl FnOnce(&Bytes) -> Option<Arc<Large>>,
+    ) -> Result<(), &'static str> {
         match record.kind.ok_or("a record of an unknown kind")? {
             RecordKind::Meta(meta) => self.add_meta(meta),
             _ if self.meta.is_none() => Err("a record before the one that describes the store"),
@@ -42,7 +56,7 @@ impl Restored {
                 self.view.alarms.insert(Alarm { member: alarm.member, kind });
                 Ok(())
             }
-            RecordKind::Version(version) => self.add_version(version),
+            RecordKind::Version(version) => self.add_version(version, place),
             RecordKind::Users(users) => {
                 users.restore(&mut self.view.users)?;
                 self.users = Some(users);
@@ -81,13 +95,23 @@ impl Restored {
         Ok(())
     }
 
-    fn add_version(&mut self, record: VersionRecord) -> Result<(), &'static str> {
+    fn add_version(
+        &mut self,
+        record: VersionRecord,
+        place: impl FnOnce(&Bytes) -> Option<Arc<Large>>,
+    ) -> Result<(), &'static str> {
         let VersionRecord { key, value, create_revision, mod_revision, sub, version, lease } = record;
-        self.add_kv(KeyValue { key, value, create_revision, mod_revision, version, lease }, sub)
+        let large = place(&value);
+        self.add_with(KeyValue { key, value, create_revision, mod_revision, version, lease }, sub, large)
     }
 
     /// Adds a version, whose key and value are copied.
     pub(crate) fn add_kv(&mut self, kv: KeyValue, sub: i64) -> Result<(), &'static str> {
+        self.add_with(kv, sub, None)
+    }
+
+    /// The same; a value that is kept elsewhere is not copied.
+    fn add_with(&mut self, kv: KeyValue, sub: i64, large: Option<Arc<Large>>) -> Result<(), &'static str> {
         let KeyValue { ref key, ref value, create_revision, mod_revision, version, lease } = kv;
         let place = Revision { main: mod_revision, sub };
         check(!key.is_empty(), "a version without a key")?;
@@ -99,7 +123,7 @@ impl Restored {
         check(!is_tombstone || (create_revision == 0 && lease == 0 && value.is_empty()), "a tombstone with contents")?;
         check(is_tombstone || (2..=mod_revision).contains(&create_revision), "a version created after it was written")?;
         self.last = place;
-        self.view.restore(Version::of(&kv, sub));
+        self.view.restore(Version::of(&kv, sub, large));
         Ok(())
     }
 
@@ -120,7 +144,7 @@ impl Restored {
         let is_orphan = |version: &&Version| version.lease() != 0 && !self.view.leases.contains_key(&version.lease());
         let orphans: Vec<Version> = self.view.live.values().filter(is_orphan).cloned().collect();
         for orphan in &orphans {
-            let version = Version::new(orphan.key(), orphan.value(), Numbers { lease: 0, ..orphan.numbers() });
+            let version = Version::new(orphan.key(), &orphan.value(), Numbers { lease: 0, ..orphan.numbers() });
             self.view.live.insert(Key::new(orphan.key()), version.clone());
             self.view.history.insert(version.revision(), version);
         }

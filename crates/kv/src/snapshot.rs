@@ -15,11 +15,13 @@
 //! here too.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use hustings_core::SnapshotError;
+use hustings_core::{SnapshotError, SnapshotFile};
 use prost::{Message, Oneof};
+use std::sync::Arc;
 
 use crate::{
     AlarmKind, KeyValue, View,
+    large::{LARGE_BYTES_MIN, Large},
     lease::ttl_duration,
     restored::Restored,
     store::Revision,
@@ -30,6 +32,8 @@ use crate::{
 const MAGIC: &[u8; 8] = b"hust-kv\0";
 const FORMAT: u32 = 1;
 const BLOCK_BYTES: usize = 256 * 1024;
+/// A block that holds one record alone is longer, but none is longer than the longest request and what stands around it.
+const BLOCK_BYTES_MAX: usize = 80 << 20;
 /// Length and checksum.
 const BLOCK_HEADER_BYTES: usize = 8;
 /// Above this no counter can overflow in the lifetime of anything, and no decoded one may start.
@@ -130,8 +134,12 @@ pub(crate) struct VersionRecord {
     pub(crate) lease: i64,
 }
 
+/// Large values, and where each stands among the bytes that a view was encoded to.
+pub(crate) type Places = Vec<(Arc<Large>, u64)>;
+
 /// Encodes a view, a chunk at a time.
-pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
+pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) -> Places {
+    let mut places = Vec::new();
     let cleaning = view.cleaning.unwrap_or(Revision::first(0));
     let mut blocks = begin(
         view,
@@ -147,17 +155,14 @@ pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) {
     for (_, version) in &view.history {
         let KeyValue { key, value, create_revision, mod_revision, version: count, lease } = version.kv();
         let sub = version.revision().sub;
-        blocks.push(RecordKind::Version(VersionRecord {
-            key,
-            value,
-            create_revision,
-            mod_revision,
-            sub,
-            version: count,
-            lease,
-        }));
+        let numbers = VersionRecord { create_revision, mod_revision, sub, version: count, lease, ..Default::default() };
+        // What stands behind the value in its record: fields are written in the order of their tags.
+        let behind = version.large().map(|large| (large, value.len() + numbers.encoded_len()));
+        let end = blocks.push(RecordKind::Version(VersionRecord { key, value, ..numbers }));
+        places.extend(behind.map(|(large, length)| (large.clone(), end - length as u64)));
     }
     blocks.finish();
+    places
 }
 
 /// Encodes all of a view but its history, of which so many versions are kept elsewhere: what a compaction has left to remove is
@@ -186,14 +191,19 @@ fn begin<'s>(view: &View, meta: MetaRecord, sink: &'s mut dyn FnMut(Bytes)) -> B
     let mut header = BytesMut::with_capacity(MAGIC.len() + 4);
     header.put_slice(MAGIC);
     header.put_u32_le(FORMAT);
+    let begun = header.len() as u64;
     sink(header.freeze());
 
-    let mut blocks = BlockWriter { block: empty_block(), checksum: 0, sink };
+    let mut blocks = BlockWriter { block: empty_block(), begun, checksum: 0, sink };
     blocks.push(RecordKind::Meta(meta));
     if view.users != Users::default() {
         blocks.push(RecordKind::Users(UsersRecord::of(&view.users)));
-        view.users.users.iter().for_each(|(name, user)| blocks.push(RecordKind::User(UserRecord::of(name, user))));
-        view.users.roles.iter().for_each(|(name, role)| blocks.push(RecordKind::Role(RoleRecord::of(name, role))));
+        for (name, user) in view.users.users.iter() {
+            blocks.push(RecordKind::User(UserRecord::of(name, user)));
+        }
+        for (name, role) in view.users.roles.iter() {
+            blocks.push(RecordKind::Role(RoleRecord::of(name, role)));
+        }
     }
     for (id, lease) in &view.leases {
         blocks.push(RecordKind::Lease(LeaseRecord {
@@ -215,6 +225,8 @@ fn begin<'s>(view: &View, meta: MetaRecord, sink: &'s mut dyn FnMut(Bytes)) -> B
 
 struct BlockWriter<'s> {
     block: BytesMut,
+    /// Where it begins.
+    begun: u64,
     checksum: u32,
     sink: &'s mut dyn FnMut(Bytes),
 }
@@ -226,7 +238,8 @@ fn empty_block() -> BytesMut {
 }
 
 impl BlockWriter<'_> {
-    fn push(&mut self, kind: RecordKind) {
+    /// Adds a record; says where it ends.
+    fn push(&mut self, kind: RecordKind) -> u64 {
         let record = Record { kind: Some(kind) };
         let length = record.encoded_len();
         if self.block.len() > BLOCK_HEADER_BYTES && self.block.len() + length > BLOCK_BYTES {
@@ -234,6 +247,7 @@ impl BlockWriter<'_> {
         }
         self.block.reserve(length + prost::length_delimiter_len(length));
         record.encode_length_delimited(&mut self.block).expect("the block has room for the record");
+        self.begun + self.block.len() as u64
     }
 
     fn seal(&mut self) {
@@ -244,6 +258,7 @@ impl BlockWriter<'_> {
             u32::try_from(records.len()).expect("a block holds one record or 256 KiB, and a record fits a log entry");
         block[..4].copy_from_slice(&length.to_le_bytes());
         block[4..8].copy_from_slice(&self.checksum.to_le_bytes());
+        self.begun += block.len() as u64;
         (self.sink)(block.freeze());
     }
 
@@ -257,24 +272,35 @@ impl BlockWriter<'_> {
     }
 }
 
-/// Rebuilds a view.
-pub(crate) fn decode(snapshot: &mut dyn Buf) -> Result<View, SnapshotError> {
-    let (restored, end) = decode_records(snapshot)?;
+/// The file that a snapshot is read from, and where in it this part begins.
+pub(crate) type Source<'f> = Option<(&'f Arc<dyn SnapshotFile>, u64)>;
+
+/// Rebuilds a view. Large values stay in the file, where there is one.
+pub(crate) fn decode(snapshot: &mut dyn Buf, source: Source<'_>) -> Result<View, SnapshotError> {
+    let (restored, end) = decode_records(snapshot, source)?;
     restored.finish().map_err(|what| SnapshotError { what: format!("{what}, at the end, offset {end}") })
 }
 
 /// All records that there are, and where they end.
-pub(crate) fn decode_records(snapshot: &mut dyn Buf) -> Result<(Restored, u64), SnapshotError> {
+pub(crate) fn decode_records(snapshot: &mut dyn Buf, source: Source<'_>) -> Result<(Restored, u64), SnapshotError> {
     let mut reader = BlockReader { snapshot, offset: 0, checksum: 0 };
     reader.read_header()?;
     let mut restored = Restored::default();
     while let Some(mut block) = reader.read_block()? {
         let end = reader.offset;
+        let whole = block.clone();
+        // A value is a slice of its block: where it stands there is where it stands in the file.
+        let place = |value: &Bytes| {
+            let (file, start) = source.filter(|_| value.len() >= LARGE_BYTES_MIN)?;
+            let inside = (value.as_ptr() as usize).checked_sub(whole.as_ptr() as usize)?;
+            let is_slice = inside + value.len() <= whole.len();
+            is_slice.then(|| Large::on_file(value, file.clone(), start + end - whole.len() as u64 + inside as u64))
+        };
         while block.has_remaining() {
             let offset = end - block.remaining() as u64;
             let refuse = |what: &str| SnapshotError { what: format!("{what}, in the record at offset {offset}") };
             let record = Record::decode_length_delimited(&mut block).map_err(|error| refuse(&error.to_string()))?;
-            restored.add(record).map_err(refuse)?;
+            restored.add_placed(record, place).map_err(refuse)?;
         }
     }
     Ok((restored, reader.offset))
@@ -322,6 +348,9 @@ impl BlockReader<'_> {
         let mut header = self.take(BLOCK_HEADER_BYTES, "a block's header")?;
         let length = header.get_u32_le() as usize;
         let checksum = header.get_u32_le();
+        if length > BLOCK_BYTES_MAX {
+            return Err(self.refuse(format!("a block of {length} bytes is longer than any that is written")));
+        }
         let records = self.take(length, "a block")?;
         self.checksum = crc32c::crc32c_append(self.checksum, &records);
         if checksum != self.checksum {
@@ -383,8 +412,10 @@ mod tests {
         bytes.put_slice(MAGIC);
         bytes.put_u32_le(FORMAT);
         let mut sink = |chunk: Bytes| bytes.extend_from_slice(&chunk);
-        let mut blocks = BlockWriter { block: empty_block(), checksum: 0, sink: &mut sink };
-        records.into_iter().for_each(|record| blocks.push(record));
+        let mut blocks = BlockWriter { block: empty_block(), begun: 0, checksum: 0, sink: &mut sink };
+        for record in records {
+            blocks.push(record);
+        }
         blocks.finish();
         bytes
     }
@@ -437,13 +468,13 @@ mod tests {
 
     #[test]
     fn an_error_names_the_thing_and_its_offset() {
-        let foreign = decode(&mut &b"SQLite format 3\0"[..]).expect_err("a foreign file");
+        let foreign = decode(&mut &b"SQLite format 3\0"[..], None).expect_err("a foreign file");
         assert_eq!(foreign.what, "this is no snapshot of a key-value store, at offset 0");
         let mut bytes = snapshot_of(vec![RecordKind::Alarm(AlarmRecord { member: 1, kind: 1 })]);
-        let misplaced = decode(&mut &bytes[..]).expect_err("no description");
+        let misplaced = decode(&mut &bytes[..], None).expect_err("no description");
         assert_eq!(misplaced.what, "a record before the one that describes the store, in the record at offset 20");
         bytes[8] = 9;
-        let newer = decode(&mut &bytes[..]).expect_err("a newer format");
+        let newer = decode(&mut &bytes[..], None).expect_err("a newer format");
         assert_eq!(newer.what, "snapshot format 9 is not known here, 1 is: use a newer version, at offset 8");
     }
 }

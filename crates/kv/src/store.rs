@@ -19,6 +19,7 @@
 
 use std::{borrow::Borrow, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 
 use crate::{
@@ -283,8 +284,20 @@ impl<'v> Writer<'v> {
 
     /// Writes a key; what was there before is returned. The lease must exist.
     ///
-    /// Key and value are copied ([`Version::new`]).
-    pub(crate) fn put(&mut self, key: &[u8], value: &[u8], lease: i64) -> Option<Version> {
+    /// Key and value are copied, but for a large value ([`Version::holding`]).
+    pub(crate) fn put(&mut self, key: &[u8], value: &Bytes, lease: i64) -> Option<Version> {
+        self.write(key, lease, |numbers| Version::holding(key, value, numbers))
+    }
+
+    /// Writes the value of a version again; it is not read where it is large.
+    pub(crate) fn put_again(&mut self, kept: &Version, lease: i64) -> Option<Version> {
+        self.write(kept.key(), lease, |numbers| match kept.large() {
+            Some(large) => Version::with_large(kept.key(), large.clone(), numbers),
+            None => Version::new(kept.key(), &kept.value(), numbers),
+        })
+    }
+
+    fn write(&mut self, key: &[u8], lease: i64, version: impl FnOnce(Numbers) -> Version) -> Option<Version> {
         let tree_key = Key::new(key);
         let Revision { main, sub } = self.next;
         let new = Numbers { main, sub, create_revision: main, count: 1, lease };
@@ -292,12 +305,12 @@ impl<'v> Writer<'v> {
         let (written, superseded) = match self.view.live.get_mut(key) {
             Some(place) => {
                 let Numbers { create_revision, count, .. } = place.numbers();
-                let written = Version::new(key, value, Numbers { create_revision, count: count + 1, ..new });
+                let written = version(Numbers { create_revision, count: count + 1, ..new });
                 let superseded = std::mem::replace(place, written.clone());
                 (written, Some(superseded))
             }
             None => {
-                let written = Version::new(key, value, new);
+                let written = version(new);
                 self.view.live.insert(tree_key.clone(), written.clone());
                 (written, None)
             }

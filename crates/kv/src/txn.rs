@@ -10,6 +10,7 @@
 //! What a proposer must check before (duplicate keys, limits) is in [`crate::check`]; here duplicates simply take one sub
 //! revision each.
 
+use std::cmp::Ordering;
 use std::sync::Arc;
 
 use crate::{
@@ -150,6 +151,9 @@ impl View {
         for version in versions {
             budget.spend(budget.rules.visit)?;
             budget.spend_bytes(target_bytes)?;
+            if budget.counts_reads() && asks_disk(compare, version) {
+                budget.spend_read()?;
+            }
             if !stands(compare, Some(version)) {
                 return Ok(false);
             }
@@ -175,7 +179,7 @@ impl View {
             }
             Request::Put(put) => {
                 let kept = if put.ignore_value { self.live_version(&put.key) } else { None };
-                budget.spend_bytes(kept.map_or(put.value.len(), |kept| kept.value().len()))?;
+                budget.spend_bytes(kept.map_or(put.value.len(), |kept| kept.value_length()))?;
                 budget.spend(budget.rules.put)
             }
             Request::Txn(_) => Ok(()),
@@ -234,7 +238,9 @@ impl Writer<'_> {
         for operation in plan.operations {
             let request = operation.request.as_ref().expect("check_operations refused operations without a request");
             results.push(match request {
-                Request::Range(range) if range.range_end.is_empty() => {
+                Request::Range(range)
+                    if range.range_end.is_empty() && !self.view().is_on_file(range, self.revision()) =>
+                {
                     let answer = self.view().range_at(range, self.revision());
                     OperationResponse::Range(
                         answer.expect("check_plan found the range readable, and writes change no past"),
@@ -264,28 +270,42 @@ impl Writer<'_> {
             true => self.view().live_version(&put.key).cloned(),
             false => None,
         };
-        let value = match (&kept, put.ignore_value) {
-            (Some(kept), true) => kept.value(),
-            _ => &put.value[..],
-        };
         let lease = match (&kept, put.ignore_lease) {
             (Some(kept), true) => kept.lease(),
             _ => put.lease,
         };
-        let before = self.put(&put.key, value, lease);
-        let prev_kv = before.filter(|_| put.prev_kv).map(|version| version.kv());
-        PutResponse { revision: self.revision(), prev_kv }
+        let before = match kept.as_ref().filter(|_| put.ignore_value) {
+            Some(kept) => self.put_again(kept, lease),
+            None => self.put(&put.key, &put.value, lease),
+        };
+        let revision = self.revision();
+        match before.filter(|_| put.prev_kv) {
+            Some(before) if before.is_on_file() => PutResponse { revision, prev_kv: None, deferred: Some(before) },
+            before => PutResponse { revision, prev_kv: before.map(|before| before.kv()), deferred: None },
+        }
     }
 
     fn run_delete(&mut self, delete: &DeleteRange) -> DeleteRangeResponse {
         let keys = KeyRange::new(delete.key.clone(), delete.range_end.clone());
         let deleted = self.delete_range(&keys);
-        let prev_kvs = match delete.prev_kv {
-            true => deleted.iter().map(|version| version.kv()).collect(),
-            false => Vec::new(),
-        };
-        DeleteRangeResponse { revision: self.revision(), deleted: deleted.len() as i64, prev_kvs }
+        let answer =
+            DeleteRangeResponse { revision: self.revision(), deleted: deleted.len() as i64, ..Default::default() };
+        match delete.prev_kv {
+            false => answer,
+            true if deleted.iter().any(Version::is_on_file) => DeleteRangeResponse { deferred: deleted, ..answer },
+            true => DeleteRangeResponse { prev_kvs: deleted.iter().map(Version::kv).collect(), ..answer },
+        }
     }
+}
+
+fn is_equality(compare: &Compare) -> bool {
+    matches!(Comparison::try_from(compare.comparison), Ok(Comparison::Equal | Comparison::NotEqual))
+}
+
+/// Whether [`stands`] would ask the disk.
+fn asks_disk(compare: &Compare, version: &Version) -> bool {
+    let Some(CompareTarget::Value(target)) = &compare.target else { return false };
+    version.large().is_some_and(|large| large.asks_disk_for(target, is_equality(compare)))
 }
 
 /// Whether one version, or a missing key, stands to the target as asked.
@@ -297,7 +317,15 @@ fn stands(compare: &Compare, version: Option<&Version>) -> bool {
         Some(CompareTarget::Create(target)) => number(|version| version.create_revision()).cmp(target),
         Some(CompareTarget::Mod(target)) => number(|version| version.mod_revision()).cmp(target),
         Some(CompareTarget::Lease(target)) => number(|version| version.lease()).cmp(target),
-        Some(CompareTarget::Value(target)) => version.map_or(&[][..], |version| version.value()).cmp(target),
+        Some(CompareTarget::Value(target)) => match version {
+            Some(version) if is_equality(compare) => match version.has_value(target) {
+                true => Ordering::Equal,
+                // Which of the two unequal ones is the greater, nobody asks.
+                false => Ordering::Less,
+            },
+            Some(version) => version.compare_value(target),
+            None => [][..].cmp(target),
+        },
     };
     match Comparison::try_from(compare.comparison) {
         Ok(Comparison::Equal) => ordering.is_eq(),

@@ -6,7 +6,8 @@
 //!
 //! A store holds millions of them, and most numbers of a version are small: with five numbers of eight bytes, a key and a value
 //! that know their own buffers, a version of 16 and 256 bytes took 450 in three allocations; packed it takes 320 in one. Key and value are slices of the
-//! allocation, also for whoever is answered with them: an answer that is kept keeps its version and no larger buffer.
+//! allocation, also for whoever is answered with them: an answer that is kept keeps its version and no larger buffer. A large
+//! value stands elsewhere ([`Large`]).
 //!
 //! What it deliberately does not do: order. A place in history is [`Revision`], a place among keys [`crate::store::Key`].
 
@@ -14,19 +15,27 @@ use bytes::Bytes;
 use prost::encoding::{decode_varint, encode_varint};
 use triomphe::ThinArc;
 
-use crate::{KeyValue, store::Revision};
+use std::sync::Arc;
+
+use crate::{
+    KeyValue,
+    large::{LARGE_BYTES_MIN, Large, Value},
+    store::Revision,
+};
 
 /// Four numbers of at most ten bytes each.
 const TAIL_LENGTH_MAX: usize = 40;
 
 /// What stands before the bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Head {
     /// The revision that wrote this version.
     main: i64,
     key_length: u32,
     /// Of the variable-length numbers, which stand last.
     tail_length: u32,
+    /// The value, where it is large: then none stands behind the key.
+    large: Option<Arc<Large>>,
 }
 
 /// A version of a key, with its full place in history. Cloning it counts one more holder.
@@ -55,6 +64,27 @@ impl Version {
     /// # Panics
     /// When the key has 4 GiB, which no request has.
     pub(crate) fn new(key: &[u8], value: &[u8], numbers: Numbers) -> Version {
+        match value.len() < LARGE_BYTES_MIN {
+            true => Version::pack(key, value, None, numbers),
+            false => Version::with_large(key, Large::in_memory(Bytes::copy_from_slice(value)), numbers),
+        }
+    }
+
+    /// As [`Version::new`], but a large value is not copied: its buffer is held until a snapshot holds the value. For values of
+    /// the log, which holds that buffer for about as long itself.
+    pub(crate) fn holding(key: &[u8], value: &Bytes, numbers: Numbers) -> Version {
+        match value.len() < LARGE_BYTES_MIN {
+            true => Version::pack(key, value, None, numbers),
+            false => Version::with_large(key, Large::in_memory(value.clone()), numbers),
+        }
+    }
+
+    /// With a large value, wherever that is.
+    pub(crate) fn with_large(key: &[u8], large: Arc<Large>, numbers: Numbers) -> Version {
+        Version::pack(key, b"", Some(large), numbers)
+    }
+
+    fn pack(key: &[u8], value: &[u8], large: Option<Arc<Large>>, numbers: Numbers) -> Version {
         let Numbers { main, sub, create_revision, count, lease } = numbers;
         let mut bytes = Vec::with_capacity(key.len() + value.len() + TAIL_LENGTH_MAX);
         bytes.extend_from_slice(key);
@@ -67,12 +97,13 @@ impl Version {
             main,
             key_length: u32::try_from(key.len()).expect("a request is far smaller than 4 GiB"),
             tail_length: (bytes.len() - key.len() - value.len()) as u32,
+            large,
         };
         Version(ThinArc::from_header_and_slice(head, &bytes))
     }
 
-    /// As clients know it, and its place inside its revision.
-    pub(crate) fn of(kv: &KeyValue, sub: i64) -> Version {
+    /// As clients know it, and its place inside its revision; the value is copied unless it is kept elsewhere.
+    pub(crate) fn of(kv: &KeyValue, sub: i64, large: Option<Arc<Large>>) -> Version {
         let numbers = Numbers {
             main: kv.mod_revision,
             sub,
@@ -80,7 +111,10 @@ impl Version {
             count: kv.version,
             lease: kv.lease,
         };
-        Version::new(&kv.key, &kv.value, numbers)
+        match large {
+            Some(large) => Version::with_large(&kv.key, large, numbers),
+            None => Version::new(&kv.key, &kv.value, numbers),
+        }
     }
 
     fn head(&self) -> &Head {
@@ -92,19 +126,67 @@ impl Version {
         &self.0.slice[..self.head().key_length as usize]
     }
 
-    /// The value.
-    pub(crate) fn value(&self) -> &[u8] {
-        &self.0.slice[self.head().key_length as usize..self.contents_length()]
+    /// The value. Asks the disk where it is on file.
+    pub(crate) fn value(&self) -> Value<'_> {
+        match &self.head().large {
+            Some(large) => Value::Large(large.bytes()),
+            None => Value::Packed(&self.0.slice[self.head().key_length as usize..self.packed_length()]),
+        }
+    }
+
+    /// How its value compares with bytes. Seldom asks the disk.
+    pub(crate) fn compare_value(&self, target: &[u8]) -> std::cmp::Ordering {
+        match self.large() {
+            Some(large) => large.compare(target),
+            None => (*self.value()).cmp(target),
+        }
+    }
+
+    /// Whether its value is this. Seldom asks the disk for one that is another.
+    pub(crate) fn has_value(&self, target: &[u8]) -> bool {
+        match self.large() {
+            Some(large) => large.is(target),
+            None => *self.value() == *target,
+        }
+    }
+
+    /// How the values of two compare. Seldom asks the disk.
+    pub(crate) fn compare_values(&self, other: &Version) -> std::cmp::Ordering {
+        match (self.large(), other.large()) {
+            (Some(large), Some(other)) => large.compare_with(other),
+            (Some(large), None) => large.compare(&other.value()),
+            (None, _) => other.compare_value(&self.value()).reverse(),
+        }
+    }
+
+    /// The value, where it is large.
+    pub(crate) fn large(&self) -> Option<&Arc<Large>> {
+        self.head().large.as_ref()
+    }
+
+    /// Whether the value can be had from the disk alone.
+    pub(crate) fn is_on_file(&self) -> bool {
+        self.large().is_some_and(|large| large.is_on_file())
+    }
+
+    /// Of the value, bytes.
+    pub(crate) fn value_length(&self) -> usize {
+        self.contents_length() - self.head().key_length as usize
     }
 
     /// Of key and value together, bytes.
     pub(crate) fn contents_length(&self) -> usize {
+        self.packed_length() + self.large().map_or(0, |large| large.length())
+    }
+
+    /// Of the key and the value that stands behind it.
+    fn packed_length(&self) -> usize {
         self.0.slice.len() - self.head().tail_length as usize
     }
 
     /// All its numbers.
     pub(crate) fn numbers(&self) -> Numbers {
-        let mut tail = &self.0.slice[self.contents_length()..];
+        let mut tail = &self.0.slice[self.packed_length()..];
         let mut next = || decode_varint(&mut tail).expect("the numbers were packed here") as i64;
         let (sub, age, count, lease) = (next(), next(), next(), next());
         let main = self.head().main;
@@ -141,10 +223,13 @@ impl Version {
         Revision { main: self.head().main, sub: self.numbers().sub }
     }
 
-    /// As clients see it. Key and value are slices of this version.
+    /// As clients see it. Key and value are slices of this version; a value on file is read from there.
     pub(crate) fn kv(&self) -> KeyValue {
         let contents = Bytes::from_owner(Contents(self.clone()));
-        let value = contents.slice(self.head().key_length as usize..);
+        let value = match self.large() {
+            Some(large) => large.bytes(),
+            None => contents.slice(self.head().key_length as usize..),
+        };
         KeyValue { value, ..self.numbers_with(contents) }
     }
 
@@ -169,7 +254,8 @@ impl Version {
 
 impl std::fmt::Debug for Version {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Version").field("kv", &self.kv()).field("sub", &self.numbers().sub).finish()
+        let key = self.key().escape_ascii().to_string();
+        f.debug_struct("Version").field("key", &key).field("numbers", &self.numbers()).finish_non_exhaustive()
     }
 }
 
@@ -178,7 +264,7 @@ struct Contents(Version);
 
 impl AsRef<[u8]> for Contents {
     fn as_ref(&self) -> &[u8] {
-        &self.0.0.slice[..self.0.contents_length()]
+        &self.0.0.slice[..self.0.packed_length()]
     }
 }
 
@@ -191,17 +277,22 @@ mod tests {
         #[test]
         fn what_is_packed_comes_back(
             key in prop::collection::vec(any::<u8>(), 0..60),
-            value in prop::collection::vec(any::<u8>(), 0..600),
+            value in prop_oneof![
+                4 => prop::collection::vec(any::<u8>(), 0..600),
+                1 => prop::collection::vec(any::<u8>(), LARGE_BYTES_MIN - 2..LARGE_BYTES_MIN + 2),
+            ],
             numbers in any::<[i64; 5]>(),
         ) {
             let [main, sub, create_revision, count, lease] = numbers;
             let numbers = Numbers { main, sub, create_revision, count, lease };
             let version = Version::new(&key, &value, numbers);
             prop_assert_eq!(version.numbers(), numbers);
-            prop_assert_eq!((version.key(), version.value()), (&key[..], &value[..]));
+            prop_assert_eq!((version.key(), &*version.value()), (&key[..], &value[..]));
             prop_assert_eq!(version.contents_length(), key.len() + value.len());
+            prop_assert_eq!(version.value_length(), value.len());
+            prop_assert_eq!(&Version::holding(&key, &Bytes::from(value), numbers), &version);
             let kv = version.kv();
-            prop_assert_eq!(&Version::of(&kv, sub), &version);
+            prop_assert_eq!(&Version::of(&kv, sub, None), &version);
             prop_assert_eq!(KeyValue { value: Bytes::new(), ..kv }, version.kv_without_value());
         }
     }

@@ -117,6 +117,18 @@ impl View {
         }
     }
 
+    /// Whether the events from a revision on, or one of the first thousand of them, have values that are on file.
+    pub fn asks_disk_since(&self, from: i64) -> bool {
+        let history = self.history.range(Revision::first(from)..);
+        history.take(EXAMINED_MIN).any(|(_, version)| version.is_on_file())
+    }
+
+    /// Whether [`View::prev_kv`] asks the disk.
+    pub fn asks_disk_before(&self, event: &Event) -> bool {
+        let before = Revision::last(event.kv.mod_revision - 1);
+        self.past_version(&Key::new(&event.kv.key), before).is_some_and(Version::is_on_file)
+    }
+
     /// The key as it was before an event; `None` when it did not exist, or when that is compacted. A key that is deleted and
     /// written in one transaction begins anew: that put has nothing before it, as in etcd.
     pub fn prev_kv(&self, event: &Event) -> Option<KeyValue> {

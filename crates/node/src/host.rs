@@ -12,7 +12,7 @@ use crate::handle::{Applied, Call, Happening, NodeStatus, Readable, RequestError
 use crate::link::{Arrival, Links, Outbox};
 use crate::node::or_fatal;
 use crate::pace::Pace;
-use crate::snapshots::{SnapshotJob, SnapshotNews};
+use crate::snapshots::{SnapshotJob, SnapshotJobs, SnapshotNews};
 use crate::timers::{Eagerness, Timers, boot_micros};
 use hustings_core::protocol::{DiskHealth, LinkState};
 use hustings_core::replica::{Action, Alarm, Event, RecordNumber, Replica, ReplicaMessage, Request, RequestId};
@@ -52,7 +52,7 @@ pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
     pub(crate) disk: DiskThread,
     pub(crate) disk_queue: mpsc::UnboundedReceiver<DiskNews>,
     pub(crate) files: Arc<dyn Disk>,
-    pub(crate) snapshot_jobs: std::sync::mpsc::Sender<SnapshotJob<S>>,
+    pub(crate) snapshot_jobs: SnapshotJobs<S>,
     pub(crate) snapshot_queue: mpsc::UnboundedReceiver<SnapshotNews<S>>,
     pub(crate) links: Rc<Links<P::Message>>,
     pub(crate) gatekeeper: Rc<RefCell<Gatekeeper>>,
@@ -408,7 +408,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 self.step(Event::ChunkRead { to, lsn, offset, bytes });
             }
             SnapshotNews::Loaded { lsn, machine, state } => {
+                let before = self.replica.machine().freeze();
                 self.step(Event::SnapshotLoaded { lsn, machine, state });
+                self.hand_to_snapshots(SnapshotJob::LetGo(before));
             }
             SnapshotNews::Digest { index, digest } => self.on_digest(index, digest),
             SnapshotNews::Failed(why) => {

@@ -133,7 +133,7 @@ pub fn start<P: Protocol, S: StateMachine>(
         DiskThread::spawn(wal, disk_news, counters.clone(), config.on_sync.clone()).map_err(StartError::Thread)?;
     let (snapshot_news, snapshot_queue) = mpsc::unbounded_channel();
     let (snapshot_jobs, snapshot_thread) =
-        snapshots::spawn(store, files.clone(), snapshot_news).map_err(StartError::Thread)?;
+        snapshots::spawn(store, files.clone(), snapshot_news, config.on_fatal.clone()).map_err(StartError::Thread)?;
 
     let handle = Handle { calls, status: status_watch, applied: applied_watch, happenings: happenings.clone() };
     let me = config.me;

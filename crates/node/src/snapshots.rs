@@ -1,15 +1,18 @@
-//! The snapshot thread: files are cut, fetched, read and loaded off the loop.
+//! Two threads beside the loop: on one, snapshots are cut, fetched and loaded; the other reads them for peers, which must not
+//! wait until a cut of gigabytes has ended.
 
+use crate::config::OnFatal;
+use crate::node::or_fatal;
 use crate::timers::prefer_this_thread;
 use bytes::Bytes;
 use hustings_core::replica::ReplicaState;
 use hustings_core::replica::SnapshotContents;
 use hustings_core::replica::message::Position;
-use hustings_core::{Lsn, NodeId, SnapshotReference, StateMachine};
+use hustings_core::{Lsn, NodeId, SnapshotFile, SnapshotReference, StateMachine};
 use hustings_wal::{Disk, SnapshotReader, SnapshotStore, Stored, WalError, peers};
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::mpsc::{Receiver, SendError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -19,9 +22,19 @@ const CHUNK_BYTES: usize = 32 << 10;
 /// Snapshot files kept: the one that the log names, and the one before it for whoever is about to fetch that.
 const KEPT: usize = 2;
 
+/// From this size on only the one that the log names is kept: two of several gigabytes would take the disk that a third is cut on.
+const KEPT_ALONE_BYTES: u64 = 1 << 30;
+
 /// A snapshot that a peer has read from is kept for so long after its last question, however many newer ones there are: where
 /// snapshots are cut faster than one is fetched, no fetch would ever end.
 const PINNED_FOR: Duration = Duration::from_secs(30);
+
+/// While a peer fetches a snapshot of this size the next one waits: where the log behind it has gone when it has come, the peer would
+/// have to begin again, and so for ever.
+const LARGE_FETCH_BYTES: u64 = 64 << 20;
+
+/// So often in a row; each time the log grows once more by what lets a snapshot be due.
+const POSTPONED_MAX: u32 = 3;
 
 /// How long the thread waits before it tries again to open a snapshot while too many files are open.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
@@ -46,6 +59,27 @@ pub(crate) enum SnapshotJob<S: StateMachine> {
     Remember(Vec<Position>),
     /// The record that names this one is durable: no older one can be needed after a crash.
     Prune(SnapshotReference),
+    /// The last of a state that another has taken the place of: to let it go may free gigabytes, of memory and of disk.
+    LetGo(S::View),
+}
+
+/// Where the loop puts jobs.
+pub(crate) struct SnapshotJobs<S: StateMachine> {
+    others: Sender<SnapshotJob<S>>,
+    reads: Sender<SnapshotJob<S>>,
+}
+
+impl<S: StateMachine> SnapshotJobs<S> {
+    /// Hands a job to its thread.
+    ///
+    /// # Errors
+    /// The thread has ended.
+    pub(crate) fn send(&self, job: SnapshotJob<S>) -> Result<(), SendError<SnapshotJob<S>>> {
+        match job {
+            SnapshotJob::Read { .. } => self.reads.send(job),
+            other => self.others.send(other),
+        }
+    }
 }
 
 /// What came of it.
@@ -73,16 +107,29 @@ pub(crate) enum SnapshotNews<S: StateMachine> {
     Failed(String),
 }
 
-/// Starts the thread.
+/// Starts the threads. The one that is given back ends after the other.
 pub(crate) fn spawn<S: StateMachine>(
     store: SnapshotStore,
     files: Arc<dyn Disk>,
     news: UnboundedSender<SnapshotNews<S>>,
-) -> std::io::Result<(Sender<SnapshotJob<S>>, std::thread::JoinHandle<()>)> {
-    let (jobs, arrivals) = std::sync::mpsc::channel();
-    let run = move || run(&store, &*files, &arrivals, &news);
-    let thread = std::thread::Builder::new().name("hustings-snapshot".into()).spawn(run)?;
-    Ok((jobs, thread))
+    on_fatal: OnFatal,
+) -> std::io::Result<(SnapshotJobs<S>, std::thread::JoinHandle<()>)> {
+    let (store, pins) = (Arc::new(store), Arc::<Mutex<Pins>>::default());
+    let begin = |name: &str, before: Option<std::thread::JoinHandle<()>>| {
+        let (jobs, arrivals) = std::sync::mpsc::channel();
+        let (store, files, news, pins) = (store.clone(), files.clone(), news.clone(), pins.clone());
+        let on_fatal = on_fatal.clone();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            // A value that the disk does not give back ends the node (ADR 37).
+            or_fatal(&on_fatal, || run(&store, &*files, &arrivals, &news, &pins));
+            // Its panic was told where it happened.
+            before.map(std::thread::JoinHandle::join);
+        })?;
+        Ok::<_, std::io::Error>((jobs, thread))
+    };
+    let (reads, reader) = begin("hustings-chunks", None)?;
+    let (others, thread) = begin("hustings-snapshot", Some(reader))?;
+    Ok((SnapshotJobs { others, reads }, thread))
 }
 
 fn run<S: StateMachine>(
@@ -90,13 +137,27 @@ fn run<S: StateMachine>(
     files: &dyn Disk,
     arrivals: &Receiver<SnapshotJob<S>>,
     news: &UnboundedSender<SnapshotNews<S>>,
+    pins: &Mutex<Pins>,
 ) {
     prefer_this_thread(10);
-    let mut pins = Pins::default();
+    // A panic while it is held leaves at worst one peer's last question out.
+    let pins = || pins.lock().unwrap_or_else(PoisonError::into_inner);
+    let (mut newest, mut postponed) = (None::<SnapshotReference>, 0);
     while let Ok(job) = arrivals.recv() {
         let result = match job {
+            SnapshotJob::Cut(_)
+                if postponed < POSTPONED_MAX && pins().is_large_fetch(newest.as_ref(), Instant::now()) =>
+            {
+                postponed += 1;
+                Ok(Some(SnapshotNews::NotCut(
+                    "a member fetches the last one, which would take it up to the log".into(),
+                )))
+            }
             SnapshotJob::Cut(contents) => match cut(store, &contents) {
-                Ok(reference) => Ok(Some(SnapshotNews::Cut(reference))),
+                Ok(reference) => {
+                    (newest, postponed) = (Some(reference.clone()), 0);
+                    Ok(Some(SnapshotNews::Cut(reference)))
+                }
                 Err(error) if error.is_shortage() => {
                     // What was written of it takes room that others need more.
                     store.discard(contents.lsn).map(|()| Some(SnapshotNews::NotCut(error.to_string())))
@@ -117,7 +178,7 @@ fn run<S: StateMachine>(
                 }
             }
             SnapshotJob::Read { to, lsn, digest, offset } => {
-                pins.note(to, lsn, digest, Instant::now());
+                pins().note(to, lsn, digest, Instant::now());
                 match store.read_chunk(lsn, digest, offset, CHUNK_BYTES) {
                     Ok(bytes) => Ok(Some(SnapshotNews::ChunkRead { to, lsn, offset, bytes })),
                     // Not now: no answer, and its fetcher asks again.
@@ -137,11 +198,15 @@ fn run<S: StateMachine>(
                 }
                 Ok(None)
             }
-            SnapshotJob::Prune(reference) => match prune(store, &reference, &pins, Instant::now()) {
+            SnapshotJob::Prune(reference) => match prune(store, &reference, &{ pins().clone() }, Instant::now()) {
                 // Not now: the next one removes them too.
                 Err(error) if error.is_shortage() => Ok(None),
                 result => result.map(|()| None),
             },
+            SnapshotJob::LetGo(state) => {
+                drop(state);
+                Ok(None)
+            }
         };
         let result = result.unwrap_or_else(|error| Some(SnapshotNews::Failed(error.to_string())));
         if let Some(result) = result
@@ -153,12 +218,17 @@ fn run<S: StateMachine>(
 }
 
 /// The snapshot that each peer fetches, and when it last asked for a part.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Pins(BTreeMap<NodeId, (Lsn, u32, Instant)>);
 
 impl Pins {
     fn note(&mut self, peer: NodeId, lsn: Lsn, digest: u32, now: Instant) {
         self.0.insert(peer, (lsn, digest, now));
+    }
+
+    /// Whether a peer fetches this one, and it is so large that newer ones could come sooner than the end of it.
+    fn is_large_fetch(&self, newest: Option<&SnapshotReference>, now: Instant) -> bool {
+        newest.is_some_and(|newest| newest.bytes >= LARGE_FETCH_BYTES && self.hold(newest.lsn, newest.digest, now))
     }
 
     fn hold(&self, lsn: Lsn, digest: u32, now: Instant) -> bool {
@@ -167,19 +237,29 @@ impl Pins {
 }
 
 fn prune(store: &SnapshotStore, needed: &SnapshotReference, pins: &Pins, now: Instant) -> Result<(), WalError> {
-    store.keep_newest_and(KEPT, needed, &|lsn, digest| pins.hold(lsn, digest, now))
+    let kept = if needed.bytes < KEPT_ALONE_BYTES { KEPT } else { 1 };
+    store.keep_newest_and(kept, needed, &|lsn, digest| pins.hold(lsn, digest, now))
 }
 
 fn cut<S: StateMachine>(store: &SnapshotStore, contents: &SnapshotContents<S>) -> Result<SnapshotReference, WalError> {
     let mut writer = store.writer(contents.lsn, contents.membership.clone())?;
     let mut result = Ok(());
-    contents.encode(&mut |chunk| {
+    let once_durable = contents.encode_to_file(&mut |chunk| {
         if result.is_ok() {
             result = writer.write(&chunk);
         }
     });
     result?;
-    writer.finish()
+    let reference = writer.finish()?;
+    if let Some(once_durable) = once_durable {
+        match store.file(&reference) {
+            Ok(file) => once_durable(&file),
+            // All stays in memory until the next one.
+            Err(error) if error.is_for_want_of_descriptors() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(reference)
 }
 
 /// As [`load`], but waits while too many files are open: the log names this snapshot already, so there is no going on without.
@@ -188,12 +268,21 @@ fn load_patiently<S: StateMachine>(
     reference: &SnapshotReference,
 ) -> Result<(S, ReplicaState), String> {
     loop {
-        match store.reader(reference) {
+        match open(store, reference) {
             Err(error) if error.is_for_want_of_descriptors() => std::thread::sleep(DESCRIPTORS_PAUSE),
             Err(error) => return Err(error.to_string()),
-            Ok(reader) => return decode(reader),
+            Ok((reader, file)) => return decode(reader, &file),
         }
     }
+}
+
+/// A snapshot twice: as a stream, and as the file that parts of it may stay in.
+fn open(
+    store: &SnapshotStore,
+    reference: &SnapshotReference,
+) -> Result<(SnapshotReader, Arc<dyn SnapshotFile>), WalError> {
+    let file = store.file(reference)?;
+    Ok((store.stream(reference)?, file))
 }
 
 /// The state machine and sessions inside a stored snapshot.
@@ -201,13 +290,17 @@ pub(crate) fn load<S: StateMachine>(
     store: &SnapshotStore,
     reference: &SnapshotReference,
 ) -> Result<(S, ReplicaState), String> {
-    decode(store.reader(reference).map_err(|error| error.to_string())?)
+    let (reader, file) = open(store, reference).map_err(|error| error.to_string())?;
+    decode(reader, &file)
 }
 
 /// Reads as it goes: the file and what is in it are not in memory at the same time.
-fn decode<S: StateMachine>(mut reader: SnapshotReader) -> Result<(S, ReplicaState), String> {
-    let decoded = SnapshotContents::decode(&mut reader);
-    // A file that fails reads as if it ended: its own word comes first.
+fn decode<S: StateMachine>(
+    mut reader: SnapshotReader,
+    file: &Arc<dyn SnapshotFile>,
+) -> Result<(S, ReplicaState), String> {
+    let decoded = SnapshotContents::decode_from_file(&mut reader, file);
+    // A file that fails reads as if it ended, and one that is damaged may look like anything: its own word comes first.
     reader.finish().map_err(|error| error.to_string())?;
     decoded.map_err(|error| error.to_string())
 }

@@ -4,6 +4,7 @@
 //! (TI-3). Through the commit it has none, and nothing changes any more (TI-7).
 
 use hustings_core::leading::History;
+use hustings_core::leading::history::index_beyond;
 use hustings_core::{Entry, Lsn, Record, Term};
 use std::collections::BTreeMap;
 
@@ -112,6 +113,10 @@ impl History for Journal {
         if let Some(term) = self.ballot_at(index) {
             self.restart_after(Lsn { term, index });
         }
+    }
+
+    fn beyond(&self, through: u64, bytes_max: usize) -> u64 {
+        index_beyond(self.slots.range(..=through).rev().map(|(_, entry)| entry), bytes_max)
     }
 
     /// What was accepted behind it stays: an acceptor forgets nothing.

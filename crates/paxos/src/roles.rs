@@ -97,7 +97,7 @@ impl Paxos {
             votes: BTreeMap::new(),
             end: self.node.commit,
             counter: 0,
-            office: Office { first_own: u64::MAX, ..Office::new(peers.collect(), 0, 0) },
+            office: Office::unready(peers.collect()),
             is_pausing: false,
         }));
         self.announce(from, because, out);

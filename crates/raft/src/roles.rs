@@ -15,7 +15,7 @@ use crate::election::{Asks, Campaign};
 use crate::laboratory::Defect;
 use crate::message::{Message, VoteReply};
 use crate::raft::{Part, Raft, Timer};
-use hustings_core::leading::{InOrder, Leads, Office, Progress, Replicating};
+use hustings_core::leading::{InOrder, Leads, Office, Replicating};
 use hustings_core::tally::Vote;
 use hustings_core::{Effects, Entry, NodeId, Promise, Reason, Record, RestsOn, Tally, Term};
 
@@ -132,14 +132,7 @@ impl Raft {
     pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Raft>) {
         assert!(matches!(self.part, Part::Candidate { .. }), "only a candidate becomes leader (RT-4)");
         let from = self.role();
-        let last = self.node.log.last();
-        assert!(last.term < self.node.promise.term, "no entry of a term is written before its leader is elected");
-        let peers = self.node.membership.everyone().map(|peer| (peer, Progress::new(last.index)));
-        let mut office = Office::new(peers.collect(), last.index, self.node.uncommitted_bytes());
-        if let Some(own) = office.peers.get_mut(&self.node.me) {
-            own.become_flow();
-        }
-        self.part = Part::Leader(Box::new(office));
+        self.part = Part::Leader(Box::new(Office::elected(&self.node)));
         self.node.leader = Some(self.node.me);
         self.has_lost = false;
         self.eager_campaigns = 0;

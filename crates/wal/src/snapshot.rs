@@ -9,9 +9,9 @@
 
 use crate::disk::Disk;
 use crate::error::WalError;
-use crate::snapshot_file::{Held, SnapshotReader, SnapshotWriter, name, parse_name};
+use crate::snapshot_file::{Held, OpenSnapshot, SnapshotReader, SnapshotWriter, name, parse_name};
 use bytes::Bytes;
-use hustings_core::{Lsn, Membership, SnapshotReference};
+use hustings_core::{Lsn, Membership, SnapshotFile, SnapshotReference};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -152,8 +152,16 @@ impl SnapshotStore {
         Ok(bytes.into())
     }
 
-    /// The bytes of a snapshot as a stream, verified before the first one is handed out; for snapshots that need not be in memory
-    /// twice. When it is read to its end, ask [`SnapshotReader::finish`].
+    /// The bytes of a snapshot as a stream, which is read once: whether they are what was written is known when
+    /// [`SnapshotReader::finish`] has said so, and what was made of them before that is worth nothing if it did not.
+    ///
+    /// # Errors
+    /// [`WalError::Missing`], damage to the file's frame, or whatever the disk refuses.
+    pub fn stream(&self, reference: &SnapshotReference) -> Result<SnapshotReader, WalError> {
+        SnapshotReader::begin(self.disk.clone(), self.held_as(reference)?)
+    }
+
+    /// The same, verified before the first byte is handed out, which reads it twice.
     ///
     /// # Errors
     /// [`WalError::Missing`], [`WalError::Damaged`], or whatever the disk refuses.
@@ -161,6 +169,16 @@ impl SnapshotStore {
         let held = self.held_as(reference)?;
         held.verify(&*self.disk)?;
         SnapshotReader::begin(self.disk.clone(), held)
+    }
+
+    /// The file of a snapshot, to be read from as long as it is held: also when it is removed here, and its room in the directory
+    /// is free only when nobody holds it any more.
+    ///
+    /// # Errors
+    /// [`WalError::Missing`], [`WalError::Damaged`], or whatever the disk refuses.
+    pub fn file(&self, reference: &SnapshotReference) -> Result<Arc<dyn SnapshotFile>, WalError> {
+        let held = self.held_as(reference)?;
+        Ok(Arc::new(OpenSnapshot { disk: self.disk.clone(), held }))
     }
 
     /// Removes snapshots but the `count` newest, `needed`, and those above it.

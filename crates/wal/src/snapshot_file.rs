@@ -10,7 +10,7 @@ use crate::disk::{Disk, File};
 use crate::error::WalError;
 use crate::meta::FORMAT;
 use bytes::{Buf, BufMut as _, Bytes, BytesMut};
-use hustings_core::{Lsn, Membership, SnapshotReference, Wire as _};
+use hustings_core::{Lsn, Membership, SnapshotError, SnapshotFile, SnapshotReference, Wire as _};
 use prost::Message as _;
 use std::sync::Arc;
 
@@ -147,6 +147,26 @@ impl Held {
     }
 }
 
+/// A snapshot that is open for whoever reads parts of it.
+pub(crate) struct OpenSnapshot {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) held: Held,
+}
+
+impl std::fmt::Debug for OpenSnapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.disk.location(&self.held.name))
+    }
+}
+
+impl SnapshotFile for OpenSnapshot {
+    fn read(&self, offset: u64, length: usize) -> Result<Bytes, SnapshotError> {
+        let mut bytes = vec![0; length];
+        self.held.read(&*self.disk, offset, &mut bytes).map_err(|error| SnapshotError { what: error.to_string() })?;
+        Ok(bytes.into())
+    }
+}
+
 /// A snapshot being read, a part at a time.
 pub struct SnapshotReader {
     disk: Arc<dyn Disk>,
@@ -154,6 +174,8 @@ pub struct SnapshotReader {
     part: Bytes,
     /// Bytes not handed out yet, the part included.
     left: u64,
+    /// Of the bytes that were read.
+    digest: u32,
     failure: Option<WalError>,
 }
 
@@ -166,7 +188,8 @@ impl std::fmt::Debug for SnapshotReader {
 impl SnapshotReader {
     pub(crate) fn begin(disk: Arc<dyn Disk>, held: Held) -> Result<SnapshotReader, WalError> {
         let left = held.reference.bytes;
-        let mut reader = SnapshotReader { disk, held, part: Bytes::new(), left, failure: None };
+        let digest = crc32c::crc32c(&[]);
+        let mut reader = SnapshotReader { disk, held, part: Bytes::new(), left, digest, failure: None };
         reader.refill();
         match reader.failure.take() {
             None => Ok(reader),
@@ -174,28 +197,33 @@ impl SnapshotReader {
         }
     }
 
-    /// Reads the next part. A [`Buf`] cannot fail, so a read that does ends it early.
+    /// Reads the next part. A [`Buf`] cannot fail, so where a read does zeros are handed out: they are nothing that was written, and
+    /// [`SnapshotReader::finish`] says so.
     fn refill(&mut self) {
         if !self.part.is_empty() || self.left == 0 {
             return;
         }
         let mut part = vec![0; READ_BYTES.min(self.left as usize)];
         let offset = self.held.reference.bytes - self.left;
-        match self.held.read(&*self.disk, offset, &mut part) {
-            Ok(()) => self.part = part.into(),
-            Err(error) => {
-                self.left = 0;
-                self.failure = Some(error);
-            }
+        if self.failure.is_none() {
+            self.failure = self.held.read(&*self.disk, offset, &mut part).err();
         }
+        self.digest = crc32c::crc32c_append(self.digest, &part);
+        self.part = part.into();
     }
 
-    /// Whether all that was handed out was read without an error of the disk.
+    /// Whether all of it could be read, and is what was written; what was not asked for is read now.
     ///
     /// # Errors
-    /// The one that made it end early.
-    pub fn finish(self) -> Result<(), WalError> {
-        self.failure.map_or(Ok(()), Err)
+    /// The first that a read had, or [`WalError::Damaged`].
+    pub fn finish(mut self) -> Result<(), WalError> {
+        while self.left > 0 && self.failure.is_none() {
+            self.advance(self.part.len());
+        }
+        match self.failure {
+            Some(error) => Err(error),
+            None => self.held.check_digest(&*self.disk, self.digest),
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod support;
 
+use bytes::Buf as _;
 use hustings_core::{Durable, Lsn, Record, Term};
 use hustings_wal::sim::{Faults, Loss, SimulatedDisk};
 use hustings_wal::{Disk as _, Inspection, Options, SnapshotStore, Wal, WalError, inspect::inspect_disk};
@@ -284,6 +285,11 @@ fn every_flipped_bit_of_a_snapshot_is_refused() {
         copy.flip(&name, bit);
         let store = SnapshotStore::open(Arc::new(copy)).unwrap();
         assert!(store.load(&reference).is_err() && store.reader(&reference).is_err(), "bit {bit}");
+        let streamed = store.stream(&reference).and_then(|mut stream| {
+            stream.advance(100);
+            stream.finish()
+        });
+        assert!(streamed.is_err(), "bit {bit}, in a stream that is not read to its end");
     }
 }
 

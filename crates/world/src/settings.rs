@@ -99,7 +99,7 @@ impl Settings {
             seed,
             timing: Timing::new(Duration::from_millis(100), Duration::from_millis(1_000)),
             limits: Limits { trailing_entries: 50, ..Limits::default() },
-            policy: Policy { entries_max: 400, bytes_max: 1 << 20 },
+            policy: Policy { entries_max: 400, bytes_max: 1 << 20, ..Policy::default() },
             quality: Quality::default(),
             disk: DiskPace::default(),
             load: LoadSettings::default(),

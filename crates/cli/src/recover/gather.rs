@@ -213,8 +213,10 @@ fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> R
     let (machine, state) = match &held.snapshot {
         None => (KvStore::new(), ReplicaState::default()),
         Some(reference) => {
-            let mut reader = survey.snapshots().reader(reference)?;
-            let decoded = SnapshotContents::<KvStore>::decode(&mut reader);
+            let mut reader = survey.snapshots().stream(reference)?;
+            // Large values stay there: the store may be larger than this machine's memory.
+            let file = survey.snapshots().file(reference)?;
+            let decoded = SnapshotContents::<KvStore>::decode_from_file(&mut reader, &file);
             reader.finish()?;
             decoded?
         }
@@ -242,7 +244,7 @@ fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> R
         machine,
         state,
         incarnation: survey.peek.boots + 1,
-        policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX },
+        policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX },
         can,
     };
     let mut actions = Vec::new();

@@ -1,6 +1,6 @@
 //! What a log must tell so that snapshots, statuses and transitions can be the same under every protocol: [`History`].
 
-use crate::{Log, Lsn, Record, Term};
+use crate::{Entry, Log, Lsn, Record, Term};
 use std::fmt::Debug;
 use std::hash::Hash;
 
@@ -14,6 +14,9 @@ pub trait History: Clone + Eq + Hash + Debug {
     fn term_at(&self, index: u64) -> Option<Term>;
     /// Forgets entries up to and including `index`, which is committed; keeps its term.
     fn compact_through(&mut self, index: u64);
+    /// The highest index at which the entries behind it, up to and including `through`, cost more than `bytes_max` together with
+    /// its own; 0 where all of them fit.
+    fn beyond(&self, through: u64, bytes_max: usize) -> u64;
     /// Everything up to `lsn` is in a snapshot that comes from elsewhere. Gives the record that cuts off what stood
     /// behind it, unless that stays.
     fn restart_after(&mut self, lsn: Lsn) -> Option<Record>;
@@ -22,6 +25,16 @@ pub trait History: Clone + Eq + Hash + Debug {
     fn has(&self, lsn: Lsn) -> bool {
         self.term_at(lsn.index) == Some(lsn.term)
     }
+}
+
+/// For [`History::beyond`], given the entries from the last to the first.
+pub fn index_beyond<'e>(entries: impl Iterator<Item = &'e Entry>, bytes_max: usize) -> u64 {
+    let mut bytes = 0;
+    let mut summed = entries.map(|entry| {
+        bytes += entry.cost();
+        (entry.lsn.index, bytes)
+    });
+    summed.find(|(_, bytes)| *bytes > bytes_max).map_or(0, |(index, _)| index)
 }
 
 impl History for Log {
@@ -39,6 +52,10 @@ impl History for Log {
 
     fn compact_through(&mut self, index: u64) {
         Log::compact_through(self, index);
+    }
+
+    fn beyond(&self, through: u64, bytes_max: usize) -> u64 {
+        index_beyond(self.iter().rev().skip_while(|entry| entry.lsn.index > through), bytes_max)
     }
 
     fn restart_after(&mut self, lsn: Lsn) -> Option<Record> {

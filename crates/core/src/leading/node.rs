@@ -11,6 +11,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// What stays in memory below a snapshot is at most so much, however few entries that are.
+const TRAILING_BYTES_MAX: usize = 256 << 20;
+
 /// Between two ranks' campaigns after a link-down: longer than the election itself, so that the first usually ends it.
 pub const RANK_STEP: Duration = Duration::from_millis(4);
 
@@ -95,7 +98,9 @@ impl Node<Log> {
 
     /// Bytes of what stands behind the commit.
     pub fn uncommitted_bytes(&self) -> usize {
-        self.log.iter().filter(|entry| entry.lsn.index > self.commit).map(|entry| entry.payload.len()).sum()
+        // From the end: an election must not cost more where the log is long.
+        let uncommitted = self.log.iter().rev().take_while(|entry| entry.lsn.index > self.commit);
+        uncommitted.map(|entry| entry.payload.len()).sum()
     }
 }
 
@@ -250,7 +255,8 @@ impl<L: History> Node<L> {
         self.installing.take_if(|installing| installing.lsn == lsn).is_some()
     }
 
-    /// The own state machine is safe in a snapshot: the log below may go, but for a tail that slow nodes may need.
+    /// The own state machine is safe in a snapshot: the log below may go, but for a tail that slow nodes may need. It holds at
+    /// most [`Limits::trailing_entries`](crate::Limits::trailing_entries), and at most 256 MiB.
     ///
     /// # Panics
     /// When the snapshot holds what is not committed (RS-3).
@@ -260,7 +266,9 @@ impl<L: History> Node<L> {
         }
         assert!(reference.lsn.index <= self.commit, "a state machine holds only what is committed (RS-3)");
         out.persist(Record::Snapshot(reference.clone()));
-        let through = reference.lsn.index.saturating_sub(self.limits.trailing_entries);
+        let snapshot = reference.lsn.index;
+        let beyond = self.log.beyond(snapshot, TRAILING_BYTES_MAX);
+        let through = snapshot.saturating_sub(self.limits.trailing_entries).max(beyond);
         self.snapshot = Some(reference);
         if through > self.log.base().index {
             self.log.compact_through(through);

@@ -1,7 +1,7 @@
 //! What only a leader has, under every protocol: [`Office`], and what it knows of each follower: [`Known`].
 
-use super::{History, Node, Reads};
-use crate::{NodeId, Priority, Reason};
+use super::{History, Node, Progress, Reads};
+use crate::{Log, NodeId, Priority, Reason};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
@@ -82,12 +82,34 @@ pub struct Office<F> {
     pub end_at_check: u64,
 }
 
+impl Office<Progress> {
+    /// The office of a node that is elected with the log that it has, and sends to everyone from its end on.
+    ///
+    /// # Panics
+    /// When the log holds an entry of this term already: a term's entries are its leader's, and there was none.
+    pub fn elected(node: &Node<Log>) -> Office<Progress> {
+        let last = node.log.last();
+        assert!(last.term < node.promise.term, "no entry of a term is written before its leader is elected");
+        let peers = node.membership.everyone().map(|peer| (peer, Progress::new(last.index)));
+        let mut office = Office::new(peers.collect(), last.index, node.uncommitted_bytes());
+        if let Some(own) = office.peers.get_mut(&node.me) {
+            own.become_flow();
+        }
+        office
+    }
+}
+
 impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
     /// The office of a leader whose log ends at `last`: everything up to there may hold a change of membership.
     pub fn new(peers: BTreeMap<NodeId, F>, last: u64, uncommitted_bytes: usize) -> Office<F> {
         let (pending_change, first_own) = (last, last + 1);
         let (reads, transfer, end_at_check) = (Reads::default(), None, first_own);
         Office { peers, reads, transfer, pending_change, first_own, uncommitted_bytes, end_at_check }
+    }
+
+    /// The office of who must make its log whole before it has an entry of its own: until then nothing is read or changed.
+    pub fn unready(peers: BTreeMap<NodeId, F>) -> Office<F> {
+        Office { first_own: u64::MAX, ..Office::new(peers, 0, 0) }
     }
 
     /// What is known of a follower.

@@ -307,6 +307,23 @@ fn a_bound_on_what_is_not_committed_lets_one_proposal_through() {
     assert_eq!(regent.common_refusal(&large(3)), None, "what is committed counts no more");
 }
 
+/// Goal: a tail for slow members is bounded in bytes, too. Method: 400 entries of 1 MiB, which share their payload, and a snapshot
+/// of all but ten.
+#[test]
+fn a_tail_of_large_entries_is_short() {
+    let (mut regent, mut out) = elected();
+    let payload = Bytes::from(vec![1; 1 << 20]);
+    for _ in 0..400 {
+        let entry = Entry { payload: payload.clone(), ..Entry::blank(regent.node.next_lsn()) };
+        regent.node.append(entry, &mut out);
+    }
+    let lsn = Lsn { index: regent.node.log.last().index - 10, ..regent.node.log.last() };
+    regent.node.commit = lsn.index;
+    let reference = SnapshotReference { lsn, membership: regent.node.membership.clone(), bytes: 1, digest: 1 };
+    regent.node.on_compact(reference, &mut out);
+    assert_eq!(lsn.index - regent.node.log.base().index, 255, "255 MiB, and what else entries cost");
+}
+
 #[test]
 fn an_entry_of_an_earlier_term_is_not_committed_by_counting() {
     let (mut regent, mut out) = elected();

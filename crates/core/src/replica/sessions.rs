@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// apart any more, and a proposal that old ends unknown instead of being applied perhaps twice.
 const WINDOW: usize = 65_536;
 
+/// The most that [`Sessions::to_parts`] gives of one.
+pub(super) const ABOVE_MAX: usize = WINDOW + 1;
+
 /// After so many numbers above a gap its origin looks whether it can be closed.
 const GAP: usize = 256;
 

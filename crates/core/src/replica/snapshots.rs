@@ -12,11 +12,11 @@
 
 use super::clock::LogTime;
 use super::gate::Gated;
-use super::sessions::Sessions;
+use super::sessions::{ABOVE_MAX, Sessions};
 use super::{Action, Alarm, ApplyVersion, Replica, ReplicaMessage};
 use crate::laboratory::Defect;
 use crate::protocol::{Input, Protocol};
-use crate::{Lsn, Membership, NodeId, SnapshotReference, StateMachine, Term};
+use crate::{Lsn, Membership, NodeId, SnapshotError, SnapshotFile, SnapshotReference, StateMachine, Term};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -36,12 +36,14 @@ pub struct Policy {
     pub entries_max: u64,
     /// Applied payload bytes since the last cut; a snapshot larger than this raises it to its own size.
     pub bytes_max: u64,
+    /// The most that such a size may raise it to: the log since the last cut is in memory, and the state need not be.
+    pub log_bytes_max: u64,
 }
 
 impl Default for Policy {
-    /// 100,000 entries or 64 MiB.
+    /// 100,000 entries or 64 MiB, or as many bytes as the last snapshot had, up to 512 MiB.
     fn default() -> Policy {
-        Policy { entries_max: 100_000, bytes_max: 64 << 20 }
+        Policy { entries_max: 100_000, bytes_max: 64 << 20, log_bytes_max: 512 << 20 }
     }
 }
 
@@ -86,6 +88,22 @@ impl<S: StateMachine> Eq for SnapshotContents<S> {}
 impl<S: StateMachine> SnapshotContents<S> {
     /// Hands the snapshot's bytes to `sink` in chunks: the replica's own state, then the state machine.
     pub fn encode(&self, sink: &mut dyn FnMut(Bytes)) {
+        sink(self.head());
+        S::encode(&self.view, sink);
+    }
+
+    /// As [`SnapshotContents::encode`], for a file: what comes back is called with it when it is durable
+    /// ([`StateMachine::encode_to_file`]).
+    pub fn encode_to_file(&self, sink: &mut dyn FnMut(Bytes)) -> Option<impl FnOnce(&Arc<dyn SnapshotFile>) + use<S>> {
+        let head = self.head();
+        let start = head.len() as u64;
+        sink(head);
+        let once_durable = S::encode_to_file(&self.view, sink)?;
+        Some(move |file: &Arc<dyn SnapshotFile>| once_durable(file, start))
+    }
+
+    /// The replica's own state.
+    fn head(&self) -> Bytes {
         let mut head = BytesMut::new();
         let ReplicaState { sessions, clock, version } = &self.state;
         if *version > ApplyVersion::FIRST {
@@ -105,39 +123,64 @@ impl<S: StateMachine> SnapshotContents<S> {
             head.put_u32_le(u32::try_from(above.len()).expect("a session's window is bounded"));
             above.iter().for_each(|sequence| head.put_u64_le(*sequence));
         }
-        sink(head.freeze());
-        S::encode(&self.view, sink);
+        head.freeze()
     }
 
     /// Reads the bytes of a snapshot back.
-    pub fn decode(bytes: &mut dyn Buf) -> Result<(S, ReplicaState), crate::SnapshotError> {
-        let short = || crate::SnapshotError { what: "it ends inside the sessions".into() };
-        let (mut clock, mut version) = (LogTime::default(), ApplyVersion::FIRST);
-        let mut count = bytes.try_get_u32_le().map_err(|_| short())?;
-        if count == WITH_VERSION {
-            version = ApplyVersion(bytes.try_get_u32_le().map_err(|_| short())?);
-            count = bytes.try_get_u32_le().map_err(|_| short())?;
-        }
-        if count == WITH_CLOCK {
-            clock.term = Term(bytes.try_get_u64_le().map_err(|_| short())?);
-            clock.micros = bytes.try_get_u64_le().map_err(|_| short())?;
-            clock.is_closed = bytes.try_get_u8().map_err(|_| short())? != 0;
-            count = bytes.try_get_u32_le().map_err(|_| short())?;
-        }
-        let mut parts = Vec::new();
-        for _ in 0..count {
-            let node = bytes.try_get_u64_le().map_err(|_| short())?;
-            let incarnation = bytes.try_get_u64_le().map_err(|_| short())?;
-            let through = bytes.try_get_u64_le().map_err(|_| short())?;
-            let length = bytes.try_get_u32_le().map_err(|_| short())?;
-            let mut above = Vec::new();
-            for _ in 0..length {
-                above.push(bytes.try_get_u64_le().map_err(|_| short())?);
-            }
-            parts.push((node, incarnation, through, above));
-        }
-        Ok((S::decode(bytes)?, ReplicaState { sessions: Sessions::from_parts(parts), clock, version }))
+    ///
+    /// # Errors
+    /// What is wrong with them, and where.
+    pub fn decode(bytes: &mut dyn Buf) -> Result<(S, ReplicaState), SnapshotError> {
+        let state = decode_head(bytes)?;
+        Ok((S::decode(bytes)?, state))
     }
+
+    /// As [`SnapshotContents::decode`], of all bytes of `file` ([`StateMachine::decode_from_file`]).
+    ///
+    /// # Errors
+    /// What is wrong with them, and where.
+    pub fn decode_from_file(
+        bytes: &mut dyn Buf,
+        file: &Arc<dyn SnapshotFile>,
+    ) -> Result<(S, ReplicaState), SnapshotError> {
+        let length = bytes.remaining();
+        let state = decode_head(bytes)?;
+        let start = (length - bytes.remaining()) as u64;
+        Ok((S::decode_from_file(bytes, file, start)?, state))
+    }
+}
+
+/// Reads what [`SnapshotContents::head`] wrote.
+fn decode_head(bytes: &mut dyn Buf) -> Result<ReplicaState, SnapshotError> {
+    let short = || SnapshotError { what: "it ends inside the sessions".into() };
+    let (mut clock, mut version) = (LogTime::default(), ApplyVersion::FIRST);
+    let mut count = bytes.try_get_u32_le().map_err(|_| short())?;
+    if count == WITH_VERSION {
+        version = ApplyVersion(bytes.try_get_u32_le().map_err(|_| short())?);
+        count = bytes.try_get_u32_le().map_err(|_| short())?;
+    }
+    if count == WITH_CLOCK {
+        clock.term = Term(bytes.try_get_u64_le().map_err(|_| short())?);
+        clock.micros = bytes.try_get_u64_le().map_err(|_| short())?;
+        clock.is_closed = bytes.try_get_u8().map_err(|_| short())? != 0;
+        count = bytes.try_get_u32_le().map_err(|_| short())?;
+    }
+    let mut parts = Vec::new();
+    for _ in 0..count {
+        let node = bytes.try_get_u64_le().map_err(|_| short())?;
+        let incarnation = bytes.try_get_u64_le().map_err(|_| short())?;
+        let through = bytes.try_get_u64_le().map_err(|_| short())?;
+        let length = bytes.try_get_u32_le().map_err(|_| short())?;
+        if length as usize > ABOVE_MAX {
+            return Err(SnapshotError { what: format!("a session remembers {length} proposals, more than any does") });
+        }
+        let mut above = Vec::new();
+        for _ in 0..length {
+            above.push(bytes.try_get_u64_le().map_err(|_| short())?);
+        }
+        parts.push((node, incarnation, through, above));
+    }
+    Ok(ReplicaState { sessions: Sessions::from_parts(parts), clock, version })
 }
 
 /// From this size on a snapshot is large, and cut only when the log since the last is at least this part of it.
@@ -299,10 +342,11 @@ impl Snapshots {
 
     fn is_due(&self) -> bool {
         let quiet = !self.cutting && self.loading.is_none();
-        let bytes_max = self.policy.bytes_max.max(self.last_bytes);
+        let bytes_max = self.policy.bytes_max.max(self.last_bytes.min(self.policy.log_bytes_max));
         // A large state is not written again for a few entries: the log since then is at least a part of it.
         let log_bytes = self.bytes + self.entries * ENTRY_BYTES;
-        let is_worth_it = self.last_bytes < LARGE_STATE_BYTES || log_bytes >= self.last_bytes / STATE_BY_LOG_MAX;
+        let part = (self.last_bytes / STATE_BY_LOG_MAX).min(self.policy.log_bytes_max);
+        let is_worth_it = self.last_bytes < LARGE_STATE_BYTES || log_bytes >= part;
         let are_many = self.entries >= self.policy.entries_max && is_worth_it;
         quiet && self.entries > 0 && (are_many || self.bytes >= bytes_max)
     }
@@ -497,5 +541,31 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             );
         }
         self.feed(Input::SnapshotInstalled(lsn), out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_grows_to_the_size_of_the_state_and_no_further_than_allowed() {
+        let policy = Policy { entries_max: u64::MAX, bytes_max: 100, log_bytes_max: 1_000 };
+        for (last_bytes, due_at) in [(0, 100), (500, 500), (1_000, 1_000), (1 << 40, 1_000)] {
+            let mut snapshots = Snapshots::new(policy, last_bytes);
+            (0..due_at - 1).for_each(|_| snapshots.on_applied(1));
+            assert!(!snapshots.is_due(), "after a state of {last_bytes}");
+            snapshots.on_applied(1);
+            assert!(snapshots.is_due(), "after a state of {last_bytes}");
+        }
+        // Many small entries: a quarter of the state, or as much as is allowed.
+        let policy = Policy { entries_max: 1, bytes_max: u64::MAX, log_bytes_max: 64 << 20 };
+        for (last_bytes, due_at) in [(1 << 20, 1), (100 << 20, 25 << 20), (1 << 40, 64 << 20)] {
+            let mut snapshots = Snapshots::new(policy, last_bytes);
+            snapshots.on_applied(usize::try_from(due_at).unwrap_or(0).saturating_sub(ENTRY_BYTES as usize + 1));
+            assert_eq!(snapshots.is_due(), due_at == 1, "after a state of {last_bytes}");
+            snapshots.on_applied(1);
+            assert!(snapshots.is_due(), "after a state of {last_bytes}");
+        }
     }
 }

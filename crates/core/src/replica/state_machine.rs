@@ -6,6 +6,7 @@ use crate::Lsn;
 use bytes::{Buf, Bytes};
 use std::fmt::Debug;
 use std::hash::Hash;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Snapshot bytes that cannot be a state machine.
@@ -22,6 +23,20 @@ impl std::fmt::Display for SnapshotError {
 }
 
 impl std::error::Error for SnapshotError {}
+
+/// The bytes of a snapshot on disk, readable for as long as somebody holds this, also when newer snapshots have taken its place.
+/// [`Debug`] names the file.
+pub trait SnapshotFile: Debug + Send + Sync {
+    /// `length` bytes from `offset` on, counted from the snapshot's first byte. Not verified: whoever reads a part knows what
+    /// it must be.
+    ///
+    /// # Errors
+    /// Whatever the disk refuses, and an end before those bytes.
+    fn read(&self, offset: u64, length: usize) -> Result<Bytes, SnapshotError>;
+}
+
+/// What is to be done once an encoded view is durable in a file, given that file and the place in it where the view begins.
+pub type OnceDurable = Box<dyn FnOnce(&Arc<dyn SnapshotFile>, u64)>;
 
 /// A deterministic machine: equal commands in equal order give equal states on every member.
 ///
@@ -58,6 +73,13 @@ pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'stati
     /// Encodes a view as snapshot bytes, handing successive chunks to `sink`.
     fn encode(view: &Self::View, sink: &mut dyn FnMut(Bytes));
 
+    /// As [`StateMachine::encode`], for a file: what comes back is called when the file is durable, and from then on the state may
+    /// leave large parts there instead of in memory. The default keeps all in memory.
+    fn encode_to_file(view: &Self::View, sink: &mut dyn FnMut(Bytes)) -> Option<OnceDurable> {
+        Self::encode(view, sink);
+        None
+    }
+
     /// A digest of a view, to compare members by: equal states must have equal digests, whatever build they run on. The default
     /// digests the encoding; a build that changes its encoding below a new apply version must not use it.
     fn digest(view: &Self::View) -> u64 {
@@ -68,4 +90,14 @@ pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'stati
 
     /// Rebuilds the state from snapshot bytes; an error names what is wrong and at which offset.
     fn decode(snapshot: &mut dyn Buf) -> Result<Self, SnapshotError>;
+
+    /// As [`StateMachine::decode`], of bytes that are those of `file` from `_start` on: large parts may stay there. The default keeps
+    /// all in memory.
+    fn decode_from_file(
+        snapshot: &mut dyn Buf,
+        _file: &Arc<dyn SnapshotFile>,
+        _start: u64,
+    ) -> Result<Self, SnapshotError> {
+        Self::decode(snapshot)
+    }
 }

@@ -6,6 +6,7 @@ mod common;
 mod alarms;
 mod compaction;
 mod costs;
+mod large_values;
 mod leases;
 mod ranges;
 mod revisions;

@@ -21,6 +21,9 @@ const TELL_EVERY: Duration = Duration::from_millis(20);
 /// How often what is known of others is written down while they live.
 const REMEMBER_EVERY: Duration = Duration::from_secs(30);
 
+/// After a comparison, so many times as long as this node's own digest took nothing is compared.
+const DIGEST_PAUSE: u32 = 20;
+
 impl Link {
     fn speaks_of_state(&self) -> bool {
         self.hello.build.speaks >= SPEAKS_OF_STATE
@@ -32,6 +35,8 @@ pub(crate) struct Integrity {
     /// How often states are compared; `None` for never.
     every: Option<Duration>,
     next: Instant,
+    /// When the digest that is being made was asked for.
+    digest_since: Instant,
     /// Up to where this node had applied when it last asked for a comparison, as leader.
     asked_at: u64,
     comparison: Comparison,
@@ -55,6 +60,7 @@ impl Integrity {
         Integrity {
             every,
             next: now + every.unwrap_or_default(),
+            digest_since: now,
             asked_at: 0,
             comparison: Comparison::default(),
             differing: BTreeSet::new(),
@@ -89,11 +95,15 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     /// This node's state is frozen where all members freeze theirs: the digest is made beside the loop.
     pub(super) fn on_digest_wanted(&mut self, contents: SnapshotContents<S>) {
+        self.integrity.digest_since = Instant::now();
         self.hand_to_snapshots(SnapshotJob::Digest(contents));
     }
 
     /// The own digest is made: the leader compares, the others tell it.
     pub(super) fn on_digest(&mut self, index: u64, digest: u64) {
+        // What is on file has to be read for it: at most a part of the time goes into that, however large the state is.
+        let pause = self.integrity.digest_since.elapsed() * DIGEST_PAUSE;
+        self.integrity.next = self.integrity.next.max(Instant::now() + pause);
         let me = self.replica.me();
         match self.replica.leader() {
             Some(leader) if leader == me => self.on_digest_of(me, index, digest),

@@ -1,11 +1,12 @@
 //! What a loop notes for the recorder: links, the disk, its own pauses, requests of operators, and how all stood when leadership
-//! moved. Without a tape nothing is looked at.
+//! moved. Without a tape its pauses are counted, and nothing else is looked at.
 
 use super::Host;
+use crate::counters::Counters;
 use crate::reach::Reach;
 use crate::timers::boot_micros;
 use hustings_core::protocol::{Admin, DiskHealth};
-use hustings_core::{NodeId, Protocol, StateMachine, Transition};
+use hustings_core::{NodeId, Protocol, Role, StateMachine, Transition};
 use hustings_recorder::{Heard, Mark, unix_micros};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -114,17 +115,25 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Notes when the loop runs much later than it had asked to; says since when it runs.
     pub(super) fn mark_lateness(&mut self, wanted: Instant) -> Instant {
         let now = Instant::now();
-        self.mark_if_late(now.saturating_duration_since(wanted));
+        let late = now.saturating_duration_since(wanted);
+        if late >= LATE {
+            Counters::add(&self.wiring.counters.heartbeats_late, u64::from(self.replica.role() == Role::Leader));
+            self.mark_late(late);
+        }
         now
     }
 
     /// Notes when what the loop did took long, or was interrupted.
     pub(super) fn mark_long_turn(&mut self, since: Instant) {
-        self.mark_if_late(since.elapsed());
+        let took = since.elapsed();
+        if took >= LATE {
+            Counters::add(&self.wiring.counters.turns_long, 1);
+            self.mark_late(took);
+        }
     }
 
-    fn mark_if_late(&mut self, late: Duration) {
-        if late < LATE || self.wiring.tape.is_none() {
+    fn mark_late(&mut self, late: Duration) {
+        if self.wiring.tape.is_none() {
             return;
         }
         let waited = waited_micros();

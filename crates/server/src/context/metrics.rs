@@ -124,8 +124,6 @@ pub struct Metrics {
     pub(crate) proposals_pending: AtomicI64,
     pub(crate) proposals_failed: Counter,
     pub(crate) leader_changes: Counter,
-    pub(crate) heartbeat_failures: AtomicU64,
-    pub(crate) slow_applies: AtomicU64,
     pub(crate) fsyncs: Durations,
     /// Bytes of gRPC that clients sent, heads of messages included.
     pub(crate) received_bytes: AtomicU64,
@@ -177,8 +175,6 @@ impl Default for Metrics {
             proposals_pending: AtomicI64::new(0),
             proposals_failed,
             leader_changes,
-            heartbeat_failures: AtomicU64::new(0),
-            slow_applies: AtomicU64::new(0),
             fsyncs: Durations::default(),
             received_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -245,14 +241,9 @@ impl Metrics {
         self.node.get().is_some_and(|node| node.is_log_short.load(Ordering::Relaxed))
     }
 
-    /// A heartbeat could not be sent.
-    pub fn on_heartbeat_failure(&self) {
-        self.heartbeat_failures.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// An entry took too long to apply.
-    pub fn on_slow_apply(&self) {
-        self.slow_applies.fetch_add(1, Ordering::Relaxed);
+    /// What the node counts, as far as it has said.
+    pub(crate) fn of_node(&self, counter: impl FnOnce(&Counters) -> &AtomicU64) -> u64 {
+        self.node.get().map_or(0, |node| counter(node).load(Ordering::Relaxed))
     }
 
     pub(crate) fn on_leader_change(&self) {

@@ -80,6 +80,9 @@ const LINGERING_MAX: usize = 4_096;
 /// Large answers that are built at a time.
 const LARGE_MAX: usize = 2;
 
+/// Values on file that are read at a time, each by a thread: more wait for a disk that does not answer, and are refused.
+const DISK_READS_MAX: usize = 32;
+
 /// Snapshots that are streamed at a time.
 const SNAPSHOTS_MAX: usize = 4;
 
@@ -123,6 +126,8 @@ pub(crate) struct Context<B> {
     costly: Semaphore,
     /// Turns for answers that may be large.
     large: Semaphore,
+    /// For reads of values that are on file.
+    disk_reads: Arc<Semaphore>,
     /// Snapshots that may be streamed; each has a thread.
     pub(crate) snapshots: Arc<Semaphore>,
     /// What clients may make this member hold.
@@ -169,6 +174,7 @@ impl<B: Backend> Context<B> {
             lingering: Arc::new(Semaphore::new(LINGERING_MAX)),
             costly: Semaphore::new(1),
             large: Semaphore::new(LARGE_MAX),
+            disk_reads: Arc::new(Semaphore::new(DISK_READS_MAX)),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             memory,
             viewers: Arc::new(Semaphore::new(VIEWERS_MAX)),
@@ -317,8 +323,29 @@ impl<B: Backend> Context<B> {
             return Ok(response);
         }
         // The transaction is done: no error from here on may say that it is not.
-        let built = self.build(move || response.answered()).await.map_err(|_| Status::from(EtcdError::Timeout))?;
-        built.map_err(error::of_store)
+        let memory = self.memory.clone();
+        let built = self.build(move || {
+            // Until the answer itself is weighed.
+            let _held = memory.hold(response.deferred_bytes())?;
+            response.answered().map_err(error::of_store)
+        });
+        built.await.and_then(|built| built).map_err(|_| Status::from(EtcdError::Timeout))
+    }
+
+    /// Reads values that are on file: off the client threads, which must not wait for a disk, and so many at a time.
+    pub(crate) async fn read_disk<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        // The semaphore is never closed.
+        let turn = tokio::time::timeout(self.options.request_timeout(), self.disk_reads.clone().acquire_owned()).await;
+        let Ok(Ok(turn)) = turn else { return Err(EtcdError::TooManyRequests.into()) };
+        off_the_loop(move || {
+            // For as long as the thread is taken: who asked may be gone.
+            let _turn = turn;
+            read()
+        })
+        .await
     }
 
     /// Builds an answer that may be large: off the client threads, and few at a time.

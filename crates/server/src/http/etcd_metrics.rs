@@ -37,8 +37,8 @@ const CODES: [&str; 17] = [
 pub(crate) fn encode(out: &mut String, metrics: &Metrics, status: &NodeStatus, db_bytes: u64, quota_bytes: u64) {
     let is_leader = status.leader == Some(status.me);
     let pending = metrics.proposals_pending.load(Ordering::Relaxed).max(0) as u64;
-    let slow = metrics.slow_applies.load(Ordering::Relaxed);
-    let heartbeats = metrics.heartbeat_failures.load(Ordering::Relaxed);
+    let slow = metrics.of_node(|node| &node.turns_long);
+    let heartbeats = metrics.of_node(|node| &node.heartbeats_late);
     number(out, "etcd_server_has_leader", "gauge", u64::from(status.leader.is_some()));
     number(out, "etcd_server_is_leader", "gauge", u64::from(is_leader));
     number(out, "etcd_server_is_learner", "gauge", u64::from(status.membership.is_learner(status.me)));

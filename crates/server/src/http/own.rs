@@ -90,17 +90,7 @@ where
     T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     T::Error: std::error::Error + Send + Sync + 'static,
 {
-    let (head, body) = request.into_parts();
-    if head.method != Method::POST {
-        return http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
-    }
-    if let Some(refusal) = hosts::refusal(&head, &services.options) {
-        return refusal;
-    }
-    let answered = async {
-        let caller = admit(services, &head, Learner::Refuses).await?;
-        let body = Limited::new(body, BODY_MAX).collect().await;
-        let body = body.map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))?.to_bytes();
+    let answered = move |Posted { caller, head, body }: Posted| async move {
         match head.uri.path() {
             "/v1/leases" => services.grant_short(&caller, read(&body)?).await,
             "/v1/revision" => services.raise_revision(&caller, read(&body)?).await,
@@ -110,7 +100,44 @@ where
             ))),
         }
     };
-    match answered.await {
+    answer_post(services, request, Learner::Refuses, BODY_MAX, answered).await
+}
+
+/// A call of ours that brings something, its caller known and its body within its bound.
+pub(crate) struct Posted {
+    pub(crate) caller: Caller,
+    pub(crate) head: Parts,
+    pub(crate) body: Bytes,
+}
+
+/// Answers a POST of at most `body_bytes_max`: refuses other methods and pages of somebody else, finds out who calls, and tells
+/// as JSON what `answered` says.
+pub(crate) async fn answer_post<B: Backend, T, A>(
+    services: &Services<B>,
+    request: Request<T>,
+    learner: Learner,
+    body_bytes_max: usize,
+    answered: impl FnOnce(Posted) -> A,
+) -> Response<Body>
+where
+    A: Future<Output = Result<Value, Status>>,
+    T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    let (head, body) = request.into_parts();
+    if head.method != Method::POST {
+        return http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
+    }
+    if let Some(refusal) = hosts::refusal(&head, &services.options) {
+        return refusal;
+    }
+    let answer = async {
+        let caller = admit(services, &head, learner).await?;
+        let body = Limited::new(body, body_bytes_max).collect().await;
+        let body = body.map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))?.to_bytes();
+        answered(Posted { caller, head, body }).await
+    };
+    match answer.await {
         Ok(value) => http::json(StatusCode::OK, &value),
         Err(status) => refuse(&status),
     }
@@ -130,7 +157,8 @@ pub(crate) async fn admit<B: Backend>(
     services.caller(&metadata, &head.extensions).await
 }
 
-fn read<'a, Q: Deserialize<'a>>(body: &'a [u8]) -> Result<Q, Status> {
+/// What a body says.
+pub(crate) fn read<'a, Q: Deserialize<'a>>(body: &'a [u8]) -> Result<Q, Status> {
     serde_json::from_slice(body).map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))
 }
 

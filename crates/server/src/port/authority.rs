@@ -26,7 +26,9 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, BytesMut};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, ReadBuf};
+
+use crate::port::ahead::{Ahead, ReadAhead};
 
 /// Bytes of the preface that every connection begins with.
 const PREFACE: usize = 24;
@@ -41,8 +43,10 @@ const PADDED: u8 = 0x8;
 const PRIORITY: u8 = 0x20;
 
 /// A client's HTTP/2 connection, with the scheme stripped from `:authority` on its way in.
-pub(crate) struct Repaired<S> {
-    stream: S,
+pub(crate) type Repaired<S> = ReadAhead<S, Repair>;
+
+/// How far such a connection is read.
+pub(crate) struct Repair {
     /// Bytes of the present frame, or of the preface, that may pass unseen.
     unseen: usize,
     /// The beginning of a frame that must be whole to be judged.
@@ -51,12 +55,14 @@ pub(crate) struct Repaired<S> {
     ready: BytesMut,
 }
 
-impl<S> Repaired<S> {
+impl<S: AsyncRead + Unpin> Repaired<S> {
     /// Over a connection whose first byte is the first of the preface.
     pub(crate) fn new(stream: S) -> Repaired<S> {
-        Repaired { stream, unseen: PREFACE, held: BytesMut::new(), ready: BytesMut::new() }
+        ReadAhead::of(stream, Repair { unseen: PREFACE, held: BytesMut::new(), ready: BytesMut::new() })
     }
+}
 
+impl Repair {
     /// How many of these next bytes of the connection may pass as they are.
     fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
@@ -258,77 +264,51 @@ const SYMBOLS: [(u8, u16, u8); 73] = {
     symbols
 };
 
-impl<S: AsyncRead + Unpin> AsyncRead for Repaired<S> {
+impl<S: AsyncRead + Unpin> Ahead<S> for Repair {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        &mut self,
+        stream: &mut S,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        let this = &mut *self;
         loop {
-            if !this.ready.is_empty() {
-                let length = this.ready.len().min(buffer.remaining());
-                buffer.put_slice(&this.ready[..length]);
-                this.ready.advance(length);
+            if !self.ready.is_empty() {
+                let length = self.ready.len().min(buffer.remaining());
+                buffer.put_slice(&self.ready[..length]);
+                self.ready.advance(length);
                 return Poll::Ready(Ok(()));
             }
-            if this.held.is_empty() {
+            if self.held.is_empty() {
                 let start = buffer.filled().len();
-                ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
+                ready!(Pin::new(&mut *stream).poll_read(context, buffer))?;
                 let new = &buffer.filled()[start..];
-                let passed = this.pass(new);
+                let passed = self.pass(new);
                 if passed == new.len() {
                     // Also the end of the connection.
                     return Poll::Ready(Ok(()));
                 }
-                this.held.extend_from_slice(&new[passed..]);
+                self.held.extend_from_slice(&new[passed..]);
                 buffer.set_filled(start + passed);
-                this.settle();
+                self.settle();
                 if passed > 0 {
                     return Poll::Ready(Ok(()));
                 }
             } else {
                 let mut room = [0; 4_096];
                 let mut more = ReadBuf::new(&mut room);
-                ready!(Pin::new(&mut this.stream).poll_read(context, &mut more))?;
+                ready!(Pin::new(&mut *stream).poll_read(context, &mut more))?;
                 if more.filled().is_empty() {
                     // Cut off in the middle of a frame: whoever reads shall see it so.
-                    this.ready = std::mem::take(&mut this.held);
+                    self.ready = std::mem::take(&mut self.held);
                     continue;
                 }
-                this.held.extend_from_slice(more.filled());
-                this.settle();
+                self.held.extend_from_slice(more.filled());
+                self.settle();
             }
         }
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Repaired<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
 

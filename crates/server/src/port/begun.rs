@@ -4,12 +4,14 @@
 //! parser refuses what is neither. The bytes that were looked at are given back in front of the rest.
 
 use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 
 use crate::port::ClientStream;
+use crate::port::ahead::{Ahead, ReadAhead};
 
 const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -22,13 +24,15 @@ pub(crate) enum Preface {
     Http1,
 }
 
-/// A connection whose first bytes have been looked at.
-pub(crate) struct Begun {
-    head: [u8; HTTP2.len()],
-    /// Which bytes of the head are still to be read.
-    unread: std::ops::Range<usize>,
-    stream: ClientStream,
+/// The first bytes, as they were looked at.
+pub(crate) struct Head {
+    bytes: [u8; HTTP2.len()],
+    /// Which of them are still to be read.
+    unread: Range<usize>,
 }
+
+/// A connection whose first bytes have been looked at.
+pub(crate) type Begun = ReadAhead<ClientStream, Head>;
 
 impl Begun {
     /// Waits for as many bytes as tell the two apart. The caller bounds the time.
@@ -42,49 +46,24 @@ impl Begun {
             }
         }
         let preface = if head == *HTTP2 { Preface::Http2 } else { Preface::Http1 };
-        Ok((preface, Begun { head, unread: 0..length, stream }))
+        Ok((preface, ReadAhead::of(stream, Head { bytes: head, unread: 0..length })))
     }
 }
 
-impl AsyncRead for Begun {
+impl Ahead<ClientStream> for Head {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        &mut self,
+        stream: &mut ClientStream,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.unread.is_empty() {
-            return Pin::new(&mut self.stream).poll_read(context, buffer);
+            return Pin::new(stream).poll_read(context, buffer);
         }
         let start = self.unread.start;
         let end = self.unread.end.min(start + buffer.remaining());
-        buffer.put_slice(&self.head[start..end]);
+        buffer.put_slice(&self.bytes[start..end]);
         self.unread.start = end;
         Poll::Ready(Ok(()))
-    }
-}
-
-impl AsyncWrite for Begun {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }

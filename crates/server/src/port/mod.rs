@@ -19,6 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 
+pub(crate) mod ahead;
+
 pub(crate) mod begun;
 
 pub(crate) mod authority;

@@ -33,8 +33,13 @@ impl<B: Backend> Kv for Services<B> {
             false => self.read(&caller, need).await?,
         };
         if view.is_small(&range, SMALL_KEYS) {
-            let response = view.range(&range).map_err(error::of_store)?;
-            let weight = self.weigh(range_bytes(&response))?;
+            let selection = view.select(&range).map_err(error::of_store)?;
+            // Before anything is read that is on file.
+            let weight = self.weigh(selection_bytes(&selection))?;
+            let response = match selection.asks_disk() {
+                true => self.read_disk(move || selection.answer()).await?,
+                false => selection.answer(),
+            };
             return Ok(weighed(convert::range_response(self.header(response.revision), response), weight));
         }
         let memory = self.memory.clone();
@@ -43,14 +48,17 @@ impl<B: Backend> Kv for Services<B> {
             let counted = view.range(&kv::Range { count_only: true, ..range.clone() }).map_err(error::of_store)?.count;
             let count = if range.limit > 0 { counted.min(range.limit) } else { counted };
             let held = memory.hold(usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(KEY_BYTES))?;
-            let response = if range.count_only {
-                kv::RangeResponse { revision: view.revision(), count: counted, ..kv::RangeResponse::default() }
-            } else {
-                view.range(&range).map_err(error::of_store)?
-            };
-            let bytes = range_bytes(&response);
+            if range.count_only {
+                let response =
+                    kv::RangeResponse { revision: view.revision(), count: counted, ..kv::RangeResponse::default() };
+                let weight = Weight::of(&memory, 0)?;
+                return Ok((response.revision, convert::range_response(None, response), weight));
+            }
+            let selection = view.select(&range).map_err(error::of_store)?;
             drop(held);
-            let weight = Weight::of(&memory, bytes)?;
+            // Before anything is read that is on file.
+            let weight = Weight::of(&memory, selection_bytes(&selection))?;
+            let response = selection.answer();
             Ok::<_, Status>((response.revision, convert::range_response(None, response), weight))
         });
         let (revision, response, weight) = built.await??;
@@ -141,6 +149,10 @@ fn key_bytes(kv: &kv::KeyValue) -> usize {
     kv.key.len() + kv.value.len() + KEY_BYTES
 }
 
+fn selection_bytes(selection: &kv::Selection) -> usize {
+    selection.bytes() + selection.keys() * KEY_BYTES
+}
+
 fn range_bytes(response: &kv::RangeResponse) -> usize {
     response.kvs.iter().map(key_bytes).sum()
 }
@@ -156,41 +168,43 @@ fn txn_bytes(response: &kv::TxnResponse) -> usize {
     response.results.iter().map(result_bytes).sum()
 }
 
-/// Whether a transaction compares and reads few keys.
+/// Whether a transaction compares and reads few keys, none of them on file.
 fn is_small(view: &kv::View, txn: &kv::Txn) -> bool {
-    let is_single = txn.compare.iter().all(|compare| compare.range_end.is_empty());
+    let is_single = txn.compare.iter().all(|compare| compare.range_end.is_empty() && !compare.may_ask_disk());
     is_single
         && txn.success.iter().chain(&txn.failure).all(|operation| match &operation.request {
             // Many small ranges are small together only if most are single keys.
-            Some(kv::Request::Range(range)) => view.is_small(range, SMALL_KEYS / 100),
+            Some(kv::Request::Range(range)) => {
+                let is_in_memory = || !view.select(range).is_ok_and(|selection| selection.asks_disk());
+                view.is_small(range, SMALL_KEYS / 100) && is_in_memory()
+            }
             Some(kv::Request::Txn(inner)) => is_small(view, inner),
             _ => true,
         })
 }
 
-/// Whether some range has more than one key.
-fn has_long_ranges(txn: &kv::Txn) -> bool {
+/// Whether it reads at all.
+fn has_ranges(txn: &kv::Txn) -> bool {
     txn.success.iter().chain(&txn.failure).any(|operation| match &operation.request {
-        Some(kv::Request::Range(range)) => !range.range_end.is_empty(),
-        Some(kv::Request::Txn(inner)) => has_long_ranges(inner),
+        Some(kv::Request::Range(_)) => true,
+        Some(kv::Request::Txn(inner)) => has_ranges(inner),
         _ => false,
     })
 }
 
 /// Adds up what all ranges of a transaction would answer, whichever branch is taken, and holds it; stops where that is refused.
 fn foresee(view: &kv::View, txn: &kv::Txn, bytes: &mut usize, held: &mut Held) -> Result<(), Status> {
-    // Values are as large as they are on average.
-    let versions = view.version_count().max(1) as u64;
-    let mean = usize::try_from(view.size_bytes() / versions).unwrap_or(usize::MAX);
     for operation in txn.success.iter().chain(&txn.failure) {
         match &operation.request {
-            Some(kv::Request::Range(range)) if !range.range_end.is_empty() && !range.count_only => {
+            Some(kv::Request::Range(range)) if !range.count_only => {
                 // One that cannot be read is refused later, with its own error.
                 let counting = kv::Range { count_only: true, ..range.clone() };
                 let Ok(counted) = view.range(&counting) else { continue };
                 let count = if range.limit > 0 { counted.count.min(range.limit) } else { counted.count };
-                let each = KEY_BYTES + if range.keys_only { 0 } else { mean };
-                *bytes = bytes.saturating_add(usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(each));
+                let keys = usize::try_from(count).unwrap_or(usize::MAX);
+                held.resize(bytes.saturating_add(keys.saturating_mul(KEY_BYTES)))?;
+                let Ok(selection) = view.select(range) else { continue };
+                *bytes = bytes.saturating_add(selection_bytes(&selection));
                 held.resize(*bytes)?;
             }
             Some(kv::Request::Txn(inner)) => foresee(view, inner, bytes, held)?,
@@ -217,7 +231,7 @@ impl<B: Backend> Services<B> {
     /// Holds what the answer to a transaction will take, as far as this member's state tells, while it is under way: a refusal
     /// must come before it is done.
     async fn foresee(&self, caller: &Caller, txn: &kv::Txn) -> Result<Option<Held>, Status> {
-        if !has_long_ranges(txn) {
+        if !has_ranges(txn) {
             return Ok(None);
         }
         let view = self.read_local(caller, Need::Txn(txn)).await?;

@@ -124,10 +124,16 @@ impl Telling {
     fn on_event(&mut self, event: Arc<Event>, view: &View) {
         let Telling { synced, index, outboxes, .. } = self;
         let mut previous: Option<Option<Arc<KeyValue>>> = None;
+        // This task waits for no disk: whoever wants what is on file reads it where only they wait.
+        let mut lagging = Vec::new();
         index.for_each(&event.kv.key, |registration| {
             let Some(entry) = synced.get_mut(&registration) else { return };
             let follower = &entry.follower;
             if event.kv.mod_revision < entry.min_revision || !follower.filters.pass(&event) {
+                return;
+            }
+            if follower.wants_previous && view.asks_disk_before(&event) {
+                lagging.push(registration);
                 return;
             }
             entry.is_fresh = true;
@@ -140,6 +146,25 @@ impl Telling {
                 .or_insert_with(|| Outbox { outlet: follower.outlet.clone(), deliveries: Vec::new() });
             push(&mut outbox.deliveries, registration, Change { event: event.clone(), previous });
         });
+        for registration in lagging {
+            self.lag(registration, event.kv.mod_revision);
+        }
+    }
+
+    /// A follower reads by itself from its first event on that was not sent: from this revision, or from what waits to be sent.
+    fn lag(&mut self, registration: Registration, revision: i64) {
+        let Some(Synced { follower, .. }) = self.synced.get(&registration) else { return };
+        let (stream, overflow) = (follower.outlet.stream, follower.outlet.overflow.clone());
+        let mut from = revision;
+        if let Some(outbox) = self.outboxes.get_mut(&stream) {
+            let mut unsent = outbox.deliveries.extract_if(.., |(to, _)| *to == registration);
+            if let Some((_, changes)) = unsent.next() {
+                from = changes.first().map_or(revision, |first| first.event.kv.mod_revision);
+            }
+            unsent.for_each(drop);
+        }
+        self.forget(registration);
+        overflow.park(|parked| parked.lagging.push((registration, from)));
     }
 
     /// Sends what was read; who cannot take it lags from its first event on.
@@ -189,6 +214,9 @@ impl Telling {
             Start::At(revision) => revision,
         };
         if min_revision <= self.revision {
+            if view.asks_disk_since(min_revision) {
+                return false;
+            }
             let Ok(missed) = view.events_within(min_revision, &follower.keys, STEP) else { return false };
             if missed.next_revision <= self.revision {
                 return false;

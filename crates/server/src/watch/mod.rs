@@ -28,7 +28,7 @@ use hustings_api::etcdserverpb::watch_create_request::FilterType;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::watch_server::Watch;
 use hustings_api::mvccpb;
-use hustings_kv::{EventKind, KeyRange, Need, Users};
+use hustings_kv::{Compacted, EventKind, KeyRange, Need, Users};
 use prost::Message;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
@@ -427,12 +427,20 @@ impl<B: Backend> Watching<B> {
         if let Some(registration) = watcher.registration.take() {
             self.registered.remove(&registration);
         }
-        let step = match view.events_within(watcher.next, &watcher.follower.keys, STEP) {
+        let revision = view.revision();
+        let (next, follower) = (watcher.next, watcher.follower.clone());
+        let asks_disk = follower.wants_previous || view.asks_disk_since(next);
+        let read = move || {
+            let step = view.events_within(next, &follower.keys, STEP)?;
+            Ok::<_, Compacted>((step.next_revision, hub::changes(step.events, &follower, &view)))
+        };
+        let step = if asks_disk { self.context.read_disk(read).await? } else { read() };
+        let (next, changes) = match step {
             Ok(step) => step,
             Err(compacted) => {
                 self.watchers.remove(&id);
                 self.ready.push_back(pb::WatchResponse {
-                    header: self.context.header(view.revision()),
+                    header: self.context.header(revision),
                     watch_id: id,
                     canceled: true,
                     compact_revision: compacted.compact_revision,
@@ -441,15 +449,14 @@ impl<B: Backend> Watching<B> {
                 return Ok(());
             }
         };
-        watcher.next = step.next_revision;
-        let changes = hub::changes(step.events, &watcher.follower, &view);
-        if watcher.next > view.revision() {
-            let next = watcher.next;
-            self.tell(id, view.revision(), changes);
+        // It may have been cancelled meanwhile.
+        let Some(watcher) = self.watchers.get_mut(&id) else { return Ok(()) };
+        watcher.next = next;
+        self.tell(id, revision, changes);
+        if next > revision {
             self.follow(id, Start::At(next)).await?;
         } else {
             self.behind.push_back(id);
-            self.tell(id, view.revision(), changes);
         }
         Ok(())
     }

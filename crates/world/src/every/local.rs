@@ -188,7 +188,7 @@ impl<P: Protocol> Member<P> {
             machine: Ledger::default(),
             state: ReplicaState::default(),
             incarnation: self.lives + 1,
-            policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX },
+            policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX },
             can: hustings_core::ApplyVersion::FIRST,
         }
     }

@@ -11,13 +11,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body_util::{BodyExt, Limited};
 use hustings_api::EtcdError;
 use hustings_core::{Admin, Membership, NodeId};
 use hustings_kv::Need;
 use hyper::body::Body as HttpBody;
 use hyper::header::CONTENT_TYPE;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Request, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -26,12 +25,9 @@ use tonic::Status;
 
 use crate::context::backend::Backend;
 use crate::context::{Context, Learner, Services};
-use crate::http;
 use crate::http::body::Body;
 use crate::http::dashboard::gather::{Viewer, send};
-use crate::http::gateway::refuse;
-use crate::http::hosts;
-use crate::http::own::admit;
+use crate::http::own::{Posted, answer_post, read};
 
 /// An order is a line.
 const BODY_BYTES_MAX: usize = 4_096;
@@ -64,32 +60,14 @@ where
     T: HttpBody<Data = Bytes> + Send + Unpin + 'static,
     T::Error: std::error::Error + Send + Sync + 'static,
 {
-    let (head, body) = request.into_parts();
-    if head.method != Method::POST {
-        return http::text(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed\n".to_owned());
-    }
-    if let Some(refusal) = hosts::refusal(&head, &services.options) {
-        return refusal;
-    }
-    let answered = async {
-        let caller = admit(services, &head, Learner::Serves).await?;
+    let answered = move |Posted { caller, head, body }: Posted| async move {
         services.require(&caller, Need::Root).await?;
-        let viewer = Viewer::of(caller, &head);
-        let body = Limited::new(body, BODY_BYTES_MAX).collect().await;
-        let body = body.map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))?.to_bytes();
         match head.uri.path() {
-            "/v1/transfer" => transfer(services, &viewer, read(&body)?).await,
+            "/v1/transfer" => transfer(services, &Viewer::of(caller, &head), read(&body)?).await,
             _ => obey(services, read(&body)?).await,
         }
     };
-    match answered.await {
-        Ok(value) => http::json(StatusCode::OK, &value),
-        Err(status) => refuse(&status),
-    }
-}
-
-fn read<'a, Q: Deserialize<'a>>(body: &'a [u8]) -> Result<Q, Status> {
-    serde_json::from_slice(body).map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))
+    answer_post(services, request, Learner::Serves, BODY_BYTES_MAX, answered).await
 }
 
 /// The member of this name.
