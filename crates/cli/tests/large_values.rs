@@ -5,7 +5,9 @@
 mod support;
 
 use hustings_api::Client;
-use hustings_testbed::{Cluster, Program, get, put, wait_for};
+use hustings_api::etcdserverpb::watch_request::RequestUnion;
+use hustings_api::etcdserverpb::{DeleteRangeRequest, WatchCreateRequest, WatchRequest};
+use hustings_testbed::{Cluster, PATIENCE, Program, get, put, wait_for};
 
 const KEYS: usize = 200;
 const BYTES: usize = 16 << 10;
@@ -67,4 +69,77 @@ async fn large_values_are_read_from_snapshots_and_survive_every_member() {
     read_everything(&cluster).await;
     let hashes = cluster.hashes().await.expect("all answer");
     assert!(hashes.windows(2).all(|pair| pair[0] == pair[1]), "{hashes:?}");
+}
+
+/// Goal: who watches large values being written over sees each with what was there before, in order, although that is on file by
+/// then; and so does who deletes them. Method: a watch of all keys with `prev_kv`, on each of three nodes, beside snapshots.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_there_before_is_told_from_the_file() {
+    const FEW: usize = 60;
+    let program = Program::hustings(env!("CARGO_BIN_EXE_hustings")).with(&["--snapshot-count", "20"]);
+    let cluster = Cluster::start(program, 3).await.expect("three nodes start");
+    let writer = Client::connect(&cluster.endpoints()).await.expect("somebody answers");
+    let mut revision = 0;
+    for number in 0..FEW {
+        revision = put(&writer, &key(number), &value(number, 0)).await.expect("all serve");
+    }
+    let watchers: Vec<_> = cluster.nodes.iter().map(|node| tokio::spawn(follow(node.client.clone(), FEW))).collect();
+    for node in &cluster.nodes {
+        let pid = node.pid().expect("it runs");
+        wait_for("a snapshot held open", async || holds_snapshot(pid).then_some(())).await.expect("it was cut");
+    }
+    for number in 0..FEW {
+        assert_eq!(
+            put(&writer, &key(number), &value(number, 1)).await.expect("all serve"),
+            revision + 1 + number as i64
+        );
+    }
+    for watcher in watchers {
+        let seen = tokio::time::timeout(PATIENCE, watcher).await.expect("it ends").expect("no panic");
+        for (number, (before, after)) in seen.into_iter().enumerate() {
+            assert!(before == value(number, 0) && after == value(number, 1), "{}", key(number));
+        }
+    }
+    let all = DeleteRangeRequest { key: "large/".into(), range_end: "large0".into(), prev_kv: true };
+    let deleted = writer.kv().delete_range(all).await.expect("it is done").into_inner();
+    assert_eq!((deleted.deleted, deleted.prev_kvs.len()), (FEW as i64, FEW));
+    for (number, kv) in deleted.prev_kvs.into_iter().enumerate() {
+        assert!(kv.value == value(number, 1), "{}", key(number));
+    }
+}
+
+/// Follows all keys from the first write on; gives of each that is written over what it was and what it is.
+async fn follow(endpoint: String, count: usize) -> Vec<(String, String)> {
+    let client = Client::connect(&[&endpoint]).await.expect("it answers");
+    let create = WatchCreateRequest {
+        key: "large/".into(),
+        range_end: "large0".into(),
+        start_revision: 1,
+        prev_kv: true,
+        ..WatchCreateRequest::default()
+    };
+    let (requests, queue) = tokio::sync::mpsc::channel(1);
+    let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
+    requests.send(create).await.expect("the stream begins below");
+    let mut answers = client
+        .watch()
+        .watch(tokio_stream::wrappers::ReceiverStream::new(queue))
+        .await
+        .expect("it watches")
+        .into_inner();
+    let (mut seen, mut last) = (Vec::new(), 0);
+    while seen.len() < count {
+        let answer = answers.message().await.expect("it goes on").expect("nobody ends it");
+        assert!(!answer.canceled, "{answer:?}");
+        for event in answer.events {
+            let kv = event.kv.expect("an event is of a key");
+            assert!(kv.mod_revision > last, "in order, and none twice");
+            last = kv.mod_revision;
+            if let Some(before) = event.prev_kv {
+                let text = |bytes: bytes::Bytes| String::from_utf8_lossy(&bytes).into_owned();
+                seen.push((text(before.value), text(kv.value)));
+            }
+        }
+    }
+    seen
 }
