@@ -286,6 +286,13 @@ fn the_book_has_every_page_once() {
     for page in files(&["docs"], &[".md"]).keys().filter(|page| !page.ends_with("SUMMARY.md")) {
         assert!(once.contains(page), "docs/SUMMARY.md does not list {}", page.display());
     }
+    for line in summary.lines().filter_map(|line| line.trim_start().strip_prefix("- [")) {
+        let (title, page) = line.rsplit_once("](").expect("an entry is a link");
+        let page = root().join("docs").join(page.trim_end_matches(')'));
+        let text = std::fs::read_to_string(&page).expect("a link leads somewhere");
+        let heading = text.lines().find_map(|line| line.strip_prefix("# "));
+        assert_eq!(heading, Some(title), "{} has another title in docs/SUMMARY.md", page.display());
+    }
 }
 
 /// What newcomers look for, and a heading that says that it is there.

@@ -8,7 +8,7 @@
 //! what it refuses stand in `docs/adr/0010-a-budget-per-command.md`. The numbers are part of the replicated rules
 //! ([`crate::rules`]): members with other ones would refuse other commands.
 
-use crate::{Command, Compare, CompareTarget, KvError, Request, Rules, Txn, View, store::Key};
+use crate::{Command, Compare, CompareTarget, KvError, Operation, Request, Rules, Txn, View, store::Key};
 
 /// What one command may cost by the first rules, in visits.
 pub const COST_MAX: u64 = Rules::FIRST.cost_max;
@@ -16,8 +16,8 @@ pub const COST_MAX: u64 = Rules::FIRST.cost_max;
 /// Operations that a transaction may have and count as cheap: etcd's own bound for each of its three lists, and some more.
 const CHEAP_STEPS_MAX: usize = 400;
 
-/// How many values one command may have the disk asked for, to compare them: it is refused to its proposer, and no member's loop
-/// waits for more.
+/// How many large values one command may compare that only their bytes can tell apart: it is refused to its proposer, for other
+/// members may have them on file, and no loop may read more.
 const READS_MAX: u32 = 16;
 
 /// A value to compare with that is longer may not be told from one on file without a read.
@@ -103,6 +103,11 @@ impl View {
 }
 
 impl Command {
+    /// Whether a value that is on file may have to be read to decide what it does.
+    pub fn may_ask_disk(&self) -> bool {
+        matches!(self, Command::Txn(txn) if txn.may_ask_disk())
+    }
+
     /// Whether it may cost more than a few puts: it names ranges of keys or a lease's keys, or has very many operations.
     pub fn may_cost_much(&self) -> bool {
         match self {
@@ -123,6 +128,12 @@ impl Compare {
 }
 
 impl Txn {
+    fn may_ask_disk(&self) -> bool {
+        let inner =
+            |operation: &Operation| matches!(&operation.request, Some(Request::Txn(inner)) if inner.may_ask_disk());
+        self.compare.iter().any(Compare::may_ask_disk) || self.success.iter().chain(&self.failure).any(inner)
+    }
+
     /// How many operations stand in it, at all depths; `None` when one of them compares or deletes a range, or compares with a long
     /// value.
     fn steps(&self) -> Option<usize> {

@@ -89,7 +89,7 @@ impl Large {
         drop(before);
     }
 
-    /// Bytes.
+    /// How long it is, in bytes.
     pub(crate) fn length(&self) -> usize {
         self.length as usize
     }
@@ -109,10 +109,9 @@ impl Large {
         self.compare_beginning(target).unwrap_or_else(|| (*self.bytes()).cmp(target))
     }
 
-    /// Whether [`Large::is`], or else [`Large::compare`], would ask the disk.
-    pub(crate) fn asks_disk_for(&self, target: &[u8], is_equality: bool) -> bool {
-        let is_known = if is_equality { self.surely_differs(target) } else { self.compare_beginning(target).is_some() };
-        !is_known && self.is_on_file()
+    /// Whether [`Large::is`], or else [`Large::compare`], needs its bytes, wherever they are.
+    pub(crate) fn needs_bytes_for(&self, target: &[u8], is_equality: bool) -> bool {
+        !if is_equality { self.surely_differs(target) } else { self.compare_beginning(target).is_some() }
     }
 
     fn surely_differs(&self, target: &[u8]) -> bool {

@@ -82,7 +82,7 @@ pub use users::{
     Accounts, AccountsChange, AccountsError, AuthDisable, AuthEnable, Named, Permission, PermissionKind, ROOT,
     RolePermission, UserPassword, UserRole, Users,
 };
-pub use watch::{Compacted, Event, EventKind, Events, Portion};
+pub use watch::{Compacted, Event, EventKind, Events, Portion, UnreadEvent, UnreadEvents};
 
 /// The example of the README compiles and holds.
 #[cfg(doctest)]

@@ -159,7 +159,7 @@ impl View {
         self.select_at(range, present).map(Selection::answer)
     }
 
-    pub(crate) fn select_at(&self, range: &Range, present: i64) -> Result<Selection, KvError> {
+    fn select_at(&self, range: &Range, present: i64) -> Result<Selection, KvError> {
         self.check_readable(range, present)?;
         let revision = if range.revision > 0 { range.revision } else { present };
         let keys = KeyRange::new(range.key.clone(), range.range_end.clone());

@@ -173,11 +173,6 @@ impl DeferredRange {
         self.view.key_count()
     }
 
-    /// Bytes of keys and values that it answers with.
-    pub fn bytes(&self) -> usize {
-        self.view.select_at(&self.range, self.present).map_or(0, |selection| selection.bytes())
-    }
-
     /// Reads.
     ///
     /// # Errors
@@ -214,7 +209,12 @@ impl Response {
         }
     }
 
-    /// Bytes of keys and values that [`Response::answered`] reads into memory.
+    /// Whether [`Response::answered`] reads more than single keys.
+    pub fn has_deferred_ranges(&self) -> bool {
+        matches!(self, Response::Txn(txn) if txn.has_deferred_ranges())
+    }
+
+    /// Bytes of what puts and deletions found, which [`Response::answered`] reads into memory.
     pub fn deferred_bytes(&self) -> usize {
         match self {
             Response::Put(put) => put.deferred_bytes(),
@@ -279,13 +279,20 @@ impl TxnResponse {
 
     fn deferred_bytes(&self) -> usize {
         let bytes = |result: &OperationResponse| match result {
-            OperationResponse::Deferred(deferred) => deferred.bytes(),
             OperationResponse::Put(put) => put.deferred_bytes(),
             OperationResponse::DeleteRange(deleted) => deleted.deferred_bytes(),
             OperationResponse::Txn(inner) => inner.deferred_bytes(),
-            OperationResponse::Range(_) => 0,
+            OperationResponse::Range(_) | OperationResponse::Deferred(_) => 0,
         };
         self.results.iter().map(bytes).sum()
+    }
+
+    fn has_deferred_ranges(&self) -> bool {
+        self.results.iter().any(|result| match result {
+            OperationResponse::Deferred(deferred) => !deferred.range.range_end.is_empty(),
+            OperationResponse::Txn(inner) => inner.has_deferred_ranges(),
+            _ => false,
+        })
     }
 
     /// Carries out the reads that were put off until somebody asks.

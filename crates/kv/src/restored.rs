@@ -144,7 +144,7 @@ impl Restored {
         let is_orphan = |version: &&Version| version.lease() != 0 && !self.view.leases.contains_key(&version.lease());
         let orphans: Vec<Version> = self.view.live.values().filter(is_orphan).cloned().collect();
         for orphan in &orphans {
-            let version = Version::new(orphan.key(), &orphan.value(), Numbers { lease: 0, ..orphan.numbers() });
+            let version = orphan.with_numbers(Numbers { lease: 0, ..orphan.numbers() });
             self.view.live.insert(Key::new(orphan.key()), version.clone());
             self.view.history.insert(version.revision(), version);
         }

@@ -291,10 +291,7 @@ impl<'v> Writer<'v> {
 
     /// Writes the value of a version again; it is not read where it is large.
     pub(crate) fn put_again(&mut self, kept: &Version, lease: i64) -> Option<Version> {
-        self.write(kept.key(), lease, |numbers| match kept.large() {
-            Some(large) => Version::with_large(kept.key(), large.clone(), numbers),
-            None => Version::new(kept.key(), &kept.value(), numbers),
-        })
+        self.write(kept.key(), lease, |numbers| kept.with_numbers(numbers))
     }
 
     fn write(&mut self, key: &[u8], lease: i64, version: impl FnOnce(Numbers) -> Version) -> Option<Version> {

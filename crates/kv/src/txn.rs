@@ -151,7 +151,7 @@ impl View {
         for version in versions {
             budget.spend(budget.rules.visit)?;
             budget.spend_bytes(target_bytes)?;
-            if budget.counts_reads() && asks_disk(compare, version) {
+            if budget.counts_reads() && needs_bytes(compare, version) {
                 budget.spend_read()?;
             }
             if !stands(compare, Some(version)) {
@@ -302,10 +302,10 @@ fn is_equality(compare: &Compare) -> bool {
     matches!(Comparison::try_from(compare.comparison), Ok(Comparison::Equal | Comparison::NotEqual))
 }
 
-/// Whether [`stands`] would ask the disk.
-fn asks_disk(compare: &Compare, version: &Version) -> bool {
+/// Whether [`stands`] needs the bytes of a large value.
+fn needs_bytes(compare: &Compare, version: &Version) -> bool {
     let Some(CompareTarget::Value(target)) = &compare.target else { return false };
-    version.large().is_some_and(|large| large.asks_disk_for(target, is_equality(compare)))
+    version.large().is_some_and(|large| large.needs_bytes_for(target, is_equality(compare)))
 }
 
 /// Whether one version, or a missing key, stands to the target as asked.

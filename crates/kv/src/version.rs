@@ -79,6 +79,14 @@ impl Version {
         }
     }
 
+    /// The same key and value with other numbers; a large value is shared.
+    pub(crate) fn with_numbers(&self, numbers: Numbers) -> Version {
+        match self.large() {
+            Some(large) => Version::with_large(self.key(), large.clone(), numbers),
+            None => Version::new(self.key(), &self.value(), numbers),
+        }
+    }
+
     /// With a large value, wherever that is.
     pub(crate) fn with_large(key: &[u8], large: Arc<Large>, numbers: Numbers) -> Version {
         Version::pack(key, b"", Some(large), numbers)
@@ -169,7 +177,7 @@ impl Version {
         self.large().is_some_and(|large| large.is_on_file())
     }
 
-    /// Of the value, bytes.
+    /// How long the value is, in bytes.
     pub(crate) fn value_length(&self) -> usize {
         self.contents_length() - self.head().key_length as usize
     }

@@ -60,6 +60,63 @@ pub struct Events {
     pub next_revision: i64,
 }
 
+/// A part of history, in order, as it was found: values may be on file.
+#[derive(Clone, Debug)]
+pub struct UnreadEvents {
+    versions: Vec<Version>,
+    next_revision: i64,
+}
+
+impl UnreadEvents {
+    /// Where to read on: see [`Events::next_revision`].
+    pub fn next_revision(&self) -> i64 {
+        self.next_revision
+    }
+
+    /// Whether reading the events asks the disk, or with `view` what was there before each of them.
+    pub fn asks_disk(&self, view: Option<&View>) -> bool {
+        let asks_before =
+            |version: &Version| view.is_some_and(|view| view.asks_disk_before(version.key(), version.mod_revision()));
+        self.versions.iter().any(|version| version.is_on_file() || asks_before(version))
+    }
+
+    /// One by one.
+    pub fn each(self) -> impl Iterator<Item = UnreadEvent> {
+        self.versions.into_iter().map(UnreadEvent)
+    }
+
+    /// Reads. May take long where it asks the disk: not for whoever others wait for.
+    pub fn read(self) -> Events {
+        Events { events: self.versions.iter().map(Event::of).collect(), next_revision: self.next_revision }
+    }
+}
+
+/// One change of one key, as it was found.
+#[derive(Clone, Debug)]
+pub struct UnreadEvent(Version);
+
+impl UnreadEvent {
+    /// Which key.
+    pub fn key(&self) -> &[u8] {
+        self.0.key()
+    }
+
+    /// The revision that wrote it.
+    pub fn mod_revision(&self) -> i64 {
+        self.0.mod_revision()
+    }
+
+    /// Whether reading it asks the disk.
+    pub fn asks_disk(&self) -> bool {
+        self.0.is_on_file()
+    }
+
+    /// Reads.
+    pub fn read(&self) -> Event {
+        Event::of(&self.0)
+    }
+}
+
 /// How much of history to answer at a time; one revision is never split, so an answer can be larger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Portion {
@@ -105,11 +162,19 @@ impl View {
     /// # Errors
     /// [`Compacted`] when `from` lies below the compact revision.
     pub fn events_within(&self, from: i64, keys: &KeyRange, portion: Portion) -> Result<Events, Compacted> {
+        self.select_events(from, keys, portion).map(UnreadEvents::read)
+    }
+
+    /// Finds what [`View::events_within`] would give, and reads no value.
+    ///
+    /// # Errors
+    /// [`Compacted`] when `from` lies below the compact revision.
+    pub fn select_events(&self, from: i64, keys: &KeyRange, portion: Portion) -> Result<UnreadEvents, Compacted> {
         if from < self.compact_revision {
             return Err(Compacted { compact_revision: self.compact_revision });
         }
         if from > self.revision {
-            return Ok(Events { events: Vec::new(), next_revision: from });
+            return Ok(UnreadEvents { versions: Vec::new(), next_revision: from });
         }
         match keys.is_single() {
             true => Ok(self.events_of_key(from, keys.key(), portion)),
@@ -117,16 +182,9 @@ impl View {
         }
     }
 
-    /// Whether the events from a revision on, or one of the first thousand of them, have values that are on file.
-    pub fn asks_disk_since(&self, from: i64) -> bool {
-        let history = self.history.range(Revision::first(from)..);
-        history.take(EXAMINED_MIN).any(|(_, version)| version.is_on_file())
-    }
-
-    /// Whether [`View::prev_kv`] asks the disk.
-    pub fn asks_disk_before(&self, event: &Event) -> bool {
-        let before = Revision::last(event.kv.mod_revision - 1);
-        self.past_version(&Key::new(&event.kv.key), before).is_some_and(Version::is_on_file)
+    /// Whether [`View::prev_kv`] of an event asks the disk.
+    pub fn asks_disk_before(&self, key: &[u8], revision: i64) -> bool {
+        self.past_version(&Key::new(key), Revision::last(revision - 1)).is_some_and(Version::is_on_file)
     }
 
     /// The key as it was before an event; `None` when it did not exist, or when that is compacted. A key that is deleted and
@@ -143,44 +201,44 @@ impl View {
         (!version.is_tombstone()).then(|| version.kv())
     }
 
-    fn events_of_range(&self, from: i64, keys: &KeyRange, portion: Portion) -> Events {
+    fn events_of_range(&self, from: i64, keys: &KeyRange, portion: Portion) -> UnreadEvents {
         let examined_max = portion.events.saturating_mul(EXAMINED_PER_EVENT).max(EXAMINED_MIN);
-        let mut events = Vec::new();
+        let mut versions = Vec::new();
         let mut bytes = 0;
         let mut last_main = from;
         let history = self.history.range(Revision::first(from)..);
         for (examined, (revision, version)) in history.enumerate() {
             let may_stop = revision.main != last_main;
-            if may_stop && (portion.is_full(events.len(), bytes) || examined >= examined_max) {
-                return Events { events, next_revision: revision.main };
+            if may_stop && (portion.is_full(versions.len(), bytes) || examined >= examined_max) {
+                return UnreadEvents { versions, next_revision: revision.main };
             }
             last_main = revision.main;
             if keys.contains(version.key()) {
                 bytes += version.contents_length();
-                events.push(Event::of(version));
+                versions.push(version.clone());
             }
         }
-        Events { events, next_revision: self.revision + 1 }
+        UnreadEvents { versions, next_revision: self.revision + 1 }
     }
 
-    fn events_of_key(&self, from: i64, key: &[u8], portion: Portion) -> Events {
+    fn events_of_key(&self, from: i64, key: &[u8], portion: Portion) -> UnreadEvents {
         let tree_key = Key::new(key);
         let start = Bound::Included((tree_key.clone(), Revision::first(from)));
         let end = Bound::Included((tree_key, Revision::last(i64::MAX)));
         let past = self.past.range((start, end)).map(|(_, version)| version);
         let live = self.live_version(key).filter(|version| version.mod_revision() >= from);
-        let mut events: Vec<Event> = Vec::new();
+        let mut versions: Vec<Version> = Vec::new();
         let mut bytes = 0;
         for version in past.chain(live) {
             let version: &Version = version;
             let revision = version.mod_revision();
-            let is_new = events.last().is_some_and(|event| event.kv.mod_revision != revision);
-            if portion.is_full(events.len(), bytes) && is_new {
-                return Events { events, next_revision: revision };
+            let is_new = versions.last().is_some_and(|version| version.mod_revision() != revision);
+            if portion.is_full(versions.len(), bytes) && is_new {
+                return UnreadEvents { versions, next_revision: revision };
             }
             bytes += version.contents_length();
-            events.push(Event::of(version));
+            versions.push(version.clone());
         }
-        Events { events, next_revision: self.revision + 1 }
+        UnreadEvents { versions, next_revision: self.revision + 1 }
     }
 }

@@ -73,7 +73,7 @@ pub struct Counters {
     pub peer_bytes_received: AtomicU64,
     /// Links refused or broken by what came over them.
     pub links_refused: AtomicU64,
-    /// Times that this node led and its loop ran 50 ms or more after it was due: a heartbeat went out late.
+    /// Times that this node led and its loop ran 50 ms or more after it was due, as a rule for a heartbeat.
     pub heartbeats_late: AtomicU64,
     /// Times that one turn of the loop, which applies entries among other things, took 50 ms or more.
     pub turns_long: AtomicU64,

@@ -59,7 +59,7 @@ pub(crate) enum SnapshotJob<S: StateMachine> {
     Remember(Vec<Position>),
     /// The record that names this one is durable: no older one can be needed after a crash.
     Prune(SnapshotReference),
-    /// The last of a state that another has taken the place of: to let it go may free gigabytes, of memory and of disk.
+    /// Drops a state that was replaced: that may free gigabytes, of memory and of disk.
     LetGo(S::View),
 }
 
@@ -188,6 +188,7 @@ fn run<S: StateMachine>(
             }
             SnapshotJob::Load(reference) => match load_patiently(store, &reference) {
                 Ok((machine, state)) => {
+                    newest = Some(reference.clone());
                     Ok(Some(SnapshotNews::Loaded { lsn: reference.lsn, machine: Box::new(machine), state }))
                 }
                 Err(why) => Ok(Some(SnapshotNews::Failed(why))),

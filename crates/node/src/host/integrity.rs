@@ -36,7 +36,7 @@ pub(crate) struct Integrity {
     every: Option<Duration>,
     next: Instant,
     /// When the digest that is being made was asked for.
-    digest_since: Instant,
+    digest_since: Option<Instant>,
     /// Up to where this node had applied when it last asked for a comparison, as leader.
     asked_at: u64,
     comparison: Comparison,
@@ -60,7 +60,7 @@ impl Integrity {
         Integrity {
             every,
             next: now + every.unwrap_or_default(),
-            digest_since: now,
+            digest_since: None,
             asked_at: 0,
             comparison: Comparison::default(),
             differing: BTreeSet::new(),
@@ -84,7 +84,8 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// A leader asks for a comparison when it is time and something was applied since the last.
     pub(super) fn compare_if_due(&mut self) {
         let (now, applied) = (Instant::now(), self.replica.applied().index);
-        let Some(every) = self.integrity.every.filter(|_| now >= self.integrity.next) else { return };
+        let is_due = now >= self.integrity.next && self.integrity.digest_since.is_none();
+        let Some(every) = self.integrity.every.filter(|_| is_due) else { return };
         self.integrity.next = now + every;
         if self.replica.role() == Role::Leader && applied > self.integrity.asked_at {
             // The entry that asks is applied, too.
@@ -95,15 +96,15 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
 
     /// This node's state is frozen where all members freeze theirs: the digest is made beside the loop.
     pub(super) fn on_digest_wanted(&mut self, contents: SnapshotContents<S>) {
-        self.integrity.digest_since = Instant::now();
+        self.integrity.digest_since.get_or_insert_with(Instant::now);
         self.hand_to_snapshots(SnapshotJob::Digest(contents));
     }
 
     /// The own digest is made: the leader compares, the others tell it.
     pub(super) fn on_digest(&mut self, index: u64, digest: u64) {
         // What is on file has to be read for it: at most a part of the time goes into that, however large the state is.
-        let pause = self.integrity.digest_since.elapsed() * DIGEST_PAUSE;
-        self.integrity.next = self.integrity.next.max(Instant::now() + pause);
+        let took = self.integrity.digest_since.take().map_or(Duration::ZERO, |since| since.elapsed());
+        self.integrity.next = self.integrity.next.max(Instant::now() + took * DIGEST_PAUSE);
         let me = self.replica.me();
         match self.replica.leader() {
             Some(leader) if leader == me => self.on_digest_of(me, index, digest),

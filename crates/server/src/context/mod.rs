@@ -80,6 +80,9 @@ const LINGERING_MAX: usize = 4_096;
 /// Large answers that are built at a time.
 const LARGE_MAX: usize = 2;
 
+/// What was there before is read beside other answers where it has no more bytes.
+const FEW_BYTES: usize = 4 << 20;
+
 /// Values on file that are read at a time, each by a thread: more wait for a disk that does not answer, and are refused.
 const DISK_READS_MAX: usize = 32;
 
@@ -125,7 +128,7 @@ pub(crate) struct Context<B> {
     /// The one turn for commands that cost much.
     costly: Semaphore,
     /// Turns for answers that may be large.
-    large: Semaphore,
+    large: Arc<Semaphore>,
     /// For reads of values that are on file.
     disk_reads: Arc<Semaphore>,
     /// Snapshots that may be streamed; each has a thread.
@@ -173,7 +176,7 @@ impl<B: Backend> Context<B> {
             metrics: Arc::default(),
             lingering: Arc::new(Semaphore::new(LINGERING_MAX)),
             costly: Semaphore::new(1),
-            large: Semaphore::new(LARGE_MAX),
+            large: Arc::new(Semaphore::new(LARGE_MAX)),
             disk_reads: Arc::new(Semaphore::new(DISK_READS_MAX)),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             memory,
@@ -246,7 +249,18 @@ impl<B: Backend> Context<B> {
     /// A turn for a command that costs much when it is applied: this member has one such command under way at a time, so that
     /// no batch of entries holds the loop for long. What would be refused anyway is refused here, without an entry.
     async fn turn(&self, command: &Command) -> Result<Option<SemaphorePermit<'_>>, Status> {
-        if !command.may_cost_much() || self.view_local().await?.cost(command, CHEAP_COST_MAX).is_ok() {
+        if !command.may_cost_much() {
+            return Ok(None);
+        }
+        let view = self.view_local().await?;
+        let is_cheap = match command.may_ask_disk() {
+            false => view.cost(command, CHEAP_COST_MAX).is_ok(),
+            true => {
+                let command = command.clone();
+                self.read_disk(move || view.cost(&command, CHEAP_COST_MAX).is_ok()).await?
+            }
+        };
+        if is_cheap {
             return Ok(None);
         }
         // The semaphore is never closed.
@@ -323,13 +337,21 @@ impl<B: Backend> Context<B> {
             return Ok(response);
         }
         // The transaction is done: no error from here on may say that it is not.
+        let (bytes, has_ranges) = (response.deferred_bytes(), response.has_deferred_ranges());
         let memory = self.memory.clone();
-        let built = self.build(move || {
-            // Until the answer itself is weighed.
-            let _held = memory.hold(response.deferred_bytes())?;
-            response.answered().map_err(error::of_store)
-        });
-        built.await.and_then(|built| built).map_err(|_| Status::from(EtcdError::Timeout))
+        let build = move || {
+            // What was there before; what is read beside it was foreseen.
+            let held = memory.hold(bytes)?;
+            let answered = response.answered().map_err(error::of_store)?;
+            Ok::<_, Status>((answered, held))
+        };
+        // A few values must not wait for those who list everything.
+        let built = match bytes <= FEW_BYTES && !has_ranges {
+            true => self.read_disk(build).await,
+            false => self.build(build).await,
+        };
+        let built = built.and_then(|built| built).map_err(|_| Status::from(EtcdError::Timeout));
+        built.map(|(answered, _held)| answered)
     }
 
     /// Reads values that are on file: off the client threads, which must not wait for a disk, and so many at a time.
@@ -337,15 +359,7 @@ impl<B: Backend> Context<B> {
         &self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
-        // The semaphore is never closed.
-        let turn = tokio::time::timeout(self.options.request_timeout(), self.disk_reads.clone().acquire_owned()).await;
-        let Ok(Ok(turn)) = turn else { return Err(EtcdError::TooManyRequests.into()) };
-        off_the_loop(move || {
-            // For as long as the thread is taken: who asked may be gone.
-            let _turn = turn;
-            read()
-        })
-        .await
+        self.with_turn(&self.disk_reads, read).await
     }
 
     /// Builds an answer that may be large: off the client threads, and few at a time.
@@ -354,9 +368,23 @@ impl<B: Backend> Context<B> {
         build: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Status> {
         // The semaphore is never closed.
-        let turn = tokio::time::timeout(self.options.request_timeout(), self.large.acquire()).await;
-        let Ok(Ok(_turn)) = turn else { return Err(EtcdError::TooManyRequests.into()) };
-        off_the_loop(build).await
+        self.with_turn(&self.large, build).await
+    }
+
+    /// Runs on a thread of its own once there is a turn, which ends with the work: who asked may be gone by then.
+    async fn with_turn<T: Send + 'static>(
+        &self,
+        turns: &Arc<Semaphore>,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Status> {
+        // The semaphore is never closed.
+        let turn = tokio::time::timeout(self.options.request_timeout(), turns.clone().acquire_owned()).await;
+        let Ok(Ok(turn)) = turn else { return Err(EtcdError::TooManyRequests.into()) };
+        off_the_loop(move || {
+            let _turn = turn;
+            work()
+        })
+        .await
     }
 
     /// Lets work of the store that goes in steps go on by a step; one at a time, for steps cost much. Answers the revision.

@@ -139,6 +139,9 @@ impl<B: Backend> Kv for Services<B> {
 /// An answer with up to so many keys is built where it was asked for.
 const SMALL_KEYS: usize = 1_000;
 
+/// A transaction that reads so many single keys is not weighed before it is done.
+const FEW_KEYS: usize = 8;
+
 /// An answer up to this size holds nothing of the budget: there are as many as there are streams.
 const SMALL_BYTES: usize = 16 << 10;
 
@@ -183,13 +186,18 @@ fn is_small(view: &kv::View, txn: &kv::Txn) -> bool {
         })
 }
 
-/// Whether it reads at all.
-fn has_ranges(txn: &kv::Txn) -> bool {
-    txn.success.iter().chain(&txn.failure).any(|operation| match &operation.request {
-        Some(kv::Request::Range(_)) => true,
-        Some(kv::Request::Txn(inner)) => has_ranges(inner),
-        _ => false,
-    })
+/// Whether it reads ranges of keys, or more than a few single ones.
+fn reads_many(txn: &kv::Txn) -> bool {
+    fn reads(txn: &kv::Txn) -> usize {
+        let of = |operation: &kv::Operation| match &operation.request {
+            Some(kv::Request::Range(range)) if range.range_end.is_empty() => 1,
+            Some(kv::Request::Range(_)) => FEW_KEYS + 1,
+            Some(kv::Request::Txn(inner)) => reads(inner),
+            _ => 0,
+        };
+        txn.success.iter().chain(&txn.failure).map(of).sum()
+    }
+    reads(txn) > FEW_KEYS
 }
 
 /// Adds up what all ranges of a transaction would answer, whichever branch is taken, and holds it; stops where that is refused.
@@ -231,7 +239,7 @@ impl<B: Backend> Services<B> {
     /// Holds what the answer to a transaction will take, as far as this member's state tells, while it is under way: a refusal
     /// must come before it is done.
     async fn foresee(&self, caller: &Caller, txn: &kv::Txn) -> Result<Option<Held>, Status> {
-        if !has_ranges(txn) {
+        if !reads_many(txn) {
             return Ok(None);
         }
         let view = self.read_local(caller, Need::Txn(txn)).await?;

@@ -15,7 +15,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
+use hustings_api::EtcdError;
 use hustings_kv::{Event, KeyRange, KeyValue, Need, Portion, View};
 use tokio::time::Instant;
 
@@ -27,6 +29,9 @@ use crate::watch::index::Index;
 
 /// What is read from the store in one step, and told in one answer.
 pub(crate) const STEP: Portion = Portion { events: 1_000, bytes: 1 << 20 };
+
+/// How long the hub waits before it asks a loop again that did not answer.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Commands taken together: one look at the store serves them all.
 const COMMANDS_PER_STEP: usize = 1_024;
@@ -70,11 +75,14 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
     };
     let mut next_round = Instant::now() + interval;
     let mut commands = Vec::new();
+    // Commands that were taken and wait for a look at the store.
+    let mut pending = false;
     loop {
         let has_followers = !telling.synced.is_empty();
         let wants_rounds = telling.progress_followers > 0;
         tokio::select! {
-            received = inbox.recv_many(&mut commands, COMMANDS_PER_STEP) => if received == 0 { return },
+            () = std::future::ready(()), if pending => {}
+            received = inbox.recv_many(&mut commands, COMMANDS_PER_STEP), if !pending => if received == 0 { return },
             changed = applied.changed(), if has_followers => if changed.is_err() { return },
             () = tokio::time::sleep_until(next_round), if wants_rounds => {
                 telling.tell_progress();
@@ -87,7 +95,20 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
         }
         let only_forgets = commands.iter().all(|command| matches!(command, Command::Forget { .. }));
         if has_followers || !only_forgets {
-            let Ok(view) = context.read_local(&Caller::member(), Need::Nothing).await else { return };
+            let view = match context.read_local(&Caller::member(), Need::Nothing).await {
+                Ok(view) => view,
+                Err(status) if EtcdError::of(&status) == Some(EtcdError::Stopped) => return,
+                // The loop does not answer now, perhaps for its disk. What happened is told when it does.
+                Err(_) => {
+                    tokio::time::sleep(AGAIN_AFTER).await;
+                    if has_followers {
+                        applied.mark_changed();
+                    }
+                    pending = !commands.is_empty();
+                    continue;
+                }
+            };
+            pending = false;
             // Before anything is told that the view holds.
             context.recent.see(&view);
             telling.catch_up(&view);
@@ -107,32 +128,53 @@ impl Telling {
             self.revision = self.revision.max(view.revision());
         }
         while self.revision < view.revision() {
-            let Ok(step) = view.events_within(self.revision + 1, &KeyRange::all(), STEP) else {
+            let Ok(step) = view.select_events(self.revision + 1, &KeyRange::all(), STEP) else {
                 // Compacted before it was told: whoever wants it learns so by reading.
                 self.lag_all();
                 self.revision = view.revision();
                 return;
             };
-            for event in step.events {
-                self.on_event(Arc::new(event), view);
+            let next_revision = step.next_revision();
+            for event in step.each() {
+                match event.asks_disk() {
+                    true => self.lag_concerned(event.key(), event.mod_revision()),
+                    false => self.on_event(Arc::new(event.read()), view),
+                }
             }
-            self.revision = step.next_revision - 1;
+            self.revision = next_revision - 1;
             self.flush();
+            if self.synced.is_empty() {
+                self.revision = self.revision.max(view.revision());
+            }
+        }
+    }
+
+    /// An event is on file, as all are that a snapshot brought: this task waits for no disk, so followers of that key read by
+    /// themselves.
+    fn lag_concerned(&mut self, key: &[u8], revision: i64) {
+        let mut concerned = Vec::new();
+        self.index.for_each(key, |registration| {
+            let is_told = |synced: &Synced| revision >= synced.min_revision;
+            concerned.extend(self.synced.get(&registration).is_some_and(is_told).then_some(registration));
+        });
+        for registration in concerned {
+            self.lag(registration, revision);
         }
     }
 
     fn on_event(&mut self, event: Arc<Event>, view: &View) {
         let Telling { synced, index, outboxes, .. } = self;
         let mut previous: Option<Option<Arc<KeyValue>>> = None;
-        // This task waits for no disk: whoever wants what is on file reads it where only they wait.
-        let mut lagging = Vec::new();
+        // This task waits for no disk: followers that need a value on file read it on their own stream.
+        let (mut lagging, mut is_on_file) = (Vec::new(), None);
         index.for_each(&event.kv.key, |registration| {
             let Some(entry) = synced.get_mut(&registration) else { return };
             let follower = &entry.follower;
             if event.kv.mod_revision < entry.min_revision || !follower.filters.pass(&event) {
                 return;
             }
-            if follower.wants_previous && view.asks_disk_before(&event) {
+            let asks_disk = || view.asks_disk_before(&event.kv.key, event.kv.mod_revision);
+            if follower.wants_previous && *is_on_file.get_or_insert_with(asks_disk) {
                 lagging.push(registration);
                 return;
             }
@@ -162,6 +204,9 @@ impl Telling {
                 from = changes.first().map_or(revision, |first| first.event.kv.mod_revision);
             }
             unsent.for_each(drop);
+            if outbox.deliveries.is_empty() {
+                self.outboxes.remove(&stream);
+            }
         }
         self.forget(registration);
         overflow.park(|parked| parked.lagging.push((registration, from)));
@@ -214,14 +259,12 @@ impl Telling {
             Start::At(revision) => revision,
         };
         if min_revision <= self.revision {
-            if view.asks_disk_since(min_revision) {
+            let Ok(missed) = view.select_events(min_revision, &follower.keys, STEP) else { return false };
+            let asks_disk = missed.asks_disk(follower.wants_previous.then_some(view));
+            if missed.next_revision() <= self.revision || asks_disk {
                 return false;
             }
-            let Ok(missed) = view.events_within(min_revision, &follower.keys, STEP) else { return false };
-            if missed.next_revision <= self.revision {
-                return false;
-            }
-            let changes = changes(missed.events, &follower, view);
+            let changes = changes(missed.read().events, &follower, view);
             if !changes.is_empty() && send(&follower.outlet, self.revision, vec![(registration, changes)]).is_err() {
                 return false;
             }

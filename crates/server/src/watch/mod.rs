@@ -28,7 +28,7 @@ use hustings_api::etcdserverpb::watch_create_request::FilterType;
 use hustings_api::etcdserverpb::watch_request::RequestUnion;
 use hustings_api::etcdserverpb::watch_server::Watch;
 use hustings_api::mvccpb;
-use hustings_kv::{Compacted, EventKind, KeyRange, Need, Users};
+use hustings_kv::{EventKind, KeyRange, Need, Users};
 use prost::Message;
 use tokio::sync::mpsc;
 use tonic::{Request, Response, Status};
@@ -429,13 +429,7 @@ impl<B: Backend> Watching<B> {
         }
         let revision = view.revision();
         let (next, follower) = (watcher.next, watcher.follower.clone());
-        let asks_disk = follower.wants_previous || view.asks_disk_since(next);
-        let read = move || {
-            let step = view.events_within(next, &follower.keys, STEP)?;
-            Ok::<_, Compacted>((step.next_revision, hub::changes(step.events, &follower, &view)))
-        };
-        let step = if asks_disk { self.context.read_disk(read).await? } else { read() };
-        let (next, changes) = match step {
+        let step = match view.select_events(next, &follower.keys, STEP) {
             Ok(step) => step,
             Err(compacted) => {
                 self.watchers.remove(&id);
@@ -448,6 +442,21 @@ impl<B: Backend> Watching<B> {
                 });
                 return Ok(());
             }
+        };
+        let next = step.next_revision();
+        let asks_disk = step.asks_disk(follower.wants_previous.then_some(&view));
+        let read = move || hub::changes(step.read().events, &follower, &view);
+        let changes = match asks_disk {
+            false => read(),
+            true => match self.context.read_disk(read).await {
+                Ok(changes) => changes,
+                // Too many wait for the disk: it is tried again, for a watcher is not ended by a slow disk.
+                Err(status) if EtcdError::of(&status) == Some(EtcdError::TooManyRequests) => {
+                    self.behind.push_back(id);
+                    return Ok(());
+                }
+                Err(status) => return Err(status),
+            },
         };
         // It may have been cancelled meanwhile.
         let Some(watcher) = self.watchers.get_mut(&id) else { return Ok(()) };
