@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::client::{answered, connect, connect_to, text, within};
 use crate::credentials::asked;
-use crate::output::{Format, format_of, not_found, table, unavailable};
+use crate::output::{Format, endpoints_of, format_of, not_found, table, unavailable};
 use anyhow::Result;
 use clap::ArgMatches;
 use hustings_api::Client;
@@ -192,15 +192,34 @@ impl Joining<'_> {
     }
 }
 
+/// Who leads, by the first endpoint that knows: each is asked, for one that was just cut off may not know yet.
+async fn leader_of_any(matches: &ArgMatches) -> Result<u64> {
+    let mut refusal = unavailable("there is no leader to hand over");
+    for endpoint in endpoints_of(matches) {
+        let asking = async {
+            let client = connect_to(matches, std::slice::from_ref(&endpoint)).await?;
+            Ok(within(matches, client.maintenance().status(asked(StatusRequest {}))).await?.leader)
+        };
+        match asking.await {
+            Ok(0) => {}
+            Ok(leader) => return Ok(leader),
+            Err(error) => refusal = error,
+        }
+    }
+    Err(refusal)
+}
+
 /// Runs `hustings transfer`.
 pub(crate) async fn transfer(matches: &ArgMatches) -> Result<()> {
     let any = connect(matches).await?;
     let target = find_member(matches, &any, text(matches, "to")).await?;
-    let leader = within(matches, any.maintenance().status(asked(StatusRequest {}))).await?.leader;
+    let leader = leader_of_any(matches).await?;
     // Only the leader can hand over: ask it, wherever it listens.
     let urls =
         members(matches, &any).await?.into_iter().find(|member| member.id == leader).map(|member| member.client_urls);
-    let urls = urls.filter(|urls| !urls.is_empty()).ok_or_else(|| unavailable("there is no leader to hand over"))?;
+    let urls = urls
+        .filter(|urls| !urls.is_empty())
+        .ok_or_else(|| unavailable(format!("{leader:x} leads, and has not said yet where clients reach it")))?;
     let client = connect_to(matches, &urls).await?;
     within(matches, client.maintenance().move_leader(asked(MoveLeaderRequest { target_id: target }))).await?;
     match format_of(matches) {

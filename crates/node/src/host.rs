@@ -35,6 +35,7 @@ mod upkeep;
 use integrity::Integrity;
 use news::News;
 use noting::Noting;
+use upkeep::Describing;
 
 /// Inputs taken in one turn before what they led to is sent out.
 const TURN_MAX: usize = 512;
@@ -132,8 +133,7 @@ pub(crate) struct Host<P: Protocol, S: StateMachine> {
     requests_since_sweep: u64,
     applied_at_sweep: u64,
     is_disk_stalled: bool,
-    is_own_introduced: bool,
-    is_reconciling: bool,
+    describing: Describing,
     integrity: Integrity,
     news: News,
     noting: Noting,
@@ -166,8 +166,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             requests_since_sweep: 0,
             applied_at_sweep: 0,
             is_disk_stalled: false,
-            is_own_introduced: false,
-            is_reconciling: false,
+            describing: Describing::default(),
             integrity,
             news: News::new(),
             noting: Noting::new(),
@@ -443,7 +442,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                 }
                 Action::Reconfigured { request, membership } => match self.proposers.remove(&request) {
                     Some(Proposer::Operator(answer)) => drop(answer.send(Ok(membership))),
-                    _ => self.is_reconciling = false,
+                    _ => self.describing.go_on(),
                 },
                 Action::Refused { request, refusal } => self.fail(request, RequestError::Refused(refusal)),
                 Action::Unknown { request } => self.fail(request, RequestError::Unknown),
@@ -527,7 +526,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     fn fail(&mut self, request: RequestId, error: RequestError) {
         Counters::add(&self.wiring.counters.proposals_failed, 1);
         match self.proposers.remove(&request) {
-            Some(Proposer::Reconciliation) => self.is_reconciling = false,
+            Some(Proposer::Reconciliation) => self.describing.is_under_way = false,
             Some(proposer) => proposer.fail(error),
             None => {}
         }
@@ -539,6 +538,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             return;
         }
         self.act();
+        if self.describing.due_at.is_some_and(|index| self.replica.applied().index >= index) {
+            self.reconcile();
+            self.act();
+        }
         self.tell_position();
         // Peers first: what they do with it takes longer than the way to the disk thread, which may preempt this one.
         for link in self.links.values() {

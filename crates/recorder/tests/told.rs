@@ -7,7 +7,8 @@ use hustings_recorder::{Heard, Life, Mark, Note, NoteKind, Recording};
 const SECOND: u64 = 1_000_000;
 
 fn life(name: &str, member_id: u64, marks: Vec<(u64, Mark)>) -> Recording {
-    let life = Life { name: name.into(), member_id, boot_id: "one machine".into(), ..Life::default() };
+    let boot_micros = marks.first().map_or(0, |(at_micros, _)| *at_micros);
+    let life = Life { name: name.into(), member_id, boot_id: "one machine".into(), boot_micros, ..Life::default() };
     let note = |(at_micros, mark)| Note { at_micros, kind: NoteKind::Mark(mark) };
     Recording { life, notes: marks.into_iter().map(note).collect(), damage: Vec::new() }
 }
@@ -48,4 +49,23 @@ fn a_stall_that_is_noted_twice_is_told_once() {
     assert_eq!(told(&[(790, 780)]), "starved");
     assert_eq!(told(&[(780, 760), (800, 5)]), "starved");
     assert_eq!(told(&[(780, 5), (800, 1)]), "paused");
+}
+
+/// Goal: one that lived through it shows that the power was not lost. Method: the leader ends, soon after another member did, and that
+/// one leads when it is back; the third notes something until then, or began anew as well.
+#[test]
+fn members_that_end_one_after_the_other_did_not_lose_their_power() {
+    let cause = |third: Vec<Recording>| {
+        let mut lives = vec![
+            life("n1", 1, vec![(SECOND, becomes(Role::Leader, 1, 0))]),
+            life("n1", 1, vec![(3 * SECOND, Mark::DiskRecovered)]),
+            life("n2", 2, vec![(960_000, Mark::DiskRecovered)]),
+            life("n2", 2, vec![(1_050_000, Mark::DiskRecovered), (1_500_000, becomes(Role::Leader, 2, 100_000))]),
+        ];
+        lives.extend(third);
+        Story::tell(&lives, None).expect("somebody leads").causes[0].word()
+    };
+    let (before, after) = ((900_000, Mark::DiskRecovered), (1_510_000, Mark::DiskRecovered));
+    assert_eq!(cause(vec![life("n3", 3, vec![before.clone(), after.clone()])]), "killed");
+    assert_eq!(cause(vec![life("n3", 3, vec![before]), life("n3", 3, vec![after])]), "power-lost");
 }

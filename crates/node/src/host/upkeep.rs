@@ -4,7 +4,29 @@ use super::{Host, Proposer, REQUESTS_MANY};
 use crate::pace::Finding;
 use crate::timers::boot_micros;
 use hustings_core::replica::{Event, ReplicaMessage, RequestId};
-use hustings_core::{ApplyVersion, Change, EntryKind, MembershipChange, Protocol, Role, StateMachine, Wire};
+use hustings_core::{
+    ApplyVersion, Change, EntryKind, Member, MembershipChange, NodeId, Protocol, Role, StateMachine, Wire,
+};
+use std::collections::BTreeMap;
+
+/// How far a leader is with writing down what members say of themselves.
+#[derive(Default)]
+pub(super) struct Describing {
+    pub(super) is_under_way: bool,
+    /// The next is written down as soon as this index is applied, not first at the next sweep.
+    pub(super) due_at: Option<u64>,
+    /// Members up to this one have had their turn: whoever's description is refused holds up nobody else's.
+    through: Option<NodeId>,
+    is_own_introduced: bool,
+}
+
+impl Describing {
+    /// One is written down: the next follows at once.
+    pub(super) fn go_on(&mut self) {
+        self.is_under_way = false;
+        self.due_at = Some(0);
+    }
+}
 
 impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// Requests whose clients gave up are forgotten.
@@ -80,14 +102,17 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     /// The leader keeps names, client addresses and storage incarnations in the membership true: a member says them when
     /// its link comes up; they are committed like any change, so that every node knows a wiped disk when it sees one.
     pub(super) fn reconcile(&mut self) {
-        if self.replica.role() != Role::Leader || self.is_reconciling {
+        self.describing.due_at = None;
+        if self.replica.role() != Role::Leader || self.describing.is_under_way {
             return;
         }
         let membership = self.replica.membership().clone();
         let own = self.wiring.gatekeeper.borrow().hello.clone();
-        let own = (own.from, own.member, !self.is_own_introduced);
-        let peers = self.links.iter().map(|(id, link)| (*id, link.hello.member.clone(), !link.is_introduced));
-        for (id, said, is_new) in std::iter::once(own).chain(peers).collect::<Vec<_>>() {
+        let own = (own.from, (own.member, !self.describing.is_own_introduced));
+        let peers = self.links.iter().map(|(id, link)| (*id, (link.hello.member.clone(), !link.is_introduced)));
+        let said: BTreeMap<NodeId, (Member, bool)> = peers.chain([own]).collect();
+        let through = self.describing.through.take();
+        for (id, (said, is_new)) in said.into_iter().filter(|(id, _)| Some(*id) > through) {
             let Some(known) = membership.members.get(&id) else { continue };
             let mut described = known.clone();
             if !said.name.is_empty() {
@@ -104,10 +129,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             }
             match self.links.get_mut(&id) {
                 Some(link) => link.is_introduced = true,
-                None => self.is_own_introduced = true,
+                None => self.describing.is_own_introduced = true,
             }
             if described != *known {
-                self.is_reconciling = true;
+                self.describing.is_under_way = true;
+                self.describing.through = Some(id);
                 let change = MembershipChange::of([Change::Describe(id, described)]);
                 self.propose(EntryKind::Membership, change.to_bytes(), Proposer::Reconciliation);
                 self.hand_over_requests();

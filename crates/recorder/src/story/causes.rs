@@ -261,11 +261,13 @@ impl Case<'_, '_> {
         let until = seen_by.iter().map(|(_, _, at)| *at).min().unwrap_or(ended).max(ended);
         let boot = |life: usize| &self.line.lives[life].life.boot_id;
         let is_rebooted = next.is_some_and(|next| boot(next) != boot(own));
+        let successor_begun = self.after.life.map_or(0, |life| self.line.span(life).0);
+        // Whoever still noted something after the new leader's process began was not ended with the others.
         let survivors = (0..self.line.lives.len()).any(|life| {
             let (begun, end) = self.line.span(life);
-            life != own && begun <= ended && end > ended + TOGETHER_MICROS
+            life != own && begun <= ended && end > (ended + TOGETHER_MICROS).min(successor_begun)
         });
-        let is_everybody = !survivors && self.after.life.is_some_and(|life| self.line.span(life).0 > ended);
+        let is_everybody = !survivors && successor_begun > ended;
         if is_everybody || is_rebooted {
             return Some((until, Cause::PowerLost { is_everybody }));
         }

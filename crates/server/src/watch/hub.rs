@@ -117,6 +117,7 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
             }
         } else {
             commands.clear();
+            pending = false;
         }
     }
 }
