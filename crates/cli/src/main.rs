@@ -126,7 +126,10 @@ fn main() -> ExitCode {
         Some(("config", matches)) => settings::run_config(matches),
         Some(("simulate", matches)) => prove::simulate::run(matches),
         Some(("check", matches)) => prove::check::run(matches),
-        Some(("play", matches)) => prove::play::run(matches),
+        Some(("play", matches)) => match replay::script::named(matches) {
+            Some((path, text)) => replay::script::play(&path, &text, matches),
+            None => prove::play::run(matches),
+        },
         Some(("compare", matches)) => prove::compare::run(matches),
         Some(("lab", matches)) => prove::lab::run(matches),
         Some(("convict", matches)) => prove::convict::run(matches),

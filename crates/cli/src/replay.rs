@@ -4,6 +4,7 @@
 //! Shape of `-o json`: see `docs/json.md`, kinds `Replay` and, in the last line, `Judgement`.
 
 mod drawing;
+pub(crate) mod script;
 
 use crate::exit::{Code, Exit};
 use crate::output::{Format, format_of, output_argument};
@@ -47,6 +48,13 @@ pub(crate) fn command() -> Command {
                 .value_name("FILE.html")
                 .value_parser(value_parser!(PathBuf))
                 .help("Draw the lives around the last change of leader, or a contradiction, as a space-time diagram"),
+        )
+        .arg(
+            Arg::new("script")
+                .long("script")
+                .value_name("FILE")
+                .value_parser(value_parser!(PathBuf))
+                .help("Write what members were told as a script for `hustings play`; of a contradiction only the part that shows it"),
         )
         .arg(output_argument())
 }
@@ -112,6 +120,10 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     }
     if let Some(path) = report {
         drawing::draw(path, &pictures, &convictions)?;
+    }
+    if let Some(path) = matches.get_one::<PathBuf>("script") {
+        let recordings: Vec<Recording> = lives.iter().map(|(recording, _)| recording.clone()).collect();
+        script::write(path, &recordings)?;
     }
     let is_wrong =
         |(_, replayed): &&(Recording, Replayed)| matches!(replayed.end, End::Differs { .. } | End::Impossible { .. });

@@ -125,6 +125,34 @@ impl Scene {
         assert!(judgement["facts"].as_u64() > Some(lives.len() as u64), "{judgement}");
     }
 
+    /// Goal: recordings are a script, too. Method: the script of this cluster is played, and then one in which a member that led is
+    /// somebody else, who led the same terms.
+    fn are_played_as_a_script(&self) {
+        let [path, doctored, page] =
+            ["script.txt", "doctored.txt", "played.html"].map(|name| self.rig.cluster.directory().join(name));
+        let data_dirs = self.rig.cluster.nodes.iter().map(|node| &node.data_dir);
+        run(Command::new(HUSTINGS).args(["replay", "--script"]).arg(&path).args(data_dirs)).ok();
+        let transcript = run(Command::new(HUSTINGS).arg("play").arg(&path)).ok();
+        assert!(transcript.contains("→ Leader") && transcript.contains("s  n2  message"), "{transcript}");
+        assert!(!transcript.contains("otherwise"), "{transcript}");
+
+        let script = std::fs::read_to_string(&path).expect("it is written");
+        let mut twins = script.clone();
+        for line in script.lines().filter(|line| line.starts_with("1 ")) {
+            twins.push_str(&format!("9{}\n", &line[1..]));
+        }
+        std::fs::write(&doctored, twins).expect("there is room");
+        let played = run(Command::new(HUSTINGS).arg("play").arg(&doctored).arg("--report").arg(&page));
+        assert_eq!(played.code, Some(1), "{played:?}");
+        assert!(played.stderr.contains("one-leader-per-term does not hold: n1 leads term"), "{played:?}");
+        assert!(std::fs::read_to_string(&page).expect("it is drawn").contains("one-leader-per-term"));
+        let other = run(Command::new(HUSTINGS).arg("play").arg(&path).args(["--protocol", "zab"]));
+        assert!(other.code == Some(2) && other.stderr.contains("recorded under raft"), "{other:?}");
+        std::fs::write(&doctored, script.replace(" birth ", " death ")).expect("there is room");
+        let refused = run(Command::new(HUSTINGS).arg("play").arg(&doctored));
+        assert!(refused.code == Some(2) && refused.stderr.contains("line "), "{refused:?}");
+    }
+
     /// The page has every member, and messages that arrived.
     fn are_drawn(&self, page: &Path) {
         let page = std::fs::read_to_string(page).expect("it is drawn");
@@ -243,6 +271,7 @@ async fn why_a_raft_leader_was_replaced_is_told() {
     scene.hands_over_to_one_that_stands_still().await;
     scene.is_paused_and_killed().await;
     scene.are_played_again();
+    scene.are_played_as_a_script();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -135,12 +135,24 @@ impl<S: StateMachine> Handle<S> {
 
     /// Changes the membership; the one that resulted comes back once it is in force.
     ///
+    /// There is one change at a time, a leader's own notes of names and addresses among them: this one waits for those before it.
+    ///
     /// # Errors
     /// As [`Handle::propose`].
     pub async fn change_membership(&self, change: MembershipChange) -> Result<Arc<Membership>, RequestError> {
-        let (reply, answer) = oneshot::channel();
-        self.submit(Call::ChangeMembership { change, reply })?;
-        answer.await.unwrap_or(Err(RequestError::Stopped))
+        let mut status = self.status.clone();
+        loop {
+            status.borrow_and_update();
+            let (reply, answer) = oneshot::channel();
+            self.submit(Call::ChangeMembership { change: change.clone(), reply })?;
+            match answer.await.unwrap_or(Err(RequestError::Stopped)) {
+                // It comes into force here, too, or another leader comes.
+                Err(RequestError::Refused(Refusal::MembershipPending)) => {
+                    status.changed().await.map_err(|_| RequestError::Stopped)?;
+                }
+                outcome => return outcome,
+            }
+        }
     }
 
     /// A view that contains everything that was acknowledged anywhere before this call (linearizable).

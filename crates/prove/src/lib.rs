@@ -107,7 +107,11 @@ fn is_json(matches: &ArgMatches) -> bool {
     matches.get_one::<String>("output").is_some_and(|format| format == "json")
 }
 
-fn subject_of(matches: &ArgMatches) -> anyhow::Result<Subject> {
+/// The protocol that a command line asks for, and in which form.
+///
+/// # Errors
+/// There is no such protocol, or it has no such options.
+pub fn subject_of(matches: &ArgMatches) -> anyhow::Result<Subject> {
     let text = |name: &str| matches.get_one::<String>(name).cloned();
     let subject = Subject {
         protocol: text("protocol").unwrap_or_default(),

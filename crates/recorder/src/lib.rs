@@ -20,7 +20,9 @@ pub mod picture;
 mod recorded;
 pub mod replay;
 pub mod ring;
+pub mod script;
 mod shape;
+mod shortening;
 pub mod story;
 mod tape;
 

@@ -1,7 +1,7 @@
 //! What a life said, heard and was, for whoever draws it: [`Picture`], filled while the life is played again.
 
 use crate::fingerprint;
-use hustings_core::{NodeId, Protocol, Role, Status};
+use hustings_core::{NodeId, Protocol, Record, Role, Status};
 use std::fmt::{self, Debug, Write as _};
 
 /// One life as a picture needs it. Times are the boot clock, in microseconds.
@@ -13,6 +13,8 @@ pub struct Picture {
     pub heard: Vec<Message>,
     /// What it was, from when on; a line for each change.
     pub states: Vec<State>,
+    /// Two lives that wrote the same to their disks have the same one.
+    pub persisted: u64,
     applied: u64,
 }
 
@@ -79,6 +81,10 @@ impl Picture {
 
     pub(crate) fn on_applied(&mut self, index: u64) {
         self.applied = index;
+    }
+
+    pub(crate) fn on_persisted(&mut self, record: &Record) {
+        self.persisted = fingerprint::of(&(self.persisted, record));
     }
 
     pub(crate) fn on_state(&mut self, at_micros: u64, status: &Status) {

@@ -85,17 +85,40 @@ pub enum End {
 
 /// Gives a value of this protocol what the recorded one was told.
 pub fn replay<P: Protocol>(recording: &Recording, options: &P::Options) -> Replayed {
-    play::<P>(recording, options, None)
+    play::<P>(recording, options, None, Answers::AsRecorded)
 }
 
 /// The same, and what is needed to draw it.
 pub fn replay_with_picture<P: Protocol>(recording: &Recording, options: &P::Options) -> (Replayed, Picture) {
+    with_picture::<P>(recording, options, Answers::AsRecorded)
+}
+
+/// Whether the value must answer as the recorded one did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answers {
+    /// Or the replay ends.
+    AsRecorded,
+    /// It is another value, or was told less.
+    Any,
+}
+
+pub(crate) fn with_picture<P: Protocol>(
+    recording: &Recording,
+    options: &P::Options,
+    answers: Answers,
+) -> (Replayed, Picture) {
     let mut picture = Picture::default();
-    let replayed = play::<P>(recording, options, Some(&mut picture));
+    let replayed = play::<P>(recording, options, Some(&mut picture), answers);
     (replayed, picture)
 }
 
-fn play<P: Protocol>(recording: &Recording, options: &P::Options, mut picture: Option<&mut Picture>) -> Replayed {
+fn play<P: Protocol>(
+    recording: &Recording,
+    options: &P::Options,
+    mut picture: Option<&mut Picture>,
+    answers: Answers,
+) -> Replayed {
+    let expected = |answer: Option<u64>| if answers == Answers::Any { Answer::Any } else { Answer::Recorded(answer) };
     let mut zeroes = Zeroes::default();
     let mut replayed =
         Replayed { steps: 0, end: End::Same, transitions: Vec::new(), applied: Vec::new(), fallen: None };
@@ -121,7 +144,7 @@ fn play<P: Protocol>(recording: &Recording, options: &P::Options, mut picture: O
                 let value = P::start(cluster, options.clone(), durable, &mut effects);
                 let mut born = Playing { value, armed: BTreeSet::new() };
                 born.show(&effects, at_micros, picture.as_deref_mut());
-                if let Err(what) = born.hear(&effects, Some(*answer), (at_micros, "birth"), &mut replayed) {
+                if let Err(what) = born.hear(&effects, expected(Some(*answer)), (at_micros, "birth"), &mut replayed) {
                     replayed.end = End::Differs { at_micros, told: "birth", what };
                     return replayed;
                 }
@@ -157,7 +180,9 @@ fn play<P: Protocol>(recording: &Recording, options: &P::Options, mut picture: O
                         replayed.end = End::Impossible { at_micros, what: what.unwrap_or_default() };
                         return replayed;
                     }
-                    Ok((effects, Ok(()))) => playing.hear(&effects, *answer, (at_micros, told.word()), &mut replayed),
+                    Ok((effects, Ok(()))) => {
+                        playing.hear(&effects, expected(*answer), (at_micros, told.word()), &mut replayed)
+                    }
                     Err(what) => Err(what),
                 };
                 if let Err(what) = heard {
@@ -182,6 +207,13 @@ fn play<P: Protocol>(recording: &Recording, options: &P::Options, mut picture: O
     replayed
 }
 
+/// What an answer is compared with.
+enum Answer {
+    /// The fingerprint of the recorded one; none when the recorded value did not return.
+    Recorded(Option<u64>),
+    Any,
+}
+
 struct Playing<P: Protocol> {
     value: P,
     /// Alarms that may ring.
@@ -202,6 +234,7 @@ impl<P: Protocol> Playing<P> {
             match effect {
                 Effect::Send { to, message, .. } => picture.on_said::<P>(at_micros, *to, message),
                 Effect::Apply(entry) => picture.on_applied(entry.lsn.index),
+                Effect::Persist(record) => picture.on_persisted(record),
                 _ => {}
             }
         }
@@ -211,14 +244,17 @@ impl<P: Protocol> Playing<P> {
     fn hear(
         &mut self,
         effects: &Effects<P>,
-        recorded: Option<u64>,
+        expected: Answer,
         (at_micros, told): (u64, &'static str),
         replayed: &mut Replayed,
     ) -> Result<(), String> {
-        match recorded {
-            Some(recorded) if recorded == fingerprint::of_effects(effects) => {}
-            Some(_) => return Err(format!("the answer is another: {}", said(effects))),
-            None => return Err("the recorded value did not return from this, and this one did".into()),
+        match expected {
+            Answer::Any => {}
+            Answer::Recorded(Some(recorded)) if recorded == fingerprint::of_effects(effects) => {}
+            Answer::Recorded(Some(_)) => return Err(format!("the answer is another: {}", said(effects))),
+            Answer::Recorded(None) => {
+                return Err("the recorded value did not return from this, and this one did".into());
+            }
         }
         for effect in effects.as_slice() {
             match effect {

@@ -310,6 +310,16 @@ impl Told {
         words.get(place).copied().unwrap_or("something new")
     }
 
+    /// Reference of the snapshot that the host has cut, if that is the input.
+    pub(crate) fn cut_snapshot(&self) -> Option<&Bytes> {
+        (self.kind == 6).then_some(&self.message)
+    }
+
+    /// Reference of the snapshot that has come from another member, if that is the input.
+    pub(crate) fn ready_snapshot(&self) -> Option<&Bytes> {
+        (self.kind == 7).then_some(&self.message)
+    }
+
     /// The input for a value of this protocol; alarms are looked up by their fingerprint.
     pub(crate) fn repeat<P: Protocol>(
         &self,

@@ -24,9 +24,6 @@ use crate::context::caller::Caller;
 use crate::context::error;
 use crate::context::{Context, Learner, Services};
 
-/// How long to wait before a change is tried again that met another one under way.
-const PAUSE: Duration = Duration::from_millis(20);
-
 /// How long to wait before a member's name is announced again that could not be.
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
 
@@ -161,22 +158,14 @@ impl<B: Backend> Context<B> {
         self.try_change(caller, change).await?.map_err(error::of_request)
     }
 
-    /// Changes the membership, after a change that is under way; the outer error is the deadline's.
+    /// Changes the membership; the outer error is the deadline's.
     async fn try_change(
         &self,
         caller: &Caller,
         change: MembershipChange,
     ) -> Result<Result<Arc<Membership>, RequestError>, Status> {
         let before = self.node_status().leader;
-        let changing = async {
-            loop {
-                match self.change_membership(caller, change.clone()).await? {
-                    Err(RequestError::Refused(Refusal::MembershipPending)) => tokio::time::sleep(PAUSE).await,
-                    outcome => return Ok(outcome),
-                }
-            }
-        };
-        match tokio::time::timeout(self.options.request_timeout(), changing).await {
+        match tokio::time::timeout(self.options.request_timeout(), self.change_membership(caller, change)).await {
             Ok(outcome) => outcome,
             Err(_) => Err(self.timed_out(before)),
         }

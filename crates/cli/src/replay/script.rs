@@ -1,0 +1,180 @@
+//! Recordings as scripts: `hustings replay --script FILE` writes one, `hustings play FILE` plays it.
+
+use super::drawing;
+use crate::exit::{Code, Exit};
+use crate::output::{Format, format_of};
+use crate::protocols::{Subject, Visit, visit, visit_identity};
+use anyhow::{Context, Result};
+use clap::ArgMatches;
+use clap::parser::ValueSource;
+use hustings_core::{Membership, Protocol};
+use hustings_recorder::Recording;
+use hustings_recorder::judge::{Conviction, Fact};
+use hustings_recorder::picture::Picture;
+use hustings_recorder::script::{Played, Script, Violation};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// What a step takes in a picture, in microseconds.
+const STEP_MICROS: u64 = 10_000;
+
+/// Makes a script of the recordings of one cluster: the part that shows what does not hold, or all of it.
+struct Writing<'a>(&'a [Recording]);
+
+impl Visit for Writing<'_> {
+    /// The script, and whether something does not hold.
+    type Out = (Script, bool);
+
+    fn visit<P: Protocol>(self, options: P::Options) -> (Script, bool) {
+        let whole = Script::of::<P>(self.0, &options);
+        match whole.shortened::<P>(&options) {
+            Some(short) => (short, true),
+            None => (whole, false),
+        }
+    }
+}
+
+/// Writes recordings as a script: of the cluster where something does not hold, or else of the first one.
+///
+/// # Errors
+/// The file cannot be written; no life has its beginning.
+pub(super) fn write(path: &Path, recordings: &[Recording]) -> Result<()> {
+    let mut clusters: BTreeMap<u64, Vec<Recording>> = BTreeMap::new();
+    for recording in recordings {
+        clusters.entry(recording.life.cluster_id).or_default().push(recording.clone());
+    }
+    let mut scripts = Vec::new();
+    for lives in clusters.values() {
+        let Some(first) = lives.first() else { continue };
+        let identity = format!("{} {}", first.life.protocol, first.life.options);
+        scripts.push(visit_identity(identity.trim(), Writing(lives))?);
+    }
+    scripts.retain(|(script, _)| !script.steps.is_empty());
+    scripts.sort_by_key(|(_, falls)| !falls);
+    let Some((mut script, _)) = scripts.into_iter().next() else {
+        return Err(Exit::with(Code::Failed, "no script can be made: no life has its beginning"));
+    };
+    script
+        .headline
+        .insert(0, format!("hustings {}: made of recordings by `replay --script`", env!("CARGO_PKG_VERSION")));
+    std::fs::write(path, script.to_string()).with_context(|| format!("writing {}", path.display()))
+}
+
+/// The script that `play` is asked for, if it was made of recordings.
+pub(crate) fn named(matches: &ArgMatches) -> Option<(PathBuf, String)> {
+    let path = matches.get_one::<PathBuf>("script")?;
+    let text = std::fs::read_to_string(path).ok()?;
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    lines.next()?.starts_with("recorded ").then(|| (path.clone(), text.clone()))
+}
+
+struct Playing<'a>(&'a Script);
+
+impl Visit for Playing<'_> {
+    /// What came of it, and where it was not answered as it was recorded.
+    type Out = (Played, Vec<(usize, String)>);
+
+    fn visit<P: Protocol>(self, options: P::Options) -> Self::Out {
+        (self.0.play::<P>(&options), self.0.otherwise::<P>(&options))
+    }
+}
+
+/// Plays such a script, under the protocol and options that were recorded: with a defect, or as published, if that is asked for.
+///
+/// # Errors
+/// It cannot be read; a property does not hold.
+pub(crate) fn play(path: &Path, text: &str, matches: &ArgMatches) -> Result<()> {
+    super::let_values_panic();
+    let usage = |what: String| Exit::with(Code::Usage, format!("{}: {what}", path.display()));
+    let script = Script::parse(text).map_err(|error| usage(error.to_string()))?;
+    let asked = crate::prove::subject_of(matches)?;
+    let is_named = matches.value_source("protocol") == Some(ValueSource::CommandLine);
+    if is_named && asked.protocol != script.protocol {
+        return Err(usage(format!("it was recorded under {}, not under {}", script.protocol, asked.protocol)));
+    }
+    let subject = Subject { protocol: script.protocol.clone(), options: script.options.clone(), ..asked };
+    let (played, otherwise) = visit(&subject, Playing(&script))?;
+    let lines = transcript(&script, &played);
+    if let Some(path) = matches.get_one::<PathBuf>("report") {
+        draw(path, &played)?;
+    }
+    match format_of(matches) {
+        Format::Json => println!("{}", in_json(&played, &lines)),
+        Format::Table => {
+            lines.iter().for_each(|line| println!("{line}"));
+            for (step, what) in otherwise {
+                println!("from line {} of these on, its member answers otherwise than was recorded: {what}", step + 1);
+            }
+        }
+    }
+    match played.violations.first() {
+        Some(Violation { property, facts, .. }) => {
+            Err(Exit::with(Code::Failed, format!("{property} does not hold: {}", facts.join("; "))))
+        }
+        None => Ok(()),
+    }
+}
+
+fn in_json(played: &Played, lines: &[String]) -> Value {
+    let violations = played
+        .violations
+        .iter()
+        .map(|violation| json!({ "property": violation.property, "facts": violation.facts, "steps": violation.steps }));
+    let violation = played.violations.first().map(|violation| violation.property);
+    json!({ "violation": violation, "violations": violations.collect::<Vec<_>>(), "transcript": lines.join("\n") })
+}
+
+/// Each step in a line, and below it what the member announced.
+fn transcript(script: &Script, played: &Played) -> Vec<String> {
+    let nobody = Membership::default();
+    let mut heard: BTreeMap<u64, String> = BTreeMap::new();
+    let mut said: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    let name = |id: u64| script.names.get(&id).cloned().unwrap_or_else(|| format!("n{id}"));
+    for ((_, replayed), picture) in played.lives.iter().zip(&played.pictures) {
+        for message in &picture.heard {
+            heard.insert(message.at_micros, format!("{} of {}", message.kind, name(message.peer)));
+        }
+        for transition in &replayed.transitions {
+            said.entry(transition.at_micros).or_default().push(transition.transition.by_name(&nobody).to_string());
+        }
+        for applied in &replayed.applied {
+            let line = format!("commits {} at index {}", applied.what, applied.index);
+            said.entry(applied.at_micros).or_default().push(line);
+        }
+    }
+    let mut lines: Vec<String> = script.headline.iter().map(|line| format!("# {line}")).collect();
+    for (place, step) in (0..).zip(&script.steps) {
+        let what = heard.get(&place).map_or_else(|| step.word().to_owned(), |what| format!("message {what}"));
+        let (at, name) = (step.note.at_micros as f64 / 1e6, name(step.member));
+        lines.push(format!("{at:>12.6} s  {name}  {what}"));
+        lines.extend(said.remove(&place).into_iter().flatten().map(|line| format!("                  {line}")));
+    }
+    lines
+}
+
+/// The page: a step is ten milliseconds.
+fn draw(path: &Path, played: &Played) -> Result<()> {
+    let mut lives: Vec<(Recording, Picture)> = Vec::new();
+    for ((recording, _), picture) in played.lives.iter().zip(&played.pictures) {
+        let (mut recording, mut picture) = (recording.clone(), picture.clone());
+        recording.life.boot_micros = recording.notes.first().map_or(0, |note| note.at_micros * STEP_MICROS);
+        recording.life.unix_micros = recording.life.boot_micros;
+        recording.notes.iter_mut().for_each(|note| note.at_micros *= STEP_MICROS);
+        picture.said.iter_mut().chain(&mut picture.heard).for_each(|message| message.at_micros *= STEP_MICROS);
+        picture.states.iter_mut().for_each(|state| state.at_micros *= STEP_MICROS);
+        lives.push((recording, picture));
+    }
+    let convictions: Vec<Conviction> = played.violations.iter().map(conviction_of).collect();
+    drawing::draw(path, &lives, &convictions)
+}
+
+fn conviction_of(violation: &Violation) -> Conviction {
+    let fact = |place: usize| {
+        let place = place.min(violation.facts.len().saturating_sub(1));
+        let step = violation.steps.get(place).copied().unwrap_or_default();
+        let what = violation.facts.get(place).cloned().unwrap_or_default();
+        Fact { member: String::new(), at_micros: step as u64 * STEP_MICROS, what }
+    };
+    Conviction { property: violation.property, facts: [fact(0), fact(1)] }
+}
