@@ -1,8 +1,8 @@
-//! Which changes of membership a leader may propose: the same questions under every protocol, beside what only it knows.
+//! Changes of membership that a leader may propose: the checks that are the same under every protocol.
 //!
-//! Whether a change is under way and whether a learner has caught up are the protocol's to know; that ids are given out in
-//! order, that addresses are one member's, and that most protocols move one voter at a time, is not. Sources: RM-1 to RM-9 in
-//! `docs/protocols/rules`, ADR 1.
+//! The protocol itself knows whether a change is under way and whether a learner has caught up. The rest is checked
+//! here: ids are given out in order, an address belongs to one member, and most protocols move one voter at a time.
+//! Sources: RM-1 to RM-9 in `docs/protocols/rules`, ADR 1.
 
 use crate::{
     Change, Member, Membership, MembershipChange, MembershipError, MembershipRefusal, NodeId, Passage, Wire as _,
@@ -13,12 +13,12 @@ use std::collections::BTreeMap;
 const TEXT_BYTES_MAX: usize = 512;
 /// Addresses of one kind that a member may have.
 const URLS_MAX: usize = 16;
-/// Bytes of a membership: every snapshot carries it, and a greeting carries two of them.
+/// Most bytes that an encoded membership may have: every snapshot carries it, and a greeting carries two of them.
 pub const MEMBERSHIP_BYTES_MAX: usize = 24 << 10;
 
 impl Membership {
-    /// Why a change cannot be proposed, whatever it would lead to: definite, nothing was done. A learner is promoted only when
-    /// it has caught up.
+    /// Reason why a change cannot be proposed: definite, nothing was done. `None` if it may be. A learner is promoted
+    /// only when it has caught up.
     pub fn refusal_of(
         &self,
         change: &MembershipChange,
@@ -123,7 +123,7 @@ impl Membership {
         self.after(change)
     }
 
-    /// How many voters without `dead` come before `me`: in that order survivors ask for leadership, so that two rarely ask at once.
+    /// Number of voters without `dead` that come before `me`: survivors campaign in that order, so that two rarely do at once.
     pub fn rank_without(&self, dead: NodeId, me: NodeId) -> u32 {
         let before = self.all_voters().filter(|voter| *voter != dead && *voter < me).count();
         u32::try_from(before).expect("clusters are small")

@@ -1,4 +1,4 @@
-//! Who does which part of an application's work, and since when: [`Assignment`], [`Fenced`].
+//! Primaries of an application's partitions, and the leases under which they work: [`Assignment`], [`Fenced`].
 //!
 //! An application cut into partitions needs one node per partition that may write, the *primary*, and a way for
 //! everybody else to tell a primary from one that was replaced and does not know it yet: the *lease id*, which grows
@@ -13,7 +13,7 @@ use crate::{Membership, NodeId};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Who is primary of a partition, under which lease.
+/// The primary of a partition and its lease.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Assignment {
     /// The one node that may write.
@@ -28,14 +28,14 @@ impl fmt::Display for Assignment {
     }
 }
 
-/// Why work in the name of a partition is refused: definite, nothing was done.
+/// The reason why work in the name of a partition is refused: definite, nothing was done.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Fenced {
-    /// Which partition.
+    /// Number of the partition, from 0.
     pub partition: u32,
-    /// What was claimed.
+    /// The assignment under which the work came.
     pub claimed: Assignment,
-    /// What is known instead; nothing when the partition was never assigned.
+    /// The assignment that is in force here; `None` when the partition was never assigned.
     pub known: Option<Assignment>,
 }
 
@@ -53,9 +53,9 @@ impl fmt::Display for Fenced {
 impl std::error::Error for Fenced {}
 
 impl Membership {
-    /// The membership in which these nodes are primaries. Whoever is named again keeps its lease; another node gets the
-    /// next (§3.1, rule 1). Partitions that are not named stay as they are: a lease is never forgotten, so none is used
-    /// twice.
+    /// The membership in which these nodes are primaries. A node that is named again keeps its lease; another node gets
+    /// the next (§3.1, rule 1). Partitions that are not named stay as they are: a lease is never forgotten, so none is
+    /// used twice.
     #[must_use]
     pub fn with_primaries(&self, named: &BTreeMap<u32, NodeId>) -> Membership {
         let mut next = self.clone();
@@ -71,7 +71,7 @@ impl Membership {
         next
     }
 
-    /// Whether the same nodes decide, whatever they are primaries of.
+    /// Whether both memberships are the same but for their primaries.
     pub fn decides_as(&self, other: &Membership) -> bool {
         let Membership { voters, outgoing, learners, learners_next, auto_leave, members, next_id, assignments: _ } =
             self;

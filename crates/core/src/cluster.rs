@@ -1,4 +1,4 @@
-//! Who a node is and what it is told at birth: [`NodeId`], [`Member`], [`Cluster`].
+//! The identity of a node and the settings it starts with: [`NodeId`], [`Member`], [`Cluster`].
 
 use crate::laboratory::Defect;
 use crate::{Membership, Timing};
@@ -38,14 +38,14 @@ impl fmt::Debug for ClusterId {
     }
 }
 
-/// What the cluster knows of a member besides its id. Addresses are hints: they may change at any time.
+/// Everything the cluster knows of a member besides its id. Addresses are hints: they may change at any time.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Member {
     /// The operator's name for it; empty until a member that was added has started.
     pub name: String,
-    /// Where peers dial it.
+    /// Addresses at which peers reach it.
     pub peer_urls: Vec<String>,
-    /// Where clients reach it; empty until it has started.
+    /// Addresses at which clients reach it; empty until it has started.
     pub client_urls: Vec<String>,
     /// The storage incarnation bound to this identity: a data directory with another one has lost its promises and may
     /// not vote in this member's name. `None` until the first start was committed.
@@ -55,14 +55,14 @@ pub struct Member {
     pub wants_vote: bool,
 }
 
-/// How much a node should lead.
+/// The preference for or against a node as leader.
 ///
 /// Source: raft-rs' priority (RV-10), generalised: every protocol honours it without giving up its own rules.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Priority {
     /// Votes and stores, but never campaigns.
     Never,
-    /// The ordinary member.
+    /// An ordinary member, neither preferred nor excluded.
     #[default]
     Normal,
     /// Campaigns first; leadership returns to it when it is caught up.
@@ -97,16 +97,16 @@ impl Default for Limits {
     }
 }
 
-/// What a protocol value is told at birth.
+/// The settings with which a protocol value is created.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Cluster {
-    /// Who this node is.
+    /// This node's id.
     pub me: NodeId,
     /// The membership that the cluster was founded with; a snapshot or committed membership entries supersede it.
     pub membership: Arc<Membership>,
-    /// Heartbeat and election ranges.
+    /// Heartbeat interval and election timeout range.
     pub timing: Timing,
-    /// How much this node should lead.
+    /// The preference for or against this node as leader.
     pub priority: Priority,
     /// Bounds on memory and messages.
     pub limits: Limits,

@@ -1,26 +1,26 @@
-//! What must never be forgotten: [`Record`], and their fold, [`Durable`].
+//! State that must survive a crash: [`Record`], and the fold of all records, [`Durable`].
 
 use crate::{Entry, Lsn, Membership, Promise, Term};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A snapshot by name: what it covers and how to know it when it is complete. Its bytes live with the host.
+/// A snapshot by name: the place it covers, and the length and checksum by which it is known to be complete. Its bytes live with the host.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SnapshotReference {
-    /// The last place in history that it covers.
+    /// The last entry that it covers.
     pub lsn: Lsn,
     /// The membership in force at that place.
     pub membership: Arc<Membership>,
-    /// Length of its bytes.
+    /// Length of the encoded snapshot, in bytes.
     pub bytes: u64,
-    /// CRC32C of its bytes.
+    /// CRC32C of the encoded snapshot.
     pub digest: u32,
 }
 
 /// The union of what the protocols must never forget.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Record {
-    /// Help nobody older; the vote of a term.
+    /// A new promise: nobody of an older term is helped, and one vote in this term.
     Promise(Promise),
     /// The last term whose leader this node has synchronised with (ZAB's currentEpoch, BlazingMQ's snapshot term).
     Established(Term),
@@ -44,13 +44,13 @@ impl Record {
 /// The fold of a node's records: what it is born with after a crash. Holes are legal.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Durable {
-    /// The last promise.
+    /// The promise recorded last.
     pub promise: Promise,
     /// The last term whose leader this node has synchronised with.
     pub established: Term,
-    /// The newest snapshot.
+    /// The newest snapshot; `None` if there never was one.
     pub snapshot: Option<SnapshotReference>,
-    /// Slots above the snapshot.
+    /// Entries above the snapshot, by index.
     pub entries: BTreeMap<u64, Entry>,
     /// The last commit that reached the disk.
     pub committed: Lsn,

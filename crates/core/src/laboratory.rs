@@ -25,7 +25,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// All of them.
+    /// All defects that can be planted.
     pub const ALL: [Defect; 7] = [
         Defect::CommitsOnce,
         Defect::PinsFetches,

@@ -1,10 +1,10 @@
-//! What every protocol's node has and does alike, in one hand: the base of a member, and the half of a leader that is not
-//! its paper's.
+//! The state and behaviour that every protocol's node shares: the base of a member, and the part of a leader that is
+//! not specific to its paper.
 //!
-//! A protocol holds two values, a [`Node`] and, while it leads, an [`Office`]; it shows them through [`Leads`], and says
-//! there what only it knows. All the rest is here: rounds of reads ([`Reading`]), hand-over ([`HandingOver`]), the
-//! adoption of a membership ([`Adopting`]); for logs in order also proposals and commits ([`Replicating`]), and for
-//! followers that acknowledge to the leader of their term what they do with entries and snapshots ([`Following`]).
+//! A protocol holds two values, a [`Node`] and, while it leads, an [`Office`]; it shows them through [`Leads`], together with
+//! what is specific to it. All the rest is here: rounds of reads ([`Reading`]), hand-over ([`HandingOver`]), the adoption of a
+//! membership ([`Adopting`]); for logs in order also proposals and commits ([`Replicating`]), and for followers that
+//! acknowledge entries and snapshots to the leader of their term ([`Following`]).
 //!
 //! ```text
 //!    Leads ─────────────► Reading, HandingOver, Adopting, Bounded      all five
@@ -45,7 +45,7 @@ use crate::{
     Effects, Membership, MembershipChange, MembershipError, NodeId, Protocol, Reason, Role, Status, Ticket, Transition,
 };
 
-/// What a leader is hasty about, for planted defects.
+/// A precaution that a leader skips, as a planted defect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Haste {
     /// Reads are answered before an entry of its own is committed.
@@ -61,9 +61,9 @@ pub type Halves<'a, P> = (&'a mut Node<<P as Leads>::Log>, &'a mut Office<<P as 
 
 /// A protocol whose leader does what every leader does: where its parts are, and what only it can say.
 pub trait Leads: Protocol {
-    /// What it holds above its last snapshot.
+    /// The type of the entries that it holds above its last snapshot.
     type Log: History;
-    /// What its leader knows of a follower.
+    /// The type of what its leader knows about a follower.
     type Peer: AsRef<Known> + AsMut<Known>;
 
     /// The alarm that ends a hand-over.
@@ -71,18 +71,18 @@ pub trait Leads: Protocol {
 
     // --- Where things are. ---------------------------------------------------------------------------------------
 
-    /// The base.
+    /// The base of this node, in every role.
     fn node(&self) -> &Node<Self::Log>;
     /// The base, to be changed.
     fn node_mut(&mut self) -> &mut Node<Self::Log>;
     /// The leader's half, while this node leads.
     fn office(&self) -> Option<&Office<Self::Peer>>;
-    /// Both, to be changed.
+    /// Base and leader's half, to be changed; `None` unless this node leads.
     fn split(&mut self) -> Option<Halves<'_, Self>>;
 
     // --- Questions that protocols answer differently. ------------------------------------------------------------
 
-    /// Whether requests may come to this leader.
+    /// Whether this leader accepts requests.
     fn is_reigning(&self) -> bool {
         self.office().is_some()
     }
@@ -102,7 +102,7 @@ pub trait Leads: Protocol {
         self.node().log.last().index
     }
 
-    /// Whether what a follower stores counts already.
+    /// Whether the entries that this follower stores count towards a quorum.
     fn is_in_sync(_: &Self::Peer) -> bool {
         true
     }
@@ -138,12 +138,12 @@ pub trait Leads: Protocol {
         Ok(next)
     }
 
-    /// Whether this defect is planted.
+    /// Whether this defect is planted in the node.
     fn is_hasty(&self, _: Haste) -> bool {
         false
     }
 
-    /// Whether a read must wait for the first own commit.
+    /// Whether a read must wait until the leader has committed an entry of its own.
     fn waits_with_reads(&self) -> bool {
         !self.is_settled() && !self.is_hasty(Haste::ReadsEarly)
     }
@@ -169,7 +169,7 @@ pub trait Leads: Protocol {
     /// Tells the successor, which stores everything, to take over.
     fn tell_successor(&mut self, to: NodeId, because: Reason, out: &mut Effects<Self>);
 
-    /// Gives way without waiting: the best successor is told, and this node follows whoever wins.
+    /// Gives way without waiting: the best successor is told, and this node follows the winner.
     fn hand_over_and_follow(&mut self, because: Reason, out: &mut Effects<Self>);
 
     /// A change of membership that this leader makes by itself.
@@ -178,8 +178,8 @@ pub trait Leads: Protocol {
     /// Another membership is about to be in force.
     fn before_adoption(&mut self, _: &Membership, _: u64) {}
 
-    /// Another membership is in force: a leader adjusts whom it sends to. Where it sends to all members, as most do, that is
-    /// [`Welcoming::welcome_and_dismiss`].
+    /// Another membership is in force: a leader adjusts the peers that it sends to. Where it sends to all members, as
+    /// most do, that is [`Welcoming::welcome_and_dismiss`].
     fn adjust_peers(&mut self, out: &mut Effects<Self>);
 
     /// Announces what this node has become.

@@ -1,7 +1,7 @@
 //! The vocabulary of Hustings and its one trait: *a protocol is a value; give it an input, it returns effects.*
 //!
 //! Five protocols stand on this crate and nothing else of ours. It has no clock, no randomness, no file, no socket, no
-//! lock and no logger; whoever hosts a protocol supplies all of those. Read the modules in the order below: the trait
+//! lock and no logger; the host of a protocol supplies all of those. Read the modules in the order below: the trait
 //! first, then the words it speaks, then [`replica`], which is what every host really runs.
 //!
 //! What to read next: `ARCHITECTURE.md`, then `crates/raft`.

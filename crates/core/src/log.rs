@@ -5,8 +5,8 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fmt;
 
-/// Who first proposed an entry, so that it can be answered and so that a second copy is recognised (ADR 36,
-/// `Replica`).
+/// The node that first proposed an entry and the proposal's number there, so that it can be answered and a second copy
+/// recognised (ADR 36, `Replica`).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Origin {
     /// The node whose client proposed it.
@@ -18,11 +18,11 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// Of an entry that nobody waits for: a leader's blank, an advance of the clock.
+    /// The origin of an entry that nobody waits for: a leader's blank, an advance of the clock.
     pub const NOBODY: Origin = Origin { node: NodeId(0), incarnation: 0, sequence: 0 };
 }
 
-/// What an entry's payload is.
+/// The kind of an entry, which says how to read its payload.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum EntryKind {
     /// No payload: a new leader's first entry, or log time passing.
@@ -31,7 +31,7 @@ pub enum EntryKind {
     Command,
     /// A [`crate::MembershipChange`]; the protocol interprets it.
     Membership,
-    /// The protocol's own business.
+    /// An entry that only the protocol itself interprets.
     Protocol,
 }
 
@@ -55,19 +55,19 @@ impl Stamp {
 /// One slot of the replicated log.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Entry {
-    /// Where in history.
+    /// Term and index of this entry.
     pub lsn: Lsn,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: EntryKind,
-    /// Who proposed it.
+    /// The node that proposed it, and the proposal's number there; [`Origin::NOBODY`] if nobody waits for it.
     pub origin: Origin,
-    /// What the log's clock showed when a leader proposed it.
+    /// Reading of the log's clock when a leader proposed it.
     pub stamp: Stamp,
-    /// The command, cheaply cloned.
+    /// The encoded command; cheap to clone.
     pub payload: Bytes,
 }
 
-/// What an entry costs besides its payload, in bytes; a bound on memory must count it, or empty commands are free.
+/// Bytes that an entry costs besides its payload; a bound on memory must count them, or empty commands are free.
 const ENTRY_OVERHEAD: usize = 96;
 
 impl Entry {
@@ -76,7 +76,7 @@ impl Entry {
         Entry { lsn, kind: EntryKind::Blank, origin: Origin::NOBODY, stamp: Stamp::NONE, payload: Bytes::new() }
     }
 
-    /// What this entry costs in memory and messages, in bytes.
+    /// Bytes that this entry costs in memory and messages.
     pub fn cost(&self) -> usize {
         self.payload.len() + ENTRY_OVERHEAD
     }
@@ -125,27 +125,27 @@ impl Log {
         self.entries.back().map_or(self.base, |entry| entry.lsn)
     }
 
-    /// What the entries cost in memory, in bytes.
+    /// Memory cost of all entries, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Number of entries held.
+    /// Number of entries in memory.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether no entry is held.
+    /// Whether no entry is in memory.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// The term at `index`; `None` below the compaction point and above the end.
+    /// Term of the entry at `index`; `None` below the compaction point and above the end.
     pub fn term_at(&self, index: u64) -> Option<Term> {
         if index == self.base.index { Some(self.base.term) } else { self.entry(index).map(|entry| entry.lsn.term) }
     }
 
-    /// Whether the log has exactly this place.
+    /// Whether the log holds an entry with exactly this term and index.
     pub fn has(&self, lsn: Lsn) -> bool {
         self.term_at(lsn.index) == Some(lsn.term)
     }

@@ -1,4 +1,4 @@
-//! Where in history: [`Lsn`].
+//! Places in history: [`Lsn`].
 
 use crate::Term;
 use std::fmt;
@@ -16,10 +16,10 @@ pub struct Lsn {
 }
 
 impl Lsn {
-    /// Before the first entry.
+    /// The place before the first entry.
     pub const ZERO: Lsn = Lsn { term: Term::ZERO, index: 0 };
 
-    /// The place (`term`, `index`).
+    /// The place with this term and index.
     pub const fn new(term: u64, index: u64) -> Lsn {
         Lsn { term: Term(term), index }
     }

@@ -1,4 +1,4 @@
-//! Who counts, and how that changes: [`Membership`], [`MembershipChange`].
+//! The members, how they vote, and how that changes: [`Membership`], [`MembershipChange`].
 //!
 //! One rule for all protocols (ADR 1): a change takes effect when committed and applied; a leader starts one at a
 //! time; no node campaigns while it knows of a committed change that it has not applied. Joint changes are Raft's (§6);
@@ -16,17 +16,17 @@ use std::fmt;
 /// ever given out.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Membership {
-    /// Who votes (the incoming half while joint).
+    /// Voters (the incoming half while joint).
     pub voters: BTreeSet<NodeId>,
     /// The old voters while a joint change is under way: decisions need a majority of them too.
     pub outgoing: BTreeSet<NodeId>,
-    /// Who receives everything and decides nothing.
+    /// Members that receive the whole log but do not vote.
     pub learners: BTreeSet<NodeId>,
     /// Outgoing voters that become learners when the joint change is left.
     pub learners_next: BTreeSet<NodeId>,
     /// Whether the leader leaves the joint state by itself.
     pub auto_leave: bool,
-    /// Names and addresses.
+    /// Names and addresses of all members, by id.
     pub members: BTreeMap<NodeId, Member>,
     /// The id that the next member will get.
     pub next_id: u64,
@@ -43,20 +43,20 @@ pub enum Change {
     AddLearner(NodeId),
     /// Removes a member of either kind.
     Remove(NodeId),
-    /// Sets name and addresses; changes no quorum.
+    /// Sets the name and addresses of a member; changes no quorum.
     Describe(NodeId, Member),
 }
 
-/// How to pass from the old membership to the new.
+/// The way from the old membership to the new.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Passage {
     /// Directly when at most one step concerns quorums, else joint with automatic leave.
     Auto,
-    /// Joint, left automatically.
+    /// Through a joint membership that the leader leaves by itself.
     JointImplicit,
     /// Joint, left by a [`Passage::Leave`].
     JointExplicit,
-    /// Leaves a joint membership.
+    /// Leaves the joint membership that is in force.
     Leave,
 }
 
@@ -65,7 +65,7 @@ pub enum Passage {
 pub struct MembershipChange {
     /// The steps, taken in order.
     pub steps: Vec<Change>,
-    /// How to pass.
+    /// The way from the old membership to the new.
     pub passage: Passage,
 }
 
@@ -81,10 +81,10 @@ impl MembershipChange {
     }
 }
 
-/// Why a change cannot be made: definite, nothing was done.
+/// The reason why a change cannot be made: definite, nothing was done.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct MembershipError {
-    /// Which rule refuses it.
+    /// The rule that refuses the change.
     pub kind: MembershipRefusal,
     /// In words, with the ids.
     pub what: String,
@@ -158,7 +158,7 @@ impl Membership {
         self.learners.contains(&id)
     }
 
-    /// Whether `id` receives the log.
+    /// Whether `id` is a voter or learner, in either half.
     pub fn has(&self, id: NodeId) -> bool {
         self.is_voter(id) || self.is_learner(id)
     }
@@ -176,7 +176,7 @@ impl Membership {
         self.voters.union(&self.outgoing).copied()
     }
 
-    /// What the answers so far decide.
+    /// The result of a vote as far as the answers so far decide it.
     pub fn verdict(&self, answer: impl Fn(NodeId) -> Option<bool>) -> Verdict {
         if self.outgoing.is_empty() {
             quorum::majority_verdict(&self.voters, answer)
@@ -202,7 +202,7 @@ impl Membership {
         }
     }
 
-    /// The membership after `change`; or why it cannot be made. `self` stays as it is.
+    /// The membership after `change`, or the reason why it cannot be made. `self` stays as it is.
     pub fn after(&self, change: &MembershipChange) -> Result<Membership, MembershipError> {
         let concerning_quorums = change.steps.iter().filter(|step| !matches!(step, Change::Describe(..))).count();
         match change.passage {
@@ -241,7 +241,7 @@ impl Membership {
         Ok(next)
     }
 
-    /// The outgoing half goes; those waiting to become learners become them (RM-6).
+    /// The membership without its outgoing half; those waiting to become learners become them (RM-6).
     pub fn after_leaving(&self) -> Result<Membership, MembershipError> {
         if !self.is_joint() {
             return refuse(MembershipRefusal::NotJoint, "there is no joint change to leave");
@@ -313,10 +313,10 @@ impl Membership {
         });
     }
 
-    /// What must hold of every membership.
+    /// Asserts the invariants of every membership.
     ///
     /// # Panics
-    /// When it does not.
+    /// When one of them is violated.
     pub fn assert_invariants(&self) {
         assert!(self.voters.is_disjoint(&self.learners), "learners do not vote");
         assert!(self.outgoing.is_disjoint(&self.learners), "an outgoing voter is not a learner yet");

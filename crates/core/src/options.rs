@@ -1,7 +1,7 @@
 //! The switches that only one protocol has, by name: [`Options`], [`Switch`], [`OptionError`].
 //!
-//! A protocol's options are a struct of its own; this is how a command line sets them without knowing it. What is for
-//! the laboratory only (published forms, planted defects) has no name here, so no server can be told to run it.
+//! A protocol's options are a struct of its own; this is how a command line sets them without knowing it. Options for
+//! the laboratory only (published forms, planted defects) have no name here, so no server can be told to run them.
 
 use crate::quorum::Quorums;
 use std::fmt::{self, Debug};
@@ -14,13 +14,13 @@ pub struct Switch {
     pub name: &'static str,
     /// The values that it takes, as shown to people: `true|false`, `0 to 4096`.
     pub values: &'static str,
-    /// What it does, in one line.
+    /// The effect of this option, in one line.
     pub help: &'static str,
 }
 
 /// The switches of one protocol. The default is the safe form with everything repaired.
 pub trait Options: Clone + Default + Debug + Send + 'static {
-    /// What an operator may set.
+    /// The options that an operator may set.
     const SWITCHES: &'static [Switch];
 
     /// Sets one of them. `None` when `name` is not among [`Options::SWITCHES`] or `value` not one of its values.
@@ -29,12 +29,12 @@ pub trait Options: Clone + Default + Debug + Send + 'static {
     /// Whether a value with these options is for the laboratory only: no server may run it.
     fn is_laboratory(&self) -> bool;
 
-    /// How many voters must promise a term and hold an entry, at the least: judges ask.
+    /// Numbers of voters that must promise a term and hold an entry at the least; for judges.
     fn quorums(&self) -> Quorums {
         Quorums::Majority
     }
 
-    /// What makes nodes with these options strangers to nodes of the same protocol without them: the same on all
+    /// The variant of the protocol that these options make, if nodes without them could not join in: the same on all
     /// members, from the founding on. Directories and handshakes compare it with the protocol's name.
     fn variant(&self) -> Option<String> {
         None
@@ -66,7 +66,7 @@ pub trait Options: Clone + Default + Debug + Send + 'static {
 /// A switch that cannot be set so: nothing was started.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct OptionError {
-    /// Whose options.
+    /// Name of the protocol whose options were parsed.
     pub protocol: &'static str,
     /// The name that was given.
     pub name: String,
@@ -74,7 +74,7 @@ pub struct OptionError {
     pub value: String,
     /// The switch of that name, if there is one: then the value is wrong.
     pub switch: Option<&'static Switch>,
-    /// All that there are.
+    /// All options that this protocol has.
     pub valid: &'static [Switch],
 }
 

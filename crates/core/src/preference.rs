@@ -1,4 +1,4 @@
-//! How patient a leader is with members that its operator prefers: [`Patience`].
+//! A leader's patience with members that its operator prefers: [`Patience`].
 
 use crate::NodeId;
 use std::collections::BTreeMap;
@@ -36,7 +36,7 @@ impl Patience {
         *vain = (*vain + 1).min(DOUBLINGS_MAX);
     }
 
-    /// `leader` leads: whatever came to nothing before is forgotten.
+    /// `leader` leads: earlier hand-overs to it that failed are forgotten.
     pub fn on_leader(&mut self, leader: NodeId) {
         self.vain.remove(&leader);
     }

@@ -1,4 +1,4 @@
-//! What a node may never forget about elections: [`Promise`].
+//! Election state that must survive a crash: [`Promise`].
 
 use crate::{NodeId, Term};
 
@@ -9,7 +9,7 @@ use crate::{NodeId, Term};
 pub struct Promise {
     /// The highest term this node has promised to respect.
     pub term: Term,
-    /// Who got this node's vote in that term; `None` when nobody has yet.
+    /// The node that got this node's vote in that term; `None` if none was given yet.
     pub vote: Option<NodeId>,
 }
 

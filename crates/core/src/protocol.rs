@@ -24,7 +24,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a protocol expects of its links.
+/// The guarantees that a protocol expects of its links.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Links {
     /// Loss, reordering and duplicates are tolerated.
@@ -33,10 +33,10 @@ pub enum Links {
     Session,
 }
 
-/// How slots of the log are filled.
+/// The order in which slots of the log are filled.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Slots {
-    /// One after the other: a place names an entry and everything before it.
+    /// Slots are filled one after the other: a place names an entry and everything before it.
     InOrder,
     /// Each by itself, perhaps with holes, and again under a later term with the same value once it is chosen (Paxos).
     /// A slot is chosen by the smallest group that meets every majority: half of an even number of voters.
@@ -45,7 +45,7 @@ pub enum Slots {
 
 /// A leader election with replication, as a plain value. See the module documentation and `docs/adr/0001`.
 pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
-    /// What peers say to each other.
+    /// The messages that peers exchange.
     type Message: Clone + Ord + Hash + Debug + Wire + Send + 'static;
     /// The alarms it sets; each variant's documentation says why it exists.
     type Timer: Copy + Ord + Hash + Debug + Send + 'static;
@@ -54,11 +54,11 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
 
     /// The name by which users choose it.
     const NAME: &'static str;
-    /// What it expects of its links.
+    /// The guarantees that it expects of its links.
     const LINKS: Links;
     /// Whether no rule orders node ids, so that a checker may rename them.
     const SYMMETRIC: bool;
-    /// How it fills slots: judges compare entries by that.
+    /// The order in which it fills slots; judges compare entries accordingly.
     const SLOTS: Slots = Slots::InOrder;
 
     /// The value at birth or rebirth, from what was durable.
@@ -73,8 +73,8 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
     /// The value seen from outside.
     fn status(&self) -> Status;
 
-    /// How recent what a disk holds is, as this protocol's elections compare it: of several disks the highest holds whatever any of
-    /// them saw committed. Says nothing where slots are [`Slots::Independent`]: there each slot is compared by itself.
+    /// The freshness of what a disk holds, as this protocol's elections compare it: of several disks the highest holds everything that any
+    /// of them saw committed. It says nothing where slots are [`Slots::Independent`]: there each slot is compared by itself.
     fn freshness(held: &Durable) -> (Term, Lsn) {
         (Term::ZERO, held.last())
     }
@@ -85,10 +85,10 @@ pub trait Protocol: Clone + Eq + Hash + Debug + Sized + Send + 'static {
         None
     }
 
-    /// What must hold after every step, at a cost proportional to what the step touched.
+    /// Asserts the invariants, at a cost proportional to what the step touched.
     ///
     /// # Panics
-    /// When it does not hold.
+    /// When one of them is violated.
     fn assert_invariants(&self);
 }
 
@@ -101,25 +101,25 @@ pub enum LinkState {
     Down,
 }
 
-/// What the host's probe says of the disk.
+/// The state of the disk as the host's probe sees it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum DiskHealth {
     /// Writes have not become durable for too long.
     Stalled,
-    /// They do again.
+    /// Writes become durable in time again.
     Recovered,
 }
 
 /// A proposal on its way into the log.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Proposal {
-    /// Who waits for it.
+    /// The proposer, which waits for the outcome.
     pub origin: Origin,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: EntryKind,
-    /// What the log's clock shows now.
+    /// Reading of the log's clock at the time of the proposal.
     pub stamp: Stamp,
-    /// The command.
+    /// The encoded command or membership change.
     pub payload: Bytes,
 }
 
@@ -134,20 +134,20 @@ impl Proposal {
 /// Names one request, so that its answer finds its way. Unique per attempt (RH-3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Ticket {
-    /// A proposal.
+    /// A proposal, named by its origin.
     Proposal(Origin),
     /// A linearizable barrier asked for by `node`.
     Read {
-        /// Whose clients wait.
+        /// The node whose clients wait.
         node: NodeId,
-        /// The barrier's number there.
+        /// Number of the barrier at that node.
         number: u64,
     },
     /// An administrator's request, numbered by the host.
     Admin(u64),
 }
 
-/// Why something was *definitely* not done.
+/// The reason why something was *definitely* not done.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Refusal {
     /// This node does not lead; perhaps this one does.
@@ -187,18 +187,18 @@ impl fmt::Display for Refusal {
 /// The answer to a ticket.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Outcome {
-    /// It was done.
+    /// It is done.
     Done,
     /// It was *definitely* not done.
     Refused(Refusal),
-    /// It was *perhaps* done.
+    /// It was *perhaps* done: nobody knows.
     Unknown,
 }
 
-/// What an administrator may ask of a protocol.
+/// Requests of an administrator to a protocol.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Admin {
-    /// Campaign now.
+    /// Campaign now, without waiting for an election timeout.
     Campaign,
     /// Stop leading, hand over to the best follower.
     Resign,
@@ -208,23 +208,23 @@ pub enum Admin {
     ForgetLeader,
 }
 
-/// What a protocol is told.
+/// Inputs of a protocol.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Input<P: Protocol> {
     /// A peer (or the node itself) said something.
     Message {
-        /// Who, as the link knows it.
+        /// The sender, as the link knows it.
         from: NodeId,
-        /// What.
+        /// The message, decoded.
         message: P::Message,
     },
     /// An alarm rang. Never one that was cancelled or armed again since.
     Alarm(P::Timer),
-    /// A link changed.
+    /// A link went up or down.
     Link {
-        /// To whom.
+        /// The peer at the other end.
         peer: NodeId,
-        /// What it is now.
+        /// The state that the link is in now.
         state: LinkState,
     },
     /// Proposals, in the order in which they shall stand in the log.
@@ -242,11 +242,11 @@ pub enum Input<P: Protocol> {
     SnapshotFailed(SnapshotReference),
     /// The state machine has been rebuilt from a snapshot.
     SnapshotInstalled(Lsn),
-    /// An administrator asks.
+    /// An administrator asks for something.
     Admin {
-        /// Where the answer goes.
+        /// The ticket under which it is answered.
         ticket: Ticket,
-        /// What is asked.
+        /// The request itself.
         request: Admin,
     },
     /// New ranges; alarms already set keep theirs.
@@ -255,7 +255,7 @@ pub enum Input<P: Protocol> {
     Health(DiskHealth),
 }
 
-/// Which record must be durable before an effect becomes visible to the world.
+/// The record that must be durable before an effect becomes visible to the world.
 ///
 /// Symbolic on purpose: a protocol value holds no record numbers, so equal states stay equal for a checker. The host
 /// numbers records and resolves these names when the effect is emitted.
@@ -265,24 +265,24 @@ pub enum RestsOn {
     LastRecord,
     /// The promise in force, the last truncation or snapshot, and the slot with this index.
     Entry(u64),
-    /// The promise in force.
+    /// The promise in force at that moment.
     Promise,
     /// Nothing: visible at once.
     Nothing,
 }
 
-/// What a protocol wants done.
+/// Effects that a protocol asks its host for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect<P: Protocol> {
-    /// Make this durable.
+    /// Make this record durable.
     Persist(Record),
     /// Say this to a peer; or to itself, which is how a node counts its own vote, append or accept.
     Send {
-        /// To whom.
+        /// The receiver; may be this node itself.
         to: NodeId,
-        /// What.
+        /// The message itself.
         message: P::Message,
-        /// What must be durable first.
+        /// The record that must be durable first.
         rests_on: RestsOn,
     },
     /// Apply a committed entry. Rests on its own slot.
@@ -291,31 +291,31 @@ pub enum Effect<P: Protocol> {
     Restore(SnapshotReference),
     /// Fetch this snapshot from a peer; answered by [`Input::SnapshotReady`] or [`Input::SnapshotFailed`].
     FetchSnapshot {
-        /// Who has it.
+        /// The peer that has it.
         from: NodeId,
-        /// Which.
+        /// The snapshot to fetch.
         reference: SnapshotReference,
     },
     /// The reads behind this ticket are linearizable once everything up to `index` is applied.
     ReadAt {
-        /// Whose reads.
+        /// The ticket of the reads.
         ticket: Ticket,
-        /// From where on.
+        /// Index of the last entry that must be applied first.
         index: u64,
     },
     /// Answer a ticket: refusals of any kind, and outcomes of administrators' requests. A proposal's success is its
     /// application.
     Reply {
-        /// Which.
+        /// The ticket that is answered.
         ticket: Ticket,
-        /// How it ended.
+        /// The outcome of the request.
         outcome: Outcome,
     },
     /// Arm (or arm again) an alarm; the host draws the time from the range.
     SetTimer {
-        /// Which.
+        /// The alarm to arm.
         timer: P::Timer,
-        /// When.
+        /// Range from which the host draws the time until it rings.
         after: RangeInclusive<Duration>,
     },
     /// Disarm an alarm; it will not ring.
@@ -324,9 +324,9 @@ pub enum Effect<P: Protocol> {
     Announce(Transition),
     /// A membership took effect, by the entry at this index (0 at birth). Ordered with `Apply`.
     Reconfigure {
-        /// Which.
+        /// The membership that is in force now.
         membership: Arc<Membership>,
-        /// By which entry.
+        /// Index of the entry that changed it; 0 at birth.
         index: u64,
     },
 }
@@ -342,12 +342,12 @@ impl<P: Protocol> Default for Effects<P> {
 }
 
 impl<P: Protocol> Effects<P> {
-    /// No effects yet.
+    /// An empty list of effects.
     pub fn new() -> Effects<P> {
         Effects::default()
     }
 
-    /// Emits a record.
+    /// Emits [`Effect::Persist`] for a record.
     pub fn persist(&mut self, record: Record) {
         self.0.push(Effect::Persist(record));
     }
@@ -362,12 +362,12 @@ impl<P: Protocol> Effects<P> {
         self.0.push(Effect::Send { to, message, rests_on });
     }
 
-    /// Emits a committed entry.
+    /// Emits [`Effect::Apply`] for a committed entry.
     pub fn apply(&mut self, entry: Entry) {
         self.0.push(Effect::Apply(entry));
     }
 
-    /// Answers a ticket.
+    /// Answers a ticket with this outcome.
     pub fn reply(&mut self, ticket: Ticket, outcome: Outcome) {
         self.0.push(Effect::Reply { ticket, outcome });
     }
@@ -377,22 +377,22 @@ impl<P: Protocol> Effects<P> {
         self.reply(ticket, Outcome::Refused(refusal));
     }
 
-    /// Arms an alarm.
+    /// Arms an alarm, or arms it again.
     pub fn set_timer(&mut self, timer: P::Timer, after: RangeInclusive<Duration>) {
         self.0.push(Effect::SetTimer { timer, after });
     }
 
-    /// Disarms an alarm.
+    /// Disarms an alarm: it will not ring.
     pub fn cancel_timer(&mut self, timer: P::Timer) {
         self.0.push(Effect::CancelTimer(timer));
     }
 
-    /// Announces a transition.
+    /// Announces a change of role, term or leader.
     pub fn announce(&mut self, transition: Transition) {
         self.0.push(Effect::Announce(transition));
     }
 
-    /// Emits any effect.
+    /// Emits an effect of any kind.
     pub fn push(&mut self, effect: Effect<P>) {
         self.0.push(effect);
     }
@@ -402,12 +402,12 @@ impl<P: Protocol> Effects<P> {
         self.0.drain(..)
     }
 
-    /// The effects so far.
+    /// The effects emitted so far, in order.
     pub fn as_slice(&self) -> &[Effect<P>] {
         &self.0
     }
 
-    /// Whether there are none.
+    /// Whether no effect was emitted.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

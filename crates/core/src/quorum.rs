@@ -6,14 +6,14 @@
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
-/// What the answers so far decide.
+/// The result of a vote as far as the answers so far decide it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Verdict {
     /// A quorum said yes: no later answer changes that.
     Won,
     /// So many said no that a quorum of yes is impossible.
     Lost,
-    /// Later answers decide.
+    /// Undecided: it depends on later answers.
     Pending,
 }
 
@@ -103,7 +103,7 @@ pub fn joint_reached<Id: Ord + Copy>(
     majority_reached(incoming, &value).min(majority_reached(outgoing, &value))
 }
 
-/// How many must promise, and how many must accept. Every choice makes the two meet: P + A > N.
+/// The numbers of voters that must promise and that must accept. Every choice makes the two meet: P + A > N.
 ///
 /// Source: Howard et al. 2016; the even-nodes optimisation of TRex (`docs/protocols/rules/paxos.md`, §1.6).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -112,14 +112,14 @@ pub enum Quorums {
     /// on: half of two is one disk.
     #[default]
     EvenNodes,
-    /// A majority for both.
+    /// A majority must promise, and a majority must accept.
     Majority,
-    /// So many promise and so many accept, wherever that is safe for the number of voters; elsewhere a majority for
+    /// Fixed numbers of promises and accepts, wherever they are safe for the number of voters; elsewhere a majority for
     /// both.
     Flexible {
-        /// Promises needed.
+        /// Number of promises needed.
         promise: usize,
-        /// Accepts needed.
+        /// Number of accepts needed.
         accept: usize,
     },
 }
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!((Quorums::EvenNodes.promises(4), Quorums::EvenNodes.accepts(4)), (3, 2));
     }
 
-    /// What counting by hand says: the largest n such that a majority has a value of at least n.
+    /// The result of counting by hand: the largest n such that a majority has a value of at least n.
     fn naive(group: &BTreeSet<u64>, value: &dyn Fn(u64) -> u64) -> u64 {
         let candidates = group.iter().map(|id| value(*id));
         let supported = |n: &u64| group.iter().filter(|id| value(**id) >= *n).count() > group.len() / 2;

@@ -56,8 +56,8 @@ pub type RequestId = u64;
 /// The least time between two advances of the log's clock for nothing but a deadline.
 const DEADLINE_WAIT_MIN: Duration = Duration::from_millis(1);
 
-/// How long the log's clock may stand still while a lease lives: what nobody wrote down is lost when all members that
-/// counted it restart.
+/// Longest time that the log's clock may stand still while a lease lives: time that is in no entry is lost when all
+/// members that counted it restart.
 const STAMP_EVERY: Duration = Duration::from_secs(5);
 
 /// A protocol and a state machine, and what stands between them and clients.
@@ -79,12 +79,12 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     proposals: Proposals,
     reads: Reads,
     snapshots: Snapshots,
-    /// By which rules entries are applied, and up to which this build can.
+    /// Version of the rules by which entries are applied; `can` is the highest that this build can.
     version: ApplyVersion,
     can: ApplyVersion,
     /// An entry asked for a version that this build cannot apply: nothing happens any more.
     has_stopped: bool,
-    /// What the protocol said to itself and may hear now, after everything that came before it was carried out.
+    /// Messages of the protocol to itself, which it hears after everything before them was carried out.
     own_messages: VecDeque<P::Message>,
     /// The leader changed in this step; acted upon once the step's own effects are carried out, for the same reason.
     is_leader_news: bool,
@@ -94,7 +94,7 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     defect: Option<Defect>,
 }
 
-/// Whether the deadline alarm will ring.
+/// State of the deadline alarm.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum DeadlineAlarm {
     Disarmed,
@@ -104,14 +104,14 @@ enum DeadlineAlarm {
     Advancing,
 }
 
-/// What a replica is born with.
+/// Everything that a replica starts from.
 #[derive(Clone, Debug)]
 pub struct Birth<P: Protocol, S: StateMachine> {
-    /// Who, with whom, how fast.
+    /// This node's id, the founding membership, timing and limits.
     pub cluster: Cluster,
     /// The protocol's switches.
     pub options: P::Options,
-    /// What was durable.
+    /// The durable state, read back from the disk.
     pub recovered: Durable,
     /// The state inside the recovered snapshot, or a new one.
     pub machine: S,
@@ -119,7 +119,7 @@ pub struct Birth<P: Protocol, S: StateMachine> {
     pub state: ReplicaState,
     /// The number of this life of the node: larger than that of every earlier life.
     pub incarnation: u64,
-    /// When snapshots are cut.
+    /// Bounds after which a snapshot is cut.
     pub policy: Policy,
     /// The highest apply version that this build can, or is allowed to; at most [`StateMachine::VERSION_MAX`].
     pub can: ApplyVersion,
@@ -219,12 +219,12 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.gate.forget_numbers();
     }
 
-    /// The protocol, for inspection.
+    /// The protocol value, for inspection.
     pub fn protocol(&self) -> &P {
         &self.protocol
     }
 
-    /// The protocol's status.
+    /// The status of the protocol inside.
     pub fn status(&self) -> Status {
         self.protocol.status()
     }
@@ -239,17 +239,17 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.applied
     }
 
-    /// Who this is.
+    /// This node's id.
     pub fn me(&self) -> NodeId {
         self.me
     }
 
-    /// What it is.
+    /// The role of this node.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// Whom it follows.
+    /// The leader that it follows (itself when leading); `None` if it knows none.
     pub fn leader(&self) -> Option<NodeId> {
         self.leader
     }
@@ -259,7 +259,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         &self.membership
     }
 
-    /// Which proposals were applied, for inspection.
+    /// Proposals that were applied, for inspection.
     pub fn sessions(&self) -> &Sessions {
         &self.sessions
     }
@@ -333,7 +333,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
     }
 
-    /// Last in a step: what a message to itself leads to must not overtake effects that were emitted before it.
+    /// Hears the messages to itself. Last in a step, since their effects must not overtake those emitted before.
     fn hear_own_messages(&mut self, out: &mut Vec<Action<P, S>>) {
         loop {
             if std::mem::take(&mut self.is_leader_news) {
@@ -407,7 +407,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
     }
 
-    /// What follows from a run of applied entries: reads that waited, snapshots that are due, a deadline that moved.
+    /// Follows up on a run of applied entries: reads that waited, snapshots that are due, a deadline that moved.
     fn after_applying(&mut self, out: &mut Vec<Action<P, S>>) {
         self.serve_reads(out);
         self.cut_if_due(out);
@@ -491,7 +491,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     fn refuse_origin(&mut self, origin: Origin, refusal: Refusal, out: &mut Vec<Action<P, S>>) {
         if origin == Origin::NOBODY {
-            // The next deadline is looked for in a moment, by the retry alarm of whoever waits or by the next entry.
+            // The next deadline is looked for in a moment, by the retry alarm of a waiting node or by the next entry.
             self.deadline = DeadlineAlarm::Disarmed;
             return;
         }

@@ -1,21 +1,21 @@
-//! What a node says of itself: [`Status`], and of what changed: [`Transition`] with its [`Reason`].
+//! The state of a node as it reports it: [`Status`]; and its changes: [`Transition`] with its [`Reason`].
 
 use crate::{Lsn, Membership, NodeId, Term};
 use std::fmt;
 use std::sync::Arc;
 
-/// What a node is, in words that fit every protocol.
+/// The role of a node, in words that fit every protocol.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Role {
     /// Follows, or waits for someone to follow.
     Follower,
     /// Asks whether an election would succeed, before disturbing anyone.
     PreCandidate,
-    /// Asks for votes.
+    /// Asks for votes in a new term.
     Candidate,
     /// Elected, not yet ready: learns or establishes history before it serves.
     Synchronizing,
-    /// Leads.
+    /// Leads and serves.
     Leader,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Role {
 /// A protocol value seen from outside.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Status {
-    /// What it is.
+    /// The role it plays.
     pub role: Role,
     /// The term it is in.
     pub term: Term,
@@ -46,11 +46,11 @@ pub struct Status {
     pub commit: u64,
     /// The first index that its log in memory still holds.
     pub first_index: u64,
-    /// The membership in force.
+    /// The membership in force at this node.
     pub membership: Arc<Membership>,
 }
 
-/// Why a transition happened: the only log line that matters says it.
+/// The reason for a transition: the only log line that matters says it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Reason {
     /// The node was born or reborn.
@@ -65,25 +65,25 @@ pub enum Reason {
     Transfer(NodeId),
     /// A question asked before disturbing (pre-vote, scouting, low-ball) was answered well.
     PollWon(Vec<NodeId>),
-    /// It was not.
+    /// A question asked before disturbing was not answered well by a quorum.
     PollLost {
-        /// Who said yes.
+        /// Nodes that said yes.
         granted: Vec<NodeId>,
-        /// Who said no.
+        /// Nodes that said no.
         refused: Vec<NodeId>,
     },
     /// A quorum voted for this node.
     VoteWon(Vec<NodeId>),
     /// A quorum cannot be had any more.
     VoteLost {
-        /// Who said yes.
+        /// Nodes that voted yes.
         granted: Vec<NodeId>,
-        /// Who said no.
+        /// Nodes that voted no.
         refused: Vec<NodeId>,
     },
     /// Somebody is in a later term.
     HigherTerm(NodeId),
-    /// A leader spoke.
+    /// A leader of this or a later term was heard.
     LeaderHeard(NodeId),
     /// The leader no longer hears a quorum.
     QuorumLost(Vec<NodeId>),
@@ -101,9 +101,9 @@ pub enum Reason {
     LeaderForgotten,
     /// A quorum votes for this one, which binds nobody yet.
     Elected {
-        /// For whom.
+        /// The node that is voted for.
         leader: NodeId,
-        /// Who is known to.
+        /// Nodes that are known to vote for it.
         by: Vec<NodeId>,
     },
     /// A quorum promised the term.
@@ -169,7 +169,7 @@ impl Reason {
     }
 }
 
-/// What a member is called.
+/// Gives the name of a member by which people know it.
 type NameOf<'a> = &'a dyn Fn(NodeId) -> String;
 
 impl fmt::Display for Reason {
@@ -181,19 +181,19 @@ impl fmt::Display for Reason {
 /// A change of role, term or leader, and why: the log of a protocol.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Transition {
-    /// Who.
+    /// The node that changed.
     pub node: NodeId,
-    /// What it was.
+    /// Its role before.
     pub from: Role,
-    /// What it is.
+    /// Its role from now on; the same if only its term or leader changed.
     pub to: Role,
-    /// In which term.
+    /// The term after the change.
     pub term: Term,
     /// The leader it now follows, if any.
     pub leader: Option<NodeId>,
-    /// Where its log ends.
+    /// Last entry of its log.
     pub lsn: Lsn,
-    /// Why.
+    /// The reason for the change.
     pub because: Reason,
 }
 

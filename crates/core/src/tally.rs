@@ -1,4 +1,4 @@
-//! Counting votes: [`Tally`].
+//! The count of a vote: [`Tally`].
 
 use crate::quorum::Verdict;
 use crate::{Membership, NodeId};
@@ -15,7 +15,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Nobody has answered.
+    /// A count without any answer.
     pub fn new() -> Tally {
         Tally::default()
     }
@@ -38,7 +38,7 @@ impl Tally {
         refused
     }
 
-    /// What the answers so far decide under `membership`.
+    /// The result under `membership`, as far as the answers so far decide it.
     pub fn verdict(&self, membership: &Membership) -> Verdict {
         membership.verdict(|id| self.answers.get(&id).copied())
     }
@@ -48,12 +48,12 @@ impl Tally {
         self.answers.contains_key(&node)
     }
 
-    /// Who said yes.
+    /// Nodes that said yes.
     pub fn granted(&self) -> Vec<NodeId> {
         self.answers.iter().filter(|(_, granted)| **granted).map(|(id, _)| *id).collect()
     }
 
-    /// Who said no.
+    /// Nodes that said no.
     pub fn refused(&self) -> Vec<NodeId> {
         self.answers.iter().filter(|(_, granted)| !**granted).map(|(id, _)| *id).collect()
     }
@@ -62,9 +62,9 @@ impl Tally {
 /// An answer to a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Vote {
-    /// Yes.
+    /// The node said yes.
     Granted,
-    /// No.
+    /// The node said no.
     Refused,
 }
 

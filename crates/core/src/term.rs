@@ -9,7 +9,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Term(pub u64);
 
-/// How far a single message may raise a term. A peer that asks for more is broken or hostile ("term jump" in
+/// The most by which a single message may raise a term. A peer that asks for more is broken or hostile ("term jump" in
 /// `docs/protocols/rules/failures.md`): honouring it would spend the number space, and a term that cannot grow any more
 /// can never elect again.
 const LEAP_MAX: u64 = 1 << 40;
@@ -18,10 +18,10 @@ const LEAP_MAX: u64 = 1 << 40;
 const NODE_BITS: u32 = 16;
 
 impl Term {
-    /// Before any election.
+    /// The term before any election.
     pub const ZERO: Term = Term(0);
 
-    /// The next reign.
+    /// The term after this one.
     ///
     /// # Panics
     /// When the number space is spent; [`Term::may_follow`] keeps messages from bringing that about.

@@ -4,14 +4,14 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// How often a leader speaks, and how long silence is tolerated.
+/// The heartbeat interval of a leader, and the silence that followers tolerate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Timing {
     /// A leader speaks at least this often.
     pub heartbeat: Duration,
     /// The shortest silence after which a follower may campaign; also the period of a leader's quorum check.
     pub election_min: Duration,
-    /// The longest; hosts draw the real one between both.
+    /// The longest silence; hosts draw the real one between both.
     pub election_max: Duration,
 }
 
@@ -43,7 +43,7 @@ impl Timing {
         self.election_min..=self.election_max
     }
 
-    /// What can never work: a zero heartbeat, an empty range, an election timeout below three heartbeats (UP-06).
+    /// Refuses ranges that can never work: a zero heartbeat, an empty range, an election timeout below three heartbeats (UP-06).
     pub fn check(&self) -> Result<(), Misfit> {
         if self.heartbeat.is_zero() {
             return Err(Misfit("the heartbeat interval is zero: give it at least 1 ms".into()));
@@ -63,7 +63,7 @@ impl Timing {
         Ok(())
     }
 
-    /// What works badly on a network with this round trip and a disk with this flush time, both measured under load.
+    /// Finds ranges that work badly with this round trip and flush time, both measured under load.
     ///
     /// Source: TRex article, "Leader Failover Timeouts": minimum > 3.5 round trips + flush; spread > 10 round trips.
     pub fn warnings(&self, round_trip: Duration, flush: Duration) -> Vec<Misfit> {

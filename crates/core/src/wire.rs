@@ -1,4 +1,4 @@
-//! How shared words are written down: protobuf, so that versions can add fields and old nodes skip them.
+//! Encoding of the shared types: protobuf, so that versions can add fields and old nodes skip them.
 //!
 //! The structs here are private shapes of the wire; every decoder checks what it reads and answers with an error, never
 //! a panic. Protocol messages are built the same way in each protocol's `message.rs`, from [`EntryShape`] and its
@@ -39,11 +39,11 @@ pub trait Wire: Sized {
     /// Reads all of `bytes`; payloads inside stay slices of it. Never panics.
     fn decode(bytes: Bytes) -> Result<Self, WireError>;
 
-    /// Shows the payload of each entry inside, with what it is: for whoever keeps messages without what clients wrote.
-    /// Whatever carries no entries shows nothing.
+    /// Shows the payload of each entry inside, with its kind, to a caller that keeps messages without what clients
+    /// wrote. A message that carries no entries shows nothing.
     fn visit_payloads(&mut self, _visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {}
 
-    /// The encoding alone.
+    /// Encodes this into bytes of its own.
     fn to_bytes(&self) -> Bytes {
         let mut out = BytesMut::new();
         self.encode(&mut out);
@@ -377,7 +377,7 @@ impl Wire for Membership {
     }
 }
 
-/// Appends a shape; a growing buffer always has room.
+/// Appends the encoding of a shape; a growing buffer always has room.
 pub fn encode_shape(shape: &impl prost::Message, out: &mut BytesMut) {
     out.reserve(shape.encoded_len());
     shape.encode(out).expect("a growing buffer has room");

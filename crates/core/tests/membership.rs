@@ -208,8 +208,8 @@ fn names_live_as_long_as_their_members_and_ids_are_never_given_twice() {
     assert!(!leave(&joint).expect("it is joint").members.contains_key(&NodeId(3)));
 }
 
-/// What both ways must agree on. Names are left out: of a member that is removed and added again in one joint change the name
-/// is kept, since it never was a stranger in between.
+/// The part on which both ways must agree. Names are left out: of a member that is removed and added again in one joint
+/// change the name is kept, since it never was a stranger in between.
 fn without_names(mut membership: Membership) -> Membership {
     membership.members.values_mut().for_each(|member| *member = Member::default());
     membership
@@ -250,7 +250,7 @@ proptest! {
         let passages = [Passage::Auto, Passage::JointExplicit, Passage::Leave];
         for passage in passages {
             let Ok(after) = before.after(&MembershipChange { steps: steps(&text), passage }) else { continue };
-            // Whoever votes in the one does not vote in the other: then not both can win.
+            // A voter of the one does not vote in the other: then not both can win.
             let vote = |id: NodeId| votes >> id.0 & 1 == 1;
             let both = before.verdict(|id| Some(vote(id))) == hustings_core::quorum::Verdict::Won
                 && after.verdict(|id| Some(!vote(id))) == hustings_core::quorum::Verdict::Won;

@@ -281,7 +281,7 @@ fn who_has_won_is_what_the_tables_say() {
             assert_eq!(majority_verdict(&one, |id| votes[&id]), expected, "alone: {place}");
             assert_eq!(joint_verdict(&one, &one, |id| votes[&id]), expected, "beside itself: {place}");
         }
-        // Whoever is silent decides, or nothing is left to decide.
+        // The silent voters decide, or nothing is left to decide.
         let all = |late: bool| joint_verdict(&one, &two, |id| votes[&id].or(Some(late)));
         match expected {
             Verdict::Pending => assert_eq!((all(true), all(false)), (Verdict::Won, Verdict::Lost), "{place}"),

@@ -104,7 +104,7 @@ fn all_are_stable(bytes: &[u8]) -> Result<(), TestCaseError> {
     is_stable::<Message>(bytes)
 }
 
-/// What rot does to a valid encoding: one byte changed, some cut off.
+/// A valid encoding after rot: one byte changed, some cut off.
 fn damaged(bytes: &Bytes, at: prop::sample::Index, flip: u8, keep: prop::sample::Index) -> Vec<u8> {
     let mut bytes = bytes.to_vec();
     if !bytes.is_empty() {

@@ -1,7 +1,7 @@
 //! Followers that acknowledge what they store to the leader of their term: [`Acknowledging`], [`Following`].
 //!
-//! The shape of Raft, GMT-2000 and BlazingMQ: messages carry the place before their entries, and whoever has that place
-//! takes what is missing. (In ZAB a connection is a session of its own, and Paxos' slots stand each for itself.)
+//! The shape of Raft, GMT-2000 and BlazingMQ: messages carry the place before their entries, and a follower that has that place
+//! takes the entries it lacks. (In ZAB a connection is a session of its own, and Paxos' slots stand each for itself.)
 //! Sources: Raft §5.3, §7; rules RA-1, RA-2, RS-1, RS-2.
 
 use super::{Adopting, InOrder, Replicating};
@@ -37,7 +37,7 @@ pub trait Acknowledging: InOrder {
     fn after_failed_snapshot(&mut self, _: &mut Effects<Self>) {}
 }
 
-/// What such a follower does.
+/// The behaviour of such a follower.
 pub trait Following: Acknowledging {
     /// An acknowledgement rests on the entries that it names, and on the promise to this leader (RA-2).
     fn acknowledge(&mut self, leader: NodeId, index: u64, out: &mut Effects<Self>) {
@@ -51,8 +51,8 @@ pub trait Following: Acknowledging {
         out.send_resting_on(RestsOn::Entry(index), self.node().me, self.stored_message(index));
     }
 
-    /// Entries that follow a place of this log, through `end`. What is committed is recorded so before any later entry
-    /// is: whoever holds a second change of membership knows that the first is in force (RM-3).
+    /// Takes entries that follow a place of this log, through `end`. The commit is recorded before any later entry is:
+    /// a node that holds a second change of membership knows that the first is in force (RM-3).
     fn take_committed_first(
         &mut self,
         from: NodeId,
@@ -68,7 +68,7 @@ pub trait Following: Acknowledging {
         self.take_entries(from, later, out);
     }
 
-    /// Writes what is missing; a tail that differs is cut back to the last common place first.
+    /// Writes the entries that are missing; a tail that differs is cut back to the last common place first.
     ///
     /// # Panics
     /// When a committed entry would be replaced: two histories exist.
@@ -90,7 +90,7 @@ pub trait Following: Acknowledging {
         }
     }
 
-    /// What this node needs is compacted away at the leader: it fetches the snapshot, unless it has all of it (RS-1).
+    /// The entries this node needs are compacted away at the leader: it fetches the snapshot, unless it has all of it (RS-1).
     ///
     /// Deviation: RS-1 refuses a membership without this node too, since etcd's leader cuts a snapshot when somebody
     /// needs it. Ours offers the last one it cut; a newcomer's is mostly from before it was added, and refusing that

@@ -13,9 +13,9 @@ use crate::{
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// How memberships change, the same under every protocol.
+/// Changes of membership, the same under every protocol.
 pub trait Adopting: Leads {
-    /// Why a change cannot be written now; definite.
+    /// The reason why a change cannot be written now (definite), or `None`.
     fn membership_refusal(&self, payload: &Bytes) -> Option<Refusal> {
         let change = match MembershipChange::decode(payload.clone()) {
             Ok(change) => change,
@@ -37,8 +37,8 @@ pub trait Adopting: Leads {
         refused.map(|error| Refusal::Membership(error.kind, error.what))
     }
 
-    /// Whether a member may lead, by what it said last. A member that has said nothing to this leader yet may be one that must
-    /// not; of one that is only about to be added, yes.
+    /// Whether a member may lead, by the last priority it reported. A member that has reported none to this leader yet
+    /// may be one that must not lead; one that is only about to be added may.
     fn may_ever_lead(&self, id: NodeId) -> bool {
         let node = self.node();
         let known = self.office().and_then(|office| office.known(id));
@@ -66,7 +66,7 @@ pub trait Adopting: Leads {
         }
     }
 
-    /// The membership from here on; a leader adjusts whom it sends to (RM-7, RM-8).
+    /// Adopts the membership that holds from here on; a leader adjusts the peers that it sends to (RM-7, RM-8).
     fn adopt(&mut self, membership: Arc<Membership>, index: u64, out: &mut Effects<Self>) {
         self.before_adoption(&membership, index);
         self.node_mut().reconfigure(membership, index, out);
@@ -112,7 +112,7 @@ pub trait SendsToMembers: Leads {
     fn dismiss(&mut self, peer: NodeId, stored: u64, out: &mut Effects<Self>);
 }
 
-/// Whom such a leader sends to.
+/// The peers that such a leader sends to.
 pub trait Welcoming: SendsToMembers {
     /// Sends to those who are new, and to those who are gone no more; they should hear so.
     fn welcome_and_dismiss(&mut self, out: &mut Effects<Self>) {

@@ -8,7 +8,7 @@ use super::{Adopting, Leads, Transfer};
 use crate::laboratory::Defect;
 use crate::{Effects, NodeId, Outcome, Priority, Reason, Refusal, Ticket};
 
-/// How a leader hands over, the same under every protocol.
+/// A leader's part in a hand-over, the same under every protocol.
 pub trait HandingOver: Leads {
     /// An administrator wants `to` to lead.
     fn on_asked_to_transfer(&mut self, ticket: Ticket, to: NodeId, out: &mut Effects<Self>) {

@@ -1,14 +1,14 @@
-//! What a log must tell so that snapshots, statuses and transitions can be the same under every protocol: [`History`].
+//! The questions that every kind of log answers, so that snapshots, statuses and transitions are the same for all: [`History`].
 
 use crate::{Entry, Log, Lsn, Record, Term};
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// What a node holds above its last snapshot, in order ([`Log`]) or slot by slot (Paxos' journal).
+/// The entries that a node holds above its last snapshot, in order ([`Log`]) or slot by slot (Paxos' journal).
 pub trait History: Clone + Eq + Hash + Debug {
     /// The place before the first entry: the compaction point.
     fn base(&self) -> Lsn;
-    /// The last place.
+    /// Term and index of the last entry.
     fn last(&self) -> Lsn;
     /// The term at `index`; `None` where nothing is held.
     fn term_at(&self, index: u64) -> Option<Term>;
@@ -27,7 +27,7 @@ pub trait History: Clone + Eq + Hash + Debug {
     }
 }
 
-/// For [`History::beyond`], given the entries from the last to the first.
+/// Computes [`History::beyond`], given the entries from the last to the first.
 pub fn index_beyond<'e>(entries: impl Iterator<Item = &'e Entry>, bytes_max: usize) -> u64 {
     let mut bytes = 0;
     let mut summed = entries.map(|entry| {

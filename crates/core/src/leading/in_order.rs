@@ -17,9 +17,9 @@ use crate::{
     Effects, Entry, EntryKind, Log, MembershipChange, Origin, Priority, Proposal, Record, Refusal, Stamp, Ticket,
 };
 
-/// What a protocol with a log in order says of it.
+/// The part of a protocol with a log in order that is its own.
 pub trait InOrder: Leads<Log = Log> {
-    /// Why nothing can be written now, beside what refuses proposals under every protocol.
+    /// The protocol's own reason why nothing can be written now; `None` if there is none.
     fn own_refusal(&self) -> Option<Refusal> {
         None
     }
@@ -46,7 +46,7 @@ pub trait InOrder: Leads<Log = Log> {
     }
 }
 
-/// How such a log grows and is committed.
+/// Appending to such a log and committing it.
 pub trait Replicating: InOrder {
     /// Proposals, in the order in which they shall stand in the log.
     fn on_propose(&mut self, proposals: Vec<Proposal>, out: &mut Effects<Self>) {
@@ -64,7 +64,7 @@ pub trait Replicating: InOrder {
         }
     }
 
-    /// Why a proposal cannot be written now (RF-1): definite, nothing was done.
+    /// The reason why a proposal cannot be written now (RF-1), or `None`: definite, nothing was done.
     fn refusal_of(&self, proposal: &Proposal) -> Option<Refusal> {
         if self.office().is_none() {
             return Some(Refusal::NotLeader(self.status().leader));
@@ -111,7 +111,7 @@ pub trait Replicating: InOrder {
         self.node().commit > before
     }
 
-    /// RC-1: what a quorum holds beyond the commit, if this leader may commit it.
+    /// RC-1: the highest index that a quorum holds beyond the commit, if this leader may commit it.
     fn committable(&self) -> Option<u64> {
         self.office()?;
         let reached = self.index_reached().min(self.node().log.last().index);
@@ -131,8 +131,8 @@ pub trait Replicating: InOrder {
         assert!(index <= node.log.last().index, "a commit beyond the log: a quorum holds what this node lost");
         let first = node.commit + 1;
         node.commit = index;
-        // Before any later entry, so that whoever holds a second change of membership knows that the first is in force
-        // (RM-3).
+        // Before any later entry, so that a node that holds a second change of membership knows that the first is in
+        // force (RM-3).
         out.persist(Record::Committed(node.committed()));
         for index in first..=index {
             let entry = self.node().log.entry(index).expect("entries above the compaction point are held").clone();
@@ -149,7 +149,7 @@ fn payload_bytes(node: &Node<Log>, from: u64, through: u64) -> usize {
     (from..=through).filter_map(|at| node.log.entry(at)).map(|entry| entry.payload.len()).sum()
 }
 
-/// What refuses proposals under every protocol, in order or not.
+/// Refusals of proposals that are the same under every protocol, in order or not.
 pub trait Bounded: Leads {
     /// While leadership is handed over, or when too much is outstanding; or a change that cannot be made.
     fn common_refusal(&self, proposal: &Proposal) -> Option<Refusal> {

@@ -1,4 +1,4 @@
-//! What a node is under every protocol, whether it leads or not: [`Node`].
+//! The base of a member under every protocol, whether it leads or not: [`Node`].
 
 use super::History;
 use crate::laboratory::Defect;
@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What stays in memory below a snapshot is at most so much, however few entries that are.
+/// Most bytes of entries that stay in memory below a snapshot, however few entries those are.
 const TRAILING_BYTES_MAX: usize = 256 << 20;
 
 /// Between two ranks' campaigns after a link-down: longer than the election itself, so that the first usually ends it.
@@ -22,38 +22,38 @@ pub const RANK_STEP: Duration = Duration::from_millis(4);
 pub struct Node<L = Log> {
     /// This node's id.
     pub me: NodeId,
-    /// The ranges in force.
+    /// Heartbeat interval and election timeout range in force.
     pub timing: Timing,
-    /// How much this node should lead.
+    /// The configured preference for or against this node as leader.
     pub priority: Priority,
     /// Bounds on messages and memory.
     pub limits: Limits,
     /// The highest term promised, with the vote in it where the protocol has votes.
     pub promise: Promise,
-    /// What it holds above its last snapshot.
+    /// The entries that it holds above its last snapshot.
     pub log: L,
     /// The highest index that it knows to be committed; all of it is applied.
     pub commit: u64,
     /// The last snapshot that is durable here.
     pub snapshot: Option<SnapshotReference>,
-    /// The membership in force.
+    /// The membership in force, from the last change applied.
     pub membership: Arc<Membership>,
-    /// The leader that it follows; itself when leading.
+    /// The leader that it follows; itself when leading; `None` if it knows none.
     pub leader: Option<NodeId>,
     /// Peers whose connection is known to be gone.
     pub links_down: BTreeSet<NodeId>,
     /// The snapshot that is being fetched or installed: no candidacy, no new one (RS-2).
     pub installing: Option<SnapshotReference>,
-    /// Who waits to hear how a hand-over ended.
+    /// Who is to lead after the hand-over that was asked for, and the ticket that waits to hear how it ends.
     pub transfer_ticket: Option<(NodeId, Ticket)>,
     /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those
     /// who may lead lack, and nobody gives entries without leading.
     pub is_caretaker: bool,
-    /// Whether it refused somebody for want of what it holds, and nobody leads since.
+    /// Whether it refused a candidate for a log that lacks entries, with nobody leading since.
     pub has_refused_for_log: bool,
-    /// How often hand-overs to preferred members came to nothing.
+    /// Counts of hand-overs to preferred members that failed.
     pub patience: Patience,
-    /// Whether the disk takes writes no more.
+    /// Whether writes to the disk no longer become durable.
     pub is_disk_stalled: bool,
     /// A planted defect, in the laboratory.
     pub defect: Option<Defect>,
@@ -154,12 +154,12 @@ impl<L: History> Node<L> {
         Lsn { term, index: self.commit }
     }
 
-    /// Whether this defect is planted here.
+    /// Whether this defect is planted in the node.
     pub fn has_defect(&self, defect: Defect) -> bool {
         self.defect == Some(defect)
     }
 
-    /// Whether this node is the only one to ask.
+    /// Whether this node is the only voter.
     pub fn is_alone(&self) -> bool {
         self.membership.is_voter(self.me) && self.membership.all_voters().count() == 1
     }
@@ -172,7 +172,7 @@ impl<L: History> Node<L> {
             && !self.is_disk_stalled
     }
 
-    /// How much this node says that it should lead: not at all while it cannot.
+    /// The priority that this node reports: [`Priority::Never`] while it cannot lead.
     pub fn said_priority(&self) -> Priority {
         if self.may_lead() { self.priority } else { Priority::Never }
     }
@@ -187,19 +187,19 @@ impl<L: History> Node<L> {
         self.membership.all_voters().filter(|voter| *voter != self.me).collect()
     }
 
-    /// How long this node waits with its campaign when the link to the leader drops: survivors ask in the order of their
+    /// The delay before this node campaigns when the link to the leader drops: survivors ask in the order of their
     /// rank, preferred ones at once, so no jitter is needed.
     pub fn turn_after(&self, dead: NodeId) -> Duration {
         let is_first = self.priority == Priority::Preferred;
         RANK_STEP * if is_first { 0 } else { self.membership.rank_without(dead, self.me) }
     }
 
-    /// From now on it leads, though it must never lead, if others make it: they lack what it holds.
+    /// Makes this node a caretaker: elected, it leads although it must never lead, since the others lack entries that it holds.
     pub fn take_care(&mut self) {
         self.is_caretaker = !self.has_defect(Defect::TakesNoCare);
     }
 
-    /// Whether these are a quorum.
+    /// Whether these nodes are a quorum.
     pub fn is_quorum(&self, nodes: &[NodeId]) -> bool {
         self.membership.verdict(|id| Some(nodes.contains(&id))) == Verdict::Won
     }
@@ -209,10 +209,10 @@ impl<L: History> Node<L> {
         lsn.index <= self.commit || self.log.has(lsn)
     }
 
-    /// What must hold of every node.
+    /// Asserts the invariants of every node.
     ///
     /// # Panics
-    /// When it does not.
+    /// When one of them is violated.
     pub fn assert_invariants(&self) {
         assert!(self.log.base().index <= self.commit, "only what is committed is compacted");
         assert!(self.log.term_at(self.commit).is_some(), "what is committed is in the log");
@@ -255,8 +255,8 @@ impl<L: History> Node<L> {
         self.installing.take_if(|installing| installing.lsn == lsn).is_some()
     }
 
-    /// The own state machine is safe in a snapshot: the log below may go, but for a tail that slow nodes may need. It holds at
-    /// most [`Limits::trailing_entries`](crate::Limits::trailing_entries), and at most 256 MiB.
+    /// This node's state machine is safe in a snapshot: the log below may go, but for a tail that slow nodes may need.
+    /// It holds at most [`Limits::trailing_entries`](crate::Limits::trailing_entries), and at most 256 MiB.
     ///
     /// # Panics
     /// When the snapshot holds what is not committed (RS-3).
@@ -284,7 +284,7 @@ impl<L: History> Node<L> {
         }
     }
 
-    /// A new leader is known: whoever asked for a hand-over hears whether it is the one.
+    /// A new leader is known: the requester of a hand-over hears whether it is the one.
     pub fn end_transfer<P: Protocol>(&mut self, out: &mut Effects<P>) {
         let Some(leader) = self.leader else { return };
         self.patience.on_leader(leader);

@@ -1,11 +1,11 @@
-//! What only a leader has, under every protocol: [`Office`], and what it knows of each follower: [`Known`].
+//! Leader-only state, under every protocol: [`Office`], and its knowledge of each follower: [`Known`].
 
 use super::{History, Node, Progress, Reads};
 use crate::{Log, NodeId, Priority, Reason};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// What a leader knows of a follower, however it sends to it.
+/// A leader's knowledge of a follower, however it sends to it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Known {
     /// Its log equals the leader's up to here, durably.
@@ -14,9 +14,9 @@ pub struct Known {
     pub is_active: bool,
     /// The highest round of reads that it confirmed.
     pub round: u64,
-    /// How much it should lead.
+    /// The priority that it reported, [`Priority::Normal`] until then.
     pub priority: Priority,
-    /// Whether it said so itself.
+    /// Whether it has reported its priority itself.
     pub has_said: bool,
     /// Quorum checks in a row that found it caught up: leadership goes to a preferred member that stays, not to one
     /// that blinks.
@@ -54,22 +54,22 @@ impl Known {
 /// A hand-over under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Transfer {
-    /// To whom.
+    /// The successor.
     pub to: NodeId,
-    /// Whether it was told to take over.
+    /// Whether the successor was told to take over.
     pub is_told: bool,
-    /// Why.
+    /// The reason for the hand-over.
     pub because: Reason,
 }
 
-/// What only a leader has. `F` is what it knows of each follower.
+/// Leader-only state. `F` is what it knows of each follower.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Office<F> {
-    /// Those whom it sends to, and itself.
+    /// The peers that it sends to, and itself.
     pub peers: BTreeMap<NodeId, F>,
     /// Reads that wait for a quorum.
     pub reads: Reads,
-    /// The hand-over under way.
+    /// The hand-over under way; `None` when there is none.
     pub transfer: Option<Transfer>,
     /// The last index that may hold a change of membership: no other starts before it is applied (RM-2).
     pub pending_change: u64,
@@ -77,8 +77,8 @@ pub struct Office<F> {
     pub first_own: u64,
     /// The bytes of proposals beyond the commit (RF-1).
     pub uncommitted_bytes: usize,
-    /// Where this leader's log ended at the last quorum check. Who stores everything up to there keeps up: who would store
-    /// *everything* is nobody as long as others write, for what was written last is still on its way.
+    /// Last index of this leader's log at the last quorum check. A follower that stores everything up to there keeps
+    /// up: while others write, no follower stores *everything*, for what was written last is still on its way.
     pub end_at_check: u64,
 }
 
@@ -112,7 +112,7 @@ impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
         Office { first_own: u64::MAX, ..Office::new(peers, 0, 0) }
     }
 
-    /// What is known of a follower.
+    /// Knowledge of a follower; `None` of a stranger.
     pub fn known(&self, id: NodeId) -> Option<&Known> {
         self.peers.get(&id).map(AsRef::as_ref)
     }
@@ -122,7 +122,7 @@ impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
         self.known(id).map_or(0, |known| known.stored)
     }
 
-    /// Everybody but `me`.
+    /// All peers but `me`.
     pub fn others(&self, me: NodeId) -> Vec<NodeId> {
         self.peers.keys().copied().filter(|id| *id != me).collect()
     }
@@ -133,12 +133,12 @@ impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
         node.membership.all_voters().filter(is_heard).collect()
     }
 
-    /// A quorum check ends, and the next begins; the log ends at `last` now. Gives what whoever keeps up stores by now.
+    /// Ends a quorum check and begins the next; the log ends at `last` now. Gives the index that a follower which keeps up stores by now.
     pub fn begin_check(&mut self, last: u64) -> u64 {
         std::mem::replace(&mut self.end_at_check, last)
     }
 
-    /// The same, for followers of whom nothing but [`Known`] matters.
+    /// Ends a quorum check in the same way, for followers that have nothing but [`Known`].
     pub fn end_check(&mut self, last: u64) {
         let wanted = self.begin_check(last);
         for known in self.peers.values_mut().map(AsMut::as_mut) {

@@ -1,4 +1,4 @@
-//! How entries are sent to a follower: [`Window`], and over links that lose, reorder and duplicate, [`Progress`].
+//! Sending entries to a follower: [`Window`], and over links that lose, reorder and duplicate, [`Progress`].
 //!
 //! ```text
 //!            refused, link down                  needs compacted entries
@@ -48,7 +48,7 @@ impl Window {
         !self.inflight.is_empty() && (self.inflight.len() >= messages_max || self.bytes >= limits.inflight_bytes_max)
     }
 
-    /// Messages in flight.
+    /// Number of messages in flight.
     pub fn len(&self) -> usize {
         self.inflight.len()
     }
@@ -59,12 +59,12 @@ impl Window {
     }
 }
 
-/// How entries are sent to a follower over links that lose.
+/// The way entries are sent to a follower over links that lose messages.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Pace {
     /// The point of agreement is unknown: one message of entries, then silence, until an answer.
     Probe {
-        /// Entries are out; wait for an answer.
+        /// Whether entries were sent and the answer is awaited.
         is_paused: bool,
     },
     /// The log is in step: messages flow ahead of their acknowledgements.
@@ -79,33 +79,33 @@ pub enum Pace {
 /// One follower, as its leader sees it over links that lose.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Progress {
-    /// What is known of it under every protocol.
+    /// Its state as far as it is the same under every protocol.
     pub known: Known,
     /// The next index to send.
     pub next: u64,
-    /// How entries are sent to it.
+    /// The way entries are sent to it now.
     pub pace: Pace,
     /// Messages of entries that may be in flight to it: one after a refusal, one more for each acknowledgement.
     ///
     /// Where messages overtake each other, every message behind the late one is refused, and any acknowledgement ends the
     /// probe. A whole window at once would then cost a window for each pair of answers, and each of those another.
     pub in_flight_max: usize,
-    /// The highest commit that it was told.
+    /// The highest commit index that was sent to it.
     pub told_commit: u64,
 }
 
-/// What a follower is sent next.
+/// The next thing to send to a follower.
 pub enum Portion {
     /// Entries behind this place; perhaps none, to probe.
     Entries {
         /// The place before them.
         previous: Lsn,
-        /// Contiguous.
+        /// Contiguous entries, the first right behind `previous`.
         entries: Vec<Entry>,
         /// Whether an answer must come before the next message.
         is_probe: bool,
     },
-    /// What it needs is compacted away.
+    /// The snapshot: entries that it needs are compacted away.
     Snapshot,
 }
 
@@ -161,7 +161,7 @@ impl Progress {
         }
     }
 
-    /// A heartbeat was answered: a probe may go again.
+    /// Lets a probe go again, since a heartbeat was answered.
     pub fn unpause(&mut self) {
         if let Pace::Probe { is_paused } = &mut self.pace {
             *is_paused = false;
@@ -202,10 +202,10 @@ impl Progress {
         Some(Portion::Entries { previous, entries, is_probe })
     }
 
-    /// What must hold (RI-13).
+    /// Asserts the invariants (RI-13).
     ///
     /// # Panics
-    /// When it does not.
+    /// When one of them is violated.
     pub fn assert_invariants(&self) {
         assert!(self.known.stored < self.next, "what is stored was sent: {} < {}", self.known.stored, self.next);
         if let Pace::Fetch { pending } = self.pace {

@@ -1,8 +1,8 @@
 //! Linearizable reads: a round of answers by a quorum, under the present term, after the read came: [`Reads`], [`Reading`].
 //!
-//! Whoever answers a heartbeat of a term has promised nobody a later one, so when a quorum answered, no later leader had
-//! been elected when the read came. Rounds are the leader's own numbers and never a caller's: one used twice would let
-//! answers to the first confirm the second on a deposed leader (RH-3). Source: dissertation §6.4; rules RR-1 to RR-5.
+//! A node that answers a heartbeat of a term has promised nobody a later one, so when a quorum answered, no later leader had
+//! been elected when the read came. Rounds are the leader's own numbers and never a caller's: one used twice would let answers
+//! to the first confirm the second on a deposed leader (RH-3). Source: dissertation §6.4; rules RR-1 to RR-5.
 
 use super::Leads;
 use crate::{Effect, Effects, NodeId, Protocol, Refusal, Ticket};
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 /// Reads that wait for a quorum to confirm the leader.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Reads {
-    /// The newest round.
+    /// Number of the newest round.
     round: u64,
     /// (round, who asks, the commit when they asked), oldest first.
     pending: VecDeque<(u64, Ticket, u64)>,
@@ -49,20 +49,20 @@ impl Reads {
         }
     }
 
-    /// All who wait.
+    /// The tickets of all reads that wait.
     pub fn into_tickets(self) -> impl Iterator<Item = Ticket> {
         self.early.into_iter().chain(self.pending.into_iter().map(|(_, ticket, _)| ticket))
     }
 
-    /// The leader leads no more: whoever waits asks another one.
+    /// Refuses all reads that wait, since this node leads no more: their clients ask another one.
     pub fn refuse_all<P: Protocol>(self, out: &mut Effects<P>) {
         self.into_tickets().for_each(|ticket| out.refuse(ticket, Refusal::NotLeader(None)));
     }
 }
 
-/// How a leader answers reads, the same under every protocol.
+/// A leader's answers to reads, the same under every protocol.
 pub trait Reading: Leads {
-    /// A read came.
+    /// A read came in under this ticket.
     fn on_read(&mut self, ticket: Ticket, out: &mut Effects<Self>) {
         if !self.is_reigning() {
             return out.refuse(ticket, Refusal::NotLeader(self.status().leader));

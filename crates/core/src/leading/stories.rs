@@ -13,7 +13,7 @@ use crate::{
 use bytes::{Bytes, BytesMut};
 use std::sync::Arc;
 
-/// What it says.
+/// The messages of this test protocol.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Word {
     Beat,
@@ -162,7 +162,7 @@ fn elected_in(cluster: Cluster) -> (Regent, Effects<Regent>) {
     (regent, out)
 }
 
-/// These store everything; what a quorum holds is committed.
+/// These nodes store everything; entries that a quorum holds are committed.
 fn store(regent: &mut Regent, ids: &[u64], out: &mut Effects<Regent>) {
     let last = regent.end();
     for id in ids {

@@ -32,7 +32,7 @@ use std::time::Duration;
 pub struct LogTime {
     /// The newest reign of which a reading counted.
     pub term: Term,
-    /// Microseconds of log time.
+    /// The reading itself, in microseconds of log time.
     pub micros: u64,
     /// A stale slot stands behind that reign's readings: no more of them count.
     pub is_closed: bool,
@@ -50,7 +50,7 @@ impl LogTime {
     }
 }
 
-/// What one member knows about log time.
+/// One member's knowledge of log time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Clock {
     /// The newest reign whose reading was applied, and the highest reading: the log's clock itself, part of snapshots.
@@ -59,9 +59,9 @@ pub struct Clock {
     written: LogTime,
     /// Log time now: goes on from the newest entry that was written down here.
     now_micros: u64,
-    /// The own reign, while this member leads.
+    /// Term of this member's own reign, while it leads.
     reign: Option<Term>,
-    /// What `now_micros` was when the newest entry was written down here.
+    /// Value of `now_micros` when the newest entry was written down here.
     differs_from_micros: u64,
     /// A planted defect, in the laboratory.
     defect: Option<Defect>,
@@ -93,7 +93,7 @@ impl Clock {
         self.now_micros.saturating_sub(self.applied.micros)
     }
 
-    /// Time passed here.
+    /// Counts time that passed here.
     pub fn on_elapsed(&mut self, micros: u64) {
         self.now_micros = self.now_micros.saturating_add(micros);
     }
@@ -137,7 +137,7 @@ impl Clock {
     pub fn on_written(&mut self, entry: &Entry) {
         let Entry { stamp, kind, .. } = entry;
         if *stamp == Stamp::NONE && *kind != EntryKind::Command {
-            // What nobody proposed grants nothing.
+            // An entry that nobody proposed grants nothing.
             return;
         }
         if self.reign == Some(stamp.term) {
@@ -260,9 +260,9 @@ mod tests {
         assert_eq!(clock.now_micros(), 0, "nothing is applied yet");
     }
 
-    /// Goal: no lease of a stale slot ends early, though its reading is written down by whoever stamped less before. Method: a
-    /// leader of term 2 leads no more, and recovers a slot of term 1 behind its own, proposed only now, when that reign had counted
-    /// more.
+    /// Goal: no lease of a stale slot ends early, though its reading is written down by a member that stamped less
+    /// before. Method: a leader of term 2 leads no more, and recovers a slot of term 1 behind its own, proposed only
+    /// now, when that reign had counted more.
     #[test]
     fn readings_of_an_earlier_reign_do_not_move_one_that_led_since() {
         let mut clock = Clock::default();

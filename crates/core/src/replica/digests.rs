@@ -1,8 +1,8 @@
-//! Whether members that applied the same entries are in the same state: a digest of it, taken at one entry by all.
+//! Comparing the states of members that applied the same entries, by a digest that all take at one entry.
 //!
-//! From time to time the leader proposes an entry that does nothing. Whoever applies it freezes its state, which costs nothing,
-//! and hands it to the host ([`super::Action::Digest`]); the host digests it beside the loop and tells the leader, whose host
-//! compares. What differs then has diverged before, through a defect, a damaged memory or a rule that depends on the build.
+//! From time to time the leader proposes an entry that does nothing. A member that applies it freezes its state, which costs nothing, and
+//! hands it to the host ([`super::Action::Digest`]); the host digests it beside the loop and tells the leader, whose host compares. States
+//! that differ have diverged before, through a defect, a damaged memory or a rule that depends on the build.
 //!
 //! Source: etcd's corruption check (`server/etcdserver/corrupt.go`), which asks members for a hash at one revision. Here the
 //! place is an entry, so leases, alarms and requests recognised as applied are compared, too.
@@ -12,7 +12,7 @@ use super::{Action, Replica, SnapshotContents};
 use crate::{EntryKind, Origin, Protocol, Role, StateMachine};
 use bytes::Bytes;
 
-/// The payload of a blank of nobody's at which members digest their states.
+/// Payload of the blank, proposed by nobody, at which members digest their states.
 const COMPARE: &[u8; 16] = b"compare-states-1";
 
 /// A 64-bit hash over eight bytes at a time: for states, not against people.
@@ -23,7 +23,7 @@ const COMPARE: &[u8; 16] = b"compare-states-1";
 pub struct Digest(u64);
 
 impl Digest {
-    /// Of nothing yet.
+    /// The digest of no bytes.
     pub fn new() -> Digest {
         Digest(0xcbf2_9ce4_8422_2325)
     }
@@ -38,7 +38,7 @@ impl Digest {
         }
     }
 
-    /// Takes a number in.
+    /// Takes a number in, as 8 bytes.
     pub fn write_number(&mut self, number: u64) {
         let mut mixed = (self.0.rotate_left(23) ^ number).wrapping_add(0x9e37_79b9_7f4a_7c15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! What goes into a replica and what comes out: [`Event`], [`Action`].
+//! Inputs and outputs of a replica: [`Event`], [`Action`].
 //!
 //! What to read next: [`super`], the replica itself.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// An alarm of the protocol or of the replica around it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Alarm<T> {
-    /// The protocol's own.
+    /// An alarm that the protocol set.
     Protocol(T),
     /// Forwarded proposals or a read barrier may have been lost: ask again.
     Retry,
@@ -27,173 +27,172 @@ pub enum Alarm<T> {
 /// A proposal as a client made it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Request {
-    /// Its number.
+    /// The client's number for it, unique in this life of the node.
     pub id: RequestId,
-    /// [`EntryKind::Command`] or [`EntryKind::Membership`].
+    /// The kind of the payload: [`EntryKind::Command`] or [`EntryKind::Membership`].
     pub kind: EntryKind,
     /// The command, or the encoded [`crate::MembershipChange`].
     pub payload: Bytes,
 }
 
-/// What a replica is told.
+/// Inputs of a replica.
 #[derive(Clone, Debug)]
 pub enum Event<P: Protocol, S: StateMachine> {
     /// A peer (or the node itself) said something.
     Peer {
-        /// Who, as the link knows it.
+        /// The sender, as the link knows it.
         from: NodeId,
-        /// What.
+        /// The message, decoded.
         message: ReplicaMessage<P::Message>,
     },
-    /// An alarm rang.
+    /// An alarm that was armed rang.
     Alarm(Alarm<P::Timer>),
-    /// A link changed.
+    /// A link went up or down.
     Link {
-        /// To whom.
+        /// The peer at the other end.
         peer: NodeId,
-        /// What it is now.
+        /// The state that the link is in now.
         state: LinkState,
     },
     /// All records up to this number are durable.
     Durable(RecordNumber),
-    /// So many microseconds passed on the machine's boot clock since the host said so last. Told before proposals.
+    /// Microseconds that passed on the machine's boot clock since the last such event. Told before proposals.
     Elapsed(u64),
-    /// Clients propose.
+    /// Clients propose these, in this order.
     Propose(Vec<Request>),
     /// Clients want to read what is linearizable from now on.
     Read(Vec<RequestId>),
     /// A client no longer waits for its proposal: it is forgotten, not undone.
     Abandon(RequestId),
-    /// An administrator asks.
+    /// An administrator asks for something.
     Admin {
         /// The host's number for it.
         request: RequestId,
-        /// What is asked.
+        /// The request itself.
         admin: Admin,
     },
-    /// A snapshot of the own state machine is complete and durable; or could not be made (`None`).
+    /// A snapshot of this node's state machine is complete and durable; or could not be made (`None`).
     SnapshotCut(Option<SnapshotReference>),
     /// A fetched snapshot is complete, verified and durable; or its bytes are not what this reference says.
     SnapshotStored(Result<SnapshotReference, SnapshotReference>),
-    /// What is inside a snapshot, decoded off the loop.
+    /// The content of a snapshot, decoded off the loop.
     SnapshotLoaded {
-        /// What it covers.
+        /// The last entry that it covers.
         lsn: Lsn,
-        /// The state.
+        /// The state machine inside it.
         machine: Box<S>,
         /// The replica's own part of it.
         state: ReplicaState,
     },
-    /// A chunk of one of the own snapshots that a peer asked for; `None` when it is not held any more.
+    /// A chunk of one of this node's snapshots that a peer asked for; `None` when it is not held any more.
     ChunkRead {
-        /// Who asked.
+        /// The peer that asked.
         to: NodeId,
-        /// Which snapshot.
+        /// The last entry that the snapshot covers.
         lsn: Lsn,
-        /// From which byte on.
+        /// Offset of the chunk in the snapshot, in bytes.
         offset: u64,
-        /// The bytes.
+        /// The chunk; `None` when the snapshot is not held any more.
         bytes: Option<Bytes>,
     },
     /// New heartbeat and election ranges.
     Retime(Timing),
-    /// Which members are connected, and the highest version that each can apply. Told again and again.
+    /// The members that are connected, with the highest version that each can apply. Told again and again.
     Able(BTreeMap<NodeId, ApplyVersion>),
     /// The members' states should be compared. Means nothing to who does not lead.
     Compare,
-    /// The disk's health changed.
+    /// The disk's health changed: it stalled or recovered.
     Health(DiskHealth),
 }
 
-/// What a replica wants done, in order.
+/// Outputs of a replica, to be carried out in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action<P: Protocol, S: StateMachine> {
-    /// Write this record; say [`Event::Durable`] when it and all before it are on disk.
+    /// Write this record; feed [`Event::Durable`] when it and all before it are on disk.
     Persist(RecordNumber, Record),
     /// Send this to a peer. Messages to the node itself never leave the replica.
     Send(NodeId, ReplicaMessage<P::Message>),
     /// Arm (or arm again) an alarm.
     SetTimer(Alarm<P::Timer>, RangeInclusive<Duration>),
-    /// Disarm an alarm.
+    /// Disarm an alarm: it must not ring any more.
     CancelTimer(Alarm<P::Timer>),
     /// A proposal was applied, here and at a quorum.
     Applied {
-        /// Which.
+        /// The client's proposal.
         request: RequestId,
         /// At which place in history.
         lsn: Lsn,
-        /// What the state machine says.
+        /// The state machine's response to the command.
         response: S::Response,
     },
     /// A change of membership took effect.
     Reconfigured {
-        /// Which proposal.
+        /// The client's proposal.
         request: RequestId,
         /// The membership it led to.
         membership: Arc<Membership>,
     },
     /// A proposal was *definitely* not done.
     Refused {
-        /// Which.
+        /// The client's proposal.
         request: RequestId,
-        /// Why.
+        /// The reason for the refusal.
         refusal: Refusal,
     },
     /// A proposal was *perhaps* done.
     Unknown {
-        /// Which.
+        /// The client's proposal.
         request: RequestId,
     },
     /// These reads may be served from this view.
     Readable {
-        /// Which.
+        /// The reads that may be served.
         requests: Vec<RequestId>,
         /// The last entry that the view contains.
         applied: Lsn,
-        /// The state.
+        /// The view from which they are served.
         view: ViewOf<S>,
     },
     /// An administrator's request ended.
     AdminEnded {
-        /// Which.
+        /// The host's number for it.
         request: RequestId,
-        /// How.
+        /// The outcome of the request.
         outcome: Outcome,
     },
     /// Role, term or leader changed.
     Announce(Transition),
-    /// A membership took effect: dial, or hang up.
+    /// A membership took effect: dial new members, hang up on removed ones.
     Membership(Arc<Membership>),
     /// From here on entries are applied by the rules of this version: say so to peers.
     Version(ApplyVersion),
     /// Digest this off the loop and tell the leader: all members do so at this entry.
     Digest(SnapshotContents<S>),
-    /// Stop the node: it cannot apply the next entry, and nothing comes out of this replica any more. The text names the thing and
-    /// the remedy.
+    /// Stop the node: it cannot apply the next entry, and nothing comes out of this replica any more.
     Stop {
-        /// Why.
+        /// The reason and the remedy, in words for the operator.
         why: String,
     },
     /// Encode and store a snapshot off the loop, then say [`Event::SnapshotCut`].
     CutSnapshot(SnapshotContents<S>),
     /// Store a chunk of a fetched snapshot; after the last one verify, sync and say [`Event::SnapshotStored`].
     StoreChunk {
-        /// Which snapshot.
+        /// The snapshot being fetched.
         reference: SnapshotReference,
-        /// At which byte.
+        /// Offset of the chunk in the snapshot, in bytes.
         offset: u64,
-        /// What.
+        /// The chunk itself.
         bytes: Bytes,
     },
     /// Read a chunk of an own snapshot, then say [`Event::ChunkRead`].
     ReadChunk {
-        /// Who asks.
+        /// The peer that asks.
         to: NodeId,
-        /// Which snapshot.
+        /// The last entry that the snapshot covers.
         lsn: Lsn,
-        /// Its digest: a snapshot of another digest is another snapshot.
+        /// CRC32C of the snapshot: one with another digest is another snapshot.
         digest: u32,
-        /// From which byte on.
+        /// Offset of the chunk in the snapshot, in bytes.
         offset: u64,
     },
     /// Decode this stored snapshot off the loop, then say [`Event::SnapshotLoaded`].

@@ -9,9 +9,9 @@ use std::sync::Arc;
 /// An effect that may have to wait.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Gated<P: Protocol> {
-    /// A message.
+    /// A message to a peer.
     Send(NodeId, P::Message),
-    /// A committed entry.
+    /// A committed entry, to be applied.
     Apply(Entry),
     /// A membership that takes effect.
     Reconfigure(Arc<Membership>),
@@ -31,17 +31,17 @@ pub struct Gate<P: Protocol> {
     shape: RecordNumber,
     /// (index, record) of slots not durable yet, in order of emission.
     puts: VecDeque<(u64, RecordNumber)>,
-    /// Whether those slots follow each other, each once: then the place of a slot is known.
+    /// Whether those slots follow each other, each once: then a slot is found by its index.
     puts_are_in_order: bool,
-    /// What the last application rests on: applications never overtake each other.
+    /// The record on which the last application rests: applications never overtake each other.
     applications: RecordNumber,
-    /// For session links: what the last message to a peer rests on; messages never overtake each other there.
+    /// For session links: the record on which the last message to a peer rests; messages never overtake each other there.
     sessions: BTreeMap<NodeId, RecordNumber>,
     waiting: VecDeque<(RecordNumber, Gated<P>)>,
 }
 
 impl<P: Protocol> Gate<P> {
-    /// Nothing emitted, nothing waits.
+    /// A gate at which nothing waits.
     pub fn new() -> Gate<P> {
         Gate {
             emitted: 0,
@@ -112,7 +112,7 @@ impl<P: Protocol> Gate<P> {
         None
     }
 
-    /// A message; given back when it may leave now.
+    /// Gives the message back when it may leave now; keeps it otherwise.
     pub fn send(&mut self, to: NodeId, message: P::Message, rests_on: RestsOn) -> Option<Gated<P>> {
         let mut number = self.resolve(rests_on);
         if P::LINKS == Links::Session {
@@ -123,19 +123,19 @@ impl<P: Protocol> Gate<P> {
         self.pass(number, Gated::Send(to, message))
     }
 
-    /// A committed entry; given back when it may be applied now.
+    /// Gives the committed entry back when it may be applied now; keeps it otherwise.
     pub fn apply(&mut self, entry: Entry) -> Option<Gated<P>> {
         let number = self.resolve(RestsOn::Entry(entry.lsn.index));
         self.pass_in_order(number, Gated::Apply(entry))
     }
 
-    /// A membership; given back when it takes effect now.
+    /// Gives the membership back when it takes effect now; keeps it otherwise.
     pub fn reconfigure(&mut self, membership: Arc<Membership>, index: u64) -> Option<Gated<P>> {
         let number = self.resolve(RestsOn::Entry(index));
         self.pass_in_order(number, Gated::Reconfigure(membership))
     }
 
-    /// A snapshot; given back when it may be loaded now.
+    /// Gives the snapshot back when it may be loaded now; keeps it otherwise.
     pub fn restore(&mut self, reference: SnapshotReference) -> Option<Gated<P>> {
         self.pass_in_order(self.resolve(RestsOn::LastRecord), Gated::Restore(reference))
     }
@@ -145,7 +145,7 @@ impl<P: Protocol> Gate<P> {
         self.pass(self.applications, gated)
     }
 
-    /// When nothing is on its way to the disk and nothing waits, the numbers mean nothing any more: begins anew.
+    /// Begins to count from 1 again, if nothing is on its way to the disk and nothing waits.
     pub(super) fn forget_numbers(&mut self) {
         if self.waiting.is_empty() && self.durable == self.emitted {
             *self = Gate::new();

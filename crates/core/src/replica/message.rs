@@ -1,4 +1,4 @@
-//! What replicas say to each other around their protocols: [`ReplicaMessage`].
+//! Messages between replicas, beside those of their protocols: [`ReplicaMessage`].
 
 use crate::membership::MembershipRefusal;
 use crate::protocol::Refusal;
@@ -12,98 +12,98 @@ use prost::Message as _;
 pub struct ForwardedRequest {
     /// Its number at its origin.
     pub sequence: u64,
-    /// What the payload is.
+    /// The kind of the payload.
     pub kind: EntryKind,
-    /// The command.
+    /// The encoded command or membership change.
     pub payload: Bytes,
 }
 
-/// A message between replicas.
+/// A message from one replica to another.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ReplicaMessage<M> {
-    /// Between protocols.
+    /// A message between the protocols inside.
     Protocol(M),
     /// Propose these for my clients.
     Forward {
-        /// The sender's life.
+        /// The sender's incarnation.
         incarnation: u64,
-        /// In order.
+        /// The proposals, in the order of their numbers.
         requests: Vec<ForwardedRequest>,
     },
     /// One of them was *definitely* not appended.
     ForwardRefused {
-        /// The origin's life.
+        /// The origin's incarnation.
         incarnation: u64,
-        /// Which.
+        /// The proposal's number at its origin.
         sequence: u64,
-        /// Why.
+        /// The reason for the refusal.
         refusal: Refusal,
     },
-    /// From where on are reads linearizable?
+    /// From which index on are reads linearizable?
     AskRead {
-        /// Unique per attempt.
+        /// Number of this question, unique per attempt.
         number: u64,
     },
-    /// From here on.
+    /// Reads are linearizable once this index is applied.
     ReadAt {
-        /// Which question.
+        /// Number of the question that is answered.
         number: u64,
         /// The index to apply first.
         index: u64,
     },
     /// Ask the leader; it is not me, or not yet.
     ReadRefused {
-        /// Which question.
+        /// Number of the question that is answered.
         number: u64,
     },
     /// Send me the bytes of this snapshot from here on.
     AskChunk {
-        /// Which snapshot.
+        /// The last entry that the snapshot covers.
         lsn: Lsn,
-        /// Its digest.
+        /// CRC32C of the snapshot.
         digest: u32,
-        /// The first byte wanted.
+        /// Offset of the first byte wanted.
         offset: u64,
     },
-    /// Here they are.
+    /// The bytes of a snapshot that were asked for.
     Chunk {
-        /// Which snapshot.
+        /// The last entry that the snapshot covers.
         lsn: Lsn,
-        /// The first byte.
+        /// Offset of the first byte.
         offset: u64,
-        /// What.
+        /// The bytes, as many as the sender puts into one chunk.
         bytes: Bytes,
     },
     /// I do not have it any more.
     ChunkGone {
-        /// Which snapshot.
+        /// The last entry that the snapshot covers.
         lsn: Lsn,
     },
-    /// Between hosts: say this back at once, so that I know how long a round trip takes.
+    /// Between hosts: echo this at once, so that I can measure the round trip.
     Ping {
-        /// When it was sent, by the sender's clock.
+        /// Time of sending, in microseconds of the sender's clock.
         sent_micros: u64,
     },
-    /// Between hosts: the answer.
+    /// Between hosts: the answer to a ping.
     Pong {
-        /// As it was said.
+        /// The time from the ping, unchanged.
         sent_micros: u64,
     },
     /// Between hosts, from version 3 of the peer protocol on: my state at an entry where states are compared.
     Digest {
-        /// The entry.
+        /// Index of the entry behind which states are compared.
         index: u64,
-        /// Of the state behind it.
+        /// Digest of the state behind that entry.
         digest: u64,
     },
     /// Between hosts, from version 3 on: how much is durable at me and, as far as I have heard, at others.
     Durable(Vec<Position>),
 }
 
-/// How much of a member's log is durable, as it said itself.
+/// The amount of a member's log that is durable, as that member reported it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Position {
-    /// Which member.
+    /// The member's id.
     pub node: NodeId,
     /// Its storage incarnation: another directory has positions of its own.
     pub storage: u64,
@@ -111,9 +111,9 @@ pub struct Position {
     pub boots: u64,
     /// The number that this start drew: a copy of the directory may have been started as often.
     pub process: u64,
-    /// How many batches it had when that start began, all durable.
+    /// Number of batches that its log had when that start began, all durable.
     pub born_with: u64,
-    /// How many batches were durable. Only grows, whatever a protocol truncates.
+    /// Number of batches that were durable. Only grows, whatever a protocol truncates.
     pub batches: u64,
 }
 
@@ -140,7 +140,7 @@ impl Position {
         positions_shape(positions).encode_to_vec().into()
     }
 
-    /// Reads what [`Position::encode_all`] wrote.
+    /// Reads the encoding of [`Position::encode_all`].
     ///
     /// # Errors
     /// Anything else, and more than a cluster has members.
@@ -420,7 +420,7 @@ impl<M: Wire> Wire for ReplicaMessage<M> {
                     )));
                 }
                 let request = |shape: RequestShape| match kind_numbered(shape.kind)? {
-                    // What its origin waits for no longer: no proposal, and so without a number.
+                    // A notice that its origin waits no longer for older proposals: no proposal itself, and so without a number.
                     kind @ EntryKind::Blank if shape.sequence == 0 && shape.payload.len() == 8 => {
                         Ok(ForwardedRequest { sequence: 0, kind, payload: shape.payload })
                     }

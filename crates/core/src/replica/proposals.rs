@@ -2,9 +2,9 @@
 //!
 //! A node answers its own clients when *it* applies their entries, whoever appended them; so a forwarded proposal needs
 //! no answer but a refusal. Commands may be sent again, to the next leader or to the same, since second copies are
-//! recognised: by the leader that appended the first, before they cost a place in the log, and by whoever applies both
-//! ([`super::sessions`]). Changes of membership cannot be told apart by the protocol that interprets them: they are
-//! never sent again and end unknown.
+//! recognised: by the leader that appended the first, before they cost a place in the log, and by every member that
+//! applies both ([`super::sessions`]). Changes of membership cannot be told apart by the protocol that interprets them:
+//! they are never sent again and end unknown.
 
 use super::message::ForwardedRequest;
 use super::sessions::settled;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Payload bytes of one message of forwarded proposals; the first always fits.
 const FORWARD_BYTES_MAX: usize = 1 << 20;
 
-/// Refusals that are remembered.
+/// Most refusals that are remembered.
 const REFUSED_MAX: usize = 16_384;
 
 /// A proposal of an own client without an outcome.
@@ -25,9 +25,9 @@ const REFUSED_MAX: usize = 16_384;
 struct Outstanding {
     kind: EntryKind,
     payload: Bytes,
-    /// To which leader it went; `None` while it waits for one.
+    /// The leader to which it went; `None` while it waits for one.
     sent_to: Option<NodeId>,
-    /// How often it went anywhere: only a first and only attempt can be refused for certain.
+    /// Number of times that it was sent: only a first and only attempt can be refused for certain.
     attempts: u32,
 }
 
@@ -39,12 +39,12 @@ pub struct Proposals {
     overdue_below: RequestId,
     next: RequestId,
     retry_armed: bool,
-    /// Of this leader: what others forwarded and it has appended in this reign; commands until they are applied. A second copy
-    /// is dropped, or slow disks would fill the log with copies of what waits for them. It must not be answered either: a
-    /// refusal would say that nothing was done.
+    /// At a leader: proposals that others forwarded and it has appended in this reign; commands until they are applied.
+    /// A second copy is dropped, or slow disks would fill the log with copies of what waits for them. It must not be
+    /// answered either: a refusal would say that nothing was done.
     forwarded: BTreeSet<Origin>,
-    /// What others forwarded and was refused for good: its client was told that it never happens, so a copy that comes late, in
-    /// this reign or in a later one, must not happen either.
+    /// Forwarded proposals that were refused for good: their clients were told that they never happen, so a copy that
+    /// comes late, in this reign or in a later one, must not happen either.
     refused: Refused,
 }
 
@@ -68,7 +68,7 @@ impl Refused {
     }
 }
 
-/// Whether the same proposal may be taken a moment later, or by somebody else.
+/// Whether the reason passes: the same proposal may be taken a moment later, or by another node.
 fn passes(refusal: &Refusal) -> bool {
     matches!(refusal, Refusal::NotLeader(_) | Refusal::Transferring | Refusal::NotReady)
 }
@@ -83,7 +83,7 @@ impl Proposals {
         self.outstanding.len()
     }
 
-    /// Ends one; says whether it was outstanding.
+    /// Ends a proposal; says whether it was outstanding.
     pub(super) fn take(&mut self, id: RequestId) -> bool {
         self.outstanding.remove(&id).is_some()
     }
@@ -97,7 +97,7 @@ impl Proposals {
         self.forwarded.remove(origin);
     }
 
-    /// What was forwarded was not appended after all: it may come again, or never may.
+    /// A forwarded proposal was not appended after all: it may come again, or never may.
     pub(super) fn on_forward_refused(&mut self, origin: Origin, refusal: &Refusal) {
         self.forwarded.remove(&origin);
         // Settlings of a session all have the number 0, and are nobody's: a later one may be taken.
@@ -214,7 +214,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         let (node, incarnation, sequence) = (self.me, self.incarnation, 0);
         let through = oldest - 1;
         if self.sessions.through(node, incarnation) >= through {
-            // What is missing is still waited for.
+            // A proposal that is missing is still waited for.
             return;
         }
         let (kind, payload) = (EntryKind::Blank, settled(through));
@@ -292,8 +292,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         }
     }
 
-    /// What was forwarded a whole alarm ago and is still outstanding may be lost; what this node itself appended is
-    /// not.
+    /// Sends again the proposals that were forwarded a whole alarm ago and are still outstanding: they may be lost.
+    /// Those that this node appended itself are not, while it leads.
     pub(super) fn on_retry(&mut self, out: &mut Vec<Action<P, S>>) {
         self.proposals.retry_armed = false;
         self.end_those_too_old(out);

@@ -23,7 +23,7 @@ struct Barrier {
 /// Reads on their way to being served.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reads {
-    /// For the next barrier.
+    /// Reads that wait for the next barrier.
     waiting: Vec<RequestId>,
     barrier: Option<Barrier>,
     next_number: u64,

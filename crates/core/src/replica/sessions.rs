@@ -11,8 +11,8 @@ use crate::{NodeId, Origin};
 use bytes::Bytes;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How far apart two proposals of one origin may be applied in the wrong order. Below this window nothing can be told
-/// apart any more, and a proposal that old ends unknown instead of being applied perhaps twice.
+/// The farthest apart that two proposals of one origin may be applied in the wrong order. Below this window nothing can
+/// be told apart any more, and a proposal that old ends unknown instead of being applied perhaps twice.
 const WINDOW: usize = 65_536;
 
 /// The most that [`Sessions::to_parts`] gives of one.
@@ -31,7 +31,7 @@ fn settled_through(payload: &[u8]) -> Option<u64> {
     payload.try_into().ok().map(u64::from_le_bytes)
 }
 
-/// Which proposals of each node's latest life have been applied.
+/// The proposals of each node's latest life that have been applied.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Sessions {
     by_node: BTreeMap<NodeId, Session>,
@@ -42,12 +42,12 @@ struct Session {
     incarnation: u64,
     /// All up to here are applied, or too old to be.
     through: u64,
-    /// Applied ones above.
+    /// Numbers above `through` that are applied.
     above: BTreeSet<u64>,
 }
 
 impl Sessions {
-    /// Nothing was applied yet.
+    /// A table in which nothing was applied yet.
     pub fn new() -> Sessions {
         Sessions::default()
     }
@@ -103,7 +103,7 @@ impl Sessions {
         })
     }
 
-    /// The sessions from numbers.
+    /// The table from its numbers, as a snapshot has them.
     pub fn from_parts(parts: impl IntoIterator<Item = (u64, u64, u64, Vec<u64>)>) -> Sessions {
         let session = |(node, incarnation, through, above): (u64, u64, u64, Vec<u64>)| {
             (NodeId(node), Session { incarnation, through, above: above.into_iter().collect() })
@@ -139,7 +139,7 @@ impl Session {
         self.close_up();
     }
 
-    /// What follows without a gap needs no remembering one by one.
+    /// Moves `through` up over numbers that follow without a gap.
     fn close_up(&mut self) {
         while let Some(sequence) = self.above.first().copied().filter(|sequence| self.is_next(*sequence)) {
             self.above.pop_first();

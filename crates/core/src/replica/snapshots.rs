@@ -1,4 +1,4 @@
-//! Snapshots: when to cut one, and how a node that is too far behind fetches one.
+//! Snapshots: the time to cut one, and how a node that is too far behind fetches one.
 //!
 //! A protocol knows a snapshot only by reference. Its bytes are pulled, chunk by chunk, by the node that needs them:
 //! the receiver sets the pace, so a slow one never floods, and the sender keeps no state.
@@ -22,14 +22,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-/// How a snapshot begins that has the log's clock; those of format 1 begin with the number of sessions, which is small.
+/// First word of a snapshot that has the log's clock; those of format 1 begin with the number of sessions, which is small.
 const WITH_CLOCK: u32 = u32::MAX;
 
-/// How a snapshot begins that has an apply version above the first, before its clock. A build that knows of no versions cannot
-/// read it, and is not meant to.
+/// First word of a snapshot that has an apply version above the first, before its clock. A build that knows of no
+/// versions cannot read it, and is not meant to.
 const WITH_VERSION: u32 = u32::MAX - 1;
 
-/// When snapshots are cut: whichever comes first.
+/// Bounds after which a snapshot is cut: the first that is reached counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Policy {
     /// Applied entries since the last cut.
@@ -47,27 +47,27 @@ impl Default for Policy {
     }
 }
 
-/// What a replica keeps in every snapshot beside the state machine.
+/// The replica's own state, kept in every snapshot beside the state machine.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ReplicaState {
-    /// Which proposals were applied.
+    /// Proposals that were applied.
     pub sessions: Sessions,
-    /// The log's clock.
+    /// The reading of the log's clock that stands.
     pub clock: LogTime,
-    /// By which rules entries are applied.
+    /// Version of the rules by which entries are applied.
     pub version: ApplyVersion,
 }
 
-/// What a snapshot consists of, ready to be encoded off the loop.
+/// The parts of a snapshot, ready to be encoded off the loop.
 #[derive(Clone)]
 pub struct SnapshotContents<S: StateMachine> {
-    /// What it covers.
+    /// The last entry that it covers.
     pub lsn: Lsn,
     /// The membership at that place.
     pub membership: Arc<Membership>,
-    /// The replica's own part.
+    /// The replica's own state.
     pub state: ReplicaState,
-    /// The state machine's.
+    /// A view of the state machine.
     pub view: S::View,
 }
 
@@ -102,7 +102,7 @@ impl<S: StateMachine> SnapshotContents<S> {
         Some(move |file: &Arc<dyn SnapshotFile>| once_durable(file, start))
     }
 
-    /// The replica's own state.
+    /// Encodes the replica's own state, with which a snapshot begins.
     fn head(&self) -> Bytes {
         let mut head = BytesMut::new();
         let ReplicaState { sessions, clock, version } = &self.state;
@@ -150,7 +150,7 @@ impl<S: StateMachine> SnapshotContents<S> {
     }
 }
 
-/// Reads what [`SnapshotContents::head`] wrote.
+/// Reads the encoding of [`SnapshotContents::head`].
 fn decode_head(bytes: &mut dyn Buf) -> Result<ReplicaState, SnapshotError> {
     let short = || SnapshotError { what: "it ends inside the sessions".into() };
     let (mut clock, mut version) = (LogTime::default(), ApplyVersion::FIRST);
@@ -186,18 +186,18 @@ fn decode_head(bytes: &mut dyn Buf) -> Result<ReplicaState, SnapshotError> {
 /// From this size on a snapshot is large, and cut only when the log since the last is at least this part of it.
 const LARGE_STATE_BYTES: u64 = 16 << 20;
 const STATE_BY_LOG_MAX: u64 = 4;
-/// What an entry costs the log beside its payload.
+/// Bytes that an entry costs the log beside its payload.
 const ENTRY_BYTES: u64 = 64;
 
-/// A snapshot being fetched.
+/// A snapshot that is being fetched.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Fetch {
     from: NodeId,
     reference: SnapshotReference,
     offset: u64,
-    /// How often the next chunk was asked for in vain.
+    /// Number of times that the next chunk was asked for in vain.
     asked: u32,
-    /// How long the source's chunks are; 0 until the first has come.
+    /// Length of the source's chunks, in bytes; 0 until the first has come.
     chunk_bytes: u64,
     /// Bytes that may be on their way, in whole chunks.
     window_bytes: u64,
@@ -207,7 +207,7 @@ struct Fetch {
     elapsed_micros: u64,
     /// The shortest time that a chunk took: the way there and back, and nothing waited for.
     delay_min_micros: u64,
-    /// Where the chunks end with which the window was last changed: it grows once per round.
+    /// End of the last chunk of this round, in bytes of the snapshot: the window grows once per round.
     round_end: u64,
     /// Chunks that overtook an earlier one: no more than were asked for.
     early: BTreeMap<u64, Bytes>,
@@ -285,7 +285,7 @@ pub struct Snapshots {
     last_bytes: u64,
     cutting: bool,
     fetch: Option<Fetch>,
-    /// What a source that is gone or was given up had sent so far: if it is offered again, by whomever, the fetch goes on from there.
+    /// A snapshot whose source is gone or was given up, and the bytes it had sent: the fetch goes on from there if any peer offers it.
     begun: Option<(SnapshotReference, u64)>,
     loading: Option<SnapshotReference>,
     /// Applications that wait until a snapshot is loaded.
@@ -320,7 +320,7 @@ impl Snapshots {
         self.bytes += payload as u64;
     }
 
-    /// Time passed: it matters while something is fetched.
+    /// Time passed, which matters while something is fetched.
     pub(super) fn on_elapsed(&mut self, micros: u64) {
         if let Some(fetch) = &mut self.fetch {
             fetch.elapsed_micros = fetch.elapsed_micros.saturating_add(micros);
@@ -407,7 +407,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         if fetch.asked >= ASKED_MAX && self.defect != Some(Defect::PinsFetches) {
             return self.fail_fetch(out);
         }
-        // What was asked for is lost: again from where it stands, one at a time. What came early is not asked for again.
+        // The chunks on their way are lost: again from where it stands, one at a time. Those that came early are not asked for again.
         fetch.ahead.clear();
         fetch.window_bytes = fetch.chunk_bytes;
         self.ask_chunks(out);
@@ -476,7 +476,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         match stored {
             Ok(reference) => self.feed(Input::SnapshotReady(reference), out),
             Err(reference) => {
-                // What was stored of it is lost: whoever offers it again is asked from the beginning.
+                // The part of it that was stored is lost: the next source that offers it is asked from the beginning.
                 if self.snapshots.fetch.take_if(|fetch| fetch.reference == reference).is_some() {
                     out.push(Action::CancelTimer(Alarm::Chunk));
                 }

@@ -1,4 +1,4 @@
-//! What is replicated: [`StateMachine`].
+//! The replicated application: [`StateMachine`].
 
 use super::ApplyVersion;
 use super::digests::Digest;
@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Snapshot bytes that cannot be a state machine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SnapshotError {
-    /// What is wrong, and at which offset.
+    /// The damage and the offset at which it was found.
     pub what: String,
 }
 
@@ -27,15 +27,15 @@ impl std::error::Error for SnapshotError {}
 /// The bytes of a snapshot on disk, readable for as long as somebody holds this, also when newer snapshots have taken its place.
 /// [`Debug`] names the file.
 pub trait SnapshotFile: Debug + Send + Sync {
-    /// `length` bytes from `offset` on, counted from the snapshot's first byte. Not verified: whoever reads a part knows what
-    /// it must be.
+    /// Reads `length` bytes from `offset` on, counted from the snapshot's first byte. They are not verified: the reader
+    /// of a part knows what it must be.
     ///
     /// # Errors
     /// Whatever the disk refuses, and an end before those bytes.
     fn read(&self, offset: u64, length: usize) -> Result<Bytes, SnapshotError>;
 }
 
-/// What is to be done once an encoded view is durable in a file, given that file and the place in it where the view begins.
+/// Callback for when an encoded view is durable in a file: given that file and the place in it where the view begins.
 pub type OnceDurable = Box<dyn FnOnce(&Arc<dyn SnapshotFile>, u64)>;
 
 /// A deterministic machine: equal commands in equal order give equal states on every member.
@@ -43,7 +43,7 @@ pub type OnceDurable = Box<dyn FnOnce(&Arc<dyn SnapshotFile>, u64)>;
 /// It sees no clock. Time reaches it through [`StateMachine::advance`]: the log carries the leader's elapsed time, so
 /// that every member expires the same lease at the same entry (ADR 3).
 pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'static {
-    /// What a proposer gets back for its command.
+    /// The answer to a command that its proposer gets.
     type Response: Clone + Eq + Debug + Send + 'static;
     /// An immutable view of the state: O(1) to take, cheap to clone, read and encoded off the replica's loop.
     type View: Clone + Send + Sync + 'static;

@@ -1,4 +1,4 @@
-//! By which rules `apply` computes: [`ApplyVersion`], a number in the replicated state.
+//! Versions of the rules by which `apply` computes: [`ApplyVersion`], a number in the replicated state.
 //!
 //! Members must compute the same from the same entries. So whatever decides what an entry does (a command's budget, the window
 //! in which copies are recognised, how many leases end in one step) is looked up by a number that stands in the log itself, and
@@ -26,12 +26,12 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// By which rules entries are applied. Counted up from 1.
+/// A version of the rules by which entries are applied. Counted up from 1.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ApplyVersion(pub u32);
 
 impl ApplyVersion {
-    /// What every cluster begins with.
+    /// The version that every cluster begins with.
     pub const FIRST: ApplyVersion = ApplyVersion(1);
 }
 
@@ -53,8 +53,8 @@ impl fmt::Debug for ApplyVersion {
     }
 }
 
-/// How the payload of an entry begins that raises the version. Such an entry is a blank of nobody's: no client and no forward
-/// can make one.
+/// First bytes of the payload of an entry that raises the version. Such an entry is a blank of nobody's: no client and
+/// no forward can make one.
 const RAISE: &[u8; 16] = b"raise-version-1\0";
 
 /// The payload of an entry from which on `version` applies, if none but those in `able` are members.
@@ -65,7 +65,7 @@ fn raise(version: ApplyVersion, able: &BTreeSet<NodeId>) -> Bytes {
     payload.freeze()
 }
 
-/// What such a payload says; `None` for every other one.
+/// The version in such a payload, and the members that can apply it; `None` for every other payload.
 fn raised(payload: &[u8]) -> Option<(ApplyVersion, BTreeSet<NodeId>)> {
     let mut rest = payload.strip_prefix(RAISE)?;
     let version = ApplyVersion(rest.try_get_u32_le().ok()?);
@@ -83,7 +83,7 @@ pub fn version_wanted_by(entry: &Entry) -> Option<ApplyVersion> {
 }
 
 impl<P: Protocol, S: StateMachine> Replica<P, S> {
-    /// By which rules this member applies now.
+    /// The version by which this member applies entries now.
     pub fn version(&self) -> ApplyVersion {
         self.version
     }

@@ -81,7 +81,7 @@ pub fn change() -> impl Strategy<Value = MembershipChange> {
     (vec(step, 0..6), prop::sample::select(passages)).prop_map(|(steps, passage)| MembershipChange { steps, passage })
 }
 
-/// What is counted up from 1.
+/// A strategy for numbers that are counted up from 1.
 pub fn counted() -> impl Strategy<Value = u64> {
     prop_oneof![0..=NUMBER_MAX, 0..=9_u64, Just(NUMBER_MAX)]
 }
