@@ -21,22 +21,22 @@ use std::sync::Arc;
 
 pub use crate::timer::Timer;
 
-/// What only a leader knows.
+/// Leader-only state.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Leader {
-    /// How far its healing is.
+    /// The progress of its healing.
     pub(crate) stage: Stage,
-    /// Where the ledgers of those end that have registered in this reign.
+    /// Last place in the ledger of each node that has registered in this reign.
     pub(crate) lsns: BTreeMap<NodeId, Lsn>,
-    /// Who supports it, itself included (E4).
+    /// Nodes that support it, itself included (E4).
     pub(crate) supporters: BTreeSet<NodeId>,
-    /// What every leader has; the index of its first entry is beyond everything until its term is started.
+    /// Leader-only state of every protocol; the index of its first entry is `u64::MAX` until its term is started.
     pub(crate) office: Office<Peer>,
     /// The last index that may name primaries: they are not named again before it is applied.
     pub(crate) pending_primaries: u64,
 }
 
-/// What a node is at, with the state that only that has.
+/// The present part of a node, with the state that only that part has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Part {
     Follower,
@@ -48,8 +48,8 @@ pub(crate) enum Part {
 /// A BlazingMQ node as a plain value.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct BlazingMq {
-    /// The base. Its promise is the elector's term, durable `[OURS]`: to raise it is to vote; for whom is written for those
-    /// who judge.
+    /// The base. Its promise is the elector's term, durable `[OURS]`: to raise it is to vote; the vote in it is written
+    /// down for judges.
     pub(crate) node: Node,
     pub(crate) options: Options,
     /// The last change of membership that is in force here stands at this index or below.
@@ -60,7 +60,7 @@ pub struct BlazingMq {
     pub(crate) is_leader_active: bool,
     /// The highest term that somebody answered with: no scouting below it can succeed.
     pub(crate) term_seen: Term,
-    /// Which of two consecutive rounds of scouting is the last.
+    /// The latest of two consecutive rounds of scouting, told apart by this flag.
     pub(crate) round: bool,
     /// Peers that said that they are not available.
     pub(crate) unavailable: BTreeSet<NodeId>,
@@ -70,7 +70,7 @@ pub struct BlazingMq {
     pub(crate) eager_rounds: u8,
     /// The leader whose link dropped, while that is why this node scouts.
     pub(crate) lost_leader: Option<NodeId>,
-    /// Leaders of the own term that this node met while it led: a breach of E1 (§1.10/1).
+    /// Leaders of its own term that this node met while it led: a breach of E1 (§1.10/1).
     pub(crate) breaches: u32,
 }
 
@@ -85,8 +85,8 @@ impl Protocol for BlazingMq {
     const SYMMETRIC: bool = false;
 
     fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<BlazingMq>) -> BlazingMq {
-        // Who joins is told the members of today and replays the ledger from its beginning: primaries come from there
-        // alone.
+        // A node that joins is told the members of today and replays the ledger from its beginning: primaries come from
+        // there alone.
         let mut founding = cluster.membership.clone();
         if !founding.assignments.is_empty() {
             founding = Arc::new(Membership { assignments: BTreeMap::new(), ..(*founding).clone() });
@@ -116,7 +116,7 @@ impl Protocol for BlazingMq {
             breaches: 0,
         };
         value.announce(Role::Follower, Reason::Started, out);
-        // What a recorded commit covers was committed, and a change in it is in force.
+        // Records that a recorded commit covers were committed, and a change in them is in force.
         value.apply_through(recorded, out);
         value.wait_initially(out);
         if value.node.is_alone() && value.node.may_lead() {
@@ -190,7 +190,7 @@ impl Protocol for BlazingMq {
     }
 }
 
-/// Which of the quorums decides.
+/// The quorums that an operator may raise, by what they decide.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Vote,
@@ -216,7 +216,7 @@ impl BlazingMq {
         self.node.leader.filter(|leader| self.is_leader_active || *leader == self.node.me)
     }
 
-    /// Whether this defect is planted.
+    /// Whether this defect is planted in the node.
     pub(crate) fn has(&self, defect: Defect) -> bool {
         self.options.defect == Some(defect)
     }
@@ -226,7 +226,7 @@ impl BlazingMq {
         &self.node.log
     }
 
-    /// The term and whom this node supported in it, for inspection.
+    /// The term, and the node that this one supported in it, for inspection.
     pub fn promise(&self) -> Promise {
         self.node.promise
     }
@@ -241,7 +241,7 @@ impl BlazingMq {
         self.node.leader
     }
 
-    /// Who supports this node, if it leads.
+    /// Nodes that support this one, if it leads; empty otherwise.
     pub fn supporters(&self) -> Vec<NodeId> {
         match &self.part {
             Part::Leader(leader) => leader.supporters.iter().copied().collect(),
@@ -249,12 +249,12 @@ impl BlazingMq {
         }
     }
 
-    /// How often this node, leading, met a leader of its own term: never, unless terms were forgotten (E1).
+    /// Number of leaders of its own term that this node met while leading: 0, unless terms were forgotten (E1).
     pub fn breaches(&self) -> u32 {
         self.breaches
     }
 
-    /// What this node, as leader, knows of `peer`.
+    /// This leader's state of `peer`; `None` unless this node leads and knows it.
     pub fn peer(&self, peer: NodeId) -> Option<&Peer> {
         self.office()?.peers.get(&peer)
     }
@@ -276,7 +276,7 @@ impl BlazingMq {
         }
     }
 
-    /// What the answers so far decide: a majority at least, and as many as the operator wants. Each node counts once.
+    /// The result of a vote so far: it takes a majority at least, and as many as the operator wants. Each node counts once.
     pub(crate) fn verdict(&self, kind: Kind, answer: impl Fn(NodeId) -> Option<bool>) -> Verdict {
         let needed = self.knob(kind);
         let count = |said: bool| self.node.membership.all_voters().filter(|id| answer(*id) == Some(said)).count();
@@ -300,7 +300,7 @@ impl BlazingMq {
 
     // --- Messages. -----------------------------------------------------------------------------------------------
 
-    /// What the node says to itself once a record is durable; from an earlier term it means nothing.
+    /// Takes a message to itself, sent once a record is durable; from an earlier term it means nothing.
     fn on_own_message(&mut self, message: Message, out: &mut Effects<BlazingMq>) {
         if message.term() != self.node.promise.term {
             return;
@@ -340,7 +340,7 @@ impl BlazingMq {
         }
     }
 
-    /// From the node that this one follows, in its term.
+    /// Takes a message from the node that this one follows, in its term.
     fn on_leader_message(&mut self, from: NodeId, message: Message, out: &mut Effects<BlazingMq>) {
         self.hear_leader(out);
         match message {
@@ -354,7 +354,7 @@ impl BlazingMq {
         }
     }
 
-    /// To this leader, in its term.
+    /// Takes an answer to this leader, in its term.
     fn on_answer(&mut self, from: NodeId, message: Message, out: &mut Effects<BlazingMq>) {
         match message {
             Message::Heard { round, priority, is_installing, .. } => {
@@ -369,7 +369,7 @@ impl BlazingMq {
             Message::Ack { index, .. } => self.on_ack(from, index, out),
             Message::Gap { hint, .. } => self.place_peer(from, hint, out),
             Message::SnapshotFailed { .. } => self.on_snapshot_refused(from, out),
-            // What another leader of this term would say: dropped (§2.7, rule 3).
+            // A message from another leader of this term: dropped (§2.7, rule 3).
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! The elector: who is followed, and until when. Rules 1, 3 and 16 to 27 of `docs/protocols/rules`.
+//! The elector: choosing the leader to follow, and giving it up. Rules 1, 3 and 16 to 27 of `docs/protocols/rules`.
 //!
 //! Source: the article, "Elector State Machine" and the two walk-throughs; §1.5 of `docs/protocols/rules`. A confirmed leader is
 //! followed until it is silent, its link drops, it cedes, or a *heartbeat* of a later term comes: proposals and
@@ -70,7 +70,7 @@ impl BlazingMq {
 
     // --- Heartbeats. ---------------------------------------------------------------------------------------------
 
-    /// Rules 16 to 19.
+    /// Rules 16 to 19: a heartbeat confirms the leader, or makes this node follow or depose another.
     pub(crate) fn on_heartbeat(
         &mut self,
         from: NodeId,
@@ -106,7 +106,7 @@ impl BlazingMq {
             self.apply_through(commit, out);
         }
         if is_followed || round > 0 {
-            // Who has just begun to follow has registered, which is an answer as well.
+            // A node that has just begun to follow has registered, which is an answer as well.
             self.answer_heartbeat(from, round, out);
         }
     }
@@ -146,7 +146,7 @@ impl BlazingMq {
 
     // --- Standing down. ------------------------------------------------------------------------------------------
 
-    /// Everybody whom this node sends to: members, and whoever left while it leads.
+    /// Everybody whom this node sends to: members, and nodes that left while it leads.
     pub(crate) fn others_reached(&self) -> Vec<NodeId> {
         self.node.membership.everyone().filter(|peer| *peer != self.node.me).collect()
     }
@@ -182,7 +182,7 @@ impl BlazingMq {
         if self.node.is_disk_stalled {
             out.send_resting_on(RestsOn::Nothing, peer, Message::NodeStatus { is_available: false });
         }
-        // Rule 27: it learns at once whom to follow. It is no supporter before it says so.
+        // Rule 27: it learns at once which node leads. It is no supporter before it says so.
         self.send_heartbeat_to(peer, out);
         // And who has not been asked yet is asked now; who has answered counts again.
         self.ask_again(peer, out);
@@ -219,7 +219,7 @@ impl BlazingMq {
         leader.supporters.remove(&peer);
         leader.lsns.remove(&peer);
         if let Some(peer) = leader.office.peers.get_mut(&peer) {
-            // What was in flight is lost; it registers when it is back.
+            // Records in flight are lost; it registers when it is back.
             peer.become_absent();
         }
         let Part::Leader(leader) = &self.part else { return };

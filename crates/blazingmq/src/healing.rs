@@ -1,4 +1,4 @@
-//! Healing: how a new leader learns what it missed, before it leads. §2.8 of `docs/protocols/rules`, leader side.
+//! Healing: a new leader learns the records it missed before it leads. §2.8 of `docs/protocols/rules`, leader side.
 //!
 //! ```text
 //!    elected ──► Collecting ──a quorum's LSNs──► Pulling ──the highest──► Starting ──the start──► Active
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! Any node may win an election, so its ledger may lack what is committed, and may hold what is not. Why the highest
-//! LSN of a quorum holds all that is committed: whoever answers is in the leader's term, durably, and takes no records
-//! of an earlier one any more; what a quorum acknowledged in term T meets the answers in a node that had it; its LSN,
-//! and thus the highest, is of term T and not before it, or of a later term whose leader collected the LSNs of a quorum
-//! in the same way; and ledgers with an equal place are equal before it, for every record follows a place that is
-//! compared (`[OURS]`, §2.9).
+//! LSN of a quorum holds all that is committed: a node that answers is in the leader's term, durably, and takes no
+//! records of an earlier one any more; what a quorum acknowledged in term T meets the answers in a node that had it;
+//! its LSN, and thus the highest, is of term T and not before it, or of a later term whose leader collected the LSNs of
+//! a quorum in the same way; and ledgers with an equal place are equal before it, for every record follows a place that
+//! is compared (`[OURS]`, §2.9).
 //!
 //! `[OURS]` What is pulled is the tail of the ledger behind the last common place, with its own LSNs, not a snapshot
 //! under a new LSN; only where the base is missing, a snapshot by reference. The term starts with a blank record; once
@@ -24,47 +24,47 @@ use hustings_core::leading::{Following, Replicating};
 use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn, SnapshotReference};
 
-/// How far a leader's healing is.
+/// The progress of a leader's healing.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
     /// STG1: LSNs are awaited.
     Collecting,
     /// STG2: the most up-to-date follower sends what comes after this place.
     Pulling {
-        /// Who.
+        /// The follower that it pulls from.
         from: NodeId,
         /// The place that was asked about.
         after: Lsn,
     },
     /// STG3: the start of the term is written, and not committed yet.
     Starting,
-    /// It is committed.
+    /// The start of the term is committed: the leader serves.
     Active,
 }
 
 /// The states of the Cluster FSM (§2.8), as they can be seen from outside.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Healing {
-    /// No leader.
+    /// No leader is known.
     Unknown,
     /// FOL_WAITING: registered, and no record of the leader's term has come.
     FollowerWaiting,
-    /// FOL_HEALING: some have.
+    /// FOL_HEALING: records of the leader's term have come.
     FollowerHealing,
-    /// FOL_HEALED: one of them is committed.
+    /// FOL_HEALED: a record of the leader's term is committed.
     FollowerHealed,
-    /// LDR_HEALING_STG1.
+    /// LDR_HEALING_STG1: it collects LSNs.
     LeaderCollecting,
-    /// LDR_HEALING_STG2.
+    /// LDR_HEALING_STG2: it pulls records that it lacks.
     LeaderPulling,
-    /// LDR_HEALING_STG3.
+    /// LDR_HEALING_STG3: the start of its term is not committed yet.
     LeaderStarting,
-    /// LDR_HEALED.
+    /// LDR_HEALED: it serves.
     LeaderHealed,
 }
 
 impl BlazingMq {
-    /// Where this node stands in the Cluster FSM.
+    /// This node's state in the Cluster FSM.
     pub fn healing(&self) -> Healing {
         match &self.part {
             Part::Leader(leader) => match leader.stage {
@@ -153,7 +153,7 @@ impl BlazingMq {
 
     // --- STG2. ---------------------------------------------------------------------------------------------------
 
-    /// What comes after this place, or after the commit, below which nobody differs.
+    /// Asks for the records after this place, or after the commit, below which no two nodes differ.
     fn pull(&mut self, from: NodeId, after: Lsn, out: &mut Effects<BlazingMq>) {
         let (term, floor) = (self.node.promise.term, self.node.committed());
         let after = if after.index < floor.index { floor } else { after };
@@ -163,7 +163,7 @@ impl BlazingMq {
         out.set_timer(Timer::Healing, self.node.timing.election_max..=self.node.timing.election_max);
     }
 
-    /// Whether this answer is to the last pull.
+    /// The place behind which records are being pulled from this node; `None` unless they are.
     fn is_pulling_from(&self, from: NodeId) -> Option<Lsn> {
         match &self.part {
             Part::Leader(leader) => match leader.stage {
@@ -196,7 +196,7 @@ impl BlazingMq {
         }
         self.take_committed_first(from, entries, commit, end.index, out);
         if end == last && self.node.log.last().index > end.index {
-            // What this node holds beyond the highest LSN is of an earlier term, and nobody's commit.
+            // Records that this node holds beyond the highest LSN are of an earlier term, and nobody's commit.
             assert!(end.index >= self.node.commit, "the chosen ledger lacks what is committed");
             self.node.truncate_from(end.index + 1, out);
         }
@@ -279,7 +279,7 @@ impl BlazingMq {
         let Part::Leader(leader) = &mut self.part else { return };
         leader.lsns.remove(&source);
         if !is_stale {
-            // What was pulled from it, and cut back for that, is where this node's own ledger ends now.
+            // Records that were pulled from it, or cut back for that, have moved the end of this node's own ledger.
             leader.lsns.insert(self.node.me, self.node.log.last());
         }
         leader.stage = Stage::Collecting;
@@ -287,7 +287,7 @@ impl BlazingMq {
         self.settle_collection(out);
     }
 
-    /// The watchdog (§2.6): whoever has not said where its ledger ends is asked; a source that is silent is given up.
+    /// The watchdog (§2.6): a node that has not said where its ledger ends is asked; a source that is silent is given up.
     pub(crate) fn on_healing_alarm(&mut self, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &self.part else { return };
         match leader.stage {

@@ -25,7 +25,7 @@ pub enum Defect {
     ReadsWithoutQuorum,
     /// A second change of membership begins before the first is applied.
     ChangesTogether,
-    /// Whoever is behind in memberships is supported all the same.
+    /// A node that is behind in memberships is supported all the same.
     SupportsStaleMemberships,
     /// A partition goes to another primary under the lease of the one before (§3.6, P1).
     KeepsLeases,
@@ -34,7 +34,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// All of them.
+    /// All defects that can be planted.
     pub const ALL: [Defect; 12] = [
         Defect::UnsyncedSupport,
         Defect::UnsyncedAcknowledgement,

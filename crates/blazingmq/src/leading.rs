@@ -1,4 +1,4 @@
-//! What BlazingMQ says to the half of a leader that all protocols share ([`hustings_core::leading`]), and its own part of
+//! BlazingMQ's side of the leader code that all protocols share ([`hustings_core::leading`]), and its own part of
 //! hand-over, snapshots and changes of membership.
 //!
 //! `[OURS]`: BlazingMQ's nodes are configured, its operators force a leader by the size of the quorum, and it sends its
@@ -86,7 +86,7 @@ impl Leads for BlazingMq {
         haste == Haste::ChangesTogether && self.has(Defect::ChangesTogether)
     }
 
-    /// Rule 24.
+    /// Rule 24: sends everybody a heartbeat.
     fn send_heartbeats(&mut self, out: &mut Effects<BlazingMq>) {
         for peer in self.others() {
             self.send_heartbeat_to(peer, out);
@@ -202,7 +202,7 @@ impl Acknowledging for BlazingMq {
 }
 
 impl BlazingMq {
-    /// What the peer needs is compacted away: it is offered the snapshot.
+    /// Offers the snapshot to a peer whose records are compacted away.
     pub(crate) fn send_snapshot_to(&mut self, to: NodeId, out: &mut Effects<BlazingMq>) {
         let Some(reference) = self.node.snapshot.clone() else {
             unreachable!("records are compacted only below a snapshot");
@@ -212,8 +212,8 @@ impl BlazingMq {
         out.send_resting_on(RestsOn::Nothing, to, Message::Snapshot { term: self.node.promise.term, reference });
     }
 
-    /// The peer could not have it: the next heartbeat's answer leads to another offer, so that no loop is tight. What
-    /// was sent while it fetched it has ignored.
+    /// The peer could not have the snapshot: the answer to the next heartbeat leads to another offer, which avoids a
+    /// tight loop. The peer ignored records sent during the fetch.
     pub(crate) fn on_snapshot_refused(&mut self, from: NodeId, out: &mut Effects<BlazingMq>) {
         let Some(peer) = self.peer_mut(from) else { return };
         peer.known.is_active = true;

@@ -65,7 +65,7 @@ impl BlazingMq {
         out.send_resting_on(RestsOn::Nothing, to, Message::Records { term, previous, entries, commit });
     }
 
-    /// As many records as the window takes, a snapshot where they are gone.
+    /// Sends as many records as the window takes, or a snapshot where they are gone.
     pub(crate) fn send_records_to(&mut self, to: NodeId, out: &mut Effects<BlazingMq>) {
         let (term, commit, limits) = (self.node.promise.term, self.node.commit, self.node.limits);
         loop {
@@ -107,7 +107,7 @@ impl BlazingMq {
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
     }
 
-    /// Rests on nothing: no heartbeat ever waits for a disk.
+    /// Sends a heartbeat, which rests on nothing: no heartbeat ever waits for a disk.
     pub(crate) fn send_heartbeat_to(&mut self, to: NodeId, out: &mut Effects<BlazingMq>) {
         let (term, commit, is_active) =
             (self.node.promise.term, self.node.commit, self.role() == hustings_core::Role::Leader);
@@ -138,7 +138,7 @@ impl BlazingMq {
             return self.acknowledge(from, self.node.commit, out);
         }
         if previous.index < self.node.commit {
-            // What is committed here is in the leader's ledger too: the rest follows the commit.
+            // This node's committed records are in the leader's ledger too: the rest follows the commit.
             if entries.iter().any(|entry| entry.lsn.index == self.node.commit && entry.lsn != self.node.committed()) {
                 // It is not, so this is no leader's ledger.
                 return self.refuse_gap(from, previous, out);

@@ -1,4 +1,4 @@
-//! What BlazingMQ nodes say to each other: [`Message`].
+//! Messages between BlazingMQ nodes: [`Message`].
 //!
 //! The elector's eight messages (§1.3 of `docs/protocols/rules`), the ledger's (§2.5) and, marked `[OURS]`, a refusal and a
 //! hand-over. `[OURS]` Every request and answer of the ledger carries the term, so that none is matched to another
@@ -19,9 +19,9 @@ pub enum Message {
     Scouting {
         /// The term that would be proposed; the sender's own is lower.
         term: Term,
-        /// Which of two consecutive rounds asks (EL-10).
+        /// The round that asks, told from the one before by this flag (EL-10).
         round: bool,
-        /// What the sender knows to be committed.
+        /// The last record that the sender knows to be committed.
         commit: Lsn,
     },
     /// The answer to a scouting.
@@ -30,9 +30,9 @@ pub enum Message {
         term: Term,
         /// The round of the question.
         round: bool,
-        /// Whether it would.
+        /// Whether it would support the asker.
         will_vote: bool,
-        /// What the responder knows to be committed.
+        /// The last record that the responder knows to be committed.
         commit: Lsn,
     },
     /// Support me in this term.
@@ -41,11 +41,11 @@ pub enum Message {
         term: Term,
         /// `[OURS]` The leader asked it to take over: nobody sticks to that leader.
         is_transfer: bool,
-        /// What the candidate knows to be committed.
+        /// The last record that the candidate knows to be committed.
         commit: Lsn,
     },
-    /// ElectionResponse: I support you in this term. To itself: the own term is durable. Unsolicited, by a node that
-    /// joins.
+    /// ElectionResponse: I support you in this term. To itself: this node's term is durable. Unsolicited, by a node
+    /// that joins.
     Support {
         /// The supported term.
         term: Term,
@@ -57,13 +57,13 @@ pub enum Message {
         /// The term that was proposed.
         proposed: Term,
     },
-    /// I lead.
+    /// I lead this term.
     Heartbeat {
         /// The leader's term.
         term: Term,
         /// The highest round of reads that is not confirmed yet.
         round: u64,
-        /// What of the receiver's ledger is committed.
+        /// The index through which the receiver's ledger is committed.
         commit: u64,
         /// Whether the leader is healed and serves (C7).
         is_active: bool,
@@ -74,7 +74,7 @@ pub enum Message {
         term: Term,
         /// The round of the heartbeat.
         round: u64,
-        /// How much the sender should lead.
+        /// The sender's priority as a leader.
         priority: Priority,
         /// Whether it is fetching or installing a snapshot.
         is_installing: bool,
@@ -86,10 +86,10 @@ pub enum Message {
     },
     /// ElectorNodeStatus: I can, or cannot, lead or hold anything.
     NodeStatus {
-        /// Which of both.
+        /// Whether it can.
         is_available: bool,
     },
-    /// FollowerLSNRequest: where does your ledger end?
+    /// FollowerLSNRequest: asks for the last place in the receiver's ledger.
     LsnRequest {
         /// The leader's term.
         term: Term,
@@ -98,27 +98,27 @@ pub enum Message {
     Registration {
         /// The leader's term.
         term: Term,
-        /// Where it ends, durably.
+        /// The last place in its ledger, durably.
         last: Lsn,
     },
-    /// FollowerClusterStateRequest: what comes after this place in your ledger?
+    /// FollowerClusterStateRequest: asks for the records after this place in the receiver's ledger.
     Pull {
         /// The leader's term.
         term: Term,
         /// A place in the leader's ledger.
         after: Lsn,
     },
-    /// Its answer.
+    /// FollowerClusterStateResponse: the records after that place.
     Pulled {
         /// The leader's term.
         term: Term,
         /// The place before the entries.
         previous: Lsn,
-        /// Contiguous.
+        /// Contiguous records.
         entries: Vec<Entry>,
-        /// Where the responder's ledger ends.
+        /// The last place in the responder's ledger.
         last: Lsn,
-        /// What the responder knows to be committed.
+        /// The highest index that the responder knows to be committed.
         commit: u64,
     },
     /// That place is not in my ledger.
@@ -128,11 +128,11 @@ pub enum Message {
         /// A place of mine at which we may agree.
         hint: Lsn,
     },
-    /// What comes after it is compacted away here: fetch this first.
+    /// The records after it are compacted away here: fetch this snapshot first.
     PullSnapshot {
         /// The leader's term.
         term: Term,
-        /// Which.
+        /// The snapshot to fetch.
         reference: SnapshotReference,
     },
     /// The next records of the ledger.
@@ -141,16 +141,16 @@ pub enum Message {
         term: Term,
         /// `[OURS]` The place before the entries, so that gaps are seen.
         previous: Lsn,
-        /// Contiguous.
+        /// Contiguous records.
         entries: Vec<Entry>,
-        /// The leader's commit.
+        /// The leader's commit index.
         commit: u64,
     },
     /// LeaderAdvisoryAck: my ledger equals yours up to here, durably. To itself: the leader's own copy.
     Ack {
         /// The leader's term.
         term: Term,
-        /// Up to where.
+        /// Last index that is stored.
         index: u64,
     },
     /// `[OURS]` The place before the records is not in my ledger.
@@ -160,18 +160,18 @@ pub enum Message {
         /// A place of mine at which we may agree, durably.
         hint: Lsn,
     },
-    /// What you need is compacted away: fetch this instead.
+    /// Records that you need are compacted away: fetch this snapshot instead.
     Snapshot {
         /// The leader's term.
         term: Term,
-        /// Which.
+        /// The snapshot to fetch.
         reference: SnapshotReference,
     },
-    /// It cannot be had: offer another.
+    /// The snapshot cannot be had: offer another.
     SnapshotFailed {
         /// The leader's term.
         term: Term,
-        /// Which.
+        /// The last record that the snapshot covers.
         lsn: Lsn,
     },
     /// `[OURS]` Take over: propose at once.

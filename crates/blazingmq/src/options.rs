@@ -1,31 +1,31 @@
-//! BlazingMQ's switches: [`Options`].
+//! The switches of BlazingMQ: [`Options`].
 
 use crate::laboratory::Defect;
 use crate::partitions::{PARTITIONS_MAX, Placement};
 use hustings_core::options::{self, Switch};
 
-/// How many must agree, besides a majority. `[OURS]` One knob each, and none leads below a majority (§2.9, §1.10/5).
+/// Numbers of nodes that must agree, besides a majority. `[OURS]` One knob each, and none leads below a majority (§2.9, §1.10/5).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Quorums {
-    /// For scouting and election; 0 is a majority. More than there are voters forbids leadership.
+    /// Votes for scouting and election; 0 is a majority. More than there are voters forbids leadership.
     pub vote: usize,
-    /// For the collection of LSNs.
+    /// Nodes whose LSNs a new leader collects; 0 is a majority.
     pub sync: usize,
-    /// For a commit.
+    /// Acknowledgements for a commit; 0 is a majority.
     pub commit: usize,
 }
 
-/// BlazingMQ's switches.
+/// The options of a BlazingMQ node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
     /// Ask before proposing (the article's second part). Without it a node that was cut off deposes a healthy leader.
     pub scouting: bool,
     /// Quorums above a majority.
     pub quorums: Quorums,
-    /// How many partitions the leader assigns primaries to, at most [`PARTITIONS_MAX`]; what was assigned once stays
-    /// so.
+    /// Number of partitions that the leader assigns primaries to, at most [`PARTITIONS_MAX`]; partitions once assigned
+    /// stay so.
     pub partitions: u32,
-    /// Who becomes primary of a partition that needs one.
+    /// The choice of a primary for a partition that needs one.
     pub placement: Placement,
     /// The article's literal rule: a scouting is answered with yes only if the responder's id is below the asker's
     /// (§1.7). For the laboratory only.

@@ -1,4 +1,4 @@
-//! The leader's duties: which nodes are healthy, and who is primary of which partition. §3.1, §3.3 and §3.5 of
+//! The leader's duties: to judge the health of nodes, and to name the primaries of partitions. §3.1, §3.3 and §3.5 of
 //! `docs/protocols/rules`.
 //!
 //! ```text
@@ -34,7 +34,7 @@ use std::sync::Arc;
 /// The most partitions that a leader assigns.
 pub const PARTITIONS_MAX: u32 = 4096;
 
-/// Who becomes primary of a partition that needs one.
+/// The choice of a primary for a partition that needs one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Placement {
     /// The leader takes it (leaderIsMasterAll, the only algorithm that is in use).
@@ -56,14 +56,14 @@ impl FromStr for Placement {
     }
 }
 
-/// What a node holds of another (§3.5). A node that ends is seen by its links, so there is no STOPPING.
+/// A node's health in the eyes of another (§3.5). A node that ends is seen by its links, so there is no STOPPING.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum NodeHealth {
     /// Connected, as far as is known, and nothing was heard of it in this reign.
     Unknown,
-    /// It fetches a snapshot: it does not know yet what it has to do.
+    /// It fetches a snapshot, and does not know its duties yet.
     Starting,
-    /// It takes part.
+    /// It is connected and takes part.
     Available,
     /// Its link is down, it was silent for an election timeout, or its disk stalls.
     Unavailable,
@@ -72,8 +72,8 @@ pub enum NodeHealth {
 /// A partition as this node sees it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Partition {
-    /// Who may write. None for an orphan: its primary is not available, or is this node, and no leader confirms it
-    /// (§3.1, rule 5).
+    /// The one node that may write. `None` for an orphan: its primary is not available, or is this node, and no leader
+    /// confirms it (§3.1, rule 5).
     pub primary: Option<NodeId>,
     /// The lease of the last primary that was named.
     pub lease: u64,
@@ -82,7 +82,7 @@ pub struct Partition {
 /// The record that names the primaries: all of them each time (§3.1, rule 3).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Advisory {
-    /// By partition.
+    /// The primary of each partition, by number.
     pub primaries: BTreeMap<u32, NodeId>,
 }
 
@@ -110,7 +110,7 @@ impl Wire for Advisory {
 impl BlazingMq {
     // --- Node health. --------------------------------------------------------------------------------------------
 
-    /// What this node holds of `id`: a leader of everybody, others only of the links and statuses that they see.
+    /// The health of `id` in the eyes of this node: a leader judges everybody, others only by the links and statuses that they see.
     pub fn health_of(&self, id: NodeId) -> NodeHealth {
         if id == self.node.me {
             return if self.node.is_disk_stalled { NodeHealth::Unavailable } else { NodeHealth::Available };

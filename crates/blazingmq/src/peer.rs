@@ -1,4 +1,4 @@
-//! What the leader knows of each peer: [`Peer`].
+//! The leader's state of each peer: [`Peer`].
 //!
 //! ```text
 //!              registers                a gap                needs compacted records
@@ -13,7 +13,7 @@
 use hustings_core::Limits;
 use hustings_core::leading::{Known, Window};
 
-/// How records are sent to a peer.
+/// The way records are sent to a peer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Pace {
     /// It has not registered in this session.
@@ -32,15 +32,15 @@ pub enum Pace {
 /// One peer, as the leader sees it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
-    /// What is known of it under every protocol.
+    /// Its state as far as it is the same under every protocol.
     pub known: Known,
     /// The next index to send.
     pub next: u64,
-    /// How entries are sent to it.
+    /// The way records are sent to it now.
     pub pace: Pace,
-    /// Whether it was not heard between the last two.
+    /// Whether it was not heard between the last two quorum checks.
     pub was_silent: bool,
-    /// The highest commit that it was told.
+    /// The highest commit index that was sent to it.
     pub told_commit: u64,
 }
 
@@ -102,7 +102,7 @@ impl Peer {
         self.pace = Pace::Fetch { pending };
     }
 
-    /// Whether as much is under way as may be. Nothing under way is never too much: one message always goes.
+    /// Whether no further message may be sent. An empty window is never full: one message always goes.
     pub fn is_full(&self, limits: &Limits) -> bool {
         match &self.pace {
             Pace::Flow(window) => window.is_full(usize::MAX, limits),
@@ -120,10 +120,10 @@ impl Peer {
         self.next = last + 1;
     }
 
-    /// What must hold.
+    /// Asserts the invariants.
     ///
     /// # Panics
-    /// When it does not.
+    /// When one of them is violated.
     pub fn assert_invariants(&self) {
         assert!(self.known.stored < self.next, "what is stored was sent: {} < {}", self.known.stored, self.next);
         if let Pace::Fetch { pending } = self.pace {

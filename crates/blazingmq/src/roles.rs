@@ -1,4 +1,4 @@
-//! Roles: every way into one and out of it. What calls a node to move is in [`crate::elector`], [`crate::scouting`] and
+//! Roles: every way into one and out of it. The reasons to move are in [`crate::elector`], [`crate::scouting`] and
 //! [`crate::candidate`].
 //!
 //! ```text
@@ -58,7 +58,7 @@ impl BlazingMq {
         self.announce(from, because, out);
         self.hear_leader(out);
         if was_leading {
-            // Rule 19: whoever still follows this node looks for the new leader.
+            // Rule 19: a node that still follows this one looks for the new leader.
             self.broadcast(Message::Cession { term }, out);
         }
         if !is_solicited {
@@ -68,12 +68,12 @@ impl BlazingMq {
         self.register(leader, out);
     }
 
-    /// The leader spoke: its silence begins anew.
+    /// The leader was heard: its silence begins anew.
     pub(crate) fn hear_leader(&mut self, out: &mut Effects<BlazingMq>) {
         out.set_timer(Timer::Silence, self.node.timing.election_min..=self.node.timing.election_min);
     }
 
-    /// Forgets whom this node follows, and answers those whom it refused because of that.
+    /// Forgets the leader that this node follows, and answers the scouts that it refused because of that.
     pub(crate) fn lose_leader(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         self.tentative = None;
         out.cancel_timer(Timer::Silence);
@@ -87,7 +87,7 @@ impl BlazingMq {
         }
     }
 
-    /// Rule 3.
+    /// Rule 3: asks whether a proposal of the next term would be supported.
     pub(crate) fn become_scout(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         let from = self.role();
         self.leave_part(out);
@@ -111,7 +111,7 @@ impl BlazingMq {
         self.settle_scouting(out);
     }
 
-    /// Rule 6.
+    /// Rule 6: raises the term, durably, and proposes itself in it.
     pub(crate) fn become_candidate(&mut self, because: Reason, is_transfer: bool, out: &mut Effects<BlazingMq>) {
         let from = self.role();
         let term = match self.part {
@@ -134,7 +134,7 @@ impl BlazingMq {
         for voter in self.node.other_voters() {
             out.send_resting_on(RestsOn::Promise, voter, Message::Proposal { term, is_transfer, commit });
         }
-        // The own support counts once the term is durable, like everyone else's.
+        // This node's own support counts once the term is durable, like everyone else's.
         out.send_resting_on(RestsOn::Promise, self.node.me, Message::Support { term });
     }
 
@@ -217,7 +217,7 @@ impl BlazingMq {
                 for timer in [Timer::Heartbeat, Timer::QuorumCheck, Timer::Healing] {
                     out.cancel_timer(timer);
                 }
-                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
+                // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
                 leader.office.reads.refuse_all(out);
             }
         }

@@ -1,12 +1,12 @@
 //! Scouting: would a proposal succeed? Asked before anybody is disturbed.
 //!
-//! Source: the article, "Solution: The ElectionScouting Request"; rules 3 to 7 of `docs/protocols/rules`. A scouting names
-//! the term that would be proposed and raises none (E7); whoever follows a leader says no, so a node that was cut off
-//! deposes nobody (EL-1, EL-2). The article's literal `selfNode < proposedNode` is an option for the laboratory (§1.7).
+//! Source: the article, "Solution: The ElectionScouting Request"; rules 3 to 7 of `docs/protocols/rules`. A scouting names the
+//! term that would be proposed and raises none (E7); a node that follows a leader says no, so a node that was cut off deposes
+//! nobody (EL-1, EL-2). The article's literal `selfNode < proposedNode` is an option for the laboratory (§1.7).
 //!
 //! `[OURS]` A round is told from the one before (EL-10); a no names the responder's term, so that the next round asks
-//! for a term that can be had; who said no because of its leader answers again when it loses that leader; a voter says
-//! no to one that is behind in memberships.
+//! for a term that can be had; a node that said no because of its leader answers again when it loses that leader; a
+//! voter says no to one that is behind in memberships.
 
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::laboratory::Defect;
@@ -59,7 +59,7 @@ impl BlazingMq {
         }
     }
 
-    /// Rule 4.
+    /// Rule 4: answers a scouting, and remembers it if a leader is in the way.
     pub(crate) fn on_scouting(
         &mut self,
         from: NodeId,
@@ -99,7 +99,7 @@ impl BlazingMq {
         commit.index >= self.membership_index || self.has(Defect::SupportsStaleMemberships)
     }
 
-    /// Rule 5.
+    /// Rule 5: counts an answer; with a quorum this node becomes a candidate.
     pub(crate) fn on_scouting_reply(
         &mut self,
         from: NodeId,
@@ -157,13 +157,13 @@ impl BlazingMq {
                 out.set_timer(Timer::Scouting, self.node.timing.heartbeat / 2..=self.node.timing.heartbeat)
             }
             Part::Scouting { .. } => self.end_scouting(out),
-            // The own support may be on its way to the disk.
+            // This node's own support may be on its way to the disk.
             Part::Candidate { tally } if tally.has_answer(self.node.me) => self.give_up(out),
             _ => {}
         }
     }
 
-    /// Rule 7.
+    /// Rule 7: the scouting has taken too long, and ends.
     pub(crate) fn on_scouting_alarm(&mut self, out: &mut Effects<BlazingMq>) {
         self.end_scouting(out);
     }

@@ -13,7 +13,7 @@ pub enum Timer {
     Election,
     /// The leader speaks (rule 24).
     Heartbeat,
-    /// The leader counts whom it heard.
+    /// The leader counts the members that it heard.
     QuorumCheck,
     /// The watchdog of a new leader's healing (§2.6).
     Healing,

@@ -10,20 +10,20 @@ use hustings_core::{
 };
 use support::{Theatre, Verbs as _, cast, one};
 
-/// So many voters, and three partitions.
+/// A cast of this many voters, with three partitions.
 fn divided(voters: u64, placement: Placement) -> Theatre {
     let limits = Limits { trailing_entries: 0, ..Limits::default() };
     let options = Options { partitions: 3, placement, ..Options::default() };
     Theatre::new(Cluster { limits, ..Cluster::of(voters, 1) }, options)
 }
 
-/// What a node's ledger says: (primary, lease) by partition.
+/// The assignments in a node's ledger: (primary, lease) by partition.
 fn assigned(theatre: &Theatre, id: u64) -> Vec<(u64, u64)> {
     let membership = theatre.value(id).status().membership;
     membership.assignments.values().map(|assignment| (assignment.primary.0, assignment.lease)).collect()
 }
 
-/// Who may write, as a node sees it.
+/// The node that may write in each partition, as a node sees it.
 fn primaries(theatre: &Theatre, id: u64) -> Vec<Option<u64>> {
     theatre.value(id).partitions().values().map(|partition| partition.primary.map(|id| id.0)).collect()
 }

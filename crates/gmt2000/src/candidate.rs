@@ -10,8 +10,8 @@
 //!
 //! - Votes must be *identical* to the present end of the log. A claim promises nothing, so a crash may undo the log that it
 //!   boasts of; then the votes that it drew are for a claim that is no more.
-//! - The winner's own vote, for whomever, must be durable *in this life*. Who is reborn in a ballot has voted in it and does not
-//!   vote again, so it cannot lead it a second time, perhaps without the messages that it sent in its first reign.
+//! - The winner's own vote, for any node, must be durable *in this life*. A node reborn in a ballot has voted in it and does
+//! not vote again, so it cannot lead it a second time, perhaps without the messages that it sent in its first reign.
 
 use crate::gmt2000::Gmt2000;
 use crate::laboratory::Defect;
@@ -28,7 +28,7 @@ impl Gmt2000 {
         }
     }
 
-    /// The own vote is durable.
+    /// This node's own vote is durable.
     pub(crate) fn on_own_vote(&mut self, choice: NodeId, claim: Lsn, out: &mut Effects<Gmt2000>) {
         if self.ballot.number != self.node.promise.term || self.is_leading() {
             return;

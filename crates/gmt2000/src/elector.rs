@@ -31,26 +31,26 @@ const EAGER_ROUNDS: u8 = 5;
 /// In whose name an election is called.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Standing {
-    /// In the caller's own: the leader is silent.
+    /// In the name of the caller itself: the leader is silent.
     Ordinary,
-    /// In the present leader's: it hands over.
+    /// In the present leader's name: it hands over.
     Successor,
 }
 
 /// One election, as this node knows it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Ballot {
-    /// Which.
+    /// Number of the ballot, which names the election.
     pub(crate) number: Term,
-    /// The slate: who claims what. Claims are noted even before this node takes part.
+    /// The slate: the claim of each node. Claims are noted even before this node takes part.
     pub(crate) slate: BTreeMap<NodeId, Claim>,
     /// Whether this node broadcast its own claim.
     pub(crate) is_claimed: bool,
-    /// The tally board: who voted for this node, by which of its claims.
+    /// The tally board: the nodes that voted for this one, with the claim of its that they voted for.
     pub(crate) board: BTreeMap<NodeId, Lsn>,
-    /// Whether this node's own vote in it, for whomever, was made durable in this life.
+    /// Whether this node's own vote in it, for any node, was made durable in this life.
     pub(crate) is_vote_durable: bool,
-    /// Who was told of it because it was still in an earlier one: once each, or a storm would be answered by a storm.
+    /// Nodes that were told of it because they were still in an earlier one: once each, or a storm would be answered by a storm.
     pub(crate) told: BTreeSet<NodeId>,
 }
 
@@ -187,7 +187,7 @@ impl Gmt2000 {
         self.calling.is_some() && is_called && self.ballot.slate.values().any(|claim| claim.is_successor)
     }
 
-    /// What this node reports of itself.
+    /// The claim that this node makes.
     pub(crate) fn claim(&self) -> Claim {
         let priority = match self.node.may_lead() {
             true if self.node.is_caretaker => Priority::Normal,
@@ -198,7 +198,7 @@ impl Gmt2000 {
         Claim { last: self.node.log.last(), priority, is_successor: false, reign, hears_majority, losses }
     }
 
-    /// Rules 3 and 6.
+    /// Rules 3 and 6: another node's ELECT is noted on the slate, and perhaps joined or answered.
     pub(crate) fn on_elect(
         &mut self,
         from: NodeId,
@@ -210,7 +210,7 @@ impl Gmt2000 {
         self.learn_commit(commit, out);
         let is_ordained = claim.is_successor && ballot > self.node.promise.term;
         if self.is_leading() && !(is_ordained && self.is_handing_over_to(from)) {
-            // GM-3: the old leader is alive, and says so to whoever doubts it.
+            // GM-3: the old leader is alive, and says so to a node that doubts it.
             return self.send_heartbeat_to(from, out);
         }
         if self.has_defect(Defect::VotesTwice) && ballot == self.node.promise.term && claim.last >= self.node.log.last()
@@ -238,7 +238,7 @@ impl Gmt2000 {
     fn on_earlier_elect(&mut self, from: NodeId, ballot: Term, out: &mut Effects<Gmt2000>) {
         let has_leader = self.node.leader.is_some() && self.is_leader_fresh;
         let present = if self.ballot.is_claimed { self.ballot.number } else { self.node.promise.term };
-        // Within a round trip the own ELECT has told everybody already.
+        // Within a round trip this node's ELECT has told everybody already.
         if has_leader || self.calling.is_some() || ballot >= present || !self.ballot.told.insert(from) {
             return;
         }
@@ -248,7 +248,7 @@ impl Gmt2000 {
 
     // --- VOTE. ---------------------------------------------------------------------------------------------------
 
-    /// Rule 7's timeout; then whatever waited for the round trip to pass.
+    /// Rule 7's timeout has passed; an election that waited for the round trip to pass can start.
     pub(crate) fn on_round_alarm(&mut self, out: &mut Effects<Gmt2000>) {
         if self.published.is_some() {
             return self.on_round_alarm_as_published(out);
@@ -315,15 +315,15 @@ impl Gmt2000 {
         self.node.membership.verdict(|id| self.ballot.slate.contains_key(&id).then_some(true)) == Verdict::Won
     }
 
-    /// Rule 7. The best claim: the latest; among equals the present leader's successor, then the old leader (§4.8: only if its
-    /// claim is not below), then the preferred, then the smallest id. `[OURS]` After an election that came to nothing first of all
-    /// who heard a majority in it, and who has lost less often: neither old honours nor a preference elect one who cannot win.
+    /// Rule 7. The best claim: the latest; among equals the present leader's successor, then the old leader (§4.8: only if its claim is not
+    /// below), then the preferred, then the smallest id. `[OURS]` After an election that came to nothing, nodes that heard a majority in it
+    /// come first, and those that lost less often: neither old honours nor a preference elect a node that cannot win.
     ///
     /// All of this is read from the claims. Where each voter knows by itself who led last, two that heard different leaders
     /// vote for each other, and again in the next ballot, and never elect anybody.
     fn vote(&mut self, out: &mut Effects<Gmt2000>) {
         let own = match self.ballot.slate.get(&self.node.me) {
-            // What this node heard meanwhile it says in its next election: all must rank the same claims.
+            // News heard meanwhile goes into this node's next election: all must rank the same claims.
             Some(Claim { is_successor, hears_majority, losses, .. }) => {
                 Claim { is_successor: *is_successor, hears_majority: *hears_majority, losses: *losses, ..self.claim() }
             }

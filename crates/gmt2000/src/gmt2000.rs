@@ -18,7 +18,7 @@ use hustings_core::{
 pub use crate::options::Options;
 pub use crate::timer::Timer;
 
-/// What a node is at, with the state that only that has.
+/// The present part of a node, with the state that only that part has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Part {
     Watching,
@@ -52,7 +52,7 @@ pub struct Gmt2000 {
     pub(crate) lost_leader: Option<NodeId>,
     /// The elector and the candidate of the published form, which then replace ours.
     pub(crate) published: Option<Box<Published>>,
-    /// What is wrong with it on purpose.
+    /// A planted defect, in the laboratory.
     pub(crate) defect: Option<Defect>,
 }
 
@@ -88,7 +88,7 @@ impl Protocol for Gmt2000 {
             defect: options.defect,
         };
         value.announce(Role::Follower, Reason::Started, out);
-        // What a recorded commit covers was committed, and a change in it is in force.
+        // Messages that a recorded commit covers were committed, and a change in them is in force.
         value.apply_through(recorded, out);
         value.watch_initially(out);
         if value.node.is_alone() && value.node.may_lead() && value.published.is_none() {
@@ -176,7 +176,7 @@ impl Gmt2000 {
         self.node.promise
     }
 
-    /// What this node, as leader, knows of `peer`.
+    /// This leader's state of `peer`; `None` unless this node leads and sends to it.
     pub fn peer(&self, peer: NodeId) -> Option<&Progress> {
         self.office()?.peers.get(&peer)
     }
@@ -185,14 +185,14 @@ impl Gmt2000 {
         matches!(self.part, Part::Leader(_))
     }
 
-    /// Whether this defect is planted.
+    /// Whether this defect is planted in the node.
     pub(crate) fn has_defect(&self, defect: Defect) -> bool {
         self.defect == Some(defect)
     }
 
     // --- Messages. -----------------------------------------------------------------------------------------------
 
-    /// What the node says to itself once a record is durable; from an earlier ballot it means nothing.
+    /// Takes a message to itself, sent once a record is durable; from an earlier ballot it means nothing.
     fn on_own_message(&mut self, message: Message, out: &mut Effects<Gmt2000>) {
         if message.term() != self.node.promise.term {
             return;
@@ -232,7 +232,7 @@ impl Gmt2000 {
             return;
         }
         if self.is_leading() && term == self.node.promise.term && self.published.is_none() {
-            // This node leads the term (G1), so whoever says otherwise lies or is broken; that is no reason to end.
+            // This node leads the term (G1), so a peer that says otherwise lies or is broken; that is no reason to end.
             return;
         }
         self.follow(from, term, out);
@@ -266,7 +266,7 @@ impl Gmt2000 {
 
     fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Gmt2000>) {
         self.node.links_down.remove(&peer);
-        // A node that comes back learns at once whom to follow.
+        // A node that comes back learns at once which node leads.
         self.send_heartbeat_to(peer, out);
     }
 
@@ -275,7 +275,7 @@ impl Gmt2000 {
         match &mut self.part {
             Part::Leader(office) => {
                 if let Some(peer) = office.peers.get_mut(&peer) {
-                    // What was in flight is lost.
+                    // Messages in flight are lost.
                     peer.become_probe(peer.known.stored + 1);
                 }
             }

@@ -38,7 +38,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// All of them.
+    /// All defects that can be planted.
     pub const ALL: [Defect; 14] = [
         Defect::UnsyncedVote,
         Defect::UnsyncedAcknowledgement,

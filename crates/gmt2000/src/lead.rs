@@ -1,4 +1,4 @@
-//! LEAD: proposals become messages, messages are acknowledged, what a majority acknowledged is committed.
+//! LEAD: proposals become messages, messages are acknowledged, and commit once a majority has acknowledged them.
 //!
 //! Source: the note of 2000 says that LEAD messages are numbered (term, msg), serve as heartbeats and disseminate state; the
 //! rest is `[OURS]`, §4.8 of `docs/protocols/rules`. A LEAD carries the place of the message before, so that gaps are seen and
@@ -101,7 +101,7 @@ impl Gmt2000 {
             self.answer_heartbeat(from, round, out);
         }
         if previous.index < self.node.commit {
-            // What is committed here is in the leader's log; the rest of this message comes again, from there on.
+            // The commit of this node is in the leader's log; the rest of this message comes again, from there on.
             return self.acknowledge(from, self.node.commit, out);
         }
         let is_trusting = self.has_defect(Defect::SkipsLogCheck) && previous.index <= self.node.log.last().index;
@@ -147,7 +147,7 @@ impl Gmt2000 {
         let is_news = peer.on_stored(index);
         match peer.pace {
             Pace::Probe { .. } => peer.become_flow(),
-            // Whatever snapshot was offered, the log can go on from here.
+            // The log can go on from here, whichever snapshot was offered.
             Pace::Fetch { .. } if peer.known.stored + 1 >= first => peer.become_flow(),
             _ => {}
         }
@@ -186,7 +186,7 @@ impl Gmt2000 {
         hint_term: Option<Term>,
         out: &mut Effects<Gmt2000>,
     ) {
-        // Down from the follower's guess, while the own message there is of a later term than the follower's.
+        // Down from the follower's guess, while this log's message there is of a later term than the follower's.
         let guess = hint_term.map_or(hint_index, |term| self.node.log.last_at_most(hint_index, term).0);
         let Some(peer) = self.peer_mut(from) else { return };
         peer.known.is_active = true;

@@ -1,4 +1,4 @@
-//! What GMT-2000 says to the half of a leader that all protocols share ([`hustings_core::leading`]), and its own part of
+//! GMT-2000's side of the leader code that all protocols share ([`hustings_core::leading`]), and its own part of
 //! hand-over and snapshots.
 //!
 //! `[OURS]`: the note has "N servers configured", no reads, no hand-over, and its LEAD messages "disseminate other info"; a
@@ -67,7 +67,7 @@ impl Leads for Gmt2000 {
         }
     }
 
-    /// Rule 11: at least one LEAD per interval.
+    /// Rule 11: sends at least one LEAD per interval.
     fn send_heartbeats(&mut self, out: &mut Effects<Gmt2000>) {
         for peer in self.others() {
             self.send_heartbeat_to(peer, out);
@@ -147,7 +147,7 @@ impl Acknowledging for Gmt2000 {
 }
 
 impl Gmt2000 {
-    /// What the peer needs is compacted away: it is offered the snapshot, if it was heard lately.
+    /// Offers the snapshot to a peer whose messages are compacted away, if it was heard lately.
     pub(crate) fn send_snapshot_to(&mut self, to: NodeId, out: &mut Effects<Gmt2000>) {
         let Some(reference) = self.node.snapshot.clone() else {
             unreachable!("messages are compacted only below a snapshot");

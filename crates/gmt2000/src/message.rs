@@ -1,4 +1,4 @@
-//! What GMT-2000 nodes say to each other: [`Message`].
+//! Messages between GMT-2000 nodes: [`Message`].
 //!
 //! ELECT, VOTE and LEAD are the text's; the others are ours and carry acknowledgements, refusals, snapshots and hand-overs.
 
@@ -10,18 +10,18 @@ use hustings_core::wire::{
 use hustings_core::{Entry, EntryKind, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
-/// What a server reports in an election: the last message that it saw, and how it stands to leading.
+/// A server's claim in an election: the last message that it saw, and its standing as a leader.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Claim {
     /// The end of its log: the text's (term, msg).
     pub last: Lsn,
-    /// How much it should lead; [`Priority::Never`] also of one that cannot lead now.
+    /// Its priority as a leader; [`Priority::Never`] also while it cannot lead.
     pub priority: Priority,
     /// The present leader asked it to take over.
     pub is_successor: bool,
     /// The last term that it led; zero if none. The highest on a slate is the text's "old leader".
     pub reign: Term,
-    /// Whether a majority had claimed in its last election: of one that nobody could win, who hears enough to win the next.
+    /// Whether a majority had claimed in its last election, which nobody won: then it hears enough nodes to win the next.
     pub hears_majority: bool,
     /// Ballots in a row in which it voted for itself, and lost.
     pub losses: u8,
@@ -30,33 +30,33 @@ pub struct Claim {
 /// A message between GMT-2000 nodes, or from a node to itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Message {
-    /// An election is on; this is what I saw last. Promises nothing.
+    /// An election is on, and this is the last message I saw. Promises nothing.
     Elect {
-        /// Which election; zero in the published form, which does not number them.
+        /// Number of the election; zero in the published form, which does not number them.
         ballot: Term,
         /// The sender's claim.
         claim: Claim,
-        /// What the sender knows to be committed.
+        /// The last message that the sender knows to be committed.
         commit: Lsn,
     },
     /// The sender's one vote of this ballot. To itself: its vote is durable.
     Vote {
-        /// Which election; zero in the published form.
+        /// Number of the election; zero in the published form.
         ballot: Term,
-        /// For whom.
+        /// The node that is voted for.
         choice: NodeId,
         /// The claim of the one it is for.
         claim: Lsn,
     },
-    /// I lead; this comes after the message before.
+    /// I lead; my entries come after the message before.
     Lead {
         /// The leader's term: the ballot that it won.
         term: Term,
         /// The message before the entries, so that gaps are seen.
         previous: Lsn,
-        /// Contiguous; none in a heartbeat.
+        /// Contiguous messages; none in a heartbeat.
         entries: Vec<Entry>,
-        /// The leader's commit.
+        /// The leader's commit index.
         commit: u64,
         /// Set in a heartbeat, which wants an answer: the highest round of reads not confirmed yet.
         round: Option<u64>,
@@ -67,7 +67,7 @@ pub enum Message {
         term: Term,
         /// The round of the heartbeat.
         round: u64,
-        /// How much the sender should lead.
+        /// The sender's priority as a leader.
         priority: Priority,
         /// Whether it is fetching or installing a snapshot.
         is_installing: bool,
@@ -76,7 +76,7 @@ pub enum Message {
     Stored {
         /// The leader's term.
         term: Term,
-        /// Up to where.
+        /// Last index that is stored.
         index: u64,
     },
     /// The message before the entries is missing here, or is another one.
@@ -87,7 +87,7 @@ pub enum Message {
         index: u64,
         /// A guess of the last agreement.
         hint_index: u64,
-        /// The term there; absent when it is compacted away.
+        /// The term at `hint_index`; `None` when it is compacted away.
         hint_term: Option<Term>,
     },
     /// I voted in a later ballot and cannot follow you.
@@ -95,18 +95,18 @@ pub enum Message {
         /// The sender's ballot.
         term: Term,
     },
-    /// What you need is compacted away: fetch this instead.
+    /// Messages that you need are compacted away: fetch this snapshot instead.
     Snapshot {
         /// The leader's term.
         term: Term,
-        /// Which.
+        /// The snapshot to fetch.
         reference: SnapshotReference,
     },
-    /// It cannot be had: offer another.
+    /// The snapshot cannot be had: offer another.
     SnapshotFailed {
         /// The leader's term.
         term: Term,
-        /// Which.
+        /// The last message that the snapshot covers.
         lsn: Lsn,
     },
     /// Take over: start an election as my successor.
@@ -132,7 +132,7 @@ impl Message {
         }
     }
 
-    /// Whether only a leader says this.
+    /// Whether this is a message that only leaders send.
     pub fn is_from_leader(&self) -> bool {
         matches!(self, Message::Lead { .. } | Message::Snapshot { .. } | Message::Handover { .. })
     }

@@ -2,7 +2,7 @@
 
 use crate::laboratory::Defect;
 use hustings_core::options::{self, Switch};
-/// GMT-2000's switches.
+/// The options of a GMT-2000 node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Options {
     /// Elect exactly as the note of 2000 does: no ballots, votes that exclude nothing and survive nothing. Two leaders in one
@@ -13,7 +13,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// The published form.
+    /// The note of 2000 to the letter.
     pub const PUBLISHED: Options = Options { as_published: true, defect: None };
 }
 

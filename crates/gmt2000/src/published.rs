@@ -18,16 +18,16 @@ use hustings_core::quorum::Verdict;
 use hustings_core::{Effects, Lsn, NodeId, Priority, Promise, Reason, RestsOn, Term};
 use std::collections::BTreeMap;
 
-/// What the note's two machines keep.
+/// The state of the note's two machines.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Published {
-    /// ELECTOR: VOTING, else WATCHING; also of a leader.
+    /// ELECTOR: whether it is VOTING, else WATCHING; also of a leader.
     is_voting: bool,
-    /// ELECTOR: claims heard.
+    /// ELECTOR: the claims heard, by node.
     slate: BTreeMap<NodeId, Lsn>,
     /// CANDIDATE: the latest vote of each server for this one.
     board: BTreeMap<NodeId, Lsn>,
-    /// Who led last, as far as this server knows.
+    /// The last leader that this server knows of.
     old_leader: Option<NodeId>,
 }
 
@@ -41,12 +41,12 @@ impl Gmt2000 {
         Lsn { term: self.node.promise.term, index: self.node.log.last().index }
     }
 
-    /// Rule 4.
+    /// Rule 4: the leader was silent for too long, so this server starts VOTING.
     pub(crate) fn on_watch_alarm_as_published(&mut self, out: &mut Effects<Gmt2000>) {
         self.become_voting_as_published(Reason::ElectionTimeout, out);
     }
 
-    /// Rule 5.
+    /// Rule 5: sends its ELECT and waits for those of others.
     pub(crate) fn become_voting_as_published(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
         let from = self.role();
         let last = self.last_seen();
@@ -73,7 +73,7 @@ impl Gmt2000 {
         }
     }
 
-    /// Rules 3 and 6.
+    /// Rules 3 and 6: another server's ELECT is noted, and a WATCHING server starts VOTING.
     pub(crate) fn on_elect_as_published(&mut self, from: NodeId, claim: Claim, out: &mut Effects<Gmt2000>) {
         let Some(published) = &mut self.published else { return };
         published.slate.insert(from, claim.last);

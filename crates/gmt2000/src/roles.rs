@@ -1,4 +1,4 @@
-//! Roles: every way into one and out of it. What calls a server to move is in [`crate::elector`] and [`crate::candidate`].
+//! Roles: every way into one and out of it. The reasons to move are in [`crate::elector`] and [`crate::candidate`].
 //!
 //! ```text
 //!                 silence, link down,                every claim heard, or            a majority of
@@ -32,7 +32,7 @@ impl Gmt2000 {
     /// A leader spoke in this ballot or a later one.
     pub(crate) fn follow(&mut self, leader: NodeId, term: Term, out: &mut Effects<Gmt2000>) {
         if matches!(self.part, Part::Voting) && term == self.node.promise.term && self.is_ballot_pressing() {
-            // It said this before it heard of the election that it has asked for.
+            // This LEAD was sent before the leader heard of the election that it has asked for.
             return;
         }
         let because =
@@ -86,7 +86,7 @@ impl Gmt2000 {
         let is_passing = |(_, standing): &(Reason, Standing)| *standing != Standing::Successor;
         self.wanted.take_if(|wanted| is_passing(wanted));
         if self.ballot.number > self.node.promise.term && !self.is_ballot_pressing() {
-            // Whoever called that election hears this leader as well, or will call again.
+            // The caller of that election hears this leader as well, or will call again.
             self.ballot = Ballot::numbered(self.node.promise.term);
         }
         self.hear_leader_as_published();
@@ -111,7 +111,7 @@ impl Gmt2000 {
         }
         let is_again = matches!(self.part, Part::Voting);
         if is_again && self.ballot.is_claimed {
-            // Claims grow old: who made them may follow a leader by now, and a vote for nobody's sake is still a promise.
+            // Claims grow old: their makers may follow a leader by now, and a vote for nobody's sake is still a promise.
             self.ballot.slate.clear();
         }
         if self.ballot.number <= self.node.promise.term {
@@ -150,7 +150,7 @@ impl Gmt2000 {
         self.settle_slate(out);
     }
 
-    /// Rule 7: the vote is cast, and this server watches who counts a majority.
+    /// Rule 7: the vote is cast, and this server watches for a winner.
     pub(crate) fn become_watching(&mut self, choice: NodeId, out: &mut Effects<Gmt2000>) {
         let from = self.role();
         // The promise is made here and nowhere else: one vote per ballot, for ever (G2).
@@ -194,7 +194,7 @@ impl Gmt2000 {
         }
         out.cancel_timer(Timer::Heartbeat);
         out.cancel_timer(Timer::QuorumCheck);
-        // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
+        // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
         office.reads.refuse_all(out);
     }
 }

@@ -5,13 +5,13 @@
 pub enum Timer {
     /// The elector's timer while it is WATCHING: nobody was heard, or the last election led to nothing.
     Watch,
-    /// The elector's timer while it is VOTING: a round trip has passed since the own ELECT.
+    /// The elector's timer while it is VOTING: a round trip has passed since its ELECT.
     Round,
     /// The leader was last heard exactly the shortest election timeout ago: from now on an ELECT moves this node.
     Freshness,
-    /// The leader speaks.
+    /// The leader sends its next LEAD.
     Heartbeat,
-    /// The leader counts whom it heard.
+    /// The leader counts the members that it heard.
     QuorumCheck,
     /// A hand-over took too long.
     Transfer,

@@ -1,4 +1,4 @@
-//! Who must not lead, and leads for a moment all the same: because of what only it can give the others.
+//! Caretakers: members that must not lead, and lead for a moment because others lack what only they hold.
 
 mod support;
 

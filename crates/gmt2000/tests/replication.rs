@@ -1,4 +1,4 @@
-//! The log under LEAD: what is acknowledged, what commits, what is cut back, what is read; members and snapshots.
+//! The log under LEAD: acknowledgements, commits, cut-backs, reads; members and snapshots.
 
 mod support;
 

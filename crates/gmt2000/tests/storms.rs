@@ -1,5 +1,5 @@
-//! Seeded storms: whatever is lost, delayed, repeated, crashed or held, nothing that must hold is contradicted, and when it is
-//! over a leader serves.
+//! Seeded storms: messages are lost, delayed, repeated, nodes crash and disks are held, and no guarantee is ever
+//! broken; when it is over a leader serves.
 //!
 //! Method: a seed decides what happens next, from all that may: a message arrives, out of order, or is lost or comes twice; any
 //! armed alarm rings; a node dies with what its disk had not taken; disks are held and let go; links break and are seen to;
@@ -31,7 +31,7 @@ impl Dice {
     }
 }
 
-/// What a storm did.
+/// Counts of a storm's events.
 #[derive(Default, Debug)]
 struct Tally {
     deaths: usize,
@@ -46,7 +46,7 @@ struct Tally {
 struct Storm {
     theatre: Theatre,
     dice: Dice,
-    /// What was applied somewhere when a read came.
+    /// The highest index applied anywhere when a read came.
     floors: BTreeMap<(u64, Ticket), u64>,
     cut_off: BTreeSet<(u64, u64)>,
     tally: Tally,
@@ -214,7 +214,7 @@ impl Storm {
         }
     }
 
-    /// All heals; within a few timeouts somebody serves, and everybody holds the same.
+    /// All faults end; within a few timeouts a leader serves, and all nodes hold the same.
     fn calm(&mut self) {
         self.cut_off.clear();
         for id in self.theatre.ids() {

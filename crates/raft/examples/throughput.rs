@@ -21,7 +21,7 @@ struct Stage {
     effects: Effects<Raft>,
     /// Commands that the leader applied.
     applied: u64,
-    /// Commands that anybody applied.
+    /// Number of commands that at least one node has applied.
     applied_anywhere: u64,
 }
 
@@ -85,7 +85,7 @@ fn measure(run: Duration) -> f64 {
         stage.step(0, Input::Propose(proposals));
         stage.settle();
         if stage.applied - compacted > 100_000 {
-            // What a host does when a snapshot is due: the log in memory stays bounded.
+            // As a host does when a snapshot is due: the log in memory stays bounded.
             compacted = stage.applied;
             for position in 0..3 {
                 let status = stage.rafts[position].status();

@@ -1,4 +1,4 @@
-//! Elections: who asks, who answers, who wins.
+//! Elections: campaigns, answers to vote requests, and their results.
 //!
 //! Sources: Raft §5.2, §5.4.1; dissertation §9.6 (PreVote), §4.2.3 (stickiness); rules RV-1 to RV-10 of `docs/protocols/rules`.
 //!
@@ -23,7 +23,7 @@ use hustings_core::{Effects, NodeId, Outcome, Priority, Promise, Reason, Record,
 /// does not ask for ever at full speed.
 const EAGER_CAMPAIGNS: u8 = 5;
 
-/// How to campaign.
+/// The way in which this node campaigns.
 pub(crate) struct Campaign {
     pub(crate) because: Reason,
     asks_first: bool,
@@ -36,7 +36,7 @@ impl Campaign {
         Campaign { because, asks_first: true, is_transfer: false }
     }
 
-    /// Asks for votes.
+    /// Asks for votes without a pre-vote.
     pub(crate) fn for_real(because: Reason) -> Campaign {
         Campaign { because, asks_first: false, is_transfer: false }
     }
@@ -199,7 +199,7 @@ impl Raft {
         if self.may_campaign() && !has_yielded { self.node.priority } else { Priority::Never }
     }
 
-    /// A member that must never lead notes whom it keeps from leading by what only it holds.
+    /// A member that must never lead notes that it refused a candidate which lacks entries that only it holds.
     fn note_refusal_for_log(&mut self, request: &VoteRequest) {
         self.node.has_refused_for_log |= self.node.priority == Priority::Never && request.last < self.node.log.last();
     }

@@ -28,7 +28,7 @@ pub enum Defect {
     CommitsUnmatched,
     /// An acknowledgement of an earlier term is counted in this one (RH-19).
     CountsStaleAcknowledgements,
-    /// Whatever a leader sends replaces all that stands behind it (RH-11).
+    /// The entries of an append replace everything behind their place, whether it differs or not (RH-11).
     TruncatesAlways,
     /// Whether the place before the entries matches is not checked (RA-1).
     SkipsLogCheck,
@@ -59,7 +59,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// All of them.
+    /// All defects that can be planted.
     pub const ALL: [Defect; 25] = [
         Defect::UnsyncedVote,
         Defect::UnsyncedAcknowledgement,

@@ -1,5 +1,5 @@
-//! What Raft says to the half of a leader that all protocols share ([`hustings_core::leading`]), and its own part of it:
-//! joint changes of membership, and the snapshot that a leader offers.
+//! Raft's side of the leader code that all protocols share ([`hustings_core::leading`]), and its own part of it: joint
+//! changes of membership, and the snapshot that a leader offers.
 //!
 //! Sources: Raft §6, §7; dissertation §3.10, ch. 4; rules RM-1 to RM-9, RS-1 to RS-3, RX-1 to RX-3, RA-7.
 
@@ -168,7 +168,7 @@ impl Acknowledging for Raft {
 impl Raft {
     // --- The leader offers a snapshot. ---------------------------------------------------------------------------
 
-    /// What the peer needs is compacted away: it is offered the snapshot, if it was heard lately (RA-7).
+    /// Offers the snapshot to a peer whose entries are compacted away, if it was heard lately (RA-7).
     pub(crate) fn send_snapshot_to(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
         let Some(reference) = self.node.snapshot.clone() else {
             unreachable!("entries are compacted only below a snapshot");
@@ -180,7 +180,7 @@ impl Raft {
 
     // --- Joint changes. ------------------------------------------------------------------------------------------
 
-    /// The end of a joint change that ends by itself (RM-5); proposed by whoever leads once the change is applied.
+    /// Proposes the end of a joint change that ends by itself (RM-5), at the leader of the day, once the change is applied.
     pub(crate) fn leave_joint_if_due(&mut self, out: &mut Effects<Raft>) {
         let Some(pending) = self.office().map(|office| office.pending_change) else { return };
         if self.node.membership.auto_leave && pending <= self.node.commit && self.is_settled() {

@@ -1,4 +1,4 @@
-//! What Raft nodes say to each other: [`Message`].
+//! Messages between Raft nodes: [`Message`].
 
 use bytes::{Bytes, BytesMut};
 use hustings_core::wire::{
@@ -15,9 +15,9 @@ pub struct VoteRequest {
     pub term: Term,
     /// The end of the candidate's log.
     pub last: Lsn,
-    /// What the candidate knows to be committed (RV-9).
+    /// The last entry that the candidate knows to be committed (RV-9).
     pub commit: Lsn,
-    /// How much the candidate should lead (RV-10).
+    /// The candidate's priority as a leader (RV-10).
     pub priority: Priority,
     /// The leader asked for this campaign: stickiness does not apply (RV-7).
     pub is_transfer: bool,
@@ -30,9 +30,9 @@ pub struct VoteReply {
     pub term: Term,
     /// The term that was asked for: answers to another campaign are not counted.
     pub campaign: Term,
-    /// Yes or no.
+    /// Whether the vote is given.
     pub is_granted: bool,
-    /// What the voter knows to be committed (RV-9).
+    /// The last entry that the voter knows to be committed (RV-9).
     pub commit: Lsn,
 }
 
@@ -41,9 +41,9 @@ pub struct VoteReply {
 pub enum Message {
     /// Would you vote for me? Changes nothing anywhere.
     PreVote(VoteRequest),
-    /// The answer.
+    /// The answer to a pre-vote.
     PreVoteReply(VoteReply),
-    /// Vote for me.
+    /// Vote for me in this term.
     Vote(VoteRequest),
     /// The answer; to itself it is the node's own vote, once that is durable.
     VoteReply(VoteReply),
@@ -53,16 +53,16 @@ pub enum Message {
         term: Term,
         /// The place before the entries.
         previous: Lsn,
-        /// Contiguous; may be none, to probe.
+        /// Contiguous entries; may be none, to probe.
         entries: Vec<Entry>,
-        /// The leader's commit.
+        /// The leader's commit index.
         commit: u64,
     },
     /// The log matches up to here, durably; to itself it counts the leader's own copy.
     Matched {
         /// The follower's term.
         term: Term,
-        /// Up to where.
+        /// Last index that matches.
         index: u64,
     },
     /// The log differs before the entries.
@@ -73,7 +73,7 @@ pub enum Message {
         index: u64,
         /// A guess of the last agreement (RA-3); the term is absent when it is compacted away.
         hint_index: u64,
-        /// The term there.
+        /// The term at `hint_index`; `None` when it is compacted away.
         hint_term: Option<Term>,
     },
     /// This much of what you hold is committed. No answer.
@@ -83,38 +83,38 @@ pub enum Message {
         /// Never above what the receiver is known to hold (RC-3).
         index: u64,
     },
-    /// I still lead; and, by its position, which reads to confirm.
+    /// I still lead; `position` names the reads to confirm.
     Heartbeat {
         /// The leader's term.
         term: Term,
-        /// As in [`Message::Commit`].
+        /// Index that is committed, as in [`Message::Commit`].
         commit: u64,
         /// The highest read position not confirmed yet (RR-1).
         position: u64,
     },
-    /// You do.
+    /// I follow you: the answer to a heartbeat.
     HeartbeatReply {
         /// The follower's term.
         term: Term,
         /// The position of the heartbeat.
         position: u64,
-        /// How much the follower should lead.
+        /// The follower's priority as a leader.
         priority: Priority,
         /// Whether it is fetching or installing a snapshot.
         is_installing: bool,
     },
-    /// What you need is compacted away: fetch this instead.
+    /// Entries that you need are compacted away: fetch this snapshot instead.
     Snapshot {
         /// The leader's term.
         term: Term,
-        /// Which.
+        /// The snapshot to fetch.
         reference: SnapshotReference,
     },
-    /// It cannot be had: offer another.
+    /// The snapshot cannot be had: offer another.
     SnapshotFailed {
         /// The follower's term.
         term: Term,
-        /// Which.
+        /// The last entry that the snapshot covers.
         lsn: Lsn,
     },
     /// Campaign now (RV-7).
@@ -142,7 +142,7 @@ impl Message {
         }
     }
 
-    /// Whether only a leader says this.
+    /// Whether this is a message that only leaders send.
     pub fn is_from_leader(&self) -> bool {
         matches!(
             self,

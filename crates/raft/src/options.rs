@@ -2,7 +2,7 @@
 
 use crate::laboratory::Defect;
 use hustings_core::options::{self, Switch};
-/// Raft's switches.
+/// The options of a Raft node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
     /// Ask before disturbing (dissertation §9.6).

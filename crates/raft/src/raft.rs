@@ -36,7 +36,7 @@ pub struct Raft {
     pub(crate) part: Part,
     /// Whether the leader was heard within the shortest election timeout.
     pub(crate) is_leader_fresh: bool,
-    /// Who was refused a pre-vote only because the leader was fresh: they get another answer when its link drops.
+    /// Candidates that were refused a pre-vote only because the leader was fresh: they get another answer when its link drops.
     pub(crate) refused_while_fresh: BTreeMap<NodeId, crate::message::VoteRequest>,
     /// Campaigns left that follow each other after a short jitter instead of an election timeout, after a link-down.
     pub(crate) eager_campaigns: u8,
@@ -68,7 +68,7 @@ impl Protocol for Raft {
             has_lost: false,
         };
         raft.announce(Role::Follower, Reason::Started, out);
-        // What a recorded commit covers was committed, and a change in it is in force (RH-9).
+        // Entries that a recorded commit covers were committed, and a change in them is in force (RH-9).
         raft.apply_through(recorded, out);
         raft.arm_election(out);
         if raft.node.is_alone() && (raft.may_campaign() || raft.has(Defect::CampaignsAlone)) {
@@ -141,7 +141,7 @@ impl Protocol for Raft {
 impl Raft {
     // --- Questions. ----------------------------------------------------------------------------------------------
 
-    /// Who decides: the membership in force.
+    /// The membership that decides: the one in force.
     pub(crate) fn deciding(&self) -> Arc<Membership> {
         if self.has(Defect::JointByUnion) && self.node.membership.is_joint() {
             return Arc::new(Membership::of_voters(self.node.membership.all_voters()));
@@ -149,7 +149,7 @@ impl Raft {
         self.node.membership.clone()
     }
 
-    /// Whether this defect is planted here.
+    /// Whether this defect is planted in the node.
     pub(crate) fn has(&self, defect: Defect) -> bool {
         self.options.defect == Some(defect)
     }
@@ -173,7 +173,7 @@ impl Raft {
         self.node.promise
     }
 
-    /// What this node, as leader, knows of `peer`.
+    /// This leader's state of `peer`; `None` unless this node leads and sends to it.
     pub fn progress_of(&self, peer: NodeId) -> Option<&Progress> {
         self.office()?.peers.get(&peer)
     }
@@ -185,7 +185,7 @@ impl Raft {
 
     // --- Terms: RT-1 to RT-5. ------------------------------------------------------------------------------------
 
-    /// What the node says to itself once a record is durable; from an earlier term or role it means nothing (RH-19).
+    /// Takes a message to itself, sent once a record is durable; from an earlier term or role it means nothing (RH-19).
     fn on_own_message(&mut self, message: Message, out: &mut Effects<Raft>) {
         if message.term() != self.node.promise.term {
             return;
@@ -224,7 +224,7 @@ impl Raft {
             self.become_follower(term, leader, Reason::HigherTerm(from), out);
         } else if message.is_from_leader() {
             if matches!(self.part, Part::Leader(_)) {
-                // This node leads the term, so whoever says otherwise lies or is broken; that is no reason to end.
+                // This node leads the term, so a peer that says otherwise lies or is broken; that is no reason to end.
                 return;
             }
             self.follow(from, out);
@@ -271,7 +271,7 @@ impl Raft {
 
     fn on_link_up(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
         self.node.links_down.remove(&peer);
-        // A node that comes back learns at once whom to follow (BlazingMQ rule 27).
+        // A node that comes back learns at once which node leads (BlazingMQ rule 27).
         self.send_heartbeat_to(peer, out);
     }
 
@@ -280,7 +280,7 @@ impl Raft {
         match &mut self.part {
             Part::Leader(office) => {
                 if let Some(progress) = office.peers.get_mut(&peer) {
-                    // What was in flight is lost (RA-9).
+                    // Messages in flight are lost (RA-9).
                     progress.become_probe(progress.known.stored + 1);
                 }
             }

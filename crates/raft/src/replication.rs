@@ -1,4 +1,4 @@
-//! Replication: what a leader sends, what a follower answers, and what a leader counts.
+//! Replication: a leader's appends, a follower's answers, and the count of both.
 //!
 //! Sources: Raft §5.3, §5.4.2; rules RA-1 to RA-9, RC-1 to RC-3. How proposals become entries and entries are committed is
 //! the same under all protocols with a log in order ([`hustings_core::leading::Replicating`]).
@@ -12,7 +12,7 @@ use hustings_core::{Effects, Entry, Lsn, NodeId, Priority, Reason, RestsOn, Term
 impl Raft {
     // --- The leader sends. ---------------------------------------------------------------------------------------
 
-    /// Everybody whom this leader sends to.
+    /// Every peer that this leader sends to.
     pub(crate) fn others(&self) -> Vec<NodeId> {
         self.office().map_or(Vec::new(), |office| office.others(self.node.me))
     }
@@ -45,7 +45,7 @@ impl Raft {
         }
     }
 
-    /// An append without entries: finds a peer whose whole window was lost (RH-14).
+    /// Sends an append without entries, to find a peer whose whole window was lost (RH-14).
     fn send_empty_to(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
         let Some(progress) = self.progress_of(peer) else { return };
         let Some(previous) = self.node.log.place_before(progress.next) else {
@@ -70,7 +70,7 @@ impl Raft {
 
     // --- Followers. ----------------------------------------------------------------------------------------------
 
-    /// RA-1: only what is missing or conflicts is written; a duplicate or an older message changes nothing (RH-11).
+    /// RA-1: only missing or conflicting entries are written; a duplicate or an older message changes nothing (RH-11).
     pub(crate) fn on_append(
         &mut self,
         from: NodeId,
@@ -94,7 +94,7 @@ impl Raft {
         self.acknowledge(from, end, out);
     }
 
-    /// What the leader knows this node to hold is committed (RC-3). An index beyond the log is no leader's word.
+    /// The leader knows this node to hold this index, and it is committed (RC-3). An index beyond the log is no leader's word.
     pub(crate) fn on_commit(&mut self, index: u64, out: &mut Effects<Raft>) {
         if index <= self.node.log.last().index && self.node.installing.is_none() {
             self.apply_through(index, out);
@@ -127,7 +127,7 @@ impl Raft {
         match progress.pace {
             // Also when the index was known: a caught-up peer that was probed flows again (RA-5).
             Pace::Probe { .. } if index == progress.known.stored => progress.become_flow(),
-            // Whatever snapshot was asked for, the log can go on from here (RH-15).
+            // The log can go on from here, whichever snapshot was asked for (RH-15).
             Pace::Fetch { .. } if progress.known.stored + 1 >= first => progress.become_flow(),
             _ => {}
         }
@@ -167,7 +167,7 @@ impl Raft {
         hint_term: Option<Term>,
         out: &mut Effects<Raft>,
     ) {
-        // RA-4: walk down from the follower's guess while the own term there is newer than the follower's.
+        // RA-4: walk down from the follower's guess while this log's term there is newer than the follower's.
         let candidate = hint_term.map_or(hint_index, |term| self.node.log.last_at_most(hint_index, term).0);
         let Some(progress) = self.progress_mut(from) else { return };
         progress.known.is_active = true;
@@ -183,7 +183,7 @@ impl Raft {
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
     }
 
-    /// Rests on nothing: no heartbeat ever waits for a disk.
+    /// Sends a heartbeat, which rests on nothing: no heartbeat ever waits for a disk.
     pub(crate) fn send_heartbeat_to(&mut self, peer: NodeId, out: &mut Effects<Raft>) {
         let is_bold = self.has(Defect::CommitsUnmatched);
         let (term, commit, position) = (self.node.promise.term, self.node.commit, self.own_round());

@@ -1,4 +1,4 @@
-//! Roles: every way into one and out of it. What calls a node to move is in [`crate::election`]; here is the move.
+//! Roles: every way into one and out of it. The reasons to move are in [`crate::election`]; here is the move.
 //!
 //! ```text
 //!                 alarm, link down            pre-vote won               vote won
@@ -128,7 +128,7 @@ impl Raft {
         Message::VoteReply(VoteReply { term, campaign, is_granted: true, commit: self.node.committed() })
     }
 
-    /// Won (RV-8): an own, blank entry, because nothing older commits by counting.
+    /// The vote is won (RV-8): appends a blank entry of its own, because nothing older commits by counting.
     pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Raft>) {
         assert!(matches!(self.part, Part::Candidate { .. }), "only a candidate becomes leader (RT-4)");
         let from = self.role();
@@ -146,7 +146,7 @@ impl Raft {
         self.spread(out);
     }
 
-    /// A quorum of refusals: wait for someone else, or for another try (RV-6). The term stays.
+    /// A quorum of refusals came: wait for another leader, or for another try (RV-6). The term stays.
     pub(crate) fn give_up(&mut self, because: Reason, out: &mut Effects<Raft>) {
         let from = self.role();
         self.has_lost = true;
@@ -168,7 +168,7 @@ impl Raft {
         let Part::Leader(office) = std::mem::replace(&mut self.part, Part::Follower) else { return };
         out.cancel_timer(Timer::Heartbeat);
         out.cancel_timer(Timer::QuorumCheck);
-        // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
+        // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
         office.reads.refuse_all(out);
     }
 }

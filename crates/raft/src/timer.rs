@@ -3,13 +3,13 @@
 /// The alarms that Raft sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
-    /// Nobody was heard: campaign.
+    /// No leader was heard for an election timeout: campaign.
     Election,
     /// The leader was last heard exactly the shortest election timeout ago: stickiness ends (RV-3).
     Stickiness,
-    /// The leader speaks.
+    /// The leader sends its next heartbeat.
     Heartbeat,
-    /// The leader counts whom it heard (RQ-1).
+    /// The leader counts the members that it heard (RQ-1).
     QuorumCheck,
     /// A hand-over took too long (RX-3).
     Transfer,

@@ -1,10 +1,10 @@
 //! A crash after every record of an election, an append, a change of membership and a snapshot's installation.
 //!
 //! Goal: `raft_crash_points`. Method: a scene is played once to count what each node writes; then again for every node and
-//! every number of records that reached its disk. What follows a crash is played in all ways that matter on three nodes: who
-//! is cut off during the scene, who is cut off while the others go on, whether anybody hears of the crash, whether the node
-//! dies at once or lingers with a dead disk. Every step is checked against the stage's chronicle: one leader per term (RI-1),
-//! committed prefixes agree (RI-5), one vote per term (RI-8). At the end a leader serves and everybody holds the same.
+//! every number of records that reached its disk. The sequel of a crash is played in all ways that matter on three nodes: which
+//! node is cut off during the scene, which while the others go on, whether anybody hears of the crash, whether the node dies at
+//! once or lingers with a dead disk. Every step is checked against the stage's chronicle: one leader per term (RI-1), committed
+//! prefixes agree (RI-5), one vote per term (RI-8). At the end a leader serves and everybody holds the same.
 
 mod support;
 
@@ -103,7 +103,7 @@ impl Stage {
         govern(self, among).expect("a majority elects");
     }
 
-    /// Whoever leads sends a heartbeat; snapshots that are offered arrive.
+    /// Leaders send a heartbeat; snapshots that are offered arrive.
     fn leaders_speak(&mut self) {
         for id in 1..=3 {
             if self.role(id) == Role::Leader && !self.member(id).is_dead {
@@ -151,7 +151,7 @@ fn crash(scene: Scene, crash: &Crash) {
     // Perhaps no two of them are voters; then they wait.
     let _ = govern(&mut stage, &first);
     stage.heal();
-    // Whoever was cut off tries first, with whatever it still believes.
+    // The node that was cut off tries first, with the view that it still has.
     let leader = govern(&mut stage, &[then, first].concat()).expect("with all connected somebody serves");
     for _ in 0..3 {
         stage.leaders_speak();

@@ -1,4 +1,4 @@
-//! How a snapshot is fetched: as far ahead as the link allows, and again what was lost.
+//! Fetching a snapshot: as far ahead as the link allows, and lost chunks again.
 
 mod hosts;
 

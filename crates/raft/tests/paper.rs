@@ -144,7 +144,7 @@ fn a_follower_or_candidate_that_times_out_begins_an_election() {
 /// term." Otherwise it waits, or knows that it has lost.
 #[test]
 fn an_election_is_won_by_a_majority_in_one_round() {
-    // Cluster size, who says yes, who says no, what becomes of the candidate.
+    // Cluster size, nodes that say yes, nodes that say no, the candidate's role afterwards.
     let rows: [(u64, &[u64], &[u64], Role); 14] = [
         (1, &[], &[], Role::Leader),
         (3, &[2, 3], &[], Role::Leader),
@@ -175,7 +175,7 @@ fn an_election_is_won_by_a_majority_in_one_round() {
 /// §5.2: "Each server will vote for at most one candidate in a given term, on a first-come-first-served basis."
 #[test]
 fn a_follower_votes_for_the_first_that_asks() {
-    // Whom it voted for, who asks, whether that one gets the vote.
+    // The node it voted for, the one that asks, whether that one gets the vote.
     let rows = [
         (None, 2, true),
         (None, 3, true),

@@ -367,8 +367,8 @@ fn a_deposed_leader_refuses_the_reads_that_wait() {
 
 #[test]
 fn a_commit_is_recorded_before_the_entries_that_follow_it() {
-    // Goal: RM-3: whoever holds a second change knows that the first is in force. Method: one append brings an entry that is
-    // committed and one that is not; the committed one is recorded as such before the other is put.
+    // Goal: RM-3: a node that holds a second change knows that the first is in force. Method: one append brings an
+    // entry that is committed and one that is not; the committed one is recorded as such before the other is put.
     let mut stage = stage(3);
     stage.elect(1);
     stage.isolate(3);

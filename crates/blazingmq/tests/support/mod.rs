@@ -1,5 +1,5 @@
-//! What is BlazingMQ's own on the stage that all protocols share: links are sessions, whose ends everybody sees; which alarms
-//! make an election, and what must be durable before support leaves.
+//! BlazingMQ's own part of the stage that all protocols share: links are sessions, whose ends everybody sees; the
+//! alarms that make an election, and the records that must be durable before support leaves.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of the support")]
 
@@ -48,7 +48,7 @@ impl Direction for Ours {
 
 pub trait Verbs {
     fn promise(&self, id: u64) -> (u64, Option<u64>);
-    /// Whom a node follows, healed or not.
+    /// The leader that a node follows, healed or not; `None` if it follows none.
     fn follows(&self, id: u64) -> Option<u64>;
     /// Nobody hears the leader any more, and all notice.
     fn silence(&mut self, ids: &[u64]);
@@ -80,7 +80,7 @@ impl Verbs for Theatre {
     }
 }
 
-/// What a node wrote before the story begins: its term, and records of these terms.
+/// The disk of a node before the story begins: its term, and records of these terms.
 pub fn history(term: u64, terms: &[u64]) -> Durable {
     let promise = Promise::without_vote(Term(term));
     let puts = (1..).zip(terms).map(|(index, term)| Record::Put(Entry::blank(Lsn::new(*term, index))));

@@ -1,5 +1,5 @@
-//! What is GMT-2000's own on the stage that all protocols share: which alarms make an election, and what must be durable
-//! before a vote leaves.
+//! GMT-2000's own part of the stage that all protocols share: the alarms that make an election, and the records that
+//! must be durable before a vote leaves.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of the support")]
 
@@ -77,7 +77,7 @@ impl Verbs for Theatre {
     }
 }
 
-/// What a node wrote before the story begins: its ballot, and messages of these terms.
+/// The disk of a node before the story begins: its ballot, and messages of these terms.
 pub fn history(ballot: u64, vote: Option<u64>, terms: &[u64]) -> Durable {
     let promise = Promise { term: Term(ballot), vote: vote.map(NodeId) };
     let puts = (1..).zip(terms).map(|(index, term)| Record::Put(Entry::blank(Lsn::new(*term, index))));

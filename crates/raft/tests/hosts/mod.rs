@@ -20,7 +20,7 @@ pub struct Book {
     pub lines: Vec<String>,
     pub micros: u64,
     pub due: Option<u64>,
-    /// By its second rules it writes in capitals.
+    /// Whether it writes in capitals, as its second rules have it.
     pub is_loud: bool,
 }
 
@@ -74,7 +74,7 @@ impl StateMachine for Book {
     }
 }
 
-/// How a request ended.
+/// The end of a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Ended {
     Applied,
@@ -102,10 +102,10 @@ pub struct Host {
     next_read: u64,
     files: BTreeMap<Lsn, Bytes>,
     receiving: Vec<u8>,
-    /// What its build can, and why it stopped.
+    /// The highest apply version of its build.
     pub can: ApplyVersion,
     pub stopped: Option<String>,
-    /// Of its state, at the entries where states are compared.
+    /// (index, digest) of its state, at the entries where states are compared.
     pub digests: Vec<(u64, u64)>,
 }
 
@@ -174,7 +174,7 @@ impl Hosts {
         self.host(id).replica.role()
     }
 
-    /// How often a command stands in the log of this node, whether or not it is applied.
+    /// Number of times that a command is in the log of this node, applied or not.
     pub fn copies(&self, id: u64, text: &str) -> usize {
         self.host(id).replica.protocol().log().iter().filter(|entry| entry.payload == text).count()
     }
@@ -234,7 +234,7 @@ impl Hosts {
         number
     }
 
-    /// How a proposal ended; it ends once.
+    /// The outcome of a proposal, which ends at most once; `None` while it waits.
     pub fn outcome(&self, id: u64, number: u64) -> Option<Ended> {
         let ends = self.host(id).proposals.get(&number)?;
         assert_eq!(ends.len(), 1, "n{id} answers a client once: {ends:?}");

@@ -36,23 +36,23 @@ pub struct Member {
     end: Option<(usize, End)>,
 }
 
-/// What happens to a node whose disk takes no more records.
+/// The end of a node whose disk takes no more records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// It dies at once: nothing that it would have said after the last durable record is ever said.
+    /// It dies at once: nothing is sent that it would have said after the last durable record.
     AtOnce,
     /// It runs on with a disk that never answers: what rests on nothing is still said.
     Lingering,
 }
 
-/// What may never be contradicted, over all lives of all nodes; every step of every story is checked against it.
+/// Facts that may never be contradicted, over all lives of all nodes; every step of every story is checked against them.
 #[derive(Default)]
 pub struct Chronicle {
-    /// RI-1: who led each term.
+    /// RI-1: the leader of each term.
     pub reigns: BTreeMap<u64, u64>,
-    /// RI-5: what was committed at each index, at whichever node.
+    /// RI-5: the entry that was committed at each index, at whichever node.
     pub committed: BTreeMap<u64, Entry>,
-    /// RI-8: whom each node voted for in each term.
+    /// RI-8: the vote of each (node, term).
     pub votes: BTreeMap<(u64, u64), u64>,
 }
 
@@ -513,7 +513,7 @@ impl Stage {
     }
 }
 
-/// What a node wrote before the story begins: a promise and entries of these terms.
+/// The disk of a node before the story begins: a promise, and entries of these terms.
 pub fn history(term: u64, vote: Option<u64>, terms: &[u64]) -> Durable {
     let promise = hustings_core::Promise { term: Term(term), vote: vote.map(NodeId) };
     let puts = (1..).zip(terms).map(|(index, term)| Record::Put(Entry::blank(Lsn::new(*term, index))));
