@@ -60,7 +60,7 @@ pub struct BlazingMq {
     pub(crate) is_leader_active: bool,
     /// The highest term that somebody answered with: no scouting below it can succeed.
     pub(crate) term_seen: Term,
-    /// The latest of two consecutive rounds of scouting, told apart by this flag.
+    /// Flag of the latest round of scouting; consecutive rounds have different ones.
     pub(crate) round: bool,
     /// Peers that said that they are not available.
     pub(crate) unavailable: BTreeSet<NodeId>,

@@ -19,7 +19,7 @@ pub enum Message {
     Scouting {
         /// The term that would be proposed; the sender's own is lower.
         term: Term,
-        /// The round that asks, told from the one before by this flag (EL-10).
+        /// Flag of the round that asks; consecutive rounds have different ones (EL-10).
         round: bool,
         /// The last record that the sender knows to be committed.
         commit: Lsn,
@@ -108,7 +108,7 @@ pub enum Message {
         /// A place in the leader's ledger.
         after: Lsn,
     },
-    /// FollowerClusterStateResponse: the records after that place.
+    /// The answer to a pull: the records after that place.
     Pulled {
         /// The leader's term.
         term: Term,

@@ -87,7 +87,7 @@ impl BlazingMq {
         }
     }
 
-    /// Rule 3: asks whether a proposal of the next term would be supported.
+    /// Rule 3: asks whether a proposal of a later term would be supported.
     pub(crate) fn become_scout(&mut self, because: Reason, out: &mut Effects<BlazingMq>) {
         let from = self.role();
         self.leave_part(out);

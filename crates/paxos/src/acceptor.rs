@@ -1,4 +1,4 @@
-//! The acceptor: accepts, and what a leader says is committed. TA-5 to TA-8, TF-1, TF-2, TL-6.
+//! The acceptor: accepts values, and commits slots that a leader says are committed. TA-5 to TA-8, TF-1, TF-2, TL-6.
 //!
 //! Slots come in any order and may leave holes. An accept of a ballot not below the promise is written together with
 //! the promise that it implies, in one batch (TA-7, TH-9), and answered when both are durable (TI-2). What is committed
@@ -12,7 +12,7 @@ use crate::paxos::{Part, Paxos};
 use hustings_core::leading::Leads;
 use hustings_core::{Effects, NodeId, Reason, Record, RestsOn, Term};
 
-/// So many slots beyond its commit a leader proposes at most, and an acceptor takes at most: whoever recovers fills every
+/// Most slots beyond its commit that a leader proposes, and that an acceptor takes: a recovering leader fills every
 /// hole up to the highest slot that anybody accepted, so that one number must not be without bounds.
 pub(crate) const SLOTS_AHEAD_MAX: u64 = 1 << 16;
 
@@ -49,7 +49,7 @@ impl Paxos {
             self.hear_leader(from, out);
         }
         if accepts.iter().any(|accept| accept.entry().lsn.index > self.node.commit + SLOTS_AHEAD_MAX) {
-            // Whoever is so far behind catches up first.
+            // A node so far behind catches up first.
             return self.learn_commit(from, ballot, commit, out);
         }
         let first = accepts.first().map(|accept| accept.entry().lsn.index.max(self.node.commit + 1));
@@ -78,7 +78,7 @@ impl Paxos {
         self.learn_commit(from, ballot, commit, out);
     }
 
-    /// TF-2: slots that were accepted in this leader's ballot are chosen through here. What is missing is asked for.
+    /// TF-2: slots that were accepted in this leader's ballot are chosen through here; the missing ones are asked for.
     fn learn_commit(&mut self, from: NodeId, ballot: Term, slot: u64, out: &mut Effects<Paxos>) {
         if slot <= self.node.commit || self.node.installing.is_some() {
             return;
@@ -93,7 +93,7 @@ impl Paxos {
         }
     }
 
-    /// A leader's heartbeat. TF-1, TL-6.
+    /// TF-1, TL-6: takes a leader's heartbeat.
     pub(crate) fn on_commit(
         &mut self,
         from: NodeId,

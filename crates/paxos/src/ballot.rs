@@ -6,8 +6,8 @@
 //! promise quorum covers the slot. To raise a ballot is to begin with no promises, so to raise it without a prepare
 //! round (TH-1, TH-2) is to have nothing to say.
 //!
-//! *Covers*: whoever answers a prepare from slot s on reports everything that it accepted there, through some slot; the
-//! last answer of a node covers all slots without end, for it had accepted nothing there and will not in a lower
+//! *Covers*: a node that answers a prepare from slot s on reports everything that it accepted there, through some slot;
+//! the last answer of a node covers all slots without end, for it had accepted nothing there and will not in a lower
 //! ballot.
 
 use crate::laboratory::Published;
@@ -38,7 +38,7 @@ impl Accept {
         Accept(Entry { lsn: Lsn { term: ballot, index: slot }, ..value })
     }
 
-    /// What a peer made, as it came.
+    /// An accept that a peer made and sent, taken as it came.
     pub(crate) fn received(entry: Entry) -> Accept {
         Accept(entry)
     }
@@ -53,12 +53,12 @@ impl Accept {
         &self.0
     }
 
-    /// The same, by value.
+    /// The entry inside, by value.
     pub fn into_entry(self) -> Entry {
         self.0
     }
 
-    /// Shows the value's payload: what is kept without it is never proposed.
+    /// Shows the value's payload: an accept that is kept without it is never proposed.
     pub(crate) fn visit_payload(&mut self, visit: &mut dyn FnMut(EntryKind, &mut Bytes)) {
         visit(self.0.kind, &mut self.0.payload);
     }
@@ -79,7 +79,7 @@ pub struct Promises {
     from: u64,
     /// Through which slot each node's answers report what it accepted; `u64::MAX` is without end.
     covered: BTreeMap<NodeId, u64>,
-    /// What was reported, of each slot the value of the highest ballot.
+    /// Reported values: of each slot the one of the highest ballot.
     accepted: BTreeMap<u64, Entry>,
 }
 
@@ -110,7 +110,7 @@ impl Promises {
         true
     }
 
-    /// What comes before this slot is committed, and asked about no more.
+    /// Asks no more about slots before this one, which are committed.
     pub fn start_at(&mut self, slot: u64) {
         self.from = self.from.max(slot);
         self.forget_through(slot - 1);
@@ -121,7 +121,7 @@ impl Promises {
         self.covered.get(&node).copied().unwrap_or(0).max(self.from - 1)
     }
 
-    /// Who has answered at all.
+    /// Nodes that have answered at all.
     pub fn nodes(&self) -> Vec<NodeId> {
         self.covered.keys().copied().collect()
     }
@@ -147,7 +147,7 @@ impl Promises {
         self.accepted.get(&slot).cloned()
     }
 
-    /// What is committed needs no values any more.
+    /// Forgets the values of slots up to this one, which are committed.
     pub fn forget_through(&mut self, slot: u64) {
         self.accepted = self.accepted.split_off(&(slot + 1));
     }

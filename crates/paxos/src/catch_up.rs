@@ -1,11 +1,11 @@
-//! Catching up: what is committed is asked for, and given by whoever has it. TX-1, TX-2.
+//! Catching up: a node asks for committed slots, and any node that has them gives them. TX-1, TX-2.
 //!
 //! `[NORM]` An answer holds committed slots alone; what is in flight the leader sends again itself. A request below
 //! what is retained is answered with a snapshot's name (`docs/adr/0002`), never with silence. Learning raises no
 //! promise, and answers raise no ballot (TH-2).
 //!
-//! `[OURS]` Whoever leads and learns what a *later* ballot chose leads no more. A follower commits what it accepted in
-//! its leader's ballot as far as that leader says (TF-2), which is right only while the leader's commits are of its own
+//! `[OURS]` A leader that learns what a *later* ballot chose leads no more. A follower commits what it accepted in its
+//! leader's ballot as far as that leader says (TF-2), which is right only while the leader's commits are of its own
 //! ballot or earlier ones: what a later ballot chose in a slot may differ from what this leader proposed there. The
 //! shortest story: n1 alone gives n2 a value for slot 2; a later leader chooses another one there; n1 learns that,
 //! announces "committed through 2" in its old ballot, and n2 commits what it has.
@@ -27,7 +27,7 @@ impl Paxos {
         out.send_resting_on(RestsOn::Nothing, from, request);
     }
 
-    /// TX-1: any role answers. What is committed is durable with a quorum, whether it is here or not.
+    /// TX-1: any role answers. Committed slots are durable with a quorum, whether they are here or not.
     pub(crate) fn on_retransmit_request(
         &mut self,
         from: NodeId,
@@ -108,7 +108,7 @@ impl Paxos {
         self.has(Defect::LeadsOnAfterLater) || self.has(Defect::ProposesBehindChanges)
     }
 
-    /// What was learnt while this node recovers is not in flight any more.
+    /// Follows up on slots that were learnt while this node recovers: they are not in flight any more.
     pub(crate) fn on_learnt(&mut self, out: &mut Effects<Paxos>) {
         if self.reign().is_none() {
             return;

@@ -1,4 +1,4 @@
-//! What this node has accepted, slot by slot: [`Journal`].
+//! The values that this node has accepted, slot by slot: [`Journal`].
 //!
 //! Unlike a log it may have holes, and a slot's ballot may be replaced by a higher one until the slot is committed
 //! (TI-3). Through the commit it has none, and nothing changes any more (TI-7).
@@ -16,7 +16,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Nothing accepted after `base`.
+    /// A journal that has accepted nothing after `base`.
     pub fn after(base: Lsn) -> Journal {
         Journal { base, slots: BTreeMap::new() }
     }
@@ -36,7 +36,7 @@ impl Journal {
         self.slots.values().next_back().map_or(self.base, |entry| entry.lsn)
     }
 
-    /// What was accepted in a slot.
+    /// The value accepted in a slot; `None` if there is none, or it is trimmed.
     pub fn slot(&self, index: u64) -> Option<&Entry> {
         self.slots.get(&index)
     }
@@ -119,7 +119,7 @@ impl History for Journal {
         index_beyond(self.slots.range(..=through).rev().map(|(_, entry)| entry), bytes_max)
     }
 
-    /// What was accepted behind it stays: an acceptor forgets nothing.
+    /// Values accepted behind it stay: an acceptor forgets nothing.
     fn restart_after(&mut self, lsn: Lsn) -> Option<Record> {
         self.slots = self.slots.split_off(&(lsn.index + 1));
         self.base = lsn;

@@ -30,26 +30,26 @@ pub enum Defect {
     AcceptsOldBallots,
     /// A new leader fills recovered slots with no-ops instead of what its promise quorum accepted (TR-3 b).
     IgnoresAccepted,
-    /// What a follower accepted in whatever ballot counts as chosen once its leader has committed that slot (TF-2).
+    /// A value that a follower accepted in any ballot counts as chosen once its leader has committed that slot (TF-2).
     CommitsOldBallots,
     /// One promise less than a quorum is enough (TI-5).
     RecoversWithoutQuorum,
     /// The leader's own accept commits (TL-5).
     CommitsAlone,
-    /// Whoever has committed a slot promises it all the same, and says that it accepted nothing there (TA-4, TI-10,
+    /// A node promises a slot that it has committed all the same, and says that it accepted nothing there (TA-4, TI-10,
     /// TH-8).
     ForgetsCommitted,
     /// Reads are answered without asking anybody (TL-10).
     ReadsWithoutQuorum,
-    /// Slots behind a change of membership are proposed before it is in force; and as in [`Defect::LeadsOnAfterLater`], for
-    /// whoever gives way to what it learns cannot count by a membership of a later ballot.
+    /// Slots behind a change of membership are proposed before it is in force; and as in [`Defect::LeadsOnAfterLater`],
+    /// for a leader that gives way to what it learns cannot count by a membership of a later ballot.
     ProposesBehindChanges,
-    /// Whoever learns what a later ballot chose leads on, and announces it in its own (TF-2).
+    /// A leader that learns what a later ballot chose leads on, and announces it in its own (TF-2).
     LeadsOnAfterLater,
 }
 
 impl Defect {
-    /// All of them.
+    /// All defects that can be planted.
     pub const ALL: [Defect; 11] = [
         Defect::UnsyncedPromise,
         Defect::UnsyncedAccept,

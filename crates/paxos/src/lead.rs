@@ -22,7 +22,7 @@ use hustings_core::{
 impl Paxos {
     // --- Proposals. ----------------------------------------------------------------------------------------------
 
-    /// TL-1.
+    /// TL-1: proposes these in the next slots, or refuses them.
     pub(crate) fn on_propose(&mut self, proposals: Vec<Proposal>, out: &mut Effects<Paxos>) {
         let Some(first) = self.reign().map(|reign| reign.end + 1) else {
             for proposal in proposals {
@@ -44,7 +44,7 @@ impl Paxos {
         self.send_to_all(out);
     }
 
-    /// Why a proposal cannot be made now: definite, no accept of it was ever created (TI-11).
+    /// The reason why a proposal cannot be made now, or `None`: definite, no accept of it was ever created (TI-11).
     fn refusal_of(&self, proposal: &Proposal) -> Option<Refusal> {
         let Some(reign) = self.leading() else { return Some(Refusal::NotLeader(self.node.leader)) };
         // A hand-over is told as such, whatever else is the matter.
@@ -91,7 +91,7 @@ impl Paxos {
         }
     }
 
-    /// As many accepts as the window takes.
+    /// Sends as many accepts as the window takes.
     pub(crate) fn send_accepts_to(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
         let (commit, limits) = (self.node.commit, self.node.limits);
         let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
@@ -113,13 +113,13 @@ impl Paxos {
             }
             let Some(last) = accepts.last().map(|accept: &Accept| accept.entry().lsn.index) else { return };
             peer.on_sent(last, bytes);
-            // New accepts rest on nothing: what they do rest on, the own promise, is durable, or this ballot would have
-            // no quorum.
+            // New accepts rest on nothing: the promise that they do rest on is durable at this node, or this ballot
+            // would have no quorum.
             out.send_resting_on(RestsOn::Nothing, to, Message::Accept { ballot, accepts, commit });
         }
     }
 
-    /// Rests on nothing: no heartbeat ever waits for a disk.
+    /// Sends a heartbeat, which rests on nothing: no heartbeat ever waits for a disk.
     pub(crate) fn send_heartbeat_to(&mut self, to: NodeId, out: &mut Effects<Paxos>) {
         let commit = self.node.commit;
         let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
@@ -136,7 +136,7 @@ impl Paxos {
     pub(crate) fn on_heartbeat_alarm(&mut self, out: &mut Effects<Paxos>) {
         self.send_heartbeats(out);
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
-        // Whoever has not promised yet and must, after a change of membership (TR-6).
+        // A voter that has not promised yet and must, after a change of membership (TR-6).
         let needed = self.promises_needed();
         let is_covered =
             self.reign().is_none_or(|reign| reign.promises.frontier(&self.node.membership, needed) == u64::MAX);
@@ -184,7 +184,7 @@ impl Paxos {
         self.on_peer_progressed(peer, out);
     }
 
-    /// TL-3: somebody with a higher promise, or who has committed what this leader has not.
+    /// TL-3: a refusal by a node that promised a higher ballot, or has committed more than this leader.
     pub(crate) fn on_accept_nack(
         &mut self,
         from: NodeId,
@@ -202,7 +202,7 @@ impl Paxos {
         self.hear_committed(from, committed, out);
     }
 
-    /// A follower's commit. Says whether this node still leads.
+    /// Takes in a follower's commit. Says whether this node still leads.
     fn hear_committed(&mut self, from: NodeId, committed: u64, out: &mut Effects<Paxos>) -> bool {
         let commit = self.node.commit;
         if committed > self.node.commit {
@@ -221,7 +221,7 @@ impl Paxos {
         true
     }
 
-    /// HeartbeatAck (TL-10).
+    /// TL-10: counts a HeartbeatAck.
     #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
     pub(crate) fn on_commit_ack(
         &mut self,
@@ -259,7 +259,7 @@ impl Paxos {
         }
     }
 
-    /// TL-5: the longest run of chosen slots behind the commit. Says whether there was any.
+    /// TL-5: commits the longest run of chosen slots behind the commit. Says whether there was any.
     pub(crate) fn advance_commit(&mut self, out: &mut Effects<Paxos>) -> bool {
         let before = self.node.commit;
         while self.is_chosen(self.node.commit + 1) {
@@ -297,7 +297,7 @@ impl Paxos {
         is_enough || (is_accepted && self.is_secured(slot))
     }
 
-    /// What is committed is in flight no more.
+    /// Forgets proposals and votes of slots that are committed.
     pub(crate) fn forget_committed(&mut self) {
         let commit = self.node.commit;
         let Some(reign) = self.reign_mut() else { return };
@@ -306,7 +306,7 @@ impl Paxos {
         reign.proposed = rest;
         reign.votes = reign.votes.split_off(&(commit + 1));
         reign.office.uncommitted_bytes = reign.office.uncommitted_bytes.saturating_sub(bytes);
-        // Whoever is asked from now on is asked about what is behind it.
+        // Nodes that are asked from now on are asked about the slots behind it.
         reign.promises.start_at(commit + 1);
         reign.end = reign.end.max(commit);
     }

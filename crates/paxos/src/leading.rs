@@ -1,11 +1,11 @@
-//! What TRex says to the half of a leader that all protocols share ([`hustings_core::leading`]), and its own part of
-//! hand-over, changes of membership and snapshots.
+//! TRex's side of the leader code that all protocols share ([`hustings_core::leading`]), and its own part of hand-over,
+//! changes of membership and snapshots.
 //!
 //! `[OURS]`: all absent in the sources, which are configured (the JVM rewrite sketches eras), read through the log, and trim
 //! by count to have nothing to say then (TH-8).
 //!
-//! - Reads: whoever answers a heartbeat of a ballot has promised nobody higher; an accept quorum of them meets every promise
-//!   quorum. A leader that has not recovered does not know what is committed: reads wait for that.
+//! - Reads: a node that answers a heartbeat of a ballot has promised nobody higher; an accept quorum of them meets
+//! every promise quorum. A leader that has not recovered does not know what is committed: reads wait for that.
 //! - A successor, once it holds everything, takes over without a poll; the old leader promises its ballot like everybody
 //!   else, and any node may lead, so nothing else is asked of it.
 //! - A change of membership fences its slots ([`crate::recover`]): nothing behind it is proposed before it is in force at the
@@ -140,7 +140,7 @@ impl SendsToMembers for Paxos {
         Peer::new()
     }
 
-    /// What is committed here tells it.
+    /// Sends nothing: the commit of its removal tells it.
     fn dismiss(&mut self, peer: NodeId, _: u64, out: &mut Effects<Paxos>) {
         let Some(ballot) = self.reign().map(|reign| reign.ballot) else { return };
         let news = Message::Accept { ballot, accepts: Vec::new(), commit: self.node.commit };
@@ -158,7 +158,7 @@ impl Paxos {
     }
 
     /// Whether a slot may be committed as far as its successors' voters are concerned: a change must be held, with
-    /// everything before it, by somebody of each promise quorum of the membership that it makes, or that membership
+    /// everything before it, by a member of each promise quorum of the membership that it makes, or that membership
     /// would not know what it decided.
     pub(crate) fn is_secured(&self, slot: u64) -> bool {
         let change = self.node.log.slot(slot).filter(|entry| entry.kind == EntryKind::Membership);

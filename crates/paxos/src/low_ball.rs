@@ -7,8 +7,8 @@
 //!
 //! `[NORM]` Polls are numbered (TH-5); heartbeats are (ballot, counter), no clocks (TH-6); the leader answers that it
 //! leads (TH-4); a decision waits for everybody reachable, or for a grace. `[OURS]` When the leader's link drops, its
-//! followers poll at once, in the order of ranks: not heartbeats count then, which nobody has missed yet, but who else
-//! has lost the leader; whoever has not is asked to say so as soon as it has.
+//! followers poll at once, in the order of ranks: not heartbeats count then, which nobody has missed yet, but which
+//! others have lost the leader; those that have not are asked to say so as soon as they have.
 
 use crate::message::{Heartbeat, Message, Says};
 use crate::paxos::{Part, Paxos, Stage, Timer};
@@ -19,14 +19,14 @@ use std::collections::BTreeMap;
 /// Polls after a link-down that follow each other quickly; then the usual pace.
 const EAGER_ROUNDS: u8 = 5;
 
-/// A poll under way.
+/// A poll that is under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Poll {
-    /// Its number.
+    /// Number of the poll, unique at this node in this life.
     pub id: u64,
-    /// Whether the leader's link dropped, and that is why.
+    /// Whether this node polls because the leader's link dropped.
     pub is_early: bool,
-    /// What was answered: the newest heartbeat, and what the responder says of its leader.
+    /// The answers: the newest heartbeat seen, and what the responder says of its leader.
     pub answers: BTreeMap<NodeId, (Heartbeat, Says)>,
 }
 
@@ -55,7 +55,7 @@ impl Paxos {
     }
 
     fn seek_leadership(&mut self, out: &mut Effects<Paxos>) {
-        // Itself stands for a leader of whom only others said that it is gone.
+        // This node's own id stands for a leader of which only others said that it is gone.
         let gone = self.lost_leader.filter(|leader| *leader != self.node.me);
         let because = gone.map_or(Reason::ElectionTimeout, Reason::LinkDown);
         self.asked = None;
@@ -109,7 +109,7 @@ impl Paxos {
         let is_early = mine.is_early;
         mine.answers.insert(from, (heartbeat, says));
         if committed > self.node.commit {
-            // TF-5: strong evidence; one answer is enough, whoever sent it.
+            // TF-5: strong evidence; one answer is enough, from any node.
             self.stay(vec![from], out);
             if is_early && says != Says::Leads {
                 self.poll_again_soon(out);
@@ -127,7 +127,7 @@ impl Paxos {
         self.settle_poll(true, out);
     }
 
-    /// TF-6, TF-7.
+    /// TF-6, TF-7: decides whether to take over or to stay, once the answers allow it.
     pub(crate) fn settle_poll(&mut self, is_grace_over: bool, out: &mut Effects<Paxos>) {
         let Part::Polling(poll) = &self.part else { return };
         let (me, needed) = (self.node.me, self.promises_needed());
@@ -149,7 +149,7 @@ impl Paxos {
             if lost >= needed && !must_stay {
                 self.win_poll(out);
             }
-            // Otherwise whoever still hears the leader may be the next to lose it, and says so.
+            // Otherwise a node that still hears the leader may be the next to lose it, and says so.
             return;
         }
         let has_everybody =
@@ -199,7 +199,7 @@ impl Paxos {
         let commit = self.node.commit;
         match &mut self.part {
             Part::Reign(reign) if reign.stage != Stage::Preparing => {
-                // What was under way may be lost.
+                // Messages under way may be lost.
                 if let Some(peer) = reign.office.peers.get_mut(&peer) {
                     peer.rewind(commit + 1);
                 }

@@ -1,4 +1,4 @@
-//! What TRex nodes say to each other: [`Message`]. §1.4 of `docs/protocols/rules`, with its `[NORM]` additions.
+//! Messages between TRex nodes: [`Message`]. §1.4 of `docs/protocols/rules`, with its `[NORM]` additions.
 
 use crate::Accept;
 use bytes::{Bytes, BytesMut};
@@ -12,29 +12,29 @@ use prost::Message as _;
 /// A leader's sign of life: the weak evidence. No clock is in it (TH-6).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Heartbeat {
-    /// Whose.
+    /// The leader's ballot.
     pub ballot: Term,
-    /// Which.
+    /// Number of the heartbeat in that ballot; only grows.
     pub counter: u64,
 }
 
 impl Heartbeat {
-    /// Whether one node can have come from this heartbeat to the other: a leap of the counter is damage, and would hide all
-    /// that the leader says for ever.
+    /// Whether one node can have come from this heartbeat to the other: a leap of the counter is damage, and would hide
+    /// all later heartbeats of the leader for ever.
     pub(crate) fn may_become(self, other: Heartbeat) -> bool {
         let before = if self.ballot == other.ballot { self.counter } else { 0 };
         Term(before).may_follow(Term(other.counter))
     }
 }
 
-/// What somebody who is polled says of leaders (TH-4).
+/// A polled node's word on leaders (TH-4).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Says {
-    /// I hear none.
+    /// I hear no leader.
     Silent,
-    /// I hear one.
+    /// I hear a leader.
     Hears,
-    /// I am one.
+    /// I am the leader.
     Leads,
 }
 
@@ -43,20 +43,20 @@ pub enum Says {
 pub enum Message {
     /// The low-ball prepare: ballot (0,0), which nobody can promise. Asks for evidence of a leader.
     LowBall {
-        /// Of the asker's polls this one (TH-5).
+        /// Number of the asker's poll (TH-5).
         poll: u64,
     },
-    /// Its refusal.
+    /// The refusal of a low-ball prepare, with the evidence.
     LowBallNack {
-        /// The poll.
+        /// Number of the poll that is answered.
         poll: u64,
-        /// What the responder has promised.
+        /// The ballot that the responder has promised.
         promised: Term,
-        /// What it has committed: the strong evidence.
+        /// The last slot that it has committed: the strong evidence.
         committed: u64,
         /// The last heartbeat that it saw: the weak evidence.
         heartbeat: Heartbeat,
-        /// What it says of leaders.
+        /// Whether it hears or is a leader.
         says: Says,
     },
     /// Promise this ballot, and say what you accepted from this slot on.
@@ -74,86 +74,86 @@ pub enum Message {
         from: u64,
         /// Through which slot the answer goes; `u64::MAX` is without end.
         through: u64,
-        /// What was accepted there, ascending.
+        /// The values accepted there, by ascending slot.
         accepted: Vec<Entry>,
     },
     /// Not promised: a higher ballot is, or the slot is committed.
     PrepareNack {
         /// The asker's ballot.
         ballot: Term,
-        /// What the responder has promised.
+        /// The ballot that the responder has promised.
         promised: Term,
-        /// What it has committed.
+        /// The last slot that it has committed.
         committed: u64,
     },
     /// Accept these values. Without any: only the commit is news.
     Accept {
         /// The leader's ballot.
         ballot: Term,
-        /// Consecutive slots.
+        /// Accepts of consecutive slots.
         accepts: Vec<Accept>,
-        /// What the leader has committed.
+        /// The last slot that the leader has committed.
         commit: u64,
     },
-    /// Accepted, durably. To itself: the leader's own accepts are. Without any slot, only what is committed is news.
+    /// Accepted, durably. To itself: the leader's own accepts are. Without any slot, only the commit is news.
     AcceptAck {
         /// The leader's ballot.
         ballot: Term,
-        /// The first slot.
+        /// The first slot that was accepted.
         from: u64,
-        /// The last; the one before the first when there is none.
+        /// The last slot; the one before `from` when there is none.
         through: u64,
-        /// What the sender has committed, and holds durably. Between it and `from` there may be holes.
+        /// The last slot that the sender has committed, and holds durably. Between it and `from` there may be holes.
         committed: u64,
     },
     /// Not accepted, or not heard: a higher ballot is promised, or the slots are committed.
     AcceptNack {
         /// The leader's ballot.
         ballot: Term,
-        /// What the responder has promised.
+        /// The ballot that the responder has promised.
         promised: Term,
-        /// What it has committed.
+        /// The last slot that it has committed.
         committed: u64,
     },
-    /// The heartbeat: I lead, and this is committed.
+    /// The heartbeat: I lead, and this slot is committed.
     Commit {
-        /// Which.
+        /// The leader's ballot, and the number of this heartbeat.
         heartbeat: Heartbeat,
-        /// What the leader has committed.
+        /// The last slot that the leader has committed.
         slot: u64,
-        /// What it knows the receiver to have accepted.
+        /// The last slot that it knows the receiver to have accepted.
         stored: u64,
     },
     /// HeartbeatAck: I hear you (TL-10).
     CommitAck {
         /// The leader's ballot.
         ballot: Term,
-        /// The heartbeat.
+        /// Number of the heartbeat that is answered.
         counter: u64,
-        /// What the responder has committed.
+        /// The last slot that the responder has committed.
         committed: u64,
         /// Behind the leader's commit, everything through here has arrived; it may not be durable yet.
         held: u64,
-        /// How much the sender should lead.
+        /// The sender's priority as a leader.
         priority: Priority,
     },
-    /// What was committed after this slot?
+    /// Asks for the values that were committed after this slot.
     RetransmitRequest {
-        /// What the sender has committed.
+        /// The last slot that the sender has committed.
         committed: u64,
-        /// What it has promised.
+        /// The ballot that it has promised.
         promised: Term,
     },
-    /// This was.
+    /// The committed values that were asked for.
     RetransmitResponse {
-        /// Consecutive slots, all committed.
+        /// Entries of consecutive slots, all committed.
         entries: Vec<Entry>,
-        /// What the responder has committed.
+        /// The last slot that the responder has committed.
         committed: u64,
     },
-    /// That is trimmed: fetch this.
+    /// The slots that you asked for are trimmed: fetch this snapshot.
     Snapshot {
-        /// Which.
+        /// The snapshot to fetch.
         reference: SnapshotReference,
     },
     /// `[OURS]` Take over at once.

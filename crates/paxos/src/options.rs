@@ -3,13 +3,13 @@
 use crate::laboratory::Defect;
 use hustings_core::options::{self, Switch};
 use hustings_core::quorum::Quorums;
-/// TRex' switches.
+/// The options of a TRex node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
     /// Poll before raising a ballot (TF-3). Without it, as in the JVM rewrite, a node that was cut off deposes a
     /// healthy leader.
     pub low_ball: bool,
-    /// How many must promise and accept.
+    /// Numbers of voters that must promise and accept.
     pub quorums: Quorums,
     /// Ballots are raised without a prepare round, as in both published versions (TH-1, TH-2). For the laboratory only.
     pub as_published: bool,

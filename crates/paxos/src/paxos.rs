@@ -21,10 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use crate::options::Options;
 pub use crate::timer::Timer;
 
-/// How far a reign is.
+/// The progress of a reign.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
-    /// Promises are awaited.
+    /// Promises are awaited: nothing is proposed.
     Preparing,
     /// Values of the in-flight range are proposed again.
     Recovering,
@@ -32,26 +32,26 @@ pub enum Stage {
     Leading,
 }
 
-/// What only a node with a ballot of its own knows.
+/// State of a node with a ballot of its own.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Reign {
     pub(crate) ballot: Term,
     pub(crate) stage: Stage,
     pub(crate) promises: Promises,
-    /// Who promised somebody higher.
+    /// Nodes that have promised a higher ballot.
     pub(crate) refusers: BTreeSet<NodeId>,
     /// Prepare rounds without a quorum.
     pub(crate) rounds: u8,
-    /// In flight: proposed in this ballot and not committed.
+    /// Values in flight, by slot: proposed in this ballot and not committed.
     pub(crate) proposed: BTreeMap<u64, Accept>,
-    /// Who accepted what is in flight, durably.
+    /// Nodes that accepted a value in flight, durably, by slot.
     pub(crate) votes: BTreeMap<u64, BTreeSet<NodeId>>,
     /// The last slot proposed in this ballot, or committed before.
     pub(crate) end: u64,
     /// The number of the last heartbeat.
     pub(crate) counter: u64,
-    /// What every leader has. Its pending change is the fence: nothing behind it is proposed before it is committed. Its
-    /// first slot is the first that nobody had used, and beyond everything until it is proposed.
+    /// Leader-only state of every protocol. Its pending change is the fence: nothing behind it is proposed before it is
+    /// committed. Its first slot is the first that nobody had used, and `u64::MAX` until it is proposed.
     pub(crate) office: Office<Peer>,
     /// Proposals pause until nothing is under way: promises are to be repaired (TL-9).
     pub(crate) is_pausing: bool,
@@ -72,7 +72,7 @@ impl Reign {
     }
 }
 
-/// What a node is at, with the state that only that has.
+/// The present part of a node, with the state that only that part has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Part {
     Follower,
@@ -99,7 +99,7 @@ pub struct Paxos {
     pub(crate) lost_leader: Option<NodeId>,
     /// Polls left that follow each other quickly after a link-down.
     pub(crate) eager_rounds: u8,
-    /// Whom this node asked for what is committed, and the last heartbeat then.
+    /// The node that was asked for committed slots, and the last heartbeat then.
     pub(crate) asked: Option<(NodeId, Heartbeat)>,
 }
 
@@ -117,7 +117,7 @@ impl Protocol for Paxos {
     fn start(cluster: Cluster, options: Options, recovered: Durable, out: &mut Effects<Paxos>) -> Paxos {
         let Durable { promise, snapshot, entries, committed, established: _ } = recovered;
         let mut journal = Journal::after(snapshot.as_ref().map_or(Lsn::ZERO, |reference| reference.lsn));
-        // What was learnt as committed may be of a ballot above the promise; if the record of the commit was lost, only
+        // Values learnt as committed may be of a ballot above the promise; if the record of the commit was lost, only
         // this keeps an older accept out of the slot (TI-3).
         let highest = entries.values().map(|entry| entry.lsn.term).max().unwrap_or_default();
         entries.into_values().for_each(|entry| journal.put(entry));
@@ -245,7 +245,7 @@ impl Paxos {
         self.reign().filter(|reign| reign.stage != Stage::Preparing)
     }
 
-    /// Whether this defect is planted.
+    /// Whether this defect is planted in the node.
     pub(crate) fn has(&self, defect: Defect) -> bool {
         self.options.defect == Some(defect)
     }
@@ -260,7 +260,7 @@ impl Paxos {
         self.node.promise.term
     }
 
-    /// What this node, as leader, knows of `peer`.
+    /// This leader's state of `peer`; `None` unless this node has a reign and knows it.
     pub fn peer(&self, peer: NodeId) -> Option<&Peer> {
         self.office()?.peers.get(&peer)
     }
@@ -275,7 +275,7 @@ impl Paxos {
         self.options.quorums.accepts(self.node.membership.all_voters().count())
     }
 
-    /// How many voters are like this.
+    /// Number of voters of which this holds.
     pub(crate) fn count_voters(&self, is_it: impl Fn(NodeId) -> bool) -> usize {
         self.node.membership.all_voters().filter(|id| is_it(*id)).count()
     }
@@ -287,7 +287,7 @@ impl Paxos {
 
     // --- Messages. -----------------------------------------------------------------------------------------------
 
-    /// What the node says to itself once a record is durable; from an earlier ballot it means nothing.
+    /// Takes a message to itself, sent once a record is durable; from an earlier ballot it means nothing.
     fn on_own_message(&mut self, message: Message, out: &mut Effects<Paxos>) {
         match message {
             Message::PrepareAck { ballot, from, .. } => {

@@ -1,8 +1,8 @@
-//! What the leader knows of each peer: [`Peer`].
+//! The leader's state of each peer: [`Peer`].
 //!
 //! Accepts flow ahead of their acknowledgements, in a window of messages and bytes. Links lose: each heartbeat asks how
-//! far what was sent before it has come, and whatever has not is sent again, identically (TL-7). What is committed is
-//! not sent but asked for.
+//! far the accepts sent before it have come, and those that have not are sent again, identically (TL-7). Committed
+//! slots are not sent but asked for.
 
 use hustings_core::leading::Known;
 use std::collections::VecDeque;
@@ -10,8 +10,8 @@ use std::collections::VecDeque;
 /// One peer, as the leader sees it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Peer {
-    /// What is known of it under every protocol. It has committed, or accepted in this ballot, everything that it stores,
-    /// durably; its rounds are heartbeats.
+    /// Its state as far as it is the same under every protocol. It has committed, or accepted in this ballot,
+    /// everything that it stores, durably; its rounds are heartbeats.
     pub known: Known,
     /// The next slot to send.
     pub next: u64,
@@ -36,7 +36,7 @@ impl Peer {
         self.mark = None;
     }
 
-    /// These slots arrived, durably.
+    /// Frees the window of these slots, which arrived, durably.
     pub fn on_stored(&mut self, from: u64, through: u64) {
         if from <= self.known.stored + 1 {
             self.known.stored = self.known.stored.max(through);
@@ -56,7 +56,7 @@ impl Peer {
         self.inflight.retain(|(last, _)| *last > index);
     }
 
-    /// Whether as much is under way as may be. Nothing under way is never too much: one message always goes.
+    /// Whether no further message may be sent. An empty window is never full: one message always goes.
     pub fn is_full(&self, messages_max: usize, bytes_max: usize) -> bool {
         let bytes: usize = self.inflight.iter().map(|(_, bytes)| bytes).sum();
         !self.inflight.is_empty() && (self.inflight.len() >= messages_max || bytes >= bytes_max)

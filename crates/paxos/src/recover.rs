@@ -1,4 +1,4 @@
-//! Taking over: prepares for the whole in-flight range, and what the promises allow to propose. TF-8, TR-1 to TR-7.
+//! Taking over: prepares for the whole in-flight range, and proposals that the promises allow. TF-8, TR-1 to TR-7.
 //!
 //! `[OURS]` One prepare asks for everything from the first slot that is not committed here, without end, instead of
 //! slot by slot: an answer reports all that was accepted there, in pages, so the range grows to the highest slot that
@@ -51,7 +51,7 @@ impl Paxos {
 
     // --- The acceptor's side. ------------------------------------------------------------------------------------
 
-    /// TA-1 to TA-4.
+    /// TA-1 to TA-4: promises the ballot, or refuses it.
     pub(crate) fn on_prepare(&mut self, from: NodeId, ballot: Term, slot: u64, out: &mut Effects<Paxos>) {
         let is_forgetful = self.has(Defect::ForgetsCommitted);
         if ballot.node() != from.0 {
@@ -82,7 +82,7 @@ impl Paxos {
 
     // --- The candidate's side. -----------------------------------------------------------------------------------
 
-    /// TR-2, TR-3.
+    /// TR-2, TR-3: takes in a promise, and proposes where a quorum of them covers the slot.
     pub(crate) fn on_prepare_ack(
         &mut self,
         from: NodeId,
@@ -110,7 +110,7 @@ impl Paxos {
         self.advance_recovery(out);
     }
 
-    /// TR-1, TR-2: a refusal for a higher promise counts; one by somebody who has committed more is a hint.
+    /// TR-1, TR-2: a refusal for a higher promise counts; one by a node that has committed more is a hint.
     pub(crate) fn on_prepare_nack(
         &mut self,
         from: NodeId,
@@ -181,7 +181,7 @@ impl Paxos {
         let (me, commit, membership) = (self.node.me, self.node.commit, self.node.membership.clone());
         let reign = self.reign()?;
         let slot = reign.end.max(commit) + 1;
-        // Nothing is said in a ballot before the own promise of it is durable.
+        // Nothing is said in a ballot before this node's own promise of it is durable.
         let is_durable = reign.promises.nodes().contains(&me);
         if !is_durable || reign.office.pending_change > commit || reign.office.first_own != u64::MAX {
             return None;
@@ -212,7 +212,7 @@ impl Paxos {
         out.persist(Record::Put(entry));
     }
 
-    /// The own votes on everything from `first` on, on their way through the own disk.
+    /// Sends this node's votes on everything from `first` on to itself, on their way through its own disk.
     pub(crate) fn count_own_accepts(&self, first: u64, out: &mut Effects<Paxos>) {
         let Some(reign) = self.reign() else { return };
         if first <= reign.end {
@@ -222,7 +222,7 @@ impl Paxos {
         }
     }
 
-    /// What was committed elsewhere meanwhile need not be asked about.
+    /// Goes on with recovery: slots committed elsewhere meanwhile need not be asked about.
     pub(crate) fn resume_recovery(&mut self, out: &mut Effects<Paxos>) {
         let commit = self.node.commit;
         let Some(reign) = self.reign_mut() else { return };

@@ -1,4 +1,4 @@
-//! Roles: every way into one and out of it. What calls a node to move is in [`crate::low_ball`] and [`crate::recover`].
+//! Roles: every way into one and out of it. The reasons to move are in [`crate::low_ball`] and [`crate::recover`].
 //!
 //! ```text
 //!              deadline            a quorum answers, and        a promise quorum           all that is
@@ -28,7 +28,7 @@ impl Paxos {
         out.persist(Record::Promise(self.node.promise));
     }
 
-    /// The leader spoke: whatever this node was asking itself is answered (TF-1).
+    /// The leader was heard: this node's own poll or ballot is answered (TF-1).
     pub(crate) fn hear_leader(&mut self, leader: NodeId, out: &mut Effects<Paxos>) {
         self.lost_leader = None;
         if self.node.leader != Some(leader) {
@@ -41,7 +41,7 @@ impl Paxos {
         self.set_deadline(out);
     }
 
-    /// Forgets whom this node follows, and tells those whose polls were answered otherwise.
+    /// Forgets the leader that this node follows, and tells the askers whose polls were answered otherwise.
     pub(crate) fn lose_leader(&mut self, because: Reason, out: &mut Effects<Paxos>) {
         if self.node.leader.take().is_none() {
             return;
@@ -52,7 +52,7 @@ impl Paxos {
         }
     }
 
-    /// Asks everybody whom they hear; nothing is promised (TF-1).
+    /// Asks everybody which leader they hear; nothing is promised (TF-1).
     pub(crate) fn become_polling(&mut self, because: Reason, out: &mut Effects<Paxos>) {
         let from = self.role();
         self.leave_part(out);
@@ -103,7 +103,7 @@ impl Paxos {
         self.announce(from, because, out);
         self.set_deadline(out);
         self.send_prepares(out);
-        // The own promise counts once it is durable, like everyone else's.
+        // This node's own promise counts once it is durable, like everyone else's.
         let own = Message::PrepareAck { ballot, from: first, through: u64::MAX, accepted: Vec::new() };
         out.send_resting_on(RestsOn::Promise, self.node.me, own);
     }
@@ -138,7 +138,7 @@ impl Paxos {
         self.back_down(because, out);
     }
 
-    /// TB-1: clears polls, prepares, accepts and the ballot's reign, whatever there is of them.
+    /// TB-1: clears the poll, or the ballot's prepares, accepts and reign, whichever there is.
     pub(crate) fn back_down(&mut self, because: Reason, out: &mut Effects<Paxos>) {
         let from = self.role();
         self.leave_part(out);
@@ -156,7 +156,7 @@ impl Paxos {
                 for timer in [Timer::Heartbeat, Timer::QuorumCheck] {
                     out.cancel_timer(timer);
                 }
-                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
+                // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
                 reign.office.reads.refuse_all(out);
             }
         }

@@ -7,9 +7,9 @@ pub enum Timer {
     Deadline,
     /// A quorum has answered a poll; the others had their round trip (TF-7).
     Grace,
-    /// The leader speaks (TL-2).
+    /// The leader sends its next heartbeat (TL-2).
     Heartbeat,
-    /// The leader counts whom it heard (TL-10).
+    /// The leader counts the members that it heard (TL-10).
     QuorumCheck,
     /// A hand-over took too long.
     Transfer,

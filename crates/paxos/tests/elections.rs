@@ -152,7 +152,7 @@ fn a_poll_changes_nobody_but_who_asks() {
     assert_eq!(before, after);
 }
 
-/// TH-7: whoever promised waits for the candidate.
+/// TH-7: a node that promised waits for the candidate.
 #[test]
 fn a_promise_ends_the_own_poll() {
     let mut theatre = cast(3);
@@ -211,7 +211,7 @@ fn a_leader_whose_process_dies_is_replaced_at_once() {
     assert_eq!((theatre.leaders(), theatre.lines(2)), (vec![2], vec!["kept".to_string()]));
 }
 
-/// The same, but only one link dropped: whoever still hears the leader keeps the other quiet.
+/// The same, but only one link dropped: a node that still hears the leader keeps the other quiet.
 #[test]
 fn one_link_that_drops_deposes_nobody() {
     let mut theatre = led(3);

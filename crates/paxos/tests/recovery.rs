@@ -115,7 +115,7 @@ fn a_crash_between_the_promise_and_the_value_of_an_accept_forgets_no_answer() {
         theatre.propose(2, "new");
         theatre.restart(3);
         assert_eq!(theatre.promised(3), if records == 0 { ballot(1, 1) } else { ballot(2, 2) }, "{records} records");
-        // The old leader's accept comes again, too late for whoever promised.
+        // The old leader's accept comes again, too late for nodes that promised.
         let before = theatre.last(3);
         for (from, to, message) in old {
             theatre.deliver(from, to, message);

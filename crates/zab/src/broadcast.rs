@@ -43,7 +43,7 @@ impl Zab {
 
     // --- Followers. ----------------------------------------------------------------------------------------------
 
-    /// Rule 2; in synchronisation the same, and counted only behind NEWLEADER.
+    /// Rule 2: writes the entries and acknowledges them; in synchronisation the same, and counted only behind NEWLEADER.
     pub(crate) fn on_proposal(
         &mut self,
         from: NodeId,
@@ -62,7 +62,7 @@ impl Zab {
         }
         let end = previous.index + entries.len() as u64;
         let later = entries.split_off(entries.iter().take_while(|entry| entry.lsn.index <= commit).count());
-        // What is committed is recorded so before any later entry is: whoever holds a second change of membership knows that
+        // The commit is recorded before any later entry is: a node that holds a second change of membership knows that
         // the first is in force.
         if entries.iter().chain(&later).any(|entry| self.contradicts(entry)) {
             assert!(!self.options.is_laboratory(), "what a planted defect led to is a finding, and not looked over");
@@ -77,7 +77,7 @@ impl Zab {
         }
     }
 
-    /// Whether this log holds something else in the entry's place.
+    /// Whether this log holds another entry in the same place.
     fn contradicts(&self, entry: &Entry) -> bool {
         let known = self.node.log.term_at(entry.lsn.index);
         known.is_some_and(|known| known != entry.lsn.term) && !self.has_defect(Defect::KeepsTail)
@@ -97,7 +97,7 @@ impl Zab {
         out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::Entry(index) }, leader, ack);
     }
 
-    /// Rule 4: in order, and never beyond what came before it.
+    /// Rule 4: commits in order, and never beyond the end of this log.
     pub(crate) fn on_commit(&mut self, commit: u64, out: &mut Effects<Zab>) {
         self.apply_through(commit.min(self.node.log.last().index), out);
         if self.is_retired() {
@@ -117,7 +117,7 @@ impl Zab {
         }
     }
 
-    /// Rule 3.
+    /// Rule 3: a learner has stored more; commits if a quorum has, and sends it more.
     pub(crate) fn on_progress(&mut self, from: NodeId, out: &mut Effects<Zab>) {
         if self.advance_commit(out) {
             return;
@@ -203,7 +203,7 @@ impl Zab {
         let Some(learner) = self.learner_mut(from) else { return };
         learner.known.on_heard(round, highest, priority);
         if learner.fetching.is_some() && !is_installing {
-            // It could not have the snapshot that it was offered: another one, or the same again.
+            // It could not have the snapshot that was offered: another one, or the same again.
             learner.fetching = None;
             learner.next = learner.known.stored + 1;
             self.send_snapshot_to(from, out);

@@ -1,4 +1,4 @@
-//! Discovery: the elected candidate learns which epochs were accepted, picks a later one, and a quorum promises it.
+//! Discovery: the elected candidate collects the epochs that were accepted, picks a later one, and a quorum promises it.
 //!
 //! Source: the ZAB paper, phase 1; §5.8 of `docs/protocols/rules`, whose rule numbers these are.
 //!
@@ -9,8 +9,8 @@
 //!             ── ACKEPOCH(currentEpoch, last zxid) ─►         a quorum has promised: nobody older can commit any more
 //! ```
 //!
-//! The promise is what makes leadership unique: whoever accepted an epoch helps no leader of an earlier one, and whoever had
-//! accepted this very epoch from somebody else says so and is not counted (ZB-9).
+//! The promise is what makes leadership unique: a node that accepted an epoch helps no leader of an earlier one, and a
+//! node that had accepted this very epoch from another leader says so and is not counted (ZB-9).
 
 use crate::election::Looking;
 use crate::laboratory::Defect;
@@ -33,7 +33,7 @@ impl Zab {
         out.set_timer(Timer::Silence, self.node.timing.election_max..=self.node.timing.election_max * 2);
     }
 
-    /// Rule 5.
+    /// Rule 5: promises the leader's epoch, durably, or goes back to looking.
     pub(crate) fn on_leader_info(&mut self, from: NodeId, epoch: Term, out: &mut Effects<Zab>) {
         let Part::Following(following) = &mut self.part else { return };
         if following.phase != Phase::Discovery {
@@ -45,7 +45,7 @@ impl Zab {
         }
         following.phase = Phase::Synchronization;
         let is_promise = epoch > self.node.promise.term || self.has_defect(Defect::PromisesTwice);
-        // What this node held when it promised, and not more: read before the epoch is accepted.
+        // The state of this node when it promised, and not more: read before the epoch is accepted.
         let (current, last) = self.summary();
         if epoch > self.node.promise.term {
             self.accept_epoch(epoch, out);
@@ -61,7 +61,7 @@ impl Zab {
         }
     }
 
-    /// What freshness is judged by (§5.8 rule 6).
+    /// The freshness of this node's history (§5.8 rule 6): its currentEpoch, and its last zxid.
     pub(crate) fn summary(&self) -> (Term, Lsn) {
         (self.current_epoch(), self.node.log.last())
     }
@@ -124,7 +124,7 @@ impl Zab {
         }
     }
 
-    /// Rule 4. To itself: the own promise, once it is durable.
+    /// Rule 4: sends LEADERINFO. To itself: this node's promise, once it is durable.
     fn inform(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let (epoch, me) = (self.node.promise.term, self.node.me);
         let (current, last) = self.summary();
@@ -150,7 +150,7 @@ impl Zab {
         self.count_promises(out);
     }
 
-    /// Rule 6.
+    /// Rule 6: counts a follower's promise, or gives way to a fresher history.
     #[expect(clippy::too_many_arguments, reason = "the fields of one message")]
     pub(crate) fn on_ack_epoch(
         &mut self,
@@ -205,7 +205,7 @@ impl Zab {
         self.become_synchronizing(by, out);
     }
 
-    /// initLimit: not enough followers came or promised.
+    /// initLimit has passed: not enough followers came or promised.
     pub(crate) fn on_init_limit(&mut self, out: &mut Effects<Zab>) {
         let Part::Leading(leading) = &self.part else { unreachable!("leaving cancels the alarm") };
         let heard = leading.office.peers.keys().copied().collect();

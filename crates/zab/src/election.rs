@@ -1,4 +1,4 @@
-//! Fast leader election: those who look exchange votes until a quorum agrees.
+//! Fast leader election: servers that look exchange votes until a quorum agrees.
 //!
 //! Source: §5.3 to §5.5 of `docs/protocols/rules`; the rule numbers are theirs.
 //!
@@ -11,9 +11,9 @@
 //! Nothing here is durable and nothing is promised: two servers can come to believe that they are elected. That is why an
 //! election only finds a *candidate*, and [`crate::discovery`] follows (§5.12).
 //!
-//! `[OURS]` finalizeWait is for voters who might still say better. It ends at once when every voter whose link is up agrees.
-//! What arrives meanwhile is treated by the usual rules and not thrown away; and the first word of a peer in a round is
-//! answered, because it may have been somebody's follower when it heard ours.
+//! `[OURS]` finalizeWait is for voters who might still say better. It ends at once when every voter whose link is up
+//! agrees. Messages that arrive meanwhile are treated by the usual rules and not thrown away; and the first word of a
+//! peer in a round is answered, because it may have been somebody's follower when it heard ours.
 
 use crate::laboratory::Defect;
 use crate::message::{Message, Notification};
@@ -41,31 +41,31 @@ pub(crate) struct Heard {
     pub(crate) round: u64,
 }
 
-/// Whether a peer still has to be told the own vote.
+/// Whether a peer still has to be told this node's vote.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reply {
     Owed,
     Given,
 }
 
-/// What only a server that looks for a leader knows.
+/// State of a server that looks for a leader.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Looking {
     pub(crate) proposal: Vote,
     /// `recvset`: votes of the present round.
     pub(crate) received: BTreeMap<NodeId, Heard>,
-    /// `outofelection`: those who say that they have settled, whatever their round.
+    /// `outofelection`: votes of servers that have settled, whatever their round.
     pub(crate) settled: BTreeMap<NodeId, Heard>,
     pub(crate) is_finalizing: bool,
     /// The vote has changed and is about to be said.
     pub(crate) is_about_to_speak: bool,
     pub(crate) doublings: u32,
-    /// Who follows this node already, by FOLLOWERINFO: (connection, acceptedEpoch).
+    /// Nodes that follow this one already, by FOLLOWERINFO: (connection, acceptedEpoch).
     pub(crate) callers: BTreeMap<NodeId, (u64, Term)>,
 }
 
 impl Looking {
-    /// Before the first vote.
+    /// The state before the first vote.
     pub(crate) fn unborn(me: NodeId) -> Looking {
         let proposal = Vote { leader: me, epoch: Term::ZERO, last: Lsn::ZERO, standing: Standing::Never };
         Looking {
@@ -83,9 +83,9 @@ impl Looking {
 impl Zab {
     // --- Rounds. -------------------------------------------------------------------------------------------------
 
-    /// `[OURS]` Whoever hands over proposes its successor, which holds the same history. It does not wait for that one's own vote:
-    /// over a distance it comes after those of the others have made a quorum, and then the old leader, with the largest id, was
-    /// elected again and again.
+    /// `[OURS]` A leader that hands over proposes its successor, which holds the same history. It does not wait for
+    /// that one's own vote: over a distance it comes after those of the others have made a quorum, and then the old
+    /// leader, with the largest id, was elected again and again.
     pub(crate) fn hand_over_to(&mut self, successor: NodeId, because: Reason, out: &mut Effects<Zab>) {
         let from = self.role();
         let is_equal = self.has_everything(successor);
@@ -96,7 +96,7 @@ impl Zab {
         self.begin_round(if is_equal { its } else { own }, out);
     }
 
-    /// What this server proposed has become untrue: a new round of the same search.
+    /// Begins a new round of the same search, since this server's proposal has become untrue.
     pub(crate) fn look_again(&mut self, out: &mut Effects<Zab>) {
         if matches!(self.part, Part::Looking(_)) {
             self.begin_round(self.own_vote(), out);
@@ -122,7 +122,7 @@ impl Zab {
         self.settle_votes(out);
     }
 
-    /// What this server says of itself. One that may not lead has weight 0, as an observer's minimal vote.
+    /// This server's vote for itself. If it may not lead it has weight 0, as an observer's minimal vote.
     pub(crate) fn own_vote(&self) -> Vote {
         let standing = match self.may_lead() {
             false => Standing::Never,
@@ -154,15 +154,15 @@ impl Zab {
         out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(answer));
     }
 
-    /// Says the own vote to one peer. It promises nothing and rests on nothing.
+    /// Sends this node's vote to one peer. It promises nothing and rests on nothing.
     pub(crate) fn notify(&self, peer: NodeId, out: &mut Effects<Zab>) {
         if !self.is_retired() {
             out.send_resting_on(RestsOn::Nothing, peer, Message::Notification(self.notification()));
         }
     }
 
-    /// To all voters. `[OURS]` And to the one proposed: it may be a voter by a membership that this node has not heard of, and
-    /// then it needs this vote.
+    /// Sends the vote to all voters. `[OURS]` And to the one proposed: it may be a voter by a membership that this node
+    /// has not heard of, and then it needs this vote.
     fn broadcast_vote(&self, out: &mut Effects<Zab>) {
         let Part::Looking(looking) = &self.part else { return };
         let proposed = looking.proposal.leader;
@@ -234,7 +234,7 @@ impl Zab {
                 // To one that looks, the same word is a vote, and perhaps the one to agree with.
                 self.on_notification(from, notification, out);
             }
-            // Rule 12: who has settled tells whom it has settled for, in its own round.
+            // Rule 12: a server that has settled tells one that looks whom it settled for, in its own round.
             (false, ServerState::Looking) if wants_answer => self.answer(from, out),
             (false, _) => {}
         }
@@ -251,19 +251,19 @@ impl Zab {
         }
     }
 
-    /// `[OURS]` Whether the one chosen says in a later round that it still looks: it never led, so no connection ends to say so.
-    /// Even if it wants to lead, the vote that this node gave it is void in that round (rule 5), and so is what this node says
-    /// as its follower (rule 10, ZB-5). ZooKeeper's follower finds nobody listening and gives up after five tries.
+    /// `[OURS]` Whether the chosen leader says in a later round that it still looks: it never led, so no connection ends to say
+    /// so. Even if it wants to lead, the vote that this node gave it is void in that round (rule 5), and so is what this node
+    /// says as its follower (rule 10, ZB-5). ZooKeeper's follower finds nobody listening and gives up after five tries.
     fn is_unheard_by(&self, from: NodeId, round: u64) -> bool {
         let Part::Following(Following { leader, phase: Phase::Discovery, .. }) = &self.part else { return false };
         *leader == from && round > self.round
     }
 
-    /// Rules 3 to 8: a vote of another one that looks.
+    /// Rules 3 to 8: takes a vote of another server that looks.
     fn on_vote(&mut self, from: NodeId, vote: Vote, round: u64, out: &mut Effects<Zab>) -> Reply {
         let own = self.own_vote();
-        // `[OURS]` Rule 3 refuses whoever is no voter. But with a newer history may come a newer membership: then a stranger's
-        // word is listened to, and never counted.
+        // `[OURS]` Rule 3 refuses a server that is no voter. But with a newer history may come a newer membership: then
+        // a stranger's word is listened to, and never counted.
         let knows_more = (vote.epoch, vote.last) > (own.epoch, own.last);
         if round < self.round || !(self.node.membership.is_voter(from) || knows_more) {
             // An observer asks; its own vote is nobody's concern. Rules 6 and 13: the laggard hears of this round.
@@ -276,7 +276,7 @@ impl Zab {
         looking.settled.remove(&from);
         let is_first = looking.received.insert(from, heard).is_none();
         if round > self.round {
-            // Rule 5: not the present proposal, but the own initial vote is compared.
+            // Rule 5: not the present proposal, but this node's initial vote is compared.
             self.round = round;
             looking.received.retain(|id, _| *id == from);
             looking.proposal = if is_known && vote.is_better_than(&own) { vote } else { own };
@@ -284,7 +284,7 @@ impl Zab {
             // Rule 7.
             looking.proposal = vote;
         } else {
-            // Among many, what is repeated repairs it soon enough.
+            // Among many servers, votes are repeated often enough to repair it.
             let is_few = self.node.membership.all_voters().count() <= AT_ONCE_MAX;
             return if is_first && is_few { Reply::Owed } else { Reply::Given };
         }
@@ -292,7 +292,7 @@ impl Zab {
         Reply::Given
     }
 
-    /// Rules 9 and 10: a word of one that has settled.
+    /// Rules 9 and 10: takes a vote of a server that has settled.
     fn on_settled_vote(&mut self, from: NodeId, heard: Heard, out: &mut Effects<Zab>) {
         let (me, round, promised, own) = (self.node.me, self.round, self.node.promise.term, self.summary());
         let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
@@ -316,12 +316,12 @@ impl Zab {
             let says = |id: NodeId| map.get(&id).is_some_and(|other| other.vote.is_same_reign(&heard.vote));
             self.node.membership.verdict(|id| Some(is_own(id) || says(id))) == Verdict::Won
         };
-        // The own vote is one of this round's: ZooKeeper loops what a server says back to it (§5.3).
+        // This node's vote is one of this round's: ZooKeeper loops what a server says back to it (§5.3).
         let is_elected = (heard.round == round && leads(&looking.received) && agrees(&looking.received, true))
             || (leads(&looking.settled) && agrees(&looking.settled, false));
         // `[OURS]` After a vain wait a leader's own word is enough: the quorum that could confirm it may be one of members
         // that this node has not heard of yet. It costs nothing if the leader has no quorum: then it resigns.
-        // Whom this node votes for in this round agrees upon an epoch yet, with a quorum that this node need not hear: what was
+        // The leader that this node votes for in this round agrees upon an epoch yet, with a quorum that this node need not hear: what was
         // promised to another one that came to nothing is then a reason to come. Not to one that is behind: it gives way at once.
         let is_own_choice = heard.round == round
             && looking.proposal.is_same_reign(&heard.vote)
@@ -350,7 +350,7 @@ impl Zab {
         let is_agreed = proposal.is_eligible()
             && self.may_choose(proposal.leader)
             && self.node.membership.verdict(|id| Some(agrees(id))) == Verdict::Won;
-        // Who has settled for somebody else does not agree, and is awaited.
+        // A voter that has settled for another does not agree, and is awaited.
         let is_unanimous = self.node.membership.all_voters().all(|id| agrees(id) || self.node.links_down.contains(&id));
         let was_finalizing = looking.is_finalizing;
         if is_agreed && is_unanimous {
@@ -365,7 +365,7 @@ impl Zab {
         }
     }
 
-    /// finalizeWait is over: nobody knew better.
+    /// finalizeWait is over, and nobody sent a better vote.
     pub(crate) fn on_finalize_alarm(&mut self, out: &mut Effects<Zab>) {
         let Part::Looking(looking) = &mut self.part else { unreachable!("leaving cancels the alarm") };
         looking.is_finalizing = false;
@@ -381,7 +381,7 @@ impl Zab {
         }
     }
 
-    /// Who is known to vote for this leader.
+    /// Nodes that are known to vote for this leader.
     pub(crate) fn supporters(&self, vote: Vote) -> Vec<NodeId> {
         let Part::Looking(looking) = &self.part else { return Vec::new() };
         let says = |heard: &Heard| heard.vote.leader == vote.leader;
@@ -394,7 +394,7 @@ impl Zab {
 
     // --- Events. -------------------------------------------------------------------------------------------------
 
-    /// Who reaches a quorum again may propose itself, which needs no new round: its vote is a better one (rule 7).
+    /// A server that reaches a quorum again may propose itself, which needs no new round: its vote is a better one (rule 7).
     pub(crate) fn on_link_up_while_looking(&mut self, out: &mut Effects<Zab>) {
         let own = self.own_vote();
         let Part::Looking(looking) = &mut self.part else { return };
@@ -405,9 +405,9 @@ impl Zab {
         }
     }
 
-    /// Who cannot be heard is not waited for; and one that cannot be followed is not voted for. The round stays: links come and
-    /// go one by one, and a new round makes everybody speak. It begins only where what this server proposed has become untrue,
-    /// itself: without this link it reaches no quorum.
+    /// A server that cannot be heard is not waited for; and one that cannot be followed is not voted for. The round
+    /// stays: links come and go one by one, and a new round makes everybody speak. It begins only where what this
+    /// server proposed has become untrue, itself: without this link it reaches no quorum.
     pub(crate) fn on_link_down_while_looking(&mut self, peer: NodeId, could_lead: bool, out: &mut Effects<Zab>) {
         let (own, may_lead) = (self.own_vote(), self.may_lead());
         let Part::Looking(looking) = &mut self.part else { return };

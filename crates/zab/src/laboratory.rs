@@ -26,7 +26,7 @@ pub enum Defect {
     UnsyncedAcknowledgement,
     /// A leader counts its own copy of a proposal before it is on disk.
     CountsOwnCopyAtOnce,
-    /// TRUNC is not obeyed: what the leader never had stays (ZB-6).
+    /// TRUNC is not obeyed: entries that the leader never had stay (ZB-6).
     KeepsTail,
     /// Reads are answered without asking a quorum.
     ReadsWithoutQuorum,
@@ -37,7 +37,7 @@ pub enum Defect {
 }
 
 impl Defect {
-    /// All of them.
+    /// All defects that can be planted.
     pub const ALL: [Defect; 14] = [
         Defect::UnsyncedPromise,
         Defect::PromisesTwice,

@@ -1,4 +1,4 @@
-//! What ZAB says to the half of a leader that all protocols share ([`hustings_core::leading`]), and its own part of hand-over
+//! ZAB's side of the leader code that all protocols share ([`hustings_core::leading`]), and its own part of hand-over
 //! and of SNAP by reference.
 //!
 //! `[OURS]`: ZooKeeper reads locally and offers `sync`; its reconfiguration passes through both old and new quorums; it streams
@@ -33,7 +33,7 @@ impl Leads for Zab {
         &mut self.node
     }
 
-    /// Of a leader that serves; everything with which its epoch began is committed then.
+    /// The office of a leader that serves; everything with which its epoch began is committed then.
     fn office(&self) -> Option<&Office<Learner>> {
         match &self.part {
             Part::Leading(leading) if leading.phase == Phase::Broadcast => Some(&leading.office),
@@ -90,7 +90,7 @@ impl Leads for Zab {
         }
     }
 
-    /// Nothing is asked for: what a learner lacks is on its way on its connection.
+    /// Sends nothing: the entries that a learner lacks are on their way on its connection.
     fn catch_up(&mut self, _: NodeId, _: &mut Effects<Zab>) {}
 
     /// The successor hears of it before it hears that the leader resigned.
@@ -115,7 +115,7 @@ impl Leads for Zab {
         self.write_change(&change, out);
     }
 
-    /// Whoever was removed stays connected until it has heard so, and then leaves by itself.
+    /// Keeps removed members connected until they have heard of it, and then leave by themselves.
     fn adjust_peers(&mut self, _: &mut Effects<Zab>) {}
 }
 
@@ -124,7 +124,7 @@ impl InOrder for Zab {
         self.has_spent_counter().then_some(Refusal::Transferring)
     }
 
-    /// To everybody; and to itself, on its way through its own disk.
+    /// Sends new entries to everybody; and to itself, on the way through its own disk.
     fn spread(&mut self, out: &mut Effects<Zab>) {
         let (epoch, index) = (self.node.promise.term, self.node.log.last().index);
         let is_hasty = self.has_defect(Defect::CountsOwnCopyAtOnce);

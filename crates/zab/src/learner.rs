@@ -1,4 +1,4 @@
-//! What a leader knows of each server that follows it: [`Learner`]. ZooKeeper's "learner handler".
+//! A leader's state of each server that follows it: [`Learner`]. ZooKeeper's "learner handler".
 //!
 //! ```text
 //!    FOLLOWERINFO      LEADERINFO          ACKEPOCH          DIFF, TRUNC, SNAP       NEWLEADER        ACK
@@ -11,7 +11,7 @@
 use hustings_core::leading::{Known, Window};
 use hustings_core::{Limits, Lsn, Term};
 
-/// How far a connection has come.
+/// The progress of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
     /// FOLLOWERINFO came; the epoch is not fixed yet.
@@ -22,10 +22,10 @@ pub enum Stage {
     Promised,
     /// History up to this index is being sent.
     Syncing {
-        /// Where the leader's history ended when synchronisation began.
+        /// Last index of the leader's history when synchronisation began.
         end: u64,
     },
-    /// NEWLEADER was sent.
+    /// NEWLEADER was sent, and is not acknowledged yet.
     Told,
     /// NEWLEADER is acknowledged: from here on its acknowledgements count.
     Synced,
@@ -36,15 +36,15 @@ pub enum Stage {
 pub struct Learner {
     /// The follower's number for it.
     pub connection: u64,
-    /// How far it has come.
+    /// The progress of this connection.
     pub stage: Stage,
     /// The epoch that the follower had accepted when it connected.
     pub accepted: Term,
     /// Whether its ACKEPOCH was a promise: one that had accepted the same epoch before does not count (§5.8 rule 5).
     pub has_promised: bool,
-    /// Where its log ended at ACKEPOCH.
+    /// The last zxid of its log, as its ACKEPOCH said.
     pub last: Lsn,
-    /// What is known of it under every protocol; what it stores counts once it is synced.
+    /// Its state as far as it is the same under every protocol; what it stores counts once it is synced.
     pub known: Known,
     /// The next index to send.
     pub next: u64,
@@ -52,7 +52,7 @@ pub struct Learner {
     pub inflight: Window,
     /// It fetches a snapshot through this index; no entries are sent.
     pub fetching: Option<u64>,
-    /// The highest commit that it was told.
+    /// The highest commit index that was sent to it.
     pub told_commit: u64,
 }
 
@@ -73,7 +73,7 @@ impl Learner {
         }
     }
 
-    /// Whether it is sent what is proposed.
+    /// Whether it is sent new proposals.
     pub fn is_forwarded(&self) -> bool {
         self.stage >= Stage::Syncing { end: 0 }
     }
@@ -83,7 +83,7 @@ impl Learner {
         self.stage == Stage::Synced
     }
 
-    /// What it holds for the purposes of a commit.
+    /// The last index that counts as stored by it: 0 until it is synced.
     pub fn counted(&self) -> u64 {
         if self.is_synced() { self.known.stored } else { 0 }
     }
@@ -111,15 +111,15 @@ impl Learner {
         self.next = self.next.max(pending + 1);
     }
 
-    /// Whether as much is under way as may be. Nothing under way is never too much.
+    /// Whether no further message may be sent. An empty window is never full.
     pub fn is_full(&self, limits: &Limits) -> bool {
         self.inflight.is_full(usize::MAX, limits)
     }
 
-    /// What must hold.
+    /// Asserts the invariants.
     ///
     /// # Panics
-    /// When it does not.
+    /// When one of them is violated.
     pub fn assert_invariants(&self) {
         assert!(self.known.stored < self.next, "what is stored was sent: {} < {}", self.known.stored, self.next);
     }

@@ -1,4 +1,4 @@
-//! What ZAB nodes say to each other: [`Message`].
+//! Messages between ZAB nodes: [`Message`].
 //!
 //! The names are ZooKeeper's packets (§5.6); what is ours carries snapshots by reference, hand-overs and the end of a connection,
 //! which in ZooKeeper is a closed socket.
@@ -11,18 +11,18 @@ use hustings_core::wire::{
 use hustings_core::{Entry, EntryKind, Lsn, NodeId, Priority, SnapshotReference, Term, Wire, WireError};
 use prost::Message as _;
 
-/// What fast leader election says (§5.3).
+/// A vote in fast leader election (§5.3).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Notification {
-    /// What the sender is.
+    /// The sender's state: looking, following or leading.
     pub state: ServerState,
-    /// Its proposal, or whom it has settled for.
+    /// Its proposal, or the vote that it has settled for.
     pub vote: Vote,
-    /// Its round.
+    /// The sender's round of election.
     pub round: u64,
-    /// What it knows to be committed.
+    /// The last zxid that the sender knows to be committed.
     pub commit: Lsn,
-    /// Whether it answers another one: an answer is never answered, or two who are strangers to each other never stop.
+    /// Whether it answers another one: an answer is never answered, or two servers that are strangers to each other never stop.
     pub is_answer: bool,
 }
 
@@ -35,19 +35,19 @@ pub enum Message {
     Notification(Notification),
     /// FOLLOWERINFO, also of observers: I follow you; this is the newest epoch that I accepted.
     FollowerInfo {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// acceptedEpoch.
+        /// acceptedEpoch of the sender.
         accepted: Term,
     },
-    /// LEADERINFO, the paper's NEWEPOCH.
+    /// LEADERINFO, the paper's NEWEPOCH: I lead, and this is the epoch to promise.
     LeaderInfo {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's new epoch.
         epoch: Term,
     },
-    /// ACKEPOCH. To itself: the leader's own promise is durable.
+    /// ACKEPOCH: I promise this epoch. To itself: the leader's own promise is durable.
     AckEpoch {
         /// The connection.
         connection: u64,
@@ -57,14 +57,14 @@ pub enum Message {
         current: Term,
         /// False of one that had accepted this epoch before: ZooKeeper's -1.
         is_promise: bool,
-        /// Its last zxid.
+        /// Last zxid of the sender.
         last: Lsn,
         /// `[OURS]` What it knows to be committed: a leader that lacks it has been left behind.
         commit: Lsn,
-        /// How much it should lead; [`Priority::Never`] also of one that cannot lead now.
+        /// Its priority as a leader; [`Priority::Never`] also while it cannot lead.
         priority: Priority,
     },
-    /// DIFF: what you have is a beginning of mine.
+    /// DIFF: your log is a beginning of mine.
     Diff {
         /// The connection.
         connection: u64,
@@ -77,16 +77,16 @@ pub enum Message {
         connection: u64,
         /// The epoch.
         epoch: Term,
-        /// What stays last.
+        /// The zxid that stays last.
         to: Lsn,
     },
-    /// SNAP: fetch this instead.
+    /// SNAP: fetch this snapshot instead.
     Snapshot {
         /// The connection.
         connection: u64,
         /// The epoch.
         epoch: Term,
-        /// Which.
+        /// The snapshot to fetch.
         reference: SnapshotReference,
     },
     /// PROPOSAL, of one or more entries.
@@ -97,9 +97,9 @@ pub enum Message {
         epoch: Term,
         /// The place before the first entry.
         previous: Lsn,
-        /// Contiguous.
+        /// Contiguous entries.
         entries: Vec<Entry>,
-        /// The leader's commit.
+        /// The leader's commit index.
         commit: u64,
     },
     /// NEWLEADER: this is all of my history.
@@ -115,16 +115,16 @@ pub enum Message {
         connection: u64,
         /// The epoch.
         epoch: Term,
-        /// Where the sender's log ends.
+        /// Last index of the sender's log.
         index: u64,
     },
-    /// UPTODATE: serve.
+    /// UPTODATE: your log is synchronised; serve.
     UpToDate {
         /// The connection.
         connection: u64,
         /// The epoch.
         epoch: Term,
-        /// What of the follower's log is committed.
+        /// The index through which the follower's log is committed.
         commit: u64,
     },
     /// ACK of everything up to here. To itself: the leader's own copy.
@@ -133,7 +133,7 @@ pub enum Message {
         connection: u64,
         /// The epoch.
         epoch: Term,
-        /// Up to where.
+        /// Last index that is stored.
         index: u64,
     },
     /// COMMIT, and INFORM to observers.
@@ -142,10 +142,10 @@ pub enum Message {
         connection: u64,
         /// The epoch.
         epoch: Term,
-        /// Up to where.
+        /// Last index that is committed.
         commit: u64,
     },
-    /// PING.
+    /// PING: I still lead.
     Ping {
         /// The connection.
         connection: u64,
@@ -162,7 +162,7 @@ pub enum Message {
         epoch: Term,
         /// The round of the PING.
         round: u64,
-        /// How much the sender should lead.
+        /// The sender's priority as a leader.
         priority: Priority,
         /// Whether it is fetching or installing a snapshot.
         is_installing: bool,
@@ -226,7 +226,7 @@ impl Message {
         }
     }
 
-    /// Whether only a leader says this.
+    /// Whether this is a message that only leaders send.
     pub fn is_from_leader(&self) -> bool {
         matches!(
             self,

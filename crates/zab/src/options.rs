@@ -1,9 +1,9 @@
-//! ZAB's switches: [`Options`].
+//! The switches of ZAB: [`Options`].
 
 use crate::laboratory::Defect;
 use hustings_core::options::{self, Switch};
 
-/// ZAB's switches.
+/// The options of a ZAB node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Options {
     /// Acknowledge NEWLEADER as ZooKeeper did before its data-loss fixes: currentEpoch first (ZOOKEEPER-4643), the
@@ -11,7 +11,7 @@ pub struct Options {
     pub as_published: bool,
     /// A mistake made on purpose. For the laboratory only.
     pub defect: Option<Defect>,
-    /// Proposals in one epoch; then the leader resigns (§5.10 rule 5). A zxid has 32 bits for the counter.
+    /// Number of proposals in one epoch before the leader resigns (§5.10 rule 5). A zxid has 32 bits for the counter.
     pub counter_max: u32,
 }
 
@@ -22,7 +22,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The published form.
+    /// ZooKeeper as it was before its data-loss fixes.
     pub const PUBLISHED: Options = Options { as_published: true, defect: None, counter_max: u32::MAX };
 }
 

@@ -1,4 +1,4 @@
-//! Roles: every way into one and out of it. What calls a server to move is in the file of its phase.
+//! Roles: every way into one and out of it. The reasons to move are in the file of each phase.
 //!
 //! ```text
 //!                     a quorum votes for another
@@ -30,7 +30,7 @@ impl Zab {
         out.persist(Record::Promise(self.node.promise));
     }
 
-    /// currentEpoch: this node holds the history of that epoch's leader.
+    /// Records currentEpoch: this node holds the history of that epoch's leader.
     pub(crate) fn establish(&mut self, epoch: Term, out: &mut Effects<Zab>) {
         assert!(epoch == self.node.promise.term, "only the accepted epoch is established");
         if epoch > self.established {
@@ -59,7 +59,7 @@ impl Zab {
         self.connect(leader, out);
     }
 
-    /// Rule 1.
+    /// Rule 1: the vote is won; collects the accepted epochs of a quorum.
     pub(crate) fn become_leading(&mut self, vote: Vote, out: &mut Effects<Zab>) {
         let from = self.role();
         let by = self.supporters(vote);
@@ -186,7 +186,7 @@ impl Zab {
                 for (learner, Learner { connection, .. }) in &leading.office.peers {
                     self.say_goodbye(*learner, *connection, out);
                 }
-                // The alarm of a hand-over stays: whoever asked for it hears how it ended even if nobody leads.
+                // The alarm of a hand-over stays: its requester hears how it ended even if nobody leads.
                 leading.office.reads.refuse_all(out);
             }
         }

@@ -1,4 +1,4 @@
-//! What comes from outside the ensemble: links that come and go, the disk, administrators.
+//! Events from outside the ensemble: links that come and go, the disk, administrators.
 
 use crate::zab::{Part, Zab};
 use hustings_core::leading::Leads;
@@ -11,7 +11,7 @@ impl Zab {
         self.notify(peer, out);
     }
 
-    /// Whoever speaks is connected, whatever was presumed.
+    /// Takes a peer that speaks for connected, whatever was presumed.
     pub(crate) fn on_sign_of_life(&mut self, peer: NodeId, out: &mut Effects<Zab>) {
         self.unmet.remove(&peer);
         if self.node.links_down.remove(&peer) {

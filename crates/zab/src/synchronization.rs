@@ -29,7 +29,7 @@ use hustings_core::{Effects, Entry, Lsn, NodeId, Reason, RestsOn};
 impl Zab {
     // --- The leader. ---------------------------------------------------------------------------------------------
 
-    /// Rules 1 to 5: what this follower needs.
+    /// Rules 1 to 5: sends this follower what it needs: DIFF, TRUNC or SNAP, then entries.
     pub(crate) fn synchronize(&mut self, to: NodeId, out: &mut Effects<Zab>) {
         let (epoch, end) = (self.node.promise.term, self.node.log.last().index);
         let Part::Leading(leading) = &mut self.part else { return };
@@ -83,7 +83,7 @@ impl Zab {
         }
     }
 
-    /// Rule 10.
+    /// Rule 10: a learner holds the leader's history; with a quorum of them the leader serves.
     pub(crate) fn on_ack_new_leader(&mut self, from: NodeId, index: u64, out: &mut Effects<Zab>) {
         let last = self.node.log.last().index;
         let Part::Leading(leading) = &mut self.part else { return };
@@ -129,10 +129,10 @@ impl Zab {
         matches!(&self.part, Part::Following(following) if following.phase == Phase::Synchronization)
     }
 
-    /// The own log is a beginning of the leader's.
+    /// Does nothing: this log is a beginning of the leader's.
     pub(crate) fn on_diff(&mut self, _: &mut Effects<Zab>) {}
 
-    /// Rule 8: what the leader never had is cut off.
+    /// Rule 8: cuts off entries that the leader never had.
     pub(crate) fn on_truncate(&mut self, to: Lsn, out: &mut Effects<Zab>) {
         if !self.is_synchronizing() || self.has_defect(Defect::KeepsTail) {
             return;
@@ -163,7 +163,7 @@ impl Zab {
         out.send_resting_on(if is_hasty { RestsOn::Nothing } else { RestsOn::LastRecord }, from, ack);
     }
 
-    /// Rule 11.
+    /// Rule 11: this follower serves from now on.
     pub(crate) fn on_up_to_date(&mut self, from: NodeId, commit: u64, out: &mut Effects<Zab>) {
         let role = self.role();
         let Part::Following(following) = &mut self.part else { return };

@@ -3,19 +3,19 @@
 /// The alarms that ZAB sets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
-    /// Looking, and no quorum agrees: say the own vote again.
+    /// Looking, and no quorum agrees: send this node's vote again.
     Resend,
     /// The vote has changed, and there are many to tell.
     Speak,
-    /// finalizeWait: a quorum agrees, and somebody better may still speak.
+    /// finalizeWait: a quorum agrees, and a better vote may still come.
     Finalize,
     /// Leading, and not enough followers came or promised: initLimit.
     InitLimit,
     /// The leader was silent: syncLimit.
     Silence,
-    /// The leader speaks: half a tick.
+    /// The leader sends a PING: half a tick.
     Ping,
-    /// The leader counts whom it heard: a tick.
+    /// The leader counts the learners that it heard: a tick.
     QuorumCheck,
     /// A hand-over took too long.
     Transfer,

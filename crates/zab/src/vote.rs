@@ -5,25 +5,25 @@
 
 use hustings_core::{Lsn, NodeId, Priority, Term};
 
-/// What a server is, as its notifications say (§5.1).
+/// The state of a server, as its notifications say (§5.1).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ServerState {
     /// It looks for a leader.
     Looking,
-    /// It follows one.
+    /// It follows a leader.
     Following,
     /// It leads, or is about to.
     Leading,
 }
 
-/// How much a candidate should lead. `[OURS]`, between the zxid and the id: it never outweighs a longer history.
+/// A candidate's standing as a leader. `[OURS]`, between the zxid and the id: it never outweighs a longer history.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Standing {
     /// Weight 0: it never wins. Of a learner, of one told never to lead, of one that cannot lead now.
     Never,
-    /// An ordinary voter.
+    /// An ordinary voter, neither preferred nor excluded.
     Normal,
-    /// Preferred by its operator.
+    /// A voter preferred by its operator.
     Preferred,
     /// The last leader handed over to it.
     Successor,
@@ -42,13 +42,13 @@ impl From<Priority> for Standing {
 /// A proposed leader, and why it should be the one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Vote {
-    /// Who.
+    /// The proposed leader.
     pub leader: NodeId,
     /// Its currentEpoch: the newest leader whose history it holds.
     pub epoch: Term,
     /// Its last zxid.
     pub last: Lsn,
-    /// How much it should lead.
+    /// The candidate's standing as a leader.
     pub standing: Standing,
 }
 
@@ -64,8 +64,8 @@ impl Vote {
         self.standing != Standing::Never
     }
 
-    /// Whether two votes of servers that have settled name the same leader in the same epoch. What they say of the zxid grew
-    /// old meanwhile (§5.3; ZOOKEEPER-1732, 1805, 1818).
+    /// Whether two votes of servers that have settled name the same leader in the same epoch. Their zxids grew old
+    /// meanwhile (§5.3; ZOOKEEPER-1732, 1805, 1818).
     pub fn is_same_reign(&self, other: &Vote) -> bool {
         (self.leader, self.epoch) == (other.leader, other.epoch)
     }

@@ -28,11 +28,11 @@ pub enum Phase {
     Discovery,
     /// History is being brought in line.
     Synchronization,
-    /// Proposals flow.
+    /// Proposals are broadcast: the leader serves.
     Broadcast,
 }
 
-/// What only a follower knows.
+/// State of a server that follows a leader.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Following {
     pub(crate) leader: NodeId,
@@ -41,20 +41,20 @@ pub(crate) struct Following {
     pub(crate) vote: Vote,
 }
 
-/// What only a leader knows, elected or established.
+/// State of a server that leads, elected or established.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Leading {
     pub(crate) phase: Phase,
     /// Whether the epoch is fixed, and its number with it.
     pub(crate) is_epoch_fixed: bool,
     pub(crate) vote: Vote,
-    /// What every leader has. Its peers are those who follow, and this node itself.
+    /// Leader-only state of every protocol. Its peers are the followers, and this node itself.
     pub(crate) office: Office<Learner>,
-    /// Where the history ended with which the epoch began: zxid counters count from here.
+    /// Last index of the history with which the epoch began: zxid counters count from here.
     pub(crate) epoch_start: u64,
 }
 
-/// What a node is at, with the state that only that has.
+/// The present part of a node, with the state that only that part has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Part {
     Looking(Box<Looking>),
@@ -114,7 +114,7 @@ impl Protocol for Zab {
             gives_way: false,
             fetching: None,
         };
-        // What a recorded commit covers was committed, and a change in it is in force.
+        // Entries that a recorded commit covers were committed, and a change in them is in force.
         value.apply_through(recorded, out);
         value.unmet = value.node.membership.everyone().filter(|id| *id != value.node.me).collect();
         // The article: "every server looks for a leader at start".
@@ -156,7 +156,7 @@ impl Protocol for Zab {
         self.node.status(self.role(), self.node.leader)
     }
 
-    /// As votes compare it: currentEpoch, then the last zxid ([`crate::vote::Vote`]).
+    /// The freshness as votes compare it: currentEpoch, then the last zxid ([`crate::vote::Vote`]).
     fn freshness(held: &Durable) -> (Term, Lsn) {
         let last = held.last();
         (held.established.max(last.term), last)
@@ -232,7 +232,7 @@ impl Zab {
         }
     }
 
-    /// Whom this node has settled to follow, whether or not that one serves already.
+    /// The leader that this node has settled to follow, whether or not that one serves already.
     pub fn chosen(&self) -> Option<NodeId> {
         match &self.part {
             Part::Looking(_) => None,
@@ -241,7 +241,7 @@ impl Zab {
         }
     }
 
-    /// What this node, as leader, knows of `peer`.
+    /// This leader's state of `peer`; `None` unless this node leads and the peer follows it.
     pub fn learner(&self, peer: NodeId) -> Option<&Learner> {
         match &self.part {
             Part::Leading(leading) => leading.office.peers.get(&peer),
@@ -284,16 +284,16 @@ impl Zab {
         self.node.may_lead() && self.is_connected_to_quorum() && self.fetching.is_none()
     }
 
-    /// How much it says that it should lead.
+    /// The priority that it reports: [`Priority::Never`] while it cannot lead.
     pub(crate) fn said_priority(&self) -> Priority {
         if self.may_lead() { self.node.priority } else { Priority::Never }
     }
 
     /// Whether a quorum could follow this node, by what it knows of its connections.
     ///
-    /// `[OURS]` ZooKeeper's server wants to lead whomever it reaches, and who hears it and a better connected one votes for the
-    /// larger id, in vain, again and again (`scenarios/chain`). Here it has weight 0 until it reaches a quorum. Freshness orders
-    /// those who remain, and nothing rests on who is elected: discovery refuses a leader whose quorum knows more.
+    /// `[OURS]` ZooKeeper's server wants to lead whomever it reaches, and a server that hears both it and a better connected one votes for
+    /// the larger id, in vain, again and again (`scenarios/chain`). Here it has weight 0 until it reaches a quorum. Freshness orders those
+    /// who remain, and nothing rests on the result of an election: discovery refuses a leader whose quorum knows more.
     fn is_connected_to_quorum(&self) -> bool {
         self.node.membership.verdict(|id| Some(!self.node.links_down.contains(&id))) == Verdict::Won
     }
@@ -305,7 +305,7 @@ impl Zab {
 
     // --- Messages. -----------------------------------------------------------------------------------------------
 
-    /// What the node says to itself once a record is durable; from an earlier epoch it means nothing.
+    /// Takes a message to itself, sent once a record is durable; from an earlier epoch it means nothing.
     fn on_own_message(&mut self, message: Message, out: &mut Effects<Zab>) {
         match message {
             _ if message.epoch() != Some(self.node.promise.term) || !self.is_leading() => {}
@@ -336,7 +336,7 @@ impl Zab {
         }
     }
 
-    /// Counts only on the connection that it belongs to.
+    /// Takes a message of the leader, if it is of the present connection.
     fn on_leader_message(&mut self, from: NodeId, message: Message, out: &mut Effects<Zab>) {
         let Part::Following(following) = &self.part else { return };
         if following.leader != from || message.connection() != Some(self.connection) {

@@ -34,7 +34,7 @@ impl Crashing for Sessions {
         theatre.ring_if_armed(id, Timer::Resend);
     }
 
-    /// A leader that nobody answers resigns: whoever is not in the way is elected then.
+    /// A leader that nobody answers resigns: a server that is not in the way is elected then.
     fn pass(theatre: &mut Theatre, id: u64) {
         for timer in [Timer::Resend, Timer::Speak, Timer::Finalize, Timer::InitLimit, Timer::QuorumCheck] {
             theatre.ring_if_armed(id, timer);

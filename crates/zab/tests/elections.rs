@@ -297,8 +297,8 @@ fn two_strangers_that_look_do_not_answer_each_other_for_ever() {
 
 #[test]
 fn a_voter_that_others_have_not_heard_of_is_told_that_they_vote_for_it() {
-    // Goal: found by seed 213 of three members: n4 had become a voter while n3 was away, and needed n3's vote, which n3 told only
-    // those whom it knew to be voters. Method: n4 is added without n3; n1 dies; n2, n3 and n4 are three of four.
+    // Goal: found by seed 213 of three members: n4 had become a voter while n3 was away, and needed n3's vote, which n3 told
+    // only to nodes it knew to be voters. Method: n4 is added without n3; n1 dies; n2, n3 and n4 are three of four.
     let mut theatre = cast(3);
     theatre.settle();
     theatre.kill(3);

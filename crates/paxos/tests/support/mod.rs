@@ -1,5 +1,5 @@
-//! What is TRex's own on the stage that all protocols share: what must be durable before promises and accepts leave, and which
-//! alarms make an election.
+//! TRex's own part of the stage that all protocols share: the records that must be durable before promises and accepts
+//! leave, and the alarms that make an election.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of the support")]
 
@@ -104,7 +104,7 @@ pub fn same_value(one: &Entry, other: &Entry) -> bool {
     Entry { lsn: other.lsn, ..one.clone() } == *other && one.lsn.index == other.lsn.index
 }
 
-/// A ballot.
+/// The ballot made of this counter and this node.
 pub fn ballot(counter: u64, node: u64) -> Term {
     Term::packed(counter, node)
 }

@@ -1,4 +1,4 @@
-//! What is ZAB's own on the stage that all protocols share: a node hears itself last in a step.
+//! ZAB's own part of the stage that all protocols share: a node hears itself last in a step.
 
 #![allow(dead_code, unused_imports, reason = "each test file uses its own part of the support")]
 
@@ -40,7 +40,7 @@ impl Verbs for Theatre {
     }
 }
 
-/// What a node wrote before the story begins: acceptedEpoch, currentEpoch, and entries of these epochs.
+/// The disk of a node before the story begins: acceptedEpoch, currentEpoch, and entries of these epochs.
 pub fn history(accepted: u64, current: u64, epochs: &[u64]) -> Durable {
     let promise = Record::Promise(Promise::without_vote(Term(accepted)));
     let puts = (1..).zip(epochs).map(|(index, term)| Record::Put(Entry::blank(Lsn::new(*term, index))));
