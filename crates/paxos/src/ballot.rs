@@ -116,7 +116,7 @@ impl Promises {
         self.forget_through(slot - 1);
     }
 
-    /// Through which slot this node's answers go, or what is committed.
+    /// Last slot that this node's answers cover, or that is committed.
     pub fn covered_by(&self, node: NodeId) -> u64 {
         self.covered.get(&node).copied().unwrap_or(0).max(self.from - 1)
     }
@@ -126,7 +126,7 @@ impl Promises {
         self.covered.keys().copied().collect()
     }
 
-    /// Through which slot this many voters have answered.
+    /// Last slot that this many voters have answered for.
     pub fn frontier(&self, membership: &Membership, needed: usize) -> u64 {
         reached(membership, needed, |id| self.covered_by(id))
     }

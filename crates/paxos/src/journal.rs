@@ -41,7 +41,7 @@ impl Journal {
         self.slots.get(&index)
     }
 
-    /// At which ballot a slot was accepted; of the base, its own.
+    /// Ballot at which a slot was accepted; of the base, its own.
     pub fn ballot_at(&self, index: u64) -> Option<Term> {
         if index == self.base.index { Some(self.base.term) } else { self.slots.get(&index).map(|entry| entry.lsn.term) }
     }

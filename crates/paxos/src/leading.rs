@@ -140,7 +140,7 @@ impl SendsToMembers for Paxos {
         Peer::new()
     }
 
-    /// Sends nothing: the commit of its removal tells it.
+    /// Tells a removed member the commit, by which it learns of its removal.
     fn dismiss(&mut self, peer: NodeId, _: u64, out: &mut Effects<Paxos>) {
         let Some(ballot) = self.reign().map(|reign| reign.ballot) else { return };
         let news = Message::Accept { ballot, accepts: Vec::new(), commit: self.node.commit };

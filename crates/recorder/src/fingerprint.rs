@@ -1,5 +1,5 @@
-//! What a protocol answered, in 64 bits: [`of_effects`]. Two answers that differ in anything but the contents of payloads have
-//! different ones, but for one chance in 2^64 or so; the same build always makes the same of the same.
+//! The 64-bit fingerprint of a protocol's answer: [`of_effects`]. Answers that differ in anything but the contents of
+//! payloads have different ones, but for one chance in 2^64 or so; the same build always makes the same of the same.
 
 use hustings_core::Protocol;
 use hustings_core::protocol::{Effect, Effects};

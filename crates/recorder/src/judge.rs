@@ -1,4 +1,4 @@
-//! What must hold over the lives of all members: [`judge`]. What one life alone says wrongly, [`mod@crate::replay`] tells.
+//! Properties that must hold over the lives of all members: [`judge`]. Faults of one life alone are found by [`mod@crate::replay`].
 //!
 //! | property | says |
 //! |---|---|
@@ -20,14 +20,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// The properties that are judged.
 pub const PROPERTIES: [&str; 3] = ["one-leader-per-term", "never-backwards", "state-machine-safety"];
 
-/// What a member said, and at which input.
+/// A statement of a member, and the input at which it was made.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Fact {
-    /// Who.
+    /// Name of the member.
     pub member: String,
-    /// When, in microseconds since 1970.
+    /// Time of the statement, in microseconds since 1970.
     pub at_micros: u64,
-    /// What it said, and what it had been told, where that is known.
+    /// The statement, and the input before it, where that is known.
     pub what: String,
 }
 
@@ -40,8 +40,8 @@ pub struct Conviction {
     pub facts: [Fact; 2],
 }
 
-/// What of an entry must be the same wherever it is committed. Its term need not: where slots are chosen one by one, a later
-/// term may commit the same again.
+/// Digest of the part of an entry that must be the same wherever it is committed. Its term need not: where slots are
+/// chosen one by one, a later term may commit the same again.
 pub(crate) fn digest_of(entry: &Entry) -> u64 {
     let Entry { lsn, kind, origin, stamp, payload } = entry;
     let mut hasher = DefaultHasher::new();
@@ -94,7 +94,7 @@ pub fn judge(lives: &[(Recording, Replayed)]) -> Vec<Conviction> {
     convictions
 }
 
-/// Who was elected when: from what the value said when it was played, or else from what its host noted.
+/// The elections of a life: from what the value said when it was played, or else from what its host noted.
 fn elections(recording: &Recording, replayed: &Replayed, fact: &impl Fn(u64, String) -> Fact) -> Vec<(Term, Fact)> {
     let is_elected = |role: Role| matches!(role, Role::Leader | Role::Synchronizing);
     let mut elections = Vec::new();

@@ -1,14 +1,14 @@
-//! The recorder: what a member's protocol was told, what it answered, and what happened to its host meanwhile.
+//! The recorder: the inputs of a member's protocol, its answers, and what happened to its host meanwhile.
 //!
 //! ```text
 //!   loop ── Recorded<P>: each input, a fingerprint of the answer ──┐
 //!        ── Mark: links, disk, pauses, requests of operators ──────┴─► Tape ──► hustings-record ──► DATA/recording/
 //! ```
 //!
-//! A protocol is a value, so its inputs are all that is needed to play a life again: [`replay`] gives a value of the same build the
-//! same inputs, and compares what it says with what it said. The loop only writes to memory ([`Tape`]); a thread of its own
-//! writes the files ([`ring`]), so that no disk delays an election. What clients wrote is not kept: a payload is its length and
-//! its checksum ([`mask`]).
+//! A protocol is a value, so its inputs are all that is needed to play a life again: [`replay`] gives a value of the
+//! same build the same inputs, and compares what it says with what it said. The loop only writes to memory ([`Tape`]);
+//! a thread of its own writes the files ([`ring`]), so that no disk delays an election. The contents of clients'
+//! requests are not kept: a payload is its length and its checksum ([`mask`]).
 //!
 //! What to read next: [`Recorded`], then [`replay`], then [`judge`], which compares the lives of all members.
 

@@ -1,14 +1,14 @@
-//! What a host notes beside its protocol: [`Mark`], and how it is written down.
+//! Notes of a host beside those of its protocol: [`Mark`], and their encoding.
 
 use hustings_core::{Lsn, Role, Term, WireError};
 
-/// How a peer stood when something was noted.
+/// A peer as its host saw it when something was noted.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Heard {
-    /// Its name.
+    /// Name of the peer.
     #[prost(string, tag = "1")]
     pub peer: String,
-    /// How long nothing had come from it, in microseconds.
+    /// Time since the last message from it, in microseconds.
     #[prost(uint64, tag = "2")]
     pub silence_micros: u64,
     /// Whether there was a link to it.
@@ -16,90 +16,90 @@ pub struct Heard {
     pub is_linked: bool,
 }
 
-/// What the host saw.
+/// An observation of the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Mark {
     /// Role, term or leader changed.
     Transition {
-        /// What it was.
+        /// The role before.
         from: Role,
-        /// What it is.
+        /// The role from now on.
         to: Role,
-        /// In which term.
+        /// The term after the change.
         term: Term,
-        /// Whom it follows now, by name; itself when it leads.
+        /// The leader it follows now, by name; itself when it leads.
         leader: Option<String>,
-        /// Where its log ended.
+        /// Last entry of its log.
         lsn: Lsn,
-        /// Why, with members by name.
+        /// The reason, with members by name.
         because: String,
-        /// How each peer stood.
+        /// Each peer as it was then.
         heard: Vec<Heard>,
-        /// For how long the disk had not answered, in microseconds; 0 when it was idle.
+        /// Time that the disk had not answered, in microseconds; 0 when it was idle.
         disk_busy_micros: u64,
     },
     /// A link came up.
     LinkUp {
-        /// To whom.
+        /// Name of the peer.
         peer: String,
     },
     /// A link went down.
     LinkDown {
-        /// To whom.
+        /// Name of the peer.
         peer: String,
-        /// What the kernel or the peer said.
+        /// The reason given by the kernel or the peer.
         why: String,
     },
     /// A sync took long.
     SlowSync {
-        /// How long, in microseconds.
+        /// Duration of the sync, in microseconds.
         micros: u64,
     },
     /// The disk has not answered for too long.
     DiskStalled {
-        /// For how long, in microseconds.
+        /// Time since the disk's last answer, in microseconds.
         micros: u64,
     },
-    /// It answers again.
+    /// The disk answers again.
     DiskRecovered,
     /// The loop ran later than it had asked to.
     Late {
-        /// By how much, in microseconds.
+        /// Delay of the loop, in microseconds.
         micros: u64,
-        /// How much of that its thread could have run and got no processor, in microseconds: the rest of the time it was stopped.
+        /// Part of it that its thread could have run and got no processor, in microseconds: the rest of the time it was stopped.
         waited_micros: u64,
     },
     /// The wall clock was set.
     WallClock {
-        /// By how much, in microseconds; backwards below 0.
+        /// Length of the jump, in microseconds; backwards below 0.
         micros: i64,
     },
     /// An operator asked for something.
     Asked {
-        /// For what.
+        /// The request, in words.
         what: String,
     },
     /// Another membership is in force.
     Membership {
-        /// Who votes, by name.
+        /// The voters from now on, by name.
         voters: Vec<String>,
     },
     /// The process was told to stop.
     Stopping,
     /// The node could not go on.
     Ended {
-        /// Why.
+        /// The reason, in words.
         why: String,
     },
     /// Notes that found no room in memory while no file could be written.
     Lost {
-        /// How many.
+        /// Number of notes that were lost.
         count: u64,
     },
 }
 
 impl Mark {
-    /// In words, for people.
+    /// The mark as a sentence, for people.
     pub fn in_words(&self) -> String {
         crate::story::of_mark(self)
     }

@@ -1,4 +1,4 @@
-//! What a life said, heard and was, for whoever draws it: [`Picture`], filled while the life is played again.
+//! A life in pictures: its messages and states, for a drawing, filled while the life is played again: [`Picture`].
 
 use crate::fingerprint;
 use hustings_core::{NodeId, Protocol, Record, Role, Status};
@@ -7,11 +7,11 @@ use std::fmt::{self, Debug, Write as _};
 /// One life as a picture needs it. Times are the boot clock, in microseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Picture {
-    /// What it said to others.
+    /// Messages that it sent to others.
     pub said: Vec<Message>,
-    /// What it was told by others.
+    /// Messages that it got from others.
     pub heard: Vec<Message>,
-    /// What it was, from when on; a line for each change.
+    /// The states it was in; one for each change.
     pub states: Vec<State>,
     /// Two lives that wrote the same to their disks have the same one.
     pub persisted: u64,
@@ -21,26 +21,26 @@ pub struct Picture {
 /// A message at one of its ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
-    /// When it was said, or heard.
+    /// Time of sending or hearing, by this end's boot clock.
     pub at_micros: u64,
     /// The member at the other end.
     pub peer: u64,
-    /// What kind it is, as the protocol calls it.
+    /// Kind of the message, as the protocol calls it.
     pub kind: String,
     /// Both ends of a message have the same one; so have two that say the same.
     pub fingerprint: u64,
 }
 
-/// What a life was from a moment on.
+/// The state of a life from a moment on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct State {
-    /// Since when.
+    /// Begin of this state.
     pub at_micros: u64,
-    /// Its role.
+    /// The role it plays.
     pub role: Role,
-    /// Its term.
+    /// The term it is in.
     pub term: u64,
-    /// Whom it follows; itself when it leads.
+    /// The leader it follows; itself when it leads.
     pub leader: Option<u64>,
     /// The highest index that it knew to be committed.
     pub commit: u64,

@@ -9,7 +9,7 @@ use hustings_core::quorum::Quorums;
 use hustings_core::{Cluster, Durable, Lsn, Protocol, Status, Term};
 use std::hash::{Hash, Hasher};
 
-/// The same protocol, with everything that it is told on a tape. Equal and hashed as the protocol inside.
+/// A protocol with a tape, on which everything is written that it is told. Equal and hashed as the protocol inside.
 #[derive(Clone, Debug)]
 pub struct Recorded<P> {
     inner: P,
@@ -33,9 +33,9 @@ impl<P: Hash> Hash for Recorded<P> {
 /// The protocol's options, and where it is recorded; without a tape it is not.
 #[derive(Clone, Debug, Default)]
 pub struct RecordedOptions<O> {
-    /// The protocol's own.
+    /// The options of the protocol inside.
     pub inner: O,
-    /// Where it is recorded.
+    /// The tape on which it is recorded; `None` if it is not.
     pub tape: Option<Tape>,
 }
 

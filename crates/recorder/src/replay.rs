@@ -1,4 +1,4 @@
-//! A life played again: [`replay`].
+//! Playing a recorded life again: [`replay`].
 
 use crate::fingerprint;
 use crate::judge::digest_of;
@@ -12,18 +12,18 @@ use hustings_core::{Entry, Protocol, Status, Term, Transition};
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What came of playing a life again.
+/// The result of playing a life again.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replayed {
     /// Inputs that were played, and led to the same.
     pub steps: usize,
-    /// How that ended.
+    /// The reason why the replay ended.
     pub end: End,
-    /// What the value announced.
+    /// Transitions that the value announced.
     pub transitions: Vec<Said>,
-    /// What it applied.
+    /// Entries that the value applied.
     pub applied: Vec<Applied>,
-    /// Where its term or its commit index fell: before and after, each with the boot clock in microseconds and what it said.
+    /// The first fall of its term or its commit index: before and after, each with the boot clock in microseconds and what it said.
     pub fallen: Option<((u64, String), (u64, String))>,
 }
 
@@ -32,9 +32,9 @@ pub struct Replayed {
 pub struct Said {
     /// The boot clock at the input, in microseconds.
     pub at_micros: u64,
-    /// What kind of input.
+    /// Kind of the input.
     pub told: &'static str,
-    /// What was announced.
+    /// The transition that was announced.
     pub transition: Transition,
 }
 
@@ -43,17 +43,17 @@ pub struct Said {
 pub struct Applied {
     /// The boot clock at the input, in microseconds.
     pub at_micros: u64,
-    /// What kind of input.
+    /// Kind of the input.
     pub told: &'static str,
-    /// Where.
+    /// Index of the entry.
     pub index: u64,
     /// Two entries with the same one are the same, but for their terms.
     pub digest: u64,
-    /// What, for people.
+    /// The entry's kind and content, for people.
     pub what: String,
 }
 
-/// How a replay ended.
+/// The end of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
     /// All that was recorded was said again.
@@ -69,16 +69,16 @@ pub enum End {
     Differs {
         /// The boot clock at the input, in microseconds.
         at_micros: u64,
-        /// What kind of input.
+        /// Kind of the input.
         told: &'static str,
-        /// What differs.
+        /// The difference, in words.
         what: String,
     },
     /// The value reached an impossible state, as the node that was recorded did.
     Impossible {
         /// The boot clock at the input, in microseconds.
         at_micros: u64,
-        /// What was asserted.
+        /// The assertion that failed.
         what: String,
     },
 }
@@ -216,7 +216,7 @@ enum Answer {
 
 struct Playing<P: Protocol> {
     value: P,
-    /// Alarms that may ring.
+    /// Alarms that are armed, and so may ring.
     armed: BTreeSet<P::Timer>,
 }
 
@@ -287,7 +287,7 @@ impl<P: Protocol> Playing<P> {
     }
 }
 
-/// How far a value was.
+/// Term and commit of a value at some input.
 struct Standing {
     at_micros: u64,
     told: &'static str,

@@ -1,8 +1,8 @@
 //! The files of a recording: [`Ring`] writes them, [`Recording`] is what is read of one life.
 //!
-//! A ring is a directory of numbered files, the newest of which grows; when all of them would hold more than they may, the oldest
-//! goes. Each begins with [`MAGIC`] and the [`Life`] that wrote it, so that files can be read alone, or one after the other as one.
-//! What a crash left unfinished, or a disk spoilt, ends that file, and nothing else.
+//! A ring is a directory of numbered files, the newest of which grows; when all of them would hold more than they may,
+//! the oldest goes. Each begins with [`MAGIC`] and the [`Life`] that wrote it, so that files can be read alone, or one
+//! after the other as one. An unfinished or damaged note ends that file, and nothing else.
 
 use crate::mark::Mark;
 use crate::shape::{Life, Note, NoteKind};
@@ -16,15 +16,15 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// What each file begins with: a name, and the version of the format.
+/// First bytes of each file: a name, and the version of the format.
 const MAGIC: &[u8; 8] = b"HUSTREC1";
 /// A ring consists of so many files once it is full, so that at most a small part of the past goes at a time.
 const PARTS: u64 = 8;
 /// And of so many when many short lives were written.
 const FILES_MAX: usize = 64;
-/// The longest note: a birth with all entries that are kept.
+/// Longest encoded note, in bytes: a birth with all entries that are kept.
 const NOTE_BYTES_MAX: usize = 64 << 20;
-/// How long after a file that could not be written the next is tried.
+/// Pause after a file could not be written, before the next is tried.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// The files of one directory, and the life that writes.
@@ -88,7 +88,7 @@ impl Ring {
         }
     }
 
-    /// Writes whole notes. What cannot be written is lost, and said once.
+    /// Writes whole notes. Notes that cannot be written are lost, and that is said once.
     pub(crate) fn write(&mut self, bytes: &[u8]) {
         if self.is_broken_since.is_some_and(|since| since.elapsed() < PAUSE) {
             return;
@@ -103,7 +103,7 @@ impl Ring {
                     );
                 }
                 self.is_broken_since = Some(Instant::now());
-                // Perhaps half a note is at its end.
+                // There may be half a note at its end.
                 self.current = None;
             }
         }
@@ -142,7 +142,7 @@ fn files_in(directory: &Path) -> io::Result<Vec<(u64, u64)>> {
     Ok(files)
 }
 
-/// What a directory holds, as it is sent to whoever asks: its files, one after the other.
+/// The content of a directory as it is sent to a reader: its files, one after the other.
 ///
 /// # Errors
 /// The directory or a file cannot be read.
@@ -158,39 +158,39 @@ pub fn read_all(directory: &Path) -> io::Result<Vec<u8>> {
     Ok(all)
 }
 
-/// Why there is nothing to read.
+/// The reason why there is nothing to read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// A file or directory cannot be read.
     #[error("{path}: it cannot be read: {error}")]
     Unreadable {
-        /// Which.
+        /// Path of the file or directory.
         path: String,
-        /// Why.
+        /// The error of the operating system.
         error: io::Error,
     },
-    /// It is something else.
+    /// The file or directory is something else.
     #[error("{0}: this is no recording of a member; one is in DATA-DIR/recording, or what GET /v1/recording answers")]
     NoRecording(String),
 }
 
-/// Where a file ends before its end.
+/// A place where notes of a file cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Damage {
     /// Bytes from the beginning of what was read.
     pub offset: usize,
-    /// What is wrong there.
+    /// The damage, in words.
     pub what: String,
 }
 
-/// What is left of one life of one member.
+/// The notes of one life of one member, as far as they are left.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recording {
-    /// Which.
+    /// The member and the process that wrote them.
     pub life: Life,
-    /// What was noted, in order.
+    /// The notes, in order.
     pub notes: Vec<Note>,
-    /// Where notes are missing that cannot be read. An unfinished last note is none: whoever is killed leaves one.
+    /// Places where notes are missing that cannot be read. An unfinished last note is none: a killed process leaves one.
     pub damage: Vec<Damage>,
 }
 
@@ -234,19 +234,19 @@ impl Recording {
         lives
     }
 
-    /// When something was noted, by the wall clock as it went when the life began, in microseconds since 1970.
+    /// Converts a time of this life to the wall clock as it went when the life began, in microseconds since 1970.
     pub fn unix_micros(&self, at_micros: u64) -> u64 {
         let Life { boot_micros, unix_micros, .. } = self.life;
         (unix_micros + at_micros).saturating_sub(boot_micros)
     }
 
-    /// When the last note was written, by the boot clock, in microseconds.
+    /// Time of the last note, by the boot clock, in microseconds.
     pub fn end_micros(&self) -> u64 {
         self.notes.last().map_or(self.life.boot_micros, |note| note.at_micros)
     }
 }
 
-/// Where the next file begins.
+/// Offset of the next file's beginning; `None` if there is none.
 fn find(bytes: &[u8], from: usize) -> Option<usize> {
     let rest = bytes.get(from..)?;
     rest.windows(MAGIC.len()).position(|window| window == MAGIC).map(|place| from + place)
@@ -290,7 +290,7 @@ fn read_file(file: &Bytes, offset: usize, lives: &mut Vec<Recording>) {
     }
 }
 
-/// Takes a note off; nothing where there is not all of one.
+/// Takes a note off; `None` at the end.
 fn next_note(rest: &mut Bytes) -> Result<Option<Note>, String> {
     if rest.len() < 8 {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! How notes are written down: protobuf, so that later builds can add fields and older ones pass over them.
+//! Encoding of notes: protobuf, so that later builds can add fields and older ones pass over them.
 
 use crate::mark::{Mark, MarkShape};
 use crate::mask::{Zeroes, hide};
@@ -15,16 +15,16 @@ use std::time::Duration;
 
 use crate::fingerprint;
 
-/// Which process of which member speaks; the first note of every file.
+/// The process and the member that a file is about; the first note of every file.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Life {
-    /// The cluster's id.
+    /// Id of the cluster.
     #[prost(uint64, tag = "1")]
     pub cluster_id: u64,
-    /// The member's id.
+    /// Id of the member.
     #[prost(uint64, tag = "2")]
     pub member_id: u64,
-    /// The member's name.
+    /// Name of the member.
     #[prost(string, tag = "3")]
     pub name: String,
     /// The protocol, as `--protocol` takes it.
@@ -33,19 +33,19 @@ pub struct Life {
     /// Its options, as `--protocol-options` takes them.
     #[prost(string, tag = "5")]
     pub options: String,
-    /// The build that ran.
+    /// Version of the build that ran.
     #[prost(string, tag = "6")]
     pub build: String,
-    /// The process.
+    /// Id of the process.
     #[prost(uint32, tag = "7")]
     pub process_id: u32,
     /// The kernel's name for the time since the machine was started: two clocks with the same one are the same clock.
     #[prost(string, tag = "8")]
     pub boot_id: String,
-    /// What the boot clock showed, in microseconds.
+    /// Reading of the boot clock when the file was begun, in microseconds.
     #[prost(uint64, tag = "9")]
     pub boot_micros: u64,
-    /// What the wall clock showed at that moment, in microseconds since 1970.
+    /// Reading of the wall clock at that moment, in microseconds since 1970.
     #[prost(uint64, tag = "10")]
     pub unix_micros: u64,
     /// Whether the file goes on where the one before it ended.
@@ -61,24 +61,24 @@ pub struct Life {
 pub struct Note {
     /// The boot clock, in microseconds.
     pub at_micros: u64,
-    /// What.
+    /// The content of the note.
     pub kind: NoteKind,
 }
 
-/// What a note can be.
+/// The content of a note.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NoteKind {
     /// A process, at the beginning of each file.
     Life(Life),
-    /// What the protocol was born with, and the fingerprint of its first answer.
+    /// The settings and state that the protocol started from, and the fingerprint of its first answer.
     Birth(Birth, u64),
-    /// What the protocol was told, and the fingerprint of its answer; none when it did not return.
+    /// An input of the protocol, and the fingerprint of its answer; `None` when it did not return.
     Told(Told, Option<u64>),
-    /// What the host saw.
+    /// An observation of the host.
     Mark(Mark),
 }
 
-/// What a protocol was born with.
+/// The settings and state that a protocol started from.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Birth {
     #[prost(uint64, tag = "1")]
@@ -154,7 +154,7 @@ impl TimingShape {
     }
 }
 
-/// Writes a birth down.
+/// Encodes the settings and state that a protocol starts from.
 pub(crate) fn birth(cluster: &Cluster, durable: &Durable) -> Birth {
     let Limits {
         message_bytes_max,
@@ -189,7 +189,7 @@ impl Birth {
         self.left_out
     }
 
-    /// What a value is told that is born again.
+    /// The settings and state for a value that is born again.
     pub(crate) fn repeat(&self, zeroes: &mut Zeroes) -> Result<(Cluster, Durable), WireError> {
         let membership = Arc::new(Membership::decode(self.membership.clone())?);
         let timing = present(self.timing.as_ref(), "timing")?.timing();
@@ -237,7 +237,7 @@ fn shown<W: Wire>(thing: &mut W, zeroes: &mut Zeroes) -> Result<(), WireError> {
     wrong.map_or(Ok(()), Err)
 }
 
-/// Writes an input down.
+/// Encodes an input of the protocol.
 pub(crate) fn told<P: Protocol>(input: &Input<P>) -> Told {
     match input {
         Input::Message { from, message } => {

@@ -1,4 +1,4 @@
-//! Why leadership moved: [`Story`], told from the recordings of as many members as there are.
+//! Explanations of changes of leader: [`Story`], told from the recordings of as many members as there are.
 //!
 //! Method: each reign is a member's own note that it leads. Of two reigns in a row the end of the first is explained, from the
 //! strongest evidence to the weakest: what the old leader noted itself (an operator's request, its disk, its end), that it noted
@@ -17,54 +17,54 @@ pub use causes::Cause;
 pub use words::clock_time;
 pub(crate) use words::of_mark;
 
-/// One change of leader.
+/// A change of leader and its causes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Story {
-    /// Who led before, if anybody is known to.
+    /// The reign before; `None` if none is known.
     pub before: Option<Reign>,
-    /// Who leads since.
+    /// The reign that began.
     pub after: Reign,
-    /// Why the reign before ended, the decisive cause first; empty for a first leader.
+    /// The causes of the end of the reign before, the decisive one first; empty for a first leader.
     pub causes: Vec<Cause>,
-    /// How long nobody led, in microseconds.
+    /// Time without a leader, in microseconds.
     pub gap_micros: u64,
-    /// What was seen around it, in order.
+    /// Notes of all members around the change, in order.
     pub evidence: Vec<Evidence>,
     /// Members whose recordings nobody has, by name: they are judged by what others saw.
     pub missing: BTreeSet<String>,
 }
 
-/// A leadership.
+/// The leadership of one member in one term.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Reign {
-    /// Who.
+    /// Name of the leader.
     pub leader: String,
-    /// In which term.
+    /// The term of its leadership.
     pub term: Term,
-    /// Since when, in microseconds since 1970.
+    /// Begin of the reign, in microseconds since 1970.
     pub since_micros: u64,
-    /// Until when it led, or could have, in microseconds since 1970; `None`: as far as anybody noted it still does.
+    /// End of the reign, or of the time it could have led, in microseconds since 1970; `None`: as far as anybody noted it still does.
     pub until_micros: Option<u64>,
-    /// Why it was elected.
+    /// The reason for which it was elected.
     pub because: String,
-    /// Which of the recordings is its leader's own; none, when only others noted it.
+    /// Index of the recording that is its leader's own; `None` when only others noted it.
     pub(crate) life: Option<usize>,
 }
 
-/// What somebody noted, and when.
+/// A note of a member, with its time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Evidence {
     /// Microseconds since 1970.
     pub at_micros: u64,
-    /// Who.
+    /// Name of the member.
     pub member: String,
-    /// What, in words.
+    /// The note, in words.
     pub what: String,
 }
 
-/// What is shown before the end of a reign and after the beginning of the next, in microseconds.
+/// Time before the end of a reign and after the beginning of the next from which notes are shown, in microseconds.
 const SHOWN_AROUND_MICROS: u64 = 3_000_000;
-/// How much of it at most.
+/// Most notes that are shown.
 const SHOWN_MAX: usize = 40;
 
 /// A mark, with who made it and when by one clock for all.
@@ -111,13 +111,13 @@ impl<'a> Timeline<'a> {
         &self.lives[life].life.name
     }
 
-    /// When a life was begun, and when its last note was written.
+    /// Times when a life was begun, and when its last note was written.
     pub(crate) fn span(&self, life: usize) -> (u64, u64) {
         let recording = &self.lives[life];
         (self.at(life, recording.life.boot_micros), self.at(life, recording.end_micros()))
     }
 
-    /// What a life noted in a stretch of time, both ends included.
+    /// Notes of a life in a stretch of time, both ends included.
     pub(crate) fn of_life(
         &self,
         life: Option<usize>,
@@ -167,7 +167,7 @@ impl<'a> Timeline<'a> {
                         open.until_micros = Some(seen.at);
                     }
                     if *to == Role::Leader {
-                        // Who learns before it leads was elected before it had learnt.
+                        // A leader that learns before it leads was elected before it had learnt.
                         let because = elected.remove(&(seen.life, *term)).unwrap_or(because);
                         reigns.push(Reign {
                             leader: self.name(seen.life).to_owned(),
@@ -218,13 +218,13 @@ impl Story {
         Some(Story { before: Some(before), after, causes: found.causes, gap_micros, evidence, missing: missing(&line) })
     }
 
-    /// In plain sentences.
+    /// The story in plain sentences.
     pub fn sentences(&self) -> Vec<String> {
         words::sentences(self)
     }
 }
 
-/// Who was heard of and is not among those who tell.
+/// Names of members that were mentioned and whose recordings are not here.
 fn missing(line: &Timeline<'_>) -> BTreeSet<String> {
     let mut named = BTreeSet::new();
     for seen in &line.seen {

@@ -1,8 +1,8 @@
-//! Where notes wait for the thread that writes them: [`Tape`], and that thread: [`Recorder`].
+//! Notes in memory that wait for the thread that writes them: [`Tape`], and that thread: [`Recorder`].
 //!
-//! Whoever notes something copies it into memory, at most [`WAITING_BYTES_MAX`] of it, and goes on. The thread writes what is
-//! there every [`WRITE_EVERY`], and at once when something is noted that will be asked for: a transition, a stop, an end. What
-//! is in a file survives the process; of a process that is killed the last fraction of a second of routine is missing.
+//! A note is copied into memory, at most [`WAITING_BYTES_MAX`] of them, and its writer goes on. The thread writes what is there
+//! every [`WRITE_EVERY`], and at once when something is noted that will be asked for: a transition, a stop, an end. Notes in a
+//! file survive the process; of a process that is killed the last fraction of a second of routine is missing.
 
 use crate::mark::Mark;
 use crate::ring::Ring;
@@ -14,16 +14,16 @@ use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// How long routine waits for its way to a file.
+/// Longest time that a routine note waits for its way to a file.
 const WRITE_EVERY: Duration = Duration::from_millis(50);
 /// So much is written sooner.
 const WRITE_BYTES: usize = 256 << 10;
-/// What waits in memory while no file can be written; what comes then is counted and lost.
+/// Most bytes that wait in memory while no file can be written; later notes are counted and lost.
 const WAITING_BYTES_MAX: usize = 4 << 20;
-/// How long the end of a node waits for its last notes.
+/// Longest time that the end of a node waits for its last notes.
 const SETTLE_WITHIN: Duration = Duration::from_millis(300);
 
-/// A handle for whoever has something to note.
+/// A handle with which anybody can note something.
 #[derive(Clone, Debug)]
 pub struct Tape(Arc<Shared>);
 
@@ -32,7 +32,7 @@ struct Shared {
     waiting: Mutex<Waiting>,
     /// Something is to be written.
     wanted: Condvar,
-    /// Something was written.
+    /// The thread has written its notes.
     written: Condvar,
 }
 
@@ -47,19 +47,19 @@ struct Waiting {
     /// The thread is writing what it took.
     is_writing: bool,
     has_ended: bool,
-    /// What the protocol was told and has not answered: what it panicked at, if it never does.
+    /// The input that the protocol has not answered: the one it panicked at, if it never does.
     unanswered: Option<Told>,
 }
 
 /// The tapes of this process that have files.
 static TAPES: Mutex<Vec<Weak<Shared>>> = Mutex::new(Vec::new());
 
-/// For the hook that is called when a thread panics, and ends the process: notes why on every tape, and what its protocol was told
-/// last, and waits until it is written; never for long.
+/// Notes a panic on every tape, with the last input of its protocol, and waits until it is written; never for long. For
+/// the hook that is called when a thread panics, and ends the process.
 pub fn note_panic(why: &str) {
     let Ok(tapes) = TAPES.try_lock() else { return };
     for tape in tapes.iter().filter_map(Weak::upgrade).map(Tape) {
-        // Whoever panics while holding the lock has nothing more to say.
+        // A thread that panics while holding the lock has nothing more to say.
         let Ok(mut waiting) = tape.0.waiting.try_lock() else { continue };
         let told = waiting.unanswered.take();
         drop(waiting);
@@ -109,7 +109,7 @@ impl Tape {
         Tape(Arc::new(Shared { waiting: Mutex::default(), wanted: Condvar::new(), written: Condvar::new() }))
     }
 
-    /// Nothing more is kept: there is nobody who writes it.
+    /// Stops keeping notes: there is nobody who writes them.
     pub fn end(&self) {
         let mut waiting = self.lock();
         waiting.has_ended = true;
@@ -138,7 +138,7 @@ impl Tape {
         }
         put_note(&mut waiting.bytes, &note);
         waiting.is_urgent |= is_urgent;
-        // Whoever waits for the time to pass need not be woken, unless it is urgent.
+        // A thread that waits for the time to pass need not be woken, unless it is urgent.
         if std::mem::take(&mut waiting.is_asleep) || is_urgent || waiting.bytes.len() > WRITE_BYTES {
             self.0.wanted.notify_one();
         }
@@ -162,12 +162,12 @@ impl Tape {
         self.note(NoteKind::Birth(birth, answer), false);
     }
 
-    /// What a protocol is about to be told.
+    /// Holds the input that the protocol is about to get.
     pub(crate) fn begin(&self, told: Told) {
         self.lock().unanswered = Some(told);
     }
 
-    /// What it answered.
+    /// Notes the pending input with the fingerprint of its answer.
     pub(crate) fn complete(&self, answer: u64) {
         let told = self.lock().unanswered.take();
         if let Some(told) = told {
@@ -245,7 +245,7 @@ impl Recorder {
         Ok(Recorder { tape })
     }
 
-    /// Where to note something.
+    /// The tape on which to note something.
     pub fn tape(&self) -> Tape {
         self.tape.clone()
     }

@@ -103,7 +103,7 @@ fn a_life_that_lacks_an_input_is_not_the_same() {
         replay::<Raft>(&shorter, &hustings_raft::Options::default()).end != End::Same
     };
     let convicted = places.iter().filter(differs).count();
-    // What nobody answers and nothing remembers may be missing: a heartbeat's second answer, a read at a follower.
+    // Inputs that nobody answers and nothing remembers may be missing: a heartbeat's second answer, a read at a follower.
     assert!(convicted * 5 > places.len() * 2, "{convicted} of {}", places.len());
 }
 
@@ -188,7 +188,7 @@ fn notes_that_were_lost_end_a_replay_and_are_said() {
     assert!(matches!(replayed.end, End::NoBeginning(_)), "{replayed:?}");
 }
 
-/// Goal: whatever is in the files, reading them ends well. Method: bytes are changed, cut off and doubled at places drawn by a seed.
+/// Goal: reading files ends well, with any content. Method: bytes are changed, cut off and doubled at places drawn by a seed.
 #[test]
 fn whatever_the_files_hold_they_are_read_and_played() {
     let directory = tempfile::tempdir().expect("there is room");

@@ -27,7 +27,7 @@ fn becomes(to: Role, term: u64, silence_micros: u64) -> Mark {
     }
 }
 
-/// What is told of a leader that noted these times of lateness, each with how much of it its thread had waited, in milliseconds.
+/// The verdict on a leader that noted these times of lateness, each with how much of it its thread had waited, in milliseconds.
 fn told(late: &[(u64, u64)]) -> &'static str {
     let end = 12 * SECOND;
     let mark = |(micros, waited): &(u64, u64)| Mark::Late { micros: micros * 1_000, waited_micros: waited * 1_000 };
@@ -43,7 +43,7 @@ fn told(late: &[(u64, u64)]) -> &'static str {
     story.causes[0].word()
 }
 
-/// Goal: a stall that is noted twice is told as what it was. Method: the first note has what the thread waited, and the second is longer.
+/// Goal: a stall that is noted twice is told as what it was. Method: the first note has its thread's waiting, and the second is longer.
 #[test]
 fn a_stall_that_is_noted_twice_is_told_once() {
     assert_eq!(told(&[(790, 780)]), "starved");

@@ -1,4 +1,4 @@
-//! How long a durable write takes: this log beside a plain growing file, in the same directory and run.
+//! Measures the time of a durable write: this log beside a plain growing file, in the same directory and run.
 //!
 //! `cargo run -p hustings-wal --example sync_latency [DIRECTORY]`; prints microseconds, asserts nothing.
 

@@ -1,4 +1,4 @@
-//! A batch: the records that one write carries, and what it attests of those before.
+//! A batch: the records that one write carries, and its attestation of those before.
 //!
 //! ```text
 //!   sector 0                                    sector 1 ..
@@ -14,7 +14,7 @@ use crate::sector::{PAYLOAD, POSITION_MAX, SECTOR, Seal};
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use hustings_core::{Record, Wire as _};
 
-/// Bytes of a head.
+/// Size of a head, in bytes.
 pub const HEAD: usize = 24;
 /// Bytes in front of each record.
 pub const FRAME: usize = 8;
@@ -22,7 +22,7 @@ pub const FRAME: usize = 8;
 pub const BYTES_MAX: u64 = (1 << 30) - (1 << 20);
 const _: () = assert!(BYTES_MAX / (PAYLOAD as u64) < POSITION_MAX as u64);
 
-/// What stands before the records.
+/// The fixed part of a batch, before its records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Head {
     /// The last batch that was durable when this one was written.
@@ -31,7 +31,7 @@ pub struct Head {
     pub oldest: u64,
     /// Bytes of all records with their frames.
     pub bytes: u32,
-    /// Number of records.
+    /// Number of records in the batch.
     pub count: u32,
 }
 
@@ -55,7 +55,7 @@ impl Head {
     }
 }
 
-/// How many sectors a batch of this many bytes (head included) takes.
+/// Number of sectors that a batch of this many bytes (head included) takes.
 pub fn sectors_for(bytes: usize) -> u64 {
     bytes.div_ceil(PAYLOAD) as u64
 }

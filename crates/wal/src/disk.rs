@@ -7,7 +7,7 @@
 
 use std::io;
 
-/// One directory of files.
+/// A directory of files, as the log uses it.
 pub trait Disk: Send + Sync + 'static {
     /// Creates the file, or empties it if it exists, `bytes` long and reading as zeros. Space is set aside, but only bytes
     /// that were written and synced are sure to be there after a crash.
@@ -31,7 +31,7 @@ pub trait Disk: Send + Sync + 'static {
     /// A number that was never drawn before: random at the real disk, from a seed in a simulation.
     fn fresh_number(&self) -> u64;
 
-    /// Where a file lives, for messages; with an empty name the directory itself.
+    /// Full path of a file, for messages; with an empty name that of the directory itself.
     fn location(&self, name: &str) -> String;
 }
 
@@ -46,7 +46,7 @@ pub trait File: Send + Sync {
     /// Makes all bytes written so far durable, and the length with them. An error means that nobody knows what is on the disk.
     fn sync_data(&self) -> io::Result<()>;
 
-    /// Length in bytes.
+    /// Length of the file, in bytes.
     fn len(&self) -> io::Result<u64>;
 
     /// Whether the file has no bytes.

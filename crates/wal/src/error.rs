@@ -1,21 +1,21 @@
-//! What can go wrong, each with the file, the place, the cause and the remedy: [`WalError`].
+//! Errors of the log, each with the file, the place, the cause and the remedy: [`WalError`].
 
 use hustings_core::ApplyVersion;
 use std::io;
 
-/// Why the disk cannot be used, or can no longer be.
+/// The reason why the disk cannot be used, or can no longer be.
 #[derive(Debug, thiserror::Error)]
 pub enum WalError {
     /// The operating system refused an operation.
     #[error("{action} {file}{}: {source}; check the disk, its mount and its permissions, then start again", at(*.offset))]
     Io {
-        /// What was tried.
+        /// The operation that was tried, such as "syncing".
         action: &'static str,
-        /// On which file.
+        /// Path of the file.
         file: String,
-        /// At which byte.
+        /// Offset of the operation in bytes; `None` if it concerns the whole file.
         offset: Option<u64>,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// There is no space left.
@@ -23,21 +23,21 @@ pub enum WalError {
         "{action} {file}: the disk is full ({source}); free space on it, but delete no file of the data directory, then start again"
     )]
     Full {
-        /// What was tried.
+        /// The operation that was tried, such as "writing".
         action: &'static str,
-        /// On which file.
+        /// Path of the file.
         file: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// No file can be opened now, because the process or the machine has too many open.
     #[error("{action} {file}: too many files are open ({source}); raise the limit of open files, or close connections")]
     NoDescriptors {
-        /// What was tried.
+        /// The operation that was tried, such as "opening".
         action: &'static str,
-        /// On which file.
+        /// Path of the file.
         file: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// Another process lives in the directory.
@@ -45,9 +45,9 @@ pub enum WalError {
         "the data directory {directory} is in use by another process{holder}; stop it, or choose another directory"
     )]
     InUse {
-        /// Which directory.
+        /// Path of the data directory.
         directory: String,
-        /// Who holds it, as " (pid 12)", or empty when it does not say.
+        /// The process that holds it, as " (pid 12)"; empty when it does not say.
         holder: String,
     },
     /// The directory belongs to something else.
@@ -56,13 +56,13 @@ pub enum WalError {
          correct the configuration, or choose another directory"
     )]
     Foreign {
-        /// Which directory.
+        /// Path of the data directory.
         directory: String,
-        /// What differs: "cluster", "node" or "protocol".
+        /// The property that differs: "cluster", "node" or "protocol".
         what: &'static str,
-        /// What the directory says.
+        /// Its value in the directory.
         found: String,
-        /// What the configuration says.
+        /// Its value in the configuration.
         configured: String,
     },
     /// A newer version wrote it.
@@ -70,9 +70,9 @@ pub enum WalError {
         "{file} has format {found} and this version reads up to format {supported}; run the version that wrote it, or a newer one"
     )]
     NewerFormat {
-        /// Which file.
+        /// Path of the file.
         file: String,
-        /// Its format.
+        /// Format of the file.
         found: u32,
         /// The newest one known here.
         supported: u32,
@@ -84,9 +84,9 @@ pub enum WalError {
          saved before the upgrade (`hustings snapshot restore`)"
     )]
     NewerRules {
-        /// Which directory.
+        /// Path of the data directory.
         directory: String,
-        /// What its log asks for.
+        /// The apply version that its log asks for.
         found: ApplyVersion,
         /// The highest one known here.
         supported: ApplyVersion,
@@ -97,19 +97,19 @@ pub enum WalError {
          (`hustings snapshot save`), and restore that with this version"
     )]
     OlderFormat {
-        /// Which file.
+        /// Path of the file.
         file: String,
-        /// Its format.
+        /// Format of the file.
         found: u32,
-        /// The one known here.
+        /// The only format known here.
         supported: u32,
     },
     /// Other members refused the directory: it is older than what its member has acknowledged.
     #[error("the data directory {directory} is not used any more: {why}")]
     RolledBack {
-        /// Which directory.
+        /// Path of the data directory.
         directory: String,
-        /// What they said, with the remedy.
+        /// The reason that they gave, with the remedy.
         why: String,
     },
     /// Bytes that were durable are not what they were.
@@ -119,11 +119,11 @@ pub enum WalError {
          `hustings recover`"
     )]
     Damaged {
-        /// Which file.
+        /// Path of the file.
         file: String,
-        /// At which byte.
+        /// Offset of the damage, in bytes.
         offset: u64,
-        /// What is wrong there.
+        /// The damage found there.
         what: String,
     },
     /// A file that must be there is not.
@@ -132,25 +132,25 @@ pub enum WalError {
          (`hustings member remove`, `hustings member add`); if no quorum is left, see `hustings recover`"
     )]
     Missing {
-        /// Which file.
+        /// Path of the missing file.
         file: String,
-        /// Why it must be there.
+        /// The reason why it must be there.
         what: String,
     },
-    /// A record contradicts what is recorded already: whoever emitted it is broken.
+    /// A record contradicts what is recorded already: the protocol that emitted it is broken.
     #[error(
         "the log at {directory} was handed a record that contradicts it: {what}; this is a defect, please report it"
     )]
     Contradiction {
-        /// Which directory.
+        /// Path of the data directory.
         directory: String,
-        /// What is contradicted.
+        /// The contradiction, in words.
         what: String,
     },
     /// An earlier error made the log unusable; nothing is ever retried.
     #[error("the log at {directory} takes nothing more after an error: {first}; end the process and start it again")]
     Poisoned {
-        /// Which directory.
+        /// Path of the data directory.
         directory: String,
         /// The error that did it.
         first: String,
@@ -160,13 +160,13 @@ pub enum WalError {
         "{what} of {bytes} bytes is larger than {bytes_max} bytes, the most that {file} can hold; lower the request limit"
     )]
     TooLarge {
-        /// What.
+        /// The thing that is too large, such as "a batch".
         what: &'static str,
-        /// Where it should have gone.
+        /// Path of the file that should have held it.
         file: String,
-        /// Its size.
+        /// Its size, in bytes.
         bytes: u64,
-        /// The bound.
+        /// The most that fits, in bytes.
         bytes_max: u64,
     },
 }
@@ -189,7 +189,7 @@ impl WalError {
         }
     }
 
-    /// Damage at a place.
+    /// An error about damage in this file, at this offset.
     pub(crate) fn damaged(file: String, offset: u64, what: impl Into<String>) -> WalError {
         WalError::Damaged { file, offset, what: what.into() }
     }
@@ -204,7 +204,7 @@ impl WalError {
         matches!(self, WalError::NoDescriptors { .. })
     }
 
-    /// Whether what ran out may be there again later, so that what can be put off is put off.
+    /// Whether the resource that ran out may be there again later, so that work that can wait should wait.
     pub fn is_shortage(&self) -> bool {
         self.is_full() || self.is_for_want_of_descriptors()
     }

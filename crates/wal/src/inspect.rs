@@ -1,7 +1,7 @@
-//! What stands in a data directory, for people: [`inspect`].
+//! The content of a data directory, for people: [`inspect`].
 //!
-//! Reads beside whoever lives there, takes no lock, changes nothing, and goes on behind damage. While the node runs, its last
-//! batch may be seen half written.
+//! Reads beside a process that lives there, takes no lock, changes nothing, and goes on behind damage. While the node
+//! runs, its last batch may be seen half written.
 
 use crate::batch::{self, Head};
 use crate::disk::Disk;
@@ -19,60 +19,60 @@ use std::path::Path;
 /// One thing found in a data directory.
 #[derive(Debug)]
 pub enum Inspection {
-    /// What the directory says about itself.
+    /// The content of the file `meta`.
     Meta(Peek),
-    /// A segment begins; what follows stands in it.
+    /// A segment begins; the batches that follow are in it.
     Segment {
-        /// Where.
+        /// Path of the segment.
         file: String,
-        /// What its header says.
+        /// The content of its header.
         header: Header,
     },
     /// A whole batch, all checksums good.
     Batch {
         /// At which byte of the segment.
         offset: u64,
-        /// Its number.
+        /// Number of the batch.
         number: u64,
-        /// What its head says.
+        /// The content of its head.
         head: Head,
     },
     /// A record of the batch before, its checksum good.
     Record {
         /// At which byte of the batch's records.
         offset: usize,
-        /// The record.
+        /// The decoded record.
         record: Record,
     },
     /// Sectors that hold no whole batch and are not rotten: a write that was cut, or is under way.
     Torn {
         /// At which byte of the segment.
         offset: u64,
-        /// How many bytes.
+        /// Length, in bytes.
         bytes: u64,
     },
-    /// Zeros.
+    /// Zeros, where nothing was written yet.
     Blank {
         /// At which byte of the segment.
         offset: u64,
-        /// How many bytes.
+        /// Length, in bytes.
         bytes: u64,
     },
     /// A snapshot, its checksum good.
     Snapshot {
-        /// Where.
+        /// Path of the snapshot.
         file: String,
-        /// What it is.
+        /// Its place, length and checksum.
         reference: SnapshotReference,
     },
     /// A file that is none of these, or unfinished.
     Other {
-        /// Where.
+        /// Path of the file.
         file: String,
     },
     /// Something that is not as it should be; reading goes on behind it.
     Bad(WalError),
-    /// What a node that starts here would recover, before it zeroes what is torn.
+    /// The state that a node which starts here would recover, before it zeroes what is torn.
     Verdict(Box<Durable>),
 }
 
@@ -101,7 +101,7 @@ pub fn inspect_disk(disk: &dyn Disk) -> Result<Vec<Inspection>, WalError> {
     Ok(found)
 }
 
-/// What recovery would say. Damage that the walk has named already is not named again.
+/// The result that recovery would have. Damage that the walk has named already is not named again.
 fn verdict(disk: &dyn Disk) -> Option<Inspection> {
     let meta = Meta::read(disk).ok()??;
     match recovery::read(disk, &meta) {
@@ -222,7 +222,7 @@ impl Walk<'_> {
         }
     }
 
-    /// What was begun is no whole batch.
+    /// Reports the sectors of a batch that was begun and is not whole as torn.
     fn abandon(&mut self) {
         if let Some((start, _, _, bytes)) = self.batch.take() {
             let length = (bytes.len() / PAYLOAD * SECTOR) as u64;

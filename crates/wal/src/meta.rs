@@ -1,4 +1,4 @@
-//! What a data directory says about itself: [`Identity`], [`Peek`], the file `meta`.
+//! The identity of a data directory: [`Identity`], [`Peek`], the file `meta`.
 //!
 //! The file is replaced whole (temporary file, sync, rename, directory sync), so that after a crash it is the old one or the
 //! new one. It exists before any segment does; without it, segments are refused and never adopted.
@@ -25,34 +25,34 @@ const META_TEMPORARY: &str = "meta.tmp";
 ///
 /// 2: entries carry absolute readings of the log's clock. Format 1 carried differences, which could count twice.
 pub const FORMAT: u32 = 2;
-/// The format of this file, and of nothing else, once the log has asked for a higher apply version: builds that know of none
-/// refuse the directory by it, and the others by the version that it says.
+/// Format of this file, and of nothing else, once the log has asked for a higher apply version: builds that know of
+/// none refuse the directory by it, and the others by the version that it says.
 pub const FORMAT_VERSIONED: u32 = 3;
 const MAGIC: &[u8; 8] = b"HUSTMETA";
 /// A membership of hundreds of members stays far below.
 const META_BYTES_MAX: u64 = 16 << 20;
 
-/// Whose directory it is.
+/// The owner of a directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// The cluster.
+    /// Id of the cluster.
     pub cluster_id: ClusterId,
-    /// The member.
+    /// Id of the member.
     pub node: NodeId,
-    /// The protocol's name: the records of one mean nothing to another.
+    /// Name of the protocol: the records of one mean nothing to another.
     pub protocol: String,
 }
 
-/// What a data directory says about itself.
+/// The content of `meta` that others may see.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Peek {
-    /// Whose it is.
+    /// The owner of the directory.
     pub identity: Identity,
     /// The membership that it was created with.
     pub founding: Membership,
     /// The number drawn at its creation.
     pub storage_incarnation: u64,
-    /// How often it was opened.
+    /// Number of times that it was opened.
     pub boots: u64,
     /// The highest apply version that its log has asked for.
     pub version: ApplyVersion,
@@ -94,7 +94,7 @@ struct MetaShape {
 }
 
 impl Meta {
-    /// What is shown of it.
+    /// The part of it that others may see.
     pub(crate) fn peek(self) -> Peek {
         let Meta { identity, founding, storage_incarnation, boots, version, .. } = self;
         Peek { identity, founding, storage_incarnation, boots, version }
@@ -144,7 +144,7 @@ impl Meta {
         }))
     }
 
-    /// Replaces the file, durably. On a full disk the reserve is given back for it; whoever calls sets it aside again.
+    /// Replaces the file, durably. On a full disk the reserve is given back for it; the caller sets it aside again.
     pub(crate) fn write(&self, disk: &dyn Disk) -> Result<(), WalError> {
         match self.try_to_write(disk) {
             // Nothing that failed is tried again: what follows writes another file from its beginning. A sync that failed for want
@@ -217,7 +217,7 @@ pub(crate) fn check_format(file: String, found: u32) -> Result<(), WalError> {
     }
 }
 
-/// What a data directory says about itself, without locking or changing it; `None` when it is absent or blank.
+/// Reads `meta` without locking or changing the directory; `None` when it is absent or blank.
 ///
 /// # Errors
 /// Damage, a newer format, or an operating system that refuses to read.

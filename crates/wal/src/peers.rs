@@ -1,4 +1,4 @@
-//! What a member keeps beside its log about others, and about itself: the files `peers` and `rolled-back`.
+//! Files that a member keeps beside its log, about others and about itself: `peers` and `rolled-back`.
 //!
 //! `peers` is how much of their logs other members have said to be durable. It is a memory, not a promise: it is written from
 //! time to time, replaced whole, and one that cannot be read is as good as none. `rolled-back` stands in a directory that others
@@ -25,7 +25,7 @@ const MAGIC: &[u8; 8] = b"HUSTPEER";
 /// Far above what a thousand members take.
 const BYTES_MAX: u64 = 1 << 20;
 
-/// What was remembered of others; nothing when the file is absent.
+/// Reads the positions that were remembered of others; empty when the file is absent.
 ///
 /// # Errors
 /// The file cannot be read, or is damaged: the caller goes on without a memory.
@@ -39,7 +39,7 @@ pub fn read_positions(disk: &dyn Disk) -> Result<Vec<Position>, WalError> {
     Position::decode_all(bytes).map_err(|error| damaged(&error.to_string()))
 }
 
-/// Remembers positions, durably.
+/// Remembers these positions, durably.
 ///
 /// # Errors
 /// Whatever the disk refuses; what was there before stays.
@@ -57,7 +57,7 @@ pub fn mark_rolled_back(disk: &dyn Disk, why: &str) -> Result<(), WalError> {
     write(disk, ROLLED_BACK_TEMPORARY, ROLLED_BACK, why.as_bytes())
 }
 
-/// Why others have refused the directory, if they have.
+/// The reason why others have refused the directory; `None` if they have not.
 pub(crate) fn rolled_back(disk: &dyn Disk) -> Result<Option<String>, WalError> {
     Ok(read(disk, ROLLED_BACK)?.map(|why| String::from_utf8_lossy(&why).into_owned()))
 }

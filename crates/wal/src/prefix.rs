@@ -1,4 +1,4 @@
-//! How a file of the data directory begins: [`Prefix`].
+//! The first bytes of a file in the data directory: [`Prefix`].
 //!
 //! ```text
 //!   magic (8 bytes) │ format u32 │ body's length u32 │ CRC32C of format and body u32 │ body
@@ -12,11 +12,11 @@ use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 /// Bytes in front of the body.
 pub(crate) const PREFIX: usize = 20;
 
-/// What stands in front of a body, behind the magic.
+/// The fields in front of a body, behind the magic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Prefix {
     pub(crate) format: u32,
-    /// Bytes of the body.
+    /// Length of the body, in bytes.
     pub(crate) length: usize,
     checksum: u32,
 }
@@ -31,7 +31,7 @@ impl Prefix {
         Some(Prefix { format, length: length as usize, checksum })
     }
 
-    /// Whether this is the body that was written.
+    /// Whether this body has the length and the checksum that the prefix names.
     pub(crate) fn agrees_with(&self, body: &[u8]) -> bool {
         checksum(self.format, body) == self.checksum
     }

@@ -15,13 +15,13 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 const SPARE: &str = "wal-spare.tmp";
-/// How long the thread waits before it tries again to open a file while too many are open, or to make one while there is no room.
+/// Pause of the thread before it tries again to open a file while too many are open, or to make one while there is no room.
 const PAUSE: Duration = Duration::from_millis(20);
 
 enum Job {
-    /// Ahead of need: that there is no room is said, while the segment before has some left.
+    /// Make a segment ahead of need: a lack of room is reported while the segment before has some left.
     Make(Header),
-    /// Somebody waits for it.
+    /// Make a segment for which the log waits.
     MakeNow(Header),
     Retire {
         name: String,
@@ -32,9 +32,9 @@ enum Job {
 /// Makes and retires segments.
 pub(crate) struct Preparer {
     mode: Mode,
-    /// Whether one was asked for and has not been taken yet.
+    /// Whether a segment was asked for and has not been taken yet.
     is_underway: bool,
-    /// One that is ready.
+    /// A finished segment that is ready to be taken.
     adopted: Option<Segment>,
     failure: Option<WalError>,
 }
@@ -146,7 +146,7 @@ impl Preparer {
         }
     }
 
-    /// Why the last one that was asked for could not be made, until the next is asked for. Does not wait.
+    /// The reason why the last segment that was asked for could not be made, until the next is asked for. Does not wait.
     pub(crate) fn failure(&mut self) -> Option<&WalError> {
         if let (true, Mode::Thread { made, .. }) = (self.is_underway, &self.mode) {
             match made.try_recv() {
@@ -164,7 +164,7 @@ impl Preparer {
         self.adopted = Some(segment);
     }
 
-    /// Whether one is ready.
+    /// Whether the segment that was asked for is ready to be taken.
     pub(crate) fn is_ready(&self) -> bool {
         self.adopted.is_some()
     }

@@ -1,4 +1,4 @@
-//! The real disk: [`RealDisk`].
+//! A directory of the operating system: [`RealDisk`].
 //!
 //! Everything hangs on one descriptor of the directory, so that a directory that is moved or replaced behind our back does not
 //! split the log. Symbolic links are not followed, files are 0600, the directory is 0700.
@@ -22,12 +22,12 @@ pub struct RealDisk {
     access: Access,
 }
 
-/// What may be done with the directory.
+/// The operations that are allowed on the directory.
 #[derive(Debug)]
 enum Access {
-    /// Everything; the descriptor holds the lock.
+    /// Reading and writing; the descriptor holds the lock.
     Exclusive { _lock: StdFile },
-    /// Reading: beside whoever holds the lock, or holding it where there is a lock file.
+    /// Reading only: beside the holder of the lock, or holding it where there is a lock file.
     ReadOnly { _lock: Option<StdFile> },
 }
 
@@ -50,14 +50,14 @@ impl RealDisk {
         let noted =
             note.map_err(|source| WalError::io("writing", directory.join(LOCK).display().to_string(), None, source));
         match noted {
-            // Who holds the lock is a courtesy, and a full disk no reason not to take it.
+            // The holder's pid is a courtesy, and a full disk no reason not to take the lock.
             Err(error) if !error.is_full() => return Err(error),
             _ => {}
         }
         Ok(RealDisk { path: directory.to_path_buf(), directory: handle, access: Access::Exclusive { _lock: lock } })
     }
 
-    /// Opens the directory for reading only, beside whoever lives in it; `None` when it is absent.
+    /// Opens the directory for reading only, beside a process that lives in it; `None` when it is absent.
     pub fn open_read_only(directory: &Path) -> Result<Option<RealDisk>, WalError> {
         match open_directory(directory) {
             Ok(handle) => Ok(Some(RealDisk {
@@ -102,7 +102,7 @@ fn lock_now(mut lock: StdFile, directory: &Path) -> Result<StdFile, WalError> {
         Ok(()) => Ok(lock),
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let mut pid = String::new();
-            // Who holds it is a courtesy; a lock file that cannot be read is no reason to say less than "in use".
+            // The holder's pid is a courtesy; a lock file that cannot be read is no reason to say less than "in use".
             let _ = lock.read_to_string(&mut pid);
             let holder = pid.trim().parse::<u32>().map_or(String::new(), |pid| format!(" (pid {pid})"));
             Err(WalError::InUse { directory: directory.display().to_string(), holder })

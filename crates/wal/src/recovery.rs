@@ -1,4 +1,4 @@
-//! From bytes back to records: how a log is read after a crash, and when it is refused.
+//! From bytes back to records: reading a log after a crash, and refusing a damaged one.
 //!
 //! Segments are read in order, sector by sector. Batches are taken in as long as each continues the one before. Where they
 //! end, the rest of the segment is judged:
@@ -11,8 +11,8 @@
 //!   batch 7 │ rotten sector                          damage: it was written and is something else now; refused
 //! ```
 //!
-//! Then what nobody attests is written again and synced: after a failed sync the operating system may show bytes that are not
-//! on the disk, and what a node answers after its rebirth must not rest on those.
+//! Then everything that nobody attests is written again and synced: after a failed sync the operating system may show
+//! bytes that are not on the disk, and the answers of a node after its rebirth must not rest on those.
 //!
 //! Source: ADR 32; ST-05, ST-11, ST-12. What to read next: [`crate::wal`].
 
@@ -27,20 +27,20 @@ use hustings_core::{Durable, Entry, Membership, Record, SnapshotReference};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// What a log had to say.
+/// The state that was read from a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Recovered {
     /// The fold of its records.
     pub durable: Durable,
     /// The number drawn when the directory was created: another one is another disk.
     pub storage_incarnation: u64,
-    /// How often the directory was opened, this time included: 1 at creation.
+    /// Number of times that the directory was opened, this time included: 1 at creation.
     pub boots: u64,
     /// The membership that it was created with.
     pub founding: Membership,
     /// Whether it was created just now.
     pub is_new: bool,
-    /// How many batches it holds, the first one ever included: what was durable once is among them.
+    /// Number of batches, the first one ever included: every batch that was durable once is among them.
     pub batches: u64,
     /// Bytes of writes that were cut by the crash; they were never acknowledged, and are gone now.
     pub torn_bytes: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Found {
     pub(crate) torn_bytes: u64,
     /// Segments in the directory that the log does not need: leftovers of a removal.
     pub(crate) surplus: Vec<u64>,
-    /// What was torn, by segment.
+    /// Torn writes, by segment.
     residues: Vec<(u64, Residue)>,
     /// The first sector of the current segment that no later batch attests.
     unattested: Option<u64>,
@@ -75,7 +75,7 @@ pub(crate) struct Found {
     pub(crate) next: Option<Segment>,
 }
 
-/// Why a record cannot follow what is durable already; a broken protocol or damage that no checksum saw.
+/// The reason why a record cannot follow the durable ones (a broken protocol, or damage that no checksum saw); `None` if it can.
 pub(crate) fn contradiction(durable: &Durable, record: &Record) -> Option<String> {
     match record {
         Record::Promise(next) if !durable.promise.may_become(next) => {
@@ -116,7 +116,7 @@ struct Reader {
     /// The last batch that some batch attests, and where that attestation stands.
     attested: u64,
     attested_at: (String, u64),
-    /// Where the log stopped, for the message if an attestation shows that it should not have.
+    /// The place where the log stopped, for the message if an attestation shows that it should not have.
     stop: Option<(String, u64, u64)>,
     /// Batches that nobody attests: number and first sector.
     unattested: VecDeque<(u64, u64)>,
@@ -279,7 +279,7 @@ impl Reader {
     }
 }
 
-/// How much is read at once, in bytes.
+/// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
 
 fn open_segment(disk: &dyn Disk, meta: &Meta, sequence: u64) -> Result<Segment, WalError> {
@@ -382,7 +382,7 @@ pub(crate) fn read(disk: &dyn Disk, meta: &Meta) -> Result<Found, WalError> {
     })
 }
 
-/// What the segment says outside of its batches. A place that cannot be read so says nothing: its write may have been cut.
+/// Reads the attestations of a segment, outside of its batches. One that cannot be read attests nothing: its write may have been cut.
 fn read_attestations(disk: &dyn Disk, segment: &Segment, reader: &mut Reader) -> Result<(), WalError> {
     let seal = Seal::of(segment.header.storage_incarnation, segment.header.sequence);
     for index in ATTESTATION_SECTORS {
@@ -452,7 +452,7 @@ impl Found {
     }
 }
 
-/// What sectors are overwritten with.
+/// The bytes that sectors are overwritten with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum With {
     Zeros,

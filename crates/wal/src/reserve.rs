@@ -10,7 +10,7 @@ use crate::disk::Disk;
 /// The name of the file.
 pub const RESERVE: &str = "reserve";
 
-/// How much a member sets aside: `meta` many times over, and nobody misses it.
+/// Bytes that a member sets aside: `meta` many times over, and nobody misses them.
 pub const RESERVE_BYTES: u64 = 64 << 10;
 
 /// Sets so much aside, if it is not. Without room for it there is none until the next time.

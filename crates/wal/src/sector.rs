@@ -1,4 +1,4 @@
-//! A sector: 512 bytes that are sealed to their place, and how each state after a crash is told apart.
+//! A sector: 512 bytes that are sealed to their place, and the states in which a crash can leave it.
 //!
 //! A disk writes sectors whole. A segment is all zeros before its first use, so after a crash each of its sectors holds either
 //! zeros or what was written. That makes three states, and a fourth for disks that break a sector:
@@ -17,7 +17,7 @@
 //! directory, of an earlier use of the segment or written to the wrong place (ST-14) is rotten, not valid. It is last,
 //! and always has at least two bits set: no single flipped bit makes a valid sector look unwritten.
 
-/// Bytes of a sector.
+/// Size of a sector, in bytes.
 pub const SECTOR: usize = 512;
 /// Bytes of a sector that carry payload.
 pub const PAYLOAD: usize = SECTOR - TRAILER;
@@ -29,16 +29,16 @@ const MARK: u32 = 0x5A << 24;
 /// The highest position of a sector in its batch.
 pub const POSITION_MAX: u32 = (1 << 24) - 1;
 
-/// What checksums of one segment are bound to.
+/// The start of every checksum of one segment, which binds it to its directory and sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Seal(u32);
 
-/// What a sector is.
+/// The state of a sector after a crash.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
-    /// What was written here.
+    /// It holds the bytes that were written here.
     Valid {
-        /// The number of the batch that it belongs to.
+        /// Number of the batch that it belongs to.
         batch: u64,
         /// Its position in that batch, from 0.
         position: u32,
@@ -76,7 +76,7 @@ impl Seal {
         sector[PAYLOAD + 12..].copy_from_slice(&checksum.to_le_bytes());
     }
 
-    /// What the sector at `index` is.
+    /// Judges the sector at `index`.
     ///
     /// # Panics
     /// When `sector` is not [`SECTOR`] bytes long.

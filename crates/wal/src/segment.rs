@@ -1,4 +1,4 @@
-//! A segment file: its name, its header, and how a new one is made.
+//! A segment file: its name, its header, and its making.
 //!
 //! ```text
 //!   0        4096      8192
@@ -22,19 +22,19 @@ use std::ops::Range;
 pub const FIRST_SECTOR: u64 = 16;
 /// The sectors that take turns in attesting how far the batches are durable.
 pub const ATTESTATION_SECTORS: Range<u64> = 8..10;
-/// The smallest segment.
+/// Smallest length of a segment, in bytes.
 pub const SEGMENT_BYTES_MIN: u64 = 16 << 10;
 /// Far more than anyone will write; a name beyond is none of ours.
 const SEQUENCE_MAX: u64 = 1 << 48;
 const HEADER_BYTES: usize = 4096;
 const MAGIC: &[u8; 8] = b"HUSTWALS";
-/// How much is zeroed and synced at once, between looks at whether to stop. The log's own syncs wait behind one such piece.
+/// Bytes that are zeroed and synced at once, between looks at whether to stop. The log's own syncs wait behind one such piece.
 const ZEROS_BYTES: usize = 256 << 10;
 
-/// What a segment's header says.
+/// The content of a segment's header.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Header {
-    /// Whose directory it belongs to.
+    /// The owner of the directory that it belongs to.
     pub identity: Identity,
     /// The incarnation of that directory.
     pub storage_incarnation: u64,
@@ -137,13 +137,13 @@ impl Header {
 /// The name of a segment that is being made from a new file.
 pub(crate) const UNFINISHED: &str = "wal-next.tmp";
 
-/// An open segment.
+/// A segment file that is open.
 pub struct Segment {
     /// Its name in the directory.
     pub name: String,
-    /// What its header says.
+    /// The content of its header.
     pub header: Header,
-    /// The file.
+    /// The open file.
     pub file: Box<dyn File>,
 }
 
@@ -158,7 +158,7 @@ impl Segment {
     /// `is_cancelled` is asked now and then; when it says so, this stops with an error of kind `Interrupted`.
     ///
     /// # Errors
-    /// Whatever the disk refuses; what was made so far stays as a temporary file.
+    /// Whatever the disk refuses; the part made so far stays as a temporary file.
     pub fn make(
         disk: &dyn Disk,
         header: &Header,

@@ -1,9 +1,9 @@
 //! A disk in memory that breaks on command: [`SimulatedDisk`].
 //!
-//! It keeps what a real one keeps apart: what processes see (the page cache) and what survives a power cut. A crash at any
-//! operation loses unsynced sectors and unsynced directory entries, each by itself, from a seed. A failed sync behaves as on
-//! Linux: the pages count as clean from then on, later syncs succeed and bring nothing back, and reads go on showing what is
-//! not on the disk (ST-05). All of it is deterministic: equal seeds and equal calls give equal disks.
+//! It keeps apart, as a real one does, the bytes that processes see (the page cache) and those that survive a power cut. A
+//! crash at any operation loses unsynced sectors and unsynced directory entries, each by itself, from a seed. A failed sync
+//! behaves as on Linux: the pages count as clean from then on, later syncs succeed and bring nothing back, and reads go on
+//! showing bytes that are not on the disk (ST-05). All of it is deterministic: equal seeds and equal calls give equal disks.
 //!
 //! What it deliberately does not do: take time. A world that wants slow disks delays the calls.
 //!
@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Which operations go wrong. Operations are counted from 1; only those that change something count.
+/// The operations that go wrong. Operations are counted from 1; only those that change something count.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Faults {
     /// The machine stops at this operation: it may have happened or not, and nothing answers until the restart.
@@ -32,12 +32,12 @@ pub struct Faults {
     pub space_bytes: Option<u64>,
 }
 
-/// What a restart loses of what was not synced.
+/// The part of the unsynced bytes that a restart loses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
-    /// Nothing: the process was killed, the machine goes on, and so does what its page cache shows.
+    /// It loses nothing: the process was killed, and the machine and its page cache live on.
     Nothing,
-    /// Everything: a power cut just after a long silence of the disk.
+    /// It loses everything: a power cut just after a long silence of the disk.
     Everything,
     /// Each sector and each directory entry by itself, from the seed.
     Each,
@@ -73,12 +73,12 @@ type SectorBytes = [u8; SECTOR];
 
 #[derive(Clone, Default)]
 struct Inode {
-    /// What processes see.
+    /// The bytes that processes see.
     bytes: Vec<u8>,
     durable_length: usize,
-    /// What is on the disk where that differs and the next sync will change it.
+    /// Sectors on the disk that differ from `bytes`, and that the next sync will change.
     dirty: BTreeMap<usize, SectorBytes>,
-    /// What is on the disk where that differs and no sync will change it, for one has failed.
+    /// Sectors on the disk that differ from `bytes`, and that no sync will change, for one has failed.
     forsaken: BTreeMap<usize, SectorBytes>,
 }
 
@@ -102,7 +102,7 @@ impl NameChange {
     }
 }
 
-/// What becomes of the operation that is being counted.
+/// The result of the operation that is being counted.
 enum Fate {
     Happens,
     /// It may have happened; the caller sees an error, as everybody does from now on.
@@ -111,7 +111,7 @@ enum Fate {
 }
 
 impl State {
-    /// SplitMix64: all that is needed here is that seeds differ.
+    /// Draws with SplitMix64: all that is needed here is that seeds differ.
     fn draw(&mut self) -> u64 {
         self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.seed;
@@ -232,7 +232,7 @@ impl Inode {
         }
         for sector in offset / SECTOR..end.div_ceil(SECTOR) {
             if let Some(old) = self.forsaken.remove(&sector) {
-                // What is on the disk stays what it was before the sync that failed; the next sync may change it.
+                // The sector on the disk stays as it was before the sync that failed; the next sync may change it.
                 self.dirty.insert(sector, old);
             } else if !self.dirty.contains_key(&sector) {
                 let mut old = [0; SECTOR];
@@ -266,12 +266,12 @@ impl SimulatedDisk {
         SimulatedDisk(Arc::new(Mutex::new(state)))
     }
 
-    /// What goes wrong from now on.
+    /// Sets the faults that happen from now on.
     pub fn plan(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
-    /// How many operations that change something were begun since the disk was made.
+    /// Number of operations that change something, begun since the disk was made.
     pub fn operations(&self) -> u64 {
         self.state().operations
     }
@@ -281,7 +281,7 @@ impl SimulatedDisk {
         self.state().lies = lies;
     }
 
-    /// How many reads were begun since the disk was made.
+    /// Number of reads, begun since the disk was made.
     pub fn reads(&self) -> u64 {
         self.state().reads
     }
@@ -297,7 +297,7 @@ impl SimulatedDisk {
         self.state().is_off
     }
 
-    /// How many faults really happened: a test that injected none has shown nothing.
+    /// Number of faults that really happened: a test that injected none has shown nothing.
     pub fn injected(&self) -> u64 {
         self.state().injected
     }
@@ -313,7 +313,7 @@ impl SimulatedDisk {
         state.faults = Faults::default();
     }
 
-    /// What a file holds as processes see it; `None` when it is absent.
+    /// The content of a file as processes see it; `None` when it is absent.
     pub fn contents(&self, name: &str) -> Option<Vec<u8>> {
         let state = self.state();
         Some(state.inodes[state.names.get(name)?].bytes.clone())
@@ -434,7 +434,7 @@ struct SimulatedFile {
     life: u64,
 }
 
-/// What operations on a file that no name leads to any more fail with; nobody is expected to hold one.
+/// The error of operations on a file that no name leads to any more; nobody is expected to hold one.
 fn gone() -> io::Error {
     io::Error::other("the simulated file is gone")
 }

@@ -22,14 +22,14 @@ fn temporary(lsn: Lsn) -> String {
     format!("snapshot-{:016x}-{:016x}.tmp", lsn.term.0, lsn.index)
 }
 
-/// How storing a chunk ended.
+/// The result of storing a chunk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stored {
-    /// More is to come.
+    /// The chunk is stored; more are to come.
     More,
-    /// It was the last; the snapshot is complete, verified and durable.
+    /// It was the last chunk; the snapshot is complete, verified and durable.
     Complete,
-    /// What arrived is not the snapshot; all of it is forgotten.
+    /// The bytes that arrived are not the snapshot; all of them are forgotten.
     Corrupt,
 }
 
@@ -46,7 +46,7 @@ impl std::fmt::Debug for SnapshotStore {
 }
 
 impl SnapshotStore {
-    /// Opens the store; what a crash left unfinished is removed.
+    /// Opens the store and removes files that a crash left unfinished.
     ///
     /// # Errors
     /// Whatever the disk refuses.
@@ -92,7 +92,7 @@ impl SnapshotStore {
     pub fn store_chunk(&self, reference: &SnapshotReference, offset: u64, bytes: &[u8]) -> Result<Stored, WalError> {
         let stored = self.take_chunk(reference, offset, bytes);
         if !matches!(stored, Ok(Stored::More | Stored::Complete)) {
-            // What was written of it takes room that others need more. One that cannot be removed goes at the next start.
+            // The part of it that was written takes room that others need more. One that cannot be removed goes at the next start.
             let _ = self.disk.remove(FETCHED);
         }
         stored
@@ -131,7 +131,7 @@ impl SnapshotStore {
     /// Damage to the file's frame, or whatever the disk refuses.
     pub fn read_chunk(&self, lsn: Lsn, digest: u32, offset: u64, bytes_max: usize) -> Result<Option<Bytes>, WalError> {
         let Some(held) = self.held(lsn, digest)?.filter(|held| offset < held.reference.bytes) else {
-            // Not held any more, or a place that it does not have: whoever asks begins again.
+            // Not held any more, or a place that it does not have: the asking peer begins again.
             return Ok(None);
         };
         let count = held.reference.bytes.saturating_sub(offset).min(bytes_max as u64);

@@ -18,11 +18,11 @@ const MAGIC: &[u8; 8] = b"HUSTSNAP";
 const PREFIX: usize = 20;
 const TRAILER: usize = 16;
 const HEADER_BYTES_MAX: usize = 16 << 20;
-/// How much collects in memory before it is written.
+/// Bytes that are collected in memory before they are written.
 const WRITE_BYTES: usize = 256 << 10;
-/// How much is read at once.
+/// Bytes that are read at once.
 const READ_BYTES: usize = 256 << 10;
-/// How much is written before it is synced: a snapshot must not stand as one long queue before the log's own syncs.
+/// Bytes that are written before they are synced: a snapshot must not stand as one long queue before the log's own syncs.
 const SYNC_BYTES: u64 = 4 << 20;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -40,7 +40,7 @@ pub fn name(lsn: Lsn, digest: u32) -> String {
     format!("snapshot-{:016x}-{:016x}-{digest:08x}.snap", lsn.term.0, lsn.index)
 }
 
-/// What a snapshot's name says; `None` for other files.
+/// Place and digest in a snapshot's name; `None` for other files.
 pub fn parse_name(name: &str) -> Option<(Lsn, u32)> {
     let rest = name.strip_prefix("snapshot-")?.strip_suffix(".snap")?;
     let mut parts = rest.split('-');
@@ -56,7 +56,7 @@ pub fn parse_name(name: &str) -> Option<(Lsn, u32)> {
 pub(crate) struct Held {
     name: String,
     file: Box<dyn File>,
-    /// Where the bytes begin.
+    /// Offset of the snapshot's bytes in the file.
     start: u64,
     pub(crate) reference: SnapshotReference,
 }
@@ -147,7 +147,7 @@ impl Held {
     }
 }
 
-/// A snapshot that is open for whoever reads parts of it.
+/// A snapshot that is open for reading parts of it.
 pub(crate) struct OpenSnapshot {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) held: Held,
@@ -174,7 +174,7 @@ pub struct SnapshotReader {
     part: Bytes,
     /// Bytes not handed out yet, the part included.
     left: u64,
-    /// Of the bytes that were read.
+    /// CRC32C of the bytes that were read.
     digest: u32,
     failure: Option<WalError>,
 }
@@ -212,7 +212,7 @@ impl SnapshotReader {
         self.part = part.into();
     }
 
-    /// Whether all of it could be read, and is what was written; what was not asked for is read now.
+    /// Whether all of it could be read, and is what was written; reads the rest now.
     ///
     /// # Errors
     /// The first that a read had, or [`WalError::Damaged`].
@@ -248,14 +248,14 @@ impl Buf for SnapshotReader {
     }
 }
 
-/// A snapshot being written.
+/// A snapshot that is being written.
 pub struct SnapshotWriter {
     disk: Arc<dyn Disk>,
     temporary: String,
     file: Box<dyn File>,
     lsn: Lsn,
     membership: Arc<Membership>,
-    /// What has not been written yet.
+    /// Bytes that have not been written yet.
     buffer: BytesMut,
     offset: u64,
     unsynced: u64,
@@ -302,7 +302,7 @@ impl SnapshotWriter {
         Ok(writer)
     }
 
-    /// Bytes appended so far.
+    /// Number of bytes appended so far.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -312,7 +312,7 @@ impl SnapshotWriter {
         self.digest
     }
 
-    /// Appends the next bytes.
+    /// Appends the snapshot's next bytes.
     ///
     /// # Errors
     /// Whatever the disk refuses.

@@ -1,8 +1,8 @@
 //! A data directory that no node lives in, read without changing it: [`Survey`].
 //!
-//! For whoever makes a new cluster of what is left of an old one. Unlike [`mod@crate::inspect`] it holds the directory's lock, so that
-//! nobody begins to live there meanwhile, and refuses damage instead of going on behind it. Unlike [`crate::Wal::open`] it writes
-//! nothing: no start is counted, no torn tail is zeroed, no leftover is removed.
+//! For an operator who makes a new cluster of what is left of an old one. Unlike [`mod@crate::inspect`] it holds the
+//! directory's lock, so that nobody begins to live there meanwhile, and refuses damage instead of going on behind it.
+//! Unlike [`crate::Wal::open`] it writes nothing: no start is counted, no torn tail is zeroed, no leftover is removed.
 
 use crate::disk::Disk;
 use crate::error::WalError;
@@ -17,22 +17,22 @@ use hustings_core::{ApplyVersion, Durable};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// What a member left behind. The directory is locked as long as this value lives.
+/// The directory of a member, read while it does not run. It is locked as long as this value lives.
 #[derive(Debug)]
 pub struct Survey {
-    /// Where.
+    /// Path of the data directory.
     pub directory: PathBuf,
-    /// What the directory says about itself.
+    /// The content of the file `meta`.
     pub peek: Peek,
     /// The fold of its records.
     pub durable: Durable,
-    /// How many batches its log holds.
+    /// Number of batches in its log.
     pub batches: u64,
     /// Bytes of writes that were cut; they were never acknowledged.
     pub torn_bytes: u64,
-    /// How much of their logs other members had said to be durable. Empty also when it cannot be read.
+    /// Positions of other members' logs, as they had said that they are durable. Empty also when the file cannot be read.
     pub positions: Vec<Position>,
-    /// Why other members refused the directory, if they did: it lacks what its member had acknowledged.
+    /// The reason why other members refused the directory: it lacks what its member had acknowledged. `None` if they did not.
     pub refused_by_others: Option<String>,
     disk: Arc<RealDisk>,
 }

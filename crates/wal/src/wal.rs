@@ -1,4 +1,4 @@
-//! The log: [`Wal`].
+//! The durable log of a node: [`Wal`].
 //!
 //! Records collect in memory, [`Wal::write`] turns them into one batch with one write, [`Wal::sync`] makes it durable with one
 //! `fdatasync` of a file whose blocks exist already. The next segment is made ahead of need on another thread.
@@ -30,10 +30,10 @@ use hustings_core::{ApplyVersion, Durable, Membership, Promise, Record, Term};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// After so many durable batches that is written down outside of them: rarely enough that it costs nothing.
+/// Number of durable batches after which that is written down outside of them: rarely enough that it costs nothing.
 const ATTESTED_EVERY: u64 = 64;
 
-/// Where segments are made ready.
+/// The place where segments are made ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Preparation {
     /// On a thread of its own, ahead of need.
@@ -42,7 +42,7 @@ pub enum Preparation {
     Inline,
 }
 
-/// How the log lays out its files.
+/// The layout of the log's files.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// Length of a segment in bytes, at least 16 KiB; rounded up to whole sectors.
@@ -52,9 +52,9 @@ pub struct Options {
     pub first_segment_bytes: u64,
     /// Records are written without waiting for [`Wal::write`] when so many bytes of them are pending.
     pub batch_bytes_max: usize,
-    /// Where segments are made ready.
+    /// The place where segments are made ready.
     pub preparation: Preparation,
-    /// The highest apply version that whoever opens the log can apply.
+    /// The highest apply version that the opener of the log can apply.
     pub version_max: ApplyVersion,
     /// The incarnation of a directory that is made now; drawn by the disk where none is given. Never 0.
     pub storage_incarnation: Option<u64>,
@@ -116,7 +116,7 @@ pub struct Wal {
     pending_index_max: u64,
     /// The sealed sectors of the last batch: kept for its allocation.
     sectors: Vec<u8>,
-    /// How many attestations were written, and through which batch by the last.
+    /// Number of attestations written, and the last batch that they attest.
     attestations: u64,
     attested: u64,
     poison: Option<String>,
@@ -288,8 +288,8 @@ impl Wal {
         Ok(())
     }
 
-    /// How many batches are known to be durable, since the directory was created. It only grows, whatever a protocol truncates or
-    /// replaces: a directory that is opened with fewer than were once durable has lost some.
+    /// Number of batches that are known to be durable, since the directory was created. It only grows, whatever a
+    /// protocol truncates or replaces: a directory that is opened with fewer than were once durable has lost some.
     pub fn durable_batches(&self) -> u64 {
         self.synced
     }
@@ -363,9 +363,9 @@ impl Wal {
         (self.current.sectors() - self.next_sector) * SECTOR as u64
     }
 
-    /// Why the segment after the current one could not be made ready so far; `None` while all is well. What fits into
-    /// [`Wal::room`] can still be written: time to refuse what grows the log, before a write fails for good (ST-10). Asks for
-    /// the segment again, so call it now and then, for example with [`Wal::probe`].
+    /// The reason why the segment after the current one could not be made ready so far; `None` while all is well. What
+    /// fits into [`Wal::room`] can still be written: time to refuse what grows the log, before a write fails for good
+    /// (ST-10). Asks for the segment again, so call it now and then, for example with [`Wal::probe`].
     pub fn shortage(&mut self) -> Option<String> {
         let failure = self.preparer.failure()?.to_string();
         self.preparer.ask(self.header(self.current.header.sequence + 1));

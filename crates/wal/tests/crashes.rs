@@ -8,7 +8,7 @@ use hustings_wal::{Options, Preparation, Wal, WalError};
 use std::sync::Arc;
 use support::{Step, Workload, open};
 
-/// What a workload had come to when its machine stopped.
+/// The progress of a workload when its machine stopped.
 #[derive(Debug)]
 struct Reached {
     /// Steps whose records were synced, by what the log answered.
@@ -42,7 +42,7 @@ fn play(wal: &mut Wal, workload: &Workload, from: usize) -> (Reached, Result<(),
     (reached, Ok(()))
 }
 
-/// Which prefix of the workload this is; it must hold all that was acknowledged.
+/// Length of the prefix of the workload that was recovered; it must hold all that was acknowledged.
 fn prefix(workload: &Workload, reached: &Reached, durable: &Durable, what: &str) -> usize {
     let states = workload.states();
     let may_be = reached.acknowledged..=reached.appended;
@@ -86,7 +86,7 @@ fn a_crash_at_any_operation_leaves_a_prefix_that_holds_all_that_was_acknowledged
             let from = prefix(&workload, &reached, &recovered.durable, &what);
             torn += u64::from(recovered.torn_bytes > 0);
             ends.insert(from);
-            // What was recovered is durable by itself, with nothing more written.
+            // The recovered state is durable by itself, with nothing more written.
             drop(wal);
             disk.restart(Loss::Everything);
             let (again, recovered) = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));

@@ -1,4 +1,4 @@
-//! Damage: whatever bit flips, whatever is cut off, a log is recovered exactly or refused.
+//! Damage: bits are flipped and files cut off, and a log is recovered exactly or refused.
 
 mod support;
 

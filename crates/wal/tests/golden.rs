@@ -97,7 +97,7 @@ fn write(directory: &Path) {
     peers::write_positions(&*disk, &[position]).expect("there is room");
 }
 
-/// What a directory holds, in words.
+/// The content of a directory, in words.
 fn listing(directory: &Path) -> String {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(directory).expect("a directory"));
     let (_wal, recovered) = open(disk.clone());

@@ -58,7 +58,7 @@ fn a_killed_process_loses_nothing_that_it_acknowledged() {
         let mut last = acknowledged.nth(round * 7 % 30).expect("the child acknowledges");
         child.kill().unwrap();
         child.wait().unwrap();
-        // What it still said before it died counts as well.
+        // Acknowledgements that it still gave before it died count as well.
         last = acknowledged.last().unwrap_or(last);
         let disk = Arc::new(RealDisk::open(directory.path()).unwrap());
         let (_wal, recovered) = Wal::open(disk, &identity(), &founding(), options()).unwrap();

@@ -57,7 +57,7 @@ fn a_directory_survives_a_hundred_crashes_in_a_row() {
                 let count = may_be.iter().filter(|state| **state == recovered.durable).count();
                 assert!(count > 0, "{what}: recovered is none of {} states: {:#?}", may_be.len(), recovered.durable);
                 torn += u64::from(recovered.torn_bytes > 0);
-                // What is recovered is durable: nothing before can come back.
+                // The recovered state is durable: nothing before can come back.
                 may_be = vec![recovered.durable];
                 loop {
                     let state = may_be.last().expect("never empty");

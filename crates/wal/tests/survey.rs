@@ -1,4 +1,4 @@
-//! What is left of a member is read without a trace, and only while nobody lives there.
+//! The remains of a member are read without a trace, and only while nobody lives there.
 
 mod support;
 

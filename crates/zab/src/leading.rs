@@ -115,7 +115,7 @@ impl Leads for Zab {
         self.write_change(&change, out);
     }
 
-    /// Keeps removed members connected until they have heard of it, and then leave by themselves.
+    /// Does nothing: a removed member stays connected until it has heard so, and then leaves by itself.
     fn adjust_peers(&mut self, _: &mut Effects<Zab>) {}
 }
 

@@ -1,92 +1,92 @@
-//! What ended a reign: [`of`], and the [`Cause`]s that there are.
+//! Causes of the end of a reign: [`of`], and the [`Cause`]s that there are.
 
 use super::{Reign, Timeline};
 use crate::mark::Mark;
 use hustings_core::Role;
 
-/// Why leadership moved.
+/// The reason why leadership moved.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Cause {
     /// An operator, or the member itself on its way out, handed leadership over.
     HandedOver {
-        /// What was asked for.
+        /// The request, in words.
         what: String,
     },
     /// The leader's process was told to stop.
     Stopped,
     /// The same, and a process of another build came after it.
     Upgraded {
-        /// The build before.
+        /// Version of the build before.
         from: String,
-        /// The build after.
+        /// Version of the build after.
         to: String,
     },
     /// The leader's process ended without a word: somebody killed it.
     Killed {
-        /// Who saw its links end, with what the kernel said, and how long after the first, in microseconds.
+        /// Members that saw its links end: name, the kernel's reason, and delay after the first, in microseconds.
         seen_by: Vec<(String, String, u64)>,
     },
     /// The machine of the leader, or all machines, lost their power, or their kernel ended.
     PowerLost {
-        /// Whether nobody was left.
+        /// Whether all members ended, so that nobody was left.
         is_everybody: bool,
     },
     /// The leader's process ended itself.
     Failed {
-        /// Why.
+        /// The reason that it noted.
         why: String,
     },
     /// The leader's disk did not answer.
     DiskStalled {
-        /// For how long, in microseconds, as far as it was noted.
+        /// Time without an answer, in microseconds, as far as it was noted.
         micros: u64,
     },
     /// The loop of a member did not run: its process or its machine stood still.
     Paused {
-        /// Whose.
+        /// Name of the member.
         who: String,
-        /// For how long, in microseconds.
+        /// Length of the pause, in microseconds.
         micros: u64,
     },
     /// The loop of a member could have run, and the machine was busy with others.
     Starved {
-        /// Whose.
+        /// Name of the member.
         who: String,
-        /// For how long, in microseconds.
+        /// Length of the pause, in microseconds.
         micros: u64,
     },
     /// The leader ran, and was not heard.
     Cut {
-        /// Who did not hear it.
+        /// Name of the member that did not hear it.
         deaf: String,
-        /// Whether the leader still heard that one: the network was cut in one direction.
+        /// Whether the leader still heard that member: the network was cut in one direction.
         is_one_way: bool,
-        /// How long nothing had come, in microseconds.
+        /// Time since the leader was last heard, in microseconds.
         silence_micros: u64,
     },
     /// The leader was not heard, and what it noted itself is not here.
     Silent {
-        /// Who did not hear it.
+        /// Name of the member that did not hear it.
         deaf: String,
-        /// How long nothing had come, in microseconds.
+        /// Time since the leader was last heard, in microseconds.
         silence_micros: u64,
     },
     /// The leader is no longer a voter.
     Removed,
     /// Another member is to lead when it can.
     Preferred {
-        /// Who.
+        /// Name of that member.
         who: String,
     },
-    /// What was noted does not say.
+    /// The notes do not explain it.
     Unknown {
-        /// What the new leader said when it began.
+        /// The reason that the new leader gave when it began.
         because: String,
     },
 }
 
 impl Cause {
-    /// One word for programs.
+    /// The cause in one word, for programs.
     pub fn word(&self) -> &'static str {
         match self {
             Cause::HandedOver { .. } => "handed-over",
@@ -107,12 +107,12 @@ impl Cause {
     }
 }
 
-/// What was found.
+/// The causes of a change, and its times.
 pub(super) struct Found {
     pub(super) causes: Vec<Cause>,
-    /// When the old leader ended, or was not heard any more.
+    /// Time when the old leader ended, or was not heard any more.
     pub(super) until_micros: u64,
-    /// When the first of it was noted.
+    /// Time when the first of it was noted.
     pub(super) since_micros: Option<u64>,
 }
 
@@ -146,8 +146,8 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         None => stepped_down.unwrap_or_else(|| case.last_heard().unwrap_or(after.since_micros)),
     };
     if let Some((_, cause)) = ended {
-        // Whoever is killed is missed at once; whoever was missed for long before its links ended stood still, or was cut off:
-        // then it went on to note what it was told.
+        // A killed process is missed at once; one that was missed for long before its links ended stood still, or was
+        // cut off: then it went on to note what it was told.
         let silence = case.silence().filter(|(_, silence)| *silence > SILENT_MICROS);
         if let Some((at, micros)) = silence.filter(|_| matches!(cause, Cause::Killed { .. })) {
             let ran_until = before.life.map_or(0, |life| line.span(life).1);
@@ -183,7 +183,7 @@ struct Case<'a, 'b> {
 }
 
 impl Case<'_, '_> {
-    /// When the old leader said that it leads no more, if it did before or soon after the next one began.
+    /// Time when the old leader noted that it leads no more, if it did before or soon after the next one began.
     fn step_down(&self) -> Option<u64> {
         self.before.until_micros.filter(|until| *until <= self.after.since_micros)
     }
@@ -196,7 +196,7 @@ impl Case<'_, '_> {
         })
     }
 
-    /// Somebody asked for it.
+    /// The request of an operator that led to the change, if there was one.
     fn request(&self) -> Option<Cause> {
         let from = self.after.since_micros.saturating_sub(REQUEST_MICROS).max(self.before.since_micros);
         let asked = self.line.of_life(self.before.life, from, self.after.since_micros);
@@ -262,7 +262,7 @@ impl Case<'_, '_> {
         let boot = |life: usize| &self.line.lives[life].life.boot_id;
         let is_rebooted = next.is_some_and(|next| boot(next) != boot(own));
         let successor_begun = self.after.life.map_or(0, |life| self.line.span(life).0);
-        // Whoever still noted something after the new leader's process began was not ended with the others.
+        // A member that still noted something after the new leader's process began was not ended with the others.
         let survivors = (0..self.line.lives.len()).any(|life| {
             let (begun, end) = self.line.span(life);
             life != own && begun <= ended && end > (ended + TOGETHER_MICROS).min(successor_begun)
@@ -284,8 +284,8 @@ impl Case<'_, '_> {
         Some((first, Cause::Killed { seen_by }))
     }
 
-    /// Who saw the link to the old leader end around a time, with the reason. A link that came up again by then had ended for
-    /// something else: of two dials that cross one is given up.
+    /// The members that saw the link to the old leader end around a time, with the reason. A link that came up again by
+    /// then had ended for something else: of two dials that cross one is given up.
     fn broken_links(&self, around: u64) -> Vec<(String, String, u64)> {
         let shown = around.saturating_sub(TOGETHER_MICROS)..=self.after.since_micros.max(around + TOGETHER_MICROS);
         let mut broken: Vec<(String, String, u64)> = Vec::new();
@@ -304,7 +304,7 @@ impl Case<'_, '_> {
         broken
     }
 
-    /// Whether the old leader's disk stood still shortly before.
+    /// The old leader's disk as a cause, if it stood still shortly before.
     fn disk(&self, until: u64) -> Option<Cause> {
         let from = until.saturating_sub(CIRCUMSTANCE_MICROS).max(self.before.since_micros);
         let mut since = None;
@@ -324,7 +324,7 @@ impl Case<'_, '_> {
         (micros > 0).then_some(Cause::DiskStalled { micros })
     }
 
-    /// Whether the loop of the old leader, or of the new one, did not run when it should have.
+    /// A stopped loop as a cause, if that of the old leader, or of the new one, did not run when it should have.
     fn stillness(&self) -> Option<Cause> {
         let shortest = self.silence().map_or(SILENT_MICROS, |(_, silence)| silence * 2 / 3);
         let silent_from = self.last_heard().unwrap_or(self.after.since_micros.saturating_sub(SILENT_MICROS));
@@ -353,8 +353,8 @@ impl Case<'_, '_> {
         self.step_down_because().is_some_and(|because| because.contains("disk stalls"))
     }
 
-    /// What the new leader missed of the old one when it first moved without it: when, and for how long. Where it never missed it
-    /// for long, when it first moved.
+    /// The silence of the old leader when the new one first moved without it: when that was, and how long it had
+    /// lasted. Where it never missed it for long, when it first moved.
     fn silence(&self) -> Option<(u64, u64)> {
         let from = self.before.since_micros.max(self.after.since_micros.saturating_sub(CIRCUMSTANCE_MICROS));
         let moves = self.line.of_life(self.after.life, from, self.after.since_micros);
@@ -387,7 +387,7 @@ impl Case<'_, '_> {
         (is_said || is_handed).then(|| Cause::Preferred { who: self.after.leader.clone() })
     }
 
-    /// When the new leader was elected: before it leads it may have to learn.
+    /// Time of the new leader's election: before it leads it may have to learn.
     fn elected(&self) -> u64 {
         let mut said = self.line.of_life(self.after.life, self.before.since_micros, self.after.since_micros);
         let elected = said.find(|seen| match seen.mark {
@@ -405,7 +405,7 @@ impl Case<'_, '_> {
             return Some(Cause::Silent { deaf, silence_micros });
         }
         // What the old leader had heard of the new one when it moved before that one was elected; later it may hear everything
-        // again. At the beginning of the silence whoever is cut off has heard everybody a moment ago, too.
+        // again. At the beginning of the silence a member that is cut off has heard everybody a moment ago, too.
         let from = at.saturating_sub(silence_micros);
         let mut moves = self.line.of_life(self.before.life, from + silence_micros / 2, self.elected());
         let learnt = moves.find_map(|seen| match seen.mark {

@@ -29,7 +29,7 @@ fn listed(names: &[String]) -> String {
     }
 }
 
-/// What happened, one sentence after the other.
+/// The story in sentences, in order.
 pub(super) fn sentences(story: &Story) -> Vec<String> {
     let Story { before, after, causes, gap_micros, missing, .. } = story;
     let mut told = Vec::new();
@@ -141,7 +141,7 @@ fn circumstance(cause: &Cause, before: &Reign) -> String {
     }
 }
 
-/// A mark in words.
+/// Describes a mark in words.
 pub(crate) fn of_mark(mark: &Mark) -> String {
     match mark {
         Mark::Transition { from, to, term, leader, because, .. } => {
