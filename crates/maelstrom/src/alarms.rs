@@ -29,7 +29,7 @@ impl<T: Ord + Copy> Alarms<T> {
         self.armed.remove(&alarm);
     }
 
-    /// When the next one rings.
+    /// Time at which the next one rings; `None` if none is armed.
     pub fn next(&self) -> Option<u64> {
         self.armed.values().min().copied()
     }

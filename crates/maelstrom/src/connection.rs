@@ -41,10 +41,10 @@ const UNACKNOWLEDGED_MAX: usize = 10_000;
 /// Packets that are kept until the ones before them arrive; others are sent again anyway.
 const EARLY_MAX: usize = 1_000;
 
-/// What travels.
+/// The unit that travels between two nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Packet {
-    /// The sender's incarnation.
+    /// Incarnation of the sender's end.
     pub from: u64,
     /// The receiver's, as the sender knows it; 0 when it does not.
     pub to: u64,
@@ -56,18 +56,18 @@ pub struct Packet {
     pub message: Option<(u64, String)>,
 }
 
-/// What came of a packet, in order.
+/// The outcome of a packet, in order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum News {
     /// The connection to the peer stands.
     Up,
-    /// It has ended: nothing sent on it will arrive any more, at either end.
+    /// The connection has ended: nothing sent on it will arrive any more, at either end.
     Down,
     /// The peer's next message.
     Message(String),
 }
 
-/// One peer.
+/// The connection to one peer.
 #[derive(Clone, Debug)]
 struct Connection {
     mine: u64,
@@ -79,13 +79,13 @@ struct Connection {
     arrived: u64,
     early: BTreeMap<u64, String>,
     owes_acknowledgement: bool,
-    /// When an acknowledgement last was news.
+    /// Time of the last acknowledgement that was news.
     progressed_at: u64,
     /// While there is no connection: when to ask for one.
     ask_at: u64,
     /// Mean and deviation of the round trips; outlives a connection, as the network does.
     round_trip: Option<(u64, u64)>,
-    /// How often what is unacknowledged was repeated because of silence, since something was acknowledged.
+    /// Number of repetitions because of silence, since something was acknowledged.
     repetitions: u32,
 }
 
@@ -97,7 +97,7 @@ pub struct Connections {
 }
 
 impl Connections {
-    /// No connection stands yet; this is the node's life of this number, and no earlier one had it.
+    /// Connections of which none stands yet; this is the node's life of this number, and no earlier one had it.
     pub fn new(life: u64, peers: impl IntoIterator<Item = NodeId>) -> Connections {
         let fresh = || Connection {
             mine: (life << 32) + 1,
@@ -116,7 +116,7 @@ impl Connections {
         Connections { peers: peers.into_iter().map(|peer| (peer, fresh())).collect(), next_tick: 0 }
     }
 
-    /// When [`Connections::on_tick`] is due.
+    /// Time at which [`Connections::on_tick`] is due.
     pub fn next_tick(&self) -> u64 {
         self.next_tick
     }
@@ -132,7 +132,7 @@ impl Connections {
         Some(connection.packet(Some((number, message))))
     }
 
-    /// Takes a packet; gives what came of it, and perhaps an answer for the peer. Packets of strangers come to nothing.
+    /// Takes a packet; gives its outcome, and perhaps an answer for the peer. Packets of strangers come to nothing.
     pub fn on_packet(&mut self, now: u64, peer: NodeId, packet: Packet) -> (Vec<News>, Option<Packet>) {
         let mut news = Vec::new();
         let Some(connection) = self.peers.get_mut(&peer) else { return (news, None) };
@@ -219,7 +219,7 @@ impl Connection {
             (self.progressed_at, self.repetitions) = (now, 0);
             self.unacknowledged.pop_front();
         }
-        // What stood behind a repeated packet waited for it, and says nothing about the network either.
+        // A packet behind a repeated one waited for it, and says nothing about the network either.
         if let Some(sample) = measured.filter(|_| !is_doubtful) {
             self.round_trip = Some(match self.round_trip {
                 None => (sample, sample / 2),
@@ -248,7 +248,7 @@ impl Connection {
         Some(self.packet(Some(message)))
     }
 
-    /// Ends the connection, if it stands; says whether it did. What comes next is another one.
+    /// Ends the connection, if it stands; says whether it did. The next one has another number.
     fn end(&mut self) -> bool {
         if !std::mem::take(&mut self.is_up) {
             return false;

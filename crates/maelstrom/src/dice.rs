@@ -1,4 +1,4 @@
-//! Chances from a seed: [`Dice`], SplitMix64.
+//! A source of chances from a seed: [`Dice`], SplitMix64.
 //!
 //! Each purpose has dice of its own, so that a run with one fault less stays as like as it can to the run with it.
 
@@ -14,7 +14,7 @@ impl Dice {
         dice
     }
 
-    /// The next number.
+    /// The next number, from all 64 bits.
     pub fn throw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;

@@ -1,4 +1,4 @@
-//! What travels between Maelstrom, its clients and nodes: one JSON object per line, [`Envelope`].
+//! Messages between Maelstrom, its clients and nodes: one JSON object per line, [`Envelope`].
 //!
 //! Source: `docs/protocols/rules/maelstrom.md`, ME-1, ME-2; Maelstrom's `doc/protocol.md`, errors.
 
@@ -17,13 +17,13 @@ pub mod code {
     pub const UNAVAILABLE: i64 = 11;
     /// The request makes no sense.
     pub const MALFORMED: i64 = 12;
-    /// It was perhaps done.
+    /// The request was perhaps done.
     pub const CRASH: i64 = 13;
     /// It was definitely not done, for a reason of its own.
     pub const ABORT: i64 = 14;
     /// There is no such key.
     pub const ABSENT: i64 = 20;
-    /// Something else was there.
+    /// Another value was there.
     pub const MISMATCH: i64 = 22;
 }
 
@@ -32,14 +32,14 @@ pub fn is_definite(code: i64) -> bool {
     matches!(code, 1 | 10 | 11 | 12 | 14 | 20 | 21 | 22 | 30)
 }
 
-/// One line.
+/// One message, on one line.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Envelope {
-    /// Who says it.
+    /// Name of the sender.
     pub src: String,
-    /// To whom.
+    /// Name of the receiver.
     pub dest: String,
-    /// What.
+    /// The content, a JSON object.
     pub body: Body,
 }
 

@@ -16,7 +16,7 @@ impl Json {
         Json(value.to_string())
     }
 
-    /// The value.
+    /// The value as JSON.
     pub fn value(&self) -> Value {
         serde_json::from_str(&self.0).expect("it was a value's own text when it was made")
     }

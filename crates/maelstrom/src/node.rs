@@ -1,7 +1,7 @@
 //! A Maelstrom node as a value: [`Node`]. A line or the time goes in, lines come out.
 //!
-//! Before `init` it is nobody: what peers say is kept for later (MN-2). After it, it is a member of a cluster of all named
-//! nodes, a [`Replica`] of [`Store`] above a [`Storage`]. Whoever hosts it says what time it is, prints what is in
+//! Before `init` it has no name: messages of peers are kept for later (MN-2). After it, it is a member of a cluster of
+//! all named nodes, a [`Replica`] of [`Store`] above a [`Storage`]. Its host says what time it is, prints what is in
 //! [`Output`], and calls [`Node::sync`] when [`Node::wants_sync`]: what does not rest on the disk is out before.
 //!
 //! Every request gets at most one reply (MC-3). A definite error is said only where nothing was proposed, or as the outcome of
@@ -37,29 +37,29 @@ const WAITING_MAX: usize = 10_000;
 /// After so many microseconds a request without an outcome is answered with what is known: nothing. Clients give up after
 /// five seconds at the latest, and must not hear very late answers (MP-7).
 const PATIENCE: u64 = 4_000_000;
-/// So many microseconds after `init` a node speaks to peers at the latest. The genuine tool gets to know its nodes one after
-/// the other, and never again listens to one that named another too soon (MP-6); nothing tells a node when all are known but
-/// a request of a client or word from a peer, who had a reason of its own.
+/// Microseconds after `init` within which a node speaks to peers. The genuine tool gets to know its nodes one after the
+/// other, and never again listens to one that named another too soon (MP-6); nothing tells a node when all are known
+/// but a request of a client or word from a peer, who had a reason of its own.
 const QUIET: u64 = 3_000_000;
 /// The type of a peer's message.
 const PEER: &str = "peer";
 
-/// How a node is made.
+/// The settings of a node.
 #[derive(Clone, Debug)]
 pub struct Setup<P: Protocol> {
-    /// The protocol's switches.
+    /// The options of its protocol.
     pub options: P::Options,
     /// Heartbeat and election ranges.
     pub timing: Timing,
-    /// Where it keeps what it must not forget.
+    /// The place where it keeps what it must not forget.
     pub place: Place,
-    /// Whether it may go on with what an earlier life left there.
+    /// Whether it may go on with the data of an earlier life there.
     pub may_resume: bool,
-    /// When snapshots are cut.
+    /// Bounds after which a snapshot is cut.
     pub policy: Policy,
     /// Entries that stay in memory below a snapshot.
     pub trailing_entries: u64,
-    /// Where the jitter of its alarms comes from.
+    /// The seed for the jitter of its alarms.
     pub seed: u64,
 }
 
@@ -78,7 +78,7 @@ impl<P: Protocol> Setup<P> {
     }
 }
 
-/// What a node gives back.
+/// The output of a node.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Output {
     /// Lines for standard output, in order.
@@ -98,14 +98,14 @@ impl Output {
     }
 }
 
-/// A node.
+/// A Maelstrom node under the protocol `P`.
 pub struct Node<P: Protocol> {
     setup: Setup<P>,
     early: Vec<Envelope>,
     running: Option<Box<Running<P>>>,
 }
 
-/// A client that waits.
+/// A client that waits for its answer.
 struct Waiting<F> {
     client: String,
     msg_id: i64,
@@ -116,7 +116,7 @@ struct Waiting<F> {
 /// A node that knows who it is.
 struct Running<P: Protocol> {
     name: String,
-    /// All nodes in order: member n is at position n - 1.
+    /// Names of all nodes in order: member n is at position n - 1.
     names: Vec<String>,
     boots: u64,
     generated: u64,
@@ -128,7 +128,7 @@ struct Running<P: Protocol> {
     durable: RecordNumber,
     wants_sync: bool,
     alarms: Alarms<Alarm<P::Timer>>,
-    /// For protocols that need links on which nothing is lost: this network has none of its own.
+    /// Connections for protocols that need links on which nothing is lost: this network has none of its own.
     connections: Option<Connections>,
     /// While nothing shows that the tool knows all nodes: until when peers hear nothing.
     quiet_until: Option<u64>,
@@ -137,7 +137,7 @@ struct Running<P: Protocol> {
     looks: BTreeMap<u64, Waiting<(Question, Form)>>,
     next_change: u64,
     next_look: u64,
-    /// What the storage did at once and the replica has yet to hear.
+    /// Events of the storage that the replica has yet to hear.
     news: VecDeque<Event<P, Store>>,
     actions: Vec<Action<P, Store>>,
 }
@@ -223,7 +223,7 @@ impl<P: Protocol> Node<P> {
         }
     }
 
-    /// When the node wants to be told the time next.
+    /// Time at which the node wants to be called next; `None` before `init`.
     pub fn next_alarm(&self) -> Option<u64> {
         let running = self.running.as_ref()?;
         let patience = |until: Option<u64>| until.unwrap_or(u64::MAX);
@@ -246,7 +246,7 @@ impl<P: Protocol> Node<P> {
         running.lose_patience(now, out)
     }
 
-    /// Whether something waits for the disk.
+    /// Whether an effect waits for the disk.
     pub fn wants_sync(&self) -> bool {
         self.running.as_ref().is_some_and(|running| running.wants_sync)
     }
@@ -476,7 +476,7 @@ impl<P: Protocol> Running<P> {
         })
     }
 
-    /// Whoever waited too long hears that nobody knows; a read that was not answered has definitely done nothing.
+    /// Answers clients that waited too long that nobody knows; a read that was not answered has definitely done nothing.
     fn lose_patience(&mut self, now: u64, out: &mut Output) -> Result<(), StorageError> {
         while let Some(first) = self.changes.first_entry().filter(|first| first.get().until <= now) {
             let (id, waiting) = first.remove_entry();

@@ -1,4 +1,4 @@
-//! What clients may ask, and how they are answered: [`Request`], [`Form`].
+//! Requests of clients and their answers: [`Request`], [`Form`].
 //!
 //! Source: `docs/protocols/rules/maelstrom.md`, §3.5, §3.10 and MC-7 (exact reply shapes: schemas are closed).
 
@@ -8,23 +8,23 @@ use crate::store::{Answer, Command, Heap, Micro, Question};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// A client's message, understood.
+/// A client's message, as the node understands it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// Answered by whoever hears it.
+    /// It is answered by the node that hears it.
     Now(Now),
-    /// Goes through the log.
+    /// It goes through the log.
     Change(Command, Form),
     /// Needs only a read barrier.
     Look(Question, Form),
-    /// Definitely not done.
+    /// It is definitely not done: code and reason.
     Refused(i64, String),
 }
 
-/// What needs nobody's consent.
+/// A request that needs nobody's consent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Now {
-    /// The same back.
+    /// Sends the same value back.
     Echo(Value),
     /// A number that nobody else gets.
     Generate,
@@ -32,16 +32,16 @@ pub enum Now {
     Topology,
 }
 
-/// How the answer looks.
+/// The form of an answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// `write_ok` and its like: nothing but the type.
+    /// `write_ok` and its like: only the type.
     Plain(&'static str),
     /// `read_ok` and its like, with what the store says.
     Look(&'static str),
     /// `txn_ok`: the transaction with its reads filled in.
     Transaction(Vec<Value>),
-    /// `send_ok` with an offset.
+    /// `send_ok` with the offset of the message in its log.
     Offset,
 }
 

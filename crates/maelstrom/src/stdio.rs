@@ -10,18 +10,18 @@ use std::io::{self, BufRead, Write};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-/// Lines that may wait; beyond, the pipe holds the sender back.
+/// Most lines that may wait; beyond, the pipe holds the sender back.
 const LINES_MAX: usize = 4_096;
 /// Lines that are taken in one turn before what they led to is printed.
 const TURN_MAX: usize = 256;
 
-/// Why a node ended.
+/// The reason why a node ended.
 #[derive(Debug, thiserror::Error)]
 pub enum StdioError {
-    /// Its disk failed; recovery starts from the log.
+    /// The disk failed; recovery starts from the log.
     #[error("the disk failed")]
     Storage(#[from] StorageError),
-    /// Nobody listens any more.
+    /// Standard output is closed: nobody listens any more.
     #[error("nobody listens to standard output")]
     Output(#[from] io::Error),
 }

@@ -16,7 +16,7 @@ const MEMORY_SEGMENT_BYTES: u64 = 64 << 10;
 const CHUNK_BYTES: usize = 64 << 10;
 const SNAPSHOTS_KEPT: usize = 3;
 
-/// Where a node keeps what it must not forget.
+/// The place where a node keeps what it must not forget.
 #[derive(Clone, Debug)]
 pub enum Place {
     /// In memory: when the process ends, the node is gone and must not come back.
@@ -27,7 +27,7 @@ pub enum Place {
     Simulated(SimulatedDisk),
 }
 
-/// What the disk could not do; the node cannot go on.
+/// An operation that the disk could not do; the node cannot go on.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// The log or the snapshot store refused.
@@ -114,7 +114,7 @@ impl Storage {
         Ok(self.wal.sync()?)
     }
 
-    /// Stores a snapshot of the own state.
+    /// Stores a snapshot of this node's state.
     pub fn cut<S: StateMachine>(&self, contents: &SnapshotContents<S>) -> Result<SnapshotReference, StorageError> {
         let mut writer = self.snapshots.writer(contents.lsn, contents.membership.clone())?;
         let mut result = Ok(());

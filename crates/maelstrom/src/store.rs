@@ -1,4 +1,4 @@
-//! What is replicated: one map of JSON values with the operations of all workloads, [`Store`].
+//! The replicated state: one map of JSON values with the operations of all workloads, [`Store`].
 //!
 //! A key holds any JSON value: lin-kv and txn-rw-register write it, txn-list-append appends to it. Beside the map stand a
 //! set (broadcast, g-set), a counter and the logs of the kafka workload. Commands, and the snapshot, are JSON themselves.
@@ -22,40 +22,40 @@ const POLL_MAX: usize = 32;
 /// One operation inside a transaction.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Micro {
-    /// What does this key hold?
+    /// Reads the value of this key.
     Read(Json),
-    /// Put a value there.
+    /// Puts a value under this key.
     Write(Json, Json),
     /// Put an element at the end of the list there; an absent key is an empty list.
     Append(Json, Json),
 }
 
-/// Which of the two sets an element belongs to.
+/// The set that an element belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Heap {
-    /// What was broadcast.
+    /// Messages that were broadcast.
     Messages,
-    /// What was added (g-set).
+    /// Elements that were added (g-set).
     Elements,
 }
 
-/// What changes the store.
+/// A change of the store.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Command {
     /// Put a value under a key.
     Write {
-        /// Where.
+        /// The key to write.
         key: Json,
-        /// What.
+        /// The value to put there.
         value: Json,
     },
     /// Put `to` there if `from` is.
     Swap {
-        /// Where.
+        /// The key to write.
         key: Json,
-        /// What must be there.
+        /// The value that must be there.
         from: Json,
-        /// What to put.
+        /// The value to put there.
         to: Json,
         /// Whether an absent key takes `to` too.
         creates: bool,
@@ -64,54 +64,54 @@ pub enum Command {
     Transaction(Vec<Micro>),
     /// Put an element into a set.
     Add(Heap, Json),
-    /// Add to the counter.
+    /// Adds this to the counter; it may be negative.
     Count(i64),
     /// Put a message at the end of a log.
     Send {
-        /// Which log.
+        /// Key of the log.
         key: Json,
-        /// What.
+        /// The message to append.
         message: Json,
     },
     /// Somebody has worked on these logs up to here; smaller numbers than before change nothing.
     Commit(BTreeMap<Json, u64>),
 }
 
-/// What the store answers to a command.
+/// The store's answer to a command.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Answer {
-    /// Done.
+    /// It is done.
     Done,
-    /// Not done: there is no such key.
+    /// It is not done: there is no such key.
     Absent,
-    /// Not done: this was there instead.
+    /// It is not done: this value was there instead.
     Mismatch(Json),
-    /// Done; the results in the order of the operations.
+    /// It is done; the results in the order of the operations.
     Transaction(Vec<Json>),
-    /// Done; at this place of the log.
+    /// It is done; the message is at this place of the log.
     Offset(u64),
     /// Not done, and nothing changed: the command makes no sense, for this reason.
     Malformed(String),
 }
 
-/// What only looks.
+/// A request that only reads.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Question {
-    /// What does this key hold?
+    /// The value of this key.
     Value(Json),
-    /// What is in the set, or what does the counter say: whichever was ever used.
+    /// The content of the set, or the counter: whichever was ever used.
     Whole,
-    /// What was broadcast?
+    /// All messages that were broadcast.
     Messages,
     /// A transaction of reads alone.
     Values(Vec<Json>),
     /// The messages of these logs from these places on.
     Poll(BTreeMap<Json, u64>),
-    /// How far were these logs worked on?
+    /// The places up to which these logs were worked on.
     Committed(Vec<Json>),
 }
 
-/// The replicated state.
+/// The replicated state machine.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Store {
     values: OrdMap<Json, Json>,
@@ -141,7 +141,7 @@ impl Command {
 }
 
 impl Store {
-    /// Nothing.
+    /// A store without any content.
     pub fn new() -> Store {
         Store::default()
     }
@@ -195,7 +195,7 @@ impl Store {
         }
     }
 
-    /// All or nothing: it works on a copy, which costs nothing until something is written.
+    /// Does all of it or nothing: it works on a copy, which costs nothing until something is written.
     fn on_transaction(&mut self, micros: Vec<Micro>) -> Answer {
         let mut values = self.values.clone();
         let mut results = Vec::with_capacity(micros.len());

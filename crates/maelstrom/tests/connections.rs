@@ -1,5 +1,5 @@
-//! Goal: what a connection promises holds over a network that loses, repeats and reorders: each message once, in order,
-//! without a gap, until both ends hear that it is down. Method: two ends, one bag of packets, a dice.
+//! Goal: the promise of a connection holds over a network that loses, repeats and reorders: each message once, in
+//! order, without a gap, until both ends hear that it is down. Method: two ends, one bag of packets, a dice.
 
 use hustings_core::NodeId;
 use hustings_maelstrom::connection::{Connections, News, Packet, TICK};
@@ -9,7 +9,7 @@ const ENDS: [NodeId; 2] = [NodeId(1), NodeId(2)];
 struct Pair {
     ends: [Connections; 2],
     bag: Vec<(usize, Packet)>,
-    /// What each end heard since its connection came up.
+    /// Messages that each end heard since its connection came up.
     heard: [Vec<String>; 2],
     ups: [usize; 2],
     downs: [usize; 2],
@@ -46,7 +46,7 @@ impl Pair {
         self.bag.extend(packet.map(|packet| (at, packet)));
     }
 
-    /// So many tenths of a second, with whatever travels meanwhile; a fifth is lost, a fifth is repeated, order is chance.
+    /// Lets this many tenths of a second pass, and packets travel; a fifth is lost, a fifth is repeated, order is chance.
     fn live(&mut self, tenths: u64) {
         for _ in 0..tenths * 100_000 / TICK {
             self.now += TICK;

@@ -1,4 +1,4 @@
-//! Goal: the bench convicts what is wrong, each check at least once. Method: nodes that are wrong in one way each, and
+//! Goal: the bench convicts every wrong, each check at least once. Method: nodes that are wrong in one way each, and
 //! histories written by hand.
 
 mod support;

@@ -17,7 +17,7 @@ struct Pond {
     nodes: Vec<Option<Node<Raft>>>,
     now: u64,
     under_way: VecDeque<(usize, usize, Envelope)>,
-    /// Whose lines go nowhere, and nobody's to them.
+    /// Nodes whose lines go nowhere, and that get none.
     cut_off: BTreeSet<usize>,
     heard: Vec<Envelope>,
     next_msg: i64,
@@ -80,7 +80,7 @@ impl Pond {
         }
     }
 
-    /// Carries one line.
+    /// Carries one line to its receiver; says whether there was one.
     fn carry(&mut self) -> bool {
         let Some((from, to, envelope)) = self.under_way.pop_front() else { return false };
         if !self.cut_off.contains(&from) && !self.cut_off.contains(&to) {

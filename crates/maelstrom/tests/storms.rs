@@ -89,7 +89,7 @@ fn mael_ring_3_oneway() {
     assert!(heals > 2);
 }
 
-/// From when a fault of the first kind is told to when one of the other is, or the run ends.
+/// Spans from a fault of the first kind to the next of the other, or to the end of the run.
 fn spans<'a>(history: &'a History, from: &'a str, to: &'a str) -> impl Iterator<Item = (u64, u64)> + 'a {
     let end = history.operations.iter().map(|operation| operation.invoked_at).max().unwrap_or_default();
     history.faults.iter().enumerate().filter(move |(_, (_, _, what))| what.starts_with(from)).map(
@@ -100,7 +100,7 @@ fn spans<'a>(history: &'a History, from: &'a str, to: &'a str) -> impl Iterator<
     )
 }
 
-/// MI-5: from two election timeouts after a clean cut on, who asks a node of the majority gets an answer.
+/// MI-5: from two election timeouts after a clean cut on, a node of the majority answers requests.
 #[test]
 fn a_stable_majority_serves() {
     let (mut asked, mut answered) = (0, 0);
@@ -118,7 +118,7 @@ fn a_stable_majority_serves() {
             if what.contains("ring") {
                 continue;
             }
-            // "cut majority: n0 refuses {n1 n2} ...": whoever refuses fewer than half is of the majority.
+            // "cut majority: n0 refuses {n1 n2} ...": a node that refuses fewer than half is of the majority.
             let refused: Vec<usize> = (0..5)
                 .map(|node| what.split(&format!(" n{node} refuses {{")).nth(1).map_or(0, count_to_brace))
                 .collect();

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 type Configuration = (Value, BTreeSet<usize>);
 
-/// Whether some order explains the history; every register holds nothing at first.
+/// Whether some order explains the history; every register is empty at first.
 pub fn is_linearizable(history: &[Operation]) -> bool {
     let keys: BTreeSet<u64> = history.iter().map(|operation| operation.key).collect();
     keys.into_iter().all(|key| {

@@ -1,25 +1,25 @@
-//! The history of a cluster, and what must hold over all of it: [`Chronicle`].
+//! The history of a cluster, and the properties that must hold over all of it: [`Chronicle`].
 //!
-//! A world tells it what each member emits, what became durable, what members say of themselves, and who crashed. Each call
-//! costs what is new. It reads only public status, announced transitions and records, so it knows no protocol; what does not
-//! hold of a protocol by design is switched off by name in [`Rules`].
+//! A world tells it the records that each member emits, those that became durable, the members' statuses, and crashes.
+//! Each call costs what is new. It reads only public status, announced transitions and records, so it knows no
+//! protocol; properties that do not hold of a protocol by design are switched off by name in [`Rules`].
 //!
 //! | property | says |
 //! |---|---|
 //! | `one-leader-per-term` | over the whole history, at most one node leads a term (RI-1, G1, OLT) |
 //! | `leader-appends-only` | a leader never overwrites or removes entries of its log (RI-2) |
 //! | `log-matching` | the same place holds the same entry, after the same entry, everywhere (RI-3) |
-//! | `leader-completeness` | who leads a term holds all that was committed in earlier terms (RI-4) |
+//! | `leader-completeness` | a leader of a term holds all that was committed in earlier terms (RI-4) |
 //! | `state-machine-safety` | nobody commits another entry at an index that was committed (RI-5); equal logs give equal states |
 //! | `commit-on-quorum` | what is committed is durable on a quorum when it is committed, and on somebody of every quorum after each restart |
 //! | `promises-stay` | terms of promises only grow, and a vote stays for its term (RI-8) |
-//! | `votes-are-durable` | whoever is named as having voted for a leader has that promise on disk |
-//! | `history-is-durable` | whoever is named as holding a leader's history has it on disk through its end |
+//! | `votes-are-durable` | a node that is named as having voted for a leader has that promise on disk |
+//! | `history-is-durable` | a node that is named as holding a leader's history has it on disk through its end |
 //! | `durable-survives` | a restart brings back all that was reported durable, and nothing that was never written |
 //! | `never-backwards` | term and commit do not fall within a life |
 //! | `tokens-grow` | terms grow along what is committed: a later fencing token is a larger one |
 //! | `one-primary-per-lease` | over the whole history, a lease of a partition names one primary, and leases do not fall (P1, P2) |
-//! | `one-outcome` | what was refused is never committed |
+//! | `one-outcome` | a refused proposal is never committed |
 
 use crate::Violation;
 use crate::shadow::{Fold, Shadow};
@@ -32,7 +32,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// Which properties are a protocol's own. All hold unless it says otherwise.
+/// The properties that depend on the protocol. All hold unless it says otherwise.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Rules {
     /// Equal places imply equal entries and equal histories before them. (Paxos chooses slot by slot.)
@@ -44,7 +44,7 @@ pub struct Rules {
     /// A slot is committed in one term, and terms grow along the log. Otherwise a slot may be committed again in a later term, or
     /// by another node in an earlier one, with the same value.
     pub terms_are_places: bool,
-    /// How many must promise a term and hold what is committed.
+    /// Numbers of voters that must promise a term, and that must hold an entry before it is committed.
     pub quorums: Quorums,
 }
 
@@ -67,8 +67,8 @@ impl Rules {
         Rules { quorums: options.quorums(), ..self.of_slots(P::SLOTS) }
     }
 
-    /// What of these rules holds for logs that are filled like this. (Paxos chooses slot by slot: agreement is by value, a promise
-    /// names nobody, and a place still names one value, TI-4.)
+    /// The part of these rules that holds for logs that are filled like this. (Paxos chooses slot by slot: agreement is
+    /// by value, a promise names nobody, and a place still names one value, TI-4.)
     #[must_use]
     pub fn of_slots(self, slots: Slots) -> Rules {
         match slots {
@@ -84,10 +84,10 @@ impl Rules {
     }
 }
 
-/// What is known of one entry wherever it stands.
+/// The facts about one entry that are the same in every log.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Facts {
-    /// Of all but the term.
+    /// Digest of all but the term.
     digest: u64,
     origin: Origin,
     /// The term of the entry before, where it was first seen; unknown after a hole.
@@ -109,7 +109,7 @@ impl Default for Seen {
     }
 }
 
-/// What was committed at an index, and in whose reign.
+/// An entry that was committed, and the reign in which it was.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 struct Committed {
     lsn: Lsn,
@@ -124,14 +124,14 @@ pub struct Chronicle {
     members: BTreeMap<NodeId, Seen>,
     leaders: BTreeMap<Term, NodeId>,
     entries: BTreeMap<Lsn, Facts>,
-    /// By index, from 1.
+    /// Committed entries by index, from 1.
     committed: Vec<Committed>,
     membership: Option<Arc<Membership>>,
-    /// The state after an index, as whoever first stood there had it.
+    /// Digest of the state after an index, as the first member to apply it had it.
     states: BTreeMap<u64, u64>,
     refused: BTreeSet<Origin>,
     chosen: BTreeSet<Origin>,
-    /// Who was named primary of a partition under a lease.
+    /// The primary of a partition under a lease.
     primaries: BTreeMap<(u32, u64), NodeId>,
 }
 
@@ -141,7 +141,7 @@ fn digest_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// What an entry says, whatever term it stands in.
+/// Digest of an entry's content, whatever term it was written in.
 fn value_of(entry: &Entry) -> u64 {
     let Entry { lsn, kind, origin, stamp, payload } = entry;
     digest_of(&(lsn.index, kind, origin, stamp, payload))
@@ -168,7 +168,7 @@ fn judge_primaries(
 }
 
 impl Chronicle {
-    /// Nothing happened yet.
+    /// A history in which nothing happened yet.
     pub fn new(rules: Rules) -> Chronicle {
         Chronicle {
             rules,
@@ -184,7 +184,7 @@ impl Chronicle {
         }
     }
 
-    /// Who led which term.
+    /// The leader of each term.
     pub fn leaders(&self) -> &BTreeMap<Term, NodeId> {
         &self.leaders
     }
@@ -194,7 +194,7 @@ impl Chronicle {
         self.committed.len() as u64
     }
 
-    /// What a member wrote.
+    /// The records that a member wrote; `None` of a stranger.
     pub fn shadow(&self, node: NodeId) -> Option<&Shadow> {
         Some(&self.members.get(&node)?.shadow)
     }
@@ -309,7 +309,7 @@ impl Chronicle {
         if *to == Role::Leader { self.check_complete(*node, *term) } else { Ok(()) }
     }
 
-    /// Whether a log holds what was committed: the place, or its value in a later term where a slot may have several.
+    /// Whether a log holds this committed entry: the place, or its value in a later term where a slot may have several.
     fn is_held(&self, log: &Fold, committed: Committed) -> bool {
         let Committed { lsn, digest, .. } = committed;
         if self.rules.terms_are_places || lsn.index <= log.snapshot.index {
@@ -329,7 +329,7 @@ impl Chronicle {
         known.filter(|(_, seen)| !seen.is_excused)
     }
 
-    /// Whoever voted for the leader, or promised its term to whomever, has that on disk.
+    /// A node that voted for the leader, or promised its term to anybody, has that on disk.
     fn check_votes(&self, leader: NodeId, term: Term, voters: &[NodeId], is_by_name: bool) -> Result<(), Violation> {
         for (voter, seen) in self.believed(voters) {
             let promise = seen.shadow.durable().promise;
@@ -341,7 +341,7 @@ impl Chronicle {
         Ok(())
     }
 
-    /// The end of the leader's log stands on the disk of whoever is said to hold its history.
+    /// Every node that is said to hold the leader's history has the end of its log on disk.
     fn check_history(&self, leader: NodeId, term: Term, holders: &[NodeId]) -> Result<(), Violation> {
         let Some(end) = self.members.get(&leader).map(|seen| seen.shadow.emitted().last()) else { return Ok(()) };
         for (holder, seen) in self.believed(holders) {
@@ -363,7 +363,7 @@ impl Chronicle {
         // In a log without holes the last place names all that stands before it; slots that are chosen one by one are looked
         // at one by one.
         let first = if self.rules.terms_are_places { earlier.saturating_sub(1) } else { log.snapshot.index as usize };
-        // A slot may have been chosen in several terms, always with the same value: whoever knows an earlier one lacks nothing.
+        // A slot may have been chosen in several terms, always with the same value: a log with an earlier one lacks nothing.
         let knows = |committed: &Committed| {
             let value = log.slots.get(&committed.lsn.index).and_then(|held| self.value_at(*held));
             !self.rules.terms_are_places && value == Some(committed.digest)
@@ -388,7 +388,7 @@ impl Chronicle {
             return Err(Violation::of("state-machine-safety", what));
         }
         let seen = self.members.entry(node).or_default();
-        // What it decided by: a change among what it commits now may have taken effect since.
+        // The membership by which it decided: a change among its new commits may have taken effect since.
         let decided = seen.status.as_ref().map(|before| before.membership.clone());
         if decided.as_ref().is_none_or(|before| !Arc::ptr_eq(before, &status.membership)) {
             judge_primaries(&mut self.primaries, node, decided.as_deref(), &status.membership)?;

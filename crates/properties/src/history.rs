@@ -1,4 +1,4 @@
-//! What clients did and saw: [`Operation`].
+//! Operations of clients and their outcomes: [`Operation`].
 //!
 //! A history is a list of operations on registers, one register per key. An operation that was definitely not done (MX-1:
 //! a definite error) does not belong into a history; one that is perhaps done never returns.
@@ -8,25 +8,25 @@ use std::fmt;
 /// The content of a register: a number that stands for a value, or nothing.
 pub type Value = Option<u64>;
 
-/// What an operation did, with what its client saw.
+/// The effect of an operation, as its client saw it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Act {
-    /// Saw this.
+    /// Read this value.
     Read(Value),
     /// Wrote this (a deletion writes `None`).
     Write(Value),
     /// Replaced `from` by `to`; if the client does not know how it ended, it did so only if `from` was there.
     Swap {
-        /// What had to be there.
+        /// The value that had to be there.
         from: Value,
-        /// What was put in its place.
+        /// The value that was put in its place.
         to: Value,
     },
     /// A compare-and-set was refused by the register itself, for `from` was not there; perhaps it says what was.
     Mismatch {
-        /// What was not there.
+        /// The value that was expected and not there.
         from: Value,
-        /// What the answer said was there instead.
+        /// The value that was there instead, if the answer said so.
         saw: Option<Value>,
     },
 }
@@ -42,7 +42,7 @@ impl Act {
         }
     }
 
-    /// What it leaves behind, if it changes anything.
+    /// The content it leaves in the register; `None` if it changes nothing.
     pub fn leaves(&self) -> Option<Value> {
         match *self {
             Act::Write(value) | Act::Swap { to: value, .. } => Some(value),
@@ -54,15 +54,15 @@ impl Act {
 /// One operation of one client.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Operation {
-    /// Which register.
+    /// Key of the register.
     pub key: u64,
-    /// Who.
+    /// Number of the client.
     pub client: u64,
-    /// When it began, in any unit that grows.
+    /// Time of the request, in any unit that grows.
     pub invoked: u64,
-    /// When its answer came; `None` when it is perhaps done and may take effect at any later time, or never.
+    /// Time of the answer; `None` when it is perhaps done and may take effect at any later time, or never.
     pub returned: Option<u64>,
-    /// What.
+    /// The effect of the operation.
     pub act: Act,
 }
 

@@ -10,7 +10,7 @@ use crate::Violation;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// What a command moves log time beyond true time at most before it is convicted: what a host's reading lags behind.
+/// Microseconds by which a command may move log time beyond true time before it is convicted: a host's reading lags.
 const SLACK_MICROS: i128 = 2_000;
 /// Places below the last judged one whose proposals are remembered.
 const REMEMBERED: u64 = 10_000;
@@ -20,7 +20,7 @@ const TRUE_RATE: u64 = 1_000_000;
 /// Log time of one cluster, judged against true time.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LeaseClock {
-    /// When each command was first written down at a place, by index and digest of the command.
+    /// True time at which each command was first written down at a place, by index and digest of the command.
     written: BTreeMap<(u64, u64), u64>,
     /// The least of (log time - true time at the proposal) over all commands so far, in millionths of microseconds.
     floor: Option<i128>,

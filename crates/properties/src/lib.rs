@@ -1,10 +1,10 @@
-//! What must always hold, written once for all protocols.
+//! Properties that must always hold, written once for all protocols.
 //!
-//! A cluster is judged from outside: by what its members say of themselves, by the records they write, and by what clients
-//! saw. Nothing here knows a protocol, a network or a clock.
+//! A cluster is judged from outside: by the statuses of its members, by the records they write, and by the answers that
+//! clients got. Nothing here knows a protocol, a network or a clock.
 //!
 //! - [`chronicle`]: elections, logs and commits, over the whole history of a cluster;
-//! - [`history`]: what clients did and saw, and [`linearizability`], which judges it;
+//! - [`history`]: operations of clients, and [`linearizability`], which judges them;
 //! - [`lease_clock`]: no lease ends before its time;
 //! - [`tenures`]: an application has one leader, and what comes too late is refused;
 //! - [`by_configurations`]: the same judgement by another algorithm, slow and simple, against which the fast one is tested.
@@ -28,9 +28,9 @@ pub use tenures::Tenures;
 /// A property that does not hold, and how one sees it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Violation {
-    /// Which property, by its name in the documentation.
+    /// Name of the property, as in the documentation.
     pub property: &'static str,
-    /// What was seen, with nodes, terms and indexes.
+    /// The observation that violates it, with nodes, terms and indexes.
     pub what: String,
 }
 

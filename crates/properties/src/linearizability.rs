@@ -1,4 +1,4 @@
-//! Whether a history is linearizable: [`check`].
+//! Deciding whether a history is linearizable: [`check`].
 //!
 //! Wing and Gong's search with Lowe's memory: take any operation that may come next, undo when stuck, never visit the same set
 //! of taken operations with the same register twice. Keys are judged one by one (a history is linearizable if and only if its
@@ -20,11 +20,11 @@ use std::fmt;
 /// A history that no order of its operations explains.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Nonlinearizable {
-    /// The register.
+    /// Key of the register.
     pub key: u64,
     /// The operation that found no place in the order that came furthest.
     pub stuck: Operation,
-    /// What the register held in that order when the operation had to take effect.
+    /// The content of the register in that order when the operation had to take effect.
     pub state: Value,
     /// Operations that overlapped it or came shortly before, in the order of their beginning.
     pub around: Vec<Operation>,
@@ -38,7 +38,7 @@ impl fmt::Display for Nonlinearizable {
     }
 }
 
-/// Judges a history; every register holds nothing at first.
+/// Judges a history; every register is empty at first.
 ///
 /// # Errors
 /// The first register (by key) that no order explains.
@@ -57,13 +57,13 @@ struct Link {
     is_return: bool,
     before: u32,
     after: u32,
-    /// Of a beginning: the place of its end.
+    /// In a beginning: the place of its end.
     partner: u32,
 }
 
 const NONE: u32 = u32::MAX;
 
-/// What was taken at a step of the path.
+/// The operation that was taken at a step of the path.
 #[derive(Clone, Copy)]
 enum Choice {
     /// The definite operation that begins at this place of the list.
@@ -194,7 +194,7 @@ impl Search {
                 } else if let Act::Swap { from, .. } = act
                     && needed.insert(from)
                 {
-                    // What it needs in turn may be left by another one.
+                    // Another operation may leave the value that it needs in turn.
                     open.push(from);
                 }
             }

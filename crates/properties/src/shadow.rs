@@ -1,4 +1,4 @@
-//! What a member's disk must hold: [`Shadow`].
+//! The state that a member's disk must hold: [`Shadow`].
 //!
 //! It follows a member's records as they are emitted and as they become durable, without their payloads. After a restart the
 //! member must hold a fold of some of its records: all that were reported durable, and perhaps the next few (ST-01, EL-01).
@@ -34,13 +34,13 @@ impl Fact {
 /// The fold of facts: [`Durable`] without payloads.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Fold {
-    /// The last promise.
+    /// The promise recorded last.
     pub promise: Promise,
-    /// The last established term.
+    /// The term established last.
     pub established: Term,
-    /// What the newest snapshot covers.
+    /// The last entry that the newest snapshot covers.
     pub snapshot: Lsn,
-    /// Slots above the snapshot.
+    /// Places of the entries above the snapshot, by index.
     pub slots: BTreeMap<u64, Lsn>,
 }
 
@@ -69,7 +69,7 @@ impl Fold {
         self.slots.values().next_back().copied().unwrap_or(self.snapshot).max(self.snapshot)
     }
 
-    /// What stands in a slot; of the slot that the snapshot ends with, the snapshot's own place.
+    /// The place of the entry at `index`; at the end of the snapshot, the snapshot's own place.
     pub fn slot(&self, index: u64) -> Option<Lsn> {
         if index == self.snapshot.index { Some(self.snapshot) } else { self.slots.get(&index).copied() }
     }
@@ -103,7 +103,7 @@ pub struct Shadow {
 }
 
 impl Shadow {
-    /// All that it wrote, durable or not.
+    /// The fold of all that it wrote, durable or not.
     pub fn emitted(&self) -> &Fold {
         &self.emitted
     }

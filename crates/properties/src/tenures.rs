@@ -8,7 +8,7 @@
 //! | `tokens-grow` (P2) | each tenure's token is above all earlier ones |
 //! | `fenced` (P2) | no effect of a tenure is admitted after a later one's, or after a later leader has read |
 //! | `never-leaderless` (P3) | once nothing disturbs any more, somebody leads within the bound, and goes on |
-//! | `dead-work-leads` (P3) | who says that it is unhealthy leads no longer than the bound |
+//! | `dead-work-leads` (P3) | a candidate that says that it is unhealthy leads no longer than the bound |
 //! | `no-fault-no-change` (P4) | without a fault there is one tenure |
 //! | `told-in-order` (P5) | a tenure has one start and one end, with a reason; a belief that ended stays ended |
 //!
@@ -38,7 +38,7 @@ pub struct Tenures {
     open: BTreeMap<usize, Open>,
     admitted: Option<Token>,
     read: Option<Token>,
-    /// Since when a candidate has been unhealthy.
+    /// Time since which a candidate has been unhealthy.
     unhealthy: BTreeMap<usize, u64>,
     starts: u64,
     ends: u64,
@@ -184,7 +184,7 @@ impl Tenures {
         Err(Violation::of("no-fault-no-change", what))
     }
 
-    /// How many tenures began and ended, and how many effects were admitted.
+    /// Numbers of tenures that began, tenures that ended, and effects that were admitted.
     pub fn counts(&self) -> (u64, u64, u64) {
         (self.starts, self.ends, self.admissions)
     }

@@ -1,4 +1,4 @@
-//! Goal: whoever is named as a quorum had it on disk, by the protocol's own quorums. Method: histories told by hand.
+//! Goal: every node that is named in a quorum had it on disk, by the protocol's own quorums. Method: histories told by hand.
 
 use hustings_core::quorum::Quorums;
 use hustings_core::{Entry, Lsn, Membership, NodeId, Promise, Reason, Record, Role, Status, Term, Transition};

@@ -29,7 +29,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     )
 }
 
-/// What a register really does, one operation at a time, with answers that come late.
+/// The history of a true register, one operation at a time, with answers that come late.
 fn true_history() -> impl Strategy<Value = Vec<Operation>> {
     proptest::collection::vec((act(), 0..6u64, any::<bool>()), 1..10).prop_map(|steps| {
         let mut state = None;

@@ -19,7 +19,7 @@ pub const NAMES: [&str; 5] = [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME, Zab::N
 /// `docs/protocols/rules/blazingmq.md`). Nothing unsafe follows from it, but the smallest ids never lead.
 const SEED_LITERAL: &str = "seed-literal";
 
-/// Checks a name.
+/// Checks that a protocol of this name exists.
 pub fn check(name: &str) -> Result<()> {
     if NAMES.contains(&name) {
         return Ok(());
@@ -81,10 +81,10 @@ impl Visit for Naming {
 
 /// Work that is the same for every protocol.
 pub trait Visit {
-    /// What it leads to.
+    /// The result of the work.
     type Out;
 
-    /// The work.
+    /// Does the work for the protocol `P`.
     fn visit<P>(self, options: P::Options) -> Self::Out
     where
         P: Protocol + Sync,
@@ -93,16 +93,16 @@ pub trait Visit {
         P::Timer: Sync;
 }
 
-/// What is proved about: a protocol, in which form.
+/// A protocol in the form about which something is proved.
 #[derive(Clone, Debug, Default)]
 pub struct Subject {
-    /// Its name.
+    /// Name of the protocol.
     pub protocol: String,
     /// As it was published, with its defects.
     pub is_published: bool,
-    /// With this planted defect.
+    /// Name of the planted defect, if any.
     pub plant: Option<String>,
-    /// Without the question that it asks before disturbing a leader, if it has one.
+    /// Whether it does not ask before it disturbs a leader, though it could.
     pub lacks_pre_vote: bool,
     /// Its own options, as `a=1,b=2`.
     pub options: String,
@@ -185,7 +185,7 @@ pub fn defects_of(name: &str) -> Vec<&'static str> {
 fn shows_under(defect: hustings_core::laboratory::Defect, name: &str) -> bool {
     use hustings_core::laboratory::Defect;
     match defect {
-        // Paxos commits slot by slot, and whoever promises there may lead.
+        // Paxos commits slot by slot, and a node that promises there may lead.
         Defect::CommitsOnce | Defect::TakesNoCare => name != Paxos::NAME,
         // In ZAB and Paxos a fetch ends with the leader that it was begun under.
         Defect::PinsFetches => [Raft::NAME, Gmt2000::NAME, BlazingMq::NAME].contains(&name),

@@ -290,7 +290,7 @@ fn read_file(file: &Bytes, offset: usize, lives: &mut Vec<Recording>) {
     }
 }
 
-/// Takes a note off; `None` at the end.
+/// Takes a note off; `None` where no whole one is left.
 fn next_note(rest: &mut Bytes) -> Result<Option<Note>, String> {
     if rest.len() < 8 {
         return Ok(None);

@@ -9,25 +9,25 @@ use crate::{Direction, End, Options, Theatre, one};
 use hustings_core::{Admin, Change, Cluster, Limits, NodeId, Protocol as _, Role, Slots};
 use std::panic::RefUnwindSafe;
 
-/// How time passes for a protocol on a stage without time.
+/// The passing of time for a protocol on a stage without time.
 pub trait Crashing: Direction {
     /// This node is the first to act on the silence of the leader, which these nodes do not hear any more.
     fn call(theatre: &mut Theatre<Self>, id: u64, among: &[u64]);
 
-    /// What waits at this node for a round trip, waits no more.
+    /// Lets a round trip pass at this node: messages that wait for it, wait no more.
     fn pass(theatre: &mut Theatre<Self>, id: u64);
 }
 
-/// What somebody dies in.
+/// The scene in which a node dies.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Scene {
-    /// Nobody has led yet.
+    /// The first election: nobody has led yet.
     FirstElection,
     /// The leader is not heard any more.
     SecondElection,
     /// The leader is asked to hand over.
     HandOver,
-    /// A client writes.
+    /// A client writes a command.
     Append,
     /// A leader that was cut off comes back with entries that were never committed.
     CutBack,
@@ -37,7 +37,7 @@ pub enum Scene {
     Installation,
 }
 
-/// All scenes.
+/// All scenes, for tests that play each of them.
 pub const SCENES: [Scene; 7] = [
     Scene::FirstElection,
     Scene::SecondElection,
@@ -51,7 +51,7 @@ pub const SCENES: [Scene; 7] = [
 const NODES: [u64; 3] = [1, 2, 3];
 const NOBODY_OR_ANYBODY: [Option<u64>; 4] = [None, Some(1), Some(2), Some(3)];
 
-/// Who leads when the scene begins, and the others.
+/// The leader when the scene begins, and the others.
 #[derive(Clone, Copy)]
 struct Cast {
     leader: u64,
@@ -89,7 +89,7 @@ fn prepared<D: Crashing>(scene: Scene) -> (Theatre<D>, Cast) {
     (theatre, cast)
 }
 
-/// Whoever leads speaks; snapshots that are offered arrive; round trips pass.
+/// Lets leaders speak, snapshots that are offered arrive, and round trips pass.
 fn go_on<D: Crashing>(theatre: &mut Theatre<D>) {
     theatre.settle();
     for id in NODES {
@@ -178,7 +178,7 @@ fn crash<D: Crashing>(scene: Scene, plan: &Crash) {
     // Perhaps no two of them vote; then they wait.
     let _ = govern(&mut theatre, &first);
     theatre.heal();
-    // Whoever was cut off tries first, with whatever it still believes.
+    // The node that was cut off tries first, with the view that it still has.
     let leader = govern(&mut theatre, &[then, first].concat()).expect("with all connected somebody serves");
     (0..3).for_each(|_| go_on(&mut theatre));
     // Where slots are independent, some may be left over behind the end that were accepted and never chosen.

@@ -36,7 +36,7 @@ pub fn wanted() -> Option<u32> {
     Some(text.parse().expect("HUSTINGS_GOLDEN is the number of a generation"))
 }
 
-/// Bytes in hexadecimal.
+/// Bytes as hexadecimal text.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -1,4 +1,4 @@
-//! What a host does: records become durable, and what rests on them leaves.
+//! A host's part: records become durable, and effects that rest on them leave.
 
 use crate::{Direction, End, Theatre};
 use hustings_core::replica::gate::Gated;

@@ -1,9 +1,9 @@
 //! A cluster of protocol values in memory, for stories: messages on a table, alarms rung by hand, disks as records.
 //!
-//! A disk is instant unless a story holds it or ends it; what rests on a record then waits behind it, as at a host. Whatever a
-//! story does, the annals see to it that nothing that must hold for ever is contradicted. One stage serves the tests of all
-//! protocols; what is a protocol's own (which alarms make an election, what must be durable before a message leaves) its
-//! [`Direction`] says, in its `tests/support`.
+//! A disk is instant unless a story holds it or ends it; effects that rest on a record then wait behind it, as at a
+//! host. Whatever a story does, the annals see to it that no invariant is ever violated. One stage serves the tests of
+//! all protocols; the parts that are a protocol's own (the alarms that make an election, the records that must be
+//! durable before a message leaves) are in its [`Direction`], in its `tests/support`.
 //!
 //! Deliberately absent: time, chance and faults of the network other than cuts; those are the world's.
 
@@ -23,9 +23,9 @@ use hustings_core::{
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// What a story's protocol is, and what only it can say of a stage.
+/// The protocol of a story, and its own part of the stage.
 pub trait Direction: Sized {
-    /// Whose values play.
+    /// The protocol whose values play.
     type Protocol: Leads;
 
     /// The alarm by which a leader speaks.
@@ -39,7 +39,7 @@ pub trait Direction: Sized {
     /// Whether a cut that heals was a session that ended: both ends are told.
     const CUTS_END_SESSIONS: bool = false;
 
-    /// Whether these options take away what keeps the annals from being contradicted.
+    /// Whether these options take away a safeguard, so that the annals may be contradicted.
     fn is_published(options: &Options<Self>) -> bool;
 
     /// Whether a slot that was applied twice holds one value.
@@ -47,60 +47,60 @@ pub trait Direction: Sized {
         known == entry
     }
 
-    /// What must be durable at `id` now that this leaves.
+    /// Checks that the records on which this message rests are durable at `id`.
     fn on_said(_: &mut Theatre<Self>, _id: u64, _to: NodeId, _: &Message<Self>) {}
 }
 
 /// The messages of a direction's protocol.
 pub type Message<D> = <<D as Direction>::Protocol as Protocol>::Message;
-/// Its alarms.
+/// The timers of a direction's protocol.
 pub type Timer<D> = <<D as Direction>::Protocol as Protocol>::Timer;
-/// Its options.
+/// The options of a direction's protocol.
 pub type Options<D> = <<D as Direction>::Protocol as Protocol>::Options;
 
-/// What must hold over all lives of all nodes.
+/// Facts that must not change over all lives of all nodes.
 #[derive(Default)]
 pub struct Annals {
-    /// Who led each term.
+    /// Nodes that led each term.
     pub reigns: BTreeMap<u64, BTreeSet<u64>>,
-    /// One history: what was applied at each index, wherever.
+    /// One history: the entry that was applied at each index, wherever.
     pub committed: BTreeMap<u64, Entry>,
-    /// Whom each node voted for in each term, where the protocol has votes.
+    /// The vote of each (node, term), where the protocol has votes.
     pub votes: BTreeMap<(u64, u64), u64>,
 }
 
-/// What happens to a node whose disk takes no more records.
+/// The end of a node whose disk takes no more records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
-    /// Nothing that it would have said after the last durable record is ever said.
+    /// It dies at once: nothing is sent that it would have said after the last durable record.
     AtOnce,
     /// It runs on, with a disk that never answers.
     Lingering,
 }
 
-/// One node: its value, its disk, and what it said to its host.
+/// One node: its value, its disk, and its effects.
 pub struct Actor<D: Direction> {
-    /// The value.
+    /// The protocol value.
     pub value: D::Protocol,
-    /// What its disk holds.
+    /// The state on its disk.
     pub durable: Durable,
-    /// What it applied in this life.
+    /// Entries that it applied in this life.
     pub applied: Vec<Entry>,
-    /// What it answered.
+    /// Answers to proposals and administrators.
     pub replies: Vec<(Ticket, Outcome)>,
-    /// Which reads it confirmed, and from where on.
+    /// Reads that it confirmed, with the index at which each may be served.
     pub reads: Vec<(Ticket, u64)>,
-    /// What it became.
+    /// Its changes of role, term or leader.
     pub transitions: Vec<Transition>,
     /// The alarms that are set.
     pub armed: BTreeSet<Timer<D>>,
-    /// The snapshot that it fetches.
+    /// The snapshot that it fetches; `None` when it fetches none.
     pub fetching: Option<SnapshotReference>,
     /// The snapshot that its state machine was replaced by.
     pub restored: Option<SnapshotReference>,
     /// Records that became durable in this life.
     pub written: usize,
-    /// Whether its disk ended its life.
+    /// Whether its life ended with its disk.
     pub is_dead: bool,
     gate: Gate<D::Protocol>,
     unsynced: VecDeque<(u64, Record)>,
@@ -109,22 +109,22 @@ pub struct Actor<D: Direction> {
     end: Option<(usize, End)>,
 }
 
-/// The stage.
+/// A cluster in memory, and the messages between its nodes.
 pub struct Theatre<D: Direction> {
-    /// The nodes that live.
+    /// The nodes that are alive, by id.
     pub actors: BTreeMap<u64, Actor<D>>,
     /// (from, to, what), in the order in which it was said.
     pub table: VecDeque<(u64, u64, Message<D>)>,
     /// Everything that ever reached the table.
     pub said: Vec<(u64, u64, Message<D>)>,
-    /// What must never be contradicted.
+    /// The facts that must never be contradicted.
     pub annals: Annals,
     cut: BTreeSet<(u64, u64)>,
-    /// Nodes that were killed.
+    /// Nodes that were killed and not restarted.
     pub graveyard: BTreeSet<u64>,
-    /// What a node is told at birth.
+    /// The settings that every node is born with; `me` is set for each.
     pub cluster: Cluster,
-    /// The switches of all.
+    /// The protocol options of all nodes.
     pub options: Options<D>,
     sequence: u64,
 }

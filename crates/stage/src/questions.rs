@@ -1,4 +1,4 @@
-//! What a story asks of its nodes.
+//! Questions of a story to its nodes.
 
 use crate::{Actor, Direction, Message, Theatre, Timer};
 use hustings_core::{EntryKind, Lsn, Origin, Outcome, Protocol as _, Refusal, Role, Ticket};
@@ -9,7 +9,7 @@ impl<D: Direction> Theatre<D> {
         self.actors.keys().copied().collect()
     }
 
-    /// A node that lives.
+    /// The node of this id, which must be alive.
     pub fn actor(&self, id: u64) -> &Actor<D> {
         &self.actors[&id]
     }
@@ -19,12 +19,12 @@ impl<D: Direction> Theatre<D> {
         self.actors.get_mut(&id).expect("an actor of this theatre")
     }
 
-    /// Its value.
+    /// The protocol value of a node.
     pub fn value(&self, id: u64) -> &D::Protocol {
         &self.actors[&id].value
     }
 
-    /// Its role.
+    /// The role that a node plays.
     pub fn role(&self, id: u64) -> Role {
         self.value(id).status().role
     }
@@ -34,17 +34,17 @@ impl<D: Direction> Theatre<D> {
         self.value(id).status().term.0
     }
 
-    /// What it knows to be committed.
+    /// The highest index that it knows to be committed.
     pub fn commit(&self, id: u64) -> u64 {
         self.value(id).status().commit
     }
 
-    /// Where its log ends.
+    /// The last entry of its log.
     pub fn last(&self, id: u64) -> Lsn {
         self.value(id).status().last
     }
 
-    /// Whom it follows, as others are told.
+    /// The leader that requests may go to, in its view.
     pub fn leader_of(&self, id: u64) -> Option<u64> {
         self.value(id).status().leader.map(|id| id.0)
     }
@@ -59,7 +59,7 @@ impl<D: Direction> Theatre<D> {
         self.actor(id).armed.contains(&timer)
     }
 
-    /// How many messages of this kind a node said.
+    /// Number of messages of this kind that a node sent.
     pub fn count(&self, from: u64, is_it: impl Fn(&Message<D>) -> bool) -> usize {
         self.said.iter().filter(|(who, _, what)| *who == from && is_it(what)).count()
     }
@@ -69,7 +69,7 @@ impl<D: Direction> Theatre<D> {
         self.actor(id).replies.iter().rev().find(|(answered, _)| *answered == ticket).map(|(_, outcome)| outcome)
     }
 
-    /// Why a proposal was refused, if it was.
+    /// The refusal of a proposal, if it was refused.
     pub fn refusal(&self, id: u64, origin: Origin) -> Option<Refusal> {
         match self.outcome(id, Ticket::Proposal(origin)) {
             Some(Outcome::Refused(refusal)) => Some(refusal.clone()),
@@ -77,7 +77,7 @@ impl<D: Direction> Theatre<D> {
         }
     }
 
-    /// From where on a read is linearizable, if it is confirmed.
+    /// The index at which a read may be served, if it is confirmed.
     pub fn read_index(&self, id: u64, ticket: Ticket) -> Option<u64> {
         self.actor(id).reads.iter().find(|(answered, _)| *answered == ticket).map(|(_, index)| *index)
     }

@@ -1,4 +1,4 @@
-//! What happens in a story.
+//! Events in a story.
 
 use crate::{Direction, End, Message, Theatre, Timer};
 use bytes::Bytes;
@@ -28,14 +28,14 @@ impl<D: Direction> Theatre<D> {
         self.carry_out(id, out);
     }
 
-    /// What a node says to itself is heard last in a step, where the direction says so.
+    /// Delivers a node's messages to itself last in a step, where the direction says so.
     pub fn hear_own(&mut self, id: u64) {
         while let Some(message) = self.actors.get_mut(&id).and_then(|actor| actor.own.pop_front()) {
             self.step(id, Input::Message { from: NodeId(id), message });
         }
     }
 
-    /// An alarm rings.
+    /// Rings an alarm, which must be armed.
     pub fn ring(&mut self, id: u64, timer: Timer<D>) {
         assert!(self.actor_mut(id).armed.remove(&timer), "{timer:?} is not armed at n{id}");
         self.input(id, Input::Alarm(timer));
@@ -100,12 +100,12 @@ impl<D: Direction> Theatre<D> {
         ticket
     }
 
-    /// What one says to the other is lost from now on.
+    /// Loses all messages from one node to the other from now on.
     pub fn cut_one_way(&mut self, from: u64, to: u64) {
         self.cut.insert((from, to));
     }
 
-    /// Silently: nobody is told. What is said meanwhile never arrives, so [`Theatre::heal`] begins new sessions.
+    /// Loses all messages between two nodes, and tells nobody. They never arrive, so [`Theatre::heal`] begins new sessions.
     pub fn cut(&mut self, a: u64, b: u64) {
         self.cut_one_way(a, b);
         self.cut_one_way(b, a);
@@ -156,7 +156,7 @@ impl<D: Direction> Theatre<D> {
         }
     }
 
-    /// What is on the table and true of this is lost.
+    /// Takes the messages off the table of which this is true.
     pub fn lose(&mut self, is_it: impl Fn(u64, u64, &Message<D>) -> bool) {
         self.table.retain(|(from, to, message)| !is_it(*from, *to, message));
     }
@@ -176,7 +176,7 @@ impl<D: Direction> Theatre<D> {
         self.actor_mut(id).is_disk_held = true;
     }
 
-    /// What waited is durable.
+    /// Makes the records that waited durable.
     pub fn release_disk(&mut self, id: u64) {
         self.actor_mut(id).is_disk_held = false;
         self.sync(id);
@@ -188,7 +188,7 @@ impl<D: Direction> Theatre<D> {
         actor.end = Some((actor.written + records, end));
     }
 
-    /// A message arrives.
+    /// Delivers a message, if its receiver is alive.
     pub fn deliver(&mut self, from: u64, to: u64, message: Message<D>) {
         if self.actors.contains_key(&to) {
             // As on the wire: what cannot be decoded never arrives.

@@ -1,4 +1,4 @@
-//! What must hold of every message on the wire: arbitrary bytes never panic, damaged messages neither, messages come back.
+//! Properties of every message on the wire: arbitrary bytes never panic, damaged messages neither, messages come back.
 
 use bytes::Bytes;
 use hustings_core::Wire;
@@ -46,10 +46,10 @@ pub fn damaged_messages_never_panic<M: Wire + PartialEq + Debug>(messages: impl 
     });
 }
 
-/// What is said is heard.
+/// Asserts that a message is equal after encoding and decoding.
 ///
 /// # Panics
-/// When it does not hold.
+/// When it is not.
 pub fn messages_come_back<M: Wire + PartialEq + Debug>(messages: impl Strategy<Value = M>) {
     holds(&messages, |message| {
         prop_assert_eq!(M::decode(message.to_bytes()), Ok(message));

@@ -1,34 +1,34 @@
-//! What clients did and saw: [`Operation`], [`History`], and their lines of JSON (MB-5).
+//! Operations of clients and their outcomes: [`Operation`], [`History`], and their lines of JSON (MB-5).
 
 use crate::envelope::{Body, code, is_definite};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// How an operation ended.
+/// The end of an operation.
 #[derive(Clone, PartialEq, Debug)]
 pub enum End {
-    /// With this reply.
+    /// It succeeded, with this reply.
     Ok(Body),
     /// Definitely without effect, with this code.
     Fail(i64, String),
-    /// Nobody knows.
+    /// It is unknown whether it took effect, for this reason.
     Info(String),
 }
 
 /// One operation of one process.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Operation {
-    /// Who: a thread gets a new number after every operation whose end nobody knows.
+    /// Number of the process: a thread gets a new one after every operation whose end nobody knows.
     pub process: u64,
     /// The node that was asked.
     pub node: usize,
     /// The request, without its number.
     pub request: Body,
-    /// When it began, in microseconds.
+    /// Time of its beginning, in microseconds.
     pub invoked_at: u64,
     /// The place of its beginning in the order of all that happened.
     pub invoked: u64,
-    /// When and how it ended, with its place in that order.
+    /// Time of its end in microseconds, its place in the order of all that happened, and its result; `None` while it lasts.
     pub end: Option<(u64, u64, End)>,
     /// An answer that came after its client had given up.
     pub late: Option<(u64, u64, End)>,
@@ -75,12 +75,12 @@ impl Operation {
     }
 }
 
-/// All that happened.
+/// Everything that happened in a run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct History {
     /// In the order of their beginning.
     pub operations: Vec<Operation>,
-    /// What was done to the cluster: when, at which place, what.
+    /// Faults of the cluster: time, place in the order, description.
     pub faults: Vec<(u64, u64, String)>,
     /// The last place that was given.
     pub places: u64,
@@ -137,7 +137,7 @@ impl History {
     }
 }
 
-/// What a body says beside its type and key.
+/// The part of a body beside its type and key.
 fn shown(body: &Body) -> Value {
     let mut fields = body.clone();
     for name in ["type", "key", "msg_id", "in_reply_to"] {

@@ -1,4 +1,4 @@
-//! What clients ask, and whether the answers have the right shape: [`Load`], [`shape`].
+//! Requests of clients, and whether the answers have the right shape: [`Load`], [`shape`].
 //!
 //! Source: `docs/protocols/rules/maelstrom.md`, §3.9 (lin-kv), §3.10 (the others), MX-3 (schemas are closed).
 
@@ -8,7 +8,7 @@ use crate::envelope::{Body, body};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-/// Values that registers hold.
+/// Number of values that registers may hold.
 const VALUES: u64 = 5;
 /// A key of lin-kv is retired when so many processes have touched it.
 const PROCESSES_PER_KEY: usize = 20;
@@ -20,7 +20,7 @@ struct Group {
     processes: BTreeSet<u64>,
 }
 
-/// Where requests come from.
+/// The source of requests.
 #[derive(Clone, Debug)]
 pub struct Load {
     settings: Settings,
@@ -45,7 +45,7 @@ impl Load {
         Load { settings: settings.clone(), dice, groups, next_key, keys, next_element: 0 }
     }
 
-    /// What this thread asks next.
+    /// The next request of this thread.
     pub fn next(&mut self, thread: usize, process: u64) -> Body {
         let even = self.dice.chance(0.5);
         body(match self.settings.workload {
@@ -64,7 +64,7 @@ impl Load {
         })
     }
 
-    /// What is asked of each node when all is over, to see that it serves again.
+    /// The last request to each node when all is over, to see that it serves again.
     pub fn last(&mut self) -> Body {
         body(match self.settings.workload {
             Workload::LinKv => {
@@ -127,7 +127,7 @@ impl Load {
     }
 }
 
-/// Whether a success reply is what its request allows: its type, and exactly these fields.
+/// Checks that a success reply is what its request allows: its type, and exactly these fields.
 ///
 /// # Errors
 /// In words, what is wrong.

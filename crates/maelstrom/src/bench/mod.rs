@@ -1,6 +1,6 @@
 //! A bench for Maelstrom nodes, as a value: [`Bench`]. Lines of nodes and the time go in, [`Order`]s come out.
 //!
-//! It is all clients, the network between nodes, the nemeses and the history; whoever drives it owns the nodes: real processes
+//! It is all clients, the network between nodes, the nemeses and the history; its driver owns the nodes: real processes
 //! ([`processes`]) or values in virtual time ([`virtual_time`]). Equal seeds and equal lines give equal orders.
 //!
 //! ```text
@@ -32,30 +32,30 @@ use serde_json::{Value, json};
 use settings::{SECOND, Settings, Workload};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// How long a node may take to answer `init` (MN-1), and to serve again when all faults are over (MI-4).
+/// Longest time that a node may take to answer `init` (MN-1), and to serve again when all faults are over (MI-4).
 const INIT_PATIENCE: u64 = 10 * SECOND;
 const RECOVERY: u64 = 10 * SECOND;
-/// How long the tool may take from one node to the next until it knows it.
+/// Longest time that the tool may take from one node to the next until it knows it.
 const REGISTRATION_MAX: u64 = SECOND / 2;
-/// How often a node that does not serve yet is asked again.
+/// Interval at which a node that does not serve yet is asked again.
 const ASK_AGAIN: u64 = SECOND / 2;
 
-/// What the bench wants done to the nodes.
+/// An order of the bench to the driver of the nodes.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Order {
-    /// Start this process; whether it is its first life.
+    /// Start this process; the flag says whether it is its first life.
     Start(usize, bool),
-    /// Give it this line.
+    /// Give this line to the node.
     Line(usize, String),
-    /// Kill it; whether with the power, so that what it had not synced is gone.
+    /// Kill the process; with `true` its power is cut, and what it had not synced is gone.
     Kill(usize, bool),
-    /// Stop it.
+    /// Stop the process, without ending it.
     Pause(usize),
-    /// Let it go on.
+    /// Let the process go on.
     Resume(usize),
 }
 
-/// What a client waits for.
+/// The reason why a client waits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     Init(usize),
@@ -95,7 +95,7 @@ enum Phase {
     },
     /// No new operations, no faults; those under way end.
     Draining,
-    /// Every node must serve.
+    /// The load is over: every node must serve.
     Settling {
         not_before: u64,
         until: u64,
@@ -103,7 +103,7 @@ enum Phase {
     Over,
 }
 
-/// A run under way.
+/// A run that is under way.
 pub struct Bench {
     settings: Settings,
     phase: Phase,
@@ -178,7 +178,7 @@ impl Bench {
         bench
     }
 
-    /// When the bench wants to be told the time next; `None` when the run is over.
+    /// Time at which the bench wants to be called next; `None` when the run is over.
     pub fn next(&self) -> Option<u64> {
         if self.phase == Phase::Over {
             return None;
@@ -198,7 +198,7 @@ impl Bench {
         starts.chain(registration).chain(clients).chain(schedule).chain(self.network.next()).chain([phase]).min()
     }
 
-    /// What is to be done, in order.
+    /// The orders that were not taken yet, in order.
     pub fn take_orders(&mut self) -> impl Iterator<Item = Order> {
         std::mem::take(&mut self.orders).into_iter()
     }
@@ -436,7 +436,7 @@ impl Bench {
         self.ask(now, id, msg_id, node, request, Purpose::Operation(thread, operation));
     }
 
-    /// What an answer means (MX-1).
+    /// Interprets an answer (MX-1).
     fn on_answer(&mut self, now: u64, thread: usize, operation: usize, reply: Body) {
         let asked = &self.history.operations[operation];
         let is_idempotent = asked.function() == "read";

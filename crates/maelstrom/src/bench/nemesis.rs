@@ -1,4 +1,4 @@
-//! What goes wrong, and when: [`Schedule`], [`Move`].
+//! Faults and their times: [`Schedule`], [`Move`].
 //!
 //! Every nemesis alternates between starting its fault and ending it. The first starts at once, each further move follows
 //! after a uniform draw from nothing to twice the interval. Source: `docs/protocols/rules/maelstrom.md`, §3.8.
@@ -7,27 +7,27 @@ use super::settings::{Nemesis, Settings, Targets};
 use crate::dice::Dice;
 use std::collections::BTreeSet;
 
-/// Which part of the messages a lossy or a doubling network takes.
+/// Share of the messages that a lossy or a doubling network takes.
 pub const MESSAGE_FAULTS: f64 = 0.2;
 
 /// One thing that is done to the cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Move {
-    /// For each node, whose messages it refuses; with the nemesis and the name of the pattern.
+    /// For each node, the nodes whose messages it refuses; with the nemesis and the name of the pattern.
     Cut(Nemesis, &'static str, Vec<BTreeSet<usize>>),
     /// Nobody refuses anybody because of this nemesis.
     Heal(Nemesis),
-    /// These processes are killed; whether with the power.
+    /// These processes are killed; the flag says whether with the power.
     Kill(Vec<usize>, bool),
-    /// They start again.
+    /// These processes start again.
     Restart(Vec<usize>),
     /// These processes are stopped.
     Pause(Vec<usize>),
-    /// They go on.
+    /// These processes go on.
     Resume(Vec<usize>),
     /// This part of the messages is lost.
     Lose(f64),
-    /// This part arrives twice.
+    /// This part of the messages arrives twice.
     Double(f64),
 }
 
@@ -74,11 +74,11 @@ impl std::fmt::Display for Move {
 struct Turn {
     nemesis: Nemesis,
     at: u64,
-    /// What ends the fault that is on.
+    /// The move that ends the fault that is on.
     undo: Option<Move>,
 }
 
-/// When which nemesis moves.
+/// The times at which each nemesis moves.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     turns: Vec<Turn>,
@@ -96,7 +96,7 @@ impl Schedule {
         Schedule { turns, nodes, interval: nemesis_interval, targets, dice }
     }
 
-    /// When something happens next.
+    /// Time of the next move; `None` without nemeses.
     pub fn next(&self) -> Option<u64> {
         self.turns.iter().map(|turn| turn.at).min()
     }

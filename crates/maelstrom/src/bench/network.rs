@@ -27,18 +27,18 @@ struct Inbox {
     refused: BTreeMap<Nemesis, BTreeSet<usize>>,
 }
 
-/// What became of messages.
+/// Counts of messages and their fates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Traffic {
-    /// Messages between nodes.
+    /// Messages that nodes sent to each other.
     pub sent: u64,
     /// Those that a partition or a loss swallowed.
     pub lost: u64,
-    /// Those that arrived twice.
+    /// Messages that arrived twice.
     pub doubled: u64,
 }
 
-/// All queues.
+/// The queues of all nodes and clients.
 #[derive(Clone, Debug)]
 pub struct Network {
     inboxes: Vec<Inbox>,
@@ -48,9 +48,9 @@ pub struct Network {
     sequence: u64,
     /// Part of the messages between nodes that is lost.
     pub loss: f64,
-    /// Part that arrives twice.
+    /// Part of the messages between nodes that arrives twice.
     pub duplication: f64,
-    /// What became of messages.
+    /// Counts of messages so far.
     pub traffic: Traffic,
 }
 
@@ -127,7 +127,7 @@ impl Network {
         }
     }
 
-    /// When the next message arrives somewhere.
+    /// Time at which the next message arrives anywhere; `None` if none is under way.
     pub fn next(&self) -> Option<u64> {
         self.inboxes.iter().filter_map(|inbox| inbox.taken.as_ref().map(|(deadline, _)| *deadline)).min()
     }

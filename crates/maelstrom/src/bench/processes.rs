@@ -17,23 +17,23 @@ use std::time::{Duration, Instant};
 
 /// The bench wakes up at least this often.
 const NAP_MAX: Duration = Duration::from_millis(100);
-/// How long a killed process may take to be gone.
+/// Longest time that a killed process may take to be gone.
 const END_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What processes are made of.
+/// The program that nodes are processes of.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The binary.
+    /// Path of the binary.
     pub path: PathBuf,
-    /// What it is given in each life.
+    /// Arguments in each life.
     pub arguments: Vec<String>,
-    /// What it is given in addition when it is started again after a kill.
+    /// Further arguments when it is started again after a kill.
     pub restart_arguments: Vec<String>,
-    /// Where standard error goes, one file per node; nowhere without one.
+    /// Directory for standard error, one file per node; `None` discards it.
     pub logs: Option<PathBuf>,
 }
 
-/// What a process did.
+/// An event of a process.
 enum News {
     Line(usize, String),
     Ended(usize, u64),
@@ -82,7 +82,7 @@ impl Processes {
         std::thread::spawn(move || {
             for mut line in waiting {
                 line.push('\n');
-                // The process is gone; whoever reads it says so.
+                // The process is gone; the thread that reads its output says so.
                 if input.write_all(line.as_bytes()).and_then(|()| input.flush()).is_err() {
                     return;
                 }
@@ -112,7 +112,7 @@ impl Processes {
         let _ = process.child.wait();
     }
 
-    /// How a process ended.
+    /// The exit status of a process, in words.
     fn status(&mut self, node: usize) -> String {
         let Some(process) = &mut self.running[node] else { return "gone".into() };
         let until = Instant::now() + END_PATIENCE;

@@ -12,14 +12,14 @@ use std::fmt;
 /// Violations of one property that are told to people; all are in the JSON.
 const TOLD_MAX: usize = 3;
 
-/// How a run is judged; the worst of several stands.
+/// The verdict on a run; the worst of several stands.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Verdict {
-    /// Everything holds.
+    /// Every property holds.
     Valid,
-    /// Nothing can be said: nothing happened.
+    /// Nothing can be said, since nothing happened.
     Unknown,
-    /// Something does not hold.
+    /// A property does not hold.
     Invalid,
     /// The run broke down: a node ended, or was never initialised.
     Broken,
@@ -37,37 +37,37 @@ impl Verdict {
     }
 }
 
-/// How often a function ended how.
+/// Counts of the ends of one function.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ends {
-    /// Well.
+    /// Operations that succeeded.
     pub ok: u64,
-    /// Definitely without effect.
+    /// Operations that definitely had no effect.
     pub fail: u64,
-    /// Nobody knows.
+    /// Operations of which nobody knows whether they had an effect.
     pub info: u64,
 }
 
-/// What a run consisted of and what is wrong with it.
+/// The content of a run and its faults.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Report {
-    /// What clients did.
+    /// The workload of the clients.
     pub workload: Workload,
-    /// With how many nodes.
+    /// Number of nodes.
     pub nodes: usize,
-    /// From which seed.
+    /// The seed of the run.
     pub seed: u64,
-    /// Ends by function.
+    /// Counts of ends, by function.
     pub ends: BTreeMap<String, Ends>,
     /// Answers that came after their clients had given up.
     pub late: u64,
     /// Faults by the nemesis that made them.
     pub faults: BTreeMap<String, u64>,
-    /// Messages between nodes.
+    /// Counts of messages between nodes.
     pub traffic: Traffic,
-    /// What does not hold.
+    /// Properties that do not hold, and the observations.
     pub violations: Vec<Violation>,
-    /// Why the run could not go on.
+    /// Reasons why the run could not go on.
     pub breakdowns: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ impl Report {
         self.violations.extend(judge::judge(workload, &history.operations));
     }
 
-    /// What it all comes to.
+    /// The verdict on the run.
     pub fn verdict(&self) -> Verdict {
         if !self.breakdowns.is_empty() {
             Verdict::Broken
@@ -120,7 +120,7 @@ impl Report {
         }
     }
 
-    /// Operations that ended well.
+    /// Number of operations that succeeded.
     pub fn ok(&self) -> u64 {
         self.ends.values().map(|ends| ends.ok).sum()
     }

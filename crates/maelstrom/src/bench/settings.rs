@@ -1,19 +1,19 @@
-//! What a run consists of: [`Settings`], with the genuine tool's names and defaults
+//! The settings of a run: [`Settings`], with the genuine tool's names and defaults
 //! (`docs/protocols/rules/maelstrom.md`, §3.7).
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-/// Microseconds of a second.
+/// Microseconds in a second.
 pub const SECOND: u64 = 1_000_000;
 
-/// What clients do.
+/// The requests that clients make.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Workload {
     /// Registers with compare-and-set.
     LinKv,
-    /// The same back.
+    /// Requests that get the same value back.
     Echo,
     /// Ids that nobody else gets.
     UniqueIds,
@@ -25,11 +25,11 @@ pub enum Workload {
     Broadcast,
     /// A set that only grows.
     GSet,
-    /// A counter.
+    /// A counter that goes up and down.
     PnCounter,
 }
 
-/// What goes wrong.
+/// The faults that occur.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Nemesis {
     /// The genuine tool's four partitions.
@@ -48,14 +48,14 @@ pub enum Nemesis {
     Duplicate,
 }
 
-/// How long messages between nodes take.
+/// The latency of messages between nodes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Distribution {
-    /// Always the mean.
+    /// It is always the mean.
     Constant,
-    /// From nothing to twice the mean.
+    /// It is uniform from nothing to twice the mean.
     Uniform,
-    /// Exponential.
+    /// It is exponential with this mean.
     Exponential,
 }
 
@@ -110,7 +110,7 @@ names!(
 );
 names!(Distribution, "latency distribution", Constant = "constant", Uniform = "uniform", Exponential = "exponential");
 
-/// Which partitions the partition nemesis chooses among.
+/// The partitions that the partition nemesis chooses among.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Targets {
     /// All four of the genuine tool.
@@ -119,28 +119,28 @@ pub enum Targets {
     Rings,
 }
 
-/// A run.
+/// The settings of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Settings {
-    /// What clients do.
+    /// The requests that clients make.
     pub workload: Workload,
-    /// How many nodes, n0 to n(N-1).
+    /// Number of nodes, n0 to n(N-1).
     pub nodes: usize,
     /// Threads that do one operation at a time.
     pub concurrency: usize,
     /// Operations per second over all threads; 0 for none.
     pub rate: f64,
-    /// How long the load lasts, in microseconds.
+    /// Duration of the load, in microseconds.
     pub time_limit: u64,
     /// The mean latency between nodes, in microseconds.
     pub latency: u64,
-    /// How it is distributed.
+    /// The distribution of the latency.
     pub distribution: Distribution,
-    /// What goes wrong.
+    /// The faults that occur.
     pub nemeses: BTreeSet<Nemesis>,
     /// The mean time between two of a nemesis's moves, in microseconds.
     pub nemesis_interval: u64,
-    /// Which partitions there are.
+    /// The partitions that may occur.
     pub targets: Targets,
     /// Operations of a transaction at most.
     pub max_txn_length: u64,
@@ -148,7 +148,7 @@ pub struct Settings {
     pub max_writes_per_key: u64,
     /// Keys that a transaction workload uses at a time.
     pub key_count: u64,
-    /// Where all chances come from.
+    /// The seed of all chances.
     pub seed: u64,
 }
 
@@ -173,10 +173,10 @@ impl Settings {
         }
     }
 
-    /// What cannot work, in words.
+    /// Refuses settings that cannot work.
     ///
     /// # Errors
-    /// Says what to give instead.
+    /// In words, what cannot work and what to give instead.
     pub fn check(&self) -> Result<(), String> {
         let Settings { nodes, concurrency, .. } = self;
         if *nodes == 0 || *concurrency == 0 {

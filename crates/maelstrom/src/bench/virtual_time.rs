@@ -1,4 +1,4 @@
-//! Nodes as values in virtual time: [`run`], and [`Subject`], what can be run so.
+//! Nodes as values in virtual time: [`run`], and [`Subject`], a node that can be run so.
 //!
 //! The node is the same value that a process hosts, above a simulated disk: a sync takes a while, a killed node keeps what it
 //! had written, and one whose power was cut only what it had synced. Equal settings give equal runs.
@@ -15,24 +15,24 @@ use hustings_wal::SimulatedDisk;
 use hustings_wal::sim::Loss;
 use std::collections::VecDeque;
 
-/// How long a sync takes, in microseconds.
+/// Shortest and longest time of a sync, in microseconds.
 const SYNC: (u64, u64) = (80, 2_000);
 
 /// Something that takes lines and times and gives lines: a node.
 pub trait Subject {
-    /// Takes a line.
+    /// Takes a line of its standard input.
     ///
     /// # Errors
     /// When it ends by itself.
     fn on_line(&mut self, now: u64, line: &str, out: &mut Output) -> Result<(), String>;
-    /// Is told the time.
+    /// Rings the alarms that are due.
     ///
     /// # Errors
     /// When it ends by itself.
     fn on_time(&mut self, now: u64, out: &mut Output) -> Result<(), String>;
-    /// When it wants to be told the time next.
+    /// Time at which it wants to be called next.
     fn next_alarm(&self) -> Option<u64>;
-    /// Whether something waits for its disk.
+    /// Whether an effect waits for its disk.
     fn wants_sync(&self) -> bool;
     /// Its disk has synced.
     ///
@@ -68,7 +68,7 @@ struct Machine<N> {
     node: Option<N>,
     lives: u64,
     is_paused: bool,
-    /// What came while it was paused.
+    /// Lines that came while it was paused.
     stash: VecDeque<String>,
     synced_at: Option<u64>,
 }
@@ -80,7 +80,7 @@ pub struct Simulation<N, F> {
     machines: Vec<Machine<N>>,
     dice: Dice,
     now: u64,
-    /// What nodes said to people, with the time.
+    /// Lines for people that nodes wrote: time, node, line.
     pub notes: Vec<(u64, usize, String)>,
 }
 
@@ -93,7 +93,7 @@ impl<N: Subject, F: FnMut(usize, u64, Option<Loss>) -> N> Simulation<N, F> {
         Simulation { bench: Bench::new(settings), make, machines, dice, now: 0, notes: Vec::new() }
     }
 
-    /// Runs to the end.
+    /// Runs until the bench says that it is over.
     pub fn run(mut self) -> (Report, History, Vec<(u64, usize, String)>) {
         let mut losses: Vec<Option<Loss>> = vec![None; self.machines.len()];
         loop {
@@ -156,7 +156,7 @@ impl<N: Subject, F: FnMut(usize, u64, Option<Loss>) -> N> Simulation<N, F> {
         }
     }
 
-    /// What is due at one node: first its disk, then its alarms.
+    /// Does what is due at one node: first its disk, then its alarms.
     fn turn(&mut self, at: usize) {
         let (now, machine) = (self.now, &mut self.machines[at]);
         if machine.is_paused {

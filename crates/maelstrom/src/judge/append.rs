@@ -1,7 +1,7 @@
 //! Transactions over lists: are they strictly serializable? [`judge`].
 //!
-//! Every element is appended once, so a list that somebody read *is* the order of its versions, and every read says whom it
-//! follows. What is in doubt is only what nobody ever read, and that comes after all that was read.
+//! Every element is appended once, so a list that somebody read *is* the order of its versions, and every read says
+//! which appends it follows. Only elements that nobody ever read are in doubt, and they come after all that was read.
 //!
 //! ```text
 //!    T1 append x 1 ──ww──► T2 append x 2 ──wr──► T3 read x [1 2] ──rw──► T4 append x 3
@@ -38,7 +38,7 @@ pub fn judge(transactions: &[Transaction]) -> Vec<Violation> {
     found
 }
 
-/// Who appended an element, and whether it was the last of its transaction to that key.
+/// The transaction that appended an element, and whether that was its last append to the key.
 type Writers<'a> = BTreeMap<(&'a Element, &'a Element), (usize, bool)>;
 
 /// A list that a transaction saw of others: without its own appends.
@@ -46,7 +46,7 @@ struct Read {
     by: usize,
     key: Element,
     list: Vec<Element>,
-    /// With its own appends.
+    /// The list as it was read, with its own appends.
     whole: Vec<Element>,
 }
 
@@ -95,7 +95,7 @@ fn judge_inside(transaction: &Transaction) -> Option<Violation> {
     None
 }
 
-/// The first read of each key, without the own appends before it.
+/// The first read of each key, without the transaction's own appends before it.
 fn reads(by: usize, transaction: &Transaction) -> Vec<Read> {
     if transaction.has_failed {
         return Vec::new();
@@ -151,7 +151,7 @@ fn longest(
     longest
 }
 
-/// What is read was appended, by a transaction that did not fail, and as that transaction left it.
+/// Checks that the elements read were appended, by a transaction that did not fail, and as that transaction left them.
 fn judge_read(transactions: &[Transaction], writers: &Writers<'_>, read: &Read) -> Vec<Violation> {
     let mut found = Vec::new();
     let by = &transactions[read.by];
@@ -178,7 +178,7 @@ fn judge_read(transactions: &[Transaction], writers: &Writers<'_>, read: &Read) 
     found
 }
 
-/// All that is known of who comes before whom.
+/// The order of transactions, as far as it is known.
 fn order(
     transactions: &[Transaction],
     writers: &Writers<'_>,
@@ -190,7 +190,7 @@ fn order(
         transactions.iter().map(|transaction| (transaction.invoked, transaction.returned)).collect();
     graph.add_real_time(&spans);
     let writer = |key: &Element, element: &Element| writers.get(&(key, element)).map(|(at, _)| *at);
-    // What nobody read and is known to be done comes after all that was read.
+    // Elements that nobody read, and that are known to be appended, come after all that was read.
     let mut unread: BTreeMap<&Element, BTreeSet<usize>> = BTreeMap::new();
     for ((key, element), (at, _)) in writers {
         let is_read = longest.get(*key).is_some_and(|list| list.contains(element));

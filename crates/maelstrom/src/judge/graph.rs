@@ -1,10 +1,10 @@
-//! Which transactions must come before which, and whether that goes round in a circle: [`Graph`].
+//! The order in which transactions must come, and whether it has a circle: [`Graph`].
 
 use super::transactions::Transaction;
 use hustings_properties::Violation;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Why one transaction comes before another.
+/// The reason why one transaction comes before another.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Edge {
     /// It wrote a version, the other the next one.
@@ -104,8 +104,8 @@ impl Graph {
         self.edges.get(&from).into_iter().flatten().copied().filter(|(_, edge)| allowed.contains(edge))
     }
 
-    /// What is left when all that has nothing before it, or nothing after it, is taken away again and again: every circle is
-    /// in it, and it is empty if and only if there is none.
+    /// The transactions that are left when all that have nothing before them, or nothing after them, are taken away
+    /// again and again: every circle is among them, and there are none left if and only if there is no circle.
     fn circular(&self, allowed: &[Edge]) -> BTreeSet<usize> {
         let mut into: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut out: BTreeMap<usize, Vec<usize>> = BTreeMap::new();

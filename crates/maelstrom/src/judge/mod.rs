@@ -1,4 +1,4 @@
-//! Whether what clients saw can be: [`judge`]. Stricter than the genuine tool (MB-6).
+//! Deciding whether the answers that clients saw are possible: [`judge`]. Stricter than the genuine tool (MB-6).
 //!
 //! - [`registers`]: lin-kv, by the linearizability checker of `hustings-properties`, and transactions over registers;
 //! - [`transactions`]: transactions as clients saw them;

@@ -23,7 +23,7 @@ impl Numbers {
     }
 }
 
-/// Judges lin-kv.
+/// Judges a history of lin-kv.
 pub fn judge(operations: &[Operation]) -> Vec<Violation> {
     let (mut keys, mut values) = (Numbers::default(), Numbers::default());
     let mut history = Vec::new();
@@ -72,7 +72,7 @@ fn check(history: &[hustings_properties::Operation]) -> Option<Violation> {
     Some(Violation { property: "linearizability", what: stuck.to_string() })
 }
 
-/// What a transaction did with one key, seen from outside: what it read before it wrote, and what it wrote last.
+/// The effect of a transaction on one key, seen from outside: the value it read before it wrote, and the one it wrote last.
 type Outside<'a> = BTreeMap<&'a Element, (Option<&'a Element>, Option<&'a Element>)>;
 
 fn outside(transaction: &Transaction) -> Outside<'_> {
@@ -120,8 +120,8 @@ pub fn judge_transactions(transactions: &[Transaction]) -> Vec<Violation> {
     found
 }
 
-/// Who comes before whom, as far as values tell it: a write comes before the reads of it; a write that saw another is the next
-/// one after it, and follows all reads of that other; and every write that took effect follows all reads of nothing.
+/// The order of transactions, as far as values tell it: a write comes before the reads of it; a write that saw another is the
+/// next one after it, and follows all reads of that other; and every write that took effect follows all reads of nothing.
 ///
 /// The order of two writes of which neither saw the other is not known here; only the judgement key by key sees it.
 fn order(transactions: &[Transaction]) -> Graph {

@@ -11,33 +11,33 @@ pub type Element = Json;
 /// One step of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// Of which key.
+    /// The key that is read or written.
     pub key: Element,
-    /// What.
+    /// The operation on that key.
     pub verb: Verb,
 }
 
-/// What a step does.
+/// The operation of a step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Verb {
-    /// It saw this; `None` when nobody knows what it saw.
+    /// It saw this value; `None` when nobody knows what it saw.
     Read(Option<Element>),
     /// It wrote or appended this.
     Write(Element),
 }
 
-/// A transaction.
+/// A transaction of one client.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Transaction {
-    /// Whose.
+    /// Number of the process that made it.
     pub process: u64,
-    /// When it began, as a place in the order of all that happened.
+    /// Its beginning, as a place in the order of all that happened.
     pub invoked: u64,
-    /// When it ended; `None` when it is perhaps done, at any time since, or never.
+    /// Its end in the same order; `None` when it is perhaps done, at any time since, or never.
     pub returned: Option<u64>,
     /// Whether it definitely had and will have no effect.
     pub has_failed: bool,
-    /// Its steps.
+    /// Its steps, in order.
     pub operations: Vec<Step>,
 }
 

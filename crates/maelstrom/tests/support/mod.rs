@@ -48,12 +48,12 @@ pub fn run_subjects<N: Subject>(settings: Settings, mut make: impl FnMut(usize) 
     report
 }
 
-/// How a node of ours is made to break a rule of conformance.
+/// The rule of conformance that a node of ours is made to break.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Breach {
     /// Reads are answered from what this node has applied, without asking a leader (MC-6).
     ReadsLocally,
-    /// What is perhaps done is said to be definitely not done (MC-4, MX-2).
+    /// Requests that are perhaps done are said to be definitely not done (MC-4, MX-2).
     SaysNever,
     /// A swap is answered from what this node has applied when that differs (MC-5).
     SwapsLocally,
@@ -76,7 +76,7 @@ impl<P: Protocol> Breaching<P> {
         }
     }
 
-    /// What it says by itself, if it does.
+    /// The answer that it gives without asking anybody, if it does.
     fn answer(&self, line: &str) -> Option<String> {
         let envelope = Envelope::parse(line).ok()?;
         let key = hustings_maelstrom::json::Json::of(envelope.body.get("key")?);
@@ -142,15 +142,15 @@ pub fn run_breach<P: Protocol>(settings: Settings, breach: Breach) -> Report {
     report
 }
 
-/// How a lonely node is wrong beyond being lonely.
+/// The way in which a lonely node is wrong beyond being lonely.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Fault {
-    /// Not at all: alone it is right.
+    /// It has no fault: alone it is right.
     #[default]
     None,
     /// It prints something that is no envelope.
     Chatters,
-    /// It answers twice.
+    /// It answers everything twice.
     Stutters,
     /// It answers writes with "definitely not done", and does them.
     Lies,
@@ -164,7 +164,7 @@ pub enum Fault {
     Repeats,
     /// It never answers `init`.
     Mute,
-    /// After half a minute it answers nothing.
+    /// It answers nothing after half a minute.
     Retires,
     /// It refuses every swap, definitely.
     Refuses,

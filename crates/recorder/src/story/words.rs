@@ -141,7 +141,7 @@ fn circumstance(cause: &Cause, before: &Reign) -> String {
     }
 }
 
-/// Describes a mark in words.
+/// The mark as a sentence.
 pub(crate) fn of_mark(mark: &Mark) -> String {
     match mark {
         Mark::Transition { from, to, term, leader, because, .. } => {
