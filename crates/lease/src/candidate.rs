@@ -42,12 +42,12 @@ use crate::timing::{Misfit, Timing};
 use crate::token::Token;
 use std::time::Duration;
 
-/// Whoever is unhealthy, or won with a token that fell, stands back for this long.
+/// Time that a candidate stands back when it is unhealthy, or won with a token that fell.
 pub const STAND_BACK: Duration = Duration::from_secs(30);
-/// What a dead heir costs: others stand back for this long.
+/// Time that others stand back for an heir: the cost of a dead one.
 pub const HEIR_TIME: Duration = Duration::from_secs(2);
 
-/// What one candidate is told at its start.
+/// The settings of one candidate.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Settings {
     /// Its name, unique per life.
@@ -56,11 +56,11 @@ pub struct Settings {
     pub priority: u32,
     /// Its place among the candidates, from 0: in a race, later ones wait a little longer.
     pub rank: u32,
-    /// Its times.
+    /// Time to live, renewal interval and margins.
     pub timing: Timing,
-    /// Its store.
+    /// Properties of its store.
     pub profile: Profile,
-    /// What becomes of an election whose application does not stop.
+    /// The end of a tenure whose application does not stop.
     pub unstopped: Unstopped,
     pub(crate) planted: Option<Defect>,
 }
@@ -72,7 +72,7 @@ impl Settings {
     }
 }
 
-/// What becomes of an election that a candidate holds whose application was told to stop and never says that it has.
+/// The end of a tenure whose application was told to stop and never says that it has.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Unstopped {
     /// It is released when the validity is over, as the store would have let a lease of its own end at the soonest.
@@ -90,20 +90,20 @@ enum Kind {
     Look,
 }
 
-/// Where a candidate stands.
+/// The state of a candidate in the election.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Stage {
     /// Looks who holds the election, or will when the retry alarm rings.
     Seeking,
     /// Asked to become the holder, over this version.
     Contending { over: Option<Version> },
-    /// Somebody else holds it; in a queue, with its own entry's token.
+    /// Another candidate holds it; in a queue, with its own entry's token.
     Waiting { entry: Option<Token> },
     /// Holds it, and does not act yet.
     Entering { token: Token, is_held_off: bool },
-    /// Leads.
+    /// Leads: the application may act.
     Leading { token: Token },
-    /// The application stops.
+    /// The application was told to stop; the belief goes on.
     Stopping { token: Token, loss: Loss },
     /// The belief has ended, the application not yet; the note if there is something to release, and whether that is given
     /// back once the validity is over.
@@ -116,12 +116,12 @@ enum Stage {
     Left,
 }
 
-/// From when validity counts.
+/// The attempts from which validity counts.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 struct Lease {
     /// The last attempt that is known to have extended the lease.
     confirmed: Option<Attempt>,
-    /// With relayed renewals: the last answered one on this connection, which the next one confirms.
+    /// With relayed renewals: the last answered renewal on this connection, which the next one confirms.
     previous: Option<Attempt>,
     /// Too little is left to take office on.
     is_short: bool,
@@ -150,28 +150,28 @@ pub struct Candidate {
     /// The one question that is open.
     asked: Option<(Attempt, Kind)>,
     lease: Lease,
-    /// In a tenure: something was seen that speaks against it.
+    /// In a tenure: whether something was seen that speaks against it.
     is_in_doubt: bool,
-    /// In a tenure: a renewal is due, and another question is open.
+    /// In a tenure: whether a renewal is due while another question is open.
     is_renewal_due: bool,
     observed: Option<Observed>,
-    /// In a race: nobody holds the election.
+    /// In a race: the record, if nobody holds the election.
     vacant: Option<Vacancy>,
-    /// In a queue: a turn that came before the answer that tells the entry's token.
+    /// In a queue: a turn that came before the answer that tells the entry's token: token, note, whether it is clear.
     early_turn: Option<(Token, Option<Note>, bool)>,
     /// The highest token of anybody that this candidate has seen.
     highest: Option<Token>,
-    /// In a race: the last one was lost, so there is a herd, and this candidate takes its place in it.
+    /// In a race: whether the last one was lost, so that there is a herd, and this candidate takes its place in it.
     has_lost_race: bool,
     /// The predecessor whose heir was let pass already.
     yielded: Option<Token>,
     health: Health,
-    /// Why it leaves for good.
+    /// The reason why it leaves for good; `None` if it stays.
     leaving: Option<Why>,
-    /// How long it stands back once it has released.
+    /// Time that it stands back once it has released.
     rest: Duration,
     roster: Roster,
-    /// Whether people were told that it waits.
+    /// Whether it was announced that it waits.
     has_told_waiting: bool,
 }
 
@@ -207,7 +207,7 @@ impl Candidate {
         Ok((candidate, out))
     }
 
-    /// Takes one input; what the host must do about it, in order.
+    /// Takes one input; gives the effects that the host must carry out, in order.
     ///
     /// Answers to anything but the last question are ignored, as are alarms that no longer matter; nothing that a store
     /// says panics.
@@ -311,7 +311,7 @@ impl Candidate {
         out.push(Effect::SetAlarm(Name::Overdue, When::At(until)));
     }
 
-    /// How long before the end of an attempt's validity it is too late to take office on it.
+    /// Time before the end of an attempt's validity from which on it is too late to take office on it.
     fn too_late(&self) -> Duration {
         let timing = &self.settings.timing;
         // A relayed renewal counts the one before, which left a renewal interval and a round trip earlier.
@@ -319,7 +319,7 @@ impl Candidate {
         timing.stop_before_end() + timing.renewal / 2 + lag
     }
 
-    /// The answer to the open question would come too late, if it came: whoever slept must not act on it.
+    /// Ends the open question, whose answer would come too late: a candidate that slept must not act on it.
     fn on_overdue(&mut self, out: &mut Vec<Effect>) {
         if let Some((attempt, _)) = self.asked {
             self.on_answer(attempt, Answer::Unknown, out);
@@ -346,7 +346,7 @@ impl Candidate {
         self.highest = self.highest.max(Some(token));
     }
 
-    /// What must be true after every input.
+    /// Asserts what must be true after every input.
     fn assert_invariants(&self) {
         let is_queue = self.settings.profile.is_queue();
         match &self.stage {

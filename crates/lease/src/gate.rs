@@ -1,4 +1,4 @@
-//! What makes latecomers harmless: [`FenceGate`], at the resource that a leader writes to.
+//! A gate that makes latecomers harmless: [`FenceGate`], at the resource that a leader writes to.
 //!
 //! A leader that was paused between its last check and its write does not know that it is late; the resource does. The
 //! gate keeps the highest token that it has seen. Checking a token and having the effect must be one step: under one
@@ -14,9 +14,9 @@ use crate::token::Token;
 use std::convert::Infallible;
 use std::fmt;
 
-/// Where a gate keeps the highest token: memory, a file that is synced, a row beside the data.
+/// The place where a gate keeps the highest token: memory, a file that is synced, a row beside the data.
 pub trait Shelf {
-    /// Why the shelf could not be read or written.
+    /// The reason why the shelf could not be read or written.
     type Error: fmt::Debug + fmt::Display;
 
     /// The token kept; `None` if there never was one.
@@ -49,12 +49,12 @@ impl Shelf for Memory {
     }
 }
 
-/// Why a gate let nobody through.
+/// The reason why a gate did not admit a token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Barred<E> {
     /// A later tenure has been here.
     Late {
-        /// The token that came.
+        /// The token that was offered.
         offered: Token,
         /// The highest one that was seen before.
         highest: Token,
@@ -111,7 +111,7 @@ impl<S: Shelf> FenceGate<S> {
         }
     }
 
-    /// What a new leader does before it reads: from now on its predecessors are refused.
+    /// Raises the gate, which a new leader does before it reads: from now on its predecessors are refused.
     ///
     /// # Errors
     /// As [`Self::admit`]: then this leader is itself late, and must not act.
@@ -119,7 +119,7 @@ impl<S: Shelf> FenceGate<S> {
         self.admit(token)
     }
 
-    /// The highest token seen.
+    /// The highest token seen; `None` if there was none.
     pub fn highest(&self) -> Option<Token> {
         self.highest
     }
@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(gate.highest(), Some(Token::new(9)));
     }
 
-    /// Cannot keep anything.
+    /// A shelf that cannot keep anything.
     struct Full;
 
     impl Shelf for Full {

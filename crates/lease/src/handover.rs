@@ -3,7 +3,7 @@
 use crate::store::{CandidateId, Standing};
 use std::time::Duration;
 
-/// For how long a holder sees a preferred candidate healthy before it hands over.
+/// Time for which a holder sees a preferred candidate healthy before it hands over.
 pub const PREFERRED_FOR: Duration = Duration::from_secs(10);
 
 /// The others that stand for election, as far as this candidate has seen.

@@ -1,7 +1,7 @@
-//! Who led, and how each tenure ended: [`History`], bounded, as text that any store can hold.
+//! Past tenures and how each ended: [`History`], bounded, as text that any store can hold.
 //!
-//! A winner writes its own name and token, and the end of its predecessor: the note that it left, or for how long nobody
-//! heard of it. So "why did the leader change last night" has an answer after the leader is gone.
+//! A winner writes its own name and token, and the end of its predecessor: the note that it left, or the time since
+//! anybody heard of it. So "why did the leader change last night" has an answer after the leader is gone.
 
 use crate::store::{CandidateId, Note};
 use crate::token::Token;
@@ -9,21 +9,21 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::time::Duration;
 
-/// How many tenures are kept.
+/// Number of tenures that are kept.
 pub const KEPT: usize = 32;
 /// The end of the year 9999, seconds since 1970: what comes later is no time that anybody can show.
 const LATEST: u64 = 253_402_300_799;
 /// The longest name or reason that is kept, in characters.
 const LONGEST: usize = 200;
 
-/// How the tenure before ended.
+/// The end of the tenure before.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum End {
     /// There was none that is known.
     First,
-    /// It left a note.
+    /// It left a note, which says this.
     Noted(String),
-    /// It left nothing; for how long nobody had heard of it.
+    /// It left no note; nobody had heard of it for this long.
     Silent(Duration),
 }
 
@@ -40,13 +40,13 @@ impl fmt::Display for End {
 /// A tenure, with the end of the one before it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Tenure {
-    /// Its token.
+    /// Its fencing token.
     pub token: Token,
-    /// Who led.
+    /// The candidate that led.
     pub who: CandidateId,
-    /// Why the one before it ended.
+    /// The end of the tenure before it.
     pub before: End,
-    /// When it was won, by its winner's own clock, seconds since 1970. For people: nothing is decided by it.
+    /// Time at which it was won, by its winner's own clock, in seconds since 1970. For people: nothing is decided by it.
     pub since_unix_seconds: Option<u64>,
 }
 

@@ -34,14 +34,14 @@ pub enum Defect {
     DoesNotRaise,
     /// Others wait for the heir, however long it has been dead.
     WaitsForADeadHeir,
-    /// Who gives back what it never led with says, as a leader that has stopped, that nobody believes any more.
+    /// A candidate that gives back what it never led with says, as a leader that has stopped, that nobody believes any more.
     ClearsWithoutHavingLed,
-    /// A leader's release clears whoever enters later, and not only who stands directly behind it.
+    /// A leader's release clears candidates that enter later, and not only the one directly behind it.
     ClearsForEver,
 }
 
 impl Defect {
-    /// All of them.
+    /// All defects that can be planted.
     pub const ALL: [Defect; 14] = [
         Defect::CountsFromTheAnswer,
         Defect::Revives,

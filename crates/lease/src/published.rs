@@ -18,10 +18,10 @@ use crate::store::CandidateId;
 use crate::timing::{Timing, micros};
 use std::time::Duration;
 
-/// What a reader does with the newest value that a majority showed it.
+/// The treatment of the newest value that a majority showed to a reader.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reading {
-    /// Answers it: it may be on one replica only.
+    /// It is answered at once: it may be on one replica only.
     AsFound,
     /// Writes it to a majority first.
     WritesBack,
@@ -30,7 +30,7 @@ pub enum Reading {
 /// A register on replicas, read and written by majorities.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Register<V> {
-    /// Of each replica: the version, and the value.
+    /// Version and value on each replica.
     replicas: Vec<(u64, V)>,
 }
 
@@ -69,9 +69,9 @@ impl<V: Clone> Register<V> {
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 struct Master {
     holder: Option<CandidateId>,
-    /// By its own clock.
+    /// End of the key, by the master's own clock.
     ends: u64,
-    /// How far its clock is ahead.
+    /// Microseconds by which its clock is ahead.
     ahead: u64,
 }
 
@@ -85,7 +85,7 @@ pub struct Redlock {
 }
 
 impl Redlock {
-    /// As many masters, with this time to live.
+    /// A lock of this many masters, with this time to live.
     pub fn new(masters: usize, ttl: Duration) -> Redlock {
         Redlock { masters: vec![Master::default(); masters], ttl: micros(ttl) }
     }
@@ -138,23 +138,23 @@ impl WallLease {
         false
     }
 
-    /// What a holder believes that renewed at this time of its own wall clock.
+    /// Whether a holder that renewed at this time of its own wall clock believes that it leads.
     pub fn believes(&self, renewed: u64, wall: u64) -> bool {
         wall < renewed + self.ttl
     }
 }
 
-/// Which clock measures a lease, on a machine that was suspended.
+/// The clock that measures a lease, on a machine that was suspended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SuspendedClock {
     /// `CLOCK_MONOTONIC`: what `std::time::Instant` reads on Linux.
     Monotonic,
-    /// `CLOCK_BOOTTIME`.
+    /// `CLOCK_BOOTTIME`, which goes on in suspend.
     Boot,
 }
 
 impl SuspendedClock {
-    /// What it reads after the machine has been up for this long, of which it was suspended for that long.
+    /// Its reading after the machine has been up for this long, of which it was suspended for that long.
     pub fn read(self, since_boot: u64, suspended: u64) -> u64 {
         match self {
             SuspendedClock::Monotonic => since_boot - suspended,
@@ -163,17 +163,17 @@ impl SuspendedClock {
     }
 }
 
-/// When a leader that cannot renew begins to stop.
+/// The time when a leader that cannot renew begins to stop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Stopping {
-    /// When the lease is lost (`consul lock`, stop hooks of controllers).
+    /// It stops when the lease is lost (`consul lock`, stop hooks of controllers).
     AtTheLoss,
     /// So early that all has ended before.
     BeforeTheEnd,
 }
 
 impl Stopping {
-    /// From and until when an application that takes the whole grace and margin stops, after its last renewal left.
+    /// Begin and end of the stop of an application that takes the whole grace and margin, after its last renewal left.
     pub fn span(self, timing: &Timing, renewed: u64) -> (u64, u64) {
         let needed = micros(timing.stop_before_end());
         let end = renewed + micros(timing.validity());
@@ -184,7 +184,7 @@ impl Stopping {
     }
 }
 
-/// What a new leader does first.
+/// The first act of a new leader.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Office {
     /// It reads, and its first write raises the gate.

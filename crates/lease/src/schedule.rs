@@ -12,10 +12,10 @@ use crate::token::Token;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// For how many attempts it is remembered when they left; the older ones' validity is long over.
+/// Number of attempts whose time of leaving is remembered; the older ones' validity is long over.
 const REMEMBERED: usize = 1_024;
 
-/// When attempts left, when alarms ring, and until when the candidate believes.
+/// The times when attempts left, when alarms ring, and until when the candidate believes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Schedule {
     validity: u64,
@@ -84,7 +84,7 @@ impl Schedule {
         self.alarms.remove(&name);
     }
 
-    /// When the next alarm rings.
+    /// Time at which the next alarm rings; `None` if none is set.
     pub fn next_alarm(&self) -> Option<u64> {
         self.alarms.values().min().copied()
     }
@@ -112,7 +112,7 @@ impl Schedule {
         end > now
     }
 
-    /// The belief ends now.
+    /// Ends the belief now.
     pub fn forget(&mut self) {
         // The token is remembered as one that has ended.
         if let Some((_, end)) = &mut self.belief {
@@ -125,12 +125,12 @@ impl Schedule {
         self.belief.filter(|(_, end)| now < *end).map(|(token, _)| token)
     }
 
-    /// Until when it believes, on its own clock.
+    /// End of the belief, on the candidate's own clock; `None` if there is none.
     pub fn believes_until(&self) -> Option<u64> {
         self.belief.map(|(_, end)| end).filter(|end| *end > 0)
     }
 
-    /// How much of the belief is left.
+    /// Time that is left of the belief; zero if it is over.
     pub fn remaining(&self, now: u64) -> Duration {
         Duration::from_micros(self.believes_until().unwrap_or(0).saturating_sub(now))
     }

@@ -1,4 +1,4 @@
-//! What a candidate asks of a store, what it may be answered, and how stores differ.
+//! Requests of a candidate to its store, the possible answers, and the differences between stores.
 //!
 //! A driver translates the four requests for its store. It keeps what it needs for that (a session, the version that it saw
 //! last), and it promises:
@@ -51,12 +51,12 @@ impl fmt::Display for CandidateId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Version(pub u64);
 
-/// What a leader leaves behind for its successor and for the history.
+/// A leader's last words, for its successor and for the history.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Note {
     /// The tenure that ended.
     pub token: Token,
-    /// Why it ended, in words for people.
+    /// The reason why it ended, in words for people.
     pub because: String,
     /// The candidate that goes first; the others stand back for a moment.
     pub heir: Option<CandidateId>,
@@ -64,7 +64,7 @@ pub struct Note {
     pub has_stopped: bool,
 }
 
-/// What a candidate asks of its store: all that a driver translates.
+/// A candidate's request to its store: all that a driver translates.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Request {
     /// Become the holder, or enter the queue.
@@ -80,24 +80,24 @@ pub enum Request {
     Look,
 }
 
-/// What a store says to an attempt.
+/// The store's answer to an attempt.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Answer {
     /// This candidate holds the election, with this token.
     Won(Token),
-    /// Somebody else holds it. In a queue: this candidate has an entry, and the token that it will have at its turn.
+    /// Another candidate holds it. In a queue: this candidate has an entry, and the token that it will have at its turn.
     Waiting(Option<Token>),
     /// The lease is extended.
     Renewed,
     /// Nothing of this candidate is there: its session or record is gone, the election is vacant, or the release is done.
     Gone,
-    /// Definitely not done; it may be asked again.
+    /// The request is definitely not done; it may be asked again.
     Refused(Refusal),
-    /// Perhaps done: look before asking again.
+    /// The request is perhaps done: look before asking again.
     Unknown,
 }
 
-/// Why a store did not do what it was asked.
+/// The reason why a store did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Refusal {
     /// The record has another version than the one that was to be swapped.
@@ -118,21 +118,21 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// What a look or a watch saw. It may be late or lost: it is a hint, except where a variant says more.
+/// An observation of a look or a watch. It may be late or lost: it is a hint, except where a variant says more.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Sight {
     /// Nobody holds the election.
     Vacant {
         /// The version to swap on, if there is a record; `None` if there is none, or in a queue.
         version: Option<Version>,
-        /// What the last holder left, if it is still there.
+        /// The note of the last holder, if it is still there.
         note: Option<Note>,
     },
     /// Somebody holds the election; perhaps this candidate.
     Held {
-        /// The holder.
+        /// The candidate that holds it.
         by: CandidateId,
-        /// Its token.
+        /// The fencing token of its tenure.
         token: Token,
         /// The version of the record.
         version: Version,
@@ -144,11 +144,11 @@ pub enum Sight {
     Turn {
         /// The token of this candidate's entry.
         token: Token,
-        /// What the last holder left, if it is still there.
+        /// The note of the last holder, if it is still there.
         note: Option<Note>,
-        /// Nobody believes any more: the entry *directly* before this one was seen to be there, and its owner took it away
-        /// and left a note with [`Note::has_stopped`]. Then nothing has expired, and the winner need not hold off. False is
-        /// always safe.
+        /// Whether nobody believes any more: the entry *directly* before this one was seen to be there, and its owner
+        /// took it away and left a note with [`Note::has_stopped`]. Then nothing has expired, and the winner need not
+        /// hold off. False is always safe.
         is_clear: bool,
     },
     /// In a queue: the entry with this token, which was this candidate's, is seen to be gone.
@@ -162,9 +162,9 @@ pub enum Sight {
 /// A candidate that stands for election, as others see it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Standing {
-    /// Its name.
+    /// Name of the candidate.
     pub id: CandidateId,
-    /// Higher goes first.
+    /// Its priority: the higher one goes first.
     pub priority: u32,
     /// Whether it says that it is healthy.
     pub is_healthy: bool,
@@ -172,16 +172,16 @@ pub struct Standing {
     pub is_ours: bool,
 }
 
-/// How a store lets candidates compete.
+/// The way a store lets candidates compete.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Contend {
     /// Entries in the order of their arrival; the first one holds.
     Queue,
-    /// One record that whoever comes first takes.
+    /// One record that the first candidate to come takes.
     Race,
 }
 
-/// Who decides that a lease has ended.
+/// The judge of whether a lease has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Expiry {
     /// The store, by its own clock.
@@ -190,7 +190,7 @@ pub enum Expiry {
     Observer,
 }
 
-/// What the answer to a renewal proves.
+/// The evidence that the answer to a renewal gives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Renewal {
     /// A committed write extended the lease after the request left.
@@ -202,16 +202,16 @@ pub enum Renewal {
     Relayed,
 }
 
-/// What a candidate must know of its store.
+/// The properties of a store that a candidate must know.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Profile {
     /// The store's name, for messages.
     pub name: &'static str,
-    /// Queue or race.
+    /// Whether candidates queue or race.
     pub contend: Contend,
-    /// Who ends leases.
+    /// The judge of whether a lease has ended.
     pub expiry: Expiry,
-    /// What counts as renewed.
+    /// The evidence that the answer to a renewal gives.
     pub renewal: Renewal,
     /// The shortest time to live that the store keeps its word for.
     pub ttl_min: Duration,
@@ -263,7 +263,7 @@ impl Profile {
     pub const POSTGRES: Profile =
         Profile { name: "postgres", ttl_min: Duration::from_millis(100), ..Profile::KUBERNETES };
 
-    /// All of them.
+    /// The profiles of all stores.
     pub const ALL: [Profile; 6] =
         [Profile::HUSTINGS, Profile::ETCD, Profile::ZOOKEEPER, Profile::CONSUL, Profile::KUBERNETES, Profile::POSTGRES];
 

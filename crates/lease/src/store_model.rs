@@ -2,9 +2,8 @@
 //!
 //! It is what the rules assume of a store, and no more: requests happen at one moment each, a lease ends by the store's
 //! own clock (or by nobody's, where contenders observe; and a little early, where winners hold off), a change of its
-//! leader lengthens leases. What real stores do
-//! beyond that (they forget, are restored from a backup, are edited by hand, renew leases after they were deposed) are
-//! methods with that name: whoever calls them says so.
+//! leader lengthens leases. Real stores do more than that (they forget, are restored from a backup, are edited by hand,
+//! renew leases after they were deposed): those are methods with that name, called on purpose.
 //!
 //! Times are microseconds of true time; the store's clock runs at a rate of its own.
 //!
@@ -32,22 +31,22 @@ pub type Session = (CandidateId, u32);
 /// A request with everything that its driver makes it conditional on.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Command {
-    /// Whose it is.
+    /// The session that sent it.
     pub session: Session,
     /// The token that the candidate won last.
     pub token: Option<Token>,
     /// Over which connection it came; what came over a broken one does not happen.
     pub connection: u32,
-    /// What is asked.
+    /// The request itself.
     pub request: Request,
 }
 
-/// What the store says to a command.
+/// The store's reply to a command.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Reply {
-    /// What it saw, told first.
+    /// Observations that the candidate is told before the answer.
     pub sights: Vec<Sight>,
-    /// The answer.
+    /// The answer to the request.
     pub answer: Answer,
     /// The session has ended; the next one must have another number.
     pub is_session_over: bool,
@@ -73,13 +72,13 @@ struct Record {
 pub struct StoreModel {
     profile: Profile,
     ttl: u64,
-    /// How much faster than true time its clock runs, in millionths.
+    /// Millionths by which its clock is faster than true time.
     rate: i32,
-    /// For how long its clock has stood still.
+    /// Microseconds for which its clock has stood still.
     stalled: u64,
     generation: u32,
     revision: u64,
-    /// When sessions end, on the store's clock.
+    /// End of each session, on the store's clock.
     sessions: BTreeMap<Session, u64>,
     over: BTreeSet<Session>,
     queue: Vec<Entry>,
@@ -87,12 +86,12 @@ pub struct StoreModel {
     note: Option<Note>,
     /// The entry that stood directly behind a holder when that took its own away, having stopped.
     clear: Option<Token>,
-    /// What the member that clients are connected to has heard and not relayed.
+    /// Sessions that the member which clients are connected to has heard and not relayed.
     touched: BTreeSet<Session>,
     connection: u32,
-    /// Until when a deposed leader answers renewals that have no effect.
+    /// True time until which a deposed leader answers renewals that have no effect.
     deposed_until: u64,
-    /// How much later than it must a lease ends.
+    /// Microseconds by which a lease ends later than it must.
     lenience: u64,
     restarts_counter: bool,
     clears_for_ever: bool,
@@ -137,7 +136,7 @@ impl StoreModel {
         self.lenience = micros(lenience);
     }
 
-    /// What happens when the command arrives at true time `now`; `None` if its connection is broken.
+    /// Carries out the command, which arrives at true time `now`; `None` if its connection is broken.
     pub fn execute(&mut self, command: &Command, now: u64) -> Option<Reply> {
         self.expire(now);
         if command.connection < self.connection {
@@ -154,7 +153,7 @@ impl StoreModel {
         })
     }
 
-    /// What a watch of this session sees now.
+    /// The observations of a watch of this session at this moment.
     pub fn sights(&self, session: &Session) -> Vec<Sight> {
         if self.profile.is_queue() { self.sights_of_queue(session) } else { self.sights_of_record() }
     }
@@ -174,12 +173,12 @@ impl StoreModel {
         self.queue.iter().any(|entry| entry.session == *session)
     }
 
-    /// When the next lease ends, in true time; `None` if none will by itself.
+    /// True time at which the next lease ends; `None` if none will by itself.
     pub fn next_expiry(&self) -> Option<u64> {
         self.sessions.values().min().map(|end| self.true_time(*end))
     }
 
-    /// Ends what has expired.
+    /// Ends sessions that have expired.
     pub fn expire(&mut self, now: u64) {
         let clock = self.clock(now);
         let ended: Vec<Session> =
@@ -210,7 +209,7 @@ impl StoreModel {
         true
     }
 
-    /// How much earlier than it must a lease may end: what a winner's hold-off is for.
+    /// Microseconds by which a lease may end earlier than it must: a winner's hold-off makes up for it.
     fn softness(&self) -> u64 {
         micros(self.profile.hold_off) * 9 / 10
     }
@@ -241,8 +240,8 @@ impl StoreModel {
         true
     }
 
-    /// Relayed renewals: the member that clients are connected to tells the leader whom it has heard. To be called at
-    /// least once per tick.
+    /// Relayed renewals: the member that clients are connected to tells the leader which sessions it has heard. To be
+    /// called at least once per tick.
     pub fn relay(&mut self, now: u64) {
         self.expire(now);
         for session in std::mem::take(&mut self.touched) {
@@ -293,8 +292,8 @@ impl StoreModel {
         }
     }
 
-    /// What an operator does after that: tokens grow on from here. The entries of a queue have tokens of the generation
-    /// before: they are removed with it, and their candidates enter anew.
+    /// Raises the generation, as an operator does after that: tokens grow on from here. The entries of a queue have
+    /// tokens of the generation before: they are removed with it, and their candidates enter anew.
     pub fn raise_generation(&mut self) {
         self.queue.clear();
         self.generation += 1;

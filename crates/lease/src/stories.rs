@@ -1,7 +1,7 @@
 //! Why quorum reads, wall clocks and stopping in time are not enough: eight stories, each told twice, broken and repaired.
 //!
-//! Every line is what a subject did or answered when it was played: the broken forms of [`crate::published`], and what the
-//! crate has in their place. The verdict is computed from what happened; nothing here knows how a story ends.
+//! Every line is what a subject did or answered when it was played: the broken forms of [`crate::published`], and their
+//! replacements in this crate. The verdict is computed from what happened; nothing here knows how a story ends.
 //!
 //! `hustings play vanishing-value` shows one, `docs/why-quorum-reads-are-not-enough.md` tells them all.
 //!
@@ -16,17 +16,17 @@ use crate::store_model::{Desk, StoreModel};
 use std::fmt;
 use std::time::Duration;
 
-/// In microseconds.
+/// Microseconds in a second.
 const SECOND: u64 = 1_000_000;
 /// The time to live of all leases here.
 const TTL: Duration = Duration::from_secs(10);
 
-/// What came of it.
+/// The result of a telling.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Verdict {
-    /// What must hold held.
+    /// The property of the story held, for this reason.
     Holds(String),
-    /// It did not.
+    /// The property of the story was broken, in this way.
     Broken(String),
 }
 
@@ -39,14 +39,14 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// One telling.
+/// One telling of a story.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Told {
-    /// What was played.
+    /// The form that was played.
     pub subject: &'static str,
-    /// What happened, in order.
+    /// The events, in order.
     pub lines: Vec<String>,
-    /// What came of it.
+    /// The result.
     pub verdict: Verdict,
 }
 
@@ -63,11 +63,11 @@ impl fmt::Display for Told {
 pub struct Story {
     /// As `hustings play` knows it.
     pub name: &'static str,
-    /// What must hold.
+    /// The property that must hold.
     pub must_hold: &'static str,
     /// The form that is usually built.
     pub broken: Told,
-    /// What is in its place here.
+    /// The replacement in this crate.
     pub repaired: Told,
 }
 
@@ -101,7 +101,7 @@ impl Teller {
         self.lines.push(format!("{:>6.1} s  {what}", micros as f64 / SECOND as f64));
     }
 
-    /// This happened; when does not matter.
+    /// Notes an event whose time does not matter.
     fn says(&mut self, what: impl fmt::Display) {
         self.lines.push(format!("  {what}"));
     }
@@ -134,7 +134,7 @@ fn desk(who: CandidateId, profile: Profile) -> Desk {
     Desk::new(who, profile, 0)
 }
 
-/// An answer in words.
+/// Describes an answer in words.
 fn heard(answer: &Answer) -> String {
     match answer {
         Answer::Won(token) => format!("you lead, token {token}"),
@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Goal: the broken form of each story breaks, and what is in its place here holds.
+    /// Goal: the broken form of each story breaks, and its replacement here holds.
     #[test]
     fn each_story_is_broken_and_repaired() {
         let stories = all();

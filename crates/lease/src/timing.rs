@@ -1,4 +1,4 @@
-//! How long a leader may believe, and when it must stop: [`Timing`].
+//! The times of a lease: how long a leader may believe, and when it must stop: [`Timing`].
 //!
 //! ```text
 //!   sent                                        U-s-k          U-k     U = sent + H
@@ -20,15 +20,15 @@ const MILLION: u64 = 1_000_000;
 pub struct Timing {
     /// T: the time to live as the store granted it, which may differ from what was asked for.
     pub ttl: Duration,
-    /// ρ: by how much the rate of any clock may differ from true time, in millionths; below a million.
+    /// ρ: the most by which the rate of any clock may differ from true time, in millionths; below a million.
     pub rate_error_millionths: u32,
     /// g: the coarsest step of the clocks that are read.
     pub granularity: Duration,
-    /// s: what the application gets to stop by itself.
+    /// s: the time that the application gets to stop by itself.
     pub stop_grace: Duration,
-    /// k: what killing takes, after which nothing of the application acts any more.
+    /// k: the time that killing takes, after which nothing of the application acts any more.
     pub kill_margin: Duration,
-    /// r: how often the lease is renewed.
+    /// r: the interval at which the lease is renewed.
     pub renewal: Duration,
 }
 
@@ -70,10 +70,10 @@ impl Timing {
         Timing { renewal: timing.renewal.max(timing.spacing(profile)), ..timing }
     }
 
-    /// H: for how long after a request left its sender may rely on the lease that the request granted.
+    /// H: the time for which, after a request left, its sender may rely on the lease that the request granted.
     ///
     /// `H = T·(1-ρ)/(1+ρ) - g`, and zero where that is negative. The lease is free no earlier than T/(1+ρ) of true time
-    /// after the request left, whoever counts; belief ends after H/(1-ρ) of true time at the latest.
+    /// after the request left, by anybody's count; belief ends after H/(1-ρ) of true time at the latest.
     pub fn validity(&self) -> Duration {
         self.validity_at(self.rate_error_millionths)
     }
@@ -85,23 +85,23 @@ impl Timing {
         Duration::from_micros(scaled).saturating_sub(self.granularity)
     }
 
-    /// s + k: how long before the end of its validity a leader begins to stop.
+    /// s + k: the time before the end of its validity at which a leader begins to stop.
     pub fn stop_before_end(&self) -> Duration {
         self.stop_grace + self.kill_margin
     }
 
-    /// How soon an unanswered or refused request is repeated.
+    /// Time after which an unanswered or refused request is repeated.
     pub fn retry(&self) -> Duration {
         self.renewal / 4
     }
 
-    /// How long a driver waits for an answer before it says that the outcome is unknown: so that two lost renewals in a row,
-    /// each repeated after [`Self::retry`], depose nobody.
+    /// Time that a driver waits for an answer before it says that the outcome is unknown: so that two lost renewals in
+    /// a row, each repeated after [`Self::retry`], depose nobody.
     pub fn patience(&self) -> Duration {
         self.renewal / 2
     }
 
-    /// How far renewals must be apart, so that each is counted: for relayed ones a tick of the store, on any clock.
+    /// Least time between two renewals, so that each is counted: for relayed ones a tick of the store, on any clock.
     pub fn spacing(&self, profile: &Profile) -> Duration {
         match profile.renewal {
             Renewal::Committed | Renewal::LeaderMemory => Duration::ZERO,

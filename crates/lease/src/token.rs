@@ -53,7 +53,7 @@ impl std::error::Error for NotAToken {}
 impl FromStr for Token {
     type Err = NotAToken;
 
-    /// Reads what `Display` writes.
+    /// Reads a token as `Display` writes it.
     ///
     /// # Errors
     /// The text is not one or two decimal numbers, or one of them is too large.

@@ -41,7 +41,7 @@ fn every_planted_defect_is_convicted() {
     let mut free = Vec::new();
     for defect in Defect::ALL {
         let concerned: Vec<Profile> = Profile::ALL.into_iter().filter(|profile| concerns(defect, profile)).collect();
-        // What a winner leaves behind that never acted matters when it is hurried.
+        // The note of a winner that never acted matters when it is hurried.
         let faults = if defect == Defect::ClearsWithoutHavingLed { Faults::Hasty } else { Faults::Assumed };
         match convict(&concerned, Setup { defect: Some(defect), ..setup(faults) }) {
             Some(Conviction { runs, profile, property, what }) => {

@@ -25,11 +25,11 @@ struct Setup {
     profile: Profile,
     defect: Option<Defect>,
     candidates: usize,
-    /// For how many requests of each candidate the store is there.
+    /// Number of requests that each candidate may make; then its process stands still.
     requests: u64,
-    /// What becomes of whoever does not stop, as nobody here ever does.
+    /// The end of a tenure that does not stop, as nobody here ever does.
     unstopped: Unstopped,
-    /// How many questions of each may be left open.
+    /// Number of questions of each that may be left open.
     timeouts: u64,
 }
 
@@ -57,7 +57,7 @@ struct Host {
     must_stop: bool,
     timeouts: u64,
     has_started: bool,
-    /// What it has seen of the store.
+    /// The store's revision that it has seen last.
     seen: u64,
     /// It asked as often as it may: its process stands still for good, and what it believes lasts.
     is_paused: bool,
@@ -72,7 +72,7 @@ struct World {
     prints: Vec<u64>,
 }
 
-/// What may happen next.
+/// A step that may happen next.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Tick,
@@ -154,7 +154,7 @@ impl World {
                 continue;
             }
             if !host.has_started {
-                // Candidates are alike: the first one is whoever starts first.
+                // Candidates are alike: the first one is the one that starts first.
                 if number == 0 || self.hosts[number - 1].has_started {
                     steps.push(Step::Start(number));
                 }
@@ -222,7 +222,7 @@ impl World {
         }
     }
 
-    /// Of a process that stands still only its belief matters, and only while it lasts.
+    /// Keeps only the belief of a process that stands still, and only while it lasts.
     fn simplify(&mut self, first: &World) {
         for (host, first) in self.hosts.iter_mut().zip(&first.hosts).filter(|(host, _)| host.is_paused) {
             let schedule = match host.schedule.believes(self.now * TICK) {
@@ -233,7 +233,7 @@ impl World {
         }
     }
 
-    /// Those that may believe: a clock that is read twice may read less the second time.
+    /// The hosts that may believe: a clock that is read twice may read less the second time.
     fn believers(&self) -> Vec<(usize, Token)> {
         let believes = |(number, host): (usize, &Rc<Host>)| Some((number, host.schedule.believes(self.now * TICK)?));
         self.hosts.iter().enumerate().filter_map(believes).collect()
@@ -259,7 +259,7 @@ impl Host {
         self.inputs(vec![Input::Answer(attempt, Answer::Unknown)], clock, setup);
     }
 
-    /// What is due by this clock comes first.
+    /// Rings the alarms that are due by this clock, before anything else.
     fn ring(&mut self, due: u64, clock: u64, setup: &Setup) {
         while let Some(name) = self.schedule.take_due(due * TICK) {
             let effects = self.candidate.handle(Input::Alarm(name));
@@ -367,7 +367,7 @@ fn one_believes_in_every_world_of_three_candidates_and_four_ticks() {
 
 #[test]
 fn one_believes_where_two_candidates_renew_look_again_or_release() {
-    // LEASE_TIMEOUTS=1 leaves one question of each open, too: 3,005,022 worlds where whoever does not stop holds on.
+    // LEASE_TIMEOUTS=1 leaves one question of each open, too: 3,005,022 worlds where a candidate that does not stop holds on.
     let timeouts = std::env::var("LEASE_TIMEOUTS").ok().and_then(|timeouts| timeouts.parse().ok()).unwrap_or(0);
     for unstopped in [Unstopped::Held, Unstopped::Lapses] {
         let profile = Profile::POSTGRES;

@@ -1,4 +1,4 @@
-//! Goal: the office goes to whom it should, and a dead heir costs a moment. Method: one candidate at a time, by hand.
+//! Goal: the office goes to the right candidate, and a dead heir costs a moment. Method: one candidate at a time, by hand.
 
 mod support;
 

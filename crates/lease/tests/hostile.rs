@@ -101,7 +101,7 @@ fn input(dice: &mut Dice, last: Attempt, step: u64) -> Input {
     }
 }
 
-/// How often a candidate began or extended a belief, and asked to release; an error if it released while it acted.
+/// Counts how often a candidate began or extended a belief, and asked to release; an error if it released while it acted.
 fn nonsense(runs: u64, defect: Option<Defect>) -> Result<(u64, u64), String> {
     let (mut believed, mut released) = (0, 0);
     for seed in 0..runs {

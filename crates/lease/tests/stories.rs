@@ -1,4 +1,4 @@
-//! Goal: what a candidate does when its store fails it in one of the ways that stores have. Method: one candidate, by hand.
+//! Goal: a candidate behaves well when its store fails it in one of the ways that stores have. Method: one candidate, by hand.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! Until a candidate has won: looks, contends, waits.
+//! A candidate until it has won: it looks, contends, waits.
 
 use super::{Candidate, Effect, HEIR_TIME, Lease, Name, Observed, Stage, Vacancy, When};
 use crate::laboratory::Defect;
@@ -40,7 +40,7 @@ impl Candidate {
         }
     }
 
-    /// What a look in search of the holder found.
+    /// Takes the result of a look in search of the holder.
     fn on_found(&mut self, answer: Answer, out: &mut Vec<Effect>) {
         match answer {
             Answer::Won(token) if self.is_willing() => self.on_found_own(token, out),
@@ -140,7 +140,7 @@ impl Candidate {
         if self.settings.profile.is_queue() {
             return;
         }
-        // Whoever only heard of the holder by a watch asks now and then, for watches are lost.
+        // A candidate that only heard of the holder by a watch asks now and then, for watches are lost.
         out.push(Effect::SetAlarm(Name::Poll, When::After(self.settings.timing.ttl)));
         if self.observed.is_some_and(|observed| observed.is_expired) {
             self.on_expiry(out);
@@ -196,8 +196,8 @@ impl Candidate {
 
     /// Sets the alarm at which this candidate contends for what is vacant.
     ///
-    /// The heir contends at once; the others stand back for it, once. Without an heir the ranks go one after the other,
-    /// so that a herd of candidates is one request most of the time. Who has not lost a race yet knows of no herd.
+    /// The heir contends at once; the others stand back for it, once. Without an heir the ranks go one after the other, so that
+    /// a herd of candidates is one request most of the time. A candidate that has not lost a race yet knows of no herd.
     fn set_place(&self, out: &mut Vec<Effect>) {
         let note = self.vacant.as_ref().and_then(|vacant| vacant.note.as_ref()).filter(|note| note.heir.is_some());
         let when = match note {
@@ -237,7 +237,7 @@ impl Candidate {
         if let Some(own) = self.token() {
             let is_later = token > own;
             self.saw_token(token);
-            // What is older than this tenure may be a sight that came late.
+            // A holder older than this tenure may be a sight that came late.
             return if is_later { self.lose(super::Loss::Taken, out) } else { self.doubt(out) };
         }
         self.saw_token(token);
@@ -308,7 +308,7 @@ impl Candidate {
         self.yielded = Some(note.token);
         self.rest = HEIR_TIME;
         let because = "lets the heir go first".to_owned();
-        // The note goes on to whoever is next, as that of the tenure that ended.
+        // The note goes on to the next candidate, as that of the tenure that ended.
         self.release(Note { because, ..note }, out);
     }
 
@@ -329,7 +329,7 @@ impl Candidate {
         match &self.stage {
             Stage::Waiting { .. } => self.seek(out),
             Stage::Entering { .. } | Stage::Leading { .. } => {
-                // What the member heard that was asked last, it may never relay.
+                // The member that was asked last may never relay what it heard.
                 if self.is_relayed() && matches!(self.asked, Some((_, super::Kind::Renew))) {
                     self.asked = None;
                 }

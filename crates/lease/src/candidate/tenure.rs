@@ -1,4 +1,4 @@
-//! From winning to having released: enters, leads, stops, releases, stands back.
+//! A candidate from winning to having released: it enters, leads, stops, releases, stands back.
 
 use super::{Candidate, Change, Effect, Health, Loss, Name, STAND_BACK, Stage, Unstopped, Until, When, Why};
 use crate::laboratory::Defect;
@@ -7,7 +7,7 @@ use crate::token::Token;
 use std::time::Duration;
 
 impl Candidate {
-    /// Holds the election; leads once its lease is fresh, and it has held off, unless nobody else can believe any more.
+    /// Takes the election; leads once its lease is fresh, and it has held off, unless nobody else can believe any more.
     pub(super) fn enter(&mut self, token: Token, is_clear: bool, out: &mut Vec<Effect>) {
         assert!(self.is_willing(), "who does not stand for election takes no office");
         if let Some(seen) = self.highest.filter(|seen| *seen >= token) {
@@ -215,13 +215,13 @@ impl Candidate {
         }
     }
 
-    /// What a look in a tenure found.
+    /// Takes the result of a look in a tenure.
     pub(super) fn on_verified(&mut self, answer: Answer, out: &mut Vec<Effect>) {
         let (Stage::Entering { token: own, .. } | Stage::Leading { token: own }) = self.stage else { return };
         match answer {
             Answer::Won(token) if token == own => {
                 self.is_in_doubt = false;
-                // What is renewed again too soon is not counted where renewals are relayed: its alarm will ring.
+                // A renewal that comes too soon is not counted where renewals are relayed: its alarm will ring.
                 self.is_renewal_due = !self.is_relayed() || self.lease.previous.is_none();
                 self.ask_next(out);
             }
@@ -272,14 +272,14 @@ impl Candidate {
         Note { token, because: loss.to_string(), heir, has_stopped: true }
     }
 
-    /// The time is up: the belief ends. What still acts is killed, and the record stays until nothing acts.
+    /// Ends the belief, for the time is up. What still acts is killed, and the record stays until nothing acts.
     pub(super) fn on_end_due(&mut self, out: &mut Vec<Effect>) {
         let Stage::Stopping { token, loss } = self.stage.clone() else { return };
         let note = self.note(token, &loss);
         self.end_unstopped(token, loss, Some(note), out);
     }
 
-    /// The application has not said yet that it has stopped.
+    /// Ends the belief of a tenure whose application has not said yet that it has stopped.
     fn end_unstopped(&mut self, token: Token, loss: Loss, release: Option<Note>, out: &mut Vec<Effect>) {
         let may_lapse = loss == Loss::Stalled || self.settings.unstopped == Unstopped::Lapses;
         self.end(token, loss, out);
@@ -290,9 +290,9 @@ impl Candidate {
         }
     }
 
-    /// Work that hangs, or ignores whoever tells it to stop, says nothing, and a session that others share goes on: what such
-    /// work holds would stay for ever. Once its validity is over it is given back, as the store would have let its lease end at
-    /// the soonest.
+    /// Gives the election back once its validity is over, as the store would have let its lease end at the soonest.
+    /// Work that hangs, or ignores the order to stop, says nothing, and a session that others share goes on: what such
+    /// work holds would stay for ever.
     pub(super) fn on_lapsed(&mut self, out: &mut Vec<Effect>) {
         match self.stage.clone() {
             Stage::Ended { release: Some(note), may_lapse: true } => {
@@ -345,7 +345,7 @@ impl Candidate {
 
     /// Gives back what this candidate holds and does not use.
     pub(super) fn give_back(&mut self, token: Token, because: &str, out: &mut Vec<Effect>) {
-        // What never led says nothing about those before it, who may believe still.
+        // A tenure that never led says nothing about those before it, which may believe still.
         let has_stopped = self.has(Defect::ClearsWithoutHavingLed);
         self.release(Note { token, because: because.to_owned(), heir: None, has_stopped }, out);
     }
@@ -372,7 +372,7 @@ impl Candidate {
         }
     }
 
-    /// What a look found, after nobody knew whether the release was done.
+    /// Takes the result of a look that was made since nobody knew whether the release was done.
     pub(super) fn on_release_looked(&mut self, answer: Answer, out: &mut Vec<Effect>) {
         let Stage::Releasing { note } = self.stage.clone() else { return };
         match answer {

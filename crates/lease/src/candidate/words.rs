@@ -1,11 +1,11 @@
-//! What a candidate hears and does: its inputs, effects, alarms and transitions.
+//! Inputs, effects, alarms and transitions of a candidate.
 
 use crate::store::{Answer, Attempt, CandidateId, Note, Request, Sight};
 use crate::token::Token;
 use std::fmt;
 use std::time::Duration;
 
-/// What happens to a candidate.
+/// An input of a candidate.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input {
     /// The store answered an attempt.
@@ -25,7 +25,7 @@ pub enum Input {
     Stopped,
 }
 
-/// What the host must do, in this order.
+/// An effect that the host must carry out, in this order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     /// Record the boot-time clock for this attempt, then send the request.
@@ -37,13 +37,13 @@ pub enum Effect {
     Believe(Token, Until),
     /// Let the application stop, and kill what still acts at this time; then say [`Input::Stopped`]. The belief goes on.
     Stop(Until, Loss),
-    /// The belief ends now: kill what still acts, then say [`Input::Stopped`], if that was not said since the tenure began.
+    /// End the belief now: kill what still acts, then say [`Input::Stopped`], if that was not said since the tenure began.
     Forget(Loss),
-    /// Ring this alarm then; replaces an earlier one of the same name.
+    /// Set this alarm; replaces an earlier one of the same name.
     SetAlarm(Name, When),
     /// Do not ring this alarm.
     CancelAlarm(Name),
-    /// Tell people.
+    /// Announce this change to people, as a line of the log.
     Announce(Change),
 }
 
@@ -52,14 +52,14 @@ pub enum Effect {
 pub struct Until {
     /// The attempt from which validity counts.
     pub attempt: Attempt,
-    /// How long before its end.
+    /// Time before the end of that validity.
     pub less: Duration,
 }
 
-/// When an alarm rings.
+/// The time when an alarm rings.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum When {
-    /// This long from now.
+    /// It rings this long from now.
     After(Duration),
     /// Between these two from now; the host draws.
     Between(Duration, Duration),
@@ -69,11 +69,11 @@ pub enum When {
     At(Until),
 }
 
-/// An alarm. Of those that are due, the earlier one here rings first, whenever each was due: whoever wakes late learns
-/// first what is over.
+/// An alarm. Of those that are due, the earlier one here rings first, whenever each was due: a host that wakes late
+/// learns first what is over.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Name {
-    /// All must have ended; the belief ends.
+    /// The tenure's belief ends: all must have ended.
     End,
     /// The validity is over of a tenure whose work has made no progress and may never say that it has stopped.
     Lapse,
@@ -83,7 +83,7 @@ pub enum Name {
     Overdue,
     /// Too little of the lease is left to take office on it.
     Short,
-    /// Extend the lease.
+    /// The lease is to be extended.
     Renew,
     /// Ask again what was refused or not answered.
     Retry,
@@ -95,27 +95,27 @@ pub enum Name {
     Contend,
     /// Look, in case that a watch was lost.
     Poll,
-    /// Stand for election again.
+    /// The time of standing back is over.
     StandBack,
     /// A preferred candidate has been healthy for long enough to hand over to it.
     Prefer,
 }
 
-/// What the application says of itself.
+/// The state of the application, as it reports it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Health {
     /// It can do the work.
     Healthy,
-    /// It cannot.
+    /// It cannot do the work.
     Unhealthy,
     /// It has made no progress for too long: perhaps it hears nothing, and will not say that it has stopped.
     Stalled,
 }
 
-/// Why a candidate is asked to lead no longer.
+/// The reason why a candidate is asked to lead no longer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Why {
-    /// It leaves for good; in the words of who asked.
+    /// It leaves for good; in the words of the requester.
     Leaving(String),
     /// It gives way once, and stands for election again after the others; in the words of who asked.
     Asked(String),
@@ -134,7 +134,7 @@ impl fmt::Display for Why {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Heir(pub CandidateId);
 
-/// Why a tenure ended.
+/// The reason why a tenure ended.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Loss {
     /// No renewal was answered in time.
@@ -147,13 +147,13 @@ pub enum Loss {
     Unhealthy,
     /// The application has made no progress for too long.
     Stalled,
-    /// It was asked to.
+    /// An operator or the application asked it to step down.
     StoodDown(Why),
-    /// Another candidate shall lead.
+    /// Leadership was handed over to this candidate.
     HandedOver(CandidateId),
 }
 
-/// Whoever acts as the leader hears it as an error: so it can be passed on with `?`.
+/// Lets code that acts as the leader pass the end of its tenure on with `?`.
 impl std::error::Error for Loss {}
 
 impl fmt::Display for Loss {
@@ -177,17 +177,17 @@ pub enum Change {
     Waits,
     /// Won, and does not act yet.
     Elected(Token),
-    /// Leads from now on.
+    /// Leads from now on, with this token.
     Leads(Token),
-    /// Has begun to stop.
+    /// Has begun to stop in this tenure.
     Stops(Token, Loss),
-    /// Leads no more.
+    /// Leads no more in this tenure.
     Ends(Token, Loss),
     /// Gave up what it held in the store.
     Released(Note),
     /// Won with a token that is not above one seen before: the store's history was replaced. Does not lead with it.
     TokenFell {
-        /// The token won.
+        /// The token that was won.
         won: Token,
         /// The highest token seen before.
         seen: Token,

@@ -4,14 +4,14 @@ use super::{Command, Reply};
 use crate::store::{Answer, CandidateId, Profile, Request, Sight};
 use crate::token::Token;
 
-/// What a driver keeps for one candidate: its session, and what it won.
+/// The state of a driver for one candidate: its session, and the token that it won.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Desk {
     id: CandidateId,
     profile: Profile,
     session: u32,
     token: Option<Token>,
-    /// In a queue: the entry that the store last told of.
+    /// In a queue: token of the entry that the store last told of.
     entry: Option<Token>,
     connection: u32,
 }
@@ -22,12 +22,12 @@ impl Desk {
         Desk { id, profile, session: 0, token: None, entry: None, connection }
     }
 
-    /// Its session of now.
+    /// Its present session.
     pub fn session(&self) -> super::Session {
         (self.id.clone(), self.session)
     }
 
-    /// Translates a request.
+    /// Translates a request, with the conditions that the driver adds.
     pub fn command(&self, request: Request) -> Command {
         Command { session: self.session(), token: self.token, connection: self.connection, request }
     }
@@ -48,7 +48,7 @@ impl Desk {
         (reply.sights, reply.answer)
     }
 
-    /// The connection was replaced.
+    /// Goes on with a new connection.
     pub fn reconnect(&mut self, connection: u32) {
         self.connection = self.connection.max(connection);
     }

@@ -42,7 +42,7 @@ impl StoreModel {
         if self.sessions.contains_key(session) {
             self.end_session(session);
         }
-        // What a holder leaves counts, not what somebody leaves who only waited.
+        // A holder's note counts, not that of a candidate which only waited.
         if was_first {
             self.note = Some(note.clone());
         }
@@ -52,7 +52,7 @@ impl StoreModel {
         self.queue.first().is_some_and(|entry| entry.session == *session)
     }
 
-    /// A session has ended: its entries are gone.
+    /// Removes the entries of a session that has ended.
     pub(super) fn leave_queue(&mut self, session: &Session) {
         if self.is_first(session) {
             self.note = None;

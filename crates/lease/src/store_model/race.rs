@@ -1,4 +1,4 @@
-//! One record that whoever comes first takes: Consul's key, a Kubernetes Lease, a row.
+//! One record that the first candidate to come takes: Consul's key, a Kubernetes Lease, a row.
 
 use super::{Command, Record, Session, StoreModel};
 use crate::store::{Answer, Note, Refusal, Request, Sight, Version};
@@ -22,7 +22,7 @@ impl StoreModel {
         self.record.as_ref()?.holder.as_ref()
     }
 
-    /// Where the store ends leases: takes what nobody holds.
+    /// Takes what nobody holds, where the store ends leases.
     fn acquire(&mut self, session: &Session, now: u64) -> Answer {
         if !self.open_session(session, now) {
             return Answer::Gone;
@@ -34,7 +34,7 @@ impl StoreModel {
         }
     }
 
-    /// Where contenders observe: takes exactly the version that was named.
+    /// Takes exactly the version that was named, where contenders observe.
     fn swap(&mut self, session: &Session, over: Option<Version>) -> Answer {
         if self.record.as_ref().map(|record| record.version) != over {
             return Answer::Refused(Refusal::Conflict);
@@ -93,7 +93,7 @@ impl StoreModel {
         }
     }
 
-    /// A session has ended: what it held is vacant.
+    /// Makes the record vacant if a session held it that has ended.
     pub(super) fn leave_record(&mut self, session: &Session) {
         if self.holder() == Some(session) {
             self.note = None;

@@ -1,4 +1,4 @@
-//! Majorities are no log: what was read vanishes, two win, a clock frees a lock.
+//! Majorities are no log: a value that was read vanishes, two win, a clock frees a lock.
 
 use super::{SECOND, Story, TTL, Teller, Told, a, ask, b, desk, heard};
 use crate::published::{Reading, Redlock, Register};

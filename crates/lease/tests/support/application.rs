@@ -1,4 +1,4 @@
-//! What the application of a host does: it takes office, writes while it may, and stops.
+//! The application of a host: it takes office, writes while it may, and stops.
 
 use super::host::{Delivery, Host};
 use super::world::{Event, World, plain};

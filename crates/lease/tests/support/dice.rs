@@ -20,7 +20,7 @@ impl Dice {
         self.throw() % bound.max(1)
     }
 
-    /// Both ends included.
+    /// A number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }

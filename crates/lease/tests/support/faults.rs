@@ -1,13 +1,13 @@
-//! What goes wrong in a run.
+//! Faults of a run and their times.
 
 use super::{Dice, MILLISECOND, SECOND};
 use hustings_lease::store::Renewal;
 use hustings_lease::{Defect, Profile};
 
-/// What may go wrong.
+/// The faults that may occur in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Faults {
-    /// Nothing: messages are quick, clocks are within their error.
+    /// No faults: messages are quick, clocks are within their error.
     None,
     /// All that the rules assume may happen (A1 to A4 hold).
     Assumed,
@@ -31,7 +31,7 @@ impl Faults {
         matches!(self, Faults::Forgotten | Faults::Restored | Faults::ByHand)
     }
 
-    /// Whether one believer is promised.
+    /// Whether one believer at a time is promised under these faults.
     pub fn keep_p1(self) -> bool {
         matches!(self, Faults::None | Faults::Assumed | Faults::Hasty)
     }
@@ -42,7 +42,7 @@ impl Faults {
 pub enum Mishap {
     /// The process stands still, its clock does not.
     Pause(usize, u64),
-    /// The machine is suspended.
+    /// The machine is suspended for this long.
     Suspend(usize, u64),
     /// Nothing passes between the host and the store.
     Cut(usize, u64),
@@ -52,7 +52,7 @@ pub enum Mishap {
     Sick(usize, u64),
     /// An operator asks the leader to step down.
     StepDown,
-    /// An operator asks whoever has won and does not act yet to step down.
+    /// An operator asks every candidate that has won and does not act yet to step down.
     Hasten,
     /// The leader is asked to hand over to this host's candidate, which dies at once if the second is not zero.
     HandOver(usize, u64),
@@ -62,7 +62,7 @@ pub enum Mishap {
     LoseTouches,
     /// Leases last longer than they must.
     Lenient(u64),
-    /// See [`Faults`].
+    /// The store's leader is deposed, and answers renewals for this long, to no effect.
     Depose(u64),
     Remember,
     Restore,
@@ -71,7 +71,7 @@ pub enum Mishap {
     Erase,
 }
 
-/// When what goes wrong, for one run.
+/// Draws faults and their times for one run.
 pub fn draw(faults: Faults, profile: &Profile, hosts: usize, end: u64, dice: &mut Dice) -> Vec<(u64, Mishap)> {
     if faults == Faults::None {
         return Vec::new();
@@ -127,10 +127,10 @@ fn one(profile: &Profile, hosts: usize, dice: &mut Dice) -> Mishap {
     }
 }
 
-/// How a run's network is.
+/// The state of a run's network.
 #[derive(Clone, Copy, Debug)]
 pub struct Weather {
-    /// Of a hundred messages, so many are lost.
+    /// Of a hundred messages, this many are lost.
     pub lost: u64,
     pub doubled: u64,
     /// One in so many takes up to `long`.

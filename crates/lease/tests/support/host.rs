@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 pub struct Clock {
     pub rate: i64,
     pub offset: u64,
-    /// For how long it stood still.
+    /// Microseconds for which it stood still.
     pub stood: u64,
     pub stands_since: Option<u64>,
 }
@@ -27,7 +27,7 @@ impl Clock {
     }
 }
 
-/// What waits for a host.
+/// A delivery that waits for a host.
 #[derive(Clone, Debug)]
 pub enum Delivery {
     Reply(Attempt, Command, Reply),
@@ -37,7 +37,7 @@ pub enum Delivery {
     Local(Input),
 }
 
-/// What the application does in a tenure.
+/// The work of the application in a tenure.
 #[derive(Clone, Debug)]
 pub struct Work {
     pub token: Token,
@@ -59,7 +59,7 @@ pub struct Host {
     pub is_watching: bool,
     pub work: Option<Work>,
     pub is_healthy: bool,
-    /// The application hangs: it stops nothing, and hears nothing.
+    /// Whether the application hangs: it stops nothing, and hears nothing.
     pub is_hung: bool,
     /// Requests over one connection arrive in their order.
     pub last_arrival: u64,

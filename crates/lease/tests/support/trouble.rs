@@ -1,4 +1,4 @@
-//! What goes wrong in a world.
+//! Faults in a world, as they happen.
 
 use super::SECOND;
 use super::faults::{Mishap, Weather};
@@ -88,7 +88,7 @@ impl World {
         self.at((self.now + time).min(DISTURBED), Event::Restart(host));
     }
 
-    /// Whoever has won and does not act yet is asked to step down.
+    /// Asks every candidate that has won and does not act yet to step down.
     fn ask_winner(&mut self) -> Result<(), Violation> {
         for host in 0..self.hosts.len() {
             let known = &mut self.hosts[host];
@@ -110,14 +110,14 @@ impl World {
         Ok(())
     }
 
-    /// From now on nothing goes wrong.
+    /// Ends all disturbances: from now on nothing goes wrong.
     pub(super) fn on_calm(&mut self) -> Result<(), Violation> {
         self.weather = Weather::FINE;
         self.store.be_lenient(Duration::ZERO);
         for host in 0..self.hosts.len() {
             self.hosts[host].cut_until = 0;
             self.on_health(host, true)?;
-            // What the last disturbance hid shows as a broken connection.
+            // Changes that the last disturbance hid show as a broken connection.
             let (life, connection) = (self.hosts[host].life, self.store.connection());
             self.at(self.now + SECOND, Event::ToHost(host, life, Delivery::Interrupted(connection)));
         }

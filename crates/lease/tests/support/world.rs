@@ -1,4 +1,4 @@
-//! The run itself: events in the order of true time.
+//! A run: events in the order of true time.
 
 use super::faults::{self, Faults, Mishap, Weather};
 use super::host::{Clock, Delivery, Host, Work};
@@ -15,7 +15,7 @@ use hustings_properties::{Tenures, Violation};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// What goes wrong goes wrong before this time.
+/// Time before which all faults happen, in microseconds.
 pub(super) const DISTURBED: u64 = 60 * SECOND;
 /// So long after that somebody leads, and goes on.
 const SETTLED: u64 = DISTURBED + 60 * SECOND;
@@ -29,15 +29,15 @@ pub struct Setup {
     pub profile: Profile,
     pub faults: Faults,
     pub defect: Option<Defect>,
-    /// What candidates take the store for; what it is, if `None`.
+    /// The store that candidates take it for; `None` for the true one.
     pub taken_for: Option<Profile>,
     pub hosts: usize,
     pub seed: u64,
-    /// Prints what happens.
+    /// Whether to print what happens.
     pub is_told: bool,
 }
 
-/// What a run did, so that a run that did nothing is no proof.
+/// Counts of a run, so that a run that did nothing is no proof.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Seen {
     pub tenures: u64,
@@ -467,7 +467,7 @@ impl World {
                 Effect::CancelAlarm(name) => self.hosts[host].schedule.cancel_alarm(name),
                 Effect::Announce(Change::Leads(token)) => {
                     match self.judge.on_start(host, plain(token)) {
-                        // Where the store's word is broken, a leader may start whom another one has overtaken. Its gate
+                        // Where the store's word is broken, a leader may start that another one has overtaken. Its gate
                         // refuses it, and that is judged.
                         Err(Violation { property: "tokens-grow", .. }) if self.setup.faults.break_the_word() => {}
                         judged => judged?,
