@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 pub use crate::timer::Timer;
 
-/// Leader-only state.
+/// State that only a leader has.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Leader {
     /// The progress of its healing.

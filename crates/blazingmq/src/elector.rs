@@ -4,9 +4,9 @@
 //! followed until it is silent, its link drops, it cedes, or a *heartbeat* of a later term comes: proposals and
 //! scoutings move nobody (E6).
 //!
-//! `[OURS]` Every heartbeat is answered, so that a leader notices that it is alone (§1.10/7); a heartbeat of the own
-//! term ends the wait for another tentative leader at once (rule 16 d waits out its silence); leaders of one term stand
-//! down (§1.10/1); links that drop lead to scouting in the order of ids instead of a random wait.
+//! `[OURS]` Every heartbeat is answered, so that a leader notices that it is alone (§1.10/7); a heartbeat of this
+//! node's term ends the wait for another tentative leader at once (rule 16 d waits out its silence); leaders of one
+//! term stand down (§1.10/1); links that drop lead to scouting in the order of ids instead of a random wait.
 
 use crate::blazingmq::{BlazingMq, Kind, Part, Timer};
 use crate::message::Message;

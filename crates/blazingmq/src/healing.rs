@@ -3,7 +3,7 @@
 //! ```text
 //!    elected ──► Collecting ──a quorum's LSNs──► Pulling ──the highest──► Starting ──the start──► Active
 //!                (STG1)           │              (STG2)     ledger        (STG3)     is committed  (LDR_HEALED)
-//!                                 └── the own LSN is highest, it wins ties ──┘
+//!                                 └── its own LSN is highest, it wins ties ──┘
 //! ```
 //!
 //! Any node may win an election, so its ledger may lack what is committed, and may hold what is not. Why the highest
@@ -124,7 +124,7 @@ impl BlazingMq {
         }
     }
 
-    /// A quorum's LSNs: the highest is the state that the term starts from; the own wins ties.
+    /// Settles on a state once a quorum's LSNs are known: the term starts from the highest; this node's own wins ties.
     pub(crate) fn settle_collection(&mut self, out: &mut Effects<BlazingMq>) {
         let Part::Leader(leader) = &self.part else { return };
         if leader.stage != Stage::Collecting {

@@ -4,7 +4,7 @@
 //! refuses any that are for the laboratory ([`is_laboratory`](hustings_core::options::Options::is_laboratory)). Each stands for a mistake that the
 //! notes warn of.
 
-/// A planted defect.
+/// A defect that can be planted in BlazingMQ.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
     /// Support leaves before the term is on disk (§1.9).

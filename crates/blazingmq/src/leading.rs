@@ -4,9 +4,9 @@
 //! `[OURS]`: BlazingMQ's nodes are configured, its operators force a leader by the size of the quorum, and it sends its
 //! whole state, which is small, as a record that is additive (§2.9); here a snapshot replaces the state.
 //!
-//! Changes of membership are of one voter at a time. They are safe because memberships that follow each other share a member
-//! in any two majorities, because a leader starts one change at a time and only after the start of its own term is committed,
-//! and because the record of a commit precedes every later record: whoever holds a second change knows that the first is in
+//! Changes of membership are of one voter at a time. They are safe because memberships that follow each other share a member in
+//! any two majorities, because a leader starts one change at a time and only after the start of its own term is committed, and
+//! because the record of a commit precedes every later record: a node that holds a second change knows that the first is in
 //! force. Any node may lead, however old its ledger, so nothing else would keep one from leading by a membership two changes
 //! old: nobody supports a node that does not know of a change that is in force here.
 //!

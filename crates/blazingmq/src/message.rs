@@ -86,7 +86,7 @@ pub enum Message {
     },
     /// ElectorNodeStatus: I can, or cannot, lead or hold anything.
     NodeStatus {
-        /// Whether it can.
+        /// Whether it can do so.
         is_available: bool,
     },
     /// FollowerLSNRequest: asks for the last place in the receiver's ledger.

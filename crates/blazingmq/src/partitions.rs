@@ -238,7 +238,7 @@ impl BlazingMq {
         for primary in wanted.values() {
             loads.entry(*primary).and_modify(|load| *load += 1);
         }
-        // Before everybody was heard or found silent, a first placement would go to whoever was quick.
+        // Before everybody was heard or found silent, a first placement would go to the quickest node.
         let is_early = voters.iter().any(|id| self.health_of(*id) == NodeHealth::Unknown);
         let all = (0..self.options.partitions).chain(known.keys().copied());
         for at in all {

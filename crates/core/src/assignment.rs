@@ -5,9 +5,8 @@
 //! whenever a partition goes to another node. Both stand in the replicated [`Membership`], so they are in every
 //! snapshot and every status; protocols that assign partitions (BlazingMQ) write them, all others leave them empty.
 //!
-//! A lease id is a fencing token: whoever receives work in the name of a partition asks [`Membership::admits`], and
-//! refuses what comes under an older lease. Source: `docs/protocols/rules/blazingmq.md`, §3.1, §3.3, P1, P2;
-//! `docs/adr/0007`.
+//! A lease id is a fencing token: a node that receives work in the name of a partition asks [`Membership::admits`], and
+//! refuses work under an older lease. Source: `docs/protocols/rules/blazingmq.md`, §3.1, §3.3, P1, P2; `docs/adr/0007`.
 
 use crate::{Membership, NodeId};
 use std::collections::BTreeMap;

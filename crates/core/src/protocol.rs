@@ -231,7 +231,7 @@ pub enum Input<P: Protocol> {
     Propose(Vec<Proposal>),
     /// A linearizable barrier: answered by [`Effect::ReadAt`] or a refusal.
     Read {
-        /// Unique per attempt.
+        /// Ticket of the read, unique per attempt.
         ticket: Ticket,
     },
     /// The host cut a snapshot of its own state machine and holds it durably: the log below may go.
@@ -249,7 +249,7 @@ pub enum Input<P: Protocol> {
         /// The request itself.
         request: Admin,
     },
-    /// New ranges; alarms already set keep theirs.
+    /// New ranges for heartbeats and elections; alarms already set keep theirs.
     Retime(Timing),
     /// The disk's health changed.
     Health(DiskHealth),
@@ -267,7 +267,7 @@ pub enum RestsOn {
     Entry(u64),
     /// The promise in force at that moment.
     Promise,
-    /// Nothing: visible at once.
+    /// No record: the effect is visible at once.
     Nothing,
 }
 

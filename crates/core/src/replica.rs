@@ -1,4 +1,4 @@
-//! What every host runs: a protocol beside a state machine, [`Replica`].
+//! The part that every host runs: a protocol beside a state machine, [`Replica`].
 //!
 //! The replica owns what all protocols need and none should write again: the gate that holds effects back until what
 //! they rest on is durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second
@@ -443,7 +443,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
 
     fn on_link(&mut self, peer: NodeId, state: LinkState, out: &mut Vec<Action<P, S>>) {
         self.feed(Input::Link { peer, state }, out);
-        // What was on its way to the leader may have died with the link; it is recognised if it did not.
+        // A request on its way to the leader may have died with the link; it is recognised if it did not.
         if Some(peer) == self.leader && state == LinkState::Up {
             self.send_again(out);
         }

@@ -312,7 +312,7 @@ fn ids_are_given_out_one_after_the_other() {
     for ids in [&[5][..], &[4, 6], &[5, 4], &[u64::from(u32::MAX)], &[u64::MAX]] {
         assert_eq!(refused(ids), Some(MembershipRefusal::Taken), "{ids:?}");
     }
-    // Whatever stands in a log is applied, and never ends a node.
+    // A change in the log is applied, however absurd, and never ends a node.
     let absurd = MembershipChange::of([Change::AddLearner(NodeId(u64::MAX))]);
     assert_eq!(members.after(&absurd).map_err(|error| error.kind), Err(MembershipRefusal::Taken));
 }

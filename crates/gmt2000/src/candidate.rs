@@ -11,7 +11,7 @@
 //! - Votes must be *identical* to the present end of the log. A claim promises nothing, so a crash may undo the log that it
 //!   boasts of; then the votes that it drew are for a claim that is no more.
 //! - The winner's own vote, for any node, must be durable *in this life*. A node reborn in a ballot has voted in it and does
-//! not vote again, so it cannot lead it a second time, perhaps without the messages that it sent in its first reign.
+//!   not vote again, so it cannot lead it a second time, perhaps without the messages that it sent in its first reign.
 
 use crate::gmt2000::Gmt2000;
 use crate::laboratory::Defect;

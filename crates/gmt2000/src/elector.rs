@@ -11,9 +11,9 @@
 //! `[OURS]` The number of the election, the *ballot*, is what makes votes comparable. ELECT names it and promises nothing: a
 //! node that only claims may still follow the leader of an earlier ballot, so an ELECT costs nobody a leader. The vote is the
 //! promise: it is one per ballot, durable before it is sent, and from then on the voter takes no LEAD of an earlier ballot.
-//! So ELECT is the protocol's own pre-vote, and three things make it one: who heard its leader lately only notes a claim; who
-//! heard claims of less than a majority does not vote, for nobody could win; and the next ELECT of who has not voted names
-//! the same ballot again, so that a node on its own does not run away with the numbers.
+//! So ELECT is the protocol's own pre-vote, and three things make it one: a node that heard its leader lately only
+//! notes a claim; one that heard claims of less than a majority does not vote, for nobody could win; and the next ELECT
+//! of one that has not voted names the same ballot again, so that a node on its own does not run away with the numbers.
 
 use crate::gmt2000::{Gmt2000, Part, Timer};
 use crate::laboratory::Defect;
@@ -28,7 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// not call elections at full speed for ever.
 const EAGER_ROUNDS: u8 = 5;
 
-/// In whose name an election is called.
+/// The party in whose name an election is called.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Standing {
     /// In the name of the caller itself: the leader is silent.
@@ -289,7 +289,7 @@ impl Gmt2000 {
 
     /// `[OURS]` Votes once a majority has claimed *and* nobody who could still claim is awaited, or the round trip is over.
     ///
-    /// Who hears no majority votes all the same, if somebody on its slate does: of five with two dead, the one in the middle of
+    /// A node that hears no majority votes all the same, if a node on its slate does: of five with two dead, the middle one of
     /// the other three needs both its neighbours, which hear each other as little as the dead. In a minority nobody hears a
     /// majority, so nobody votes, and no ballot grows.
     pub(crate) fn settle_slate(&mut self, out: &mut Effects<Gmt2000>) {
@@ -319,8 +319,8 @@ impl Gmt2000 {
     /// below), then the preferred, then the smallest id. `[OURS]` After an election that came to nothing, nodes that heard a majority in it
     /// come first, and those that lost less often: neither old honours nor a preference elect a node that cannot win.
     ///
-    /// All of this is read from the claims. Where each voter knows by itself who led last, two that heard different leaders
-    /// vote for each other, and again in the next ballot, and never elect anybody.
+    /// All of this is read from the claims. If each voter went by the leader that it heard last itself, two that heard
+    /// different leaders would vote for each other, and again in the next ballot, and never elect anybody.
     fn vote(&mut self, out: &mut Effects<Gmt2000>) {
         let own = match self.ballot.slate.get(&self.node.me) {
             // News heard meanwhile goes into this node's next election: all must rank the same claims.

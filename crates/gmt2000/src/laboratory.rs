@@ -4,7 +4,7 @@
 //! refuses any that are for the laboratory ([`is_laboratory`](hustings_core::options::Options::is_laboratory)). Each stands for a mistake that somebody
 //! made or could make with the note of 2000 in hand; the note itself, to the letter, is [`crate::published`].
 
-/// A planted defect.
+/// A defect that can be planted in GMT-2000.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
     /// A vote leaves before its promise is on disk (EL-01, GM-6).

@@ -2,10 +2,10 @@
 //! hand-over and snapshots.
 //!
 //! `[OURS]`: the note has "N servers configured", no reads, no hand-over, and its LEAD messages "disseminate other info"; a
-//! state of gigabytes is not one of them. Changes of membership are of one voter at a time. They are safe because
-//! memberships that follow each other share a member in any two majorities, because a leader starts one change at a time and
-//! only after a message of its own term is committed, and because the record of a commit precedes every later message:
-//! whoever holds a second change knows that the first is in force, and whoever does not is voted for by nobody who does (G3).
+//! state of gigabytes is not one of them. Changes of membership are of one voter at a time. They are safe because memberships
+//! that follow each other share a member in any two majorities, because a leader starts one change at a time and only after a
+//! message of its own term is committed, and because the record of a commit precedes every later message: a node that holds a
+//! second change knows that the first is in force, and one that does not gets no vote of a node that does (G3).
 //!
 //! A successor, once it stores everything, calls an election in which its claim ranks above equal ones; the old leader takes
 //! part and gives its vote like everybody else.

@@ -160,8 +160,8 @@ impl Gmt2000 {
         self.announce(from, Reason::PollWon(claimants), out);
     }
 
-    /// Rule 11: the first LEAD announces the new leadership; it carries an own, blank message, because nothing older commits
-    /// by counting (§4.8).
+    /// Rule 11: the first LEAD announces the new leadership; it carries a blank message of the leader's own, because
+    /// nothing older commits by counting (§4.8).
     pub(crate) fn become_leader(&mut self, because: Reason, out: &mut Effects<Gmt2000>) {
         let from = self.role();
         self.part = Part::Leader(Box::new(Office::elected(&self.node)));

@@ -7,7 +7,7 @@ use crate::candidate::Settings;
 use crate::schedule::Schedule;
 use crate::store_model::StoreModel;
 
-/// A planted defect.
+/// A defect that can be planted in candidates or their store.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
     /// Validity counts from when the answer came, not from when the request left (client-go).

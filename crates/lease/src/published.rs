@@ -3,9 +3,9 @@
 //! | value | what is believed | what happens | repaired |
 //! |---|---|---|---|
 //! | [`Register`], [`Reading::AsFound`] | a majority is enough to read | a value that was read is gone again | write back before answering |
-//! | [`Register`], read then write | whoever reads "vacant" may write | two winners | compare-and-swap: [`crate::StoreModel`] |
+//! | [`Register`], read then write | a reader of "vacant" may write | two winners | compare-and-swap: [`crate::StoreModel`] |
 //! | [`Redlock`] | a majority of independent masters is a lock | a master's clock jumps; a holder sleeps | log time; a [`crate::FenceGate`] |
-//! | [`WallLease`] | `renewTime` says when a lease ends | a wall clock is set: two leaders | versions observed on the own clock |
+//! | [`WallLease`] | `renewTime` says when a lease ends | a wall clock is set: two leaders | versions observed on one's own clock |
 //! | [`SuspendedClock::Monotonic`] | the clock measures the lease | it stood still in suspend | the boot-time clock |
 //! | [`Stopping::AtTheLoss`] | stop when the lease is lost | the successor works already | [`crate::Timing`]: ended before U |
 //! | [`Office::WithoutRaising`] | the gate refuses old tokens | not before the first new one came | [`crate::FenceGate::raise`] first |
@@ -168,7 +168,7 @@ impl SuspendedClock {
 pub enum Stopping {
     /// It stops when the lease is lost (`consul lock`, stop hooks of controllers).
     AtTheLoss,
-    /// So early that all has ended before.
+    /// It begins so early that all has ended before.
     BeforeTheEnd,
 }
 

@@ -35,7 +35,7 @@ pub struct Command {
     pub session: Session,
     /// The token that the candidate won last.
     pub token: Option<Token>,
-    /// Over which connection it came; what came over a broken one does not happen.
+    /// The connection over which it came; a command over a broken one does not happen.
     pub connection: u32,
     /// The request itself.
     pub request: Request,
@@ -292,8 +292,8 @@ impl StoreModel {
         }
     }
 
-    /// Raises the generation, as an operator does after that: tokens grow on from here. The entries of a queue have
-    /// tokens of the generation before: they are removed with it, and their candidates enter anew.
+    /// Raises the generation, as an operator does after a restore: tokens grow on from here. The entries of a queue
+    /// have tokens of the generation before: they are removed with it, and their candidates enter anew.
     pub fn raise_generation(&mut self) {
         self.queue.clear();
         self.generation += 1;

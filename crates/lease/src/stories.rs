@@ -46,7 +46,7 @@ pub struct Told {
     pub subject: &'static str,
     /// The events, in order.
     pub lines: Vec<String>,
-    /// The result.
+    /// Whether the property held, and why.
     pub verdict: Verdict,
 }
 

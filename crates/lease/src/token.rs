@@ -1,4 +1,4 @@
-//! Fencing tokens: [`Token`].
+//! Fencing tokens of tenures: [`Token`].
 
 use std::fmt;
 use std::str::FromStr;

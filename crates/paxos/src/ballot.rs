@@ -77,7 +77,7 @@ pub struct Prepared {
 pub struct Promises {
     ballot: Term,
     from: u64,
-    /// Through which slot each node's answers report what it accepted; `u64::MAX` is without end.
+    /// Last slot through which each node's answers report what it accepted; `u64::MAX` is without end.
     covered: BTreeMap<NodeId, u64>,
     /// Reported values: of each slot the one of the highest ballot.
     accepted: BTreeMap<u64, Entry>,

@@ -19,7 +19,7 @@ impl Options {
     }
 }
 
-/// A planted defect.
+/// A defect that can be planted in TRex.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
     /// A promise leaves before it is on disk (TI-1).

@@ -5,7 +5,7 @@
 //! by count to have nothing to say then (TH-8).
 //!
 //! - Reads: a node that answers a heartbeat of a ballot has promised nobody higher; an accept quorum of them meets
-//! every promise quorum. A leader that has not recovered does not know what is committed: reads wait for that.
+//!   every promise quorum. A leader that has not recovered does not know what is committed: reads wait for that.
 //! - A successor, once it holds everything, takes over without a poll; the old leader promises its ballot like everybody
 //!   else, and any node may lead, so nothing else is asked of it.
 //! - A change of membership fences its slots ([`crate::recover`]): nothing behind it is proposed before it is in force at the
@@ -90,7 +90,7 @@ impl Leads for Paxos {
         self.confirm_reads(out);
     }
 
-    /// TL-2. `[NORM]` The leader's own heartbeat is the newest that it knows (TH-4).
+    /// TL-2: sends everybody a heartbeat. `[NORM]` The leader's own is the newest that it knows (TH-4).
     fn send_heartbeats(&mut self, out: &mut Effects<Paxos>) {
         let Some(reign) = self.reign_mut().filter(|reign| reign.stage != Stage::Preparing) else { return };
         reign.counter += 1;

@@ -66,13 +66,13 @@ pub enum Message {
         /// The first slot asked about; all behind it are.
         from: u64,
     },
-    /// Promised. To itself: the own promise is durable.
+    /// Promised. To itself: this node's own promise is durable.
     PrepareAck {
         /// The asker's ballot.
         ballot: Term,
         /// The first slot that was asked about.
         from: u64,
-        /// Through which slot the answer goes; `u64::MAX` is without end.
+        /// Last slot that the answer covers; `u64::MAX` is without end.
         through: u64,
         /// The values accepted there, by ascending slot.
         accepted: Vec<Entry>,

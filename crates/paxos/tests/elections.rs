@@ -140,7 +140,7 @@ fn an_answer_to_an_earlier_poll_counts_for_nothing() {
     assert_eq!(theatre.role(2), Role::PreCandidate, "the poll before is over");
 }
 
-/// TI-8: whatever a poll asks, the one who is asked is as before.
+/// TI-8: the node that is polled is afterwards as it was before.
 #[test]
 fn a_poll_changes_nobody_but_who_asks() {
     let mut theatre = led(3);

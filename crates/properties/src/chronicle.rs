@@ -323,7 +323,7 @@ impl Chronicle {
         self.entries.get(&lsn).map(|facts| facts.digest)
     }
 
-    /// Those of the members that are named whose disks are to be believed.
+    /// The named members whose disks are to be believed.
     fn believed<'a>(&'a self, named: &'a [NodeId]) -> impl Iterator<Item = (NodeId, &'a Seen)> {
         let known = named.iter().filter_map(|id| self.members.get(id).map(|seen| (*id, seen)));
         known.filter(|(_, seen)| !seen.is_excused)

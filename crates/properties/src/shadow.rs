@@ -108,7 +108,7 @@ impl Shadow {
         &self.emitted
     }
 
-    /// All that was reported durable.
+    /// The fold of all that was reported durable.
     pub fn durable(&self) -> &Fold {
         &self.durable
     }

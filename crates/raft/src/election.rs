@@ -66,7 +66,7 @@ impl Raft {
             self.campaign(Campaign::polite(because), out);
             return;
         }
-        // A learner, a witness of its own removal or a node with a stalled disk: it only notes that nobody leads.
+        // A learner, a node that knows of its own removal or one with a stalled disk: it only notes that nobody leads.
         let was_led = self.lost_leader.take().is_some() || self.node.leader.is_some();
         if self.node.leader.take().is_some() {
             self.is_leader_fresh = false;
@@ -337,7 +337,7 @@ fn vote_of(reply: &VoteReply) -> Vote {
     if reply.is_granted { Vote::Granted } else { Vote::Refused }
 }
 
-/// In whose name votes are asked for.
+/// The kind of a vote request: a pre-vote, a real one, or one in the leader's name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asks {
     First,

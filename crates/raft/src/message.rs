@@ -23,7 +23,7 @@ pub struct VoteRequest {
     pub is_transfer: bool,
 }
 
-/// Answers a [`VoteRequest`].
+/// The answer to a [`VoteRequest`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct VoteReply {
     /// The voter's own term.

@@ -10,7 +10,7 @@ use hustings_core::{EntryKind, WireError};
 /// The longest payload that is taken for one: longer ones do not fit into a frame.
 const LENGTH_MAX: usize = 1 << 30;
 
-/// Up to this length a payload is shown with its checksum, in memory of its own; longer ones share theirs.
+/// Length in bytes up to which a payload is shown with its checksum, in memory of its own; longer ones share theirs.
 const MARKED_BYTES_MAX: usize = 256;
 
 /// A payload's length and CRC32C in eight bytes, in place of the payload; empty ones stay.

@@ -56,7 +56,7 @@ pub struct Applied {
 /// The end of a replay.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum End {
-    /// All that was recorded was said again.
+    /// Everything that was recorded was said again.
     Same,
     /// The recording does not begin with a birth, or not with all of one: why.
     NoBeginning(String),

@@ -54,7 +54,7 @@ pub struct Reign {
 /// A note of a member, with its time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Evidence {
-    /// Microseconds since 1970.
+    /// Time of the note, in microseconds since 1970.
     pub at_micros: u64,
     /// Name of the member.
     pub member: String,

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Longest time that a routine note waits for its way to a file.
 const WRITE_EVERY: Duration = Duration::from_millis(50);
-/// So much is written sooner.
+/// More waiting bytes than this are written at once.
 const WRITE_BYTES: usize = 256 << 10;
 /// Most bytes that wait in memory while no file can be written; later notes are counted and lost.
 const WAITING_BYTES_MAX: usize = 4 << 20;

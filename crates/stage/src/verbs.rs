@@ -92,7 +92,7 @@ impl<D: Direction> Theatre<D> {
         ticket
     }
 
-    /// An administrator asks.
+    /// Passes on an administrator's request, under a new ticket.
     pub fn admin(&mut self, id: u64, request: Admin) -> Ticket {
         self.sequence += 1;
         let ticket = Ticket::Admin(self.sequence);

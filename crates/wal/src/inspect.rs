@@ -30,7 +30,7 @@ pub enum Inspection {
     },
     /// A whole batch, all checksums good.
     Batch {
-        /// At which byte of the segment.
+        /// Offset in the segment, in bytes.
         offset: u64,
         /// Number of the batch.
         number: u64,
@@ -39,23 +39,23 @@ pub enum Inspection {
     },
     /// A record of the batch before, its checksum good.
     Record {
-        /// At which byte of the batch's records.
+        /// Offset in the batch's records, in bytes.
         offset: usize,
         /// The decoded record.
         record: Record,
     },
     /// Sectors that hold no whole batch and are not rotten: a write that was cut, or is under way.
     Torn {
-        /// At which byte of the segment.
+        /// Offset in the segment, in bytes.
         offset: u64,
-        /// Length, in bytes.
+        /// Length of the stretch, in bytes.
         bytes: u64,
     },
     /// Zeros, where nothing was written yet.
     Blank {
-        /// At which byte of the segment.
+        /// Offset in the segment, in bytes.
         offset: u64,
-        /// Length, in bytes.
+        /// Length of the stretch, in bytes.
         bytes: u64,
     },
     /// A snapshot, its checksum good.

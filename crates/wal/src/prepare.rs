@@ -71,8 +71,8 @@ impl Worker {
         made
     }
 
-    /// As [`Worker::make`], but waits as long as `is_worth_waiting` says so of what failed: nothing of the log was written then, and
-    /// whoever needs the segment would have to end for it, though clients that leave give descriptors back, and operators make room.
+    /// As [`Worker::make`], but waits as long as `is_worth_waiting` says so of the error: nothing of the log was written then, and the log
+    /// would have to end for want of the segment, though clients that leave give descriptors back, and operators make room.
     fn make_patiently(
         &mut self,
         header: &Header,

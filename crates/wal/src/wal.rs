@@ -107,7 +107,7 @@ pub struct Wal {
     /// The first segment that is still needed, and what of that was written.
     oldest: u64,
     oldest_written: u64,
-    /// All that is not an entry, with the pending records and before them.
+    /// Everything that is not an entry, with the pending records and before them.
     scalars: Durable,
     scalars_before: Durable,
     /// A head's room, then the records of the next batch.
@@ -491,7 +491,7 @@ impl Wal {
     }
 }
 
-/// All that is not an entry, as records whose fold it is.
+/// Everything that is not an entry, as records whose fold it is.
 fn restated(scalars: &Durable) -> Vec<Record> {
     let mut records = Vec::new();
     if scalars.promise != Promise::default() {

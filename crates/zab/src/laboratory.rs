@@ -3,7 +3,7 @@
 //! A defect is a value of [`crate::Options`] that only the laboratory sets: a server makes its options itself, and refuses any
 //! that are for the laboratory ([`is_laboratory`](hustings_core::options::Options::is_laboratory)). Each stands for a mistake that somebody made.
 
-/// A planted defect.
+/// A defect that can be planted in ZAB.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Defect {
     /// ACKEPOCH leaves before acceptedEpoch is on disk.

@@ -4,11 +4,11 @@
 //! `[OURS]`: ZooKeeper reads locally and offers `sync`; its reconfiguration passes through both old and new quorums; it streams
 //! the whole tree to a follower that is too far behind (§5.9 rule 5); and ZAB has no hand-over.
 //!
-//! Here memberships that follow each other share a member in any two majorities. That is safe because a leader starts one
-//! change at a time and only once all of its history is committed, and because the record of a commit precedes every later
-//! entry: whoever holds a second change knows that the first is in force, and whoever does not is refused by everyone who does
-//! (§5.8 rule 6). A successor, once it holds everything, is told so, and then the leader resigns: everybody looks for a leader at
-//! once, and among equal histories the successor's vote is the best.
+//! Here memberships that follow each other share a member in any two majorities. That is safe because a leader starts
+//! one change at a time and only once all of its history is committed, and because the record of a commit precedes
+//! every later entry: a node that holds a second change knows that the first is in force, and one that does not is
+//! refused by everyone who does (§5.8 rule 6). A successor, once it holds everything, is told so, and then the leader
+//! resigns: everybody looks for a leader at once, and among equal histories the successor's vote is the best.
 
 use crate::laboratory::Defect;
 use crate::learner::Learner;
@@ -140,7 +140,7 @@ impl InOrder for Zab {
         self.node.membership.reached(counted)
     }
 
-    /// All that is in a leader's log is its own to commit: a quorum holds the history with which its epoch began.
+    /// Everything in a leader's log is its own to commit: a quorum holds the history with which its epoch began.
     fn may_commit(&self, _: u64) -> bool {
         true
     }

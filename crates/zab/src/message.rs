@@ -49,9 +49,9 @@ pub enum Message {
     },
     /// ACKEPOCH: I promise this epoch. To itself: the leader's own promise is durable.
     AckEpoch {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// currentEpoch of the sender.
         current: Term,
@@ -66,34 +66,34 @@ pub enum Message {
     },
     /// DIFF: your log is a beginning of mine.
     Diff {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
     },
     /// TRUNC: cut your log back to this.
     Truncate {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// The zxid that stays last.
         to: Lsn,
     },
     /// SNAP: fetch this snapshot instead.
     Snapshot {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// The snapshot to fetch.
         reference: SnapshotReference,
     },
     /// PROPOSAL, of one or more entries.
     Proposal {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// The place before the first entry.
         previous: Lsn,
@@ -104,61 +104,61 @@ pub enum Message {
     },
     /// NEWLEADER: this is all of my history.
     NewLeader {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
     },
     /// The acknowledgement of NEWLEADER. To itself: the leader's own history is durable.
     AckNewLeader {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// Last index of the sender's log.
         index: u64,
     },
     /// UPTODATE: your log is synchronised; serve.
     UpToDate {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// The index through which the follower's log is committed.
         commit: u64,
     },
     /// ACK of everything up to here. To itself: the leader's own copy.
     Ack {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// Last index that is stored.
         index: u64,
     },
     /// COMMIT, and INFORM to observers.
     Commit {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// Last index that is committed.
         commit: u64,
     },
     /// PING: I still lead.
     Ping {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// The highest round of reads not confirmed yet.
         round: u64,
     },
     /// The answer to PING.
     Pong {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
         /// The round of the PING.
         round: u64,
@@ -169,14 +169,14 @@ pub enum Message {
     },
     /// I resign in your favour.
     Handover {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
-        /// The epoch.
+        /// The leader's epoch.
         epoch: Term,
     },
     /// The connection has ended: I lead no more, or follow no more.
     Goodbye {
-        /// The connection.
+        /// The follower's number of the connection.
         connection: u64,
     },
 }

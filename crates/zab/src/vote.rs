@@ -46,7 +46,7 @@ pub struct Vote {
     pub leader: NodeId,
     /// Its currentEpoch: the newest leader whose history it holds.
     pub epoch: Term,
-    /// Its last zxid.
+    /// Last zxid of the candidate's history.
     pub last: Lsn,
     /// The candidate's standing as a leader.
     pub standing: Standing,

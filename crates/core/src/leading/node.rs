@@ -44,7 +44,7 @@ pub struct Node<L = Log> {
     pub links_down: BTreeSet<NodeId>,
     /// The snapshot that is being fetched or installed: no candidacy, no new one (RS-2).
     pub installing: Option<SnapshotReference>,
-    /// Who is to lead after the hand-over that was asked for, and the ticket that waits to hear how it ends.
+    /// The successor of the hand-over that was asked for, and the ticket that waits to hear how it ends.
     pub transfer_ticket: Option<(NodeId, Ticket)>,
     /// Whether this node, which must never lead, leads all the same until another has caught up: it holds what those
     /// who may lead lack, and nobody gives entries without leading.

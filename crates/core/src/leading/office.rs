@@ -54,7 +54,7 @@ impl Known {
 /// A hand-over under way.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Transfer {
-    /// The successor.
+    /// The node that is to take over.
     pub to: NodeId,
     /// Whether the successor was told to take over.
     pub is_told: bool,
@@ -117,7 +117,7 @@ impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
         self.peers.get(&id).map(AsRef::as_ref)
     }
 
-    /// Up to where a follower's log equals the leader's; 0 of a stranger.
+    /// Last index up to which a follower's log equals the leader's; 0 of a stranger.
     pub fn stored(&self, id: NodeId) -> u64 {
         self.known(id).map_or(0, |known| known.stored)
     }

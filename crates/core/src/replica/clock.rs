@@ -141,8 +141,8 @@ impl Clock {
             return;
         }
         if self.reign == Some(stamp.term) {
-            // What this leader stamped itself it has counted on from already. But from here on readings of earlier reigns are
-            // stale for it, too, when it leads no more: an isolated leader's slots may come to stand behind these.
+            // The readings that this leader stamped itself are counted on from already. But from here on readings of earlier
+            // reigns are stale for it, too, when it leads no more: an isolated leader's slots may come to stand behind these.
             self.written.take(*stamp);
             return;
         }

@@ -42,7 +42,7 @@ pub enum Event<P: Protocol, S: StateMachine> {
     Peer {
         /// The sender, as the link knows it.
         from: NodeId,
-        /// The message, decoded.
+        /// The message, of the protocol or of the replica around it.
         message: ReplicaMessage<P::Message>,
     },
     /// An alarm that was armed rang.
@@ -120,7 +120,7 @@ pub enum Action<P: Protocol, S: StateMachine> {
     Applied {
         /// The client's proposal.
         request: RequestId,
-        /// At which place in history.
+        /// Term and index of the entry that held it.
         lsn: Lsn,
         /// The state machine's response to the command.
         response: S::Response,
@@ -184,7 +184,7 @@ pub enum Action<P: Protocol, S: StateMachine> {
         /// The chunk itself.
         bytes: Bytes,
     },
-    /// Read a chunk of an own snapshot, then say [`Event::ChunkRead`].
+    /// Read a chunk of one of this node's snapshots, then say [`Event::ChunkRead`].
     ReadChunk {
         /// The peer that asks.
         to: NodeId,

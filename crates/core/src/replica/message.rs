@@ -39,7 +39,7 @@ pub enum ReplicaMessage<M> {
         /// The reason for the refusal.
         refusal: Refusal,
     },
-    /// From which index on are reads linearizable?
+    /// Asks from which index on reads are linearizable.
     AskRead {
         /// Number of this question, unique per attempt.
         number: u64,
@@ -107,7 +107,7 @@ pub struct Position {
     pub node: NodeId,
     /// Its storage incarnation: another directory has positions of its own.
     pub storage: u64,
-    /// In which of its starts it said so.
+    /// Number of the start in which it said so, from 1.
     pub boots: u64,
     /// The number that this start drew: a copy of the directory may have been started as often.
     pub process: u64,

@@ -20,7 +20,7 @@ const FORWARD_BYTES_MAX: usize = 1 << 20;
 /// Most refusals that are remembered.
 const REFUSED_MAX: usize = 16_384;
 
-/// A proposal of an own client without an outcome.
+/// A proposal of one of this node's clients, without an outcome yet.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Outstanding {
     kind: EntryKind,

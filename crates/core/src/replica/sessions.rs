@@ -26,7 +26,7 @@ pub fn settled(through: u64) -> Bytes {
     Bytes::copy_from_slice(&through.to_le_bytes())
 }
 
-/// Up to where such a blank's origin waits for nothing; `None` for every other blank.
+/// Last number up to which such a blank's origin waits for nothing; `None` for every other blank.
 fn settled_through(payload: &[u8]) -> Option<u64> {
     payload.try_into().ok().map(u64::from_le_bytes)
 }
@@ -81,7 +81,7 @@ impl Sessions {
         session.is_some_and(|session| !session.above.is_empty() && session.above.len().is_multiple_of(GAP))
     }
 
-    /// Up to where all of this life of a node are applied, or too old to be.
+    /// Last number up to which all of this life of a node are applied, or too old to be.
     pub fn through(&self, node: NodeId, incarnation: u64) -> u64 {
         let session = self.by_node.get(&node).filter(|session| session.incarnation == incarnation);
         session.map_or(0, |session| session.through)

@@ -129,7 +129,7 @@ impl<S: StateMachine> SnapshotContents<S> {
     /// Reads the bytes of a snapshot back.
     ///
     /// # Errors
-    /// What is wrong with them, and where.
+    /// The damage, and where it is.
     pub fn decode(bytes: &mut dyn Buf) -> Result<(S, ReplicaState), SnapshotError> {
         let state = decode_head(bytes)?;
         Ok((S::decode(bytes)?, state))
@@ -138,7 +138,7 @@ impl<S: StateMachine> SnapshotContents<S> {
     /// As [`SnapshotContents::decode`], of all bytes of `file` ([`StateMachine::decode_from_file`]).
     ///
     /// # Errors
-    /// What is wrong with them, and where.
+    /// The damage, and where it is.
     pub fn decode_from_file(
         bytes: &mut dyn Buf,
         file: &Arc<dyn SnapshotFile>,
@@ -235,7 +235,7 @@ impl Fetch {
     fn next(&self) -> Option<u64> {
         let next = match self.ahead.back() {
             None => self.offset,
-            // How long they are is not known yet.
+            // The length of the chunks is not known yet.
             Some(_) if self.chunk_bytes == 0 => return None,
             Some((last, _)) => last + self.chunk_bytes,
         };
@@ -268,12 +268,12 @@ impl Fetch {
 /// The most that may be on its way to a fetcher: a gigabit per second over 30 ms.
 const WINDOW_BYTES_MAX: u64 = 4 << 20;
 
-/// When so many later chunks have come, the one that is wanted next is lost and not late, and asked for again at once.
+/// Number of later chunks after which the one that is wanted next is lost and not late, and asked for again at once.
 /// Source: RFC 5681 §3.2, three duplicate acknowledgements.
 const OVERTAKEN: usize = 3;
 
-/// So often a chunk is asked for before its source is given up: it may be connected and answer nothing, because its disk
-/// hangs or its process stands still, and others may have a snapshot.
+/// Number of times that a chunk is asked for before its source is given up: it may be connected and answer nothing,
+/// because its disk hangs or its process stands still, and others may have a snapshot.
 const ASKED_MAX: u32 = 3;
 
 /// The replica's dealings with snapshots.
@@ -363,7 +363,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         out.push(Action::CutSnapshot(self.contents()));
     }
 
-    /// All that is replicated, as it is now.
+    /// The content of a snapshot of everything that is replicated, as it is now.
     pub(super) fn contents(&self) -> SnapshotContents<S> {
         SnapshotContents {
             lsn: self.applied,
@@ -382,7 +382,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
     }
 
     pub(super) fn fetch(&mut self, from: NodeId, reference: SnapshotReference, out: &mut Vec<Action<P, S>>) {
-        // Equal references are equal bytes, whoever has them.
+        // Equal references are equal bytes, from any source.
         let begun = self.snapshots.begun.take().filter(|(begun, _)| *begun == reference);
         let offset = begun.map_or(0, |(_, offset)| offset);
         self.snapshots.fetch = Some(Fetch::new(from, reference, offset));

@@ -9,7 +9,7 @@ use hustings_lease::{Defect, Profile};
 pub enum Faults {
     /// No faults: messages are quick, clocks are within their error.
     None,
-    /// All that the rules assume may happen (A1 to A4 hold).
+    /// Everything that the rules assume may happen (A1 to A4 hold).
     Assumed,
     /// Those, and again and again winners are asked to step down before they act.
     Hasty,

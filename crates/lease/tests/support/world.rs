@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Time before which all faults happen, in microseconds.
 pub(super) const DISTURBED: u64 = 60 * SECOND;
-/// So long after that somebody leads, and goes on.
+/// Time by which somebody leads, and goes on.
 const SETTLED: u64 = DISTURBED + 60 * SECOND;
 const END: u64 = SETTLED + 30 * SECOND;
 const LEADERLESS: Duration = Duration::from_secs(25);

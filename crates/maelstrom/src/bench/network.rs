@@ -32,7 +32,7 @@ struct Inbox {
 pub struct Traffic {
     /// Messages that nodes sent to each other.
     pub sent: u64,
-    /// Those that a partition or a loss swallowed.
+    /// Messages that a partition or a loss swallowed.
     pub lost: u64,
     /// Messages that arrived twice.
     pub doubled: u64,

@@ -16,7 +16,7 @@ use super::transactions::{Element, Transaction, Verb, elements};
 use hustings_properties::Violation;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// All that is wrong with a history of transactions over lists, one finding of each kind.
+/// Finds what is wrong with a history of transactions over lists, one finding of each kind.
 pub fn judge(transactions: &[Transaction]) -> Vec<Violation> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();

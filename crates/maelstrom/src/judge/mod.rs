@@ -18,7 +18,7 @@ use crate::bench::history::Operation;
 use crate::bench::settings::Workload;
 use hustings_properties::Violation;
 
-/// All that is wrong with a history, one finding of each kind.
+/// Finds what is wrong with a history, one finding of each kind.
 pub fn judge(workload: Workload, history: &[Operation]) -> Vec<Violation> {
     match workload {
         Workload::LinKv => registers::judge(history),

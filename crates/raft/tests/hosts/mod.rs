@@ -112,7 +112,7 @@ pub struct Host {
 pub struct Hosts {
     pub hosts: BTreeMap<u64, Host>,
     pub bag: VecDeque<(u64, u64, Said)>,
-    /// All that was ever sent.
+    /// Every message that was ever sent.
     pub sent: Vec<(u64, u64, Said)>,
     cut: BTreeSet<(u64, u64)>,
 }

@@ -404,7 +404,7 @@ impl Case<'_, '_> {
         if self.before.life.is_none() {
             return Some(Cause::Silent { deaf, silence_micros });
         }
-        // What the old leader had heard of the new one when it moved before that one was elected; later it may hear everything
+        // The old leader's view of the new one when it moved before that one was elected; later it may hear everything
         // again. At the beginning of the silence a member that is cut off has heard everybody a moment ago, too.
         let from = at.saturating_sub(silence_micros);
         let mut moves = self.line.of_life(self.before.life, from + silence_micros / 2, self.elected());
