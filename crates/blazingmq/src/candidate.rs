@@ -93,7 +93,7 @@ impl BlazingMq {
         }
     }
 
-    /// Counts the supporters whose links are up (rule 26): who leads without a quorum of links stands down at once (rule 27).
+    /// Counts the supporters whose links are up (rule 26): a leader without a quorum of links stands down at once (rule 27).
     pub(crate) fn settle_election(&mut self, out: &mut Effects<BlazingMq>) {
         let Part::Candidate { tally } = &self.part else { return };
         let is_up = |id: &NodeId| !self.node.links_down.contains(id);

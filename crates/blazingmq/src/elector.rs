@@ -146,7 +146,7 @@ impl BlazingMq {
 
     // --- Standing down. ------------------------------------------------------------------------------------------
 
-    /// Everybody whom this node sends to: members, and nodes that left while it leads.
+    /// Everybody that this node sends to: members, and nodes that left while it leads.
     pub(crate) fn others_reached(&self) -> Vec<NodeId> {
         self.node.membership.everyone().filter(|peer| *peer != self.node.me).collect()
     }
@@ -184,7 +184,7 @@ impl BlazingMq {
         }
         // Rule 27: it learns at once which node leads. It is no supporter before it says so.
         self.send_heartbeat_to(peer, out);
-        // And who has not been asked yet is asked now; who has answered counts again.
+        // A node that has not been asked yet is asked now; one that has answered counts again.
         self.ask_again(peer, out);
         self.settle_election(out);
     }

@@ -224,8 +224,8 @@ impl BlazingMq {
         named
     }
 
-    /// §3.1, rules 1 and 2. `[OURS]` A primary of which nothing was heard yet keeps its partitions: who registers a
-    /// moment after the others has lost nothing. It is found silent by the next quorum check.
+    /// §3.1, rules 1 and 2. `[OURS]` A primary of which nothing was heard yet keeps its partitions: one that registers
+    /// a moment after the others has lost nothing. It is found silent by the next quorum check.
     fn wanted_primaries(&self, known: &BTreeMap<u32, NodeId>) -> BTreeMap<u32, NodeId> {
         let voters: Vec<NodeId> = self.node.membership.all_voters().collect();
         let may_keep = |id: &NodeId| {

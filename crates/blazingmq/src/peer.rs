@@ -61,7 +61,7 @@ impl Peer {
         is_news
     }
 
-    /// A quorum check ends, and the next begins; who keeps up stores everything up to `wanted`.
+    /// A quorum check ends, and the next begins; a peer that keeps up stores everything up to `wanted`.
     pub fn end_check(&mut self, wanted: u64) {
         self.was_silent = !self.known.end_check(self.known.stored >= wanted);
     }
@@ -102,7 +102,7 @@ impl Peer {
         self.pace = Pace::Fetch { pending };
     }
 
-    /// Whether no further message may be sent. An empty window is never full: one message always goes.
+    /// Whether no further message may be sent: the window is full, or there is none. An empty window is never full.
     pub fn is_full(&self, limits: &Limits) -> bool {
         match &self.pace {
             Pace::Flow(window) => window.is_full(usize::MAX, limits),

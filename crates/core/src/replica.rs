@@ -213,8 +213,8 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.hear_own_messages(out);
     }
 
-    /// Numbers records from 1 again if all of them are durable: for checkers, to whom replicas that behave alike must
-    /// be equal.
+    /// Numbers records from 1 again if all of them are durable: for checkers, which must see replicas that behave alike
+    /// as equal.
     pub fn forget_numbers(&mut self) {
         self.gate.forget_numbers();
     }

@@ -118,7 +118,7 @@ impl Gmt2000 {
         self.start_election(Reason::ElectionTimeout, Standing::Ordinary, out);
     }
 
-    /// The leader is silent for the shortest timeout: who called an election meanwhile was right.
+    /// The leader is silent for the shortest timeout: a node that called an election meanwhile was right.
     pub(crate) fn on_freshness_alarm(&mut self, out: &mut Effects<Gmt2000>) {
         self.is_leader_fresh = false;
         self.join_if_called(out);

@@ -33,7 +33,7 @@ pub enum Defect {
     ChangesTogether,
     /// Changes of membership begin before a new leader has committed a message of its own, one upon the other.
     ChangesBeforeOwnCommit,
-    /// Neither old honours nor a preference yield to who hears a majority: the centre of a star votes for a leaf that cannot win.
+    /// Neither old honours nor a preference yield to a node that hears a majority: the centre of a star votes for a leaf that cannot win.
     NeverYields,
 }
 

@@ -285,7 +285,7 @@ fn a_dead_link_elects_at_once_and_without_an_alarm() {
 
 #[test]
 fn one_broken_link_disturbs_nobody() {
-    // Goal: who hears its leader takes part in no election. Method: only the link between n1 and n3 breaks.
+    // Goal: a node that hears its leader takes part in no election. Method: only the link between n1 and n3 breaks.
     let mut theatre = cast(3);
     theatre.elect(1);
     let term = theatre.term(1);

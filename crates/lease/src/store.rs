@@ -76,7 +76,7 @@ pub enum Request {
     Renew,
     /// Give up what this candidate holds, or its place in the queue, and leave the note.
     Release(Note),
-    /// Read, linearizably, who holds the election.
+    /// Read, linearizably, which candidate holds the election.
     Look,
 }
 

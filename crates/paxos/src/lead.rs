@@ -306,7 +306,7 @@ impl Paxos {
         reign.proposed = rest;
         reign.votes = reign.votes.split_off(&(commit + 1));
         reign.office.uncommitted_bytes = reign.office.uncommitted_bytes.saturating_sub(bytes);
-        // Nodes that are asked from now on are asked about the slots behind it.
+        // Nodes that are asked from now on are asked about slots behind the commit.
         reign.promises.start_at(commit + 1);
         reign.end = reign.end.max(commit);
     }

@@ -31,7 +31,7 @@ impl Prefix {
         Some(Prefix { format, length: length as usize, checksum })
     }
 
-    /// Whether this body has the length and the checksum that the prefix names.
+    /// Whether this body has the checksum that the prefix names.
     pub(crate) fn agrees_with(&self, body: &[u8]) -> bool {
         checksum(self.format, body) == self.checksum
     }

@@ -364,7 +364,7 @@ fn leadership_is_handed_over_to_whom_the_operator_names() {
 #[test]
 fn a_far_successor_is_elected_before_its_own_vote_has_come() {
     // Goal: found on five continents: while the votes of the successor were under way, the others elected the old leader again, for
-    // ever. Method: whatever n1 says stays under way until the others have waited for who might know better.
+    // ever. Method: whatever n1 says stays under way until the others have waited for a voter that might know better.
     let mut theatre = cast(5);
     theatre.settle();
     theatre.propose(5, "x");

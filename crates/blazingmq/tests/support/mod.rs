@@ -22,7 +22,7 @@ impl Direction for Ours {
     type Protocol = BlazingMq;
 
     const HEARTBEAT: Timer = Timer::Heartbeat;
-    /// E1 holds from the election on, and not only of who is healed.
+    /// E1 holds from the election on, and not only once the leader is healed.
     const REIGNS: &'static [Role] = &[Role::Leader, Role::Synchronizing];
     const RESTARTS_ARE_SEEN: bool = true;
     const CUTS_END_SESSIONS: bool = true;

@@ -132,7 +132,7 @@ impl<L: History> Node<L> {
 
     // --- Questions. ----------------------------------------------------------------------------------------------
 
-    /// This node seen from outside, in this role; `leader` is whom requests may go to.
+    /// The status of this node in this role; `leader` is the node that requests may go to.
     pub fn status(&self, role: Role, leader: Option<NodeId>) -> Status {
         Status {
             role,

@@ -107,7 +107,7 @@ impl<F: AsRef<Known> + AsMut<Known>> Office<F> {
         Office { peers, reads, transfer, pending_change, first_own, uncommitted_bytes, end_at_check }
     }
 
-    /// The office of who must make its log whole before it has an entry of its own: until then nothing is read or changed.
+    /// The office of a leader that must make its log whole before it has an entry of its own: until then nothing is read or changed.
     pub fn unready(peers: BTreeMap<NodeId, F>) -> Office<F> {
         Office { first_own: u64::MAX, ..Office::new(peers, 0, 0) }
     }

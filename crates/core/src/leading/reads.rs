@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 pub struct Reads {
     /// Number of the newest round.
     round: u64,
-    /// (round, who asks, the commit when they asked), oldest first.
+    /// (round, ticket, the commit when it was asked for), oldest first.
     pending: VecDeque<(u64, Ticket, u64)>,
     /// Those that came before the leader's first own entry was committed: it does not know yet what is (RH-10).
     early: Vec<Ticket>,

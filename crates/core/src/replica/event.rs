@@ -99,7 +99,7 @@ pub enum Event<P: Protocol, S: StateMachine> {
     Retime(Timing),
     /// The members that are connected, with the highest version that each can apply. Told again and again.
     Able(BTreeMap<NodeId, ApplyVersion>),
-    /// The members' states should be compared. Means nothing to who does not lead.
+    /// The members' states should be compared. Means nothing to a node that does not lead.
     Compare,
     /// The disk's health changed: it stalled or recovered.
     Health(DiskHealth),

@@ -8,7 +8,7 @@
 //! ```text
 //!    greetings: n1 can 2, n2 can 2, n3 can 1                     version 1, by which all compute
 //!    n3 is upgraded: n3 can 2        leader ──► entry "raise to 2, and n1 n2 n3 can"
-//!    applied: every member computes by 2 from the next entry on; whoever can only 1 is refused from now on
+//!    applied: every member computes by 2 from the next entry on; a build that can only 1 is refused
 //! ```
 //!
 //! - The entry names the members that can. Where it is applied and somebody else is a member, it is void: a member that was

@@ -117,7 +117,7 @@ pub enum Health {
 pub enum Why {
     /// It leaves for good; in the words of the requester.
     Leaving(String),
-    /// It gives way once, and stands for election again after the others; in the words of who asked.
+    /// It gives way once, and stands for election again after the others; in the words of the requester.
     Asked(String),
 }
 
