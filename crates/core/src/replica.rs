@@ -1,9 +1,9 @@
 //! The part that every host runs: a protocol beside a state machine, [`Replica`].
 //!
-//! The replica owns what all protocols need and none should write again: the gate that holds effects back until what
-//! they rest on is durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second
-//! copies ([`sessions`]), the clock of leases ([`clock`]), read barriers ([`reads`]), snapshots ([`snapshots`]), and the version of
-//! the rules by which entries are applied ([`versions`]). It is a plain value like the protocol inside: an [`Event`] goes in, [`Action`]s come out, and the host does them.
+//! The replica owns what all protocols need and none should write again: the gate that holds effects back until the records they rest on
+//! are durable ([`gate`]), tickets and forwarding to the leader ([`proposals`]), recognition of second copies ([`sessions`]), the clock of
+//! leases ([`clock`]), read barriers ([`reads`]), snapshots ([`snapshots`]), and the version of the rules by which entries are applied
+//! ([`versions`]). It is a plain value like the protocol inside: an [`Event`] goes in, [`Action`]s come out, and the host does them.
 //!
 //! ```text
 //!    Event ──► Replica ──► P::step ──► Effects ──► gate ──► Action

@@ -46,7 +46,7 @@ pub(crate) struct Ballot {
     pub(crate) slate: BTreeMap<NodeId, Claim>,
     /// Whether this node broadcast its own claim.
     pub(crate) is_claimed: bool,
-    /// The tally board: the nodes that voted for this one, with the claim of its that they voted for.
+    /// The tally board: the nodes that voted for this one, with the claim of this node that each voted for.
     pub(crate) board: BTreeMap<NodeId, Lsn>,
     /// Whether this node's own vote in it, for any node, was made durable in this life.
     pub(crate) is_vote_durable: bool,

@@ -24,7 +24,7 @@ pub use crate::timer::Timer;
 /// The progress of a reign.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Stage {
-    /// Promises are awaited: nothing is proposed.
+    /// Promises of a quorum are awaited.
     Preparing,
     /// Values of the in-flight range are proposed again.
     Recovering,

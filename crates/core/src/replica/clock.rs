@@ -224,7 +224,8 @@ mod tests {
         assert_eq!(clock.now_micros(), 51 * SECOND);
     }
 
-    /// Goal: log time neither jumps nor falls at a change of leader. Method: slots of an isolated leader come to stand behind its successor's.
+    /// Goal: log time neither jumps nor falls at a change of leader. Method: an isolated leader's slots come to stand
+    /// behind its successor's.
     #[test]
     fn readings_of_an_earlier_reign_do_not_move_the_clock() {
         let mut clock = Clock::default();
