@@ -24,7 +24,7 @@ fn failed(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow!("drawing a chart: {error}")
 }
 
-/// How the times to a new leader are distributed: the share of elections over within so many milliseconds.
+/// Draws the distribution of the times to a new leader: the share of elections over within so many milliseconds.
 fn distribution(names: &[String], totals: &[Row]) -> Result<String> {
     let mut svg = String::new();
     {

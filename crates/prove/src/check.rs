@@ -72,7 +72,7 @@ pub fn run(matches: &ArgMatches) -> Result<()> {
         notices: matches.get_flag("notices"),
         link: usize::try_from(number("link"))?,
         duplicates: matches.get_flag("duplicates"),
-        // What is published, or planted, may well lead nowhere: there the shortest way to harm is wanted.
+        // A published or planted form may well lead nowhere: there the shortest way to harm is wanted.
         fair_every: if subject.is_published || subject.plant.is_some() { 0 } else { number("fair") },
         states_max: number("states"),
         bytes_max: number("memory") << 20,

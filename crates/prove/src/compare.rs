@@ -42,7 +42,7 @@ pub fn command() -> Command {
         .arg(hustings_console::output_argument())
 }
 
-/// What one protocol did in all runs of one storm.
+/// The results of one protocol in all runs of one storm.
 #[derive(Default)]
 pub(crate) struct Row {
     pub(crate) runs: u64,

@@ -96,7 +96,7 @@ enum Way {
     Plain,
 }
 
-/// What one round took: found or not, in how much processor time and how many runs.
+/// The result of one round: found or not, in how much processor time and how many runs.
 #[derive(Clone, Debug)]
 struct Looked {
     found: Option<&'static str>,
@@ -204,7 +204,7 @@ fn seconds(time: Duration) -> String {
     format!("{seconds:.digits$}")
 }
 
-/// How far it is looked.
+/// The bounds of a comparison: members, rounds, and processor time.
 #[derive(Clone, Copy, Debug)]
 struct Bounds {
     nodes: u64,
@@ -231,7 +231,7 @@ impl Bounds {
         }
     }
 
-    /// What plain seeds may take beside such a search.
+    /// Time that plain seeds may take beside such a search.
     fn beside(&self, guided: &Side) -> Duration {
         let most = self.plain_times.map_or(self.plain_budget, |times| guided.at_least().saturating_mul(times));
         most.max(PLAIN_LEAST).min(self.plain_budget)
@@ -281,7 +281,7 @@ struct Row {
 }
 
 impl Row {
-    /// How many times as long plain seeds took, where a search found the defect.
+    /// Time of plain seeds as a multiple of the search's; `None` where the search did not find the defect.
     fn times(&self) -> Option<f64> {
         let guided = self.guided.median()?.took.as_secs_f64();
         Some(self.plain.at_least().as_secs_f64() / guided.max(1e-6))

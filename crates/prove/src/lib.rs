@@ -131,7 +131,7 @@ pub(crate) fn keep_quiet_about_findings() {
     std::panic::set_hook(Box::new(|_| {}));
 }
 
-/// What a member said when it stopped.
+/// Words of the panic with which a member stopped; empty if it has none.
 pub(crate) fn words_of(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()

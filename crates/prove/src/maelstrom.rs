@@ -13,7 +13,7 @@ use hustings_protocols::{Subject, Visit, visit};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a node is told on its command line.
+/// The settings of a node, from its command line.
 pub(crate) struct NodeSettings {
     pub(crate) protocol: String,
     pub(crate) data_dir: Option<PathBuf>,
@@ -58,7 +58,7 @@ pub fn command() -> Command {
         )
 }
 
-/// Reads the flags.
+/// Reads the timing from the flags.
 pub(crate) fn timing(matches: &ArgMatches) -> Result<Timing> {
     let millis = |name: &str| Duration::from_millis(*matches.get_one::<u64>(name).expect("it has a default"));
     let timing = Timing::new(millis("heartbeat-interval"), millis("election-timeout"));
@@ -66,7 +66,7 @@ pub(crate) fn timing(matches: &ArgMatches) -> Result<Timing> {
     Ok(timing)
 }
 
-/// The protocol's name.
+/// The protocol's name, from the flags.
 pub(crate) fn protocol(matches: &ArgMatches) -> String {
     matches.get_one::<String>("protocol").expect("it has a default").clone()
 }

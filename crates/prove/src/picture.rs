@@ -1,4 +1,4 @@
-//! A run as JSON, for whatever draws it: the laboratory's page and the pages that `--report` writes.
+//! A run as JSON, for the laboratory's page and for the pages that `--report` writes.
 //!
 //! Times are microseconds from the beginning. Lists are rows of numbers, for a run has many of them:
 //!
@@ -23,9 +23,9 @@ pub(crate) struct Run<'a> {
     pub(crate) subject: String,
     /// Whether a term is a counter and a node.
     pub(crate) packs_terms: bool,
-    /// Who began.
+    /// Number of founding members.
     pub(crate) nodes: u64,
-    /// How far it was played.
+    /// Moment up to which it was played, in microseconds.
     pub(crate) end: u64,
     pub(crate) journal: &'a Journal,
     pub(crate) recording: Option<&'a Recording>,
@@ -33,22 +33,22 @@ pub(crate) struct Run<'a> {
     pub(crate) violation: Option<(u64, Violation)>,
     /// Commands, and when each was begun.
     pub(crate) steps: Vec<(u64, String)>,
-    /// Why it was not played further, if that was not what was asked for.
+    /// The reason why it was not played further; `None` if it was played as far as asked.
     pub(crate) stopped: Option<String>,
-    /// What a second stands for.
+    /// The meaning of a second.
     pub(crate) time: Time,
 }
 
-/// What the time of a picture means.
+/// The meaning of a picture's time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Time {
-    /// Virtual time.
+    /// Virtual time of the world.
     Virtual,
     /// Each second is a step of a trace, which knows no time.
     Steps,
 }
 
-/// When the way of a message ended.
+/// Moment at which the message arrived or was lost; of one that did neither, when it was sent.
 fn ended(arrow: &Arrow) -> u64 {
     arrow.arrived_at.or(arrow.lost_at).unwrap_or(arrow.sent_at)
 }
@@ -117,7 +117,7 @@ impl Run<'_> {
         told
     }
 
-    /// All that happened from this moment on: whoever has what was before can go on with it.
+    /// Everything from this moment on, as JSON: a page that has what was before can go on with it.
     pub(crate) fn json(&self, from: u64) -> Value {
         let mut kinds: Vec<&str> = Vec::new();
         let mut messages = Vec::new();

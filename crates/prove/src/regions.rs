@@ -18,9 +18,9 @@ use std::time::Duration;
 
 /// The least election timeout of `--timing auto` that goes with these distances: five of their longest round trips, and more.
 const LEAST: Duration = Duration::from_millis(1_500);
-/// Where the leader stands in the questions that are not about that.
+/// Region of the leader, by its place, in the questions that are not about that.
 const CAPITAL: usize = 0;
-/// What may be lost, with its name in tables.
+/// The losses, each with its key and its name in tables.
 const LOSSES: [(&str, &str, Loss); 4] = [
     ("leader-crashes", "leader's process ends", Loss::LeaderCrashes),
     ("leader-dark", "leader's region dark", Loss::LeaderDark),
@@ -44,7 +44,7 @@ pub fn command() -> Command {
         .arg(hustings_console::output_argument())
 }
 
-/// What was seen of one protocol.
+/// The measurements of one protocol.
 struct Answers {
     /// By the leader's region, then by the client's.
     service: Vec<[Seen; 5]>,

@@ -13,7 +13,7 @@ use std::path::Path;
 const SHOWN: u64 = 12_000_000;
 
 const PAGE: &str = include_str!("../page/report.html");
-/// What stands in the page instead of each of its words.
+/// Marks in the page, and the files that replace them.
 const PARTS: [(&str, &str); 5] = [
     ("SPACETIME_CSS", include_str!("../page/spacetime.css")),
     ("REPORT_CSS", include_str!("../page/report.css")),
@@ -26,16 +26,16 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// How much of a run a page shows.
+/// The part of a run that a page shows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shown {
-    /// All of it.
+    /// All of the run.
     Everything,
     /// Its end, where it is long.
     End,
 }
 
-/// The page.
+/// The text of the page.
 pub(crate) fn page(headline: &str, run: &Run<'_>, shown: Shown, script: &str) -> String {
     let from = match shown {
         Shown::Everything => 0,
@@ -63,7 +63,7 @@ fn page_of(headline: &str, told: &Value, script: &str) -> String {
     page + rest
 }
 
-/// Writes the page.
+/// Writes the page to a file.
 ///
 /// # Errors
 /// The file cannot be written.

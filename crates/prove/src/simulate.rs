@@ -75,7 +75,7 @@ pub fn command() -> Command {
     )
 }
 
-/// What all runs of a simulation together were.
+/// The sums over all runs of a simulation.
 #[derive(Default)]
 struct Tally {
     counts: Counts,

@@ -7,7 +7,7 @@ use serde_json::json;
 use std::fmt::Write as _;
 use std::path::Path;
 
-/// How wide the left column is, in characters.
+/// Width of the left column, in characters.
 const COLUMN: usize = 78;
 
 /// The story of this name.

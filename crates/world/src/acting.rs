@@ -1,4 +1,4 @@
-//! What becomes of a replica's actions: records go to the disk, messages to the network, answers to clients.
+//! Carries out a replica's actions: records go to the disk, messages to the network, answers to clients.
 
 use crate::journal::{Arrow, Line};
 use crate::machine::{self, Job, Machine};
@@ -17,7 +17,7 @@ const WIRE_EVERY: u64 = 64;
 const CHUNK_BYTES: u64 = 4 << 10;
 /// Snapshots that are kept.
 const KEPT: usize = 3;
-/// How long work off the loop takes, in microseconds.
+/// Duration of work off the loop, in microseconds: shortest and longest.
 const WORK: (u64, u64) = (100, 3_000);
 
 impl<P: Protocol, S: Service> World<P, S> {
@@ -38,7 +38,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.record_member(at);
     }
 
-    /// One flat dispatcher.
+    /// Dispatches one action: one arm per kind.
     fn act_once(&mut self, at: usize, action: Action<P, Witness<S>>) {
         let id = self.machines[at].id;
         match action {
@@ -95,7 +95,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// What the member says of itself now.
+    /// Notes what the member says of itself now.
     fn look_at(&mut self, at: usize) {
         let machine = &self.machines[at];
         let Some(replica) = &machine.replica else { return };
@@ -346,7 +346,7 @@ impl<P: Protocol, S: Service> World<P, S> {
 
 type JobEvent<P, S> = Event<P, Witness<S>>;
 
-/// What the snapshot thread does.
+/// The snapshot thread's work; `None` if nothing is to be told of it.
 fn done<P: Protocol, S: Service>(
     machine: &mut Machine<P, S>,
     job: Job<S>,

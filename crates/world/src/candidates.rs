@@ -34,12 +34,12 @@ const TTL_SECONDS: u64 = 3;
 /// The clocks of members and of candidates are wrong by a tenth at most.
 const RATE_ERROR_MILLIONTHS: u32 = 100_000;
 const RATES_MILLIONTHS: [u64; 3] = [900_000, 1_000_000, 1_100_000];
-/// How long an answer takes on its way to a candidate, and how often one looks at a member's state, in microseconds.
+/// Bounds, in microseconds, of an answer's way to a candidate, of a late one's, and of the pause between two looks at a member's state.
 const ANSWER: (u64, u64) = (500, 20_000);
 const LATE_ANSWER: (u64, u64) = (20_000, 300_000);
 const WATCHED: (u64, u64) = (5_000, 100_000);
-/// How long a candidate is left alone between two mishaps, and how long it may sleep, in microseconds.
-/// How long a watch takes to begin, in microseconds.
+/// Microseconds that a watch takes to begin, that a candidate is left alone between two mishaps, and
+/// that it sleeps at most.
 const RECONNECTS: u64 = 10_000;
 const LEFT_ALONE: (u64, u64) = (2_000_000, 20_000_000);
 const SLEEPS_MAX: u64 = 8_000_000;
@@ -48,7 +48,7 @@ const UNHEALTHY_LEADS: Duration = Duration::from_secs(6);
 /// Once all is well somebody leads within the time that candidates stand back, a lease's time, and this many elections.
 const ELECTIONS: u64 = 10;
 
-/// What an open question waits for.
+/// Kind of an open question to the store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Step {
     /// A lease with this number, to enter the queue with.
@@ -59,7 +59,7 @@ enum Step {
     Release,
 }
 
-/// One candidate's process.
+/// The process of one candidate.
 struct Stander {
     candidate: Candidate,
     schedule: Schedule,
@@ -68,10 +68,10 @@ struct Stander {
     /// Its clock, in millionths of true time.
     rate: u64,
     timing: Timing,
-    /// What the host has still to do, from its start.
+    /// Effects of its start that the host has still to carry out.
     effects: Vec<Effect>,
     lease: i64,
-    /// From when the lease counts on its clock.
+    /// Moment on its own clock from which the lease counts.
     lease_since: u64,
     /// Its place in the queue.
     entry: Option<(i64, Token)>,
@@ -82,7 +82,7 @@ struct Stander {
     looks_at: u64,
     /// The tenure in which its application works.
     works: Option<Token>,
-    /// When the application will have stopped.
+    /// Moment at which the application will have stopped; `None` while nothing stops it.
     stops_at: Option<u64>,
     is_healthy: bool,
     sleeps_until: u64,
@@ -92,7 +92,7 @@ struct Stander {
 /// All candidates, and their judge.
 pub(crate) struct Candidates {
     all: Vec<Option<Stander>>,
-    /// Answers on their way: to whom, when, to which request.
+    /// Answers on their way, by candidate: arrival, number of the request, and the outcome if there is one.
     mail: Vec<Vec<(u64, u64, Option<Outcome>)>>,
     next_request: u64,
     next_lease: i64,
@@ -154,7 +154,7 @@ impl Stander {
         }
     }
 
-    /// Its clock.
+    /// Its own clock's reading at the true time `now`.
     fn clock(&self, now: u64) -> u64 {
         (u128::from(now) * u128::from(self.rate) / 1_000_000) as u64
     }
@@ -212,7 +212,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// Nothing happens to candidates any more but what happens to the cluster.
+    /// From now on candidates suffer only from what happens to the cluster.
     pub(crate) fn calm_candidates(&mut self) {
         self.load.candidates.is_calm = true;
         for number in 0..self.load.candidates.all.len() {
@@ -317,7 +317,7 @@ impl<P: Protocol, S: Service> World<P, S> {
                 }
                 Effect::Forget(_) => {
                     own.schedule.forget();
-                    // What acts is killed at once; what has stopped was told of before.
+                    // The application is killed at once; if it has stopped, that was told of before.
                     if own.works.take().is_some() {
                         own.stops_at = Some(self.now);
                     }

@@ -1,4 +1,4 @@
-//! What a run reached: [`Coverage`].
+//! The map of what a run reached: [`Coverage`].
 //!
 //! After each step a few facts about it are hashed into a map of bits: what the member was and became, what it heard, what it
 //! did; which two things it heard one after the other; and, whenever somebody changes role, how all members stand to each other
@@ -20,7 +20,7 @@ const FAR: u64 = 3;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Coverage {
     words: Vec<u64>,
-    /// What each member heard last.
+    /// The kind of event that each member heard last, hashed.
     last_heard: Vec<u64>,
 }
 
@@ -37,7 +37,7 @@ fn hash_of(value: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// What kind of thing a member hears.
+/// A hash of the kind of event that a member hears.
 pub(crate) fn kind_of<P: Protocol, S: StateMachine>(event: &Event<P, S>) -> u64 {
     let mut hasher = DefaultHasher::new();
     discriminant(event).hash(&mut hasher);
@@ -60,7 +60,7 @@ fn kind_of_message<M>(message: &ReplicaMessage<M>) -> u64 {
     }
 }
 
-/// What kind of things a member does, each named once, in order.
+/// A hash of the kinds of a member's actions, in order; repeats in a row count once.
 fn kinds_of_actions<P: Protocol, S: StateMachine>(actions: &[Action<P, S>]) -> u64 {
     let mut hasher = DefaultHasher::new();
     let mut last = 0;
@@ -84,11 +84,11 @@ fn kinds_of_actions<P: Protocol, S: StateMachine>(actions: &[Action<P, S>]) -> u
     hasher.finish()
 }
 
-/// How one member stands, as others may see it.
+/// One member's state, as others may see it.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) status: Option<Status>,
-    /// Paused, stalled, refused: whatever the world knows and the member does not.
+    /// What the world knows and the member does not (paused, stalled, removed), as bits.
     pub(crate) condition: u8,
 }
 
@@ -117,7 +117,7 @@ impl Coverage {
         self.set(hash_of(&(previous, heard, before.role, after.role)));
     }
 
-    /// How all members stand to each other at a moment that matters.
+    /// Sets the fact of how all members stand to each other at a moment that matters.
     pub(crate) fn on_moment(&mut self, what: u64, members: &[Standing]) {
         let known = || members.iter().filter_map(|member| member.status.as_ref());
         let term = known().map(|status| status.term).max();
@@ -137,7 +137,7 @@ impl Coverage {
                 )),
             })
             .collect();
-        // Who is who does not matter.
+        // Ids do not matter, only how the members stand.
         standings.sort_unstable();
         self.set(hash_of(&(what, standings)));
     }
@@ -152,7 +152,7 @@ impl Coverage {
         fresh
     }
 
-    /// How much was reached.
+    /// Number of bits that are set.
     pub fn count(&self) -> u32 {
         self.words.iter().map(|word| word.count_ones()).sum()
     }

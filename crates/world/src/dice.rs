@@ -15,7 +15,7 @@ impl Dice {
         dice
     }
 
-    /// The next number.
+    /// Draws the next number.
     pub fn throw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
@@ -40,7 +40,7 @@ impl Dice {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// One of them.
+    /// Draws one of them; `None` if there are none.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
         if from.is_empty() { None } else { from.get(self.below(from.len() as u64) as usize) }
     }

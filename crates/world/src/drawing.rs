@@ -5,7 +5,7 @@ use crate::dice::Dice;
 use crate::settings::Settings;
 use std::collections::BTreeSet;
 
-/// What goes wrong, and for how long, before it is made good.
+/// The kind of a fault, which lasts until it is made good.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Crash,
@@ -84,7 +84,7 @@ pub(crate) struct Drawing<'a> {
     pub(crate) safety: u64,
     pub(crate) kinds: Vec<Kind>,
     pub(crate) has_wiped: bool,
-    /// Who is a member, as far as a plan can know, and how many there ever were.
+    /// The members, as far as a plan can know them, and how many there ever were.
     pub(crate) present: BTreeSet<u64>,
     pub(crate) ever: u64,
     pub(crate) settings: &'a Settings,
@@ -146,7 +146,7 @@ impl Drawing<'_> {
             _ => self.dice.between(election * 3, election * 15),
         };
         let end = at + lasts;
-        // What is made good must be what went wrong: a member by name.
+        // A fault must be made good where it was done: at a member by name.
         let node = self.node();
         match kind {
             Kind::Crash => {
@@ -268,7 +268,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What concerns one link, or one leadership.
+    /// Draws what concerns one link, or one leadership.
     fn draw_disturbance(&mut self, kind: Kind, at: u64, end: u64) {
         let (who, node) = (self.who(), self.node());
         match kind {
@@ -288,7 +288,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What changes how the cluster is run or used.
+    /// Draws a change of how the cluster is run or used.
     fn draw_habit(&mut self, kind: Kind, at: u64, end: u64) {
         let node = self.node();
         match kind {

@@ -96,7 +96,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             Command::Clock(who, rate) => {
                 self.lease_clock.on_rate(*rate);
                 self.each(*who, |world, at| {
-                    // What has passed until now counts at the old speed: as so much at the new one.
+                    // Time that has passed counts at the old speed: convert it to as much at the new one.
                     let (now, rate, machine) = (world.now, (*rate).max(1), &mut world.machines[at]);
                     let untold = now.saturating_sub(machine.told_elapsed_at).saturating_mul(machine.rate) / rate;
                     machine.told_elapsed_at = now.saturating_sub(untold);
@@ -232,7 +232,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// Whoever runs and is not connected dials.
+    /// Every running pair that is not connected connects again.
     fn reconnect(&mut self) {
         for one in 0..self.machines.len() {
             for other in one + 1..self.machines.len() {
@@ -300,7 +300,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.judge.on_wiped(machine.id);
     }
 
-    /// What a restart finds: after a power cut, what had been synced and some of the rest.
+    /// Prepares the disk for a restart: after a power cut it has what had been synced and some of the rest.
     pub(crate) fn prepare_disk(&mut self, at: usize) {
         let machine = &mut self.machines[at];
         let loss = match std::mem::take(&mut machine.is_powered_off) || machine.disk.is_off() {
@@ -337,7 +337,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// The change goes to whom the operator asks; a member that does not lead forwards it.
+    /// Proposes the change at the member that the operator asks; one that does not lead forwards it.
     fn change(&mut self, change: &MembershipChange) {
         let asked = self.chosen(self.operator).into_iter().find(|at| self.machines[*at].is_open());
         if let Some(at) = asked.or_else(|| self.leader_position())

@@ -20,10 +20,10 @@ pub struct Graph {
     links: u32,
 }
 
-/// What follows from a graph, for any protocol with majority quorums.
+/// What a graph implies for any protocol with majority quorums.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Oracle {
-    /// Nobody reaches a majority both ways: nothing may be committed.
+    /// No node reaches a majority both ways: nothing may be committed.
     MustNot,
     /// Somebody does, and yet others can stand in its way.
     May,
@@ -31,12 +31,12 @@ pub enum Oracle {
     Must,
 }
 
-/// What a node does that hears no leader while others do.
+/// Behaviour of a node that hears no leader while others do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strays {
     /// It asks first whether it could win, and disturbs nobody who is served: a pre-vote, scouting, a low-ball poll.
     AskFirst,
-    /// It raises its term, and with it everybody's whom it reaches: whoever leads must begin anew.
+    /// It raises its term, and that of everybody whom it reaches: the leader must begin anew.
     Disturb,
 }
 
@@ -106,7 +106,7 @@ impl Graph {
         (0..self.size).filter(|node| peers(*node).count() >= count).collect()
     }
 
-    /// What must follow, given what nodes can do that hear no leader themselves.
+    /// What the graph implies, given what nodes can do that hear no leader themselves.
     pub fn oracle(&self, strays: Strays) -> Oracle {
         let central = self.central();
         if central.is_empty() {

@@ -35,7 +35,7 @@ const TOURNAMENT: u64 = 8;
 const CHANGES_MAX: u64 = 4;
 /// Faults of one plan.
 const FAULTS_MAX: usize = 120;
-/// How soon after somebody changed role a fault is placed, in microseconds.
+/// Longest time from a change of role to the fault that is placed after it, in microseconds.
 const SOON: u64 = 60_000;
 
 /// Microseconds of faults in each run of a search that looks for a defect.
@@ -44,10 +44,10 @@ const FIND_SAFETY: u64 = 20_000_000;
 /// Runs of such a search with three members, and as many with five.
 const FIND_RUNS: u64 = 4_000;
 
-/// What a search for a defect found.
+/// The run in which a search found a defect.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Which run it was, in words.
+    /// The run, in words.
     pub scheduler: String,
     /// The property that fell.
     pub property: &'static str,
@@ -68,11 +68,11 @@ pub fn find<P: Protocol, S: Service>(options: &P::Options, plants: Plants) -> Op
 /// A plan that reached something new.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// What is run.
+    /// The plan of the run.
     pub plan: Plan,
-    /// How many facts its run was the first to reach.
+    /// Number of facts that its run was the first to reach.
     pub brought: u32,
-    /// When somebody changed role in its run.
+    /// The changes of role in its run.
     turns: Vec<Turn>,
     chosen: u32,
 }
@@ -132,12 +132,12 @@ impl Search {
         }
     }
 
-    /// How many runs there were.
+    /// Number of runs so far.
     pub fn runs(&self) -> u64 {
         self.runs
     }
 
-    /// How much was reached.
+    /// Number of facts reached so far.
     pub fn reached(&self) -> u32 {
         self.reached.count()
     }
@@ -238,7 +238,7 @@ impl Search {
         Who::Node(1 + self.dice.below(plan.settings.nodes))
     }
 
-    /// Whoever leads, whoever has just changed role, or anybody.
+    /// Draws the leader, the member that has just changed role, or anybody.
     fn who(&mut self, plan: &Plan, moment: Moment) -> Who {
         match self.dice.below(3) {
             0 => Who::Leader,
@@ -247,7 +247,7 @@ impl Search {
         }
     }
 
-    /// One small change.
+    /// Makes one small change to a plan.
     fn change(&mut self, plan: &mut Plan, parent: usize) {
         let faults = plan.faults.len() as u64;
         match self.dice.below(16) {

@@ -1,4 +1,4 @@
-//! What happened, for people: [`Journal`], and in numbers: [`Counts`].
+//! The story of a run for people: [`Journal`], and in numbers: [`Counts`].
 
 use hustings_core::{NodeId, Role, Transition};
 use std::collections::BTreeMap;
@@ -9,17 +9,17 @@ use std::fmt;
 pub enum Line {
     /// A protocol's own word.
     Transition(Transition),
-    /// What was done to the cluster, as the script says it.
+    /// A fault, as the script says it.
     Fault(String),
-    /// What a host did: a node that ended, a disk that was refused.
+    /// News of a host: a node that ended, a disk that was refused.
     Host(NodeId, String),
     /// A message, where a transcript shows messages.
     Message {
-        /// Who said it.
+        /// The sender.
         from: NodeId,
-        /// To whom.
+        /// The receiver.
         to: NodeId,
-        /// What.
+        /// The message, in words.
         what: String,
     },
 }
@@ -38,28 +38,28 @@ impl fmt::Display for Line {
 /// A message's way, for a diagram.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Arrow {
-    /// Who sent it.
+    /// The sender.
     pub from: NodeId,
-    /// To whom.
+    /// The receiver.
     pub to: NodeId,
-    /// When it left, in microseconds.
+    /// Moment of sending, in microseconds.
     pub sent_at: u64,
-    /// When it arrived, or will; `None` when it was lost.
+    /// Moment of its arrival, past or to come; `None` when it was lost.
     pub arrived_at: Option<u64>,
-    /// When it was lost; `None` when it arrived.
+    /// Moment at which it was lost; `None` when it arrived.
     pub lost_at: Option<u64>,
     /// The name of its kind.
     pub kind: String,
 }
 
-/// What is kept of a run.
+/// The lines and arrows that are kept of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Journal {
     /// In order, with the microsecond.
     pub lines: Vec<(u64, Line)>,
     /// Whether messages are written down as lines too.
     pub shows_messages: bool,
-    /// How many of the last messages are written down as arrows, at least; 0 for none.
+    /// Number of the last messages that are written down as arrows, at least; 0 for none.
     pub arrows_max: usize,
     /// Messages, for a diagram.
     pub arrows: Vec<Arrow>,
@@ -93,7 +93,7 @@ impl Journal {
         Some(self.draw(Arrow { arrived_at: Some(at), lost_at: None, ..first }))
     }
 
-    /// The message of this arrow arrives then, whatever was thought before.
+    /// Sets when the message of this arrow arrives, whatever was thought before.
     pub(crate) fn arrow_arrives(&mut self, number: Option<usize>, at: u64) {
         if let Some(arrow) = self.arrow_mut(number) {
             (arrow.arrived_at, arrow.lost_at) = (Some(at), None);
@@ -108,20 +108,20 @@ impl Journal {
     }
 }
 
-/// What a run consisted of.
+/// Numbers of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Inputs that replicas took.
     pub steps: u64,
     /// Events of all kinds.
     pub events: u64,
-    /// Messages sent.
+    /// Messages that members sent.
     pub messages: u64,
     /// Their bytes on the wire, where a world weighs its messages.
     pub bytes: u64,
     /// Messages lost on the way.
     pub lost: u64,
-    /// Syncs of disks.
+    /// Syncs that disks finished.
     pub syncs: u64,
     /// Operations of clients that ended well.
     pub completed: u64,
@@ -131,9 +131,9 @@ pub struct Counts {
     pub indefinite: u64,
     /// Times that somebody became leader.
     pub elections: u64,
-    /// Campaigns begun.
+    /// Campaigns that members began.
     pub campaigns: u64,
-    /// Snapshots cut.
+    /// Snapshots that members cut.
     pub snapshots: u64,
     /// Snapshots loaded from a peer.
     pub installs: u64,

@@ -19,9 +19,9 @@ use std::panic::AssertUnwindSafe;
 /// A gap between two reigns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Gap {
-    /// How long it lasted, in microseconds.
+    /// Duration of the gap, in microseconds.
     pub micros: u64,
-    /// Messages sent meanwhile.
+    /// Messages sent in the gap.
     pub messages: u64,
     /// Their bytes on the wire.
     pub bytes: u64,
@@ -36,7 +36,7 @@ pub struct Figures {
     pub gaps: Vec<Gap>,
     /// Microseconds of a gap that had not ended when the storm had.
     pub unended: u64,
-    /// Virtual microseconds altogether.
+    /// Virtual microseconds simulated altogether.
     pub simulated: u64,
     /// Of them without any reign, after the first had begun.
     pub leaderless: u64,
@@ -46,7 +46,7 @@ pub struct Figures {
     pub bytes: u64,
     /// Syncs of all disks.
     pub syncs: u64,
-    /// Entries that were applied by whoever applied most.
+    /// Entries applied by the member that has applied the most.
     pub committed: u64,
     /// Operations of clients that ended well.
     pub completed: u64,
@@ -61,13 +61,13 @@ impl Figures {
     }
 }
 
-/// What is watched while a storm goes by.
+/// The state of the watch while a storm goes by.
 struct Watch {
     figures: Figures,
     reign: Option<(NodeId, Term)>,
     /// The last reign that ended.
     before: Option<(NodeId, Term)>,
-    /// When the present gap began: (time, messages, bytes).
+    /// Time, messages and bytes at which the present gap began.
     since: (u64, u64, u64),
 }
 
@@ -147,7 +147,7 @@ fn pass<P: Protocol, S: Service>(world: &mut World<P, S>, until: u64, watch: &mu
 }
 
 impl<P: Protocol, S: Service> World<P, S> {
-    /// Who leads and can: in the highest term, running, and within reach of a quorum both ways.
+    /// The reign that can serve: the leader of the highest term, running, and within reach of a quorum both ways.
     pub fn reign(&self) -> Option<(NodeId, Term)> {
         let mut best: Option<(NodeId, Term)> = None;
         for (at, machine) in self.machines.iter().enumerate() {

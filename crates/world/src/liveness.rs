@@ -1,4 +1,4 @@
-//! What a run must show once its faults are over: [`live`].
+//! The properties that a run must show once its faults are over: [`live`].
 //!
 //! ```text
 //!    faults ──► all is healed: serve ──► one is sick: the others serve ──► all is well: serve ──► alike, leases end
@@ -22,7 +22,7 @@ const CALM_TIMEOUTS: u64 = 45;
 const MOVES_MAX: u64 = 6;
 /// Longest election timeouts without a move after which it stays where it is: four checks and an election take less.
 const REST_TIMEOUTS: u64 = 12;
-/// How long clients pause at most, in microseconds, while it is judged whether they are served.
+/// Longest pause of clients, in microseconds, while it is judged whether they are served.
 const PACE: u64 = 500_000;
 
 /// The liveness phase, and what is judged at the end.
@@ -82,7 +82,7 @@ fn beside_the_sick<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Com
     sick.iter().try_for_each(|command| world.apply(command))?;
     let names: Vec<String> = sick.iter().map(Command::to_string).collect();
     if world.has_quorum_beside_the_sick() {
-        // What was under way with the sick one is done or given up; then it is the others' turn.
+        // Requests under way with the sick one are done or given up first; then it is the others' turn.
         world.run_until(world.now() + world.settings.election_max() * 2)?;
         let state = format!("`{}` holds", names.join("; "));
         serve(world, "serves-beside-the-sick", &state, World::has_quorum_beside_the_sick)?;
@@ -95,7 +95,7 @@ fn beside_the_sick<P: Protocol, S: Service>(world: &mut World<P, S>, sick: &[Com
 /// While nothing goes wrong anew, a preference moves leadership ever more rarely: each hand-over costs clients a moment.
 fn stay_calm<P: Protocol, S: Service>(world: &mut World<P, S>, state: &str) -> Result<(), Violation> {
     let Settings { priorities, quality, .. } = &world.settings;
-    // What is lost on the way is something that goes wrong, and may end a reign.
+    // Loss of messages is something that goes wrong, and may end a reign.
     if !priorities.contains(&Priority::Preferred) || quality.loss > 0 {
         return Ok(());
     }
@@ -125,7 +125,7 @@ pub(crate) fn linearizable<P: Protocol, S: Service>(world: &World<P, S>) -> Resu
     hustings_properties::check(&world.history()).map_err(|story| Violation::of("linearizable", story.to_string()))
 }
 
-/// What makes everything good again.
+/// The commands that make everything good again.
 pub(crate) fn mend() -> [Command; 10] {
     [
         Command::Heal,

@@ -1,4 +1,4 @@
-//! What clients do to a world, and what they see: [`Load`].
+//! The operations of a world's clients, and the answers they see: [`Load`].
 //!
 //! Clients read, write, delete and compare-and-set a few keys; every value is written once, so that what is seen names who
 //! wrote it. Watchers follow all changes. Both choose a member, and another one when it does not answer. What they saw goes to
@@ -18,7 +18,7 @@ use hustings_kv::{
 use hustings_properties::{Act, Operation, Value, Violation};
 use std::collections::BTreeMap;
 
-/// Who asked a member for something.
+/// The asker of a request at a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Asked {
     /// A client, with the number of its operation.
@@ -27,13 +27,13 @@ pub(crate) enum Asked {
     Rival(usize, u64),
     /// A candidate for the election, with the number of its request.
     Candidate(usize, u64),
-    /// The operator.
+    /// The operator, for a change of membership.
     Operator,
     /// The operator, who reads a key: its place among those that were read.
     Reader(usize),
 }
 
-/// What a client wants done.
+/// An operation that a client wants done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Wish {
     Read,
@@ -57,7 +57,7 @@ struct Client {
     dice: Dice,
     pending: Option<Pending>,
     done: u64,
-    /// What it last saw at each key: the best guess for a compare-and-set.
+    /// Its last sight of each key: the best guess for a compare-and-set.
     seen: BTreeMap<u64, Value>,
     home: usize,
 }
@@ -70,7 +70,7 @@ struct Watcher {
     next: i64,
 }
 
-/// Since when clients have wanted something that nobody got: whoever loses patience and asks again has still not been served.
+/// Start of the time in which clients have been waiting and none was served: a client that loses patience and asks again still waits.
 #[derive(Clone, Copy, Debug, Default)]
 struct Waiting {
     since: Option<u64>,
@@ -94,9 +94,9 @@ pub struct Load {
     settings: LoadSettings,
     clients: Vec<Client>,
     watchers: Vec<Watcher>,
-    /// By revision: the digest of its events, as whoever saw it first saw it.
+    /// Digest of the events of each revision, as the first watcher saw them.
     events: BTreeMap<i64, u64>,
-    /// What clients did and saw.
+    /// Operations of clients, with their results.
     pub(crate) history: Vec<Operation>,
     next_value: u64,
     /// Operations of any kind.
@@ -170,7 +170,7 @@ impl Load {
         }
     }
 
-    /// What clients did and saw so far; what has no answer yet is perhaps done.
+    /// Operations of clients so far, with their results; one without an answer is perhaps done.
     pub fn history(&self) -> Vec<Operation> {
         let mut history = self.history.clone();
         for (number, client) in (0..).zip(&self.clients) {
@@ -291,7 +291,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.load.clients.iter().all(|client| client.pending.is_none())
     }
 
-    /// What clients did and saw.
+    /// Operations of clients so far, with their results.
     pub fn history(&self) -> Vec<Operation> {
         self.load.history()
     }
@@ -454,7 +454,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.pause_then_next(client, false);
     }
 
-    /// Some member knows of a later commit than anybody before: whoever wants to write is being served, somewhere.
+    /// Some member knows of a later commit than anybody before: clients that want to write are being served, somewhere.
     pub(crate) fn on_commit(&mut self, commit: u64) {
         if commit > self.load.commit {
             self.load.commit = commit;
@@ -507,7 +507,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// Nobody will ever hear how this ended.
+    /// The answer is lost: nobody will ever hear how this ended.
     pub(crate) fn on_lost_answer(&mut self, asked: Asked) {
         match asked {
             Asked::Client(client, number) => {

@@ -24,11 +24,11 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 pub(crate) struct Armed<T> {
     pub(crate) alarm: Alarm<T>,
     pub(crate) deadline: u64,
-    /// When the queue will ask about it: never after the deadline, perhaps before.
+    /// Moment at which the queue will ask about it: never after the deadline, perhaps before.
     pub(crate) queued: u64,
 }
 
-/// What is done off the loop.
+/// Work that is done off the loop.
 pub(crate) enum Job<S: Service> {
     Cut(SnapshotContents<Witness<S>>),
     Store { reference: SnapshotReference, offset: u64, bytes: bytes::Bytes },
@@ -41,7 +41,7 @@ pub(crate) enum Job<S: Service> {
 pub struct Plants {
     /// Records count as durable before they are synced.
     pub answers_early: bool,
-    /// A restarted member does not remember for whom it voted (EL-01).
+    /// A restarted member does not remember its vote (EL-01).
     pub forgets_vote: bool,
     /// A restarted member does not remember its promise at all.
     pub forgets_promise: bool,
@@ -53,12 +53,12 @@ pub struct Plants {
     pub drops_tail: bool,
     /// A life has the number of the one before: its proposals look like copies of older ones.
     pub reuses_incarnation: bool,
-    /// Which proposals are applied already is forgotten at every restart.
+    /// The proposals that are already applied are forgotten at every restart.
     pub forgets_sessions: bool,
     /// A watcher whose start has been compacted goes on one revision later than it is told.
     pub drops_watch_event: bool,
     /// A call that finds its client's key in a queue takes it over without writing it, and one that is given up removes the key
-    /// that it made, whoever stands on it by now.
+    /// that it made, although another call may stand on it by now.
     pub adopts_without_trace: bool,
     /// A defect of what all protocols share.
     pub defect: Option<Defect>,
@@ -67,7 +67,7 @@ pub struct Plants {
 }
 
 impl Plants {
-    /// What a defective reader makes of a disk.
+    /// Makes of a disk's contents what a defective reader would.
     fn spoil(&self, durable: &mut Durable) {
         if self.forgets_vote {
             durable.promise.vote = None;
@@ -84,15 +84,15 @@ impl Plants {
 /// Whether a member runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Life {
-    /// It runs.
+    /// Its process runs.
     Up,
-    /// Its process ended.
+    /// Its process has ended.
     Down,
     /// Its disk is refused, for this reason: it cannot run until it is wiped.
     Refused(String),
 }
 
-/// One member.
+/// One member: its process, its disk and its clock.
 pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) id: NodeId,
     pub(crate) disk: SimulatedDisk,
@@ -120,9 +120,9 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) is_removed: bool,
     /// The power went: what was not synced is lost.
     pub(crate) is_powered_off: bool,
-    /// What came while it was paused.
+    /// Events that came while it was paused.
     pub(crate) stash: VecDeque<What<P::Timer>>,
-    /// How fast its clock runs, in millionths of true time.
+    /// Speed of its clock, in millionths of true time.
     pub(crate) rate: u64,
     pub(crate) told_elapsed_at: u64,
     pub(crate) dice: Dice,
@@ -136,7 +136,7 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) plants: Plants,
 }
 
-/// What a member comes back with.
+/// A member's state after it has read its disk.
 pub(crate) struct Recovered<P: Protocol, S: Service> {
     pub(crate) birth: Birth<P, Witness<S>>,
     pub(crate) durable: Durable,

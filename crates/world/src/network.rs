@@ -10,17 +10,17 @@ use hustings_core::Links;
 
 /// Losses, in a million, that end a session; the others are made good by its transport.
 const BREAKS: u32 = 60_000;
-/// How long a transport waits before it sends again, in microseconds.
+/// Pause of a transport before it sends again, in microseconds.
 const RESENT_AFTER: u64 = 50_000;
 
-/// How a link treats messages. Delays in microseconds, chances in a million.
+/// Treatment of messages by a link. Delays in microseconds, chances in a million.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Quality {
-    /// The shortest delay.
+    /// The shortest delay of a message.
     pub delay_min: u64,
-    /// The longest. Messages overtake each other when it differs from the shortest (never on session links).
+    /// The longest delay. Messages overtake each other when it differs from the shortest (never on session links).
     pub delay_max: u64,
-    /// Messages lost.
+    /// Chance that a message is lost.
     pub loss: u32,
     /// Messages that arrive twice.
     pub duplicates: u32,
@@ -38,13 +38,13 @@ pub(crate) struct Flight<M> {
     pub(crate) to: usize,
     pub(crate) session: u32,
     pub(crate) message: M,
-    /// When it arrives, if nobody delays it.
+    /// Moment of its arrival, if nobody delays it.
     pub(crate) arrives_at: u64,
     /// The number of its arrow, where arrows are drawn.
     pub(crate) arrow: Option<usize>,
 }
 
-/// What becomes of a message that is sent.
+/// The outcome of sending a message.
 pub(crate) enum Fate {
     /// It arrives at this moment, and perhaps again at another.
     Arrives(u64, Option<u64>),
@@ -58,11 +58,11 @@ struct Direction {
     is_cut: bool,
     /// Delays of its own, in microseconds, instead of those that all links have.
     slow: Option<(u64, u64)>,
-    /// What its length takes, in microseconds, on top of any delay.
+    /// Delay of its length, in microseconds, on top of any other.
     distance: u64,
-    /// When the last message arrives: on session links nothing overtakes it.
+    /// Arrival of the last message: on session links nothing overtakes it.
     last_arrival: u64,
-    /// So many of the next messages arrive damaged.
+    /// Number of the next messages that arrive damaged.
     damaged: u64,
     /// The session in which a message was lost: nothing that is sent behind it arrives.
     broken_in: u32,
@@ -153,7 +153,7 @@ impl<M: Clone> Network<M> {
         self.direction_mut(from, to).is_cut = is_cut;
     }
 
-    /// What goes one way takes so long from now on; `None`: as long as everything else.
+    /// Sets the delays of this direction, shortest and longest, from now on; `None` for those of everything else.
     pub(crate) fn set_slow(&mut self, from: usize, to: usize, slow: Option<(u64, u64)>) {
         self.direction_mut(from, to).slow = slow;
     }
@@ -167,7 +167,7 @@ impl<M: Clone> Network<M> {
         }
     }
 
-    /// So many of the next messages arrive with other bytes than were sent.
+    /// Damages the next `count` messages: they arrive with other bytes than were sent.
     pub(crate) fn damage(&mut self, from: usize, to: usize, count: u64) {
         self.direction_mut(from, to).damaged = count;
     }
@@ -188,12 +188,12 @@ impl<M: Clone> Network<M> {
         })
     }
 
-    /// How long what goes one way is under way because of where the two stand.
+    /// Sets the microseconds that messages take in this direction because of where the two members stand.
     pub(crate) fn set_distance(&mut self, from: usize, to: usize, micros: u64) {
         self.direction_mut(from, to).distance = micros;
     }
 
-    /// See [`Network::set_distance`].
+    /// Microseconds that messages take because of where the two stand; see [`Network::set_distance`].
     pub(crate) fn distance(&self, from: usize, to: usize) -> u64 {
         self.direction(from, to).distance
     }
@@ -204,7 +204,7 @@ impl<M: Clone> Network<M> {
         self.distance(from, to) + self.dice.between(quality.delay_min, quality.delay_max)
     }
 
-    /// What becomes of a message sent now.
+    /// Draws the outcome of sending a message now.
     pub(crate) fn fate(&mut self, from: usize, to: usize, now: u64) -> Fate {
         let mut quality = self.quality;
         if let Some((delay_min, delay_max)) = self.direction(from, to).slow {
@@ -263,7 +263,7 @@ impl<M: Clone> Network<M> {
         }
     }
 
-    /// When a message that was to arrive by now does arrive, if somebody delayed it.
+    /// Later arrival of a message that was to arrive by now, if somebody delayed it; `None` otherwise.
     pub(crate) fn arrives_later(&self, slot: u32, now: u64) -> Option<u64> {
         self.flights[slot as usize].as_ref().map(|flight| flight.arrives_at).filter(|later| *later > now)
     }

@@ -1,4 +1,4 @@
-//! What an operator asks of members and is told: reads. (Changes of membership are in [`crate::faults`].)
+//! Reads that an operator asks of members, and the answers. (Changes of membership are in [`crate::faults`].)
 //!
 //! A write is seen in the logs; what a read saw is a line of the journal, since nothing else shows it.
 
@@ -18,7 +18,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.read(at, Asked::Reader(place));
     }
 
-    /// What the operator read.
+    /// Writes down what the operator read.
     pub(crate) fn tell_operator(&mut self, at: usize, place: usize, view: &View) {
         let key = self.load.keys_read[place].clone();
         let found = view.range(&Range { key: key.clone(), ..Range::default() });

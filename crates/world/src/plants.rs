@@ -45,19 +45,19 @@ impl Plants {
                 let known = hustings_lease::Defect::ALL.into_iter().find(|known| known.name() == defect);
                 Plants { candidate: Some(known?), ..none }
             }
-            // What all protocols share.
+            // These are defects of what all protocols share.
             _ => Plants { defect: Some(Defect::named(name)?), ..none },
         })
     }
 }
 
-/// Standing in a queue as it once was: whoever finds its key there only looks at it.
+/// Standing in a queue as it once was: a client that finds its key there only looks at it.
 pub(crate) fn without_trace(mut stand: Txn) -> Txn {
     stand.failure.retain(|operation| matches!(operation.request, Some(Request::Range(_))));
     stand
 }
 
-/// Giving a place up as it once was: whoever wrote the key last, it goes if it is the one that the call had.
+/// Giving a place up as it once was: the key goes if it is the one that the call had, no matter who wrote it last.
 pub(crate) fn leave_as_created(key: &Bytes, revision: i64) -> Txn {
     Txn { compare: vec![queue::created_at(key, revision)], ..queue::leave(key, 0) }
 }
@@ -70,7 +70,7 @@ pub struct Moody {
 }
 
 impl Moody {
-    /// The defect's name.
+    /// Name under which the defect is planted.
     pub const NAME: &'static str = "moody-apply";
 }
 
@@ -84,7 +84,7 @@ impl StateMachine for Moody {
 
     fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> Outcome {
         self.commands += 1;
-        // What it answers is what it should have done.
+        // Its answer is what it should have done.
         match self.commands % 40 {
             0 => self.store.clone().apply(lsn, payload),
             _ => self.store.apply(lsn, payload),
@@ -129,7 +129,7 @@ pub struct ForgetfulView {
 }
 
 impl Forgetful {
-    /// The defect's name.
+    /// Name under which the defect is planted.
     pub const NAME: &'static str = "stale-snapshots";
 }
 

@@ -1,4 +1,4 @@
-//! What whoever schedules a world may ask of it: who leads, who lives, who could serve.
+//! Questions that a scheduler may ask of a world: the leader, the running members, those that could serve.
 
 use crate::machine::{Life, Machine};
 use crate::witness::{Service, Witness};
@@ -17,14 +17,14 @@ impl<P: Protocol, S: Service> World<P, S> {
         Some(&self.machines.iter().find(|machine| machine.id == node)?.life)
     }
 
-    /// Who leads, by its own word, in the highest term, among those that run.
+    /// The leader by its own word, in the highest term, among those that run.
     pub fn leader(&self) -> Option<NodeId> {
         let leads = |machine: &&Machine<P, S>| machine.replica.as_ref().is_some_and(|r| r.role() == Role::Leader);
         let term = |machine: &&Machine<P, S>| machine.replica.as_ref().map(|replica| replica.status().term);
         self.machines.iter().filter(leads).max_by_key(term).map(|machine| machine.id)
     }
 
-    /// How many operations that change something a member's disk has begun.
+    /// Number of changing operations that a member's disk has begun; `None` for a stranger.
     pub fn disk_operations(&self, node: NodeId) -> Option<u64> {
         Some(self.machines.iter().find(|machine| machine.id == node)?.disk.operations())
     }
@@ -59,8 +59,8 @@ impl<P: Protocol, S: Service> World<P, S> {
             || fit.iter().any(|at| self.is_centre(*at, &fit))
     }
 
-    /// Whether this member reaches everybody of `fit` whom anybody reaches, a quorum, and nobody of them knows more: whatever else
-    /// is cut, it can lead. A chain's middle and a star's hub are such.
+    /// Whether this member reaches a quorum and everybody of `fit` that anybody reaches, and none of them knows more: whatever
+    /// else is cut, it can lead. A chain's middle and a star's hub are such.
     fn is_centre(&self, at: usize, fit: &[usize]) -> bool {
         let last = |at: usize| self.machines[at].replica.as_ref().map(|replica| replica.status().last);
         let joins = |one: usize, other: usize| one == other || !self.network.is_hampered(one, other);
@@ -72,15 +72,15 @@ impl<P: Protocol, S: Service> World<P, S> {
             && self.is_quorum(|peer| fit.contains(&peer) && joins(at, peer))
     }
 
-    /// Whether a member votes, by the membership of whoever has applied the most.
+    /// Whether a member votes, by the membership of the member that has applied the most.
     fn is_voter(&self, at: usize) -> bool {
         let running = self.machines.iter().filter_map(|machine| machine.replica.as_ref());
         let newest = running.max_by_key(|replica| replica.applied());
         newest.is_some_and(|replica| replica.membership().is_voter(self.machines[at].id))
     }
 
-    /// Whether those that run, and of whom this holds, are a quorum, by the membership that one of them has applied: what a
-    /// member beyond their reach knows is in force is no use to them.
+    /// Whether the running members of which this holds are a quorum, by the membership that one of them has applied: a
+    /// newer one that is known only beyond their reach is no use to them.
     fn is_quorum(&self, counts: impl Fn(usize) -> bool) -> bool {
         use hustings_core::quorum::Verdict;
         let counted = self.machines.iter().enumerate().filter(|(at, _)| counts(*at));

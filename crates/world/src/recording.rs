@@ -11,22 +11,22 @@ use crate::world::World;
 use hustings_core::{NodeId, Protocol, Role, Term};
 use std::collections::BTreeMap;
 
-/// How many entries from the end of a log are written down.
+/// Number of entries from the end of a log that are written down.
 pub const CELLS: usize = 14;
 /// Messages are all written down.
 const ALL_ARROWS: usize = usize::MAX / 4;
 
-/// How a member's process is.
+/// The condition of a member's process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum Condition {
-    /// It runs.
+    /// The process runs.
     #[default]
     Up,
-    /// It stands still.
+    /// It stands still, and will go on.
     Paused,
     /// It runs, and its disk does not answer.
     Stalled,
-    /// It ended.
+    /// The process has ended.
     Down,
     /// It refuses its disk.
     Refused,
@@ -43,16 +43,16 @@ pub struct Cell {
     pub is_durable: bool,
 }
 
-/// What a member is and holds.
+/// A member's state and what it holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberState {
-    /// How its process is.
+    /// The condition of its process.
     pub condition: Condition,
     /// Its role; of one that does not run, its last one was lost with it.
     pub role: Role,
-    /// Its term.
+    /// Its current term.
     pub term: Term,
-    /// Whom it follows.
+    /// The leader that it follows; `None` if it knows of none.
     pub leader: Option<NodeId>,
     /// The highest index that it knows to be committed.
     pub commit: u64,
@@ -64,19 +64,19 @@ pub struct MemberState {
     pub cells: Vec<Cell>,
 }
 
-/// How one direction of a link is.
+/// The condition of one direction of a link.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum LinkCondition {
-    /// Messages pass.
+    /// Messages pass through.
     #[default]
     Open,
     /// They pass, and take longer than elsewhere.
     Slow,
-    /// They are lost.
+    /// Messages are lost.
     Cut,
 }
 
-/// What changed in a run, and when, in microseconds.
+/// The changes of a run, each with its moment in microseconds.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Recording {
     /// Members, in order of time: each line stands until the member's next.

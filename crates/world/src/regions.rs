@@ -63,12 +63,12 @@ pub fn fitting(least: Duration) -> Timing {
     Timing::fitting(Duration::from_micros(longest_round_trip()), Duration::from_millis(1), &bounds)
 }
 
-/// What clients of one region saw while nothing was wrong, in microseconds, each in the order of the run.
+/// Latencies of one region's clients while nothing was wrong, in microseconds, each in the order of the run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Seen {
     /// Writes, from the question to the answer.
     pub writes: Vec<u64>,
-    /// Linearizable reads.
+    /// Linearizable reads, from the question to the answer.
     pub reads: Vec<u64>,
 }
 
@@ -99,7 +99,7 @@ pub fn serve<P: Protocol, S: Service>(
     Ok(seen)
 }
 
-/// What happens to a region.
+/// The way in which a region is lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Loss {
     /// The leader's process ends, and its machine says so to the others.
@@ -112,7 +112,7 @@ pub enum Loss {
     FollowerCutOff,
 }
 
-/// What a loss cost.
+/// The cost of a loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
     /// Without a leader that could serve, in microseconds.
@@ -168,8 +168,8 @@ pub fn lose<P: Protocol, S: Service>(
     }
 }
 
-/// How ten minutes go with these times and nothing wrong, from half a minute after the first leader on, hand-overs to whoever is
-/// preferred included: reigns that ended, and the share of the time without a leader.
+/// Plays ten minutes with these times and nothing wrong, from half a minute after the first leader on, hand-overs to a preferred
+/// member included: reigns that ended, and the share of the time without a leader.
 ///
 /// # Errors
 /// A property fell.

@@ -29,28 +29,28 @@ use std::time::Duration;
 
 /// The time to live, in seconds.
 const TTL_SECONDS: i64 = 3;
-/// What a holder leaves of it for clocks that run at other speeds than the leader's, in millionths.
+/// Share of a lease's time that its holder trusts, in millionths: clocks may run at other speeds than the leader's.
 const TRUST: u64 = 800_000;
 /// A rival that waits renews its lease when it would trust it no longer than this, in microseconds.
 const RENEWED_BEFORE: u64 = 1_300_000;
-/// How long a leader may let log time stand still while a lease lives, in microseconds, and a little more.
+/// Longest time that a leader may let log time stand still while a lease lives, in microseconds, and a little more.
 const STAMP_EVERY: u64 = 6_000_000;
-/// How often leadership is handed on while leases run out, in microseconds.
+/// Microseconds between two hand-overs of leadership while leases run out.
 const HAND_OVER_EVERY: u64 = 1_300_000;
-/// How long a member takes to notice that a client has given a call up, in microseconds.
+/// Time that a member takes to notice that a client has given a call up, in microseconds.
 const NOTICED: (u64, u64) = (1_000, 3_000_000);
 const QUEUE: &[u8] = b"lock/";
 const QUEUE_END: &[u8] = b"lock0";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
-    /// Wants a lease.
+    /// It wants a lease.
     Idle,
     Granting,
-    /// Has a lease, wants a place in the queue.
+    /// It has a lease, and wants a place in the queue.
     Leased,
     Standing,
-    /// Has a place, and asks whether it is the first.
+    /// It has a place, and asks whether it is the first.
     Waiting,
     Holding,
     Renewing,
@@ -64,16 +64,16 @@ struct Rival {
     lease: i64,
     number: u64,
     sent_at: u64,
-    /// Until when, in true time, it trusts its lease: counted from when it asked for what was answered.
+    /// End of its trust in its lease, in true time: counted from when it asked for what was answered.
     trusts_until: u64,
-    /// Until when, in true time, it believes that it holds the lock.
+    /// End of its belief that it holds the lock, in true time.
     believes_until: u64,
     token: i64,
-    /// Where its present call stands.
+    /// The place in the queue of its present call.
     place: Option<Place>,
     /// Requests of calls that were given up before they were answered, and their leases.
     abandoned: Vec<(u64, i64)>,
-    /// What calls that were given up have written, to be removed in this order: with which lease.
+    /// Leases and places that calls which were given up have written, to be removed in this order.
     left: VecDeque<(i64, Place)>,
 }
 
@@ -103,7 +103,7 @@ impl Rivals {
     }
 }
 
-/// The key of whoever stands with this lease.
+/// The key of the rival that stands with this lease.
 fn key_of(lease: i64) -> Bytes {
     Bytes::from([QUEUE, format!("{lease:x}").as_bytes()].concat())
 }
@@ -319,7 +319,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.check_alone(holder, now);
     }
 
-    /// Nobody else believes that it holds the lock.
+    /// Checks that nobody else believes that it holds the lock.
     fn check_alone(&mut self, holder: usize, now: u64) {
         let rivals = &self.load.rivals;
         let (token, until) = (rivals.rivals[holder].token, rivals.rivals[holder].believes_until);

@@ -33,37 +33,37 @@ use std::panic::AssertUnwindSafe;
 /// A run before it is run.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// How the world is made.
+    /// Settings of the world.
     pub settings: Settings,
-    /// What is done to it and when, in microseconds, in order.
+    /// The faults and their moments, in microseconds, in order.
     pub faults: Vec<(u64, Command)>,
-    /// How long the safety phase takes, in microseconds.
+    /// Duration of the safety phase, in microseconds.
     pub safety: u64,
-    /// What is wrong with one member while all others are well, and must serve all the same.
+    /// Faults of one member while all others are well, and must serve all the same.
     pub sick: Vec<Command>,
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The seed.
+    /// The seed of its plan.
     pub seed: u64,
     /// The property that did not hold, and when.
     pub violation: Option<(u64, Violation)>,
-    /// Numbers.
+    /// Numbers of the run.
     pub counts: Counts,
     /// Equal for equal runs.
     pub fingerprint: u64,
     /// Virtual time, in microseconds.
     pub simulated: u64,
-    /// The story.
+    /// The story of the run.
     pub journal: Journal,
-    /// What members were, where arrows were asked for.
+    /// Members' states, where arrows were asked for.
     pub recording: Option<Box<Recording>>,
 }
 
 impl Plan {
-    /// What this seed does to a cluster of `nodes` in `safety` microseconds.
+    /// Draws the plan of this seed for a cluster of `nodes`, with `safety` microseconds of faults.
     pub fn draw(seed: u64, nodes: u64, safety: u64) -> Plan {
         let mut dice = Dice::new(seed, 20, nodes);
         let mut settings = Settings::new(nodes, seed);
@@ -168,7 +168,7 @@ impl Plan {
     }
 }
 
-/// How far a run goes.
+/// The point to which a run goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// Until all has been well for a while.
@@ -177,7 +177,7 @@ pub(crate) enum End {
     Faults,
 }
 
-/// Runs a plan.
+/// Runs a plan to its end, or until a property falls.
 pub fn run<P: Protocol, S: Service>(plan: &Plan, options: &P::Options, plants: Plants, arrows_max: usize) -> Report {
     run_with::<P, S>(plan, options, plants, arrows_max, End::Peace, None).0
 }

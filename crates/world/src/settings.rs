@@ -1,4 +1,4 @@
-//! How a world is made: [`Settings`].
+//! The settings of a world: [`Settings`].
 
 use crate::network::Quality;
 use hustings_core::replica::Policy;
@@ -6,12 +6,12 @@ use hustings_core::{Limits, Priority, Timing};
 use hustings_properties::Rules;
 use std::time::Duration;
 
-/// How a disk takes its time, in microseconds.
+/// Durations of a disk's syncs, in microseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct DiskPace {
-    /// The fastest sync.
+    /// Duration of the fastest sync.
     pub sync_min: u64,
-    /// The slowest.
+    /// Duration of the slowest sync.
     pub sync_max: u64,
 }
 
@@ -21,7 +21,7 @@ impl Default for DiskPace {
     }
 }
 
-/// How clients load a world.
+/// The load that clients put on a world.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct LoadSettings {
     /// Clients; each does one operation at a time. 0 is a world without load.
@@ -62,30 +62,30 @@ impl Default for LoadSettings {
     }
 }
 
-/// How a world is made.
+/// The settings of a world.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Settings {
     /// Voters at the beginning, n1 to nN.
     pub nodes: u64,
-    /// Where all chances come from.
+    /// Seed that all chances come from.
     pub seed: u64,
     /// Heartbeat and election ranges.
     pub timing: Timing,
     /// Bounds on messages and memory.
     pub limits: Limits,
-    /// When snapshots are cut.
+    /// Policy by which snapshots are cut.
     pub policy: Policy,
-    /// The ordinary link.
+    /// Quality of an ordinary link.
     pub quality: Quality,
-    /// The ordinary disk.
+    /// Pace of an ordinary disk.
     pub disk: DiskPace,
-    /// What clients do.
+    /// Load of the clients.
     pub load: LoadSettings,
     /// Priorities of members that have one, by position from 0.
     pub priorities: Vec<Priority>,
     /// The regions in which members stand, by position from 0 and then from the first again; none: all in one place.
     pub regions: Vec<usize>,
-    /// Which properties are this protocol's.
+    /// Properties that are this protocol's own.
     pub rules: Rules,
     /// A supervisor starts a process that ended by itself again, after so many microseconds.
     pub restart_after: u64,
@@ -110,7 +110,7 @@ impl Settings {
         }
     }
 
-    /// How many candidates stand.
+    /// Number of candidates that stand.
     pub(crate) fn candidates(&self) -> usize {
         let usual = Limits::default();
         let has_room = self.limits.message_bytes_max == usual.message_bytes_max
@@ -118,7 +118,7 @@ impl Settings {
         if has_room { self.load.candidates as usize } else { 0 }
     }
 
-    /// How long a message from one member to another is under way because of where they stand, in microseconds.
+    /// Microseconds that a message from one member to another takes because of where they stand.
     pub(crate) fn distance(&self, one: usize, other: usize) -> u64 {
         let region = |at: usize| self.regions.get(at % self.regions.len().max(1)).copied();
         match (region(one), region(other)) {

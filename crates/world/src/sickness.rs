@@ -1,4 +1,4 @@
-//! What one member suffers from while the others are well, and how much members should lead: drawn.
+//! Draws the ailments of one member while the others are well, and how much members should lead.
 
 use crate::command::{Command, DiskFault, Who};
 use crate::dice::Dice;
@@ -16,7 +16,7 @@ pub(crate) fn draw_priorities(dice: &mut Dice, nodes: u64) -> Vec<Priority> {
     if priorities.iter().all(|priority| *priority == Priority::Never) { Vec::new() } else { priorities }
 }
 
-/// What one member suffers from while the others are well; half of all plans have nothing of the kind.
+/// Draws the ailments of one member while the others are well; half of all plans have nothing of the kind.
 pub(crate) fn draw_sickness(dice: &mut Dice, settings: &Settings) -> Vec<Command> {
     let who = match dice.below(2) {
         0 => Who::Leader,
@@ -58,8 +58,8 @@ pub(crate) fn draw_outstanding(dice: &mut Dice, nodes: u64) -> Vec<Priority> {
     (0..nodes).map(priority).collect()
 }
 
-/// What a search lets happen to a whole cluster at its end: besides one sick member also one that falls sick while others are
-/// behind, and links of which only those of one member are left.
+/// Draws an ailment of a whole cluster for the end of a search's run: besides one sick member also one that falls sick while
+/// others are behind, and links of which only those of one member are left.
 pub(crate) fn draw_illness(dice: &mut Dice, settings: &Settings) -> Vec<Command> {
     match dice.below(4) {
         0 => draw_sickness(dice, settings),
@@ -89,7 +89,7 @@ fn draw_thin_links(dice: &mut Dice, nodes: u64) -> Vec<Command> {
         let gone = alive.remove(dice.below(alive.len() as u64) as usize);
         commands.push(Command::Crash(Who::Node(gone)));
     }
-    // What the dead were in the middle of is seen to first.
+    // Let the business of the dead be seen to first.
     commands.push(Command::Wait(100_000));
     let centre = alive[dice.below(alive.len() as u64) as usize];
     let thinness = 1 + dice.below(4);
@@ -103,7 +103,7 @@ fn draw_thin_links(dice: &mut Dice, nodes: u64) -> Vec<Command> {
     commands
 }
 
-/// Some are cut off until they lack what the others have; as they come back, whoever leads falls sick.
+/// Some are cut off until they lack what the others have; as they come back, the leader falls sick.
 fn draw_laggards(dice: &mut Dice, settings: &Settings) -> Vec<Command> {
     let mut commands = Vec::new();
     for _ in 0..1 + dice.below(settings.nodes.saturating_sub(1).max(2) / 2) {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-/// What a world's members replicate: a key-value store, perhaps with something around it.
+/// The state machine of a world's members: a key-value store, perhaps with something around it.
 pub trait Service: StateMachine<Response = Outcome> + Default {
     /// The store in a view.
     fn look(view: &Self::View) -> &View;
@@ -47,10 +47,10 @@ impl Hash for Latest {
     fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
-/// How many commands a witness can tell of: more than one step applies, mostly.
+/// Number of commands that a witness can tell of: more than one step applies, mostly.
 const LATEST: usize = 64;
 
-/// What a command is known by.
+/// The digest that a command is known by.
 pub(crate) fn digest_of(payload: &Bytes) -> u64 {
     let mut hasher = DefaultHasher::new();
     payload.hash(&mut hasher);
@@ -78,7 +78,7 @@ impl<S> Witness<S> {
         self.digest
     }
 
-    /// Log time.
+    /// Log time, as the machine was last told.
     pub fn clock(&self) -> Duration {
         self.clock
     }
@@ -89,7 +89,7 @@ impl<S> Witness<S> {
         self.latest.0.range(from..).copied()
     }
 
-    /// The machine inside.
+    /// The state machine inside.
     pub fn inner(&self) -> &S {
         &self.inner
     }

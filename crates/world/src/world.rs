@@ -29,18 +29,18 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// How long a disk may be silent before its host says so, in microseconds.
+/// Longest silence of a disk before its host says so, in microseconds.
 const STALL_AFTER: u64 = 200_000;
 /// More events in a second of virtual time than a correct cluster has under any load given here, and what may exceed it.
 const EVENTS_PER_SECOND: u64 = 20_000;
 const EVENTS_SLACK: u64 = 200_000;
-/// How long a connection takes to come up again, in microseconds.
+/// Microseconds that a connection takes to come up again, shortest and longest.
 const RECONNECT: (u64, u64) = (1_000, 20_000);
 
-/// What happens next, somewhere.
+/// An event that is due at some moment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum What<T> {
-    /// A message arrives.
+    /// A message may arrive, by its slot.
     Deliver(u32),
     /// An alarm may be due.
     Alarm(usize, u32, Alarm<T>),
@@ -54,7 +54,7 @@ pub enum What<T> {
     Watch(usize, u32),
     /// A member hears of its link.
     Link(usize, u32, usize, LinkState),
-    /// What was lost in a session is noticed.
+    /// A loss in a session is noticed: the connection breaks.
     Break(usize, usize, u32),
     /// Two members try to connect.
     Connect(usize, usize),
@@ -78,24 +78,24 @@ pub enum What<T> {
     Restart(usize, u32),
 }
 
-/// When, in which order among equals, what.
+/// An event in the queue: its moment, its order among equals, and what is due.
 type Due<T> = Reverse<(u64, u64, What<T>)>;
 
 /// A cluster, its network, its disks, its clients and its judge.
 pub struct World<P: Protocol, S: Service> {
-    /// How it was made.
+    /// Settings that it was made with.
     pub settings: Settings,
-    /// What happened, in words.
+    /// The story of the run, in words.
     pub journal: Journal,
     /// Whether the bytes of every message are counted: it costs an encoding each.
     pub weighs_messages: bool,
-    /// What happened, in numbers.
+    /// The numbers of the run.
     pub counts: Counts,
     pub(crate) options: P::Options,
     pub(crate) now: u64,
     pub(crate) order: u64,
     pub(crate) queue: BinaryHeap<Due<P::Timer>>,
-    /// Who the cluster began with: what every member's disk is made with, whenever it joins, as hosts do it.
+    /// The founding membership: every member's disk is made with it, whenever the member joins, as hosts do it.
     pub(crate) founding: Arc<Membership>,
     pub(crate) machines: Vec<Machine<P, S>>,
     pub(crate) network: Network<ReplicaMessage<P::Message>>,
@@ -106,13 +106,13 @@ pub struct World<P: Protocol, S: Service> {
     pub(crate) actions: Vec<Action<P, Witness<S>>>,
     pub(crate) verdict: Result<(), Violation>,
     pub(crate) marked_elections: u64,
-    /// Whom the operator asks for changes of membership.
+    /// The member that the operator asks for changes of membership.
     pub(crate) operator: Who,
     /// Defects of hosts, disks and what all protocols share.
     plants: Plants,
-    /// What the run reached, where somebody wants to know.
+    /// Facts that the run reached; `None` if nobody wants to know.
     pub coverage: Option<Box<Coverage>>,
-    /// What members were, where somebody wants to draw it; see [`World::start_recording`].
+    /// Members' states over time; `None` if nobody wants to draw them; see [`World::start_recording`].
     pub recording: Option<Box<Recording>>,
 }
 
@@ -186,7 +186,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         &self.judge
     }
 
-    /// Lets time pass.
+    /// Lets time pass until this moment, in microseconds.
     ///
     /// # Errors
     /// The first property that does not hold any more.
@@ -225,7 +225,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.queue.push(Reverse((when, self.order, what)));
     }
 
-    /// One flat dispatcher. What concerns a paused member waits until it goes on.
+    /// Dispatches an event that is due: one arm per kind. What concerns a paused member waits until it goes on.
     fn on_due(&mut self, what: What<P::Timer>) {
         match what {
             What::Deliver(slot) => self.on_arrival(slot),
@@ -381,7 +381,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// How all members stand now is something that a run reached.
+    /// Adds to the coverage how all members stand now.
     pub(crate) fn cover_moment(&mut self, what: u64) {
         let Some(mut coverage) = self.coverage.take() else { return };
         let standing = |machine: &Machine<P, S>| Standing {
@@ -503,7 +503,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.tell_link(other, one, LinkState::Up, 0);
     }
 
-    /// What is planted.
+    /// The planted defects.
     pub(crate) fn plants(&self) -> Plants {
         self.plants
     }

@@ -24,7 +24,7 @@ fn played<P: Protocol>(seed: u64, plants: Plants) -> Report {
     run::<P, KvStore>(&plan, &P::Options::default(), plants, 0)
 }
 
-/// How many seeds; more by `CANDIDATE_SEEDS`.
+/// Number of seeds; more by `CANDIDATE_SEEDS`.
 fn seeds() -> u64 {
     std::env::var("CANDIDATE_SEEDS").ok().and_then(|count| count.parse().ok()).unwrap_or(20)
 }

@@ -17,30 +17,30 @@ use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000;
 
-/// When the links become what the graph says.
+/// The state of the cluster when the links become what the graph says.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Start {
     Cold,
     Led,
 }
 
-/// What a protocol makes of a member that reaches a majority and is behind all but a minority of it.
+/// The chances of a member that reaches a majority and is behind all but a minority of it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Behind {
     /// It may lead, and then learns.
     Learns,
-    /// Whoever knows more refuses it, and there is nobody else (`scenarios/constrained-election`).
+    /// A member that knows more refuses it, and there is nobody else (`scenarios/constrained-election`).
     CannotLead,
 }
 
-/// What became of a graph.
+/// The service that a graph allowed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Service {
     /// Something was committed in its last seconds.
     Served,
-    /// Nothing was.
+    /// Nothing was committed in its last seconds.
     Silent,
-    /// Nothing was, and whoever reaches a majority has a shorter log than a member of every majority that it reaches.
+    /// Nothing was, and every node that reaches a majority has a shorter log than a member of each majority that it reaches.
     OnlyBehind,
 }
 
@@ -149,7 +149,7 @@ fn blazingmq_serves_in_every_graph_in_which_it_must() {
     every_size::<BlazingMq>(Strays::AskFirst, Behind::Learns);
 }
 
-/// Because a search for a leader raises no epoch, and because who reaches no quorum asks for no votes.
+/// A search for a leader raises no epoch, and a node that reaches no quorum asks for no votes.
 #[test]
 fn zab_serves_in_every_graph_in_which_it_must() {
     every_size::<Zab>(Strays::AskFirst, Behind::CannotLead);

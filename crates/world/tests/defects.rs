@@ -17,7 +17,7 @@ const SECOND: u64 = 1_000_000;
 /// Runs that looking for a shorter story may take.
 const SHRINK_TRIES: u32 = 12;
 
-/// Who looks for a defect, and how far.
+/// The search that looks for a defect, and its bounds.
 enum Search {
     /// These seeds, a minute each, of three and of five members in turn.
     Seeds(u64, u64),
@@ -33,7 +33,7 @@ enum Form {
     Published,
 }
 
-/// What was found.
+/// A defect that was found.
 struct Conviction {
     scheduler: String,
     property: String,
@@ -46,7 +46,7 @@ macro_rules! story {
     };
 }
 
-/// Who finds this defect; seeds unless it is said here.
+/// The search that finds this defect; seeds unless another is named here.
 fn search_for(name: &str) -> Search {
     match name {
         "forgets-vote-on-step-down" => {
@@ -82,7 +82,7 @@ fn by_seeds<S: Service>(first: u64, last: u64, options: &Options, plants: Plants
     })
 }
 
-/// What neither the seeds nor the story of a defect find, a search does.
+/// A guided search, for a defect that neither the seeds nor its story find.
 fn by_search<S: Service>(options: &Options, plants: Plants) -> Option<Conviction> {
     let Found { scheduler, property } = find::<Raft, S>(options, plants)?;
     Some(Conviction { scheduler, property: property.to_string(), length: String::new() })

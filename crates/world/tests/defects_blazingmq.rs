@@ -12,17 +12,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SECOND: u64 = 1_000_000;
 
-/// So many seeds, a minute each.
+/// Number of seeds, a minute each.
 const SEEDS: u64 = 40;
 
 /// No search of this length has reached it; a story of the ledger holds it,
 /// `a_leader_whose_source_dies_in_mid_pull_goes_on_from_where_its_ledger_ends`.
 const NOT_REACHED: Defect = Defect::TrustsStalePlace;
 
-/// Who found a defect, and what fell.
+/// The scheduler that found a defect, and the property that fell.
 type Conviction = (String, String);
 
-/// What neither the seeds nor the story of a defect find, a search does.
+/// A guided search, for a defect that neither the seeds nor its story find.
 fn by_search(options: &Options) -> Option<Conviction> {
     find::<BlazingMq, KvStore>(options, Plants::default()).map(|found| (found.scheduler, found.property.to_string()))
 }

@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SECOND: u64 = 1_000_000;
 
-/// So many seeds, a minute each.
+/// Number of seeds, a minute each.
 const SEEDS: u64 = 60;
 
-/// Who found a defect, and what fell.
+/// The scheduler that found a defect, and the property that fell.
 type Conviction = (String, String);
 
-/// What neither the seeds nor the story of a defect find, a search does.
+/// A guided search, for a defect that neither the seeds nor its story find.
 fn by_search(options: &Options) -> Option<Conviction> {
     find::<Paxos, KvStore>(options, Plants::default()).map(|found| (found.scheduler, found.property.to_string()))
 }

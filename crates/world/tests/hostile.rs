@@ -146,7 +146,7 @@ impl<P: Protocol> Node<P> {
 
     fn compact(&mut self) {
         let status = self.value.status();
-        // What is committed in the leader's own term; which term an older entry has, only the protocol knows.
+        // The last entry is committed in the leader's own term; the term of an older entry only the protocol knows.
         if status.commit > 0 && status.commit == status.last.index {
             let reference = SnapshotReference { lsn: status.last, membership: status.membership, bytes: 1, digest: 1 };
             self.input(Input::Compact(reference));

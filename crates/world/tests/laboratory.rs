@@ -22,7 +22,7 @@ fn arrows<P: Protocol>(world: &World<P, KvStore>, from: NodeId, to: NodeId) -> V
     world.journal.arrows.iter().filter(|arrow| (arrow.from, arrow.to) == (from, to)).cloned().collect()
 }
 
-/// When what the leader sends first after it was asked to write arrives, at each of the others.
+/// The arrival at each of the others of the leader's first message after it was asked to write.
 fn first_copies<P: Protocol>(script: &str) -> Vec<u64> {
     let world = played::<P>(script);
     let leader = world.leader().expect("somebody leads");

@@ -42,7 +42,7 @@ where
     report
 }
 
-/// So many seeds of so many minutes each, by two threads; prints what they consisted of.
+/// Runs so many seeds of so many minutes each in two threads; prints what they consisted of.
 fn storm<P: Protocol>(seeds: u64, minutes: u64, options: &str)
 where
     P::Options: Sync,

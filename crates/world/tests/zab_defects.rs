@@ -16,7 +16,7 @@ const SEEDS: u64 = 100;
 /// `a_leader_that_was_left_behind_cuts_off_nothing_that_is_committed`.
 const NOT_REACHED: Defect = Defect::TruncatesCommitted;
 
-/// Who found a defect, and what fell.
+/// The scheduler that found a defect, and the property that fell.
 type Conviction = (String, String);
 
 macro_rules! story {
@@ -50,7 +50,7 @@ fn played(text: &str, options: Options) -> Option<String> {
     }
 }
 
-/// What neither the seeds nor the story of a defect find, a search does.
+/// A guided search, for a defect that neither the seeds nor its story find.
 fn by_search(options: &Options) -> Option<Conviction> {
     find::<Zab, KvStore>(options, Plants::default()).map(|found| (found.scheduler, found.property.to_string()))
 }

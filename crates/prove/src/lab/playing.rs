@@ -29,7 +29,7 @@ pub(crate) const REPAIRED: &str = "repaired";
 /// See [`REPAIRED`].
 pub(crate) const PUBLISHED: &str = "as-published";
 
-/// What a page asks for.
+/// A page's request to play a script.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Order {
@@ -37,11 +37,11 @@ pub(crate) struct Order {
     pub(crate) protocol: String,
     /// `repaired`, `as-published`, or the name of a planted defect.
     pub(crate) form: String,
-    /// The script.
+    /// The text of the script.
     pub(crate) script: String,
-    /// How far to play after its last command, in microseconds from the beginning.
+    /// Moment up to which to play after its last command, in microseconds from the beginning.
     pub(crate) until: u64,
-    /// From which moment on the page wants to know what happened.
+    /// Moment from which the page wants to know what happened, in microseconds.
     #[serde(default)]
     pub(crate) from: u64,
 }

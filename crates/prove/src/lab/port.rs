@@ -25,7 +25,7 @@ use tokio::sync::Semaphore;
 const BODY_MAX: usize = 256 << 10;
 /// Runs that are played at the same time.
 const PLAYED_MAX: usize = 2;
-/// Nothing from elsewhere, no script that stands in a page, and in nobody's frame.
+/// The laboratory's content policy: nothing from elsewhere, no inline script, and no frame around it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
@@ -41,7 +41,7 @@ pub(crate) const PAGE: [(&str, &str, &str); 6] = [
 
 /// A laboratory that is open.
 pub(crate) struct Laboratory {
-    /// Where storms are.
+    /// Directory of the storms.
     storms: PathBuf,
     room: Semaphore,
 }
@@ -51,7 +51,7 @@ impl Laboratory {
         Laboratory { storms, room: Semaphore::new(PLAYED_MAX) }
     }
 
-    /// Answers a request.
+    /// Answers one request of a browser.
     pub(crate) async fn answer(self: Arc<Laboratory>, request: Request<Body>) -> Response<Body> {
         let (head, body) = request.into_parts();
         if let Err(why) = is_welcome(&head.headers) {

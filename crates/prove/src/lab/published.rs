@@ -9,21 +9,21 @@ use hustings_world::Script;
 use serde_json::{Value, json};
 use std::path::Path;
 
-/// A defect, told.
+/// The story of a published defect.
 pub(crate) struct Story {
     /// Its name in an address.
     pub(crate) name: &'static str,
-    /// The protocol.
+    /// Name of the protocol.
     pub(crate) protocol: &'static str,
     /// The form that has the defect.
     pub(crate) form: &'static str,
-    /// What goes wrong, in a line.
+    /// The defect in a line.
     pub(crate) title: &'static str,
-    /// What is repaired, and where it is told.
+    /// The repair, and where it is told.
     pub(crate) repair: &'static str,
     /// The property that falls.
     pub(crate) property: &'static str,
-    /// The script.
+    /// The text of the script that shows the defect.
     pub(crate) script: &'static str,
 }
 
@@ -76,7 +76,7 @@ pub(crate) const STORIES: &[Story] = &[
     },
 ];
 
-/// What is judged at every step, for people; `crates/properties` has the whole of it.
+/// The properties that are judged at every step, for people; `crates/properties` has the whole of it.
 const PROPERTIES: [(&str, &str); 14] = [
     ("one-leader-per-term", "At most one member leads a term."),
     ("leader-appends-only", "A leader never overwrites or removes entries of its log."),

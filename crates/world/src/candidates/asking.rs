@@ -1,4 +1,4 @@
-//! What candidates ask of the store, what they are answered, and what they see in a member's state.
+//! The requests that candidates make of the store, the answers, and what they see in a member's state.
 
 use super::{Stander, Step};
 use crate::load::Asked;
@@ -20,7 +20,7 @@ const ENTRIES: &[u8] = b"office/";
 const ENTRIES_END: &[u8] = b"office0";
 const WORK: &[u8] = b"office.work";
 
-/// The key of whoever stands with this lease.
+/// The key of the candidate that stands with this lease.
 fn key_of(lease: i64) -> Bytes {
     Bytes::from([ENTRIES, format!("{lease:x}").as_bytes()].concat())
 }
@@ -173,7 +173,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.input(number, own, Input::Answer(attempt, answer));
     }
 
-    /// What a candidate sees in the state of the member that it watches, which may lag; and its application writes.
+    /// Tells a candidate the state of the member that it watches, which may lag; its application writes.
     pub(super) fn look_for(&mut self, number: usize, own: &mut Stander) {
         if let Some(token) = own.works.filter(|token| own.stops_at.is_none() && own.believes(self.now) == Some(*token))
         {
@@ -247,7 +247,7 @@ impl super::Candidates {
     }
 }
 
-/// Where a candidate stands in the queue that an answer shows.
+/// Takes a candidate's place from the queue that an answer shows.
 fn take_in(own: &mut Stander, txn: &TxnResponse, step: Step) -> (Vec<Sight>, Answer) {
     let Some(OperationResponse::Range(queue)) = txn.results.last() else { return (Vec::new(), Answer::Unknown) };
     let mut sights = Vec::new();

@@ -20,12 +20,12 @@ const CHUNK: usize = 2_048;
 /// Bytes of an entry of the visited set, with the table's slack.
 const VISITED_BYTES: u64 = 48;
 
-/// How far the search is.
+/// The search so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
     /// Steps from the beginning.
     pub depth: u64,
-    /// Worlds seen.
+    /// Worlds visited so far.
     pub states: u64,
     /// Worlds of this depth.
     pub frontier: u64,
@@ -33,19 +33,19 @@ pub struct Progress {
     pub bytes: u64,
 }
 
-/// How one comes to a world.
+/// A way from the beginning to a world.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Trace {
     /// Inputs, in order, as text.
     pub steps: Vec<String>,
-    /// What the members are at the end.
+    /// One line for each member's state at the end.
     pub end: Vec<String>,
 }
 
-/// What was found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// Worlds.
+    /// Worlds visited.
     pub states: u64,
     /// Steps from world to world.
     pub transitions: u64,
@@ -53,15 +53,15 @@ pub struct Found {
     pub depth: u64,
     /// The property that does not hold, with a shortest trace to it.
     pub violation: Option<(Violation, Trace)>,
-    /// Why the search ended before all was seen.
+    /// The bound that ended the search before all was seen; `None` if it is complete.
     pub incomplete: Option<String>,
     /// Names of things that should happen somewhere, and in how many worlds they do.
     pub sometimes: Vec<(&'static str, u64)>,
     /// Worlds that were continued fairly, and served in the end.
     pub eventually: u64,
-    /// How long it took.
+    /// Duration of the search.
     pub took: Duration,
-    /// Member states, letters.
+    /// Member states and in-flight messages stored.
     pub stored: (usize, usize),
     /// Bytes per world of visited set and frontier at the largest.
     pub bytes_max: u64,
@@ -262,7 +262,7 @@ where
         for _ in 0..threads.max(1) {
             let (waiting, results, search) = (waiting.clone(), results.clone(), &search);
             scope.spawn(move || {
-                // What a thread has looked up stays with it for all of the search.
+                // A thread keeps what it has looked up for all of the search.
                 let mut explorer = Explorer::new(search.space);
                 loop {
                     let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
@@ -313,7 +313,7 @@ where
     found
 }
 
-/// Why the search ends here, if it does.
+/// The bound that ends the search here, in words; `None` if there is none.
 fn beyond(bounds: &Bounds, states: u64, waiting: usize, bytes: u64) -> Option<String> {
     if waiting == 0 {
         return None;

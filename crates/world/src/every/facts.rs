@@ -1,11 +1,11 @@
-//! What the judge of the exhaustive search needs to know of a member: [`Facts`].
+//! The facts of a member that the judge of the exhaustive search needs: [`Facts`].
 
 use super::local::Member;
 use hustings_core::{Entry, Lsn, Membership, Protocol, Role, Slots};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-/// What the judge needs to know of a member, computed once.
+/// The facts of a member that the judge needs, computed once.
 pub struct Facts {
     pub term: u64,
     pub is_elected: bool,
@@ -59,7 +59,7 @@ impl Facts {
         }
     }
 
-    /// What stands at an index.
+    /// The entry at an index on disk, with its digest.
     pub fn at(&self, index: u64) -> Option<(Lsn, u64)> {
         self.log.iter().find(|(lsn, _)| lsn.index == index).copied()
     }

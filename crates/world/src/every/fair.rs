@@ -1,4 +1,4 @@
-//! What comes of a world when nothing more goes wrong: [`serves`]. The *eventually* property of the search.
+//! Continues a world in which nothing more goes wrong: [`serves`]. The *eventually* property of the search.
 //!
 //! Bounds end a world long before anything must have happened in it. So liveness is asked in another way: from here on nobody
 //! crashes, nothing is lost, alarms ring in a fair order, and no bound counts; must a leader then have committed all of its log?
@@ -32,7 +32,7 @@ struct Continuation<'a, P: Protocol> {
     options: &'a P::Options,
 }
 
-/// Continues fairly.
+/// Continues the world fairly until a leader has committed all that it holds.
 ///
 /// # Errors
 /// `eventually-serves` when nobody ever does, or the property that fell on the way.
@@ -95,7 +95,7 @@ impl<P: Protocol> Continuation<'_, P> {
         Err(Violation::of("eventually-serves", "messages never end although no alarm rings"))
     }
 
-    /// Who leads in the last term.
+    /// Position of the leader of the highest term; `None` if nobody leads in it.
     fn leader(&self) -> Option<usize> {
         let last = self.members.iter().filter_map(|member| Some(member.replica.as_ref()?.status().term)).max()?;
         self.members.iter().position(|member| {

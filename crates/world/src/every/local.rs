@@ -18,7 +18,7 @@ use std::time::Duration;
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ledger(u64);
 
-/// How many reigns came before this one at least, itself included: of packed terms the counter.
+/// Lower bound of the number of reigns up to this one, itself included: of packed terms the counter.
 pub fn reign<P: Protocol>(term: Term) -> u64 {
     match P::SLOTS {
         Slots::InOrder => term.0,
@@ -57,33 +57,33 @@ impl StateMachine for Ledger {
     }
 }
 
-/// What may happen to a member.
+/// An input to a member.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input<P: Protocol> {
-    /// A message arrives.
+    /// A message from the network arrives.
     Hear(Letter<P>),
-    /// An alarm rings.
+    /// An armed alarm rings.
     Ring(Alarm<P::Timer>),
     /// A client proposes, for the n-th time.
     Propose(u8),
     /// The process ends, between steps.
     Crash,
-    /// It starts again.
+    /// The process starts again from its disk.
     Restart,
 }
 
-/// What a network carries.
+/// A message in flight, or news of a connection.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Letter<P: Protocol> {
-    /// Who sent it.
+    /// The sender.
     pub from: NodeId,
-    /// To whom.
+    /// The receiver.
     pub to: NodeId,
-    /// What.
+    /// The message itself, or the news.
     pub content: Content<P::Message>,
 }
 
-/// What a letter says.
+/// The content of a [`Letter`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Content<M> {
     /// A message between replicas.
@@ -97,17 +97,17 @@ pub enum Content<M> {
 /// A member of a world that is a row of numbers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Member<P: Protocol> {
-    /// Who.
+    /// Its id.
     pub id: NodeId,
-    /// What it is while it runs.
+    /// The running replica; `None` while it is down.
     pub replica: Option<Replica<P, Ledger>>,
-    /// Its disk.
+    /// The contents of its disk.
     pub durable: Durable,
-    /// Its alarms.
+    /// The alarms that are armed.
     pub armed: BTreeSet<Alarm<P::Timer>>,
-    /// How often each alarm that is bounded rang in this life.
+    /// Number of times that each bounded alarm rang in this life.
     pub rings: BTreeMap<Alarm<P::Timer>, u8>,
-    /// How often it was started.
+    /// Number of its starts.
     pub lives: u64,
     /// Proposals that it made in this life.
     pub proposed: u64,
@@ -116,9 +116,9 @@ pub struct Member<P: Protocol> {
 /// One way in which a step can end.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Outcome<P: Protocol> {
-    /// What the member is then.
+    /// The member's state after the step.
     pub member: Member<P>,
-    /// What it has sent by then.
+    /// Messages that it has sent by then.
     pub letters: Vec<Letter<P>>,
     /// Whether it crashed on the way.
     pub has_crashed: bool,
@@ -145,7 +145,7 @@ impl<P: Protocol> Member<P> {
         }
     }
 
-    /// Whether it leads.
+    /// Whether it leads, by its own word.
     pub fn leads(&self) -> bool {
         self.replica.as_ref().is_some_and(|replica| replica.role() == Role::Leader)
     }

@@ -34,10 +34,10 @@ pub use explore::{Found, Progress, Trace, explore};
 pub use local::Ledger;
 pub use replay::{Replayed, bounds_of, header, replay};
 
-/// What is explored, and what not.
+/// Bounds of an exhaustive search: what may happen, and how often.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Bounds {
-    /// Voters.
+    /// Number of voters.
     pub nodes: u64,
     /// No term above this: a step that leads there is not taken.
     pub terms: u64,
@@ -45,10 +45,10 @@ pub struct Bounds {
     pub crashes: u8,
     /// Proposals, each made at a leader.
     pub proposals: u8,
-    /// How often each alarm may ring at each member in one life.
+    /// Times that each alarm may ring at each member in one life.
     pub rings: u8,
-    /// How often alarms may ring at each member in one life, all of them together; 0 is no limit. Protocols with many alarms need
-    /// it: which of them rang is part of a member's state.
+    /// Times that alarms may ring at each member in one life, all of them together; 0 is no limit. Protocols with many alarms
+    /// need it: which of them rang is part of a member's state.
     pub alarms: u8,
     /// Whether peers may hear of a crash (link down), besides not hearing of it.
     pub notices: bool,

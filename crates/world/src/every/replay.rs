@@ -67,7 +67,7 @@ pub fn bounds_of(line: &str) -> Result<Bounds, String> {
     Ok(bounds)
 }
 
-/// What a replayed trace led to.
+/// The result of a replayed trace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Replayed {
     /// Each line, with what the members that changed are then.

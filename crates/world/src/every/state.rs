@@ -53,7 +53,7 @@ impl Row {
     }
 }
 
-/// What happened before: who led which term, what was committed and in whose reign.
+/// The past, as far as it is judged: the leader of each term, and what was committed, in whose reign.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct History {
     leaders: BTreeMap<u64, NodeId>,
@@ -61,14 +61,14 @@ pub struct History {
     states: BTreeMap<u64, u64>,
 }
 
-/// Where a step led.
+/// The result of a step, as it is stored.
 struct Known {
     member: u32,
     letters: Box<[u32]>,
     has_crashed: bool,
 }
 
-/// What a member can do by itself.
+/// An input that a member has without a message.
 struct Own {
     input: u32,
     is_crash: bool,
@@ -78,9 +78,9 @@ struct Own {
 
 /// All that is stored once, for all threads.
 pub struct Space<P: Protocol> {
-    /// What is explored.
+    /// The bounds of the search.
     pub bounds: Bounds,
-    /// The protocol's switches.
+    /// The options of the protocol.
     pub options: P::Options,
     pub(crate) members: Table<Member<P>>,
     pub(crate) letters: Table<Letter<P>>,
@@ -89,7 +89,7 @@ pub struct Space<P: Protocol> {
 }
 
 impl<P: Protocol> Space<P> {
-    /// Nothing explored yet.
+    /// A space in which nothing is explored yet.
     pub fn new(bounds: Bounds, options: P::Options) -> Space<P> {
         Space {
             bounds,
@@ -109,13 +109,13 @@ impl<P: Protocol> Space<P> {
 
 /// One successor of a world.
 pub struct Successor {
-    /// The world.
+    /// The world after the step.
     pub row: Row,
-    /// Whose input.
+    /// Position of the member that has the input.
     pub at: usize,
-    /// Which input, by number.
+    /// The input, by its number in the space.
     pub input: u32,
-    /// Which of its ways to end.
+    /// The way in which the step ends, by its place among the ways that the input has.
     pub way: usize,
 }
 
@@ -348,7 +348,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         }
         let known = history.committed.len() as u64;
         for index in 1..=facts.commit {
-            // What a member commits before its own copy is durable is judged when others hold it.
+            // An entry that a member commits before its own copy is durable is judged when others hold it.
             let Some((lsn, value)) = facts.at(index) else { continue };
             let is_other = |(chosen, its): (Lsn, u64)| match P::SLOTS {
                 Slots::InOrder => chosen != lsn,
@@ -441,7 +441,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         }
     }
 
-    /// What the members are, for the end of a story.
+    /// One line for each member's state, for the end of a story.
     pub fn describe(&mut self, row: &Row) -> Vec<String> {
         let mut lines = Vec::new();
         for (position, number) in row.members.iter().enumerate() {
@@ -465,7 +465,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         lines
     }
 
-    /// What is true of a world that should be true of some: somebody leads, something is committed, somebody crashed.
+    /// The sights of a world: somebody leads, something is committed, somebody is down.
     pub fn sights(&mut self, row: &Row) -> Sights {
         let mut sights = Sights::default();
         for number in row.members.iter() {
@@ -482,14 +482,14 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     }
 }
 
-/// What is true of a world that should be true of some.
+/// Facts that should be true of some world in a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sights {
-    /// Somebody leads.
+    /// Some member leads.
     pub leads: bool,
     /// Somebody leads the last term within the bounds.
     pub leads_last_term: bool,
-    /// Somebody is down.
+    /// Some member is down.
     pub is_down: bool,
     /// Entries committed so far.
     pub committed: u64,

@@ -81,7 +81,7 @@ impl<T: Eq + Hash> Table<T> {
         self.values.read().unwrap_or_else(PoisonError::into_inner)[number as usize].clone()
     }
 
-    /// How many there are.
+    /// Number of values stored.
     pub fn len(&self) -> usize {
         self.values.read().unwrap_or_else(PoisonError::into_inner).len()
     }

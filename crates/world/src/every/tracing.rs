@@ -10,12 +10,12 @@ use std::collections::BTreeMap;
 /// Microseconds that a step is drawn as.
 pub const STEP: u64 = 1_000_000;
 
-/// What is drawn of a trace.
+/// The picture of a trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tracing {
     /// Steps as lines, messages as arrows.
     pub journal: Journal,
-    /// What members were after each step.
+    /// Members' states after each step.
     pub recording: Recording,
     /// Messages under way, as the step is called that delivers them, and when they were first seen.
     under_way: BTreeMap<String, u64>,

@@ -1,4 +1,4 @@
-//! Situations that a search adds to a plan, each at a moment that may matter: who reaches whom, who leads, who dies.
+//! Situations that a search adds to a plan, each at a moment that may matter: cut links, changes of leader, crashes.
 //!
 //! Each is a class and not a story: members, times and delays are drawn, and no defect is named. What they have in common is that
 //! several things must come together which chance alone rarely brings together.
@@ -8,7 +8,7 @@ use crate::command::{Command, Who};
 use crate::seed::Plan;
 
 impl Search {
-    /// What seeds place anywhere, placed where it may matter: one slow moment, resignations; and writes at a member of choice.
+    /// Adds what seeds place anywhere where it may matter: one slow moment, resignations, and writes at a member of choice.
     pub(super) fn add_wild(&mut self, plan: &mut Plan, parent: usize) {
         let moment = self.moment(parent, plan.safety);
         let at = moment.at;
@@ -18,7 +18,7 @@ impl Search {
         let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
         match self.dice.below(7) {
             0 | 1 => {
-                // What is sent in this while arrives much later.
+                // Messages sent in this while arrive much later.
                 let delay = self.dice.between(20_000, election * 5);
                 push(at, Command::Slow(one, other, delay, delay + 1_000));
                 push(at + lasts, Command::Mend(one, other));
@@ -58,7 +58,7 @@ impl Search {
         let soon = self.dice.below(SOON);
         let mut push = |at: u64, command| plan.faults.push((at.min(plan.safety), command));
         if self.dice.below(2) == 0 {
-            // What one side said before arrives when all is different.
+            // Messages that one side sent before arrive when all is different.
             let delay = self.dice.between(20_000, election * 3);
             push(at.saturating_sub(5_000), Command::Slow(one, other, delay, delay + 1_000));
             push(at.saturating_sub(5_000), Command::Campaign(one));
