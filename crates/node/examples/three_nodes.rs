@@ -22,7 +22,7 @@ use std::time::Duration;
 
 // --- The commands. -----------------------------------------------------------------------------------------------
 
-/// What a client asks of the bank. How it is written down is the application's own business; here it is a line of text.
+/// A client's request to the bank. How it is written down is the application's own business; here it is a line of text.
 enum Command {
     Deposit { account: String, amount: u64 },
     Transfer { from: String, to: String, amount: u64 },
@@ -36,7 +36,7 @@ impl Command {
         })
     }
 
-    /// `None` for anything that is not a command: the log holds whatever somebody proposed.
+    /// Reads a command; `None` for anything else: the log holds whatever was proposed.
     fn from_payload(payload: &[u8]) -> Option<Command> {
         let words: Vec<&str> = std::str::from_utf8(payload).ok()?.split(' ').collect();
         match words[..] {
@@ -63,7 +63,7 @@ struct Bank {
     age: Duration,
 }
 
-/// What the bank answers to a command.
+/// The bank's answer to a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Receipt {
     /// The balance of the account that gave (or got) the money.

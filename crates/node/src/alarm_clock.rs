@@ -1,4 +1,4 @@
-//! What wakes the loop: [`AlarmClock`].
+//! The timer that wakes the loop: [`AlarmClock`].
 //!
 //! The runtime's own timers are a wheel of milliseconds. A loop with one deadline that moves at every turn pays for it: each
 //! deadline is passed down from slot to slot, with a wake-up each, and each rearming wakes the runtime once more, by an
@@ -40,7 +40,7 @@ mod kernel {
             Ok(AlarmClock { timer, armed: None })
         }
 
-        /// Waits until then, or a little less: whoever waits looks at the time. Nothing is lost when the wait is given up.
+        /// Waits until `deadline`, or a little less: the caller looks at the time. Nothing is lost when the wait is given up.
         ///
         /// # Errors
         /// What the kernel says.
@@ -84,7 +84,7 @@ mod runtime {
             Ok(AlarmClock { sleep: Box::pin(sleep_until(Instant::now())) })
         }
 
-        /// Waits until then. Nothing is lost when the wait is given up.
+        /// Waits until `deadline`. Nothing is lost when the wait is given up.
         ///
         /// # Errors
         /// None here.

@@ -3,7 +3,7 @@
 use hustings_core::{Membership, NodeId};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who is named when members differ and none of their states is that of most of them.
+/// Named in place of a member when members differ and none of their states is that of most of them.
 pub(crate) const NOBODY_KNOWS: NodeId = NodeId(0);
 
 /// Digests of the newest entry at which states were compared.
@@ -11,11 +11,11 @@ pub(crate) const NOBODY_KNOWS: NodeId = NodeId(0);
 pub(crate) struct Comparison {
     index: u64,
     digests: BTreeMap<NodeId, u64>,
-    /// Who differed when it last answered.
+    /// Members that differed when they last answered.
     differing: BTreeSet<NodeId>,
 }
 
-/// What a comparison found so far.
+/// The result of a comparison so far.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Finding {
     /// Too few have answered to say anything.

@@ -1,4 +1,4 @@
-//! What a port says of those whom it turns away: [`Complaints`].
+//! A port's log lines about callers that it turns away: [`Complaints`].
 //!
 //! A stranger decides how often it comes and, by its name, what is said of it. So each thing is told once for as long as it
 //! goes on, with a count, and only so many different things at a time.
@@ -12,7 +12,7 @@ const TELL_INTERVAL: Duration = Duration::from_secs(10);
 /// Different things that are told within one interval.
 const DIFFERENT_MAX: usize = 8;
 
-/// What was said of those who were turned away at a port, and how often it was not.
+/// The refusals that a port has logged, and how many like them it has not.
 #[derive(Debug)]
 pub struct Complaints {
     of: &'static str,
@@ -26,7 +26,7 @@ struct Told {
 }
 
 impl Complaints {
-    /// Nobody was turned away; `of` names those who come, in log lines.
+    /// Begins with nobody turned away; `of` names the callers in log lines.
     pub fn new(of: &'static str) -> Complaints {
         Complaints { of, told: BTreeMap::new() }
     }
@@ -40,7 +40,7 @@ impl Complaints {
         }
     }
 
-    /// How many it is told for; `None` if it is not told now.
+    /// Number of refusals that the line stands for; `None` if it is not written now.
     fn count(&mut self, why: &str, now: Instant) -> Option<u64> {
         // Times and ports differ from one to the next, and it is the same thing.
         let key: String = why.chars().filter(|character| !character.is_ascii_digit()).collect();

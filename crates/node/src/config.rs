@@ -1,4 +1,4 @@
-//! What a node is told by whoever embeds it: [`NodeConfig`].
+//! The settings that an application gives a node: [`NodeConfig`].
 
 use crate::peer_stream::PeerTls;
 use crate::secret::ClusterSecret;
@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often members compare their states: rarely enough that a large state costs a thousandth of a core.
+/// Pause between two comparisons of members' states: rare enough that a large state costs a thousandth of a core.
 const COMPARE_STATES_EVERY: Duration = Duration::from_secs(300);
 
-/// What to do when the node can no longer be trusted: its disk failed or its replica reached an impossible state.
+/// Called when the node can no longer be trusted: its disk failed or its replica reached an impossible state.
 pub type OnFatal = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Hears how long each sync of the log took; called on the disk thread, so it must be quick.
@@ -21,34 +21,34 @@ pub type OnSync = Arc<dyn Fn(Duration) + Send + Sync>;
 /// Everything a node needs besides its protocol's options and its state machine.
 #[derive(Clone)]
 pub struct NodeConfig {
-    /// Which cluster.
+    /// Id of the cluster.
     pub cluster_id: ClusterId,
-    /// Which member.
+    /// Id of this member.
     pub me: NodeId,
-    /// How this member presents itself: its name and the addresses it advertises. An incarnation in it is that of a data directory
-    /// which is made now: a join token.
+    /// This member's name and the addresses it advertises. An incarnation in it is that of a data directory which is made now: a
+    /// join token.
     pub member: Member,
     /// The membership that the cluster was founded with; a data directory that exists already knows its own.
     pub founding: Membership,
-    /// Where to dial members that the founding membership does not know yet (for a node that joins).
+    /// Members that the founding membership does not know yet, to be dialled (for a node that joins).
     pub hints: Membership,
-    /// Where the log and snapshots live.
+    /// Directory of the log and the snapshots.
     pub data_dir: PathBuf,
-    /// What all members know and strangers do not; without it, whoever reaches the peer port may pretend to be a member.
+    /// The secret that all members know and strangers do not; without it, anybody who reaches the peer port may pretend to be a member.
     pub secret: Option<ClusterSecret>,
-    /// How peers speak TLS, if they do.
+    /// TLS settings of the links to peers; the default is none.
     pub tls: PeerTls,
-    /// Where peers connect to; port 0 picks a free one.
+    /// Addresses on which peers are accepted; port 0 picks a free one.
     pub peer_listen: Vec<std::net::SocketAddr>,
     /// Heartbeat and election ranges.
     pub timing: Timing,
     /// Whether they follow what is measured.
     pub timing_mode: TimingMode,
-    /// How much this node should lead.
+    /// Preference of this node for leading.
     pub priority: Priority,
     /// Bounds on memory and messages.
     pub limits: Limits,
-    /// When snapshots are cut.
+    /// Policy by which snapshots are cut.
     pub policy: Policy,
     /// The highest apply version that this node says it can; above what its state machine can it means nothing. A cluster in which
     /// somebody holds back can still go back to older builds.
@@ -57,11 +57,11 @@ pub struct NodeConfig {
     pub frame_bytes_max: usize,
     /// After how long without an answer a disk counts as stalled.
     pub disk_stall_after: Duration,
-    /// How often members compare digests of their states, when something was applied; `None` for never.
+    /// Pause between two comparisons of members' state digests, which are made if something was applied; `None` for never.
     pub compare_states_every: Option<Duration>,
     /// Hears how long each sync of the log took, for metrics.
     pub on_sync: OnSync,
-    /// Where what happens is kept for `hustings why` and `hustings replay`; nowhere without.
+    /// Recording for `hustings why` and `hustings replay`; `None` for no recording.
     pub recording: Option<RecordingConfig>,
     /// Called once when the node cannot go on; the default logs and aborts the process.
     pub on_fatal: OnFatal,
@@ -69,18 +69,18 @@ pub struct NodeConfig {
     pub on_removed: OnFatal,
 }
 
-/// How a node is recorded, in `recording` of its data directory.
+/// The settings of a recording, in `recording` of the node's data directory.
 #[derive(Clone, Debug)]
 pub struct RecordingConfig {
-    /// Where its protocol is listened to: the one in [`hustings_recorder::RecordedOptions`].
+    /// Tape on which its protocol is listened to: the one in [`hustings_recorder::RecordedOptions`].
     pub tape: Tape,
-    /// What the files hold together at most, in bytes.
+    /// Limit of the files together, in bytes.
     pub bytes_max: u64,
     /// The protocol's options, as one line.
     pub options: String,
     /// The build that runs.
     pub build: String,
-    /// The settings that were given, one a line, without the values of secrets: for whoever reads the recording.
+    /// The settings that were given, one a line, without the values of secrets, for readers of the recording.
     pub settings: Vec<String>,
 }
 
@@ -149,7 +149,7 @@ impl NodeConfig {
     }
 }
 
-/// Why a node did not start. Nothing was changed on disk beyond what the message says.
+/// The reason why a node did not start. Nothing was changed on disk beyond what the message says.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The data directory cannot be used.
@@ -158,9 +158,9 @@ pub enum StartError {
     /// A listen address cannot be bound.
     #[error("cannot listen for peers on {address}: {error}; is another node running there?")]
     Listen {
-        /// Which.
+        /// Address that was to be listened on.
         address: String,
-        /// Why.
+        /// Error of the system.
         error: std::io::Error,
     },
     /// Heartbeat and election ranges cannot work.

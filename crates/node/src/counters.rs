@@ -1,4 +1,4 @@
-//! What a node counts for whoever watches it: [`Counters`], and of each peer [`PeerCounters`].
+//! A node's counters for its observers: [`Counters`], and of each peer [`PeerCounters`].
 
 use crate::cut::Cut;
 use crate::reach::{PeerReach, Reach};
@@ -14,7 +14,7 @@ pub const ROUND_TRIP_BUCKETS_MICROS: [u64; 16] = [
     3_276_800,
 ];
 
-/// What is counted of one peer, since this process began.
+/// Counters of one peer, since this process began.
 #[derive(Debug, Default)]
 pub struct PeerCounters {
     /// Bytes sent to it.
@@ -28,7 +28,7 @@ pub struct PeerCounters {
     pub round_trips: [AtomicU64; ROUND_TRIP_BUCKETS_MICROS.len() + 1],
     /// Microseconds of all round trips.
     pub round_trip_micros: AtomicU64,
-    /// How it can be reached.
+    /// State of the way to it.
     pub reach: PeerReach,
 }
 
@@ -63,9 +63,9 @@ pub struct Counters {
     pub elections_won: AtomicU64,
     /// Proposals by this node's clients.
     pub proposals: AtomicU64,
-    /// Those of them that were applied.
+    /// Proposals of those that were applied.
     pub proposals_applied: AtomicU64,
-    /// Those of them that were refused or whose outcome is unknown.
+    /// Proposals of those that were refused or whose outcome is unknown.
     pub proposals_failed: AtomicU64,
     /// Bytes sent to peers.
     pub peer_bytes_sent: AtomicU64,
@@ -77,7 +77,7 @@ pub struct Counters {
     pub heartbeats_late: AtomicU64,
     /// Times that one turn of the loop, which applies entries among other things, took 50 ms or more.
     pub turns_long: AtomicU64,
-    /// Snapshots cut.
+    /// Snapshots that this node cut.
     pub snapshots_cut: AtomicU64,
     /// Whether somebody has pulled this member's cable.
     pub cut: Cut,
@@ -86,12 +86,12 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What is counted of a peer.
+    /// Counters of a peer; they are made when first asked for.
     pub(crate) fn of_peer(&self, peer: NodeId) -> Arc<PeerCounters> {
         self.peers.lock().expect("nobody panics while holding it").entry(peer).or_default().clone()
     }
 
-    /// What is counted of each peer, by id.
+    /// Counters of each peer, by id.
     ///
     /// # Panics
     /// Never: nobody panics while holding the lock.
@@ -100,7 +100,7 @@ impl Counters {
         peers.iter().map(|(peer, counters)| (*peer, counters.clone())).collect()
     }
 
-    /// How a peer can be reached, and how long ago it was heard.
+    /// The state of the way to a peer, and the time since it was last heard.
     ///
     /// # Panics
     /// Never: nobody panics while holding the lock.

@@ -1,4 +1,4 @@
-//! How a node that was added to a running cluster learns who it is: [`discover`].
+//! Discovery of its own id by a node that was added to a running cluster: [`discover`].
 
 use crate::frame::{Build, Greeting, Hello, LinkError, Welcome};
 use crate::handshake::greet;
@@ -13,7 +13,7 @@ use tokio::time::timeout;
 /// One member has this long to answer.
 const TIMEOUT: Duration = Duration::from_secs(3);
 
-/// Why nobody told this node who it is.
+/// The reason why nobody told this node its id.
 #[derive(Debug, thiserror::Error)]
 #[error("no member of the cluster could say who this node is:{}", .tried.iter().map(|(url, why)| format!("\n  {url}: {why}")).collect::<String>())]
 pub struct DiscoveryError {

@@ -15,10 +15,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::UnboundedSender;
 
-/// How often an idle disk is asked whether it still answers.
+/// Pause between two probes of an idle disk, which show whether it still answers.
 const PROBE_EVERY: Duration = Duration::from_secs(2);
 
-/// How often it is looked whether there is room for the log's next segment.
+/// Pause between two looks at whether there is room for the log's next segment.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Whether there is room for the log to grow: the next segment is made while the one before fills up, so a full disk shows while
@@ -58,15 +58,15 @@ impl Room {
 /// Records in the order of their emission.
 pub(crate) type Batch = Vec<(RecordNumber, Record)>;
 
-/// What the disk thread is told.
+/// A job for the disk thread.
 enum Job {
-    /// Write these.
+    /// Write this batch of records.
     Write(Batch),
     /// The directory needs builds that can apply this version.
     NeedVersion(ApplyVersion),
 }
 
-/// What the disk thread says.
+/// News from the disk thread.
 #[derive(Debug)]
 pub(crate) enum DiskNews {
     /// All records up to this number are durable, and with them so many batches of the log.
@@ -75,7 +75,7 @@ pub(crate) enum DiskNews {
     Failed(WalError),
 }
 
-/// Since when the disk has been busy with one operation, in microseconds of the boot clock; 0 when it is idle.
+/// Start of the disk's present operation, in microseconds of the boot clock; 0 while it is idle.
 #[derive(Clone, Default)]
 pub(crate) struct BusySince(Arc<AtomicU64>);
 
@@ -88,7 +88,7 @@ impl BusySince {
         self.0.store(0, Ordering::Relaxed);
     }
 
-    /// How long the present operation has taken.
+    /// Duration of the present operation so far.
     pub(crate) fn busy_for(&self) -> Duration {
         match self.0.load(Ordering::Relaxed) {
             0 => Duration::ZERO,

@@ -1,4 +1,4 @@
-//! Where peers are heard and dialled until both ends have said who they are: [`Door`].
+//! The thread that hears and dials peers until both ends have said who they are: [`Door`].
 //!
 //! ```text
 //!   hustings-door    accept, TLS, hello, proof        a stranger decides how often
@@ -38,14 +38,14 @@ const DIAL_TIMEOUT: Duration = Duration::from_secs(2);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(250);
 /// Callers that may wait for the loop.
 const CALLERS_MAX: usize = 16;
-/// How much the thread gives way to others, from 0 to 19: about a third of what they get when there is not enough for all.
+/// Niceness of the thread, from 0 to 19: with 5 it gets about a third of what others get when there is not enough for all.
 const NICE: i32 = 5;
 
 /// Somebody who has said hello.
 pub(crate) struct Caller {
     pub(crate) from: SocketAddr,
     pub(crate) stream: PackedStream,
-    /// What it said after its hello.
+    /// Bytes that followed its hello.
     pub(crate) buffer: BytesMut,
     pub(crate) hello: Hello,
     pub(crate) shown: Option<Certificate>,
@@ -76,7 +76,7 @@ pub(crate) struct DoorThread {
 }
 
 impl DoorThread {
-    /// Closes the ports and hangs up on whoever has not become a link.
+    /// Closes the ports and hangs up on all who have not become a link.
     pub(crate) fn join(self) -> std::thread::Result<()> {
         drop(self.closing);
         self.thread.join()

@@ -36,16 +36,16 @@ pub(crate) const HELLO_BYTES_MAX: usize = 64 << 10;
 
 const HEADER: usize = 8;
 
-/// Why a link ended.
+/// The reason why a link ended.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LinkError {
-    /// The connection broke.
+    /// The connection broke, with the system's error.
     #[error("{0}")]
     Io(#[from] io::Error),
     /// The peer closed it.
     #[error("closed by the peer")]
     Closed,
-    /// What came is not of this protocol.
+    /// The other end speaks something else than this protocol.
     #[error("not a Hustings peer: {0}")]
     Stranger(String),
     /// A frame is longer than allowed.
@@ -65,7 +65,7 @@ pub(crate) enum LinkError {
     Unwelcome(Refusal),
 }
 
-/// Why a peer does not speak to this node.
+/// The reason why a peer does not speak to this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
     /// In words that name the thing and the remedy.
@@ -136,13 +136,13 @@ pub(crate) fn take_frame(buffer: &mut BytesMut, bytes_max: usize) -> Result<Opti
     Ok(Some(payload))
 }
 
-/// How a node presents itself on a link.
+/// The first frame of a link's end: it says who speaks, and to whom.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Hello {
     pub(crate) cluster_id: ClusterId,
-    /// Who speaks; 0 when it does not know yet and asks to be told (a node that joins).
+    /// Id of the sender; 0 when it does not know it yet and asks to be told (a node that joins).
     pub(crate) from: NodeId,
-    /// Whom it wants to speak to; 0 when it does not know.
+    /// Id of the receiver; 0 when the sender does not know it.
     pub(crate) to: NodeId,
     pub(crate) protocol: String,
     /// This life of the node.
@@ -152,18 +152,18 @@ pub(crate) struct Hello {
     /// Drawn for this greeting: what a challenge proves, it proves of this one.
     pub(crate) nonce: Bytes,
     pub(crate) build: Build,
-    /// How much of its log is durable; of this life of it.
+    /// Batches of its log that were durable when this life began; `durable`: those that are now.
     pub(crate) born_with: u64,
     pub(crate) durable: u64,
     pub(crate) member: Member,
 }
 
-/// What the sender's build can, and what it does.
+/// The versions that the sender's build can apply, and the one that it does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Build {
     /// The newest version of the peer protocol that it speaks.
     pub(crate) speaks: u32,
-    /// By which rules it applies entries.
+    /// Version of the rules by which it applies entries.
     pub(crate) applies: ApplyVersion,
     /// The highest apply version that it can.
     pub(crate) can: ApplyVersion,
@@ -177,12 +177,12 @@ impl Build {
 }
 
 impl Hello {
-    /// Who says it: its name, or its id while it has none.
+    /// Name of the sender, or its id while it has no name.
     pub(crate) fn who(&self) -> String {
         if self.member.name.is_empty() { self.from.to_string() } else { self.member.name.clone() }
     }
 
-    /// How much of its log the sender has durable.
+    /// The part of its log that the sender has durable.
     pub(crate) fn position(&self) -> Position {
         let storage = self.member.incarnation.unwrap_or(0);
         Position {
@@ -196,7 +196,7 @@ impl Hello {
     }
 }
 
-/// What a node with a cluster secret says before it says anything of itself.
+/// The message of a node with a cluster secret before it says anything of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Challenge {
     pub(crate) nonce: Bytes,
@@ -204,16 +204,16 @@ pub(crate) struct Challenge {
     pub(crate) proof: Bytes,
 }
 
-/// What a member tells a node that joins.
+/// A member's answer to a node that joins.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Welcome {
-    /// Which cluster.
+    /// Id of the cluster.
     pub cluster_id: ClusterId,
-    /// Who the joiner is, by its peer URL.
+    /// Id of the joiner, found by its peer URL.
     pub you: NodeId,
     /// The membership at the beginning of the log.
     pub founding: Membership,
-    /// The membership now.
+    /// The membership that the member has applied.
     pub membership: Membership,
 }
 
@@ -286,7 +286,7 @@ impl Greeting {
         put_frame(out, |out| out.put_slice(&self.to_bytes()));
     }
 
-    /// The frame's payload.
+    /// Encodes the greeting as a frame's payload.
     pub(crate) fn to_bytes(&self) -> Bytes {
         let empty = GreetingShape { version: VERSION, version_min: VERSION_MIN, ..GreetingShape::default() };
         let shape = match self.clone() {

@@ -1,4 +1,4 @@
-//! Who may be spoken to, as the membership says: [`Gatekeeper`].
+//! Decides by the membership who may be spoken to: [`Gatekeeper`].
 //!
 //! A greeting is answered with a refusal that names the thing and the remedy, or with this node's own. What a peer says of
 //! itself is remembered only once a link to it is up: with a cluster secret, once it is proven.
@@ -14,22 +14,22 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-/// Who may be spoken to, as the replica's membership says.
+/// Decides who may be spoken to, by the replica's membership.
 pub(crate) struct Gatekeeper {
     pub(crate) cluster_id: ClusterId,
     pub(crate) me: NodeId,
     pub(crate) hello: Hello,
     pub(crate) founding: Membership,
     pub(crate) membership: Arc<Membership>,
-    /// Where to dial members that the membership does not know yet.
+    /// Members that the membership does not know yet, to be dialled.
     pub(crate) hints: Membership,
     /// The latest life of each peer's storage that was seen: (incarnation, boots).
     seen: BTreeMap<NodeId, (Option<u64>, u64)>,
     /// The newest session of each peer that is connected.
     connected: BTreeMap<NodeId, Connected>,
-    /// How much of its log each peer has said to be durable, in this life of this node and before.
+    /// The part of its log that each peer has said to be durable, in this life of this node and before.
     pub(crate) positions: Positions,
-    /// Whether whoever says hello has proven that it knows the cluster's secret.
+    /// Whether callers must prove that they know the cluster's secret.
     pub(crate) has_secret: bool,
     /// Whether a peer's certificate must name it.
     pub(crate) binds_identity: bool,
@@ -38,19 +38,19 @@ pub(crate) struct Gatekeeper {
 /// A link that is up.
 struct Connected {
     session: u64,
-    /// Which process is at its other end.
+    /// Number of the process at its other end.
     process: u64,
     outbox: Rc<Outbox>,
 }
 
-/// How a greeting is answered.
+/// The answer to a greeting.
 #[derive(Debug)]
 pub(crate) enum Answer {
     /// The link may come up.
     Admitted,
     /// It may not, and this is why.
     Refused(Refusal),
-    /// Nobody here has heard of this member; peers that are known may have.
+    /// This node has not heard of the member; peers that are known may have.
     Unknown(Refusal),
     /// Another process of this member is connected, or seems to be: its link is asked whether it lives.
     Occupied(Refusal),
@@ -66,7 +66,7 @@ impl Answer {
     }
 }
 
-/// How a member comes back whose directory lost what it had promised.
+/// Instruction for bringing back a member whose directory lost what it had promised.
 pub(crate) fn anew(NodeId(id): NodeId) -> String {
     format!(
         "remove the member and add it again with an empty one (`hustings member remove {id:x}`, delete the directory, `hustings member add`, and start it as that prints)"
@@ -128,8 +128,8 @@ impl Gatekeeper {
         }
     }
 
-    /// Whether the membership names this peer, or members that this node trusts have; with a secret, whoever knows it may be
-    /// a member that this node has not heard of.
+    /// Whether the membership names this peer, or members that this node trusts have; with a secret, any caller that knows
+    /// it may be a member that this node has not heard of.
     fn is_known(&self, peer: NodeId) -> bool {
         self.membership.has(peer) || self.hints.members.contains_key(&peer) || self.has_secret
     }
@@ -139,8 +139,8 @@ impl Gatekeeper {
         self.membership.members.get(&member).is_some_and(|member| member.name.is_empty())
     }
 
-    /// Why whoever asks may not make itself a data directory as this member: it needs the token that the member was added with, which
-    /// counts until somebody has run as it.
+    /// Refuses a caller that may not make itself a data directory as this member: it needs the token that the member was added with,
+    /// which counts until somebody has run as it.
     fn refusal_of_beginner(&self, id: NodeId, member: &Member, hello: &Hello) -> Option<Refusal> {
         let token = member.incarnation?;
         let has_begun = !member.name.is_empty() || self.seen.contains_key(&id);
@@ -164,7 +164,7 @@ impl Gatekeeper {
         known.is_none_or(|known| known == storage)
     }
 
-    /// Why a peer is refused whose certificate is not its own. First of all: what it says of itself is worth as much as that.
+    /// Refuses a peer whose certificate is not its own. First of all: what it says of itself is worth as much as that.
     fn refusal_of_certificate(&self, hello: &Hello, shown: Option<&Certificate>) -> Option<Refusal> {
         if !self.binds_identity {
             return None;
@@ -242,7 +242,7 @@ impl Gatekeeper {
         None
     }
 
-    /// Why a peer is refused that comes back with less than it had said to be durable.
+    /// Refuses a peer that comes back with less than it had said to be durable.
     fn refusal_of_rolled_back(&self, hello: &Hello) -> Option<Refusal> {
         let now = hello.position();
         let had = self.positions.missing_in(&now).filter(|_| hello.build.speaks >= SPEAKS_OF_STATE)?;
@@ -250,7 +250,7 @@ impl Gatekeeper {
         Some(Refusal::of_rolled_back(format!("{} says: {why}", self.own_name())))
     }
 
-    /// Why a peer is refused whose build cannot apply what this node's cluster applies, or the other way round.
+    /// Refuses a peer whose build cannot apply what this node's cluster applies, or the other way round.
     fn refusal_of_build(&self, hello: &Hello) -> Option<Refusal> {
         let (mine, theirs) = (self.hello.build, hello.build);
         let them = self.called(hello);
@@ -264,7 +264,7 @@ impl Gatekeeper {
         )))
     }
 
-    /// Why a peer that runs another protocol is refused, whether it knows its id already or asks for it.
+    /// Refuses a peer that runs another protocol, whether it knows its id already or asks for it.
     fn refusal_of_protocol(&self, hello: &Hello) -> Option<Refusal> {
         let protocol = &hello.protocol;
         let who = self.called(hello);
@@ -276,7 +276,7 @@ impl Gatekeeper {
         })
     }
 
-    /// What is said to whoever says hello.
+    /// The greeting that answers a hello.
     pub(crate) fn answer(&self, hello: &Hello, admission: Answer) -> Greeting {
         match admission.refusal() {
             Some(refusal) => Greeting::Refusal(refusal),
@@ -358,7 +358,7 @@ impl Gatekeeper {
         }
     }
 
-    /// What people call a member; its id while it has no name.
+    /// A member's name; its id while it has no name.
     pub(crate) fn name_of(&self, id: NodeId) -> String {
         match self.hello.from == id && !self.hello.member.name.is_empty() {
             true => self.hello.member.name.clone(),
@@ -367,7 +367,7 @@ impl Gatekeeper {
         }
     }
 
-    /// What people call whoever says hello: as the membership does, or else as it says.
+    /// Name of the sender of a hello: by the membership, or else as it says.
     fn called(&self, hello: &Hello) -> String {
         match self.membership.has(hello.from) {
             true => self.name_of(hello.from),
@@ -375,7 +375,7 @@ impl Gatekeeper {
         }
     }
 
-    /// What people call this node.
+    /// This node's name; its id while it has no name.
     fn own_name(&self) -> String {
         self.name_of(self.me)
     }

@@ -1,4 +1,4 @@
-//! What an application holds of a running node: [`Handle`].
+//! An application's handle to a running node: [`Handle`].
 //!
 //! Cheap to clone; every method may be called from any task. Dropping a future abandons the request: it is forgotten, not
 //! undone.
@@ -16,9 +16,9 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 /// A command that was applied, here and at a quorum.
 #[derive(Clone, Debug)]
 pub struct Applied<R> {
-    /// At which place in history.
+    /// Place of the entry in history.
     pub lsn: Lsn,
-    /// What the state machine says.
+    /// The state machine's response.
     pub response: R,
 }
 
@@ -27,11 +27,11 @@ pub struct Applied<R> {
 pub struct Readable<V> {
     /// The last entry that the view contains.
     pub applied: Lsn,
-    /// The state.
+    /// View of the state.
     pub view: V,
 }
 
-/// Why a request has no result.
+/// The reason why a request has no result.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RequestError {
     /// *Definitely* not done.
@@ -51,17 +51,17 @@ pub enum RequestError {
 /// A node as it sees itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeStatus {
-    /// Who it is.
+    /// Id of this node.
     pub me: NodeId,
-    /// Of which cluster.
+    /// Id of the cluster.
     pub cluster_id: ClusterId,
-    /// The protocol's name.
+    /// Name of the protocol.
     pub protocol: &'static str,
-    /// What it is.
+    /// Its present role.
     pub role: Role,
     /// The term it is in.
     pub term: Term,
-    /// Whom it follows (itself when leading).
+    /// Leader that it follows (itself when leading); `None` if it knows of none.
     pub leader: Option<NodeId>,
     /// The end of its log.
     pub last: Lsn,
@@ -73,7 +73,7 @@ pub struct NodeStatus {
     pub membership: Arc<Membership>,
     /// Whether its disk answers.
     pub is_disk_healthy: bool,
-    /// By which rules it applies entries.
+    /// Version of the rules by which it applies entries.
     pub version: ApplyVersion,
     /// Told by the leader: members whose state differed from that of most when states were last compared; `NodeId(0)` when nobody
     /// can say which is right.
@@ -87,11 +87,11 @@ pub struct NodeStatus {
 pub struct Happening {
     /// By the wall clock, for people.
     pub at: SystemTime,
-    /// What happened and why.
+    /// The change and its reason.
     pub transition: Transition,
 }
 
-/// What the handle asks of the loop.
+/// A request of the handle to the loop.
 pub(crate) enum Call<S: StateMachine> {
     Propose { payload: Bytes, reply: oneshot::Sender<Result<Applied<S::Response>, RequestError>> },
     ChangeMembership { change: MembershipChange, reply: oneshot::Sender<Result<Arc<Membership>, RequestError>> },
@@ -101,7 +101,7 @@ pub(crate) enum Call<S: StateMachine> {
     Stop { reply: oneshot::Sender<()> },
 }
 
-/// A running node.
+/// A handle to a running node; clones share it.
 pub struct Handle<S: StateMachine> {
     pub(crate) calls: mpsc::Sender<Call<S>>,
     pub(crate) status: watch::Receiver<NodeStatus>,

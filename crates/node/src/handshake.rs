@@ -1,4 +1,4 @@
-//! How two ends of a connection find out who the other one is: hello, challenge and proof, and how many such talks go on at once.
+//! The handshake, in which two ends of a connection find out who the other one is: hello, challenge and proof; and its limits.
 
 use crate::frame::{Challenge, Greeting, Hello, LinkError, Refusal};
 use crate::peer_stream::PeerStream;
@@ -21,7 +21,7 @@ pub(crate) struct Handshakes {
     next: u64,
     /// Oldest first, each with the task to end.
     underway: BTreeMap<u64, (IpAddr, tokio::task::AbortHandle)>,
-    /// Where members have come from, and at which of these numbers: strangers from elsewhere do not take their room.
+    /// Addresses that members have come from, with the number of the last such talk: strangers from elsewhere do not take their room.
     familiar: BTreeMap<IpAddr, u64>,
 }
 
@@ -69,7 +69,7 @@ impl Handshakes {
     }
 }
 
-/// What one stranger has for the asking: an address of IPv4, or the 2^64 of a network of IPv6, said by its first one.
+/// The addresses that one stranger can have for the asking, as one: an address of IPv4, or the first of the 2^64 of a network of IPv6.
 pub fn site(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),

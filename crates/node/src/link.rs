@@ -39,10 +39,10 @@ const LONELY_AFTER: Duration = Duration::from_secs(1);
 /// But so soon when it has just started: a peer that ran before pauses between its dials, up to a quarter of a second, and until
 /// the two hear each other the next crash may find no majority. Not at once: where all start together, dials would cross.
 const LONELY_AT_FIRST: Duration = Duration::from_millis(20);
-/// Where both ends dial at the same time, the dial of the smaller id counts for so long, if it comes to anything, and the other is
+/// Time for which, when both ends dial at once, the dial of the smaller id counts, if it comes to anything, and the other is
 /// dropped. Else each end would take the connection that came last to it, not the same one at both, and both would break.
 const CROSSED_WITHIN: Duration = Duration::from_secs(2);
-/// How often a dial that waits for another one looks whether that has come to something.
+/// Pause between two looks of a dial that waits for another one.
 const CROSSED_PAUSE: Duration = Duration::from_millis(5);
 /// Bytes that may wait for a slow peer; beyond, its link is cut and it starts over, so that memory is bounded.
 const OUTBOX_BYTES_MAX: usize = 128 << 20;
@@ -51,13 +51,13 @@ const READ_BYTES: usize = 64 << 10;
 const READ_BYTES_MIN: usize = 4 << 10;
 /// Outbox memory that is kept for the next messages once all is sent.
 const OUTBOX_KEPT_MAX: usize = 4 << 20;
-/// How long what was sent may stay unacknowledged before the kernel gives a link up: else a peer whose machine vanished would
-/// keep its dead link for a quarter of an hour, and its new one out.
+/// Longest time that sent bytes may stay unacknowledged before the kernel gives a link up: else a peer whose machine vanished
+/// would keep its dead link for a quarter of an hour, and its new one out.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
 /// The least time between two questions about members that this node has not heard of.
 const ASK_PAUSE: Duration = Duration::from_secs(1);
 
-/// What links tell the loop.
+/// News from the links to the loop.
 pub(crate) enum Arrival<M> {
     /// A link is up, in a new session.
     Up { peer: NodeId, session: u64, hello: Hello, outbox: Rc<Outbox> },
@@ -83,7 +83,7 @@ pub(crate) struct Outbox {
     is_ending: Cell<bool>,
 }
 
-/// What became of an outbox's bytes.
+/// The part of an outbox's bytes that was written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Flushed {
     All,
@@ -163,7 +163,7 @@ impl Outbox {
         self.needs_writer.notify_one();
     }
 
-    /// Ends the link.
+    /// Ends the link and drops what was not sent.
     pub(crate) fn close(&self) {
         self.is_closed.set(true);
         self.buffer.borrow_mut().clear();
@@ -202,7 +202,7 @@ pub(crate) struct Links<M> {
     frame_bytes_max: usize,
     sessions: Rc<Cell<u64>>,
     dialled: RefCell<BTreeMap<NodeId, tokio::task::AbortHandle>>,
-    /// Since when this node dials, or has the link that it dialled.
+    /// Moment since which this node dials, or has the link that it dialled.
     dialled_at: RefCell<BTreeMap<NodeId, Instant>>,
     /// Whether somebody is being asked about a member that this node has not heard of.
     is_asking: Cell<bool>,
@@ -245,7 +245,7 @@ impl<M: Wire + 'static> Links<M> {
         });
     }
 
-    /// Dials whom the membership names and hangs up on nobody: a peer that was removed is told so by its handshake.
+    /// Dials all whom the membership names and hangs up on nobody: a peer that was removed is told so by its handshake.
     pub(crate) fn follow_membership(self: &Rc<Self>) {
         let (me, peers) = {
             let gatekeeper = self.gatekeeper.borrow();

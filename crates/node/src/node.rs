@@ -50,11 +50,11 @@ const HAPPENINGS_MAX: usize = 1_024;
 
 /// A running node: the handle for requests, and what it is known by.
 pub struct Node<S: StateMachine> {
-    /// For requests.
+    /// Handle for the application's requests.
     pub handle: Handle<S>,
-    /// What it counts.
+    /// Counters of the node.
     pub counters: Arc<Counters>,
-    /// Where peers connect to.
+    /// Addresses on which peers are accepted.
     pub peer_addresses: Vec<std::net::SocketAddr>,
     /// The member it runs as.
     pub me: NodeId,
@@ -271,7 +271,7 @@ fn record<P: Protocol>(config: &mut NodeConfig) -> Option<Recorder> {
     Some(recorder)
 }
 
-/// Who may be a member besides those that the node was told of: its own log names them, committed or not.
+/// Adds the members that this node's own log names, committed or not, to those that it was told of.
 fn with_members_of_log(mut hints: Membership, durable: &Durable) -> Membership {
     if let Some(snapshot) = &durable.snapshot {
         hints.members.extend(snapshot.membership.members.clone());

@@ -1,4 +1,4 @@
-//! How fast network and disk are while the node works: [`Pace`], and what follows for the timing.
+//! Measures how fast network and disk are while the node works: [`Pace`], and what follows for the timing.
 //!
 //! A round trip goes from loop to loop, through both queues, so that it contains what load does to it. Every two seconds each
 //! peer is asked for one; the disk's flushes are counted anyway. Of both, the slowest hundredth of the last minute counts.
@@ -25,7 +25,7 @@ const WINDOWS_MAX: usize = 6;
 
 type Buckets = [u64; SYNC_BUCKETS_MICROS.len() + 1];
 
-/// What was measured lately.
+/// The latest measurements of network and disk.
 pub(crate) struct Pace {
     mode: TimingMode,
     timing: Timing,
@@ -36,7 +36,7 @@ pub(crate) struct Pace {
     told: Vec<Misfit>,
 }
 
-/// What a look came to.
+/// The result of a look at the measurements.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Finding {
     /// Warnings that were not given yet.
@@ -105,7 +105,7 @@ impl Pace {
     }
 }
 
-/// Which rule is broken, without the figures.
+/// The rule that is broken, without the figures.
 fn kind_of(misfit: &Misfit) -> &str {
     misfit.0.split('(').next().unwrap_or_default()
 }

@@ -21,12 +21,12 @@ use crate::frame::LinkError;
 /// The first byte of a handshake in TLS.
 const HANDSHAKE: u8 = 0x16;
 
-/// How a node and its peers speak TLS.
+/// TLS between a node and its peers.
 #[derive(Clone, Default)]
 pub struct PeerTls {
-    /// How its own port does; without it whoever dials speaks as it is.
+    /// TLS of its own port; without it, peers that dial speak in the clear.
     pub acceptor: Option<Acceptor>,
-    /// How peers at `https://` are dialled.
+    /// TLS for dialling peers at `https://`.
     pub connector: Option<Connector>,
     /// A peer must show a certificate that names it or the host of one of its peer URLs, and names no other member.
     pub binds_identity: bool,
@@ -60,7 +60,7 @@ impl PackedStream {
 pub(crate) type Shown = (PeerStream, Option<Certificate>);
 
 impl PeerStream {
-    /// Lets in whoever dialled.
+    /// Accepts a connection that a peer dialled.
     pub(crate) async fn accepted(stream: TcpStream, tls: Option<&Acceptor>) -> Result<Shown, LinkError> {
         let mut first = [0];
         let speaks_tls = stream.peek(&mut first).await? == 1 && first[0] == HANDSHAKE;
@@ -358,8 +358,8 @@ impl Writing {
     }
 }
 
-/// Why a peer with this certificate cannot be the member that it says; `None` if it can. `others` are the names of the other
-/// members, `name` and `urls` are its own.
+/// The reason why a peer with this certificate cannot be the member that it says; `None` if it can. `others` are the names
+/// of the other members, `name` and `urls` are its own.
 pub(crate) fn misfit(
     shown: Option<&Certificate>,
     name: &str,

@@ -1,4 +1,4 @@
-//! How much of its log each member has said to be durable, and whether one came back with less: [`Positions`].
+//! Remembers how much of its log each member has said to be durable, and sees whether one came back with less: [`Positions`].
 //!
 //! A vote or an acknowledgement binds only as long as it is remembered. A directory that was rolled back (an old copy, a backup of
 //! one machine, a disk that lied about its syncs) has forgotten some, and with it a quorum may lose what was acknowledged. So
@@ -22,14 +22,14 @@ use hustings_core::replica::message::Position;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// What is remembered of each member.
+/// The last known position of each member.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Positions(BTreeMap<NodeId, Position>);
 
-/// What came of hearing a position.
+/// The result of hearing a position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Heard {
-    /// It was known.
+    /// The position was known already.
     Nothing,
     /// It is remembered from now on.
     News,
@@ -38,7 +38,7 @@ pub(crate) enum Heard {
 }
 
 impl Positions {
-    /// What was remembered at the last stop.
+    /// Begins with the positions that were remembered at the last stop.
     pub(crate) fn of(remembered: impl IntoIterator<Item = Position>) -> Positions {
         let mut positions = Positions::default();
         for position in remembered {
@@ -66,7 +66,7 @@ impl Positions {
         }
         let (earlier, later) = if told.boots < known.boots { (told, *known) } else { (*known, told) };
         if earlier.boots < later.boots && later.born_with < earlier.batches {
-            // What the later start tells is of another history: it covers nothing of this one.
+            // The later start tells of another history: it covers nothing of this one.
             *known = earlier;
             return Heard::RolledBack;
         }
@@ -77,7 +77,7 @@ impl Positions {
         }
     }
 
-    /// What a member had told before, if `now`, in which it greets, lacks some of it.
+    /// The position that a member had told before, if `now`, with which it greets, lacks some of it.
     pub(crate) fn missing_in(&self, now: &Position) -> Option<Position> {
         let known = self.0.get(&now.node).filter(|known| known.storage == now.storage)?;
         let lacks = match now.boots.cmp(&known.boots) {
@@ -95,7 +95,7 @@ impl Positions {
         self.0.retain(|node, _| is_member(*node));
     }
 
-    /// All of them.
+    /// All known positions.
     pub(crate) fn to_vec(&self) -> Vec<Position> {
         self.0.values().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! Who can be reached, since when, and if not, why: [`PeerReach`] of each peer, [`Quorum`] of all voters.
+//! Reachability of peers, with its reason and since when: [`PeerReach`] of each peer, [`Quorum`] of all voters.
 //!
 //! Links write it, whoever looks reads it: the log, `/v1/status`, and through it `hustings status` and every command that
 //! waited in vain. Nothing is decided by it.
@@ -17,10 +17,10 @@ use std::time::Duration;
 
 /// Every peer is asked something each two seconds: one that misses two questions is silent.
 const SILENT_AFTER: Duration = Duration::from_secs(5);
-/// What a peer says of itself is not repeated at any length.
+/// Limit of a peer's own words that are repeated, in characters.
 const WHY_CHARS_MAX: usize = 300;
 
-/// How a peer can be reached from here.
+/// State of the way from here to a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Reach {
     /// Its link is up, and it was heard lately.
@@ -35,10 +35,10 @@ pub enum Reach {
     IsRefused(String),
 }
 
-/// What is known of the way to a peer.
+/// The state of the way to a peer.
 #[derive(Debug)]
 pub struct PeerReach {
-    /// When something came from it last, or when it was first tried, by the boot clock.
+    /// Moment of the last bytes from it, or of the first try, by the boot clock.
     heard_micros: AtomicU64,
     state: Mutex<Reach>,
 }
@@ -62,7 +62,7 @@ impl PeerReach {
         self.set(Reach::Reachable);
     }
 
-    /// What became of the way to it; since when it is away is when it was heard last.
+    /// Sets the state of the way to it; it counts as away since it was last heard.
     pub(crate) fn set(&self, state: Reach) {
         let cut = |why: String| why.chars().take(WHY_CHARS_MAX).collect();
         *self.state.lock().expect("nobody panics while holding it") = match state {
@@ -73,7 +73,7 @@ impl PeerReach {
         };
     }
 
-    /// How it is now, and how long ago it was heard.
+    /// The state now, and the time since it was last heard.
     ///
     /// # Panics
     /// Never: nobody panics while holding the lock.
@@ -91,13 +91,13 @@ impl PeerReach {
 /// A voter that cannot be reached.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missing {
-    /// Who.
+    /// Id of the voter.
     pub id: NodeId,
     /// Its name, or its id while it has none.
     pub name: String,
-    /// Since when nothing was heard of it.
+    /// Time since it was last heard.
     pub silence: Duration,
-    /// How it stands with it; never [`Reach::Reachable`].
+    /// State of the way to it; never [`Reach::Reachable`].
     pub reach: Reach,
 }
 
@@ -117,21 +117,21 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Which voters can be reached from a member; the member itself can.
+/// The voters that can be reached from a member; the member itself can.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Quorum {
-    /// How many voters there are, in both halves of a joint membership.
+    /// Number of voters, in both halves of a joint membership.
     pub voters: usize,
-    /// How many of them can be reached.
+    /// Number of voters that can be reached.
     pub reachable: usize,
-    /// The others.
+    /// The voters that cannot be reached.
     pub missing: Vec<Missing>,
     /// Whether those that can be reached are a majority.
     pub is_there: bool,
 }
 
 impl Quorum {
-    /// How it is for `me` now.
+    /// The quorum as `me` sees it now.
     pub fn look(me: NodeId, membership: &Membership, counters: &Counters) -> Quorum {
         let mut quorum = Quorum { voters: 0, reachable: 0, missing: Vec::new(), is_there: false };
         let mut reached = Vec::new();

@@ -1,4 +1,4 @@
-//! Who may speak to a cluster at all: [`ClusterSecret`], and the handshake that proves its knowledge.
+//! The secret that lets a member speak to a cluster at all: [`ClusterSecret`], and the handshake that proves its knowledge.
 //!
 //! ```text
 //!    dialler                                acceptor
@@ -27,19 +27,19 @@ const BYTES_MAX: u64 = 4096;
 /// Bytes of a nonce.
 const NONCE: usize = 16;
 
-/// What all members of a cluster know and nobody else does.
+/// The secret that all members of a cluster know and nobody else does.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ClusterSecret(Arc<[u8]>);
 
-/// Why a file is no secret.
+/// The reason why a file cannot be the secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
     /// It cannot be read.
     #[error("the cluster secret {path} cannot be read: {source}")]
     Unreadable {
-        /// Which file.
+        /// Path of the file.
         path: String,
-        /// Why.
+        /// Error of the system.
         source: io::Error,
     },
     /// It is too short or too long.
@@ -47,14 +47,14 @@ pub enum SecretError {
         "the cluster secret {path} has {bytes} bytes; {BYTES_MIN} to {BYTES_MAX} are wanted: make one with `head -c 32 /dev/urandom | base64 > {path}`"
     )]
     Size {
-        /// Which file.
+        /// Path of the file.
         path: String,
         /// Its length without white space at the end.
         bytes: u64,
     },
 }
 
-/// Which side proves.
+/// The side that proves.
 #[derive(Clone, Copy)]
 pub(crate) enum Side {
     Acceptor,
@@ -104,7 +104,7 @@ impl ClusterSecret {
         Bytes::copy_from_slice(&self.mac(side, hello, nonce).finalize().into_bytes())
     }
 
-    /// Takes the same time whatever is wrong.
+    /// Checks a proof; takes the same time whatever is wrong.
     pub(crate) fn is_proven(&self, side: Side, hello: &[u8], nonce: &[u8], proof: &[u8]) -> bool {
         self.mac(side, hello, nonce).verify_slice(proof).is_ok()
     }

@@ -19,7 +19,7 @@ use tokio::sync::mpsc::UnboundedSender;
 /// Bytes of one chunk between peers: on a link of 8 Mbit/s a heartbeat waits 32 ms behind one. Fetchers ask for several ahead.
 const CHUNK_BYTES: usize = 32 << 10;
 
-/// Snapshot files kept: the one that the log names, and the one before it for whoever is about to fetch that.
+/// Snapshot files kept: the one that the log names, and the one before it for a peer that is about to fetch that.
 const KEPT: usize = 2;
 
 /// From this size on only the one that the log names is kept: two of several gigabytes would take the disk that a third is cut on.
@@ -36,10 +36,10 @@ const LARGE_FETCH_BYTES: u64 = 64 << 20;
 /// So often in a row; each time the log grows once more by what lets a snapshot be due.
 const POSTPONED_MAX: u32 = 3;
 
-/// How long the thread waits before it tries again to open a snapshot while too many files are open.
+/// Pause before the thread tries again to open a snapshot while too many files are open.
 const DESCRIPTORS_PAUSE: Duration = Duration::from_millis(20);
 
-/// What the loop wants done.
+/// A job that the loop gives the snapshot threads.
 pub(crate) enum SnapshotJob<S: StateMachine> {
     Cut(SnapshotContents<S>),
     Digest(SnapshotContents<S>),
@@ -63,7 +63,7 @@ pub(crate) enum SnapshotJob<S: StateMachine> {
     LetGo(S::View),
 }
 
-/// Where the loop puts jobs.
+/// The loop's end of the queues of jobs.
 pub(crate) struct SnapshotJobs<S: StateMachine> {
     others: Sender<SnapshotJob<S>>,
     reads: Sender<SnapshotJob<S>>,
@@ -82,7 +82,7 @@ impl<S: StateMachine> SnapshotJobs<S> {
     }
 }
 
-/// What came of it.
+/// The result of a job.
 pub(crate) enum SnapshotNews<S: StateMachine> {
     Cut(SnapshotReference),
     /// Of the state behind this entry.
@@ -107,7 +107,7 @@ pub(crate) enum SnapshotNews<S: StateMachine> {
     Failed(String),
 }
 
-/// Starts the threads. The one that is given back ends after the other.
+/// Starts the threads that cut, read and store snapshots. The one that is given back ends after the other.
 pub(crate) fn spawn<S: StateMachine>(
     store: SnapshotStore,
     files: Arc<dyn Disk>,
@@ -159,7 +159,7 @@ fn run<S: StateMachine>(
                     Ok(Some(SnapshotNews::Cut(reference)))
                 }
                 Err(error) if error.is_shortage() => {
-                    // What was written of it takes room that others need more.
+                    // The unfinished snapshot takes room that others need more.
                     store.discard(contents.lsn).map(|()| Some(SnapshotNews::NotCut(error.to_string())))
                 }
                 Err(error) => Err(error),

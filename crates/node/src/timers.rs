@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// Armed alarms. An alarm that is armed again or disarmed never rings at its old time.
+/// The armed alarms and their deadlines. An alarm that is armed again or disarmed never rings at its old time.
 pub(crate) struct Timers<T> {
     armed: BTreeMap<T, Instant>,
     /// The earliest of them, kept so that the common case, re-arming a later one, does not search.
@@ -30,7 +30,7 @@ impl<T: Ord + Copy> Timers<T> {
         }
     }
 
-    /// Disarms `timer`.
+    /// Disarms `timer`; it does not ring any more.
     pub(crate) fn disarm(&mut self, timer: T) {
         let before = self.armed.remove(&timer);
         if before.is_some() && before == self.earliest {
@@ -42,7 +42,7 @@ impl<T: Ord + Copy> Timers<T> {
         self.earliest = self.armed.values().min().copied();
     }
 
-    /// When the next alarm rings.
+    /// Deadline of the next alarm; `None` if none is armed.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.earliest
     }
@@ -59,7 +59,7 @@ impl<T: Ord + Copy> Timers<T> {
     }
 }
 
-/// What leases are measured by (TM-02).
+/// The clock that leases are measured by (TM-02).
 pub(crate) use hustings_recorder::boot_micros;
 
 /// Changes how eagerly the kernel runs this thread, by so many steps of niceness, where it is allowed: less is sooner.
@@ -75,7 +75,7 @@ pub(crate) fn prefer_this_thread(steps: i32) -> bool {
     changed.is_ok()
 }
 
-/// How eagerly the kernel runs the loop's thread.
+/// The eagerness with which the kernel runs the loop's thread.
 ///
 /// With few requests the loop is eager: a heartbeat or an election should not queue behind this machine's other work. With
 /// many it is not: an eager thread is run the moment anything arrives, in the middle of its own clients' threads, and so

@@ -72,7 +72,7 @@ async fn a_node_that_is_far_behind_fetches_a_snapshot() {
     for number in 0..200 {
         propose(troupe.handle(leader), &format!("command {number}")).await;
     }
-    // What is compacted is what can only be fetched.
+    // A compacted entry can only be fetched with a snapshot.
     let last = troupe.handle(leader).status().last.index;
     troupe.start(sleeper).expect("it starts again");
     let mut applied = troupe.handle(sleeper).applied_changes();

@@ -1,5 +1,5 @@
-//! Goal: members that speak TLS to each other are a cluster as any other, and whoever shows no certificate, a wrong one, or
-//! another member's gets no link. Method: nodes in one process with certificates of a CA made for the story.
+//! Goal: members that speak TLS to each other are a cluster as any other, and a peer that shows no certificate, a wrong
+//! one, or another member's gets no link. Method: nodes in one process with certificates of a CA made for the story.
 
 mod support;
 
@@ -12,7 +12,7 @@ use support::{DAM, Troupe, in_time, named, propose, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How a member speaks that has this certificate and believes this CA.
+/// TLS settings of a member that has this certificate and believes this CA.
 fn speaking(pair: &Pair, ca: &Path) -> PeerTls {
     let identity = Identity::Files(pair.clone());
     let server = ServerTls {
@@ -66,7 +66,7 @@ async fn a_cluster_in_tls_replicates_and_a_member_that_was_away_catches_up() {
     let leader = troupe.leader().await;
     let away = troupe.founding.voters.iter().copied().find(|id| *id != leader).expect("three members");
     troupe.stop(away).await;
-    // Longer than what one record of TLS holds, and than what a socket takes at once.
+    // The text is longer than what one record of TLS holds, and than what a socket takes at once.
     let long = "x".repeat(3 << 20);
     for command in ["short".to_owned(), long] {
         in_time(troupe.handle(leader).propose(command.into())).await.expect("two of three agree");
@@ -82,7 +82,7 @@ async fn a_member_with_anothers_certificate_gets_no_link() {
     let ids: Vec<NodeId> = troupe.founding.voters.iter().copied().collect();
     let directory = troupe.directory.path().to_owned();
     let ca = directory.join("ca.crt");
-    // What the first member's host may have lost, at the third one's place.
+    // The first member's host may have lost its files; the third one uses them.
     let stolen = Pair { certificate: directory.join("m1.crt"), key: directory.join("m1.key") };
     let own = troupe.tls.insert(ids[2], speaking(&stolen, &ca)).expect("it had its own");
     troupe.start_all();

@@ -1,6 +1,6 @@
-//! Goal: a member that was added with a join token is begun by whoever holds that token, once, and by nobody else.
-//! Method: newcomers with no token, a wrong one and the right one ask a cluster that runs who they are; then the right one again, as
-//! the member serves and after it has lost its directory.
+//! Goal: a member that was added with a join token is begun by the holder of that token, once, and by nobody else. Method: newcomers
+//! with no token, a wrong one and the right one ask a cluster that runs who they are; then the right one again, as the member serves
+//! and after it has lost its directory.
 
 mod support;
 
@@ -12,12 +12,12 @@ use support::{Troupe, free_addresses, in_time, propose, run, until, url_of};
 
 const TOKEN: u64 = 0x0dd5_7a61_2c3b_9e04;
 
-/// How a newcomer at this address presents itself.
+/// A newcomer at this address, with this join token.
 fn newcomer(address: SocketAddr, token: Option<u64>) -> Member {
     Member { name: "db-d".into(), peer_urls: vec![url_of(address)], incarnation: token, ..Member::default() }
 }
 
-/// Why the cluster does not tell this newcomer who it is.
+/// The reason that the cluster gives for not telling this newcomer who it is.
 async fn refusal(urls: &[String], newcomer: &Member) -> String {
     let asked = in_time(discover(urls, newcomer, "raft", ApplyVersion::FIRST, None, None)).await;
     asked.expect_err("it is refused").to_string()

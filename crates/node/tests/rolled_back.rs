@@ -31,7 +31,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Three founders of whom the outer two cannot reach each other.
+/// Three founders in a row: the outer two cannot reach each other.
 struct Chain {
     troupe: Troupe,
     fatal: (mpsc::UnboundedSender<String>, mpsc::UnboundedReceiver<String>),

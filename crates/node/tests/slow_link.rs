@@ -27,7 +27,7 @@ async fn line(from: SocketAddr, to: SocketAddr, carried: Arc<AtomicU64>) {
         let (near, _) = listener.accept().await.expect("a peer");
         let Ok(far) = TcpStream::connect(to).await else { continue };
         let carried = carried.clone();
-        // What waits for the line waits with its sender.
+        // Bytes that wait for the line wait with their sender.
         socket2::SockRef::from(&near).set_recv_buffer_size(16 << 10).expect("a small buffer");
         let ((mut near_in, mut near_out), (mut far_in, mut far_out)) = (near.into_split(), far.into_split());
         tokio::spawn(async move { tokio::io::copy(&mut far_in, &mut near_out).await });

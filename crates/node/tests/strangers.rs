@@ -1,5 +1,5 @@
-//! Goal: whoever is no member gets nothing from a peer port: no link, no vote, no byte, and no place in anybody's memory.
-//! Method: greetings and frames written by another hand, against nodes that run.
+//! Goal: a stranger gets nothing from a peer port: no link, no vote, no byte, and no place in anybody's memory. Method:
+//! greetings and frames written by another hand, against nodes that run.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! What a loop does so that no member differs from the others in silence: they compare their states from time to time, and tell
-//! each other how much of their logs is durable ([`crate::positions`]).
+//! The loop's part in seeing that no member differs from the others in silence: members compare their states from time to time,
+//! and tell each other how much of their logs is durable ([`crate::positions`]).
 
 use super::{Host, Link};
 use crate::comparison::{Comparison, Finding};
@@ -18,7 +18,7 @@ use tokio::time::Instant;
 /// acknowledgement.
 const TELL_EVERY: Duration = Duration::from_millis(20);
 
-/// How often what is known of others is written down while they live.
+/// Pause between two writes of what is known of others while they live.
 const REMEMBER_EVERY: Duration = Duration::from_secs(30);
 
 /// After a comparison, so many times as long as this node's own digest took nothing is compared.
@@ -32,19 +32,19 @@ impl Link {
 
 /// The state of these watches.
 pub(crate) struct Integrity {
-    /// How often states are compared; `None` for never.
+    /// Pause between two comparisons of states; `None` for never.
     every: Option<Duration>,
     next: Instant,
-    /// When the digest that is being made was asked for.
+    /// Moment at which the digest that is being made was asked for; `None` if none is being made.
     digest_since: Option<Instant>,
-    /// Up to where this node had applied when it last asked for a comparison, as leader.
+    /// Index up to which this node had applied when it last asked for a comparison, as leader.
     asked_at: u64,
     comparison: Comparison,
     /// Members whose state differed at the last comparison.
     pub(crate) differing: BTreeSet<NodeId>,
     /// The entry of that comparison; 0 before the first.
     pub(crate) compared_at: u64,
-    /// What was told of this node's own log: to which leader, and to all.
+    /// The durable part of this node's log as last told: to which leader, and to all.
     told_leader: (Option<NodeId>, u64),
     told_all: u64,
     told_all_at: Instant,
@@ -100,9 +100,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.hand_to_snapshots(SnapshotJob::Digest(contents));
     }
 
-    /// The own digest is made: the leader compares, the others tell it.
+    /// This node's digest is made: the leader compares, the others tell it.
     pub(super) fn on_digest(&mut self, index: u64, digest: u64) {
-        // What is on file has to be read for it: at most a part of the time goes into that, however large the state is.
+        // The digest reads all that is on file: at most a part of the time goes into that, however large the state is.
         let took = self.integrity.digest_since.take().map_or(Duration::ZERO, |since| since.elapsed());
         self.integrity.next = self.integrity.next.max(Instant::now() + took * DIGEST_PAUSE);
         let me = self.replica.me();
@@ -185,12 +185,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.tell_positions(&known, |to| to == peer);
     }
 
-    /// What is durable at a peer and, as far as it has heard, at others.
+    /// Hears the durable position of a peer and, as far as it has heard, those of others.
     pub(super) fn on_positions(&mut self, positions: Vec<Position>) {
         let own = self.wiring.gatekeeper.borrow().hello.position();
         for told in positions {
             if told.node == own.node && told.storage == own.storage {
-                // What a copy of the directory told that was started elsewhere is not this node's to judge.
+                // The position of a copy of the directory that was started elsewhere is not this node's to judge.
                 if told.boots < own.boots && own.born_with < told.batches {
                     let why = rolled_back(&self.own_name(), &told, &own);
                     return self.on_rolled_back(&why);

@@ -1,5 +1,5 @@
-//! What a loop tells people: changes of role, term and leader, and who can be reached. One line for each thing that is new;
-//! what repeats while nobody leads is counted.
+//! The loop's news for people: changes of role, term and leader, and who can be reached. One line for each thing that is
+//! new; what repeats while nobody leads is counted.
 
 use super::Host;
 use crate::counters::Counters;
@@ -16,14 +16,14 @@ const MISSED_AFTER: Duration = Duration::from_secs(1);
 /// The pause before it is said again that there is no quorum; six times as long each time, up to the second.
 const REMIND_AFTER: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
 
-/// What was told, so that it is told once.
+/// News that were told, so that each is told once.
 pub(super) struct News {
     /// Changes that were told since there was a leader: from what, to what, why.
     told: BTreeSet<(Role, Role, String)>,
-    /// How many were like those.
+    /// Number of changes like those that were left out.
     left_out: u64,
     leaderless_since: Instant,
-    /// Who was said to be missing, and how.
+    /// Members that were said to be missing, with their kind of absence.
     missed: BTreeMap<NodeId, Discriminant<Reach>>,
     remind_at: Instant,
     remind_after: Duration,
@@ -84,7 +84,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let _ = self.wiring.happenings.send(Happening { at: SystemTime::now(), transition });
     }
 
-    /// What people call this node.
+    /// This node's name; its id while it has no name.
     pub(super) fn own_name(&self) -> String {
         self.replica.membership().name_of(self.replica.me())
     }
@@ -128,7 +128,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             tracing::info!(node, voters = quorum.voters, "all {} voters can be reached", quorum.voters);
         } else {
             let (voters, left_out) = (quorum.voters, self.news.left_out);
-            // Those that came and went within a second are nobody's business.
+            // Members that came and went within a second are nobody's business.
             quorum.reachable = voters - quorum.missing.len();
             let remedy = match (quorum.is_there, left_out) {
                 (true, _) => String::new(),

@@ -1,4 +1,4 @@
-//! What a loop notes for the recorder: links, the disk, its own pauses, requests of operators, and how all stood when leadership
+//! The loop's notes for the recorder: links, the disk, its own pauses, requests of operators, and how all stood when leadership
 //! moved. Without a tape its pauses are counted, and nothing else is looked at.
 
 use super::Host;
@@ -16,11 +16,11 @@ const LATE: Duration = Duration::from_millis(50);
 /// A wall clock that moves by so much against the boot clock was set; what a time server corrects is far less.
 const CLOCK_STEP_MICROS: i64 = 100_000;
 
-/// What is compared with what was noted before.
+/// Values at the last look, with which new ones are compared.
 pub(super) struct Noting {
     /// The wall clock less the boot clock, in microseconds, at the last look.
     clock_offset_micros: i64,
-    /// How long this thread had waited for a processor, in microseconds, at the last look.
+    /// Time that this thread had waited for a processor, in microseconds, at the last look.
     waited_micros: u64,
     voters: Vec<String>,
 }
@@ -37,7 +37,7 @@ fn clock_offset_micros() -> i64 {
     signed(unix_micros()) - signed(boot_micros())
 }
 
-/// How long this thread has been ready to run and was not run, in microseconds, since it began; 0 where the kernel does not say.
+/// Time that this thread has been ready to run and was not run, in microseconds, since it began; 0 where the kernel does not say.
 fn waited_micros() -> u64 {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     let nanos = text.split_whitespace().nth(1).and_then(|nanos| nanos.parse::<u64>().ok());
@@ -56,12 +56,12 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
     }
 
-    /// What people call a member.
+    /// A member's name; its id while it has no name.
     pub(super) fn name_of(&self, id: NodeId) -> String {
         self.replica.membership().name_of(id)
     }
 
-    /// What an operator asked for.
+    /// An operator's request in words.
     pub(super) fn in_words(&self, admin: &Admin) -> String {
         match admin {
             Admin::Campaign => "to campaign".to_owned(),

@@ -127,7 +127,7 @@ pub struct Troupe {
     pub policy: Policy,
     /// The apply version that a build of the next start can.
     pub can: ApplyVersion,
-    /// How each member speaks TLS, where members do.
+    /// TLS settings of each member, where members speak TLS.
     pub tls: BTreeMap<NodeId, PeerTls>,
 }
 
@@ -140,7 +140,7 @@ pub fn url_of(address: SocketAddr) -> String {
     format!("http://{address}")
 }
 
-/// Which node leads, of those that run.
+/// Name of a member: `m` and its id.
 pub fn named(id: NodeId) -> String {
     format!("m{}", id.0)
 }
