@@ -26,7 +26,7 @@ use tokio::task::JoinHandle;
 
 type Fallible<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
-/// How long a lease lasts when its owner is gone.
+/// Time to live of a lease whose owner is gone.
 const TTL: Duration = Duration::from_millis(2_500);
 
 /// One replica of the service, with its member.

@@ -15,7 +15,7 @@ async fn a_replica_that_ends_with_its_member_is_succeeded() {
     assert!(took < Duration::from_secs(30), "{took:?}");
 }
 
-/// Goal: whoever asks a member that has stopped waits, and believes nothing.
+/// Goal: a candidate that asks a member that has stopped waits, and believes nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_has_stopped_elects_nobody() {
     let (inside, listener) = Inside::new();

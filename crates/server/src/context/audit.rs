@@ -11,7 +11,7 @@ use hustings_kv::{Accounts, AccountsChange, Command, Need, Operation, Request, T
 /// The longest range that is told, in characters.
 const RANGE_MAX: usize = 400;
 
-/// What is known of a call so far.
+/// The facts about a call so far, for its line in the audit log.
 #[derive(Default, Debug)]
 pub(crate) struct Trail(Mutex<Known>);
 
@@ -73,7 +73,7 @@ impl Trail {
         self.with(|known| known.revision = revision);
     }
 
-    /// Writes the line.
+    /// Writes the call's line.
     pub(crate) fn tell(&self, method: &str, code: i32) {
         self.with(|known| {
             let Known { caller, range, revision } = &*known;
@@ -100,7 +100,7 @@ fn push(range: &mut String, key: &[u8], end: &[u8]) {
     }
 }
 
-/// What a change of users and roles is about: names, and the range of a permission.
+/// Appends the names of a change of users and roles, and the range of a permission.
 fn push_change(range: &mut String, change: &AccountsChange) {
     match change {
         AccountsChange::Enable(_) | AccountsChange::Disable(_) => {}

@@ -1,4 +1,4 @@
-//! What the services ask of a replicated store: [`Backend`].
+//! The replicated store as the services use it: [`Backend`].
 //!
 //! A node's [`Handle`] is one; tests put a store without a cluster in its place. Static dispatch, so the seam costs nothing.
 //!

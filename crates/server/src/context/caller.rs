@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::context::audit::Trail;
 use crate::context::backend::Backend;
 
-/// The common name of the certificate that a client's connection has shown, verified: whoever accepts connections puts it
+/// The common name of the certificate that a client's connection has shown, verified: the acceptor of connections puts it
 /// into the extensions of each request.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CommonName(pub String);
@@ -41,12 +41,12 @@ impl Caller {
         Caller { proof: None, trail: None }
     }
 
-    /// What the store is told.
+    /// The caller as the store takes it; `None` for the server's own tasks.
     pub(crate) fn proof(&self) -> Option<&kv::Caller> {
         self.proof.as_ref()
     }
 
-    /// What is written about the call.
+    /// The facts for the audit log; `None` if the call is not written down.
     pub(crate) fn trail(&self) -> Option<&Trail> {
         self.trail.as_deref()
     }
@@ -81,7 +81,7 @@ impl<B: Backend> Context<B> {
         Ok(Caller { proof, trail })
     }
 
-    /// Who a token names; nobody while users do not count.
+    /// The user that a token names; `None` while users do not count.
     async fn recognise(&self, token: &str) -> Result<Option<kv::Caller>, Status> {
         let known = self.recent.decide(|users| users.is_enabled.then(|| self.tokens.check(users, token)).flatten());
         if known.is_some() {
@@ -95,7 +95,7 @@ impl<B: Backend> Context<B> {
             return Ok(Some(caller));
         }
         drop(view);
-        // What this member has applied may be old: another one has perhaps given the token out a moment ago.
+        // This member may lag: another one has perhaps given the token out a moment ago.
         let view = self.read(&members, kv::Need::Nothing).await?;
         if !view.users().is_enabled {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! How errors of the store and of the node become etcd's.
+//! Translates errors of the store and of the node into etcd's.
 //!
 //! *Definitely not done* and *perhaps done* stay apart: the first become errors that say so (no leader, too many
 //! requests), the second those whose text clients know to mean "look before you repeat".
@@ -9,7 +9,7 @@ use hustings_kv::{AccountsError, CheckError, KvError};
 use hustings_node::RequestError;
 use tonic::Status;
 
-/// What a node's refusal means to a client.
+/// Translates a node's refusal of a request.
 pub(crate) fn of_request(error: RequestError) -> Status {
     match error {
         RequestError::QueueFull | RequestError::Refused(Refusal::Overloaded) => EtcdError::TooManyRequests.into(),
@@ -30,7 +30,7 @@ pub(crate) fn of_request(error: RequestError) -> Status {
     }
 }
 
-/// What a refused change of membership means to a client.
+/// Translates a refused change of membership.
 fn of_membership(kind: MembershipRefusal) -> EtcdError {
     match kind {
         MembershipRefusal::NoVoters => EtcdError::MemberNotEnoughStarted,
@@ -46,7 +46,7 @@ fn of_membership(kind: MembershipRefusal) -> EtcdError {
     }
 }
 
-/// What a refusal of the store means to a client.
+/// Translates a refusal of the store.
 pub(crate) fn of_store(error: KvError) -> Status {
     match error {
         KvError::Malformed => Status::internal("etcdserver: the proposed command is malformed"),
@@ -65,7 +65,7 @@ pub(crate) fn of_store(error: KvError) -> Status {
     }
 }
 
-/// What a refusal of a caller, or of a change of users, means to a client.
+/// Translates a refusal of a caller, or of a change of users.
 pub(crate) fn of_accounts(refusal: AccountsError) -> Status {
     let error = match refusal {
         AccountsError::UserEmpty => EtcdError::UserEmpty,
@@ -101,7 +101,7 @@ pub(crate) fn of_concurrency(status: Status) -> Status {
     }
 }
 
-/// What a failed check means to a client.
+/// Translates a failed check.
 pub(crate) fn of_check(error: CheckError) -> Status {
     let error = match error {
         CheckError::EmptyKey => EtcdError::EmptyKey,

@@ -1,4 +1,4 @@
-//! What ends streams from outside: the server stops, or there has been no leader for too long.
+//! Ends of streams from outside: the server stops, or there has been no leader for too long.
 //!
 //! Source: etcd 3.5, `server/etcdserver/api/v3rpc/interceptor.go`: a stream whose client asked for a leader is cancelled
 //! after three election timeouts without one. One task watches for all; while there is a leader it sleeps without a timer.
@@ -13,7 +13,7 @@ use tonic::Status;
 use crate::context::Context;
 use crate::context::backend::Backend;
 
-/// How it stands with all streams.
+/// The state of the server that ends streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Fate {
     /// There has been no leader for three election timeouts.
@@ -22,7 +22,7 @@ pub(crate) struct Fate {
     pub(crate) is_stopping: bool,
 }
 
-/// What a stream watches beside its own business.
+/// A stream's watch on the [`Fate`] that all streams share.
 pub(crate) struct Omen {
     fate: watch::Receiver<Fate>,
     insists_on_leader: bool,

@@ -1,4 +1,4 @@
-//! What streams of watchers and the hub hold of each other: the [`Hub`] that streams ask, the [`Outlet`] that it tells them through.
+//! The two sides of watchers' streams and the hub: the [`Hub`] that streams ask, the [`Outlet`] that it tells them through.
 //!
 //! All services share the hub's near end, so it stands here; the task at the other end, which looks at the store, is
 //! [`crate::watch::hub`]. A queue is bounded in parcels and in bytes: what does not fit is parked ([`Overflow`]), and the stream
@@ -20,7 +20,7 @@ const PARCELS_MAX: usize = 128;
 /// Bytes of events that wait for one stream; a parcel always fits into an empty queue.
 const QUEUED_BYTES_MAX: usize = 4 << 20;
 
-/// What an event takes beside its key and values.
+/// Bytes of an event beside its key and values.
 const EVENT_BYTES: usize = size_of::<Event>() + size_of::<Change>();
 
 /// Names one follower, for ever.
@@ -40,29 +40,29 @@ impl Change {
     }
 }
 
-/// What the hub tells a stream.
+/// News from the hub to a stream.
 pub(crate) enum News {
-    /// Something happened.
+    /// Keys of its followers have changed.
     Changes {
         /// The store's revision when the hub looked.
         revision: i64,
         /// Per follower, in the order of the store.
         deliveries: Vec<(Registration, Vec<Change>)>,
-        /// What this parcel weighs in the queue.
+        /// Weight of this parcel in the queue, in bytes.
         bytes: usize,
-        /// What it holds of the budget.
+        /// Share of the budget that it holds.
         held: Held,
     },
     /// Everything up to this revision has been told.
     Progress {
-        /// Whom: one follower, or the whole stream.
+        /// The follower that is told; `None` for the whole stream.
         registration: Option<Registration>,
-        /// The store's revision.
+        /// The store's revision that is told.
         revision: i64,
     },
 }
 
-/// What does not fit into a stream's queue, and how much is in it.
+/// The followers that do not fit into a stream's queue, and the bytes that are in it.
 #[derive(Default)]
 pub(crate) struct Overflow {
     parked: std::sync::Mutex<Parked>,
@@ -70,7 +70,7 @@ pub(crate) struct Overflow {
     queued_bytes: AtomicUsize,
 }
 
-/// What a full stream finds when it has read its queue.
+/// The news that a full stream finds when it has read its queue.
 #[derive(Default)]
 pub(crate) struct Parked {
     /// Followers that lag, each with the revision to read on from.
@@ -87,7 +87,7 @@ impl Overflow {
         (!is_empty).then(|| std::mem::take(&mut *parked))
     }
 
-    /// Whether somebody lags.
+    /// Whether a follower lags.
     pub(crate) fn is_lagging(&self) -> bool {
         !self.lock().lagging.is_empty()
     }
@@ -117,7 +117,7 @@ pub(crate) struct Outlet {
     memory: Arc<Memory>,
 }
 
-/// From where on a follower wants events.
+/// The place in history from which a follower wants events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Start {
     /// From the next one on.
@@ -126,7 +126,7 @@ pub(crate) enum Start {
     At(i64),
 }
 
-/// Which kinds of events a follower leaves out.
+/// Kinds of events that a follower leaves out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Filters {
     pub(crate) no_put: bool,
@@ -142,7 +142,7 @@ impl Filters {
     }
 }
 
-/// Who wants to hear of which keys.
+/// A watcher's request for news of a range of keys.
 #[derive(Clone)]
 pub(crate) struct Follower {
     pub(crate) keys: KeyRange,
@@ -163,14 +163,14 @@ pub(crate) struct Followed {
     pub(crate) is_synced: bool,
 }
 
-/// What streams ask of the hub.
+/// A request of a stream to the hub.
 pub(crate) enum Command {
     Follow { registration: Registration, follower: Follower, start: Start, reply: oneshot::Sender<Followed> },
     Progress { outlet: Outlet },
     Forget { registrations: Vec<Registration> },
 }
 
-/// What streams hold of the hub.
+/// The streams' handle to the hub.
 pub(crate) struct Hub {
     // Unbounded, yet short: a stream waits for the answer before it asks again, and ends once.
     commands: mpsc::UnboundedSender<Command>,
@@ -178,7 +178,7 @@ pub(crate) struct Hub {
     memory: Arc<Memory>,
 }
 
-/// What the hub's task holds.
+/// The hub's end of the commands.
 pub(crate) struct Inbox(pub(crate) mpsc::UnboundedReceiver<Command>);
 
 impl Hub {
@@ -231,7 +231,7 @@ pub(crate) fn send(
     let queued = &outlet.overflow.queued_bytes;
     let before = queued.fetch_add(bytes, Ordering::Relaxed);
     let fits = before == 0 || before + bytes <= QUEUED_BYTES_MAX;
-    // Who is not told for want of memory reads by itself, a little at a time.
+    // A follower that is not told for want of memory reads by itself, a little at a time.
     let refused = match outlet.memory.hold(bytes) {
         Ok(held) if fits => match outlet.news.try_send(News::Changes { revision, deliveries, bytes, held }) {
             Ok(()) => None,

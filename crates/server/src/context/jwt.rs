@@ -14,7 +14,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation, deco
 use serde::{Deserialize, Serialize};
 use tonic::Status;
 
-/// How long a token counts if nothing is said.
+/// Time for which a token counts if nothing is said.
 const TTL: Duration = Duration::from_secs(300);
 
 /// Signs and checks JSON web tokens.
@@ -33,7 +33,7 @@ impl fmt::Debug for Jwt {
     }
 }
 
-/// How long a shared secret must be.
+/// Least length of a shared secret, in bytes.
 fn secret_bytes_min(algorithm: Algorithm) -> usize {
     match algorithm {
         Algorithm::HS384 => 48,
@@ -46,7 +46,7 @@ fn read(name: &str, path: &str) -> Result<Vec<u8>, String> {
     std::fs::read(path).map_err(|why| format!("{name}: {path:?} cannot be read: {why}"))
 }
 
-/// What a token says.
+/// The claims of a token that count here.
 #[derive(Serialize, Deserialize)]
 struct Claims {
     username: String,

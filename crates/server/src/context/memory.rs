@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hustings_api::EtcdError;
 use tonic::Status;
 
-/// The budget.
+/// The budget of memory for clients.
 #[derive(Debug)]
 pub(crate) struct Memory {
     limit: u64,
@@ -82,7 +82,7 @@ impl Drop for Held {
     }
 }
 
-/// What an answer holds of the budget, on its way from a service to the connection: an extension of the response.
+/// The share of the budget that an answer holds on its way from a service to the connection: an extension of the response.
 #[derive(Clone, Debug)]
 pub(crate) struct Weight {
     pub(crate) bytes: usize,

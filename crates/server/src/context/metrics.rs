@@ -91,7 +91,7 @@ pub(crate) const METHODS: [(&str, &str); 50] = [
     ("/v3lockpb.Lock/Unlock", "unary"),
 ];
 
-/// How often a method was called, and how it ended.
+/// Counts of a method's calls: begun, and ended by code.
 #[derive(Default)]
 pub(crate) struct Calls {
     pub(crate) started: AtomicU64,
@@ -115,7 +115,7 @@ impl Durations {
     }
 }
 
-/// What is counted. Share it with whoever hosts the node.
+/// The server's counters. Share them with the program that hosts the node. Share it with whoever hosts the node.
 pub struct Metrics {
     registry: Registry,
     pub(crate) calls: [Calls; METHODS.len()],
@@ -129,7 +129,7 @@ pub struct Metrics {
     pub(crate) received_bytes: AtomicU64,
     /// Bytes of gRPC that clients were sent.
     pub(crate) sent_bytes: AtomicU64,
-    /// What the node counts of its peers, once it runs.
+    /// The node's counters, once it runs.
     pub(crate) node: OnceLock<Arc<Counters>>,
     expiries: OnceLock<Expiries>,
     fsync_seconds: Histogram,
@@ -214,7 +214,7 @@ impl Metrics {
         let _ = self.expiries.set(expiries);
     }
 
-    /// When each certificate of this member expires; empty where there is none.
+    /// The expiry of each certificate of this member; empty where there is none.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         self.expiries.get().map(|expiries| expiries()).unwrap_or_default()
     }
@@ -241,7 +241,7 @@ impl Metrics {
         self.node.get().is_some_and(|node| node.is_log_short.load(Ordering::Relaxed))
     }
 
-    /// What the node counts, as far as it has said.
+    /// One of the node's counters; 0 while there is no node.
     pub(crate) fn of_node(&self, counter: impl FnOnce(&Counters) -> &AtomicU64) -> u64 {
         self.node.get().map_or(0, |node| counter(node).load(Ordering::Relaxed))
     }
@@ -269,7 +269,7 @@ impl Metrics {
         Some(place)
     }
 
-    /// A call ended.
+    /// Counts a call's end.
     pub(crate) fn on_answer(&self, method: usize, code: usize) {
         if let Some(handled) = self.calls[method].handled.get(code) {
             handled.fetch_add(1, Ordering::Relaxed);
@@ -283,7 +283,7 @@ impl Metrics {
         self.request_micros[place].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many calls were answered, whatever the answer.
+    /// Number of calls that were answered, whatever the answer.
     pub(crate) fn answered(&self) -> u64 {
         let handled = self.calls.iter().flat_map(|calls| &calls.handled);
         handled.map(|count| count.load(Ordering::Relaxed)).sum()

@@ -1,4 +1,4 @@
-//! What all services share: the store behind deadlines, headers, and the signals that end streams.
+//! The state that all services share: the store behind deadlines, headers, and the signals that end streams.
 //!
 //! Nothing here is locked across an await. The hot path takes one glance at the node's status for the check and one for
 //! the header; everything else is the request's own.
@@ -80,7 +80,7 @@ const LINGERING_MAX: usize = 4_096;
 /// Large answers that are built at a time.
 const LARGE_MAX: usize = 2;
 
-/// What was there before is read beside other answers where it has no more bytes.
+/// Previous values of no more bytes than this are read beside other answers.
 const FEW_BYTES: usize = 4 << 20;
 
 /// Values on file that are read at a time, each by a thread: more wait for a disk that does not answer, and are refused.
@@ -92,26 +92,26 @@ const SNAPSHOTS_MAX: usize = 4;
 /// Pages of the dashboard that are open at a time; each asks all members once a second.
 const VIEWERS_MAX: usize = 64;
 
-/// What a proposal holds beside its payload.
+/// Bytes that a proposal holds beside its payload.
 const PROPOSAL_BYTES: usize = 512;
 
-/// What a command may cost without waiting for its turn, in the store's visits: some 0.2 milliseconds.
+/// Greatest cost of a command that need not wait for its turn, in the store's visits: some 0.2 milliseconds.
 const CHEAP_COST_MAX: u64 = 2_000;
 
-/// What a member may do while it only learns.
+/// Whether a method is served by a member that only learns.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Learner {
-    /// Serves this, too.
+    /// A learner serves this, too.
     Serves,
-    /// Refuses this.
+    /// A learner refuses this.
     Refuses,
 }
 
-/// What all services share.
+/// The state that all services share.
 pub(crate) struct Context<B> {
     /// Reached through the methods below only, each of which wants to know who asks.
     backend: B,
-    /// What the last views said of users and roles.
+    /// Users and roles of the latest view.
     pub(crate) recent: Recent,
     pub(crate) tokens: Tokens,
     pub(crate) passwords: Passwords,
@@ -133,17 +133,17 @@ pub(crate) struct Context<B> {
     disk_reads: Arc<Semaphore>,
     /// Snapshots that may be streamed; each has a thread.
     pub(crate) snapshots: Arc<Semaphore>,
-    /// What clients may make this member hold.
+    /// The budget for what clients may make this member hold.
     pub(crate) memory: Arc<Memory>,
     /// Pages of the dashboard that may be open.
     pub(crate) viewers: Arc<Semaphore>,
-    /// What this member went through.
+    /// This member's transitions.
     pub(crate) story: Story,
-    /// When this process began to serve.
+    /// Moment at which this process began to serve.
     pub(crate) begun: Instant,
 }
 
-/// What the server's own tasks receive from.
+/// The receiving ends for the server's own tasks.
 pub(crate) struct Inboxes {
     pub(crate) hub: Inbox,
     pub(crate) renewals: Waiting,
@@ -300,7 +300,7 @@ impl<B: Backend> Context<B> {
             return Ok(());
         }
         drop(view);
-        // What was applied here may be old.
+        // The local view may lag: ask the store itself.
         let judged = self.view().await?.judge(caller.proof(), command);
         judged.map_err(error::of_accounts)
     }
@@ -323,7 +323,7 @@ impl<B: Backend> Context<B> {
         self.answered(response).await
     }
 
-    /// What the store refused when a command was applied; if for its caller, then users or roles have changed.
+    /// Translates the store's refusal of a command; if it is for its caller, then users or roles have changed.
     fn refused(&self, why: KvError) -> Status {
         if matches!(why, KvError::Accounts(_)) {
             self.recent.expire();
@@ -340,7 +340,7 @@ impl<B: Backend> Context<B> {
         let (bytes, has_ranges) = (response.deferred_bytes(), response.has_deferred_ranges());
         let memory = self.memory.clone();
         let build = move || {
-            // What was there before; what is read beside it was foreseen.
+            // Previous values are held now; values that are read beside them were foreseen.
             let held = memory.hold(bytes)?;
             let answered = response.answered().map_err(error::of_store)?;
             Ok::<_, Status>((answered, held))
@@ -456,7 +456,7 @@ impl<B: Backend> Context<B> {
         let readable = self.within(self.backend.read_local()).await?;
         self.recent.see(&readable.view);
         if readable.view.permit(caller.proof(), need).is_err() {
-            // What was applied here may be old.
+            // The local view may lag: ask the store itself.
             self.read(caller, need).await?;
         }
         note(caller, need, readable.view.revision());
@@ -535,7 +535,7 @@ impl<B: Backend> Context<B> {
         }
     }
 
-    /// What a request is told whose time is up: as etcd, that a leader was lost is said only where another has come.
+    /// The error of a request whose time is up: as in etcd, a lost leader is named only where another has come.
     pub(crate) fn timed_out(&self, before: Option<hustings_core::NodeId>) -> Status {
         match (before, self.backend.status().leader) {
             (before, Some(now)) if before != Some(now) => EtcdError::TimeoutDueToLeaderFail.into(),
@@ -543,7 +543,7 @@ impl<B: Backend> Context<B> {
         }
     }
 
-    /// What a stream must watch beside its own business.
+    /// A stream's watch on the signals that end it.
     pub(crate) fn omen(&self, insists_on_leader: bool) -> Omen {
         Omen::new(self.fate.subscribe(), insists_on_leader)
     }

@@ -1,4 +1,4 @@
-//! What an operator may set: [`ServerOptions`].
+//! The options of a server, set by its operator: [`ServerOptions`].
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use hustings_tls::Connector;
 
 use crate::context::jwt::Jwt;
 
-/// What is forgotten by itself.
+/// Automatic compaction of the history.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Compaction {
-    /// Nothing.
+    /// Nothing is forgotten by itself.
     #[default]
     Never,
-    /// What was superseded longer ago than this.
+    /// Revisions that were superseded longer ago than this are forgotten.
     Periods(Duration),
     /// All but so many of the latest revisions.
     Revisions(i64),
 }
 
-/// How a server behaves; the defaults are etcd's where etcd has them.
+/// The options of a server; the defaults are etcd's where etcd has them.
 #[derive(Clone, Debug)]
 pub struct ServerOptions {
     /// The member's name, announced to the others with [`ServerOptions::client_urls`]. Empty: nothing is announced.
     pub name: String,
-    /// Where clients reach this member.
+    /// URLs at which clients reach this member.
     pub client_urls: Vec<String>,
-    /// Whether members prove a secret to each other: whoever adds one is told that the new one needs it.
+    /// Whether members prove a secret to each other: the answer to an added member says that the new one needs it.
     pub has_cluster_secret: bool,
     /// The cluster's ranges; they bound how long a request may wait and how short a lease may be.
     pub timing: Timing,
@@ -39,37 +39,37 @@ pub struct ServerOptions {
     pub quota_backend_bytes: u64,
     /// Bytes that all clients together may make this member hold, beside the store: bodies, proposals, answers, events.
     pub memory_limit_bytes: u64,
-    /// How often a watch that asked for it hears that nothing happened.
+    /// Pause after which a watch that asked for it hears that nothing happened.
     pub progress_notify_interval: Duration,
     /// Requests and streams under way on one connection.
     pub streams_per_connection_max: u32,
     /// Connections open at a time; further ones wait in the listener's backlog.
     pub connections_max: usize,
-    /// How long a connection may take to say its first words, or an HTTP/1.1 request its headers.
+    /// Time that a connection may take to say its first words, or an HTTP/1.1 request its headers.
     pub header_timeout: Duration,
-    /// How long a request's body may take to come, once its headers have.
+    /// Time that a request's body may take to come, once its headers have.
     pub body_timeout: Duration,
-    /// What is forgotten by itself.
+    /// Automatic compaction of the history.
     pub compaction: Compaction,
     /// Origins whose pages may call: `SCHEME://HOST[:PORT]` in lower case, or `*` for all. This server's own may always.
     pub origins: Vec<String>,
     /// Host names that HTTP requests may be addressed to; none, or `*`, for all.
     pub hosts: Vec<String>,
-    /// How often an HTTP/2 client is asked whether it is still there; zero means never.
+    /// Pause between two questions to an HTTP/2 client whether it is still there; zero means never.
     pub keep_alive_interval: Duration,
-    /// How long it may take to answer that.
+    /// Time that the client may take to answer that.
     pub keep_alive_timeout: Duration,
-    /// How long a token counts once it is given out.
+    /// Time for which a token counts once it is given out.
     pub auth_token_ttl: Duration,
-    /// What tokens are made and checked with instead of the key in the replicated state.
+    /// Keys with which tokens are made and checked instead of the key in the replicated state; `None` for the latter.
     pub jwt: Option<Jwt>,
     /// The cost of hashing a password, 4 to 31: each step doubles the time.
     pub bcrypt_cost: u32,
-    /// How long open requests may take to end once the server is told to stop.
+    /// Time that open requests may take to end once the server is told to stop.
     pub grace: Duration,
-    /// Where the member's data lives: the dashboard tells how much room is left there.
+    /// Directory of the member's data: the dashboard tells how much room is left there.
     pub data_dir: Option<PathBuf>,
-    /// How the client ports of other members are dialled in TLS, for the dashboard; `None`: as the machine trusts.
+    /// TLS for dialling the client ports of other members, for the dashboard; `None`: as the machine trusts.
     pub connector: Option<Connector>,
     /// A socket at which `hustings up` takes orders for its local cluster; the dashboard has buttons then.
     pub workbench: Option<PathBuf>,
@@ -108,7 +108,7 @@ impl Default for ServerOptions {
 }
 
 impl ServerOptions {
-    /// How long a request may wait for its outcome: etcd's rule, five seconds for the disk and two elections.
+    /// Time that a request may wait for its outcome: etcd's rule, five seconds for the disk and two elections.
     pub fn request_timeout(&self) -> Duration {
         Duration::from_secs(5) + 2 * self.timing.election_max
     }

@@ -37,13 +37,13 @@ const PASSWORD_BYTES_MAX: usize = 72;
 const WAIT: Duration = Duration::from_millis(100);
 const WAIT_MAX: Duration = Duration::from_secs(5);
 
-/// How long wrong passwords count.
+/// Time for which wrong passwords count.
 const MEMORY: Duration = Duration::from_secs(600);
 
 /// Users and addresses whose wrong passwords are remembered; the oldest is forgotten first.
 const REMEMBERED_MAX: usize = 4_096;
 
-/// Where a try comes from, for which user: a digest of the name, for a stranger chooses how long that is.
+/// The origin of a try, and its user: a digest of the name, for a stranger chooses how long that is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Source {
     site: Option<IpAddr>,
@@ -75,12 +75,12 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// What was wrong lately.
+/// The recent wrong tries of a source.
 #[derive(Clone, Copy)]
 struct Failures {
     count: u32,
     last: Instant,
-    /// From when on the next try may be made.
+    /// Moment from which the next try may be made.
     free_at: Instant,
 }
 
@@ -89,7 +89,7 @@ pub(crate) struct Passwords {
     cost: u32,
     turns: Semaphore,
     waiting: Semaphore,
-    /// How many wait from each address.
+    /// Number of tries that wait from each address.
     sites: Mutex<HashMap<Option<IpAddr>, usize>>,
     failures: Mutex<HashMap<Source, Failures>>,
 }
@@ -129,7 +129,7 @@ impl Passwords {
         let is_right = off_the_loop(move || match hash.as_deref().and_then(|hash| std::str::from_utf8(hash).ok()) {
             Some(hash) => bcrypt::verify(password, hash).unwrap_or(false),
             None => {
-                // As long as a comparison takes, so that nobody learns which users there are.
+                // Hash anyway, for as long as a comparison takes, so that nobody learns which users there are.
                 let _ = bcrypt::hash(password, cost);
                 false
             }
@@ -153,8 +153,9 @@ impl Passwords {
         Ok(Waiting { passwords: self, site, _place: place })
     }
 
-    /// When a try may be made; the one after it comes later. Who tries before the last one is through is refused soon, so that
-    /// its tries take nobody's place among those that wait.
+    /// Reserves the moment of a try; the one after it comes later. A caller that tries before the last one is through is refused soon, so
+    /// that its tries take nobody's place among those that wait. Who tries before the last one is through is refused soon, so that its
+    /// tries take nobody's place among those that wait.
     fn reserve(&self, source: &Source) -> Result<Instant, Status> {
         let now = Instant::now();
         let mut failures = self.lock();
@@ -200,8 +201,8 @@ fn wait_after(failures: u32) -> Duration {
 mod tests {
     use super::*;
 
-    /// Goal: whoever guesses makes a try every few seconds, and somebody else is not held up. Method: twenty wrong tries on a
-    /// paused clock, then the right password from another address.
+    /// Goal: a guesser makes a try every few seconds, and nobody else is held up. Method: twenty wrong tries on a paused
+    /// clock, then the right password from another address.
     #[tokio::test(start_paused = true)]
     async fn guessing_is_slowed_for_the_guesser_alone() {
         let passwords = Passwords::new(4);
@@ -239,8 +240,8 @@ mod tests {
         assert!(long.message().contains("72 bytes"), "{long}");
     }
 
-    /// Goal: whoever tries many names at once keeps no user out. Method: as many tries as may wait, each for another name, from one
-    /// network of IPv6, and one from elsewhere.
+    /// Goal: a caller that tries many names at once keeps no user out. Method: as many tries as may wait, each for another name,
+    /// from one network of IPv6, and one from elsewhere.
     #[tokio::test(start_paused = true)]
     async fn a_crowd_from_one_network_leaves_room_for_others() {
         let passwords = Passwords::new(4);

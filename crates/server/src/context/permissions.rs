@@ -1,4 +1,4 @@
-//! What each method needs, in one table: [`TABLE`].
+//! The permission that each method needs, in one table: [`TABLE`].
 //!
 //! A request passes here before it reaches its service: a method without a row is not served, and while users count nobody
 //! gets further without what its row says. Which keys a request touches only its service knows: that is judged where the
@@ -17,18 +17,18 @@ use tonic::metadata::MetadataMap;
 use crate::context::Context;
 use crate::context::backend::Backend;
 
-/// What a method needs.
+/// The permission that a method needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Permission {
-    /// Nothing: it is how callers find out whether this member lives, or prove who they are.
+    /// No permission: it is how callers find out whether this member lives, or prove who they are.
     Open,
     /// A user; what it may see or change of keys and leases is judged with the request.
     Keys,
-    /// A user, whoever it is.
+    /// Any user.
     User,
     /// The user or role in question, or root.
     Own,
-    /// Root.
+    /// The user root.
     Root,
 }
 
@@ -113,7 +113,7 @@ pub(crate) fn of_path(path: &str) -> Option<&'static Row> {
 }
 
 impl<B: Backend> Context<B> {
-    /// Finds out who calls, and refuses whoever lacks what the row says. The caller stands among the request's extensions then.
+    /// Finds out who calls, and refuses a caller that lacks what the row says. The caller stands among the request's extensions then.
     ///
     /// Nothing happens while users do not count: the store itself would refuse where this member does not know it yet.
     pub(crate) async fn pass(&self, row: &Row, head: &mut Parts, metadata: &MetadataMap) -> Result<(), Status> {
@@ -125,7 +125,7 @@ impl<B: Backend> Context<B> {
             Permission::Root => Need::Root,
             _ => Need::User,
         };
-        // Who asks for keys is judged again where the store is read, and where a command is applied.
+        // A request for keys is judged again where the store is read, and where a command is applied.
         let is_known = || self.recent.decide(|users| users.knows(caller.proof()).ok()).is_some();
         if row.permission != Permission::Keys || !is_known() {
             self.require(&caller, need).await?;

@@ -23,27 +23,27 @@ use crate::context::caller::Caller;
 /// The least time between two looks at the store's size.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// How soon after the log has no room to grow the alarm is on its way.
+/// Longest time from the moment at which the log has no room to grow until the alarm is on its way.
 const GLANCE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// How often the disk is looked at when nothing is applied.
+/// Pause between two looks at the disk when nothing is applied.
 const DISK_INTERVAL: Duration = Duration::from_secs(2);
 
-/// What a put costs beside its bytes: about what the store charges.
+/// Bytes that a put costs beside its own: about what the store charges.
 const OVERHEAD_BYTES: u64 = 256;
 
-/// How full the store is, as far as this member knows.
+/// The fill of the store, as far as this member knows, and its limit, in bytes.
 pub(crate) struct Quota {
     limit: u64,
     /// The size at the last look.
     size: AtomicU64,
-    /// What was done since.
+    /// Growth since the last look.
     growth: AtomicU64,
-    /// What is on its way.
+    /// Cost of the proposals on their way.
     under_way: AtomicU64,
     /// The most that a proposal wanted that was refused since the last look.
     wanted: AtomicU64,
-    /// Somebody was refused.
+    /// Wakes the task that looks, once a proposal was refused.
     refused: Notify,
 }
 
@@ -162,7 +162,7 @@ async fn raise<B: Backend>(context: &Context<B>, view: &View, is_disk_full: bool
         return;
     }
     let change = AlarmChange { raise: true, member: context.member_id, kind: AlarmKind::NoSpace as i32 };
-    // What fails now, the next look tries again.
+    // A failure now is tried again at the next look.
     if let Ok(Response::Alarm { .. }) = context.propose(&Caller::member(), Command::Alarm(change)).await {
         let (size, limit) = (view.size_bytes(), context.quota.limit);
         match is_disk_full {

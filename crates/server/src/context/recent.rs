@@ -13,16 +13,16 @@ use std::time::{Duration, Instant};
 use hustings_kv::{Users, View};
 use tokio::sync::watch;
 
-/// What is older than this is not asked.
+/// Greatest age of a view that is asked.
 const AGE_MAX: Duration = Duration::from_millis(50);
 
-/// What the last views said of users.
+/// The users of the latest view.
 pub(crate) struct Recent {
-    /// Whether users count: a hint, whatever its age.
+    /// Whether users count: a hint, however old it is.
     is_enabled: AtomicBool,
     users: watch::Sender<Users>,
     start: Instant,
-    /// When a view was looked at last: microseconds after the start, plus one; 0: never, or not to be believed any more.
+    /// Moment of the last look at a view, in microseconds after the start, plus one; 0: never, or not to be believed any more.
     seen_at_us: AtomicU64,
 }
 
@@ -74,7 +74,7 @@ impl Recent {
         self.seen_at_us.store(0, Ordering::Relaxed);
     }
 
-    /// What can be decided by what was seen a moment ago; `None`: nothing, the store must be asked.
+    /// Decides by the users of a moment ago; `None` if that decides nothing: the store must be asked.
     pub(crate) fn decide<T>(&self, decide: impl FnOnce(&Users) -> Option<T>) -> Option<T> {
         let seen_at_us = self.seen_at_us.load(Ordering::Relaxed);
         let age_us = (self.now_us() + 1).saturating_sub(seen_at_us);

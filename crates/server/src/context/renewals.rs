@@ -23,7 +23,7 @@ const WAITING_MAX: usize = 65_536;
 /// Leases in one command: some 100 KiB.
 const LEASES_PER_COMMAND: usize = 8_192;
 
-/// A renewed lease.
+/// The answer to a renewal of a lease.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Renewed {
     pub(crate) revision: i64,
@@ -37,10 +37,10 @@ struct Renewal {
     reply: oneshot::Sender<Result<Renewed, Status>>,
 }
 
-/// Where keep-alives go.
+/// The sending end of keep-alives.
 pub(crate) struct Renewals(mpsc::Sender<Renewal>);
 
-/// Where they come out.
+/// The receiving end of keep-alives.
 pub(crate) struct Waiting(mpsc::Receiver<Renewal>);
 
 impl Renewals {
@@ -49,7 +49,7 @@ impl Renewals {
         (Renewals(renewals), Waiting(waiting))
     }
 
-    /// Renews a lease.
+    /// Renews a lease together with others that wait.
     pub(crate) async fn renew(&self, caller: &Caller, id: i64) -> Result<Renewed, Status> {
         let (reply, answer) = oneshot::channel();
         let caller = caller.clone();
@@ -63,7 +63,7 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, waiting: Waiting) 
     let Waiting(mut waiting) = waiting;
     let mut renewals = Vec::new();
     while waiting.recv_many(&mut renewals, LEASES_PER_COMMAND).await > 0 {
-        // Who has given up meanwhile must not have its lease renewed.
+        // A caller that has given up meanwhile must not have its lease renewed.
         renewals.retain(|renewal| !renewal.reply.is_closed());
         // No caller renews with the right of another: one command for each, and none waits for those of others.
         let mut callers: HashMap<Option<kv::Caller>, Vec<Renewal>> = HashMap::new();

@@ -1,4 +1,4 @@
-//! What this member went through: its transitions, each with its reason; also those of earlier processes in the same directory.
+//! The story of this member: its transitions, each with its reason; also those of earlier processes in the same directory.
 //!
 //! They are kept in memory, and a line of JSON each in the file `story` of the data directory, so that a member that was killed
 //! tells what it did until then. Nothing is decided by that file: it is written without a sync, and a line that is none is
@@ -20,13 +20,13 @@ use tokio::sync::broadcast::error::RecvError;
 use crate::context::Context;
 use crate::context::backend::Backend;
 
-/// How many transitions are told.
+/// Number of transitions that are told.
 const KEPT_MAX: usize = 200;
 
 /// A file that is longer begins anew, and the one before it stays beside it.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// How much of the end of the files is read at the start.
+/// Bytes of the end of the files that are read at the start.
 const READ_BYTES_MAX: u64 = 256 << 10;
 
 /// The last transitions, the oldest first.
@@ -37,7 +37,7 @@ pub(crate) struct Story {
 }
 
 impl Story {
-    /// What the earlier processes of this directory went through; nothing without one.
+    /// Begins with the transitions of the directory's earlier processes; with none if there is no directory.
     pub(crate) fn in_directory(directory: Option<&Path>) -> Story {
         let path = directory.map(|directory| directory.join("story"));
         let mut kept = VecDeque::new();
@@ -79,7 +79,7 @@ fn is_repeated(last: &Value, now: &Value) -> bool {
     ["member", "from", "to", "leader", "lsn", "because"].iter().all(is_same)
 }
 
-/// Where the file before this one stays.
+/// Path of the file before this one.
 fn older(path: &Path) -> PathBuf {
     path.with_extension("old")
 }
@@ -157,8 +157,8 @@ mod tests {
         json!({ "member": "n1", "from": "follower", "to": "candidate", "term": term, "leader": null, "lsn": "1:4", "because": because, "times": 1 })
     }
 
-    /// Goal: a member that was killed tells afterwards what it went through, whatever became of the file. Method: two stories in one
-    /// directory, a torn line between them.
+    /// Goal: the transitions of a member that was killed are told afterwards, in whatever state it left the file. Method: two
+    /// stories in one directory, a torn line between them.
     #[test]
     fn what_a_killed_process_went_through_is_told_by_the_next() {
         let directory = tempfile::tempdir().unwrap();

@@ -28,7 +28,7 @@ const HEAD_BYTES: usize = 8 + 8 + 8;
 /// Gives tokens out, and checks them.
 pub(crate) struct Tokens {
     ttl: Duration,
-    /// Instead of ours.
+    /// Tokens of JWT instead of ours; `None` for ours.
     jwt: Option<Jwt>,
 }
 
@@ -52,7 +52,7 @@ impl Tokens {
         Ok(format!("{}.{}", URL_SAFE_NO_PAD.encode(&said), URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// Who a token names; `None` when it is none, is over, or does not count any more.
+    /// The user that a token names; `None` when it is no token, is over, or does not count any more.
     pub(crate) fn check(&self, users: &Users, token: &str) -> Option<kv::Caller> {
         match &self.jwt {
             Some(jwt) => jwt.check(users, token),

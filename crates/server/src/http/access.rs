@@ -1,4 +1,4 @@
-//! Whose pages may call over HTTP, and under which names this server may be called: `--cors`, `--host-whitelist`.
+//! The origins whose pages may call over HTTP, and the names under which this server may be called: `--cors`, `--host-whitelist`.
 //!
 //! Source: etcd 3.5, `server/embed/serve.go`, `accessController`.
 //!
@@ -16,7 +16,7 @@ use crate::context::options::ServerOptions;
 use crate::http::body::Body;
 use crate::http::text;
 
-/// What a request over HTTP may do, decided before it is read.
+/// The decision about a request over HTTP before it is read.
 pub(crate) enum Access {
     /// It is answered with this already.
     Answered(Box<Response<Body>>),

@@ -42,7 +42,7 @@ const PART_BYTES: usize = 64 << 10;
 /// Parts that wait for the connection.
 const PARTS_MAX: usize = 4;
 
-/// How a body is cut into messages.
+/// The way in which a body is cut into messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Shape {
     /// One message: all of it must come in time.

@@ -92,7 +92,7 @@ fn durations(out: &mut String, name: &str, durations: &Durations) {
 /// One of the counters of a peer.
 type OfPeer = fn(&PeerCounters) -> &AtomicU64;
 
-/// What is counted of each peer, under its id in hex.
+/// Writes the counters of each peer, under its id in hex.
 fn peers(out: &mut String, metrics: &Metrics) {
     let peers = metrics.node.get().map(|node| node.peers()).unwrap_or_default();
     let counters: [(&str, &str, OfPeer); 3] = [
@@ -121,7 +121,7 @@ fn peers(out: &mut String, metrics: &Metrics) {
     }
 }
 
-/// What every program with a client of Prometheus says of its process.
+/// Writes the metrics that every program with a client of Prometheus has of its process.
 fn process(out: &mut String, process: &Process) {
     number(out, "process_resident_memory_bytes", "gauge", process.resident_bytes);
     number(out, "process_virtual_memory_bytes", "gauge", process.virtual_bytes);

@@ -138,7 +138,7 @@ where
     }
 }
 
-/// What the gateway hands on of the headers: those that begin with `Grpc-Metadata-`, and the token in `Authorization`.
+/// The headers that the gateway hands on: those that begin with `Grpc-Metadata-`, and the token in `Authorization`.
 fn metadata(headers: &HeaderMap) -> MetadataMap {
     let mut handed_on = HeaderMap::new();
     for (name, value) in headers {
@@ -264,7 +264,7 @@ where
     }
 }
 
-/// Why a body could not be read.
+/// Translates the reason why a body could not be read.
 fn of_body(error: &(dyn std::error::Error + 'static)) -> Status {
     match error.downcast_ref::<Status>() {
         Some(status) => status.clone(),

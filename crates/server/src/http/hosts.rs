@@ -1,4 +1,4 @@
-//! What an HTTP request must look like, so that no page in somebody's browser speaks to a member in its reader's name.
+//! The requirements on an HTTP request, so that no page in somebody's browser speaks to a member in its reader's name.
 //!
 //! - A page of another origin is refused: browsers say where a request comes from (`Origin`, `Sec-Fetch-Site`).
 //! - So is a page whose own name was made to lead here (DNS rebinding): a request that a browser sends for a page calls this
@@ -17,7 +17,7 @@ use crate::http::access::{host_of, is_foreign, is_welcome, name_in};
 use crate::http::body::Body;
 use crate::http::text;
 
-/// What `curl -d` says of a body.
+/// Content type that `curl -d` gives a body.
 const FORM: &str = "application/x-www-form-urlencoded";
 
 /// The answer to a request that must not go further.
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(status(&[host, ("content-type", "text/plain")], &[]), 415);
         assert_eq!(status(&[host, ("content-type", "multipart/form-data; boundary=x")], &[]), 415);
         assert_eq!(status(&[host, ("content-type", "application/json; charset=utf-8")], &[]), 200);
-        // What `curl -d` says; a browser may not.
+        // `curl -d` says this; a browser may not.
         assert_eq!(status(&[host, ("content-type", FORM)], &[]), 200);
         assert_eq!(status(&[host, ("content-type", FORM), ("origin", "http://127.0.0.1:2379")], &[]), 415);
     }

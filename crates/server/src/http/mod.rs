@@ -52,7 +52,7 @@ mod etcd_metrics;
 
 mod process;
 
-/// How long a health check may wait for the quorum.
+/// Time that a health check may wait for the quorum.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Answers what is not gRPC and not the gateway's.
@@ -88,7 +88,7 @@ pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Reque
     if dashboard::is_page(path) {
         return dashboard::page(path);
     }
-    // What tells of the cluster is for its users; whether this member is well, for everybody, as in etcd.
+    // Facts about the cluster are for its users; whether this member is well, for everybody, as in etcd.
     let (mut caller, mut alarms) = (Caller::anybody(), Vec::new());
     if path.starts_with("/v1/") || path.starts_with("/debug/") {
         let admitted = async {
@@ -126,7 +126,7 @@ pub(crate) fn json(status: StatusCode, value: &serde_json::Value) -> Response<Bo
     respond(status, "application/json", value.to_string().into())
 }
 
-/// An answer.
+/// Makes an answer with this body.
 pub(crate) fn respond(status: StatusCode, kind: &'static str, body: Bytes) -> Response<Body> {
     let mut response = Response::new(Body::new(Full::new(body)));
     *response.status_mut() = status;
@@ -245,7 +245,7 @@ impl<B: Backend> Services<B> {
         respond(StatusCode::OK, "text/plain; version=0.0.4; charset=utf-8", out.into())
     }
 
-    /// What etcd exports as Go's `expvar`, as far as there is such a thing here.
+    /// The variables that etcd exports as Go's `expvar`, as far as there is such a thing here.
     fn variables(&self) -> serde_json::Value {
         let status = self.node_status();
         let process = Process::now();

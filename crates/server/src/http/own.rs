@@ -52,16 +52,16 @@ use crate::services::campaign::read_key;
 /// The largest body of a call, bytes.
 const BODY_MAX: usize = 1 << 20;
 
-/// How many candidates one answer looks at, so that it pins no more than some tens of megabytes.
+/// Most candidates that one answer looks at, so that it pins no more than some tens of megabytes.
 const CANDIDATES_MAX: usize = 100_000;
 
-/// From which apply version on leases live for milliseconds.
+/// First apply version in which leases live for milliseconds.
 const SHORT_LEASES_FROM: ApplyVersion = ApplyVersion(2);
 
-/// From which apply version on the revision may be raised.
+/// First apply version in which the revision may be raised.
 const RAISES_FROM: ApplyVersion = ApplyVersion(3);
 
-/// How many leases one message renews.
+/// Most leases that one message renews.
 const IDS_MAX: usize = 8_192;
 
 #[derive(Deserialize)]
@@ -157,7 +157,7 @@ pub(crate) async fn admit<B: Backend>(
     services.caller(&metadata, &head.extensions).await
 }
 
-/// What a body says.
+/// Reads a body as JSON.
 pub(crate) fn read<'a, Q: Deserialize<'a>>(body: &'a [u8]) -> Result<Q, Status> {
     serde_json::from_slice(body).map_err(|why| Status::invalid_argument(format!("the request's body: {why}")))
 }
@@ -229,7 +229,7 @@ impl<B: Backend> Services<B> {
     }
 }
 
-/// What our candidates write into their keys.
+/// The value that our candidates write into their keys.
 #[derive(Deserialize)]
 struct Entry {
     id: String,
@@ -241,7 +241,7 @@ struct Entry {
 #[derive(Serialize)]
 pub(crate) struct Told {
     name: String,
-    /// Who leads; what a stranger wrote is told as it stands.
+    /// Id of the leader; a stranger's value is told as it stands.
     holder: String,
     value: String,
     token: String,
@@ -251,13 +251,13 @@ pub(crate) struct Told {
     /// The lease's time to live, and what is left of it as far as this member knows.
     ttl_millis: u64,
     remaining_millis: u64,
-    /// When it was won, by the winner's own clock, seconds since 1970; for people, nothing is decided by it.
+    /// Moment at which it was won, by the winner's own clock, seconds since 1970; for people, nothing is decided by it.
     since_unix_seconds: Option<u64>,
-    /// How the leadership before it ended.
+    /// The end of the leadership before it; `None` if it is not told.
     because: Option<String>,
 }
 
-/// Answers `/v1/elections`.
+/// Answers `GET /v1/elections`.
 pub(crate) async fn answer_elections<B: Backend>(
     services: &Services<B>,
     caller: &Caller,

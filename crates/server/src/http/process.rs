@@ -1,11 +1,11 @@
-//! What the system says of this process, for metrics: [`Process`].
+//! The system's figures about this process, for metrics: [`Process`].
 //!
 //! Source: proc(5). Whatever cannot be read is zero.
 
 /// The kernel's ticks of processor time per second; 100 on every Linux that this runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What the system says of this process.
+/// The system's figures about this process.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(crate) struct Process {
     /// Memory that is in use.
@@ -14,11 +14,11 @@ pub(crate) struct Process {
     pub(crate) virtual_bytes: u64,
     /// Open files and sockets.
     pub(crate) descriptors: u64,
-    /// How many there may be.
+    /// Most descriptors that it may have open.
     pub(crate) descriptors_max: u64,
     /// Processor time used, seconds.
     pub(crate) cpu_seconds: f64,
-    /// When it began, seconds since 1970.
+    /// Start of the process, seconds since 1970.
     pub(crate) started_seconds: f64,
 }
 

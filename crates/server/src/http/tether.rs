@@ -35,18 +35,18 @@ use crate::http::body::Body;
 use crate::http::own::admit;
 use crate::http::text;
 
-/// What the upgrade is called.
+/// Name of the upgrade.
 pub(crate) const PROTOCOL: &str = "hustings-tether";
 
-/// How often a tether looks whether its lease is there still.
+/// Pause between two looks of a tether whether its lease is there still.
 const LOOK_INTERVAL: Duration = Duration::from_secs(30);
 
-/// What a connection gives to a tether that it becomes.
+/// The parts of a connection that a tether takes over from it.
 #[derive(Clone)]
 pub(crate) struct Line {
     /// The other end, as this member sees it.
     pub(crate) peer: SocketAddr,
-    /// Whose certificate it has shown.
+    /// Name in the certificate that the other end has shown; `None` if it has shown none.
     pub(crate) name: Option<CommonName>,
     pub(crate) stopped: watch::Receiver<bool>,
     /// The connection's place among those that may be open.

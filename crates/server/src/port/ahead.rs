@@ -1,4 +1,4 @@
-//! A connection of which something was read before whoever reads it now: [`ReadAhead`]. What is written goes straight through.
+//! A connection of which something was read before its present reader: [`ReadAhead`]. What is written goes straight through.
 //!
 //! Read next: [`crate::port::begun`] and [`crate::port::authority`], which look ahead.
 
@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// What was read ahead, and how the reading goes on.
+/// The bytes that were read ahead, and how the reading goes on.
 pub(crate) trait Ahead<S> {
     /// As [`AsyncRead::poll_read`], of `stream` behind what is held here.
     fn poll_read(

@@ -24,7 +24,7 @@ use crate::port::{ClientStream, Door, Port};
 /// Connections open at a time on one such listener.
 const CONNECTIONS_MAX: usize = 64;
 
-/// How long to wait after the system refused to accept.
+/// Pause after the system refused to accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Whether a path is answered here.

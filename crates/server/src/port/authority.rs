@@ -45,13 +45,13 @@ const PRIORITY: u8 = 0x20;
 /// A client's HTTP/2 connection, with the scheme stripped from `:authority` on its way in.
 pub(crate) type Repaired<S> = ReadAhead<S, Repair>;
 
-/// How far such a connection is read.
+/// The state of reading such a connection.
 pub(crate) struct Repair {
     /// Bytes of the present frame, or of the preface, that may pass unseen.
     unseen: usize,
     /// The beginning of a frame that must be whole to be judged.
     held: BytesMut,
-    /// What was held and may be read now.
+    /// Bytes that were held and may be read now.
     ready: BytesMut,
 }
 
@@ -63,7 +63,7 @@ impl<S: AsyncRead + Unpin> Repaired<S> {
 }
 
 impl Repair {
-    /// How many of these next bytes of the connection may pass as they are.
+    /// Number of these next bytes of the connection that may pass as they are.
     fn pass(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         loop {
@@ -132,7 +132,7 @@ fn repair(frame: &[u8]) -> Option<Vec<u8>> {
     Some(repaired)
 }
 
-/// Where in a header block the value of `:authority` stands that has a scheme, its length included, and that value without.
+/// Finds the `:authority` value that has a scheme in a header block: its range, length included, and the value without the scheme.
 fn scheme_in(block: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
     let mut at = 0;
     loop {
@@ -163,7 +163,7 @@ fn scheme_in(block: &[u8]) -> Option<(Range<usize>, Vec<u8>)> {
     }
 }
 
-/// RFC 7541 §5.1. `None` when it is cut or absurd.
+/// Reads an integer of RFC 7541 §5.1. `None` when it is cut or absurd.
 fn integer(block: &[u8], at: &mut usize, prefix_bits: u32) -> Option<usize> {
     let full = (1_usize << prefix_bits) - 1;
     let mut value = usize::from(*block.get(*at)?) & full;
@@ -188,7 +188,7 @@ enum Encoded<'b> {
     Huffman(&'b [u8]),
 }
 
-/// RFC 7541 §5.2.
+/// Reads a string of RFC 7541 §5.2.
 fn string<'b>(block: &'b [u8], at: &mut usize) -> Option<Encoded<'b>> {
     let is_huffman = *block.get(*at)? & 0x80 != 0;
     let length = integer(block, at, 7)?;
@@ -213,7 +213,7 @@ fn put_string(bytes: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(bytes);
 }
 
-/// What a string says; `None` when it is long, or holds what no authority holds.
+/// Decodes a string; `None` when it is long, or holds what no authority holds.
 fn text(string: Encoded<'_>) -> Option<Vec<u8>> {
     let encoded = match string {
         Encoded::Raw(bytes) => return (bytes.len() <= VALUE_MAX).then(|| bytes.to_vec()),
@@ -376,7 +376,7 @@ mod tests {
         }
     }
 
-    /// What is read from a connection that comes in pieces of these lengths, into a small buffer.
+    /// Reads a connection that comes in pieces of these lengths, into a small buffer.
     async fn read(said: &[u8], lengths: &[usize], buffer_bytes: usize) -> Vec<u8> {
         let mut repaired = Repaired::new(Pieces { said, lengths: lengths.iter() });
         let (mut out, mut buffer) = (Vec::new(), vec![0; buffer_bytes]);

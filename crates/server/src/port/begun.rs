@@ -15,19 +15,19 @@ use crate::port::ahead::{Ahead, ReadAhead};
 
 const HTTP2: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Which HTTP a connection speaks.
+/// The version of HTTP that a connection speaks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Preface {
-    /// With prior knowledge.
+    /// HTTP/2 with prior knowledge.
     Http2,
-    /// Or garbage.
+    /// HTTP/1.1, or garbage.
     Http1,
 }
 
 /// The first bytes, as they were looked at.
 pub(crate) struct Head {
     bytes: [u8; HTTP2.len()],
-    /// Which of them are still to be read.
+    /// Range of the bytes that are still to be read.
     unread: Range<usize>,
 }
 

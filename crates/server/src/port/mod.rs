@@ -36,11 +36,11 @@ const HANDSHAKE: u8 = 0x16;
 /// As Go's servers answer, and so etcd.
 const HTTP_TO_HTTPS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
-/// Where clients are heard.
+/// A port that clients connect to.
 pub struct Port {
-    /// Where.
+    /// Socket that accepts them.
     pub listener: TcpListener,
-    /// How TLS is spoken there, if it is.
+    /// TLS of the port; `None` if it speaks in the clear.
     pub tls: Option<Acceptor>,
     /// Whether the common name of a client's certificate is the user that calls, where it gives no token.
     pub names_users: bool,
@@ -52,17 +52,17 @@ impl From<TcpListener> for Port {
     }
 }
 
-/// A client's connection.
+/// A client's connection, with or without TLS.
 pub(crate) enum ClientStream {
-    /// As it comes.
+    /// In the clear.
     Plain(TcpStream),
-    /// In TLS.
+    /// Encrypted with TLS.
     Tls(Box<TlsStream<TcpStream>>),
     /// From inside of this process.
     Inside(DuplexStream),
 }
 
-/// What a port does with those who come.
+/// The checks of a port on those who come: TLS, names, and log lines about those it turns away.
 pub(crate) struct Door {
     tls: Option<Acceptor>,
     names_users: bool,
@@ -98,7 +98,7 @@ impl Door {
             },
             (Some(_), false) => {
                 self.turn_away(from, "it speaks no TLS, which this port asks for: give it https:// and the CA");
-                // What is left unread when a connection ends may cost the other end the answer.
+                // Bytes that are left unread when a connection ends may cost the other end the answer.
                 let _ = stream.try_read(&mut [0; 4096]);
                 // One that has gone already does not hear it.
                 let _ = stream.write_all(HTTP_TO_HTTPS).await;

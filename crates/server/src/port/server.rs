@@ -73,10 +73,10 @@ use crate::services::compaction;
 use crate::services::integrity;
 use crate::watch::hub;
 
-/// What gRPC adds to a request: the same room that etcd leaves.
+/// Bytes that gRPC adds to a request: the same room that etcd leaves.
 const GRPC_OVERHEAD_BYTES: usize = 512 * 1024;
 
-/// How long to wait after the system refused to accept (no descriptors left): trying at once would only spin.
+/// Pause after the system refused to accept (no descriptors left): trying at once would only spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The etcd v3 API of one member.
@@ -105,20 +105,20 @@ impl<B: Backend> Server<B> {
         self
     }
 
-    /// Answers whoever comes from inside of this process, too: see [`hustings_api::inside`].
+    /// Answers callers inside this process, too: see [`hustings_api::inside`].
     #[must_use]
     pub fn open_inside(self, listener: InsideListener) -> Server<B> {
         Server { inside: Some(listener), ..self }
     }
 
-    /// Whose certificate a connection has shown, where something in front of the ports knows: the user of that name calls then,
-    /// without a token.
+    /// Takes the name in the certificate that a connection has shown from something in front of the ports that knows it: the
+    /// user of that name calls then, without a token.
     #[must_use]
     pub fn naming(self, name_of: NameOf) -> Server<B> {
         Server { name_of: Some(name_of), ..self }
     }
 
-    /// What is counted; whoever hosts the node feeds it what only the node knows.
+    /// The server's counters; the program that hosts the node feeds them what only the node knows.
     pub fn metrics(&self) -> Arc<Metrics> {
         self.context.metrics.clone()
     }
@@ -170,7 +170,7 @@ impl<B: Backend> Server<B> {
     }
 }
 
-/// What can be waited for on any thread.
+/// A future that can be waited for on any thread.
 type Boxed = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Server<Handle<KvStore>> {
@@ -357,7 +357,7 @@ fn tell_peer(request: &mut hyper::Request<Incoming>, peer: Peer, name: Option<&C
     }
 }
 
-/// Answers one request.
+/// Answers one request of a client.
 async fn answer<B: Backend>(
     services: Arc<Services<B>>,
     mut request: hyper::Request<Incoming>,
@@ -440,7 +440,7 @@ async fn serve<B: Backend>(
                 context.metrics.on_answer(method, 0);
                 context.metrics.on_request(begun.elapsed());
             }
-            // How it ends stands behind its messages.
+            // The code of its end stands behind its messages.
             None => streamed = Some(method),
         }
     }
@@ -448,8 +448,8 @@ async fn serve<B: Backend>(
     Ok(response.map(|body| Body::new(Tally::sent(body, context.metrics.clone(), streamed))))
 }
 
-/// What tonic tells in another way than etcd: a message beyond the transport's limit, whose code is `OutOfRange` there and
-/// gRPC's everywhere else `ResourceExhausted`; and callers that a lock or an election refuses.
+/// Mends the two answers in which tonic differs from etcd: a message beyond the transport's limit, whose code is
+/// `OutOfRange` there and gRPC's everywhere else `ResourceExhausted`; and callers that a lock or an election refuses.
 fn as_etcd(response: hyper::Response<Body>, is_concurrency: bool) -> hyper::Response<Body> {
     let code = response.headers().get("grpc-status").and_then(|code| code.to_str().ok()).unwrap_or("0");
     if !matches!(code, "3" | "7" | "11" | "16") {

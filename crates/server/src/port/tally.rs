@@ -20,10 +20,10 @@ const CANCELED: usize = 1;
 /// gRPC's code of what nobody knows a better one for.
 const UNKNOWN: usize = 2;
 
-/// Which way a body goes.
+/// Direction of a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// From a client.
+    /// From a client: a request.
     In,
     /// To a client; of a stream, the method whose end is still to be counted.
     Out(Option<usize>),
@@ -37,7 +37,7 @@ pub(crate) struct Tally<T> {
 }
 
 impl<T> Tally<T> {
-    /// A request's body.
+    /// Counts a request's body.
     pub(crate) fn received(body: T, metrics: Arc<Metrics>) -> Tally<T> {
         Tally { body, metrics, way: Way::In }
     }

@@ -25,7 +25,7 @@ use crate::context::error;
 use crate::context::password::Source;
 use crate::context::{Context, Learner, Services};
 
-/// From which apply version on there are users.
+/// First apply version in which there are users.
 const USERS_FROM: ApplyVersion = ApplyVersion(3);
 
 /// Bytes of the key that tokens are signed with.
@@ -35,7 +35,7 @@ const KEY_BYTES: usize = 32;
 /// in the audit, and in the memory of all members.
 const NAME_BYTES_MAX: usize = 1_024;
 
-/// How much of a user's name is told in the log, in characters: anybody may say any.
+/// Most characters of a user's name that are told in the log: anybody may say any.
 const USER_TOLD_MAX: usize = 64;
 
 /// The other end of a connection, among a request's extensions.
@@ -217,7 +217,7 @@ impl<B: Backend> Auth for Services<B> {
         let name = request.into_inner().role;
         let view = self.read(&caller, Need::Role(&name)).await?;
         let perm = match view.users().roles.get(&name) {
-            // What everybody knows of root, whether the role was made or not.
+            // Everybody knows this of root, whether the role was made or not.
             _ if name == ROOT => vec![authpb::Permission {
                 perm_type: authpb::permission::Type::Readwrite as i32,
                 key: Bytes::new(),

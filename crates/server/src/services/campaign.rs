@@ -82,13 +82,13 @@ pub(crate) fn read_key(view: &View, key: &Bytes) -> Result<Option<KeyValue>, Sta
     Ok(view.range(&range).map_err(error::of_store)?.kvs.pop())
 }
 
-/// Who stands in a queue, and for which lease.
+/// A candidate's key in a queue, and the lease that it stands for.
 #[derive(Clone)]
 struct Standing {
     prefix: Bytes,
     key: Bytes,
     lease: i64,
-    /// What is written into the key; `None`: an empty value into a new key, and an old key keeps its own.
+    /// Value that is written into the key; `None`: an empty value into a new key, and an old key keeps its own.
     value: Option<Bytes>,
 }
 
@@ -153,7 +153,7 @@ impl<B: Backend> Drop for Place<B> {
         let Ok(permit) = self.context.lingering.clone().try_acquire_owned() else { return };
         let (context, standing, place) = (self.context.clone(), self.standing.clone(), self.place);
         runtime.spawn(async move {
-            // What cannot be removed goes with its lease.
+            // A key that cannot be removed goes with its lease.
             let _ = give_up(&context, standing, place).await;
             drop(permit);
         });
@@ -164,7 +164,7 @@ impl<B: Backend> Drop for Place<B> {
 async fn give_up<B: Backend>(context: &Context<B>, standing: Standing, place: queue::Place) -> Result<(), Status> {
     let Standing { prefix, key, .. } = standing;
     let queue::Place { revision, written, origin } = place;
-    // Whatever the caller may do by now, what was written in its name goes.
+    // A key that was written in the caller's name goes, whatever the caller may do by now.
     let member = Caller::member();
     if origin == Origin::Adopted {
         // The call that made the key may have told its client that it is in; while somebody stands before, it has not, and
@@ -193,7 +193,7 @@ impl<B: Backend> Drop for ImplicitLease<B> {
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (context, lease) = (self.context.clone(), self.lease);
         runtime.spawn(async move {
-            // What cannot be revoked now ends by itself: nobody renews it.
+            // A lease that cannot be revoked now ends by itself: nobody renews it.
             let _ = context.propose(&Caller::member(), Command::LeaseRevoke(LeaseRevoke { id: lease })).await;
         });
     }
@@ -215,7 +215,7 @@ impl<B: Backend> Candidacy<B> {
         value: Option<Bytes>,
     ) -> Result<Candidacy<B>, Status> {
         let prefix = prefix(&name);
-        // Who stands before, the candidate must be allowed to see.
+        // The candidate must be allowed to see those who stand before it.
         context.require(&caller, Need::Read(&prefix, &prefix_end(&prefix))).await?;
         let implicit_lease = match lease {
             0 => {
@@ -233,7 +233,7 @@ impl<B: Backend> Candidacy<B> {
         Ok(Candidacy { place, implicit_lease })
     }
 
-    /// The candidate's key.
+    /// Key of the candidate in the queue.
     pub(crate) fn key(&self) -> Bytes {
         self.place.standing.key.clone()
     }
@@ -248,7 +248,7 @@ impl<B: Backend> Candidacy<B> {
         self.place.standing.lease
     }
 
-    /// Waits until nobody stands before, then makes sure that the own key still stands. Answers the store's revision.
+    /// Waits until nobody stands before, then makes sure that this candidate's key still stands. Answers the store's revision.
     ///
     /// The lease is renewed meanwhile, as etcd's sessions do.
     ///
@@ -309,7 +309,7 @@ impl<B: Backend> Candidacy<B> {
     /// Makes the key again, or writes it again.
     async fn stand_again(&mut self) -> Result<(), Status> {
         let place = Place::take(&self.place.context, self.place.caller.clone(), self.place.standing.clone()).await?;
-        // What the old write stood for is gone, or is the new one's.
+        // The key that the old write stood for is gone, or is the new one's.
         self.place.keep();
         self.place = place;
         Ok(())

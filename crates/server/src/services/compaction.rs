@@ -25,15 +25,15 @@ use crate::context::options::Compaction;
 /// Compactions are at most this far apart.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// Notes per period.
+/// Revisions that are noted per period.
 const NOTES: u32 = 10;
 
-/// How often revisions are counted.
+/// Pause between two looks at the number of revisions.
 const REVISIONS_EVERY: Duration = Duration::from_secs(300);
 
-/// What is compacted.
+/// The store that is compacted.
 trait Subject {
-    /// The latest revision.
+    /// The store's latest revision; `None` if it does not answer.
     fn revision(&self) -> impl Future<Output = Option<i64>> + Send;
     /// Whether this member is the one to compact.
     fn leads(&self) -> bool;

@@ -148,7 +148,7 @@ struct Observing<B: Backend> {
     prefix: Bytes,
     /// The key whose values are told.
     leader: Option<Bytes>,
-    /// Up to where history was told; 0: nothing yet.
+    /// Revision up to which history was told; 0: nothing yet.
     revision: i64,
     /// All candidates, from there on.
     watching: Watching<B>,
@@ -224,8 +224,9 @@ impl<B: Backend> Observing<B> {
         let end = prefix_end(&self.prefix);
         let view = self.context.read_local(&self.caller, Need::Read(&self.prefix, &end)).await?;
         if revision < view.compact_revision() {
-            // Who followed is not known any more. Nobody else may be named in the leader's place: begin again at the present,
-            // and drop what was read on the way there.
+            // The successor is not known any more. Nobody else may be named in the leader's place: begin again at the present, and drop
+            // what was read on the way there. Nobody else may be named in the leader's place: begin again at the present, and drop what was
+            // read on the way there.
             drop(view);
             return self.begin().await;
         }

@@ -145,7 +145,7 @@ const FEW_KEYS: usize = 8;
 /// An answer up to this size holds nothing of the budget: there are as many as there are streams.
 const SMALL_BYTES: usize = 16 << 10;
 
-/// What a key takes in an answer beside its own bytes: in two lists, and encoded.
+/// Bytes of a key in an answer beside its own: in two lists, and encoded.
 const KEY_BYTES: usize = 300;
 
 fn key_bytes(kv: &kv::KeyValue) -> usize {

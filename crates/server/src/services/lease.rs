@@ -22,7 +22,7 @@ use crate::context::renewals::Renewed;
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::watch::Answers;
 
-/// How often to draw another id when one is taken: it never is, among 2^63.
+/// Most draws of another id when one is taken: it never is, among 2^63.
 const DRAWS_MAX: usize = 8;
 
 #[tonic::async_trait]

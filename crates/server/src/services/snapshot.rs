@@ -33,7 +33,7 @@ pub(crate) mod write;
 const BLOCK_BYTES: u64 = 512;
 const DIGEST_BYTES: u64 = 32;
 
-/// How much of a file is hashed at once.
+/// Bytes of a file that are hashed at once.
 const PART_BYTES: u64 = 256 << 10;
 
 /// Above these no number of a log can be raised any more.
@@ -49,17 +49,17 @@ pub enum DigestCheck {
     Skipped,
 }
 
-/// Who made a snapshot.
+/// The maker of a snapshot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Origin {
     /// A member of a cluster of Hustings.
     Hustings {
-        /// The cluster.
+        /// Id of the cluster.
         cluster_id: u64,
-        /// The member.
+        /// Id of the member.
         member_id: u64,
     },
-    /// An etcd.
+    /// A member of an etcd cluster.
     Etcd {
         /// Its cluster's version; empty when the file does not say.
         version: String,
@@ -69,32 +69,32 @@ pub enum Origin {
 /// A snapshot that was read and found whole.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// Who made it.
+    /// The maker of the snapshot.
     pub origin: Origin,
     /// The term of the last entry in it.
     pub term: u64,
     /// The index of the last entry in it.
     pub index: u64,
-    /// The state.
+    /// The restored state.
     pub store: KvStore,
     /// The length of the file, bytes.
     pub file_bytes: u64,
     /// SHA-256 of the whole file.
     pub digest: [u8; 32],
-    /// What whoever restores it should know.
+    /// Notes for the person who restores it.
     pub notes: Vec<String>,
 }
 
 /// Bytes that are no snapshot.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotFileError {
-    /// Of another kind.
+    /// A file of another kind.
     #[error("this is no snapshot of Hustings or etcd: it does not begin as one")]
     NotASnapshot,
     /// Made by a newer version.
     #[error("the snapshot has format {found}, and this program reads up to format {known}: use a newer one")]
     NewerFormat {
-        /// The file's.
+        /// Format of the file.
         found: u32,
         /// The last one that is known.
         known: u32,
@@ -108,9 +108,9 @@ pub enum SnapshotFileError {
     /// Cut off, or with something behind.
     #[error("the snapshot has {found} bytes where its head says {expected}: it was not copied whole")]
     Length {
-        /// How many there are.
+        /// Number that the file has.
         found: u64,
-        /// How many there should be.
+        /// Number that it should have.
         expected: u64,
     },
     /// A database that is not closed by a digest.
@@ -128,11 +128,11 @@ pub enum SnapshotFileError {
     /// Contents that are none of etcd's, or contradict each other.
     #[error("the snapshot is damaged in the bucket {bucket:?}, key {key}: {what}; take another copy")]
     Entry {
-        /// The bucket.
+        /// Name of the bucket.
         bucket: &'static str,
-        /// The key, printable.
+        /// The entry's key, printable.
         key: String,
-        /// What is wrong with it.
+        /// The damage, in words.
         what: String,
     },
     /// A state that cannot be.

@@ -1,4 +1,4 @@
-//! The watch hub: one task that reads what happened, once, and tells those whom it concerns.
+//! The watch hub: one task that reads each event once, and tells those whom it concerns.
 //!
 //! ```text
 //!    applied ──► view ──► events since the last look ──► index ──► one parcel per stream
@@ -27,10 +27,10 @@ use crate::context::caller::Caller;
 use crate::context::following::{Change, Command, Followed, Follower, Inbox, News, Outlet, Registration, Start, send};
 use crate::watch::index::Index;
 
-/// What is read from the store in one step, and told in one answer.
+/// Limit of a portion that is read from the store in one step, and told in one answer.
 pub(crate) const STEP: Portion = Portion { events: 1_000, bytes: 1 << 20 };
 
-/// How long the hub waits before it asks a loop again that did not answer.
+/// Pause of the hub before it asks again a loop that did not answer.
 const AGAIN_AFTER: Duration = Duration::from_millis(50);
 
 /// Commands taken together: one look at the store serves them all.
@@ -39,13 +39,13 @@ const COMMANDS_PER_STEP: usize = 1_024;
 /// A follower that hears everything.
 struct Synced {
     follower: Follower,
-    /// Nothing below is told.
+    /// First revision that the follower is told.
     min_revision: i64,
     /// Whether it heard something since the last round of progress.
     is_fresh: bool,
 }
 
-/// What was read for a stream and not yet sent.
+/// Changes that were read for a stream and not yet sent.
 struct Outbox {
     outlet: Outlet,
     deliveries: Vec<(Registration, Vec<Change>)>,
@@ -57,7 +57,7 @@ struct Telling {
     synced: HashMap<Registration, Synced>,
     index: Index,
     outboxes: BTreeMap<u64, Outbox>,
-    /// How many followers want rounds of progress.
+    /// Number of followers that want rounds of progress.
     progress_followers: usize,
 }
 

@@ -1,4 +1,4 @@
-//! Whom an event concerns: followers by single key, by prefix, and by any other range.
+//! Finds the followers that an event concerns: by single key, by prefix, and by any other range.
 //!
 //! A key finds its followers with one look-up, and one more per distinct length of a prefix that somebody follows; only
 //! ranges that are neither are tried one by one. So a thousand watches of other keys cost an event nothing.
@@ -16,7 +16,7 @@ use crate::context::following::Registration;
 pub(crate) struct Index {
     keys: HashMap<Bytes, Vec<Registration>>,
     prefixes: HashMap<Bytes, Vec<Registration>>,
-    /// How many prefixes there are of each length.
+    /// Number of prefixes of each length.
     prefix_lengths: BTreeMap<usize, usize>,
     /// Ranges that are neither, each with its followers.
     ranges: BTreeMap<(Bytes, Bytes), (KeyRange, Vec<Registration>)>,

@@ -52,7 +52,7 @@ const NO_WATCHER: i64 = -1;
 /// Watchers on one stream.
 const WATCHERS_MAX: usize = 100_000;
 
-/// Where a fragmented answer is cut: a request's greatest size and the room that gRPC takes, as in etcd.
+/// Bytes at which a fragmented answer is cut: a request's greatest size and the room that gRPC takes, as in etcd.
 fn fragment_bytes_max(max_request_bytes: usize) -> usize {
     max_request_bytes + 512 * 1024
 }
@@ -93,17 +93,17 @@ pub(crate) fn watch<B: Backend>(
     }))
 }
 
-/// Why a watcher was refused, as etcd's clients read it.
+/// The reason for a watcher's refusal, as etcd's clients read it.
 fn reason_of(status: &Status) -> String {
     format!("rpc error: code = {:?} desc = {}", status.code(), status.message())
 }
 
-/// One watcher.
+/// One watcher of a stream.
 struct Watcher {
     registration: Option<Registration>,
     follower: Follower,
     fragment: bool,
-    /// Where to read on while behind.
+    /// Revision from which to read on while behind.
     next: i64,
 }
 
@@ -184,7 +184,7 @@ impl<B: Backend> Watching<B> {
                 self.on_news(news);
                 continue;
             }
-            // What a lagging watcher was told before it fell behind may have been queued since the line above: the queue
+            // News for a lagging watcher from before it fell behind may have been queued since the line above: the queue
             // is emptied once more before anybody reads on from there.
             if self.take_overflow() {
                 continue;
@@ -201,7 +201,7 @@ impl<B: Backend> Watching<B> {
                 Some(request) = requests.next() => self.on_request(request?).await?,
                 Some(news) = self.news.recv() => self.on_news(news),
                 () = overflow.changed.notified() => {}
-                // What changed is looked at where the loop begins.
+                // A change is looked at where the loop begins.
                 Ok(()) = self.users.changed() => self.on_users(),
                 status = self.omen.end() => return Err(status),
             }
@@ -335,12 +335,12 @@ impl<B: Backend> Watching<B> {
         Ok(self.context.read_local(&Caller::member(), Need::Nothing).await?.revision())
     }
 
-    /// Users or roles have changed: whoever may not read any more what it watches is told so, and nothing else.
+    /// Users or roles have changed: a watcher that may not read any more what it watches is told so, and nothing else.
     fn on_users(&mut self) {
         let users = self.users.borrow_and_update().clone();
         let ids: Vec<i64> = self.watchers.keys().copied().collect();
         let denied: Vec<i64> = ids.into_iter().filter(|id| self.cancel_if_denied(*id, &users)).collect();
-        // What was ready for it is not told any more.
+        // Answers that were ready for it are not told any more.
         self.ready.retain(|ready| ready.canceled || !denied.contains(&ready.watch_id));
     }
 
@@ -372,7 +372,7 @@ impl<B: Backend> Watching<B> {
         }
         match news {
             News::Changes { revision, deliveries, bytes, held } => {
-                // What becomes of it is an answer, of which there is one at a time.
+                // The parcel becomes an answer, of which there is one at a time.
                 drop(held);
                 self.outlet.overflow.on_taken(bytes);
                 for (registration, changes) in deliveries {

@@ -107,7 +107,7 @@ async fn a_member_reports_itself_and_says_whom_it_cannot_ask() {
     assert_eq!(members[2]["why"], json!("it has not said yet where clients reach it"));
 }
 
-/// Goal: whoever looks hears of a change without asking, and how it came. Method: a transition and a change of the status while a
+/// Goal: an open page hears of a change without asking, and how it came. Method: a transition and a change of the status while a
 /// stream is open.
 #[tokio::test]
 async fn the_stream_tells_a_change_and_its_reason() {

@@ -240,7 +240,7 @@ async fn a_call_that_was_cancelled_takes_nothing_from_the_call_that_followed_it(
     m1.double.be(Mood::Frozen);
     first.abort();
     let _ = first.await;
-    // What the cancelled call does about its key is on its way.
+    // The cancelled call's removal of its key is on its way.
     until_frozen(&m1, 1).await;
 
     let (bob, ()) = tokio::join!(lock(&m2, 0xb), async {
@@ -397,7 +397,7 @@ async fn a_lease_that_is_due_leads_nowhere() {
     let served = Served::start().await;
     grant(&served, 0xa).await;
     lock(&served, 0xa).await.unwrap();
-    // So many end together that the waiting one's turn to be removed comes later.
+    // Let so many end together that the waiting one's turn to be removed comes later.
     let mut lease = served.client().await.lease();
     for id in 0..1_000 {
         lease.lease_grant(LeaseGrantRequest { ttl: 60, id: 0x1000 + id }).await.unwrap();

@@ -1,4 +1,4 @@
-//! What clients, pages and probes find at etcd's HTTP port beside its API, compared with etcd 3.5.1.
+//! The other paths of etcd's HTTP port, for clients, pages and probes, compared with etcd 3.5.1.
 
 use crate::gateway::{post, speak};
 use crate::support::Served;

@@ -144,7 +144,7 @@ async fn connections_are_bounded() {
     waiting.await.unwrap().unwrap();
 }
 
-/// What is held for clients now, as the metrics tell it.
+/// Bytes that are held for clients now, as the metrics tell it.
 async fn held(served: &Served) -> u64 {
     let page = say(served, b"GET /metrics HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await;
     let page = String::from_utf8_lossy(&page).into_owned();
@@ -189,7 +189,7 @@ async fn unfinished_bodies_are_counted_and_end() {
     for _ in 0..20 {
         let mut stream = TcpStream::connect(&served.address).await.unwrap();
         stream.write_all(b"POST /v3/kv/put HTTP/1.1\r\nhost: x\r\ncontent-length: 200000\r\n\r\n").await.unwrap();
-        // Who is refused is hung up on.
+        // The caller is refused and hung up on.
         let _ = stream.write_all(&vec![b' '; 100_000]).await;
         open.push(stream);
     }

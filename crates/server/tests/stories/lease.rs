@@ -78,7 +78,7 @@ async fn many_keep_alives_are_few_commands() {
     futures::future::join_all(streams).await;
 }
 
-/// Goal: whoever is told that a lease is revoked finds none of its keys, however many there were.
+/// Goal: a caller that is told that a lease is revoked finds none of its keys, however many there were.
 #[tokio::test]
 async fn a_revoked_lease_leaves_no_key() {
     let served = Served::start().await;

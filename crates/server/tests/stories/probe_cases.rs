@@ -1,5 +1,5 @@
-//! What is tried: each method, each field that names a key, a lease, a user or a role, for ranges in and around what callers
-//! may do; and what must come of it, by rules that are written down here once more and independently of the server's.
+//! The calls that are tried: each method, each field that names a key, a lease, a user or a role, for ranges in and around
+//! what callers may do; and their results, by rules that are written down here once more and independently of the server's.
 
 use bytes::Bytes;
 use hustings_api::authpb;
@@ -10,14 +10,14 @@ use hustings_api::v3lockpb as lp;
 use prost::Message;
 use serde::Serialize;
 
-/// Reading or writing.
+/// The access to a range of keys that a call needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     Read,
     Write,
 }
 
-/// What a call needs.
+/// The permission that a call needs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Want {
     Nothing,
@@ -28,7 +28,7 @@ pub enum Want {
     Keys(Vec<(Access, Bytes, Bytes)>),
 }
 
-/// One call.
+/// One call of a method, and what it needs.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub method: &'static str,
@@ -38,20 +38,20 @@ pub struct Case {
     pub bytes: Bytes,
     pub json: String,
     pub want: Want,
-    /// Not for a caller who may: it would change what the others find.
+    /// Whether a caller who may must not make it: it would change what the others find.
     pub is_fatal: bool,
 }
 
-/// A caller.
+/// A caller, with what it may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Who {
     pub label: &'static str,
     pub user: &'static str,
-    /// What it says of itself.
+    /// Proof that it gives of itself.
     pub proof: Proof,
 }
 
-/// How a caller proves who it is.
+/// The way in which a caller proves who it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Proof {
     None,
@@ -124,7 +124,7 @@ fn covers(from: &str, to: &str, key: &[u8], end: &[u8]) -> bool {
 }
 
 impl Case {
-    /// How this caller must be refused: code and text; `None`: it must not be.
+    /// The refusal that this caller must get, as code and text; `None`: it must not be refused.
     pub fn refusal_of(&self, who: &Who) -> Option<(i32, &'static str)> {
         let (code, text) = who.refusal(&self.want)?;
         // etcd's locks and elections hand on the store's words, and not its code.
@@ -145,7 +145,7 @@ impl Who {
         })
     }
 
-    /// How the call must be refused: code and text; `None`: it must not be.
+    /// The refusal that the call must get, as code and text; `None`: it must not be refused.
     pub fn refusal(&self, want: &Want) -> Option<(i32, &'static str)> {
         if *want == Want::Nothing {
             return None;

@@ -1,4 +1,4 @@
-//! What the protos let a request name, and whether the probes name it: both are read from the declarations, so that a new
+//! Checks that the probes name all that the protos let a request name: both are read from the declarations, so that a new
 //! method or a new field fails here until somebody tries it.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ const NAME_NOTHING: [&str; 16] = [
     "WatchCreateRequest.watch_id",
 ];
 
-/// What the protos declare.
+/// The declarations of the protos.
 pub struct Declared {
     /// The message that each method takes, by the method's path.
     pub methods: BTreeMap<String, String>,
@@ -67,7 +67,7 @@ impl Declared {
         }
     }
 
-    /// Which fields can name something in a request of this kind, at any depth: `Message.field`.
+    /// The fields that can name something in a request of this kind, at any depth, as `Message.field`.
     fn names_in(&self, message: &str, seen: &mut BTreeSet<String>, found: &mut BTreeSet<String>) {
         if !seen.insert(message.to_owned()) {
             return;
@@ -82,7 +82,7 @@ impl Declared {
         }
     }
 
-    /// Which fields a request of this kind sets, at any depth, in its form in JSON.
+    /// The fields that a request of this kind sets, at any depth, in its form in JSON.
     fn set_in(&self, message: &str, value: &Value, found: &mut BTreeSet<String>) {
         match value {
             Value::Array(items) => items.iter().for_each(|item| self.set_in(message, item, found)),
@@ -99,8 +99,8 @@ impl Declared {
     }
 }
 
-/// Goal: whatever a request can name is tried, in each method by itself. Method: the fields that the protos declare, against
-/// those that the probes set.
+/// Goal: everything that a request can name is tried, in each method by itself. Method: the fields that the protos declare,
+/// against those that the probes set.
 #[test]
 fn every_field_that_names_something_is_tried() {
     let declared = Declared::read();

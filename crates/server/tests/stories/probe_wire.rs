@@ -11,7 +11,7 @@ use tonic::{Code, Request, Status};
 
 use super::probe_cases::Case;
 
-/// Messages as bytes.
+/// A codec that leaves messages as bytes.
 #[derive(Clone, Copy, Default)]
 struct Raw;
 
@@ -89,7 +89,7 @@ async fn answer(channel: &Channel, case: &Case, token: Option<&str>) -> Result<O
     *request.metadata_mut() = says(Default::default());
     let mut answers = grpc.streaming(request, path, Raw).await?.into_inner();
     if case.method.ends_with("Observe") {
-        // Who may observe an election without a leader hears nothing: a refusal comes at once.
+        // A caller that may observe an election without a leader hears nothing: a refusal comes at once.
         let wait = std::time::Duration::from_millis(50);
         return tokio::time::timeout(wait, answers.message()).await.unwrap_or(Ok(None));
     }

@@ -24,7 +24,7 @@ use crate::probe_fields::Declared;
 use crate::probe_wire::{call, refusal_in};
 use crate::support::Served;
 
-/// Whose certificate a connection from here shows: in these tests, an address is one.
+/// The name in the certificate that a connection from here shows: in these tests, an address is one.
 fn name_of(peer: SocketAddr) -> Option<CommonName> {
     let name = match peer.ip() {
         ip if ip == IpAddr::from([127, 0, 0, 7]) => "root",
@@ -137,7 +137,7 @@ async fn post(
     }
 }
 
-/// What only permissions are refused with.
+/// Whether this is an error that only permissions are refused with.
 fn is_of_permissions(code: i32, text: &str) -> bool {
     matches!(code, 7 | 16)
         || matches!(text, "etcdserver: user name is empty" | "etcdserver: permission denied")
@@ -201,7 +201,7 @@ async fn every_method_refuses_whom_it_must() {
     println!("{probes} probes of {} methods, {} failures", refusing.len(), failures.len());
     assert!(failures.is_empty(), "{} of {probes}:\n{}", failures.len(), failures[..failures.len().min(40)].join("\n"));
     assert!(probes >= 10_000, "only {probes} probes");
-    // What anybody may call: whether the member lives, and who proves who it is.
+    // These methods anybody may call: whether the member lives, and who proves who it is.
     let open = ["/etcdserverpb.Auth/Authenticate", "/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/Watch"];
     let untried: Vec<String> = Declared::read().methods.into_keys().filter(|name| !refusing.contains(name)).collect();
     assert_eq!(untried, open, "nobody is refused at these methods: try them in probe_cases.rs");

@@ -1,4 +1,4 @@
-//! What users see while users and roles change, and what a leak would look like.
+//! The answers that users see while users and roles change, and what a leak would look like.
 
 use std::net::IpAddr;
 use std::time::Duration;

@@ -212,7 +212,7 @@ fn large_put(n: usize) -> hustings_kv::Put {
     hustings_kv::Put { key: format!("k{n}").into(), value: vec![b'x'; 100_000].into(), ..Default::default() }
 }
 
-/// Goal: whoever catches up on large events gets them in small answers, however many they are: none costs much memory.
+/// Goal: a watcher that catches up on large events gets them in small answers, however many they are: none costs much memory.
 #[tokio::test]
 async fn large_events_come_in_small_answers() {
     let served = Served::start().await;

@@ -19,17 +19,17 @@ use crate::context::caller::Caller;
 use crate::context::story::unix_millis;
 use crate::http::dashboard::report;
 
-/// How long another member may take to report. The page is drawn without it then.
+/// Time that another member may take to report. The page is drawn without it then.
 const PATIENCE: Duration = Duration::from_millis(900);
 
-/// The longest report.
+/// Limit of a report, in bytes.
 const REPORT_BYTES_MAX: usize = 1 << 20;
 
-/// Who looks at the page.
+/// The person that looks at the page.
 #[derive(Clone)]
 pub(super) struct Viewer {
     pub(super) caller: Caller,
-    /// What it proves itself with, for the other members.
+    /// Authorization that proves its user to the other members.
     token: Option<HeaderValue>,
 }
 
@@ -82,7 +82,7 @@ fn is_quorum_there<B: Backend>(services: &Services<B>, me: NodeId) -> Option<boo
     Some(hustings_node::reach::Quorum::look(me, &services.node_status().membership, counters).is_there)
 }
 
-/// Another member's report.
+/// Asks another member for its report.
 async fn ask<B: Backend>(services: &Services<B>, viewer: &Viewer, member: &Member) -> Result<Value, String> {
     let Some(url) = member.client_urls.first() else {
         return Err("it has not said yet where clients reach it".to_owned());

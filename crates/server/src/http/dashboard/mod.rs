@@ -30,7 +30,7 @@ pub(crate) mod order;
 mod report;
 mod stream;
 
-/// Nothing from elsewhere, no script that stands in a page, and in nobody's frame.
+/// The page's content policy: nothing from elsewhere, no inline script, and no frame around it.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 

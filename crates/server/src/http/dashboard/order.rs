@@ -1,4 +1,4 @@
-//! What the page can do: let another member lead, and, where `hustings up` runs the cluster, break things.
+//! The page's actions: let another member lead, and, where `hustings up` runs the cluster, break things.
 //!
 //! ```text
 //!   POST /v1/transfer   {"member": "n2"}                     n2 leads; any member takes the order to the leader
@@ -32,7 +32,7 @@ use crate::http::own::{Posted, answer_post, read};
 /// An order is a line.
 const BODY_BYTES_MAX: usize = 4_096;
 
-/// How long `up` may take to obey.
+/// Time that `up` may take to obey.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
@@ -41,7 +41,7 @@ struct Transfer {
     member: String,
 }
 
-/// What `up` is told to do.
+/// An order to `up`.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Order {
@@ -54,7 +54,7 @@ pub(crate) fn is_order(path: &str) -> bool {
     matches!(path, "/v1/transfer" | "/v1/workbench")
 }
 
-/// Answers an order.
+/// Answers an order of the page.
 pub(crate) async fn answer<B: Backend, T>(services: &Services<B>, request: Request<T>) -> Response<Body>
 where
     T: HttpBody<Data = Bytes> + Send + Unpin + 'static,

@@ -86,7 +86,7 @@ fn room_on(directory: &std::path::Path) -> Option<(u64, u64)> {
     Some((disk.f_bavail.saturating_mul(disk.f_frsize), disk.f_blocks.saturating_mul(disk.f_frsize)))
 }
 
-/// What is wrong with this member or seen by it, each with what cures it.
+/// Warnings about this member or from it, each with its cure.
 fn warnings<B: Backend>(services: &Services<B>, view: &View, disk: Option<(u64, u64)>) -> Vec<Value> {
     let status = services.node_status();
     let membership = &status.membership;

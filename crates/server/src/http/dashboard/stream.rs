@@ -27,13 +27,13 @@ use crate::http::dashboard::elections;
 use crate::http::dashboard::gather::{Viewer, cluster};
 use crate::http::text;
 
-/// How often everything is told when nothing happens.
+/// Pause between two full reports when nothing happens.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// However much happens, not more often.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// How often elections are looked at: that reads all keys on leases.
+/// Pause between two looks at elections: each reads all keys on leases.
 const ELECTIONS_EVERY: Duration = Duration::from_secs(2);
 
 /// Begins a stream, if there are not too many.
@@ -94,7 +94,7 @@ fn event(kind: &str, value: &Value) -> Bytes {
     event_of(kind, &value.to_string())
 }
 
-/// One event. JSON has no line breaks, so it is one line of data.
+/// One event of the stream. JSON has no line breaks, so it is one line of data.
 fn event_of(kind: &str, json: &str) -> Bytes {
     format!("event: {kind}\ndata: {json}\n\n").into()
 }

@@ -15,7 +15,7 @@ use super::{Origin, SnapshotFileError};
 /// Said before the digest that the key of tokens is made of.
 const TOKEN_PURPOSE: &[u8] = b"hustings: tokens of a cluster restored from etcd\0";
 
-/// What a database says.
+/// The contents of a database.
 pub(super) struct Loaded {
     pub(super) origin: Origin,
     pub(super) term: u64,
@@ -56,7 +56,7 @@ pub(super) fn load<S: Source>(database: &Database<S>) -> Result<Loaded, Snapshot
     load_etcd(database, survey, vec![note.to_owned()])
 }
 
-/// What the first walk finds.
+/// The results of the first walk through the file.
 struct Survey {
     digest: Bytes,
     members_digest: Bytes,
@@ -168,7 +168,7 @@ fn load_etcd<S: Source>(
     Ok(Loaded { origin, term: meta.term, index: meta.index, store, notes })
 }
 
-/// What the buckets `meta` and `cluster` say.
+/// The contents of the buckets `meta` and `cluster`.
 #[derive(Default)]
 struct Meta {
     term: u64,

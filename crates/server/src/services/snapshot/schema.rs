@@ -1,4 +1,4 @@
-//! What stands in the buckets of a snapshot.
+//! The buckets of a snapshot and their contents.
 //!
 //! Source: etcd 3.5, `server/mvcc/buckets/bucket.go` and `revision.go`, `lease/leasepb`, `auth`, `etcdserver/cindex` and
 //! `api/membership`. A place in history is a key of 17 bytes, `main` `_` `sub` with big-endian numbers; a tombstone's has a
@@ -41,7 +41,7 @@ pub(super) const SCHEDULED_COMPACTION: &[u8] = b"scheduledCompactRev";
 pub(super) const STORAGE_VERSION: &[u8] = b"storageVersion";
 pub(super) const TERM: &[u8] = b"term";
 
-/// etcd's `leasepb.Lease`.
+/// A lease, as etcd's `leasepb.Lease`.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Lease {
     #[prost(int64, tag = "1")]
@@ -50,7 +50,7 @@ pub(super) struct Lease {
     pub(super) ttl: i64,
 }
 
-/// etcd's `authpb.User`.
+/// A user, as etcd's `authpb.User`.
 #[derive(Clone, PartialEq, prost::Message)]
 #[prost(skip_debug)]
 pub(super) struct User {
@@ -73,7 +73,7 @@ pub(super) struct Role {
     pub(super) permissions: Vec<Permission>,
 }
 
-/// What our bucket says of the file.
+/// The facts about the file in our own bucket.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(super) struct Head {
     #[prost(uint32, tag = "1")]

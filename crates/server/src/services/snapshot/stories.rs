@@ -96,7 +96,7 @@ proptest! {
         prop_assert_eq!(&read_back.origin, &Origin::Hustings { cluster_id: 1, member_id: 2 });
         prop_assert_eq!((read_back.term, read_back.index), (3, 4));
         prop_assert_eq!(hash_kv(read_back.store.view(), 0), hash_kv(store.view(), 0));
-        // What a compaction has left to remove is not in the file; nor is it in the store in the end.
+        // The rest of a compaction is not in the file; nor is it in the store in the end.
         for _ in 0..100 {
             apply(&mut store, Command::Advance(Advance {}));
         }
@@ -123,7 +123,7 @@ proptest! {
         prop_assert!(read(&garbage, DigestCheck::Skipped).is_err());
     }
 
-    /// Nobody looks at the digest: what is wrong is found, or it does no harm.
+    /// Nobody checks the digest here: damage is found, or it does no harm.
     #[test]
     fn no_bytes_do_harm(commands in vec((command(), 0..10_u64), 0..20), changes in vec((any::<prop::sample::Index>(), any::<u8>()), 1..9)) {
         let mut file = file(&filled(commands)).to_vec();
@@ -137,7 +137,7 @@ proptest! {
     }
 }
 
-/// Whatever was accepted must take every kind of command.
+/// Checks that an accepted store takes every kind of command.
 fn use_it(mut store: KvStore) {
     let key = Bytes::from_static(b"a");
     store.adopt(ApplyVersion(3));

@@ -19,7 +19,7 @@ use super::{DIGEST_BYTES, PART_BYTES};
 use crate::context::version::CLUSTER_VERSION;
 use crate::services::maintenance::alarm_type;
 
-/// What a snapshot is of.
+/// The contents of a snapshot to be written.
 pub(crate) struct Contents {
     pub(crate) cluster_id: u64,
     pub(crate) member_id: u64,
@@ -215,7 +215,7 @@ impl<'w, 's> Sheet<'w, 's> {
         self.entry(schema::CONSISTENT_INDEX, &contents.index.to_be_bytes());
         let compacted = contents.view.compact_revision();
         if compacted >= 0 {
-            // What a compaction has left to remove is not in the file: it is finished.
+            // The rest of a compaction is not in the file: the compaction is finished.
             let place = Place { main: compacted, sub: 0, is_tombstone: false }.encode();
             self.entry(schema::FINISHED_COMPACTION, &place);
             self.entry(schema::SCHEDULED_COMPACTION, &place);

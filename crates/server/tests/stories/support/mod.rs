@@ -18,15 +18,15 @@ use tokio::net::TcpListener;
 use tokio::sync::{broadcast, oneshot, watch};
 use tokio::task::JoinHandle;
 
-/// How the double answers.
+/// The way in which the double answers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Mood {
-    /// At once.
+    /// It answers at once.
     #[default]
     Willing,
-    /// Not at all.
+    /// It does not answer.
     Silent,
-    /// With this.
+    /// It refuses with this error.
     Refusing(Option<RequestError>),
     /// As soon as it is no longer frozen.
     Frozen,
@@ -92,7 +92,7 @@ impl Double {
         self.mood.send_replace(mood);
     }
 
-    /// How many requests wait for it to thaw.
+    /// Number of requests that wait for it to thaw.
     pub fn frozen(&self) -> usize {
         self.mood.receiver_count()
     }
@@ -130,7 +130,7 @@ impl Double {
         self.apply(&mut state, &payload).response.unwrap();
     }
 
-    /// How many commands were applied.
+    /// Number of commands that were applied.
     pub fn proposals(&self) -> u64 {
         self.state.lock().unwrap().index
     }
@@ -146,7 +146,7 @@ impl Double {
         self.status.borrow().membership.name_of(NodeId(id))
     }
 
-    /// What administrators asked.
+    /// The requests of administrators, in order.
     pub fn admins(&self) -> Vec<Admin> {
         self.state.lock().unwrap().admins.clone()
     }
