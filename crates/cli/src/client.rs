@@ -112,7 +112,7 @@ pub(crate) fn commands() -> Vec<Command> {
     ]
 }
 
-/// Runs a verb.
+/// Runs a verb of the client.
 pub(crate) async fn run(name: &str, matches: &ArgMatches) -> Result<()> {
     if name == "status" {
         return crate::status::run(matches).await;

@@ -1,4 +1,4 @@
-//! Who a client says it is (`--user`, `--password`), and the verbs about users: `auth`, `user`, `role`.
+//! A client's credentials (`--user`, `--password`), and the verbs about users: `auth`, `user`, `role`.
 //!
 //! A command authenticates once, when it connects, and says the token with each request from then on. Where users do not
 //! count it goes on without one, as etcdctl does.
@@ -22,7 +22,7 @@ use tonic::transport::Channel;
 use crate::client::{connect, text, within};
 use crate::output::{Format, common, format_of, from_status, shown};
 
-/// What is said with each request of this process.
+/// Token of each request of this process.
 static TOKEN: OnceLock<MetadataValue<Ascii>> = OnceLock::new();
 
 /// The flags of a caller.
@@ -41,7 +41,7 @@ pub(crate) fn arguments() -> [Arg; 2] {
     ]
 }
 
-/// What is said with each request, if the caller has said who it is.
+/// The token of each request; `None` if the caller has not said who it is.
 pub(crate) fn token() -> Option<&'static str> {
     TOKEN.get()?.to_str().ok()
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 /// The longest answer that is read.
 const BODY_MAX: usize = 16 << 20;
 
-/// What a port in TLS says to whoever does not speak it; etcd's, too.
+/// Answer of a port in TLS to a caller that does not speak it; etcd's, too.
 const TO_TLS: &str = "Client sent an HTTP request to an HTTPS server";
 
 /// Fetches a document from `http://` or `https://`. The caller bounds the time.

@@ -32,10 +32,10 @@ const ALLOCATOR: &str = "MIMALLOC_ALLOW_THP";
 /// A member that holds more memory of its own has grown. An idle one holds about half of it.
 const GROWN_BYTES: u64 = 10 << 20;
 
-/// How often a member looks how much it holds while it starts: it may read its store from disk, half a gigabyte in a second.
+/// Pause between two looks at how much a member holds while it starts: it may read its store from disk, half a gigabyte in a second.
 const LOOK_INTERVAL_AT_START: Duration = Duration::from_millis(5);
 
-/// How often it looks later: it grows as fast as clients write.
+/// Pause between two later looks: it grows as fast as clients write.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// For so long a member starts.

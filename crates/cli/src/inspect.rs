@@ -27,7 +27,7 @@ pub(crate) fn command() -> Command {
         .arg(output_argument())
 }
 
-/// Runs `hustings inspect`.
+/// Runs `hustings inspect` on a data directory.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let directory = matches.get_one::<PathBuf>("data-dir").expect("clap requires it");
     let with_records = matches.get_flag("records");
@@ -54,7 +54,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     Err(Exit::with(Code::Failed, what))
 }
 
-/// One segment, counted.
+/// The counts of one segment.
 #[derive(Default)]
 struct SegmentSummary {
     file: String,

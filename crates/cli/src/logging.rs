@@ -1,4 +1,4 @@
-//! Where a node's log lines go: standard error, standard output or files, from a thread of their own, so that neither a full
+//! Writes a node's log lines to standard error, standard output or files, from a thread of their own, so that neither a full
 //! disk nor a reader that stopped reading can hold up or end the node.
 //!
 //! A line that cannot be written is counted; the count is said as soon as lines can be written again. Files are opened to
@@ -16,7 +16,7 @@ use tracing_appender::non_blocking::{NonBlockingBuilder, WorkerGuard};
 /// Lines that wait for a slow reader; the next ones are dropped.
 const LINES_MAX: usize = 16_384;
 
-/// Ends the writing thread once all is written; taken by whoever ends the process.
+/// Ends the writing thread once all is written; taken where the process ends.
 static GUARD: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
 /// Lines are written together up to this many bytes.
@@ -87,7 +87,7 @@ impl Write for Outputs {
     }
 }
 
-/// How lines look, and where they go.
+/// The form of log lines, and where they go.
 pub(crate) struct Wanted<'w> {
     /// As `--log-level` has it: a level, or a filter.
     pub(crate) level: &'w str,
@@ -97,7 +97,7 @@ pub(crate) struct Wanted<'w> {
     pub(crate) outputs: Vec<String>,
 }
 
-/// Begins to log.
+/// Begins to log as wanted.
 ///
 /// # Errors
 /// A level or a format that does not exist, or a file that cannot be written.

@@ -86,7 +86,7 @@ fn command() -> Command {
 }
 
 fn main() -> ExitCode {
-    // What a sidecar starts is this program, too: before anything else, for it must come up at once.
+    // A sidecar starts this program, too: before anything else, for it must come up at once.
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.split_first() {
         Some((verb, rest)) if verb == supervisor::SHIM => return supervisor::run_shim(rest),

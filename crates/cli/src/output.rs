@@ -1,4 +1,4 @@
-//! What the client commands share: endpoints, output formats, errors.
+//! The parts that client commands share: endpoints, output formats, errors.
 
 use crate::exit::{Code, Exit};
 use clap::parser::ValueSource;
@@ -59,7 +59,7 @@ const OURS: TlsNames =
     TlsNames { cacert: "cacert", cert: "cert", key: "key", skip: "insecure-skip-verify", has_variables: true };
 
 impl TlsNames {
-    /// The flags. Their ids have a prefix: commands have a KEY.
+    /// The TLS flags. Their ids have a prefix: commands have a KEY.
     pub(crate) fn arguments(&self) -> [Arg; 4] {
         let path = |long: &'static str, help: &str, variables: &str| {
             let help = if self.has_variables { format!("{help} [env: {variables}]") } else { help.to_owned() };
@@ -81,7 +81,7 @@ impl TlsNames {
         ]
     }
 
-    /// What a flag says, or the variable of ours, or etcdctl's.
+    /// The value of a flag, or the variable of ours, or etcdctl's.
     fn given(&self, matches: &ArgMatches, name: &str, etcdctl: &str) -> Option<String> {
         let ours = format!("HUSTINGS_{}", name.replace('-', "_").to_uppercase());
         let variable = |name: &str| std::env::var(name).ok().filter(|value| self.has_variables && !value.is_empty());
@@ -90,7 +90,7 @@ impl TlsNames {
     }
 }
 
-/// How to connect: TLS where files or an endpoint ask for it.
+/// Reads how to connect: TLS where files or an endpoint ask for it.
 ///
 /// # Errors
 /// A file cannot be read or is not what it should be.
@@ -188,7 +188,7 @@ pub(crate) fn json_bytes(bytes: &[u8]) -> Value {
     }
 }
 
-/// What was asked for is not there.
+/// The error for something that was asked for and is not there.
 pub(crate) fn not_found(what: impl Into<String>) -> anyhow::Error {
     Exit::with(Code::NotFound, what)
 }

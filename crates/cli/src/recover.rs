@@ -90,7 +90,7 @@ pub(crate) struct Remains {
     found: Result<Survey>,
 }
 
-/// Runs `hustings recover`.
+/// Runs `hustings recover` on data directories.
 pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     let given = |name: &str| matches.get_many::<PathBuf>(name).into_iter().flatten().cloned().collect::<Vec<_>>();
     let mut paths = given("directory");
@@ -138,7 +138,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
     if matches.contains_id("into") { refused } else { Ok(()) }
 }
 
-/// Where a path leads that need not exist: its nearest ancestor that does is followed.
+/// Makes a path absolute that need not exist: its nearest ancestor that does is followed.
 fn absolute(path: &Path) -> PathBuf {
     let whole = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let there = whole.ancestors().find_map(|ancestor| {
@@ -202,7 +202,7 @@ fn check(remains: &[Remains]) -> Result<()> {
     Ok(())
 }
 
-/// What a directory calls its member, as far as it knows.
+/// Name of a directory's member, as far as the directory knows it.
 fn name_of(survey: &Survey) -> String {
     let id = survey.peek.identity.node;
     let snapshot = survey.durable.snapshot.as_ref().map(|reference| reference.membership.name_of(id));

@@ -25,7 +25,7 @@ use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
-/// What is not in a report, and what is.
+/// A note on the contents of a report.
 const LEFT_OUT: &str = "No key and no value of a client is in it, no password, no certificate, no file of a secret: of a command there \
 is its length and a checksum of 32 bits. Settings whose values let somebody in are named without them. In it are the names, addresses \
 and times of members, and in the recordings the tokens that members joined with. Look through it before you give it away.";
@@ -58,13 +58,13 @@ pub(crate) fn command() -> Command {
 /// One recording, under the name that its files have.
 struct Source {
     name: String,
-    /// Where it is from, for people.
+    /// Origin of the recording, for people.
     from: String,
     bytes: Bytes,
     lives: Vec<Recording>,
 }
 
-/// What is said of the files: each with a sentence.
+/// The files of the report: name, description and contents.
 #[derive(Default)]
 struct Parts(Vec<(String, &'static str, Vec<u8>)>);
 
@@ -74,7 +74,7 @@ impl Parts {
     }
 }
 
-/// Runs `hustings report`.
+/// Runs `hustings report` and writes the archive.
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let rings: Vec<&PathBuf> = matches.get_many("ring").into_iter().flatten().collect();
     let are_named = matches.value_source("endpoints").is_some_and(|source| source != ValueSource::DefaultValue);

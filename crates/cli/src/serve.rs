@@ -23,7 +23,7 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Names the socket at which `hustings up` takes orders from the dashboards of its members.
 pub(crate) const WORKBENCH: &str = "HUSTINGS_WORKBENCH";
 
-/// Which part of the memory limit the log may take before a snapshot is cut, however large that is.
+/// Divisor of the memory limit: the log may take this part of it before a snapshot is cut, however large that is.
 const LOG_PART_OF_MEMORY_LIMIT: u64 = 6;
 
 /// The command line of `serve`.
@@ -281,7 +281,7 @@ async fn wait_for_stop(parent: Option<Arc<Counters>>) -> Result<()> {
     Ok(())
 }
 
-/// Tells systemd, or whoever set `NOTIFY_SOCKET`, once there is a leader: as etcd does, whose unit has `Type=notify`.
+/// Tells systemd, or another owner of `NOTIFY_SOCKET`, once there is a leader: as etcd does, whose unit has `Type=notify`.
 async fn say_when_ready(handle: Handle<KvStore>) {
     let mut status = handle.status_changes();
     if status.wait_for(|status| status.leader.is_some()).await.is_ok()
@@ -304,7 +304,7 @@ fn refuse_data_of_etcd(data_dir: &Path) -> Result<()> {
     )
 }
 
-/// Who this node is: its data directory knows, else the founding members, else those it joins.
+/// The configuration of this node: its data directory knows its identity, else the founding members, else those it joins.
 async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     refuse_data_of_etcd(&plan.data_dir)?;
     let known = hustings_wal::peek(&plan.data_dir)?;
@@ -374,7 +374,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     Ok(config)
 }
 
-/// Equal for all founders, whatever spelling of the addresses each was given.
+/// Derives the cluster's id: equal for all founders, whatever spelling of the addresses each was given.
 pub(crate) fn cluster_id_of(token: &str, founding: &Membership) -> ClusterId {
     let mut hash = Sha256::new();
     hash.update(token.as_bytes());

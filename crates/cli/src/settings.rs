@@ -32,7 +32,7 @@ pub(crate) use resolve::OfProcess;
 use std::time::Duration;
 pub(crate) use table::with_settings;
 
-/// Where a value came from.
+/// The origin of a value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Source {
     Flag,
@@ -56,7 +56,7 @@ impl fmt::Display for Source {
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     values: BTreeMap<&'static str, (String, Source)>,
-    /// What an operator should know of variables that were passed over.
+    /// Notes for the operator about variables that were passed over.
     notes: Vec<String>,
 }
 
@@ -92,7 +92,7 @@ impl Settings {
         value::duration(self.text(name)).or_else(|remedy| self.bad(name, remedy))
     }
 
-    /// How to log: `--logger zap` asks for etcd's lines, unless `--log-format` asks for others.
+    /// The logging that is wanted: `--logger zap` asks for etcd's lines, unless `--log-format` asks for others.
     pub(crate) fn logging(&self) -> Result<Wanted<'_>> {
         let format = match self.text("logger") {
             "" => self.text("log-format"),
@@ -125,7 +125,7 @@ impl Settings {
     }
 }
 
-/// `hustings config explain|validate`.
+/// The command line of `hustings config explain|validate`.
 pub(crate) fn config_command() -> Command {
     let explain = Command::new("explain").about("Show each setting's value and where it came from");
     let validate = Command::new("validate")
@@ -139,7 +139,7 @@ pub(crate) fn config_command() -> Command {
         .subcommand(with_settings(validate))
 }
 
-/// Runs `hustings config`.
+/// Runs `hustings config explain|validate`.
 pub(crate) fn run_config(matches: &ArgMatches) -> Result<()> {
     let (verb, matches) = matches.subcommand().expect("clap requires one");
     if verb == "etcd" {

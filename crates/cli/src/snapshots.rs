@@ -29,18 +29,18 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How far above the snapshot's term the new cluster begins: more than a cluster elects in its life, also where a term packs a
-/// ballot and a node (2^20 ballots), and no further than one message may raise a term.
+/// Distance from the snapshot's term to that at which the new cluster begins: more than a cluster elects in its life, also
+/// where a term packs a ballot and a node (2^20 ballots), and no further than one message may raise a term.
 const TERMS_BUMPED: u64 = 1 << 36;
 
-/// Up to where terms are raised by so much. A member that was just added follows no leap beyond 2^40: a cluster that was made anew
-/// again and again must stay below.
+/// Term up to which terms are raised by so much. A member that was just added follows no leap beyond 2^40: a cluster that was made
+/// anew again and again must stay below.
 const TERMS_PLENTY: u64 = 1 << 39;
 
-/// How far above from there on: more than anybody elects while a recovery is under way, 256 ballots where a term packs them.
+/// Distance from there on: more than anybody elects while a recovery is under way, 256 ballots where a term packs them.
 const TERMS_BUMPED_LESS: u64 = 1 << 24;
 
-/// How far above the snapshot's revision, unless asked otherwise: the most that etcd's manual reckons with, a week of 1,500 writes a
+/// Distance from the snapshot's revision, unless asked otherwise: the most that etcd's manual reckons with, a week of 1,500 writes a
 /// second.
 pub(crate) const REVISIONS_BUMPED: u64 = 1_000_000_000;
 
@@ -49,7 +49,7 @@ pub(crate) fn raised(Term(term): Term) -> Term {
     Term(term + if term < TERMS_PLENTY { TERMS_BUMPED } else { TERMS_BUMPED_LESS })
 }
 
-/// `--bump-revision`.
+/// The flag `--bump-revision`.
 pub(crate) fn bump_argument() -> Arg {
     let bump = Arg::new("bump-revision").long("bump-revision").value_name("COUNT");
     bump.default_value(REVISIONS_BUMPED.to_string()).value_parser(value_parser!(u64)).help(
@@ -222,19 +222,19 @@ pub(crate) fn check_vacant(directory: &Path) -> Result<()> {
     Err(Exit::with(Code::Failed, what))
 }
 
-/// What a member of a new cluster begins with.
+/// The contents of a new member's directory.
 pub(crate) struct Beginning<'a> {
-    /// Whose directory it becomes.
+    /// Identity of the member whose directory it becomes.
     pub(crate) identity: &'a Identity,
-    /// The members.
+    /// The founding members of the new cluster.
     pub(crate) founding: Membership,
     /// The place in the old history that the state is of.
     pub(crate) lsn: Lsn,
     /// Every leader of the new cluster is of a later term.
     pub(crate) term: Term,
-    /// By which rules the state was computed, and the new cluster goes on.
+    /// Version of the rules by which the state was computed, and by which the new cluster goes on.
     pub(crate) version: ApplyVersion,
-    /// The state.
+    /// The state with which it begins.
     pub(crate) view: <KvStore as StateMachine>::View,
 }
 

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-/// How long a member may take to say how it is when a request has waited in vain already.
+/// Time that a member may take to say how it is when a request has waited in vain already.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The pause between two looks of `--wait`.
@@ -55,7 +55,7 @@ pub(crate) fn command() -> Command {
     ])
 }
 
-/// Runs `hustings status`.
+/// Runs `hustings status` once, or until it is interrupted.
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(patience) = matches.get_one::<humantime::Duration>("wait") {
         return wait(matches, **patience).await;
@@ -69,7 +69,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
             // The cursor to the top, and what was there away.
             print!("\x1b[H\x1b[2J");
         }
-        // How it is now is no reason to stop looking.
+        // A bad state now is no reason to stop looking.
         let _ = show(matches, &cluster);
         tokio::select! {
             () = tokio::time::sleep(**every) => {}
@@ -78,7 +78,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     }
 }
 
-/// What `-o json` shows, whatever the cluster is like.
+/// The output of `-o json`, whatever the cluster is like.
 pub(crate) async fn told_in_json(matches: &ArgMatches) -> Result<Value> {
     Ok(look(matches).await?.in_json())
 }
@@ -107,7 +107,7 @@ async fn wait(matches: &ArgMatches, patience: Duration) -> Result<()> {
 /// Everything that could be learnt about a cluster.
 struct Cluster {
     members: Vec<Value>,
-    /// What an answering member says of who can be reached: the leader, if it answers.
+    /// An answering member's view of who can be reached: the leader's, if it answers.
     told: Option<Value>,
 }
 
@@ -199,7 +199,7 @@ impl Cluster {
                 Err(why) => members.push(missing(Some(&url), None, &why, known)),
             }
         }
-        // Whom nobody could ask is still a member.
+        // A member that nobody could ask is still a member.
         for (name, member) in known {
             if !members.iter().any(|row| row["name"] == *name) {
                 let why = match member["client_urls"][0].as_str() {
@@ -256,7 +256,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// What is wrong, by name, each with its cause.
+    /// Warnings about the cluster by name, each with its cause.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for row in &self.members {
@@ -404,7 +404,7 @@ pub(crate) async fn explained(error: anyhow::Error, matches: &ArgMatches) -> any
     let told =
         answers.iter().filter_map(|(_, answer)| answer.as_ref().ok()).max_by_key(|told| !told["leader"].is_null());
     let Some(told) = told else {
-        // What the request failed by is said already.
+        // The cause of the request's failure is said already.
         let news = answers.iter().filter_map(|(url, answer)| Some((url, answer.as_ref().err()?)));
         let news = news.filter(|(_, why)| !what.contains(why.as_str()));
         let each: Vec<String> = news.map(|(url, why)| format!("{url}: {why}")).collect();

@@ -90,10 +90,10 @@ struct Seat {
     data_dir: PathBuf,
 }
 
-/// What happened to a node.
+/// News of a node.
 enum News {
     Line(usize, String),
-    /// How a node ended, and whether it ended itself.
+    /// The exit of a node: its end in words, and whether it ended itself.
     Exited(usize, String, bool),
     /// The wait before its restart is over.
     Due(usize),
@@ -128,7 +128,7 @@ pub(crate) fn run(matches: &ArgMatches) -> Result<()> {
         // Its members say so, and what to do.
         form.protocol = asked.protocol;
     } else if matches.value_source("protocol-options") == Some(ValueSource::CommandLine) {
-        // Those that a directory does not know may be others each time.
+        // Options that a directory does not know may be others each time.
         form.protocol.1 = asked.protocol.1;
     }
     let Founded { nodes: count, base_port: base, protocol: (protocol, options), is_tls } = form;
@@ -178,7 +178,7 @@ fn secret_file(dir: &Path) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// What all members run.
+/// The settings that all members share.
 struct Form {
     protocol: String,
     options: String,
@@ -242,7 +242,7 @@ async fn run_seats(seats: &[Seat], form: &Form, restarts: bool) -> Result<()> {
                             bail!("no node can run: {}", lives[position].last_words.trim_start_matches("hustings: "));
                         }
                     } else if restarts {
-                        // What the others say meanwhile is shown at once, and not after this wait.
+                        // Lines of the others are shown meanwhile, and not after this wait.
                         let news = news.clone();
                         tokio::spawn(async move {
                             tokio::time::sleep(RESTART_AFTER).await;
@@ -342,14 +342,14 @@ fn spawn(
     Ok((pid, voice))
 }
 
-/// What a node is told while it runs: `cut`, `heal`.
+/// Sends words to a node while it runs: `cut`, `heal`.
 type Voice = mpsc::UnboundedSender<&'static str>;
 
-/// What is known of a node's lives.
+/// The facts about a node's lives.
 #[derive(Clone)]
 struct Life {
     began: Instant,
-    /// How many in a row ended at once.
+    /// Number of lives in a row that ended at once.
     short_ones: u32,
     /// The last line that it said.
     last_words: String,

@@ -11,7 +11,7 @@ use hustings_api::etcdserverpb::{
 };
 use serde_json::{Value, json};
 
-/// The command lines.
+/// The command lines of upkeep.
 pub(crate) fn commands() -> [Command; 2] {
     let alarms = Command::new("alarm")
         .about("Show the alarms, or end them when their cause is gone")

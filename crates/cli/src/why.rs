@@ -48,7 +48,7 @@ pub(crate) fn command() -> Command {
         .args(store_arguments())
 }
 
-/// Runs `hustings why`.
+/// Runs `hustings why`, of a cluster or of recordings.
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(name) = matches.get_one::<String>("name") {
         return verbs::why(matches, name).await;
@@ -102,7 +102,7 @@ fn micros_of(text: &str) -> Result<u64> {
     Ok(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// What members gave out.
+/// The recordings that members gave out.
 pub(crate) struct Fetched {
     /// The recordings, each with the endpoint that gave it.
     pub(crate) recordings: Vec<(String, Bytes)>,
@@ -162,7 +162,7 @@ async fn status_of(endpoint: &str, tls: Option<&Connector>, timeout: Duration) -
     Ok(serde_json::from_slice(&answer)?)
 }
 
-/// `2026-11-23T12:30:01.123456Z`.
+/// A time in text: `2026-11-23T12:30:01.123456Z`.
 pub(crate) fn time_of(unix_micros: u64) -> String {
     let time: SystemTime = UNIX_EPOCH + Duration::from_micros(unix_micros);
     humantime::format_rfc3339_micros(time).to_string()

@@ -22,7 +22,7 @@ async fn client_of(cluster: &Cluster) -> Client {
     Client::connect(&cluster.endpoints()).await.expect("it answers")
 }
 
-/// What a copy must carry over: keys, values, leases; and of those who wait in a queue the order.
+/// The contents that a copy must carry over: keys, values, leases; and of those who wait in a queue the order.
 async fn contents(client: &Client) -> (Vec<(Vec<u8>, Vec<u8>, i64)>, Vec<Vec<u8>>) {
     let all = |key: &'static [u8]| pb::RangeRequest {
         key: key.into(),
@@ -121,7 +121,7 @@ async fn an_etcd_moves_here_while_it_is_written_to_and_back() {
     assert_eq!(lives(&destination, LEASE + 2).await, -1, "it ended there, and here");
     assert!(revision(&destination).await > revision(&source).await + 1_000_000, "no fencing token falls");
 
-    // What is there is not written over unless that is asked for; then what is not at the source goes.
+    // Keys that are there are not written over unless that is asked for; then those that are not at the source go.
     put(&destination, "stranger", "x").await.expect("it is written");
     let refused = support::run(&mut copy("import", ("--from-etcd", &urls), &endpoints, &[])).failed();
     assert!(refused.contains("holds 1606 keys already") && refused.contains("--resume"), "{refused}");
@@ -157,7 +157,7 @@ async fn a_part_of_an_etcd_is_copied_and_what_cannot_be_is_said() {
     said.ok();
     assert_eq!(hustings(&["get", "", "--prefix", "--endpoints", &endpoints]).ok().matches("/").count(), 2);
 
-    // What the destination does not take is named, and not asked for two minutes.
+    // A value that the destination does not take is named, and not asked for two minutes.
     let large = Cluster::start(etcd().with(&["--max-request-bytes", "8000000"]), 1).await.expect("etcd starts");
     put(&client_of(&large).await, "c/large", &"v".repeat(4_000_000)).await.expect("it is written");
     let url = large.endpoints().join(",");
@@ -182,7 +182,7 @@ async fn an_etcd_with_users_that_starts_again_is_followed_on() {
     for command in ["user add root:pw", "user grant-role root root", "put first one", "auth enable"] {
         etcdctl.ok(&command.split(' ').collect::<Vec<_>>());
     }
-    // Whose password is wrong or not there is told so; on the way to the right one no list of processes shows it.
+    // A user whose password is wrong or not there is told so; on the way to the right one no list of processes shows it.
     let file = ours.directory().join("password");
     let text = file.to_str().expect("text");
     let user = ["--etcd-user", "root", "--etcd-password-file", text];
@@ -212,7 +212,7 @@ async fn an_etcd_with_users_that_starts_again_is_followed_on() {
     import.signal(Signal::TERM);
     assert_eq!(import.end(), Some(0), "{:?}", import.seen);
 
-    // Whose changes cannot be followed is told so instead of waiting for ever.
+    // A user whose changes cannot be followed is told so instead of waiting for ever.
     for command in
         ["user add ann:pw", "role add some", "role grant-permission some read a b", "user grant-role ann some"]
     {

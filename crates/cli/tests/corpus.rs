@@ -18,7 +18,7 @@ impl Numbers {
     }
 }
 
-/// How often each file is changed.
+/// Number of changes of each file.
 const CHANGES: usize = 300;
 
 /// A file with one to four changes: bits, bytes, pieces that go, come twice, or come from another file.

@@ -1,6 +1,6 @@
-//! Goal: whoever opens the page of any member sees the whole cluster, sees at once what becomes of it, and can break it.
-//! Method: `hustings up`, and a real Chromium, driven over WebDriver; the page is asked what a reader would see. Screenshots stay
-//! in the target directory's `tmp/dashboard`.
+//! Goal: the page of any member shows the whole cluster, shows at once what becomes of it, and can break it. Method: `hustings
+//! up`, and a real Chromium, driven over WebDriver; the page is asked what a reader would see. Screenshots stay in the target
+//! directory's `tmp/dashboard`.
 
 #[path = "support/browser.rs"]
 mod browser;
@@ -23,7 +23,7 @@ async fn press(browser: &Browser, member: &str, verb: &str) {
     browser.click(&selector).await;
 }
 
-/// A local cluster.
+/// A local cluster that `hustings up` runs.
 struct Up {
     running: Running,
     base: u16,

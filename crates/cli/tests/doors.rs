@@ -1,5 +1,4 @@
-//! Goal: whoever comes from outside finds a door. Method: read what each published crate says of itself, and what it lets others
-//! call.
+//! Goal: a newcomer finds a door. Method: read what each published crate says of itself, and what it lets others call.
 //!
 //! `api.txt` beside a crate lists what is written `pub` in it, line by line, so that a change of it is seen in the change that
 //! makes it. `HUSTINGS_API=write cargo test -p hustings --test doors` writes the lists anew.
@@ -41,7 +40,7 @@ fn every_published_crate_says_what_it_is() {
             assert!(!text(package, key).is_empty(), "{name} has no `{key}` in its Cargo.toml");
         }
         let keywords = package["keywords"].as_array().expect("keywords");
-        // What crates.io takes.
+        // Check the limits of crates.io.
         assert!((1..=5).contains(&keywords.len()), "{name} has {} keywords", keywords.len());
         for keyword in keywords.iter().map(|keyword| keyword.as_str().unwrap_or_default()) {
             let is_plain = keyword.chars().all(|letter| letter.is_ascii_alphanumeric() || letter == '-');
@@ -105,7 +104,7 @@ fn sources(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// What is written `pub` in a source: items, methods, and fields, each on one line up to its body.
+/// The `pub` items of a source: items, methods, and fields, each on one line up to its body.
 fn open_items(source: &str) -> Vec<String> {
     let mut items = Vec::new();
     // Tests stand last.

@@ -67,7 +67,7 @@ async fn one_leads_after_the_other_at_a_cluster_of_ours() {
     one_leads_after_the_other("hustings", &cluster).await;
 }
 
-/// Goal: leases of less than a second are for whoever needs them: at a cluster of ours. Method: the holder is cut off.
+/// Goal: leases of less than a second can be had by those that need them: at a cluster of ours. Method: the holder is cut off.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_of_less_than_a_second_is_succeeded_within_it() {
     let short = Duration::from_millis(900);
@@ -96,7 +96,7 @@ async fn a_lease_of_less_than_a_second_is_succeeded_within_it() {
     assert!(refused.contains("150ms is too short for this store: hustings grants"), "{refused}");
 }
 
-/// Goal: etcd counts whole seconds, and says so to whoever asks for less.
+/// Goal: etcd counts whole seconds, and says so to a client that asks for less.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_of_less_than_a_second_is_refused_at_etcd() {
     let cluster = Cluster::start(support::etcd(), 1).await.expect("it starts");
@@ -194,7 +194,7 @@ async fn a_candidate_whose_member_stands_still_hears_of_its_turn_from_another() 
     let waiting = tokio::spawn(async move { campaign(&b).await });
     until_two_stand(&cluster, 0.0).await;
     cluster.nodes[silent].pause().expect("it runs");
-    // Longer than its lease: whoever still stands has renewed at another member.
+    // This is longer than its lease: a candidate that still stands has renewed at another member.
     tokio::time::timeout(SHORT + SHORT / 10, first.lost()).await.expect_err("nobody disturbs the first");
     let resigned = Instant::now();
     first.resign("deploy").await;
@@ -347,7 +347,7 @@ async fn an_election_stands_at_a_store_whose_users_count() {
     for (scheme, cluster) in [("hustings", &ours), ("etcd", &theirs)] {
         let_users_count(cluster);
         let with = |user: &str| url_of(scheme, cluster, "billing").replace("://", &format!("://{user}@"));
-        // Longer than a token lasts: who resigns must prove itself anew.
+        // This is longer than a token lasts: a candidate that resigns must prove itself anew.
         one_leads_after_the_other_at(scheme, &with("ann:p%40ss"), Duration::from_millis(1_500)).await;
 
         let file = cluster.directory().join("password");
@@ -373,8 +373,8 @@ async fn an_election_stands_at_a_store_whose_users_count() {
     }
 }
 
-/// Goal: whoever is not admitted, or may not, hears so at once: the store, the user and the remedy, with an exit code of its own.
-/// Method: a wrong password, an unknown user, a user without rights and none, at a cluster of ours and at the real etcd.
+/// Goal: a user that is not admitted, or may not, hears so at once: the store, the user and the remedy, with an exit code of its
+/// own. Method: a wrong password, an unknown user, a user without rights and none, at a cluster of ours and at the real etcd.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_not_admitted_is_told_so_at_once() {
     let ours = Cluster::start(support::program(), 1).await.expect("a node starts");

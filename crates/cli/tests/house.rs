@@ -24,7 +24,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value[key].as_str().unwrap_or_default()
 }
 
-/// Who may name whom. A new arrow needs an ADR and a line here.
+/// The crates that each crate may name. A new arrow needs an ADR and a line here.
 const ARROWS: [(&str, &[&str]); 26] = [
     ("hustings-core", &[]),
     ("hustings-raft", &["hustings-core"]),
@@ -104,7 +104,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
         ],
     ),
     ("hustings-stage", &["hustings-core"]),
-    // What measures counts who used the machine as `hustings bench` does (ADR 24).
+    // Measuring programs count who used the machine as `hustings bench` does (ADR 24).
     ("hustings-testbed", &["hustings-api", "hustings-console", "hustings-tls"]),
     ("hustings-torture", &["hustings-api", "hustings-properties", "hustings-testbed", "hustings-world"]),
 ];
@@ -217,7 +217,7 @@ fn arrows_between_the_rooms_of_the_server_point_down() {
         let room = inside.iter().next().and_then(|room| room.to_str()).unwrap_or_default();
         let floor = ROOMS.iter().position(|known| *known == room);
         let floor = floor.unwrap_or_else(|| panic!("{} stands in no room of the server", inside.display()));
-        // Where to read on may be above; what is used may not.
+        // Comments may name what is above; code may not.
         for line in text.lines().map(str::trim_start).filter(|line| !line.starts_with("//")) {
             assert!(!line.contains("super::super"), "{}: `{line}` leaves a room by the stairs", inside.display());
             for used in line.split("crate::").skip(1) {
@@ -236,7 +236,7 @@ fn arrows_between_the_rooms_of_the_server_point_down() {
 /// The rooms of the core, from the lowest up; what stands in none is the vocabulary, below both.
 const ROOMS_OF_THE_CORE: [&str; 2] = ["leading", "replica"];
 
-/// What the replica's room lends the crate's root.
+/// Names that the replica's room lends the crate's root.
 const LENT: [&str; 4] = ["Replica", "StateMachine", "SnapshotError", "ApplyVersion"];
 
 #[test]
@@ -311,7 +311,7 @@ fn the_trails_begin_in_the_server_and_name_the_file_of_each_function() {
     let mut seen = 0;
     for trail in trails.filter(is_trail) {
         let text = std::fs::read_to_string(&trail).expect("the trail");
-        // What stands before the first step says how to read it.
+        // The text before the first step says how to read it.
         let (_, text) = text.split_once("\n1. ").expect("a trail has steps");
         let (steps, name) = (steps(text), trail.display());
         assert!(steps.len() >= 20, "{name} names hardly any function");
@@ -329,7 +329,7 @@ fn the_trails_begin_in_the_server_and_name_the_file_of_each_function() {
     assert_eq!(seen, 2, "the trails of a write and of an election");
 }
 
-/// What a page of a protocol says of its files.
+/// The tables of files in the pages of protocols.
 #[test]
 fn the_pages_of_the_protocols_name_files_that_exist() {
     for protocol in ["raft", "gmt2000", "blazingmq", "zab", "paxos"] {

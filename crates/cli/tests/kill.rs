@@ -1,6 +1,6 @@
-//! Goal: no acknowledged write is ever lost, whoever dies whenever, and no revision is used twice.
-//! Method: three real processes under load; `kill -9` of a node chosen by a counter, again and again; then every acknowledged
-//! write is read back, key by key, and all nodes' hashes are compared. `HUSTINGS_KILLS=100` makes it long.
+//! Goal: no acknowledged write is ever lost, whichever node dies at whatever moment, and no revision is used twice. Method:
+//! three real processes under load; `kill -9` of a node chosen by a counter, again and again; then every acknowledged write
+//! is read back, key by key, and all nodes' hashes are compared. `HUSTINGS_KILLS=100` makes it long.
 
 use hustings_api::Client;
 use hustings_testbed::{Cluster, Program, get, put, wait_for};
@@ -82,7 +82,7 @@ async fn no_acknowledged_write_is_lost_under_paxos() {
     kill_and_check("paxos", 4).await;
 }
 
-/// As many kills as `HUSTINGS_KILLS` says, else `kills`.
+/// Makes as many kills as `HUSTINGS_KILLS` says, else `kills`, and checks what is left.
 async fn kill_and_check(protocol: &str, kills: usize) {
     let kills: usize = std::env::var("HUSTINGS_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(kills);
     let program =

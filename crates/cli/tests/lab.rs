@@ -1,6 +1,6 @@
-//! Goal: whoever opens the laboratory sees an election, breaks a cluster by clicking, goes back in time, and takes the script of what
-//! they did along; what published protocols do wrong is told beside its repair. Method: `hustings lab`, and a real Chromium; the page
-//! is asked what a reader would see. Screenshots stay in the target directory's `tmp/lab`.
+//! Goal: a visitor of the laboratory sees an election, breaks a cluster by clicking, goes back in time, and takes the script of it
+//! along; the defects of published protocols are told beside their repair. Method: `hustings lab`, and a real Chromium; the page is
+//! asked what a reader would see. Screenshots stay in the target directory's `tmp/lab`.
 
 #[path = "support/browser.rs"]
 mod browser;
@@ -50,7 +50,7 @@ const SCRIPT: &str = "document.getElementById('script').value";
 /// In JavaScript: the moment that is shown, in microseconds.
 const MOMENT: &str = "Number(document.getElementById('time').value)";
 
-/// Moves the slider.
+/// Moves the slider to a moment.
 async fn go_to(browser: &Browser, moment: u64) {
     let script = format!(
         "(() => {{ const slider = document.getElementById('time'); slider.value = {moment};
@@ -160,7 +160,7 @@ async fn a_leader_is_elected_killed_and_brought_back_in_time() {
     lab.stop();
 }
 
-/// Goal: whatever can be broken is broken by clicking. Method: each button of a member, of a link and of a message, and what the picture
+/// Goal: all that can be broken is broken by clicking. Method: each button of a member, of a link and of a message, and what the picture
 /// shows afterwards.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn everything_is_broken_by_clicking() {
@@ -432,7 +432,7 @@ async fn reports_show_where_a_property_falls() {
                 )
                 .await;
         }
-        // Which of the shortest traces it is, is chance; two leaders have two calls and two votes at the least.
+        // It is chance which of the shortest traces it is; two leaders have two calls and two votes at the least.
         for (what, least) in [
             ("line.message", 4),
             ("rect.span", 3),

@@ -1,6 +1,6 @@
-//! Goal: nodes and directories of different protocols never meet, and whoever mixes them reads both names.
-//! Method: every ordered pair of protocols: a directory written under one and opened under the other, a cluster in which each
-//! node runs another protocol, a cluster with one node that does, and a newcomer that does.
+//! Goal: nodes and directories of different protocols never meet, and a user that mixes them reads both names. Method: every
+//! ordered pair of protocols: a directory written under one and opened under the other, a cluster in which each node runs
+//! another protocol, a cluster with one node that does, and a newcomer that does.
 
 mod support;
 

@@ -84,7 +84,7 @@ fn rules(pages: &BTreeMap<PathBuf, String>) -> BTreeSet<String> {
     rules
 }
 
-/// What looks like a tag and is the name of a format.
+/// Words that look like a tag and are the name of a format.
 const FORMATS: [&str; 2] = ["UTF-8", "SSH-2"];
 
 /// The tags that these texts cite and that have no rule, with the place of the first citation.
@@ -227,7 +227,7 @@ fn resolved(page: &Path, target: &str) -> PathBuf {
     parts.iter().collect()
 }
 
-/// Why a link of a page leads nowhere.
+/// The reason why a link of a page leads nowhere; `None` if it leads somewhere.
 fn broken(page: &Path, target: &str, pages: &BTreeMap<PathBuf, String>) -> Option<String> {
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
@@ -295,7 +295,7 @@ fn the_book_has_every_page_once() {
     }
 }
 
-/// What newcomers look for, and a heading that says that it is there.
+/// The subjects that newcomers look for, each with its page and a heading that says that it is there.
 const ONE_CLICK: [(&str, &str, &str); 10] = [
     ("how to break a protocol", "docs/tutorials/break-raft-in-five-minutes.md", "Break Raft in five minutes"),
     ("a leader for my service", "docs/tutorials/a-leader-for-your-service.md", "A leader for your service"),

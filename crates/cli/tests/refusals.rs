@@ -1,5 +1,5 @@
-//! Goal: whatever is wrong is refused in words that name it and its remedy, and a cluster that serves goes on serving.
-//! Method: every misconfiguration, foreign directory, full disk and hostile byte, against real processes.
+//! Goal: everything that is wrong is refused in words that name it and its remedy, and a cluster that serves goes on
+//! serving. Method: every misconfiguration, foreign directory, full disk and hostile byte, against real processes.
 
 mod support;
 
@@ -311,7 +311,7 @@ async fn a_member_whose_disk_is_full_raises_the_alarm_stays_and_goes_on_once_the
     let log = cluster.nodes[2].log.clone();
     wait_for("the last segment to be full, and its member to wait", async || {
         let delete = DeleteRangeRequest { key: vec![b'k'; 1 << 20].into(), ..DeleteRangeRequest::default() };
-        // Where its leader is the one that gives way, the next one tells.
+        // If the leader is the one that gives way, the next one tells.
         let _ = client.kv().delete_range(delete).await;
         std::fs::read_to_string(&log).ok()?.contains("the disk Stalled").then_some(())
     })

@@ -19,7 +19,7 @@ const END: &str = "the end";
 /// One watch, whichever node it hangs on.
 struct Watch {
     key: String,
-    /// Where it goes on.
+    /// First revision that it has not seen.
     next_revision: i64,
     seen: Vec<i64>,
     has_ended: bool,

@@ -19,7 +19,7 @@ use support::{HUSTINGS, Running};
 use town::Town;
 
 const NAMES: [&str; 3] = ["db-a", "db-b", "db-c"];
-/// What a member says when it has taken up new files: for clients, for peers that dial it, and for those that it dials.
+/// Line of a member that has taken up new files: for clients, for peers that dial it, and for those that it dials.
 const TAKEN_UP: &str = "certificates were replaced: new connections use the new ones";
 const PORTS_OF_TLS: usize = 3;
 
@@ -50,7 +50,7 @@ impl Changing {
         changing
     }
 
-    /// What all believe from now on.
+    /// Sets the authorities that all believe from now on.
     fn trust(&self, authorities: &[&Authority]) {
         let text = authorities.iter().map(|authority| {
             let path = authority.write_certificate(&self.path("")).expect("written");
@@ -118,7 +118,7 @@ impl Changing {
     }
 }
 
-/// What clients saw.
+/// Results of the clients' requests.
 #[derive(Default)]
 struct Counts {
     asked: AtomicU64,
@@ -234,8 +234,8 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
     assert!(refused.is_some(), "a certificate of the old CA is worth nothing");
 }
 
-/// Goal: of those with a good certificate, a peer port lets in whom it was told to. Method: three members whose certificates have one
-/// common name, and one host, beside their own; whoever else the CA signed for is turned away, and told to the log.
+/// Goal: of those with a good certificate, a peer port lets in only the ones that it was told to. Method: three members whose certificates
+/// have one common name, and one host, beside their own; whoever else the CA signed for is turned away, and told to the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_port_admits_a_common_name_or_a_host_and_nobody_else() {
     for (flags, expected) in [

@@ -1,6 +1,6 @@
-//! Goal: a command runs only while its sidecar leads, and at most one of them at a time, whoever is killed or paused. Method:
-//! real sidecars at a real cluster; each command holds a witness, a lock of the kernel on one file, and ends with 99 when
-//! another holds it.
+//! Goal: a command runs only while its sidecar leads, and at most one of them at a time, also when some are killed or paused.
+//! Method: real sidecars at a real cluster; each command holds a witness, a lock of the kernel on one file, and ends with 99
+//! when another holds it.
 
 mod support;
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use support::{HUSTINGS, Running, signal_pid};
 use tempfile::TempDir;
 
-/// What the witness of an overlap exits with.
+/// Exit code of the witness of an overlap.
 const OVERLAP: &str = "99";
 const TTL: Duration = Duration::from_secs(5);
 
@@ -42,7 +42,7 @@ impl Story {
 
     /// `hustings run` of this command.
     fn sidecar(&self, id: &str, options: &[&str], command: &[&str]) -> Command {
-        // What it says goes where its command's output goes.
+        // Its own output goes where its command's output goes.
         let mut run = Command::new("sh");
         run.args(["-c", "WATCHDOG_PID=$$ exec \"$0\" \"$@\" 2>&1", HUSTINGS]);
         run.args(["run", "--election", "billing", "--store", &self.store(), "--id", id, "--ttl", "5s"])
@@ -241,7 +241,7 @@ async fn what_hides_from_a_killed_warden_is_found_in_its_control_group() {
     assert!(!left.exists(), "{} is left behind", left.display());
 }
 
-/// Where control groups of version 2 are.
+/// Directory of the control groups of version 2; `None` if there is none.
 fn control_groups() -> Option<PathBuf> {
     ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"]
         .map(PathBuf::from)

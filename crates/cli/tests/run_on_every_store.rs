@@ -1,7 +1,7 @@
-//! Goal: whatever happens to any one of sidecar, warden and command, at most one command runs, on every store, and the next one
-//! bears a higher token. Method: three sidecars stand for one election; drawn faults hit whoever leads; each command holds a
-//! witness, a lock of the kernel on one file, and its sidecar ends with 99 when another holds it. Each command passes a gate, too:
-//! it writes its token behind the highest one that was there, in one step, and is refused below it.
+//! Goal: at most one command runs, on every store, and the next one bears a higher token, although anything may happen to one of
+//! sidecar, warden and command. Method: three sidecars stand for one election; drawn faults hit whoever leads; each command holds
+//! a witness, a lock of the kernel on one file, and its sidecar ends with 99 when another holds it. Each command passes a gate,
+//! too: it writes its token behind the highest one that was there, in one step, and is refused below it.
 //!
 //! `HUSTINGS_ELECTION_RUNS=1000 cargo test -p hustings --test run_on_every_store -- --nocapture` draws so many faults per store.
 
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use support::HUSTINGS;
 use tempfile::TempDir;
 
-/// What the witness of an overlap exits with.
+/// Exit code of the witness of an overlap.
 const OVERLAP: i32 = 99;
-/// How many faults are drawn, unless somebody asks for more.
+/// Number of faults that are drawn, unless `HUSTINGS_ELECTION_RUNS` says another.
 const RUNS: usize = 3;
 
-/// What lets a ZooKeeper say its tick.
+/// Setting that lets a ZooKeeper say its tick.
 const WHITELIST: &str = "4lw.commands.whitelist=*";
 
-/// What is done to whoever leads.
+/// A fault of the sidecar that leads.
 #[derive(Clone, Copy, Debug)]
 enum Fault {
     SidecarKilled,
@@ -112,7 +112,7 @@ impl Story {
     /// Does this to the holder, and gives who is to go on afterwards.
     fn strike(&self, fault: Fault, holder: &Begun) -> Option<Pid> {
         let sidecar = self.sidecar(&holder.id);
-        // Who is gone already cannot be hit.
+        // A process that is gone already cannot be hit.
         let hit = |pid: Pid, signal: Signal| {
             let _ = kill_process(pid, signal);
         };
@@ -141,7 +141,7 @@ impl Story {
         None
     }
 
-    /// Whoever has ended starts anew; none of them saw an overlap.
+    /// Starts anew each sidecar that has ended; none of them saw an overlap.
     fn mend(&mut self) {
         for place in 0..self.sidecars.len() {
             let Ok(Some(status)) = self.sidecars[place].1.try_wait() else { continue };
@@ -177,7 +177,7 @@ fn token(words: &[&str]) -> (u64, u64) {
     (words[0].parse().expect("a generation"), words[1].parse().expect("a number"))
 }
 
-/// Draws faults for whoever leads, and looks on.
+/// Draws faults for the leader, and looks on.
 async fn one_command_at_most(name: &str, store: String, ttl: Duration) {
     let runs = std::env::var("HUSTINGS_ELECTION_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(RUNS);
     let mut story = Story { directory: tempfile::tempdir().expect("a place"), store, ttl, sidecars: Vec::new() };

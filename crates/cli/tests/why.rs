@@ -1,6 +1,6 @@
-//! Goal: whoever asks why leadership moved is told what was done.
-//! Method: real processes behind proxies, to which things are done one after the other; after each the recordings of all members are
-//! asked, and the answer is compared with what was done. At the end all lives are played again.
+//! Goal: an operator who asks why leadership moved is told what was done. Method: real processes behind proxies, to which things are
+//! done one after the other; after each the recordings of all members are asked, and the answer is compared with what was done. At
+//! the end all lives are played again.
 
 mod support;
 
@@ -62,7 +62,7 @@ impl Scene {
         }
     }
 
-    /// What the members' recordings say of the last change.
+    /// The answer of the members' recordings about the last change.
     fn why(&self) -> Value {
         self.why_with(&[])
     }
@@ -196,7 +196,7 @@ impl Scene {
         assert!(sentence(&mute).contains("the network was cut"), "{mute}");
     }
 
-    /// Nobody hears the leader any more, then another one leads, and then the old one is killed.
+    /// Mutes the leader; once another one leads, the old one is killed.
     async fn is_muted_and_killed(&mut self) {
         let before = self.rig.leader().await;
         self.does("mute leader others").await;
@@ -349,7 +349,7 @@ async fn a_preferred_member_an_upgrade_and_a_removal_are_told() {
     scene.is_removed_and_killed().await;
 }
 
-/// What the other build says that it is: as long a name, and another one.
+/// Name of the other build: as long as this one's, and another one.
 fn other_build() -> String {
     concat!("hustings ", env!("CARGO_PKG_VERSION")).replace(|character: char| character.is_ascii_digit(), "9")
 }

@@ -22,7 +22,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-/// What the clients of the store share.
+/// The work that all clients of the store share.
 #[derive(Debug)]
 pub(super) struct Store {
     pub(super) work: StoreWork,

@@ -1,4 +1,4 @@
-//! What a request asks for: which operation, which key, how large a value. All of it follows from the seed and the number of the
+//! Draws a request: its operation, its key, and the size of its value. All of it follows from the seed and the number of the
 //! request, so that two runs of one seed ask the same, whichever client asks it.
 
 use anyhow::{Result, bail};
@@ -10,7 +10,7 @@ use rand_distr::Zipf;
 use std::fmt;
 use std::str::FromStr;
 
-/// What every key begins with.
+/// Beginning of every key.
 pub(super) const PREFIX: &str = "bench/";
 
 /// The largest value that is asked for; servers refuse far smaller ones.
@@ -22,7 +22,7 @@ pub(super) fn dice(seed: u64, number: u64) -> StdRng {
     StdRng::seed_from_u64(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
 
-/// What a client of the store asks.
+/// An operation that a client of the store asks for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Operation {
     Put,
@@ -68,7 +68,7 @@ impl Mix {
         Mix { shares: vec![(operation, 1)] }
     }
 
-    /// So many percent gets, the rest puts.
+    /// A mix of so many percent gets, the rest puts.
     pub(super) fn of_reads(percent: u32) -> Mix {
         let shares = vec![(Operation::Get, percent), (Operation::Put, 100 - percent)];
         Mix { shares: shares.into_iter().filter(|(_, share)| *share > 0).collect() }
@@ -111,7 +111,7 @@ impl fmt::Display for Mix {
     }
 }
 
-/// Reads `NAME:SHARE,NAME:SHARE`.
+/// Reads shares of the form `NAME:SHARE,NAME:SHARE`.
 fn shares<T>(text: &str, read: impl Fn(&str) -> Result<T>) -> Result<Vec<(T, u32)>> {
     let mut shares = Vec::new();
     let mut all = 0_u32;
@@ -148,16 +148,16 @@ fn pick<T: Copy>(shares: &[(T, u32)], dice: &mut StdRng) -> T {
     first
 }
 
-/// How likely each key is.
+/// The probability of each key.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Popularity {
-    /// All the same.
+    /// All keys alike.
     Uniform,
     /// The key of rank k with a weight of 1/k^theta; the lowest key is the most popular.
     Zipf { theta: f64 },
     /// One after the other, and from the first again.
     Sequential,
-    /// One key alone.
+    /// Always the first key.
     Hot,
 }
 
@@ -220,7 +220,7 @@ impl Keys {
         Ok(Keys { count, bytes, popularity, zipf })
     }
 
-    /// Which key the request of this number is about, from 0.
+    /// The key of the request of this number, from 0.
     pub(super) fn pick(&self, number: u64, dice: &mut StdRng) -> u64 {
         match (self.popularity, &self.zipf) {
             (Popularity::Uniform, _) => dice.random_range(0..self.count),
@@ -236,7 +236,7 @@ impl Keys {
     }
 }
 
-/// How large values are.
+/// The sizes of values.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Sizes {
     Fixed(usize),

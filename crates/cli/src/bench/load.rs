@@ -20,7 +20,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// Recorders, so that clients do not wait for each other to write down what they saw.
 const RECORDERS: usize = 8;
 
-/// Longer than any run.
+/// A time longer than any run.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
 
 /// A run that has begun: its clock, its window and what it has seen so far.
@@ -59,7 +59,7 @@ impl Run {
         self.begun.elapsed()
     }
 
-    /// When that is by the system's clock.
+    /// The moment of this time of the run, by the system's clock.
     pub(super) fn instant(&self, time: Duration) -> tokio::time::Instant {
         (self.begun + time).into()
     }
@@ -81,7 +81,7 @@ impl Run {
     }
 }
 
-/// Whose turn it is: numbers of requests, handed out one by one.
+/// Hands out the numbers of requests, one by one.
 struct Tickets {
     pace: Pace,
     window: Window,
@@ -116,7 +116,7 @@ impl Tickets {
             self.due.acquire().await.ok()?.forget();
             let number = self.next.fetch_add(1, Ordering::Relaxed);
             let due = self.pace.due(number);
-            // What warming up has left behind is forgotten: the part that counts begins without a queue.
+            // Requests that warming up has left behind are forgotten: the part that counts begins without a queue.
             if due.is_some_and(|due| due >= self.window.start) || run.now() < self.window.start {
                 return Some((number, due));
             }
@@ -148,7 +148,7 @@ impl Tickets {
     }
 }
 
-/// Whose processor time counts as the servers', and whether a terminal is told how it goes.
+/// The processes whose processor time counts as the servers', and whether a terminal is told of the progress.
 #[derive(Clone, Copy)]
 pub(super) struct Telling<'a> {
     pub(super) servers: &'a BTreeSet<u32>,
@@ -194,7 +194,7 @@ pub(super) async fn drive(run: &Arc<Run>, settings: &Settings, askers: Vec<Asker
     }
     let usage = Usage::now(told.servers).since(&before);
     if !is_over {
-        // Those in flight: each ends within its timeout.
+        // Wait for the requests in flight: each ends within its timeout.
         ended.await;
     }
     telling.abort();

@@ -45,14 +45,14 @@ use watch::Audience;
 /// Puts in flight while keys are put that later requests need.
 const FILLERS: usize = 64;
 
-/// How many threads drive so many clients. Few clients on many threads measure how long threads take to wake each other.
+/// Number of threads that drive the clients. Few clients on many threads measure how long threads take to wake each other.
 pub(crate) fn threads(matches: &ArgMatches) -> usize {
     let clients = matches.subcommand().and_then(|(_, matches)| matches.get_one::<u64>("clients")).copied().unwrap_or(1);
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     usize::try_from(clients.div_ceil(64)).unwrap_or(cores).clamp(1, cores)
 }
 
-/// Runs `hustings bench`.
+/// Runs `hustings bench` and prints its report.
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     let (verb, matches) = matches.subcommand().expect("clap requires one");
     let mut settings = Settings::of(verb, matches)?;

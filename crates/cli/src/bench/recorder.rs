@@ -1,4 +1,4 @@
-//! What is measured: [`Pace`] says when each request is due, [`Recorder`] keeps how long each took from then on. Both are pure:
+//! The measurement: [`Pace`] says when each request is due, [`Recorder`] keeps how long each took from then on. Both are pure:
 //! times are counted from the beginning of the load, and nobody reads a clock here.
 //!
 //! *Coordinated omission*: a driver that waits for an answer before it asks again asks a target that stands still almost
@@ -12,17 +12,17 @@ use std::time::Duration;
 /// The longest delay that is told apart, in microseconds.
 const MICROS_MAX: u64 = 3_600_000_000;
 
-/// When requests are due.
+/// The times at which requests are due.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) enum Pace {
     /// A client asks as soon as it has its answer.
     Closed,
-    /// So many per second, evenly, whether or not earlier ones were answered.
+    /// So many requests per second, evenly, whether or not earlier ones were answered.
     Open { per_second: f64 },
 }
 
 impl Pace {
-    /// When the request of this number is due, counted from 0; `None` when it is due as soon as a client is free.
+    /// Due time of the request of this number, counted from 0; `None` when it is due as soon as a client is free.
     pub(super) fn due(self, number: u64) -> Option<Duration> {
         match self {
             Pace::Closed => None,
@@ -30,7 +30,7 @@ impl Pace {
         }
     }
 
-    /// How many requests are due by now.
+    /// Number of requests that are due by now.
     pub(super) fn owed(self, now: Duration) -> u64 {
         match self {
             Pace::Closed => 0,
@@ -47,7 +47,7 @@ pub(super) struct Window {
     pub(super) end: Duration,
 }
 
-/// When a request was due, sent and answered. In a closed loop it is due when it is sent.
+/// The times at which a request was due, sent and answered. In a closed loop it is due when it is sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timing {
     pub(super) due: Duration,
@@ -55,16 +55,16 @@ pub(super) struct Timing {
     pub(super) done: Duration,
 }
 
-/// How a request ended that was not answered well.
+/// The end of a request that was not answered well.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
     /// As gRPC names it, or `timeout`.
     pub(super) kind: &'static str,
-    /// What a reader is told.
+    /// Status that is shown to the reader.
     pub(super) status: tonic::Status,
 }
 
-/// Whose figures are the result.
+/// Whether figures are the run's result.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Standing {
     /// It is what the run measures.
@@ -77,9 +77,9 @@ pub(super) enum Standing {
 #[derive(Clone, Debug)]
 pub(super) struct Recorder {
     window: Window,
-    /// From when each was due; what was not answered counts with the time that it had waited.
+    /// Times from when each request was due; one that was not answered counts with the time that it had waited.
     pub(super) delays: Histogram<u64>,
-    /// From when each was sent.
+    /// Times from when each request was sent.
     pub(super) service: Histogram<u64>,
     pub(super) operations: BTreeMap<&'static str, Histogram<u64>>,
     /// Due and answered within the window.
@@ -88,7 +88,7 @@ pub(super) struct Recorder {
     pub(super) unsent: u64,
     pub(super) errors: BTreeMap<&'static str, u64>,
     pub(super) first_error: Option<tonic::Status>,
-    /// When the last answer came, no later than the window's end.
+    /// Time of the last answer, no later than the window's end.
     pub(super) last: Duration,
 }
 
@@ -218,7 +218,7 @@ mod tests {
         recorder
     }
 
-    /// How many took longer, in milliseconds.
+    /// Number of requests that took longer than so many milliseconds.
     fn above(delays: &Histogram<u64>, milliseconds: u64) -> u64 {
         delays.count_between(milliseconds * 1_000, MICROS_MAX)
     }
@@ -232,7 +232,7 @@ mod tests {
         assert!((480..=550).contains(&above(&open.delays, 500)), "{}", above(&open.delays, 500));
         assert!((80..=120).contains(&above(&open.delays, 900)), "{}", above(&open.delays, 900));
         assert!((990_000..=1_010_000).contains(&open.delays.max()), "{}", open.delays.max());
-        // From when they were sent, sixteen were slow: what a driver sees that leaves the queue out.
+        // From when they were sent, sixteen were slow: a driver that leaves the queue out sees no more.
         assert_eq!(above(&open.service, 10), 16);
     }
 

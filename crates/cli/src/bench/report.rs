@@ -1,4 +1,4 @@
-//! What is said of a run: the setting before it, the figures after it.
+//! The words about a run: the setting before it, the figures after it.
 
 use super::choice::Operation;
 use super::recorder::{Pace, Recorder};
@@ -134,7 +134,7 @@ pub(super) struct Report<'a> {
     pub(super) around: &'a Surroundings,
     pub(super) recorder: &'a Recorder,
     pub(super) usage: Usage,
-    /// How long the part took that counts.
+    /// Duration of the part that counts.
     pub(super) measured: Duration,
 }
 

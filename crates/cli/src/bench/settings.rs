@@ -217,7 +217,7 @@ fn range_argument() -> Arg {
     number("range-keys", "100").help("Keys that a range asks for")
 }
 
-/// What is asked of the store.
+/// The load on the store.
 #[derive(Clone, Debug)]
 pub(super) struct StoreWork {
     pub(super) mix: Mix,
@@ -228,18 +228,18 @@ pub(super) struct StoreWork {
     pub(super) range_keys: u64,
 }
 
-/// What is measured of leases.
+/// The measurement of leases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum LeaseWork {
     Grant,
     KeepAlive,
-    /// How late so many expire.
+    /// The delay with which so many leases expire.
     Expiry {
         leases: u64,
     },
 }
 
-/// What is measured.
+/// The measurement that a run makes.
 #[derive(Clone, Debug)]
 pub(super) enum Work {
     Store(StoreWork),
@@ -269,7 +269,7 @@ pub(super) struct Settings {
     pub(super) total: Option<u64>,
     pub(super) pace: Pace,
     pub(super) seed: u64,
-    /// How long an answer may take.
+    /// Time that an answer may take.
     pub(super) timeout: Duration,
 }
 

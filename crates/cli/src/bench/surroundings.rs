@@ -1,4 +1,4 @@
-//! Where a run takes place: the target, as far as it tells, and this machine.
+//! The surroundings of a run: the target, as far as it tells, and this machine.
 
 use crate::credentials::asked;
 use crate::http;
@@ -13,13 +13,13 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// How long the target may take to say what it is.
+/// Time that the target may take to say what it is.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// What was measured, and from where.
+/// The target of the measurement, and the machine it was made from.
 #[derive(Clone, Debug)]
 pub(super) struct Surroundings {
-    /// `hustings 0.1.0`, or `etcd 3.5.1` for whatever speaks etcd's API and does not say that it is ours.
+    /// `hustings 0.1.0`, or `etcd 3.5.1` for any other server of etcd's API.
     pub(super) server: Option<String>,
     pub(super) protocol: Option<String>,
     pub(super) members: Option<u64>,

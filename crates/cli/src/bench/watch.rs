@@ -1,5 +1,5 @@
-//! How long it takes from a put to its event: values say when their put was due and sent, and watchers in this same process
-//! read it back. One clock, so nothing need be synchronised.
+//! The delay from a put to its event: values say when their put was due and sent, and watchers in this same process read it
+//! back. One clock, so nothing need be synchronised.
 
 use super::choice::{Keys, Values, dice};
 use super::load::{Run, failure};
@@ -19,10 +19,10 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Status, Streaming};
 
-/// What the value of a put begins with: when it was due and when it was sent, in nanoseconds of the run.
+/// Bytes of the stamp at the beginning of a value: when its put was due and when it was sent, in nanoseconds of the run.
 const STAMP_BYTES: usize = 16;
 
-/// What those who put and those who watch share.
+/// The keys and values that writers and watchers share.
 #[derive(Debug)]
 pub(super) struct Audience {
     keys: Keys,
@@ -41,7 +41,7 @@ impl Audience {
         Arc::new(Audience { keys, values, seed, watchers, owed, arrived, has_arrived: Notify::new() })
     }
 
-    /// How many watch the key of this number: the watcher of number n watches the key n, and from the first again.
+    /// Number of watchers of this key: watcher n watches key n, and so on from the first key again.
     fn watchers_of(&self, key: u64) -> u64 {
         self.watchers / self.keys.count + u64::from(key < self.watchers % self.keys.count)
     }
@@ -170,7 +170,7 @@ async fn listen(position: usize, mut watches: Watches, audience: Arc<Audience>, 
     });
 }
 
-/// When the put of this value was due, and sent.
+/// Reads when the put of this value was due, and sent; `None` if it is no stamp.
 fn stamp_of(value: &[u8]) -> Option<(Duration, Duration)> {
     let time = |from: usize| {
         let bytes: [u8; 8] = value.get(from..from + 8)?.try_into().ok()?;

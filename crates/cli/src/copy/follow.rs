@@ -1,4 +1,4 @@
-//! What changes at the source after the copy, written to the destination in the same order: [`Follower`].
+//! Follows the changes at the source after the copy and writes them to the destination in the same order: [`Follower`].
 //!
 //! Changes of several revisions are written as one, as long as no key is among them twice and none of them stands for a lock or an
 //! election: of those the revision says whose turn it is, so each gets one of its own.
@@ -25,7 +25,7 @@ const ASK_EVERY: Duration = Duration::from_millis(100);
 /// Watches that may be refused one after the other: the first one perhaps because a token has ended.
 const REFUSALS_MAX: u32 = 5;
 
-/// How much of a key is told, in characters.
+/// Most characters of a key that are told.
 const KEY_TOLD_MAX: usize = 60;
 
 /// Operations that will be one transaction.
@@ -134,7 +134,7 @@ pub(super) fn is_candidate(kv: &KeyValue) -> bool {
     kv.lease != 0 && entry.is_some_and(|(_, entry)| i64::from_str_radix(entry, 16) == Ok(kv.lease))
 }
 
-/// How a watch ended.
+/// The end of a watch.
 enum Followed {
     /// All that was asked for is there.
     Reached,

@@ -36,19 +36,19 @@ use std::time::{Duration, Instant};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-/// How far above the source's revision the destination goes on: more than the source changes while it is followed.
+/// Revisions by which the destination begins above the source's: more than the source changes while it is followed.
 const REVISIONS_AHEAD: i64 = 1_000_000_000;
-/// How long it is tried to raise the revision, and the pause before it is tried again.
+/// Time for which raising the revision is tried, and the pause before it is tried again.
 const RAISE_WITHIN: Duration = Duration::from_secs(15);
 const RAISE_PAUSE: Duration = Duration::from_millis(200);
 /// Comparisons after which a difference is no delay.
 const COMPARISONS_MAX: u32 = 5;
 /// Keys that are named where both differ.
 const NAMED_MAX: usize = 5;
-/// How often a line tells how far it is, where nobody sees a bar.
+/// Pause between two lines of progress, where nobody sees a bar.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// How etcd is spoken to, where both clusters are asked by one command.
+/// Names of the TLS flags for etcd, where both clusters are asked by one command.
 const ETCD: TlsNames = TlsNames {
     cacert: "etcd-cacert",
     cert: "etcd-cert",
@@ -126,7 +126,7 @@ pub(crate) async fn run(verb: &str, matches: &ArgMatches) -> Result<()> {
     copy.run(verb, matches).await
 }
 
-/// Who asks etcd, with the password from wherever it was given.
+/// The user that asks etcd, with the password from wherever it was given.
 fn etcd_user(matches: &ArgMatches) -> Result<Option<(String, String)>> {
     let given = |name: &str| matches.get_one::<String>(name).filter(|value| !value.is_empty());
     let Some(user) = given("etcd-user") else { return Ok(None) };
@@ -187,7 +187,7 @@ impl Copy {
         }
     }
 
-    /// What a copy cannot hold.
+    /// The parts of a cluster that a copy cannot hold, in words.
     async fn what_is_left_behind(&mut self, verb: &str) -> Result<Vec<String>> {
         let mut left = vec![
             "versions, creation and modification revisions begin anew at the destination; history before the copy stays behind".to_owned(),
@@ -195,7 +195,7 @@ impl Copy {
         let auth = self.source.ask(async |side| {
             AuthClient::new(side.client.channel()).auth_status(side.asked(pb::AuthStatusRequest {})).await
         });
-        // Who may not ask whether users count is a user of those.
+        // A client that may not ask whether users count is a user of those.
         if auth.await.is_ok_and(|status| status.enabled) {
             left.push("users and roles stay behind, because passwords cannot be read: make them at the destination before its clients come".to_owned());
         }
@@ -234,7 +234,7 @@ impl Copy {
             next = after;
         }
         batch.write(&mut self.source, &mut self.destination, &self.leases).await?;
-        // Who came first leads or holds the lock: each in a revision of its own, in their order.
+        // The first one leads or holds the lock: each in a revision of its own, in their order.
         candidates.sort_by_key(|kv| kv.create_revision);
         for kv in candidates {
             let lease = self.lease_of(&kv).await?;
@@ -342,7 +342,7 @@ impl Copy {
     }
 }
 
-/// Ctrl-C or SIGTERM.
+/// Waits for Ctrl-C or SIGTERM.
 async fn wait_for_a_word() -> Result<()> {
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     tokio::select! {
@@ -437,7 +437,7 @@ fn bar(keys: u64) -> ProgressBar {
     ProgressBar::new(keys).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
-/// How far it is, while it follows: on a terminal a line that changes, else a line now and then.
+/// Shows the progress while it follows: on a terminal a line that changes, else a line now and then.
 struct Telling {
     bar: ProgressBar,
     told_at: std::cell::Cell<Instant>,

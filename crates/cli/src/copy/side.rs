@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::{Code, Request, Response, Status};
 
-/// How long one request may take.
+/// Time that one request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// How long a cluster may be out of reach before the copy is given up.
+/// Time for which a cluster may be out of reach before the copy is given up.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The pause before the next member is asked.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -111,7 +111,7 @@ impl Side {
         Ok(answer.header.unwrap_or_default().revision)
     }
 
-    /// Up to [`PAGE`] keys of a range, as of a revision (0: now), and where the next page begins.
+    /// Up to [`PAGE`] keys of a range, as of a revision (0: now), and the beginning of the next page, if there is one.
     pub(super) async fn page(&mut self, keys: &Keys, revision: i64) -> Result<(Vec<KeyValue>, Option<Bytes>)> {
         let request = pb::RangeRequest {
             key: keys.from.clone(),
@@ -134,7 +134,7 @@ impl Side {
         Ok((answer.kvs, next))
     }
 
-    /// How many keys a range holds.
+    /// Number of keys in a range.
     pub(super) async fn count(&mut self, keys: &Keys) -> Result<i64> {
         let request = pb::RangeRequest {
             key: keys.from.clone(),

@@ -1,11 +1,11 @@
-//! What systemd is told of a sidecar, where it asked to be told (`Type=notify`): [`Notify`].
+//! A sidecar's news to systemd, where it asked for them (`Type=notify`): [`Notify`].
 
 use hustings_election::Change;
 use sd_notify::NotifyState;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// When a sidecar counts as started.
+/// The moment at which a sidecar counts as started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ReadyAs {
     /// Once it stands for election: units that wait for it do not wait for a leadership.
@@ -14,7 +14,7 @@ pub(crate) enum ReadyAs {
     Leader,
 }
 
-/// Says each transition to whoever started this process. Without `NOTIFY_SOCKET` nobody hears it.
+/// Says each transition to the process that started this one. Without `NOTIFY_SOCKET` nobody hears it.
 #[derive(Debug)]
 pub(crate) struct Notify {
     election: String,
@@ -27,7 +27,7 @@ impl Notify {
         Notify { election: election.to_owned(), ready_as, is_ready: AtomicBool::new(false) }
     }
 
-    /// Something changed.
+    /// Tells a change.
     pub(crate) fn told(&self, change: &Change) {
         let election = &self.election;
         let (status, is_ready) = match change {

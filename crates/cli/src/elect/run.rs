@@ -19,7 +19,7 @@ pub(crate) fn command() -> Command {
     )
 }
 
-/// What `run` and `lock` have in common.
+/// Adds the options that `run` and `lock` have in common.
 pub(crate) fn with_options(command: Command) -> Command {
     command
         .after_help(

@@ -24,27 +24,27 @@ use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// How long the warden may take to come up.
+/// Time that the warden may take to come up.
 const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often the warden is told that the belief lasts longer.
+/// Pause between two messages to the warden that the belief lasts longer.
 const TELL_EVERY: Duration = Duration::from_millis(200);
-/// How often an application is asked how it is.
+/// Pause between two health checks of an application.
 const HEALTH_EVERY: Duration = Duration::from_secs(1);
-/// What was killed and lives still after so long is told of.
+/// Time after which a process that was killed and lives still is told of.
 const UNKILLABLE_AFTER: Duration = Duration::from_secs(2);
-/// So many answers that are no in a row are believed.
+/// Number of answers in a row that say no, before they are believed.
 const UNHEALTHY_AFTER: u32 = 2;
 
-/// What comes after a leadership was lost.
+/// The sidecar's way on after a loss of leadership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnLoss {
     /// Stand for election again.
     Campaign,
-    /// Exit, for whoever supervises this process.
+    /// Exit; a supervisor of this process may start it again.
     Exit,
 }
 
-/// What `hustings run` was told.
+/// The settings of `hustings run`.
 pub(crate) struct Sidecar {
     pub(crate) election: Election,
     pub(crate) named: Named,
@@ -61,7 +61,7 @@ pub(crate) struct Sidecar {
     pub(crate) command: Vec<String>,
 }
 
-/// What holds the command's processes together.
+/// The means that hold the command's processes together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Containment {
     /// Their process group, and the warden as their reaper.
@@ -72,7 +72,7 @@ pub(crate) enum Containment {
     Namespace,
 }
 
-/// How a tenure ended for the sidecar.
+/// The end of a tenure for the sidecar.
 enum End {
     /// The command ended by itself.
     Command(u8),
@@ -89,7 +89,7 @@ struct Warden {
     process: Child,
     lines: Lines<BufReader<OwnedReadHalf>>,
     writing: OwnedWriteHalf,
-    /// Where the command's processes are, once it runs.
+    /// Cage of the command's processes, once it runs.
     cage: Option<Cage>,
     /// The first process of the namespace that the command runs in, if it has one. Process numbers that the warden tells are
     /// of that namespace, and mean somebody else here.
@@ -123,7 +123,7 @@ impl Warden {
         Ok(())
     }
 
-    /// What it says next; an error when it is gone.
+    /// The warden's next message; an error when it is gone.
     async fn hear(&mut self) -> Result<Tell> {
         let line = self.lines.next_line().await?.context("the warden is gone")?;
         Ok(serde_json::from_str(&line)?)
@@ -141,7 +141,7 @@ impl Warden {
     /// Kills what is left of the command.
     fn end(&self, group: i32) {
         if let Some(cell) = &self.cell {
-            // Who has ended needs no signal.
+            // A process that has ended needs no signal.
             let _ = pidfd_send_signal(cell, rustix::process::Signal::KILL);
             return;
         }
@@ -162,7 +162,7 @@ fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut asked, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
-/// What ends the sidecar from outside.
+/// The signals that end the sidecar from outside.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
@@ -290,7 +290,7 @@ impl Sidecar {
         let mut tick = tokio::time::interval(TELL_EVERY);
         let mut health = tokio::time::interval(HEALTH_EVERY);
         let mut sick = 0;
-        // Why it stops, once it does, and whether this process ends then.
+        // The reason why it stops, once it does, and whether this process ends then.
         let mut stopping: Option<(String, bool)> = None;
         loop {
             tokio::select! {
@@ -403,7 +403,7 @@ impl Sidecar {
         }
     }
 
-    /// The warden is gone, and the kernel has killed the command with it; whatever else it started is killed here.
+    /// Ends what the command started after the warden is gone: the kernel has killed the command with it, everything else is killed here.
     async fn end_without_warden(&self, group: i32, warden: &mut Warden) {
         let _ = warden.process.start_kill();
         let _ = warden.process.wait().await;

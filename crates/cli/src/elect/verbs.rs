@@ -12,10 +12,10 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-/// How long `observe --once` waits for a store.
+/// Time for which `observe --once` waits for a store.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The command lines.
+/// The command lines of elections.
 pub(crate) fn commands() -> Vec<Command> {
     let name = || Arg::new("name").required(true).value_name("NAME").help("Which election");
     vec![
@@ -193,7 +193,7 @@ async fn observe(matches: &ArgMatches, election: Election) -> Result<()> {
     }
 }
 
-/// Who led an election, and why each leadership ended.
+/// Prints the leaders of an election, and why each leadership ended.
 pub(crate) async fn why(matches: &ArgMatches, name: &str) -> Result<()> {
     start_logging()?;
     let election = election_of(matches, name)?;

@@ -1,4 +1,4 @@
-//! What a command and its neighbours may ask the sidecar, over HTTP on a unix socket.
+//! The questions that a command and its neighbours may ask the sidecar, over HTTP on a unix socket.
 //!
 //! | request | answer |
 //! |---|---|
@@ -28,7 +28,7 @@ use tokio::net::UnixListener;
 use tokio::sync::{broadcast, mpsc};
 use tokio_stream::wrappers::BroadcastStream;
 
-/// What somebody wants of the sidecar.
+/// A wish of a caller to the sidecar.
 #[derive(Debug)]
 pub(crate) enum Wish {
     StepDown { because: String },
@@ -39,12 +39,12 @@ pub(crate) enum Wish {
 struct Told {
     /// The tenure, and until when it is valid as far as was known.
     tenure: Option<(Token, Instant)>,
-    /// The last transition.
+    /// The last transition in words.
     because: String,
     transitions: u64,
 }
 
-/// What is shown.
+/// The sidecar's state, as callers see it.
 #[derive(Clone)]
 pub(crate) struct Board {
     id: Arc<str>,
@@ -60,7 +60,7 @@ impl Board {
         self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something changed.
+    /// Tells a change.
     pub(crate) fn told(&self, change: &Change) {
         self.notify.told(change);
         let mut told = self.lock();
@@ -111,7 +111,7 @@ pub(crate) fn start(
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             anyhow::bail!("--listen unix:{}: another process listens there", path.display());
         }
-        // What a process that was killed left behind.
+        // A process that was killed may have left its socket behind.
         let is_socket = |path: &Path| {
             use std::os::unix::fs::FileTypeExt;
             std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket())

@@ -54,7 +54,7 @@ fn caller_of(file: &str, line: u32) -> String {
     format!("{}:{line}", file.replacen("/src/", "/", 1))
 }
 
-/// What an event says, in its order.
+/// The fields of an event, in its order.
 #[derive(Default)]
 struct Fields {
     message: String,

@@ -22,17 +22,17 @@ use hustings_wal::Survey;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What can be gone on with.
+/// The history with which the cluster can go on.
 pub(crate) struct Gathered {
     /// Position of the directory whose log it is; where slots are independent, whose snapshot it begins with.
     pub(crate) best: usize,
-    /// Its last entry.
+    /// Last entry of the history.
     pub(crate) last: Lsn,
     /// The highest index that any directory knows to be committed.
     pub(crate) committed: u64,
     /// The state behind the last entry.
     pub(crate) store: KvStore,
-    /// By which rules it was computed.
+    /// Version of the rules by which the state was computed.
     pub(crate) version: ApplyVersion,
     /// The membership behind the last entry.
     pub(crate) membership: Arc<Membership>,
@@ -95,7 +95,7 @@ impl Visit for Gathering<'_> {
     }
 }
 
-/// The last entry that is held, whatever the terms: gaps are filled before.
+/// The last entry that is held, whatever its term: gaps are filled before.
 fn last_held(durable: &Durable) -> Lsn {
     let last = durable.entries.values().next_back().map(|entry| entry.lsn);
     last.or(durable.snapshot.as_ref().map(|reference| reference.lsn)).unwrap_or(Lsn::ZERO)
@@ -116,7 +116,7 @@ fn most_recent<P: Protocol>(surveys: &[&Survey]) -> Result<History> {
     let best = best.expect("at least one was given");
     let mut held = surveys[best].durable.clone();
     let last = held.last();
-    // What a crash left unconnected was never acknowledged.
+    // Entries that a crash left unconnected were never acknowledged.
     held.entries.split_off(&(last.index + 1));
     for survey in surveys {
         let durable = &survey.durable;
@@ -177,7 +177,7 @@ fn contradiction(of: &Survey, best: &Survey, index: u64) -> anyhow::Error {
     )
 }
 
-/// What a directory holds and the history does not keep.
+/// Entries that a directory holds and the history does not keep.
 fn dropped(surveys: &[&Survey], held: &Durable) -> Vec<(usize, Lsn, usize)> {
     let base = held.snapshot_index();
     let is_kept = |entry: &Entry| held.entries.get(&entry.lsn.index).is_some_and(|kept| is_same_value(kept, entry));
@@ -249,7 +249,7 @@ fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> R
     };
     let mut actions = Vec::new();
     let mut replica = Replica::<P, KvStore>::start(birth, &mut actions);
-    // What it writes first (Paxos: the ballot of an entry that another directory held) is not written: nobody starts from it.
+    // The first record (Paxos: the ballot of an entry that another directory held) is not written: nobody starts from it.
     while !actions.is_empty() {
         let mut written = None;
         for action in std::mem::take(&mut actions) {
@@ -320,7 +320,7 @@ mod tests {
     use std::path::PathBuf;
     use tempfile::TempDir;
 
-    /// What a member of three left behind, after these records.
+    /// The data directory that a member of three left behind, after these records.
     fn directory(place: &TempDir, protocol: &str, node: u64, records: &[Record]) -> PathBuf {
         let path = place.path().join(format!("n{node}"));
         let founding = Membership::of_voters([1, 2, 3].map(NodeId));

@@ -14,7 +14,7 @@ use hustings_wal::{Identity, Survey};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
 
-/// What was made.
+/// The result of a recovery.
 pub(crate) struct Made {
     pub(crate) data_dir: PathBuf,
     pub(crate) cluster_id: ClusterId,
@@ -25,7 +25,7 @@ pub(crate) struct Made {
     pub(crate) is_alone: bool,
 }
 
-/// Who the new cluster is.
+/// The identity of the new cluster.
 pub(super) struct Wanted<'a> {
     pub(super) name: &'a str,
     pub(super) founding: Membership,
@@ -59,7 +59,7 @@ pub(super) fn renew(matches: &ArgMatches, surveys: &[&Survey], gathered: &Gather
     Ok(Made { data_dir: into.to_path_buf(), ..made })
 }
 
-/// What the cluster knew of the member whose directory was chosen.
+/// The cluster's knowledge of the member whose directory was chosen.
 pub(super) fn known_member(best: &Survey, gathered: &Gathered) -> Member {
     let id = best.peek.identity.node;
     let known = gathered.membership.members.get(&id).or_else(|| best.peek.founding.members.get(&id));

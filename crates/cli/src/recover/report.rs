@@ -1,4 +1,4 @@
-//! What `hustings recover` says: for people, and as JSON.
+//! The report of `hustings recover`: for people, and as JSON.
 
 use super::gather::Gathered;
 use super::renew::Made;
@@ -65,7 +65,7 @@ pub(super) fn show(remains: &[Remains], gathered: Option<&Gathered>, made: Optio
     }
 }
 
-/// Whose old directories must rest.
+/// Names the members whose old directories must rest.
 fn never_again(gathered: &Gathered, surveys: &[&Survey]) -> Vec<String> {
     let here = surveys.iter().map(|survey| format!("{} ({})", name_of(survey), survey.directory.display()));
     let absent = gathered.absent(surveys).into_iter().map(|(_, name)| format!("{name} (wherever its disk is)"));
@@ -102,7 +102,7 @@ fn last_of(survey: &Survey) -> String {
     last.unwrap_or_else(|| survey.durable.last()).to_string()
 }
 
-/// What is to be said of one directory.
+/// Notes on one directory.
 fn notes_on(survey: &Survey, surveys: &[&Survey]) -> Vec<String> {
     let (name, id) = (name_of(survey), survey.peek.identity.node);
     let mut notes = Vec::new();
@@ -135,7 +135,7 @@ fn notes_on(survey: &Survey, surveys: &[&Survey]) -> Vec<String> {
     notes
 }
 
-/// What follows from all of them.
+/// Conclusions from all of them.
 fn findings(gathered: &Gathered, surveys: &[&Survey]) -> Vec<String> {
     let best = surveys[gathered.best];
     let mut lines = vec![format!(

@@ -1,6 +1,6 @@
 //! Files in one: [`Archive`], in the format that every `tar` reads (POSIX.1-1988, "ustar").
 
-/// What a header and each part of a file are filled up to.
+/// Size to which a header and each part of a file are filled up, in bytes.
 const BLOCK: usize = 512;
 /// The longest name that fits into a header.
 const NAME_BYTES_MAX: usize = 100;

@@ -7,7 +7,7 @@
 
 use super::table::{self, Kind};
 
-/// What becomes of a flag that is no setting here.
+/// The treatment of one of etcd's flags that is no setting here.
 pub(super) enum Answer {
     /// Accepted: the reason why it changes nothing here.
     NotNeeded(&'static str),

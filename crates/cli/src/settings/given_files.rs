@@ -15,7 +15,7 @@ impl Settings {
         let mut faults: Vec<String> = Vec::new();
         let mut tell = |setting: &str, fault: String| {
             let line = format!("{setting}: {fault}");
-            // What is read for two ports is told once.
+            // A file that is read for two ports is told once.
             if !faults.contains(&line) {
                 faults.push(line);
             }

@@ -12,13 +12,13 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a node shall do, all values checked.
+/// The settings of a node, all values checked.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) member: Member,
     pub(crate) data_dir: PathBuf,
     pub(crate) secret_file: Option<PathBuf>,
-    /// Where clients are heard, and whether in TLS.
+    /// Addresses on which clients are accepted, each with whether it speaks TLS.
     pub(crate) client_listen: Vec<(SocketAddr, bool)>,
     pub(crate) peer_listen: Vec<SocketAddr>,
     pub(crate) tls: TlsPlan,
@@ -34,7 +34,7 @@ pub(crate) struct Plan {
     pub(crate) version_max: ApplyVersion,
     pub(crate) quota_bytes: u64,
     pub(crate) memory_limit_bytes: u64,
-    /// What the recording holds at most; 0: there is none.
+    /// Limit of the recording, in bytes; 0: there is none.
     pub(crate) ring_bytes: u64,
     /// The settings that were given, without secrets: they are recorded, too.
     pub(crate) settings: Vec<String>,
@@ -209,7 +209,7 @@ impl Settings {
         })
     }
 
-    /// How this member's ports speak TLS, and how it dials these.
+    /// The TLS settings of this member's ports, and for dialling these founders.
     fn tls_of(&self, founders: &[Member]) -> Result<TlsPlan> {
         let peers: Vec<String> = founders.iter().flat_map(|founder| founder.peer_urls.clone()).collect();
         self.tls_plan(
@@ -220,7 +220,7 @@ impl Settings {
         )
     }
 
-    /// The same, whatever else may be wrong with the settings.
+    /// The TLS settings, whatever else may be wrong with the others.
     pub(super) fn tls_of_urls(&self) -> Result<TlsPlan> {
         let founders = founders_in(self.text("initial-cluster")).unwrap_or_default();
         self.tls_of(&founders.into_values().collect::<Vec<_>>())
@@ -252,7 +252,7 @@ impl Settings {
         }
     }
 
-    /// How often silent clients are probed and how long they may take to answer; zero where either is zero, as in etcd.
+    /// Times between probes of silent clients and for their answers; zero where either is zero, as in etcd.
     fn probes(&self) -> Result<(Duration, Duration)> {
         let (interval, timeout) = (self.duration("grpc-keepalive-interval")?, self.duration("grpc-keepalive-timeout")?);
         Ok(if timeout.is_zero() { (Duration::ZERO, timeout) } else { (interval, timeout) })
@@ -402,7 +402,7 @@ const MEMORY_LIMIT_MIN: u64 = 16 << 20;
 /// A ring of less would hold no more than seconds.
 const RING_BYTES_MIN: u64 = 1 << 20;
 
-/// What to count on where the system does not say how much memory there is, in bytes.
+/// Memory to count on where the system does not say how much there is, in bytes.
 const MEMORY_UNKNOWN: u64 = 4 << 30;
 
 /// The memory that this process may use, in bytes: the machine's, or what its control group leaves it.

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 pub(crate) trait Environment {
     /// The value of a variable.
     fn variable(&self, name: &str) -> Option<String>;
-    /// All names.
+    /// The names of all variables.
     fn names(&self) -> Vec<String>;
 }
 
@@ -35,7 +35,7 @@ impl Environment for OfProcess {
 const NO_FLAGS: [&str; 2] = ["ETCD_UNSUPPORTED_ARCH", "ETCD_CONFIG_FILE"];
 
 impl Settings {
-    /// Resolves every setting.
+    /// Resolves every setting: its value and where it came from.
     ///
     /// # Errors
     /// The file cannot be read, or holds what is no setting.

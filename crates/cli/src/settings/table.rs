@@ -5,20 +5,20 @@
 use super::etcd;
 use clap::{Arg, Command};
 
-/// What a value must look like.
+/// The form of a value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// True or false; as a flag without a value, true.
     Switch,
-    /// A whole number.
+    /// A whole number that is not negative.
     Number,
     /// A length of time, like 300ms or 1h30m.
     Duration,
-    /// Anything; whoever uses it checks it.
+    /// Any text; its reader checks it.
     Text,
 }
 
-/// One setting.
+/// One setting: its name, kind, default and help.
 pub(super) struct Setting {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
@@ -259,7 +259,7 @@ fn flag(name: &'static str, kind: Kind) -> Arg {
     }
 }
 
-/// `HUSTINGS_DATA_DIR` for `data-dir`.
+/// Name of a setting's variable: `HUSTINGS_DATA_DIR` for `data-dir`.
 pub(super) fn variable_of(prefix: &str, name: &str) -> String {
     format!("{prefix}_{}", name.replace('-', "_").to_uppercase())
 }

@@ -1,4 +1,4 @@
-//! How both ports speak TLS, as etcd's flags say.
+//! The TLS settings of both ports, from etcd's flags.
 //!
 //! As in etcd, a CA makes certificates of clients a must, with or without `--client-cert-auth`. Unlike etcd, what would be a
 //! weaker setting in silence is refused: certificates asked for and nobody to judge them, half a pair.
@@ -10,12 +10,12 @@ use hustings_tls::{Allowed, ClientTls, Identity, Pair, Rules, ServerTls, Trust, 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What is spoken on a client port: gRPC first.
+/// Protocols that are spoken on a client port: gRPC first.
 const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 /// Days of a year, for certificates that are made here.
 const DAYS: u64 = 365;
 
-/// How both ports speak TLS.
+/// The TLS settings of both ports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsPlan {
     /// For client URLs with `https://`.
@@ -24,7 +24,7 @@ pub(crate) struct TlsPlan {
     pub(crate) metrics: Option<ServerTls>,
     /// For peer URLs with `https://`.
     pub(crate) peer: Option<ServerTls>,
-    /// For whoever is dialled at one.
+    /// For dialling peers at one; `None` if no peer has one.
     pub(crate) dial: Option<ClientTls>,
     /// For the client ports of other members, which the dashboard asks.
     pub(crate) ask: Option<ClientTls>,
@@ -32,7 +32,7 @@ pub(crate) struct TlsPlan {
     pub(crate) binds_identity: bool,
     /// The common name of a client's certificate is a user.
     pub(crate) names_users: bool,
-    /// What is given and means nothing, in words.
+    /// Flags that are given and mean nothing, in words.
     pub(crate) idle: Vec<String>,
 }
 
@@ -46,7 +46,7 @@ struct Flags {
     must_show: &'static str,
     revoked: &'static str,
     makes: &'static str,
-    /// Flags that say whom of those with a good certificate it admits.
+    /// Flags that narrow those with a good certificate that it admits.
     common_name: Option<&'static str>,
     host: &'static str,
 }
@@ -81,7 +81,7 @@ const PEER: Flags = Flags {
 };
 
 impl Settings {
-    /// How the ports speak TLS, when they listen at these URLs, and a peer is at one of `peers`.
+    /// The TLS settings of the ports, when they listen at these URLs, and a peer is at one of `peers`.
     pub(super) fn tls_plan(
         &self,
         client: &[String],
@@ -136,7 +136,7 @@ impl Settings {
         Ok(Rules::new(min, max, &ciphers.filter(|name| !name.is_empty()).collect::<Vec<_>>())?)
     }
 
-    /// How one port speaks TLS, if it does.
+    /// The TLS settings of one port; `None` if it speaks in the clear.
     fn port_tls(
         &self,
         flags: &Flags,
@@ -149,7 +149,7 @@ impl Settings {
         let must_show = self.switch(flags.must_show)?;
         let secured = urls.iter().find(|url| is_https(url));
         let Some((url, identity)) = secured.map(|url| (url, identity.clone())) else {
-            // Who asks for certificates of others does not get a port that lets in everybody.
+            // A node that asks for certificates of others does not get a port that lets in everybody.
             let demands = [Some(flags.trusted_ca), Some(flags.revoked), flags.common_name, Some(flags.host)];
             let demand = demands.into_iter().flatten().find(|name| !self.text(name).is_empty());
             if let Some(name) = demand.or(must_show.then_some(flags.must_show)) {
@@ -219,7 +219,7 @@ impl Settings {
         }
     }
 
-    /// How peers are dialled.
+    /// The TLS settings for dialling peers.
     fn dial_tls(&self, identity: Option<Identity>, rules: Rules) -> Result<ClientTls> {
         let shown = match (self.path("peer-client-cert-file"), self.path("peer-client-key-file")) {
             (Some(certificate), Some(key)) => Some(Identity::Files(Pair { certificate, key })),
@@ -228,7 +228,7 @@ impl Settings {
         };
         let trust = match (self.path(PEER.trusted_ca), self.switch(PEER.makes)?) {
             (Some(path), _) => Trust::Authority(path),
-            // Who makes its own certificate is believed by nobody else: encryption without proof, as in etcd.
+            // A node that makes its own certificate is believed by nobody else: encryption without proof, as in etcd.
             (None, true) => Trust::Anybody,
             (None, false) => Trust::Machine,
         };

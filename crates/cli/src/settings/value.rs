@@ -1,4 +1,4 @@
-//! How values are read: switches, numbers, lengths of time, as Go writes them and as people do.
+//! Reads values: switches, numbers, lengths of time, as Go writes them and as people do.
 
 use super::table::Kind;
 use std::time::Duration;
@@ -18,7 +18,7 @@ const UNITS: [(&str, f64); 8] = [
 /// The longest time that is taken, seconds: some thirty years, so that no sum of two overflows anything.
 const SECONDS_MAX: f64 = 1e9;
 
-/// What is wrong with a value of this kind, as a remedy.
+/// Checks a value of this kind; the error is the remedy.
 pub(super) fn check(kind: Kind, text: &str) -> Result<(), &'static str> {
     match kind {
         Kind::Switch => switch(text).map(drop),
@@ -37,7 +37,7 @@ pub(super) fn switch(text: &str) -> Result<bool, &'static str> {
     }
 }
 
-/// A whole number.
+/// Reads a whole number that is not negative.
 pub(super) fn number(text: &str) -> Result<u64, &'static str> {
     text.trim().parse().map_err(|_| "give a whole number that is not negative")
 }

@@ -14,10 +14,10 @@ use std::ffi::OsString;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-/// Whose certificate clients show.
+/// Common name of the certificate that clients show.
 const CLIENT: &str = "root";
 
-/// Where they lie.
+/// The certificates of a local cluster, and where they are.
 #[derive(Clone)]
 pub(super) struct Certificates {
     directory: PathBuf,
@@ -74,7 +74,7 @@ impl Certificates {
         flags.chain(asks.then(|| "--client-cert-auth".into())).collect()
     }
 
-    /// What a client says to be believed and to believe.
+    /// Flags with which a client believes the members, and is believed.
     pub(super) fn of_client(&self) -> String {
         let path = |name: &str| self.path(name).display().to_string();
         match self.clients {

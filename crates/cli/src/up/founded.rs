@@ -52,7 +52,7 @@ impl Founded {
         Ok(None)
     }
 
-    /// What is asked for must be what is there: members know each other by what they were founded with.
+    /// Checks that the cluster that is asked for is the one that is there: members know each other by what they were founded with.
     pub(super) fn check(&self, asked: &Founded, matches: &ArgMatches, directory: &Path) -> Result<()> {
         let is_given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
         let directory = directory.display();

@@ -1,4 +1,4 @@
-//! What a dashboard of a local cluster may break: [`Workbench`].
+//! The faults that a dashboard of a local cluster may cause: [`Workbench`].
 //!
 //! Members pass on what somebody clicks, a line of JSON each, to a socket in the cluster's directory, which only its owner may
 //! open. `up` does it, since the processes are its own.
@@ -39,7 +39,7 @@ impl Workbench {
     /// Listens in this directory; without a socket there are no buttons, and everything else goes on.
     pub(super) fn open(directory: &Path, news: mpsc::WeakSender<News>) -> Option<Workbench> {
         let socket = std::path::absolute(directory).ok()?.join("workbench");
-        // What an `up` left behind that was killed: the directory is held by this one alone.
+        // An `up` that was killed may have left its socket behind: the directory is held by this one alone.
         let _ = std::fs::remove_file(&socket);
         let listener = match UnixListener::bind(&socket) {
             Ok(listener) => listener,

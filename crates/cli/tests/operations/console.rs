@@ -1,5 +1,5 @@
-//! Goal: whoever types what `docs/operations.md` and the pages beside it show sees what they show.
-//! Method: the `console` blocks of a page, in order, in one shell with real processes; `...` stands for what differs each time.
+//! Goal: a reader that types what `docs/operations.md` and the pages beside it show sees what they show. Method: the `console`
+//! blocks of a page, in order, in one shell with real processes; `...` stands for what differs each time.
 
 use crate::support::{HUSTINGS, PATIENCE, etcd_directory, signal_pid};
 use hustings_testbed::free_ports;
@@ -141,7 +141,7 @@ impl Shell {
         if code == "0" { Ok(printed) } else { Err(format!("exit code {code}: {printed}")) }
     }
 
-    /// The end of each member's log, for whoever reads a failure.
+    /// The end of each member's log, for the reader of a failure.
     fn logs(&self) -> String {
         let mut text = String::new();
         for entry in std::fs::read_dir(self.directory.path()).into_iter().flatten().flatten() {

@@ -30,7 +30,7 @@ fn examples(page: &str) -> Vec<(String, Value)> {
     examples
 }
 
-/// Where two objects differ in shape: names of fields, and kinds of values. What is absent (null, an empty list) has any shape.
+/// The place where two objects differ in shape: names of fields, and kinds of values. What is absent (null, an empty list) has any shape.
 fn misfit(place: &str, example: &Value, said: &Value) -> Option<String> {
     match (example, said) {
         (Value::Null, _) | (_, Value::Null) => None,
@@ -56,7 +56,7 @@ fn ready(words: &[String], member: &str, directory: &Path) -> Command {
     command
 }
 
-/// What a command said first, on either output.
+/// The first object that a command printed, on either output.
 fn first_object(ended: &Ended) -> Option<String> {
     let said = format!("{}{}", ended.stdout, ended.stderr);
     said.lines().find(|line| line.starts_with('{')).map(str::to_owned)
@@ -80,7 +80,7 @@ async fn what_each_command_says_has_the_shape_on_the_page() {
         let store = format!("hustings://{}", crate::support::address(&member));
         let words = command.replace("DATA-DIR", &data_dir).replace("STORE", &store);
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        // Those look into a directory in which nobody lives.
+        // These two look into a directory in which nobody lives.
         if ["inspect", "recover"].contains(&words[0].as_str()) {
             cluster.kill(0);
         }

@@ -1,4 +1,4 @@
-//! Stories of whoever runs a cluster: the page of operations, exit codes, the manual, packages and what is watched.
+//! Stories of operators: the page of operations, exit codes, the manual, packages and what is watched.
 //!
 //! One program for all of them: linking costs more than running.
 

@@ -34,7 +34,7 @@ fn mixin() -> String {
     read.stdout
 }
 
-/// What a member tells: `None` while it does not answer.
+/// The metrics of a member that answers.
 fn told(url: &str) -> String {
     let (status, text) = http(url, "GET", "/metrics", "");
     assert_eq!(status, 200, "{url}");
@@ -80,7 +80,7 @@ fn of_mixin(mixin: &str) -> Vec<String> {
     found
 }
 
-/// What is compared: an alert's expression gives nothing while all is well, and what stands before its limit gives something.
+/// The part of an alert that is compared: its expression gives nothing while all is well, and what stands before its limit gives something.
 fn before_the_limit(expression: &str) -> &str {
     let (mut depth, mut limit) = (0, expression.len());
     for (at, sign) in expression.char_indices() {

@@ -1,5 +1,5 @@
-//! Goal: whoever adds a member learns all that it needs to join. Method: real members, with and without a secret; what is printed,
-//! and as JSON.
+//! Goal: an operator that adds a member learns all that it needs to join. Method: real members, with and without a secret; what is
+//! printed, and as JSON.
 
 use crate::support::{hustings, program};
 use hustings_testbed::Cluster;

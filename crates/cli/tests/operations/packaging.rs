@@ -1,6 +1,6 @@
-//! Goal: what `packaging` ships is right for whom it is written: systemd, Kubernetes, a container engine.
-//! Method: systemd's and Kubernetes's own judgement where they have a judge; the commands in it read by `hustings config`.
-//! The Debian package is built, installed and removed by `xtask/package.sh`, for which one must be root.
+//! Goal: the files of `packaging` are right for their readers: systemd, Kubernetes, a container engine. Method: systemd's
+//! and Kubernetes's own judgement where they have a judge; the commands in it read by `hustings config`. The Debian
+//! package is built, installed and removed by `xtask/package.sh`, for which one must be root.
 
 use crate::support::{Ended, HUSTINGS, run};
 use hustings_tls::made::{Authority, Subject};
@@ -17,7 +17,7 @@ fn text_of(name: &str) -> String {
     std::fs::read_to_string(packaged(name)).expect("it is text")
 }
 
-/// The files that whoever installs it brings along: a certificate, the CA that signed it, and a cluster secret.
+/// The files that an operator brings along: a certificate, the CA that signed it, and a cluster secret.
 struct Brought(TempDir);
 
 impl Brought {
@@ -32,7 +32,7 @@ impl Brought {
         Brought(directory)
     }
 
-    /// What names such a file in the package names one of these.
+    /// Replaces the names of such files in a text of the package by the names of these.
     fn found_in(&self, text: &str) -> String {
         let here = self.0.path().display().to_string();
         text.replace("/etc/hustings/tls", &here).replace("/var/lib/hustings/secret", &format!("{here}/secret"))

@@ -20,7 +20,7 @@ fn report(directory: &Path, arguments: &[&str]) -> Ended {
     run(&mut command)
 }
 
-/// Where tar has put the files of a report, which holds no secret and is its owner's alone.
+/// Unpacks a report with tar and gives its directory; it holds no secret and is its owner's alone.
 fn unpacked(directory: &Path, archive: &str) -> std::path::PathBuf {
     let bytes = std::fs::read(directory.join(archive)).expect("it is there");
     for secret in [KEY, VALUE, PASSWORD, TOKEN, SECRET] {
@@ -98,7 +98,7 @@ async fn a_report_has_all_that_is_needed_and_no_secret() {
     let status: Value = serde_json::from_str(&text(&files, "status.json")).expect("JSON");
     assert_eq!(status["members"].as_array().map(Vec::len), Some(3), "{status}");
 
-    // What was gathered is as good as the directory: it is played again, and the story is told from it.
+    // The gathered recording is as good as the directory: it is played again, and the story is told from it.
     let recording = files.join(up).join("recording");
     run(Command::new(HUSTINGS).arg("replay").arg(&recording)).ok();
     run(Command::new(HUSTINGS).args(["why", "--ring"]).arg(&recording)).ok();

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-/// How long the page may take to show something; a busy machine is slow.
+/// Time that the page may take to show something; a busy machine is slow.
 pub const PATIENCE_MILLIS: u32 = 60_000;
 
 /// A browser, and the program that drives it.
 pub struct Browser {
     pub client: Client,
-    /// Where its pictures go, below the target directory's `tmp`.
+    /// Directory of its pictures, below the target directory's `tmp`.
     pictures: &'static str,
     driver: Child,
     _profile: tempfile::TempDir,
@@ -48,7 +48,7 @@ impl Browser {
         Browser { client, pictures, driver, _profile: profile }
     }
 
-    /// What a piece of JavaScript answers.
+    /// Value of a piece of JavaScript.
     pub async fn ask(&self, script: &str) -> Value {
         self.client.execute(&format!("return ({script});"), Vec::new()).await.expect("the page answers")
     }
@@ -83,14 +83,14 @@ impl Browser {
         found.unwrap_or_else(|error| panic!("{selector}: {error}")).click().await.expect("it can be clicked");
     }
 
-    /// A key, whatever has the focus: the page draws itself anew at any moment, and an element that was found may be gone.
+    /// Presses a key, whatever has the focus: the page draws itself anew at any moment, and an element that was found may be gone.
     pub async fn press_key(&self, value: char) {
         let keys = KeyActions::new("keyboard".to_owned());
         let keys = keys.then(KeyAction::Down { value }).then(KeyAction::Up { value });
         self.client.perform_actions(keys).await.expect("a key");
     }
 
-    /// Keeps a screenshot.
+    /// Keeps a screenshot of the page.
     pub async fn picture(&self, name: &str) {
         let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(self.pictures);
         std::fs::create_dir_all(&directory).expect("a directory");
@@ -98,7 +98,7 @@ impl Browser {
         std::fs::write(directory.join(format!("{name}.png")), picture).expect("it can be written");
     }
 
-    /// What the page said on its console since the last time that somebody asked, errors alone.
+    /// Errors on the page's console since the last call.
     pub async fn errors(&self) -> Vec<String> {
         let lines = self.client.issue_cmd(Console).await.expect("the driver answers");
         let lines = lines.as_array().cloned().unwrap_or_default();

