@@ -1,4 +1,4 @@
-//! What a server checks before it proposes, with the rules and in the order of etcd 3.5's gRPC layer.
+//! The checks that a server makes before it proposes, with the rules and in the order of etcd 3.5's gRPC layer.
 //!
 //! These are pure functions of the request. A refused request never reaches the log, so `apply` need not repeat them; it
 //! only makes sure that nothing it is given can make it fail half-way.
@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 
 use crate::{DeleteRange, Operation, Put, Range, Request, Txn};
 
-/// How deep transactions may stand inside each other: what the codec of the log decodes.
+/// Greatest depth of transactions inside each other: what the codec of the log decodes.
 const NESTING_MAX: usize = 32;
 
-/// Why a request must not be proposed; each stands for an error string of etcd.
+/// The reason why a request must not be proposed; each stands for an error string of etcd.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum CheckError {
     /// `etcdserver: key is not provided`.
@@ -35,12 +35,12 @@ pub enum CheckError {
     EmptyOperation,
 }
 
-/// Checks a read. An unknown order or target is not refused, as in etcd 3.5.1; it orders nothing.
+/// Checks a read of keys. An unknown order or target is not refused, as in etcd 3.5.1; it orders nothing.
 pub fn check_range(range: &Range) -> Result<(), CheckError> {
     if range.key.is_empty() { Err(CheckError::EmptyKey) } else { Ok(()) }
 }
 
-/// Checks a put.
+/// Checks a put of a key.
 pub fn check_put(put: &Put) -> Result<(), CheckError> {
     match () {
         () if put.key.is_empty() => Err(CheckError::EmptyKey),
@@ -50,7 +50,7 @@ pub fn check_put(put: &Put) -> Result<(), CheckError> {
     }
 }
 
-/// Checks a deletion.
+/// Checks a deletion of keys.
 pub fn check_delete_range(delete: &DeleteRange) -> Result<(), CheckError> {
     if delete.key.is_empty() { Err(CheckError::EmptyKey) } else { Ok(()) }
 }
@@ -87,7 +87,7 @@ fn check_operations(txn: &Txn, limit: usize, nesting: usize) -> Result<(), Check
     Ok(())
 }
 
-/// What a branch writes.
+/// The keys that a branch writes.
 #[derive(Default)]
 struct Writes<'t> {
     puts: BTreeSet<&'t [u8]>,

@@ -1,4 +1,4 @@
-//! What clients may ask of the store, as the log carries it.
+//! The commands that clients may give the store, as the log carries them.
 //!
 //! The words are those of etcd 3.5's API (`Range`, `Put`, `DeleteRange`, `Txn`, `Compaction`, leases, alarms), the types are
 //! ours: the server translates, so that a log written today does not change when the API's generated code does. Encoded as
@@ -20,7 +20,7 @@ use crate::users::Accounts;
 struct Envelope {
     #[prost(oneof = "Command", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12")]
     command: Option<Command>,
-    /// Missing: nobody said. Without meaning while users do not count.
+    /// The caller; missing: nobody said. Without meaning while users do not count.
     #[prost(message, optional, tag = "100")]
     caller: Option<Caller>,
 }
@@ -28,7 +28,7 @@ struct Envelope {
 /// A command: what one log entry asks for.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Command {
-    /// Writes one key.
+    /// Writes one key and its value.
     #[prost(message, tag = "1")]
     Put(Put),
     /// Deletes a key or a range of keys.
@@ -40,7 +40,7 @@ pub enum Command {
     /// Forgets the history below a revision.
     #[prost(message, tag = "4")]
     Compact(Compact),
-    /// Creates a lease.
+    /// Creates a lease with a time to live.
     #[prost(message, tag = "5")]
     LeaseGrant(LeaseGrant),
     /// Ends a lease and deletes its keys.
@@ -89,13 +89,13 @@ impl Command {
     }
 }
 
-/// Writes one key.
+/// The fields of a put.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Put {
     /// The key; never empty.
     #[prost(bytes = "bytes", tag = "1")]
     pub key: Bytes,
-    /// The new value.
+    /// The value to write.
     #[prost(bytes = "bytes", tag = "2")]
     pub value: Bytes,
     /// The lease to attach the key to; 0 detaches it.
@@ -135,16 +135,16 @@ pub struct Range {
     /// Empty for one key, `"\0"` for all keys from `key` on, else the first key that is out.
     #[prost(bytes = "bytes", tag = "2")]
     pub range_end: Bytes,
-    /// How many keys to return at most; 0 or less means all.
+    /// Most keys to return; 0 or less means all.
     #[prost(int64, tag = "3")]
     pub limit: i64,
     /// The revision to read at; 0 or less means the present one.
     #[prost(int64, tag = "4")]
     pub revision: i64,
-    /// In which order to return.
+    /// Order in which to return them.
     #[prost(enumeration = "SortOrder", tag = "5")]
     pub sort_order: i32,
-    /// What to order by.
+    /// Property to order by.
     #[prost(enumeration = "SortTarget", tag = "6")]
     pub sort_target: i32,
     /// Leave the values empty.
@@ -173,25 +173,25 @@ pub struct Range {
 pub enum SortOrder {
     /// As the store has them: by key, ascending.
     None = 0,
-    /// Lowest first.
+    /// The lowest first.
     Ascend = 1,
-    /// Highest first.
+    /// The highest first.
     Descend = 2,
 }
 
-/// What a range's answer is ordered by; the numbers are etcd's.
+/// The property that a range's answer is ordered by; the numbers are etcd's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Enumeration)]
 #[repr(i32)]
 pub enum SortTarget {
-    /// The key.
+    /// By the key.
     Key = 0,
-    /// How often the key was written since it was created.
+    /// By how often the key was written since it was created.
     Version = 1,
     /// The revision that created the key.
     Create = 2,
     /// The revision that last wrote the key.
     Mod = 3,
-    /// The value.
+    /// By the value.
     Value = 4,
 }
 
@@ -212,13 +212,13 @@ pub struct Txn {
 /// One condition of a transaction: it must hold for every key of its range.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Compare {
-    /// How the key's property must stand to `target`.
+    /// Relation that the key's property must have to `target`.
     #[prost(enumeration = "Comparison", tag = "1")]
     pub comparison: i32,
     /// The first key; never empty.
     #[prost(bytes = "bytes", tag = "2")]
     pub key: Bytes,
-    /// As in [`Range::range_end`].
+    /// The end of the range, as in [`Range::range_end`].
     #[prost(bytes = "bytes", tag = "3")]
     pub range_end: Bytes,
     /// The property and what it is compared with; missing means version 0.
@@ -226,17 +226,17 @@ pub struct Compare {
     pub target: Option<CompareTarget>,
 }
 
-/// How a property must stand to its target; the numbers are etcd's.
+/// Relation of a property to its target; the numbers are etcd's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Enumeration)]
 #[repr(i32)]
 pub enum Comparison {
-    /// The same.
+    /// Equal to the target.
     Equal = 0,
     /// Above the target.
     Greater = 1,
     /// Below the target.
     Less = 2,
-    /// Not the same.
+    /// Not equal to the target.
     NotEqual = 3,
 }
 
@@ -263,21 +263,21 @@ pub enum CompareTarget {
 /// One step of a transaction.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Operation {
-    /// What to do; a step without one is refused.
+    /// The work of the step; a step without one is refused.
     #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
     pub request: Option<Request>,
 }
 
-/// What one step of a transaction does.
+/// The work of one step of a transaction.
 #[derive(Clone, PartialEq, Eq, Hash, Oneof)]
 pub enum Request {
-    /// Reads.
+    /// Reads a range of keys.
     #[prost(message, tag = "1")]
     Range(Range),
-    /// Writes.
+    /// Writes one key.
     #[prost(message, tag = "2")]
     Put(Put),
-    /// Deletes.
+    /// Deletes a range of keys.
     #[prost(message, tag = "3")]
     DeleteRange(DeleteRange),
     /// A transaction inside the transaction; its compares see the state before the outermost one.
@@ -299,7 +299,7 @@ pub struct Compact {
     pub revision: i64,
 }
 
-/// Creates a lease.
+/// The fields of a new lease.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct LeaseGrant {
     /// The lease's id; not 0, the server picks ids.
@@ -324,12 +324,12 @@ pub struct ShortLeaseGrant {
 /// Ends a lease and deletes its keys.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct LeaseRevoke {
-    /// The lease's id.
+    /// Id of the lease.
     #[prost(int64, tag = "1")]
     pub id: i64,
 }
 
-/// Renews leases.
+/// The fields of a renewal of leases.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct LeaseKeepAlive {
     /// The leases' ids; each is answered, in this order.

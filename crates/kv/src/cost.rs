@@ -1,4 +1,4 @@
-//! What one command may cost: [`Budget`].
+//! The cost of a command and its limit: [`Budget`].
 //!
 //! Entries are applied one after the other on the thread that also sends heartbeats and votes. So what one command may do is
 //! bounded, whatever a client writes into it, and the bound is checked before the first write: a command runs whole or not at
@@ -10,26 +10,26 @@
 
 use crate::{Command, Compare, CompareTarget, KvError, Operation, Request, Rules, Txn, View, store::Key};
 
-/// What one command may cost by the first rules, in visits.
+/// Greatest cost of one command by the first rules, in visits.
 pub const COST_MAX: u64 = Rules::FIRST.cost_max;
 
 /// Operations that a transaction may have and count as cheap: etcd's own bound for each of its three lists, and some more.
 const CHEAP_STEPS_MAX: usize = 400;
 
-/// How many large values one command may compare that only their bytes can tell apart: it is refused to its proposer, for other
-/// members may have them on file, and no loop may read more.
+/// Most large values that one command may compare where only their bytes tell: one with more is refused to its proposer, for
+/// other members may have them on file, and no loop may read more.
 const READS_MAX: u32 = 16;
 
 /// A value to compare with that is longer may not be told from one on file without a read.
 const CHEAP_TARGET_BYTES: usize = 64;
 
-/// How many keys one command may delete by the first rules.
+/// Most keys that one command may delete by the first rules.
 pub const DELETIONS_MAX: u64 = COST_MAX / (Rules::FIRST.visit + Rules::FIRST.delete);
 
-/// What a command has left to spend.
+/// The part of its cost that a command has left to spend.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    /// What things cost.
+    /// The prices of things.
     pub(crate) rules: &'static Rules,
     limit: u64,
     left: u64,
@@ -64,7 +64,7 @@ impl Budget {
         Ok(())
     }
 
-    /// What a run over so many bytes costs.
+    /// Spends the cost of a run over so many bytes.
     pub(crate) fn spend_bytes(&mut self, bytes: usize) -> Result<(), KvError> {
         self.spend((bytes / self.rules.bytes) as u64)
     }
@@ -75,7 +75,7 @@ impl Budget {
 }
 
 impl View {
-    /// What a command would cost if it were applied to this state: for proposers, which hold back what costs much. Looks no
+    /// The cost of a command if it were applied to this state: for proposers, which hold back expensive ones. Looks no
     /// further than up to `limit`.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl Txn {
         self.compare.iter().any(Compare::may_ask_disk) || self.success.iter().chain(&self.failure).any(inner)
     }
 
-    /// How many operations stand in it, at all depths; `None` when one of them compares or deletes a range, or compares with a long
+    /// Number of operations in it, at all depths; `None` when one of them compares or deletes a range, or compares with a long
     /// value.
     fn steps(&self) -> Option<usize> {
         if self.compare.iter().any(|compare| !compare.range_end.is_empty() || compare.may_ask_disk()) {

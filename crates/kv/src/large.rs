@@ -24,10 +24,10 @@ use hustings_core::SnapshotFile;
 /// From this length on a value is large. To read one back costs a call of the kernel and a copy: little beside sending it.
 pub(crate) const LARGE_BYTES_MIN: usize = 4 << 10;
 
-/// So much of its beginning is in memory, too: most comparisons are decided by that.
+/// Bytes of a value's beginning that are in memory, too: most comparisons are decided by them.
 const PREFIX_LENGTH: usize = 64;
 
-/// A large value.
+/// A value that is large enough to be kept on file.
 pub(crate) struct Large {
     length: u32,
     prefix: [u8; PREFIX_LENGTH],
@@ -61,7 +61,7 @@ impl Deref for Value<'_> {
 }
 
 impl Large {
-    /// In memory. The buffer is held, and with it what else stands in it.
+    /// A large value in memory. The buffer is held, and with it what else stands in it.
     ///
     /// # Panics
     /// When it has 4 GiB, which no request has.
@@ -89,7 +89,7 @@ impl Large {
         drop(before);
     }
 
-    /// How long it is, in bytes.
+    /// Length of the value, in bytes.
     pub(crate) fn length(&self) -> usize {
         self.length as usize
     }
@@ -104,7 +104,7 @@ impl Large {
         !self.surely_differs(target) && self.bytes() == target
     }
 
-    /// How it compares with `target`. Asks the disk only where the beginning of both is the same.
+    /// Compares the value with `target`. Asks the disk only where the beginning of both is the same.
     pub(crate) fn compare(&self, target: &[u8]) -> Ordering {
         self.compare_beginning(target).unwrap_or_else(|| (*self.bytes()).cmp(target))
     }
@@ -129,12 +129,12 @@ impl Large {
         }
     }
 
-    /// How two of them compare.
+    /// Compares two large values.
     pub(crate) fn compare_with(&self, other: &Large) -> Ordering {
         self.prefix.cmp(&other.prefix).then_with(|| self.bytes().cmp(&other.bytes()))
     }
 
-    /// The value.
+    /// Bytes of the value, from memory or from disk.
     ///
     /// # Panics
     /// When the disk does not give back what was written: see above.

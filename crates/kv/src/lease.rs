@@ -22,13 +22,13 @@ use crate::{
 /// The longest time to live, seconds, as in etcd.
 pub const LEASE_TTL_SECONDS_MAX: i64 = 9_000_000_000;
 
-/// How many due leases end in one step at most: a mass expiry must not stall the loop (TM-08). By the first rules.
+/// Most due leases that end in one step: a mass expiry must not stall the loop (TM-08). By the first rules.
 pub const LEASES_PER_STEP: usize = Rules::FIRST.leases_per_tick;
 
-/// How many keys the leases ending in one step delete before the rest must wait: some 20 milliseconds. By the first rules.
+/// Most keys that the leases ending in one step delete before the rest must wait: some 20 milliseconds. By the first rules.
 pub const KEYS_PER_STEP: usize = Rules::FIRST.keys_per_tick;
 
-/// How much of what is due ends in one step.
+/// The part of what is due that ends in one step.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
     leases: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// When time passes, once for each batch of entries.
+    /// The share when time passes, once for each batch of entries.
     pub(crate) fn of_a_tick(rules: &Rules) -> Share {
         Share { leases: rules.leases_per_tick, keys: rules.keys_per_tick }
     }
@@ -47,30 +47,30 @@ impl Share {
     }
 }
 
-/// A lease.
+/// A granted lease.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub(crate) struct Lease {
     /// The time to live that was granted, seconds; a part of one counts as a whole.
     pub(crate) ttl: i64,
-    /// The same exactly.
+    /// Time to live, exactly.
     pub(crate) length: Duration,
-    /// When it ends, on the log's clock.
+    /// End of the lease, on the log's clock.
     pub(crate) deadline: Duration,
 }
 
-/// Which lease ends when, earliest first: what `KvStore` keeps beside the leases, for it follows from them.
+/// The ends of the leases, earliest first: `KvStore` keeps them beside the leases, for they follow from them.
 pub(crate) type Deadlines = BTreeSet<(Duration, i64)>;
 
-/// What a client is told about a lease.
+/// The state of a lease, as a client is told it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LeaseStatus {
-    /// The lease.
+    /// Id of the lease.
     pub id: i64,
     /// The time to live that was granted, seconds.
     pub granted_ttl: i64,
     /// The same exactly: less than that, where it was granted in milliseconds.
     pub granted: Duration,
-    /// What is left of it at the view's reading of the log's clock; the time since then is the server's to subtract.
+    /// Time that is left at the view's reading of the log's clock; the time since then is the server's to subtract.
     pub remaining: Duration,
     /// The keys attached, in their order, if asked for.
     pub keys: Vec<bytes::Bytes>,
@@ -79,9 +79,9 @@ pub struct LeaseStatus {
 /// Whether to list a lease's keys.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LeaseKeys {
-    /// Leave them out.
+    /// Leave the keys out.
     Omit,
-    /// List them all.
+    /// List all keys.
     List,
 }
 
@@ -161,7 +161,7 @@ impl View {
         self.grant(grant.id, length, deadlines)
     }
 
-    /// Why no lease can be granted, whatever its time to live.
+    /// The reason why no lease can be granted, whatever its time to live; `None` if one can.
     fn grant_refusal(&self, id: i64) -> Option<KvError> {
         match () {
             () if self.has_alarm(AlarmKind::NoSpace) => Some(KvError::NoSpace),

@@ -33,14 +33,14 @@ impl View {
     }
 }
 
-/// What a store that another program wrote says of its users as a whole.
+/// The state of users as a whole, from a store that another program wrote.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct ForeignUsers {
     /// Whether callers are checked.
     pub is_enabled: bool,
     /// The revision of users and roles.
     pub revision: u64,
-    /// What tokens are signed with from now on.
+    /// Key that tokens are signed with from now on.
     pub token_key: Bytes,
 }
 
@@ -56,7 +56,7 @@ impl std::fmt::Debug for ForeignUsers {
 /// A store that is put together from parts.
 pub struct Restoration {
     restored: Restored,
-    /// Nobody counted the parts beforehand.
+    /// Whether nobody counted the parts beforehand.
     is_foreign: bool,
 }
 
@@ -105,7 +105,7 @@ impl Restoration {
         self.restored.add(RecordKind::Lease(lease).into()).map_err(refuse)
     }
 
-    /// Adds an alarm.
+    /// Adds an alarm to the store.
     ///
     /// # Errors
     /// None that a known kind can have.
@@ -132,7 +132,7 @@ impl Restoration {
         self.restored.add(RecordKind::User(record).into()).map_err(refuse)
     }
 
-    /// Adds a role.
+    /// Adds a role and its permissions.
     ///
     /// # Errors
     /// When a permission is of an unknown kind.

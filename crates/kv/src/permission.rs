@@ -36,20 +36,20 @@ impl Caller {
     /// Later than every auth revision.
     pub const ALWAYS: u64 = u64::MAX;
 
-    /// The member itself.
+    /// The member as its own caller.
     pub fn member() -> Caller {
         Caller { is_member: true, ..Caller::default() }
     }
 }
 
-/// What a read, or a call that is no command, needs.
+/// The permission that a read, or a call that is no command, needs.
 #[derive(Clone, Copy, Debug)]
 pub enum Need<'a> {
-    /// Nothing: anybody may ask.
+    /// No permission: anybody may ask.
     Nothing,
     /// To be some user.
     User,
-    /// To be root.
+    /// The caller must be root.
     Root,
     /// To be this user, or root.
     SameUser(&'a str),
@@ -70,14 +70,14 @@ pub enum Need<'a> {
 /// The end of a range: a key that is out, or `None` for none.
 type End = Option<Bytes>;
 
-/// What a role covers: for reading and for writing, ranges that do not touch, in order.
+/// The keys that a role covers: for reading and for writing, ranges that do not touch, in order.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub(crate) struct Coverage {
     read: Vec<(Bytes, End)>,
     write: Vec<(Bytes, End)>,
 }
 
-/// Reading or writing.
+/// The kind of access to a range of keys.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Access {
     Read,
@@ -118,7 +118,7 @@ impl Coverage {
         Coverage { read: merged(Access::Read), write: merged(Access::Write) }
     }
 
-    /// How far the range goes in which a key lies; `None`: in none.
+    /// End of the range in which a key lies; `None`: it lies in none.
     fn reach(&self, access: Access, key: &[u8]) -> Option<&End> {
         let ranges = match access {
             Access::Read => &self.read,
@@ -149,7 +149,7 @@ struct Rights<'v> {
 }
 
 impl<'v> Rights<'v> {
-    /// How far all roles together reach from a key on, in one step.
+    /// The farthest end to which all roles together reach from a key on, in one step.
     fn reach(&self, access: Access, key: &[u8]) -> Option<&'v End> {
         let roles = self.user.roles.iter().filter_map(|role| self.users.roles.get(role));
         let reaches = roles.filter_map(|role| role.coverage.reach(access, key));
@@ -228,13 +228,13 @@ impl Users {
             Command::LeaseGrant(_) | Command::ShortLeaseGrant(_) => true,
             Command::LeaseRevoke(revoke) => covers_lease(&rights, Access::Write, revoke.id),
             Command::LeaseKeepAlive(renewal) => renewal.ids.iter().all(|id| covers_lease(&rights, Access::Write, *id)),
-            // What root alone may do.
+            // Only root may do these.
             Command::Compact(_) | Command::Alarm(_) | Command::Accounts(_) | Command::RaiseRevision(_) => false,
         };
         if is_permitted { Ok(()) } else { Err(AccountsError::PermissionDenied) }
     }
 
-    /// What is left to check of a caller: `None` when it may do everything.
+    /// The rights that are left to check of a caller: `None` when it may do everything.
     fn rights(&self, caller: Option<&Caller>, need: Need<'_>) -> Result<Option<Rights<'_>>, AccountsError> {
         if !self.is_enabled || matches!(need, Need::Nothing) || caller.is_some_and(|caller| caller.is_member) {
             return Ok(None);
@@ -298,9 +298,9 @@ impl View {
 
 fn may_put(rights: &Rights<'_>, put: &Put, covers_lease: &impl CoversLease) -> bool {
     rights.covers(Access::Write, &put.key, b"")
-        // What was there before is read, and so is what stays.
+        // The previous value is read, and so is one that stays.
         && (!put.prev_kv || rights.covers(Access::Read, &put.key, b""))
-        // Who joins a lease may end it, and its other keys with it.
+        // A key that joins a lease may end it, and its other keys with it.
         && (put.lease == 0 || covers_lease(rights, Access::Write, put.lease))
 }
 

@@ -15,10 +15,10 @@ use crate::{
 };
 use bytes::Bytes;
 
-/// How a call came by its key.
+/// The way in which a call came by its key.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Origin {
-    /// It made it.
+    /// The call made the key.
     Made,
     /// An earlier call of the same lease had made it.
     Adopted,
@@ -65,7 +65,7 @@ pub fn stand(key: &Bytes, lease: i64, value: Option<Bytes>) -> Txn {
     }
 }
 
-/// Where a call stands that was answered this; `None` if that answers something else.
+/// The place of a call in the queue, from its answer; `None` if that answers something else.
 pub fn place_in(mut txn: TxnResponse) -> Option<Place> {
     let written = txn.revision;
     match (txn.succeeded, txn.results.pop()) {

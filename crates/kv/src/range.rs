@@ -36,7 +36,7 @@ impl KeyRange {
         KeyRange { key, end: range_end }
     }
 
-    /// All keys.
+    /// The range of all keys.
     pub fn all() -> KeyRange {
         KeyRange { key: Bytes::from_static(b"\0"), end: Bytes::from_static(b"\0") }
     }
@@ -75,7 +75,7 @@ impl KeyRange {
     }
 }
 
-/// What a read answers with, found and not yet read: values may be on file.
+/// The result of a read, found and not yet read: values may be on file.
 #[derive(Clone, Debug)]
 pub struct Selection {
     revision: i64,
@@ -86,7 +86,7 @@ pub struct Selection {
 }
 
 impl Selection {
-    /// How many keys will be told.
+    /// Number of keys that will be told.
     pub fn keys(&self) -> usize {
         self.versions.len()
     }
@@ -102,7 +102,7 @@ impl Selection {
         self.has_values && self.versions.iter().any(Version::is_on_file)
     }
 
-    /// Reads. May take long where it asks the disk: not for the loop.
+    /// Reads the values. May take long where it asks the disk: not for the loop.
     pub fn answer(self) -> RangeResponse {
         let told = if self.has_values { Version::kv } else { Version::kv_without_value };
         let Selection { revision, count, more, versions, .. } = self;

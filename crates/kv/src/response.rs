@@ -1,4 +1,4 @@
-//! What comes back: typed results, and errors that the server maps to etcd's strings.
+//! The results of commands and reads, typed, and errors that the server maps to etcd's strings.
 //!
 //! Every result carries the revision that etcd would put into its header. The maps from [`KvError`] to gRPC codes and
 //! `etcdserver:` strings are the server's; each variant names the string that it stands for.
@@ -14,15 +14,15 @@ use crate::{Range, View, version::Version};
 /// One version of a key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct KeyValue {
-    /// The key.
+    /// Bytes of the key.
     pub key: Bytes,
-    /// The value.
+    /// Bytes of the value.
     pub value: Bytes,
     /// The revision that created the key; 0 in a tombstone.
     pub create_revision: i64,
     /// The revision that wrote this version.
     pub mod_revision: i64,
-    /// How often the key was written since it was created, from 1; 0 marks a tombstone.
+    /// Number of writes of the key since it was created, from 1; 0 marks a tombstone.
     pub version: i64,
     /// The lease that the key is attached to; 0 for none.
     pub lease: i64,
@@ -41,22 +41,22 @@ pub type Outcome = Result<Response, KvError>;
 /// The result of one command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Response {
-    /// Of a put.
+    /// The result of a put.
     Put(PutResponse),
-    /// Of a deletion.
+    /// The result of a deletion.
     DeleteRange(DeleteRangeResponse),
-    /// Of a transaction.
+    /// The result of a transaction.
     Txn(TxnResponse),
-    /// Of a compaction.
+    /// The result of a compaction.
     Compact {
-        /// The present revision.
+        /// The store's present revision.
         revision: i64,
     },
     /// Of a new lease.
     LeaseGrant {
-        /// The present revision.
+        /// The store's present revision.
         revision: i64,
-        /// The lease.
+        /// Id of the lease.
         id: i64,
         /// The time to live that was granted, seconds.
         ttl: i64,
@@ -66,30 +66,30 @@ pub enum Response {
         /// The revision after its keys went.
         revision: i64,
     },
-    /// Of renewed leases.
+    /// The result of renewed leases.
     LeaseKeepAlive {
-        /// The present revision.
+        /// The store's present revision.
         revision: i64,
         /// Per asked id, in the order asked: the time to live in seconds, `None` when there is no such lease.
         renewed: Vec<(i64, Option<i64>)>,
     },
     /// Of an alarm raised or cleared.
     Alarm {
-        /// The present revision.
+        /// The store's present revision.
         revision: i64,
         /// The alarm concerned; empty when one was to be cleared that was not raised.
         alarms: Vec<Alarm>,
     },
     /// Of a change of users or roles.
     Accounts {
-        /// The present revision.
+        /// The store's present revision.
         revision: i64,
         /// The auth revision after the change.
         auth_revision: u64,
     },
     /// Of [`crate::Advance`] and [`crate::RaiseRevision`].
     Advance {
-        /// The present revision.
+        /// The store's present revision.
         revision: i64,
     },
 }
@@ -99,7 +99,7 @@ pub enum Response {
 pub struct PutResponse {
     /// The revision that wrote the key.
     pub revision: i64,
-    /// What was there before, if asked for and there.
+    /// The previous value, if it was asked for and there was one.
     pub prev_kv: Option<KeyValue>,
     /// The same, where the disk must be asked for it: see [`Response::answered`].
     pub(crate) deferred: Option<Version>,
@@ -110,9 +110,9 @@ pub struct PutResponse {
 pub struct DeleteRangeResponse {
     /// The revision that deleted, or the present one if nothing was there.
     pub revision: i64,
-    /// How many keys went.
+    /// Number of keys that were deleted.
     pub deleted: i64,
-    /// What was there before, by key, if asked for.
+    /// The previous values, by key, if they were asked for.
     pub prev_kvs: Vec<KeyValue>,
     /// The same, where the disk must be asked for some of it: see [`Response::answered`].
     pub(crate) deferred: Vec<Version>,
@@ -127,7 +127,7 @@ pub struct RangeResponse {
     pub kvs: Vec<KeyValue>,
     /// Whether `limit` cut the answer.
     pub more: bool,
-    /// How many keys the range has at the revision read, whatever the limit and the filters.
+    /// Number of keys that the range has at the revision read, whatever the limit and the filters.
     pub count: i64,
 }
 
@@ -145,11 +145,11 @@ pub struct TxnResponse {
 /// The result of one step of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum OperationResponse {
-    /// Of a read.
+    /// The result of a read.
     Range(RangeResponse),
-    /// Of a put.
+    /// The result of a put.
     Put(PutResponse),
-    /// Of a deletion.
+    /// The result of a deletion.
     DeleteRange(DeleteRangeResponse),
     /// Of a transaction inside the transaction.
     Txn(TxnResponse),
@@ -168,12 +168,12 @@ pub struct DeferredRange {
 }
 
 impl DeferredRange {
-    /// How many keys it reads, as far as that is known without reading: at most so many.
+    /// Most keys that it reads, as far as that is known without reading.
     pub fn keys_max(&self) -> usize {
         self.view.key_count()
     }
 
-    /// Reads.
+    /// Reads the range.
     ///
     /// # Errors
     /// None that the transaction was not refused with.
@@ -317,11 +317,11 @@ impl TxnResponse {
 pub struct Alarm {
     /// The member that it is about.
     pub member: u64,
-    /// Its kind.
+    /// Kind of the alarm.
     pub kind: crate::AlarmKind,
 }
 
-/// Why a command or a read was refused; nothing changed.
+/// The reason why a command or a read was refused; nothing changed.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, thiserror::Error)]
 pub enum KvError {
     /// The bytes are no command, or the command lacks a part: the proposer is at fault.
@@ -342,7 +342,7 @@ pub enum KvError {
     /// `etcdserver: mvcc: required revision is a future revision`.
     #[error("required revision is a future revision, the present one is {revision}")]
     FutureRevision {
-        /// The present revision.
+        /// The store's present revision.
         revision: i64,
     },
     /// `etcdserver: requested lease not found`.

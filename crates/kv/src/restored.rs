@@ -127,7 +127,7 @@ impl Restored {
         Ok(())
     }
 
-    /// As many records as there are now are all that there are to be: for what was not counted beforehand.
+    /// Takes the present number of records as the expected one: for a store that was not counted beforehand.
     pub(crate) fn count(&mut self) {
         if let Some(meta) = &mut self.meta {
             meta.versions = self.view.history.len() as u64;

@@ -1,4 +1,4 @@
-//! By which numbers commands are applied: [`Rules`], one set for each apply version.
+//! The numbers by which commands are applied: [`Rules`], one set for each apply version.
 //!
 //! Everything here decides what an entry does, so members with other numbers would diverge. A build that wants other numbers
 //! adds a set and keeps the old ones: the log says from which entry on the new set applies
@@ -7,20 +7,20 @@
 
 use hustings_core::ApplyVersion;
 
-/// What one command may cost, what its parts cost, and how much due work goes with it.
+/// The limit of a command's cost, the cost of its parts, and the due work that goes with it.
 ///
 /// Costs are in visits of a key, some 0.1 microseconds each; the weights are measured (`examples/cost.rs`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Rules {
-    /// What one command may cost: some 20 milliseconds.
+    /// Greatest cost of one command: some 20 milliseconds.
     pub cost_max: u64,
     /// A key that a comparison or a deletion looks at.
     pub visit: u64,
-    /// What the deletion of a key costs beside the visit.
+    /// Cost of a key's deletion beside the visit.
     pub delete: u64,
-    /// A key written.
+    /// Cost of a key that is written.
     pub put: u64,
-    /// A range in a transaction: its state is kept for whoever waits for the answer, and later writes copy what they share.
+    /// Cost of a range in a transaction: its state is kept for the reader of the answer, and later writes copy what they share.
     pub range: u64,
     /// A lease named in a renewal.
     pub renewal: u64,
@@ -30,11 +30,11 @@ pub struct Rules {
     pub bytes: usize,
     /// Due leases that end when time passes, once for each batch of entries, and the keys that go with them.
     pub leases_per_tick: usize,
-    /// As above.
+    /// Keys that go with those leases.
     pub keys_per_tick: usize,
     /// The same beside a command, of which there may be a thousand in a batch.
     pub leases_per_command: usize,
-    /// As above.
+    /// Keys that go with those leases.
     pub keys_per_command: usize,
     /// Changes that an `apply` walks on the side to remove compacted history: more than one command writes, so that the walk ends;
     /// few enough to cost tens of microseconds.

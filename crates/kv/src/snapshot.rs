@@ -34,7 +34,7 @@ const FORMAT: u32 = 1;
 const BLOCK_BYTES: usize = 256 * 1024;
 /// A block that holds one record alone is longer, but none is longer than the longest request and what stands around it.
 const BLOCK_BYTES_MAX: usize = 80 << 20;
-/// Length and checksum.
+/// Bytes of a block's length and checksum.
 const BLOCK_HEADER_BYTES: usize = 8;
 /// Above this no counter can overflow in the lifetime of anything, and no decoded one may start.
 pub(crate) const COUNTER_MAX: i64 = i64::MAX / 2;
@@ -156,7 +156,7 @@ pub(crate) fn encode(view: &View, sink: &mut dyn FnMut(Bytes)) -> Places {
         let KeyValue { key, value, create_revision, mod_revision, version: count, lease } = version.kv();
         let sub = version.revision().sub;
         let numbers = VersionRecord { create_revision, mod_revision, sub, version: count, lease, ..Default::default() };
-        // What stands behind the value in its record: fields are written in the order of their tags.
+        // Bytes behind the value in its record: fields are written in the order of their tags.
         let behind = version.large().map(|large| (large, value.len() + numbers.encoded_len()));
         let end = blocks.push(RecordKind::Version(VersionRecord { key, value, ..numbers }));
         places.extend(behind.map(|(large, length)| (large.clone(), end - length as u64)));
@@ -172,7 +172,7 @@ pub(crate) fn encode_rest(view: &View, versions: u64, sink: &mut dyn FnMut(Bytes
 }
 
 impl MetaRecord {
-    /// Without the history.
+    /// The record of a view, without the history.
     fn of(view: &View) -> MetaRecord {
         MetaRecord {
             revision: view.revision,
@@ -225,7 +225,7 @@ fn begin<'s>(view: &View, meta: MetaRecord, sink: &'s mut dyn FnMut(Bytes)) -> B
 
 struct BlockWriter<'s> {
     block: BytesMut,
-    /// Where it begins.
+    /// Place in the file at which the block begins.
     begun: u64,
     checksum: u32,
     sink: &'s mut dyn FnMut(Bytes),
@@ -275,7 +275,7 @@ impl BlockWriter<'_> {
 /// The file that a snapshot is read from, and where in it this part begins.
 pub(crate) type Source<'f> = Option<(&'f Arc<dyn SnapshotFile>, u64)>;
 
-/// Rebuilds a view. Large values stay in the file, where there is one.
+/// Rebuilds a view from a snapshot. Large values stay in the file, where there is one.
 pub(crate) fn decode(snapshot: &mut dyn Buf, source: Source<'_>) -> Result<View, SnapshotError> {
     let (restored, end) = decode_records(snapshot, source)?;
     restored.finish().map_err(|what| SnapshotError { what: format!("{what}, at the end, offset {end}") })

@@ -37,9 +37,9 @@ const OVERHEAD_BYTES: u64 = 256;
 /// A place in the store's history.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Revision {
-    /// Which transaction.
+    /// Revision of the transaction.
     pub(crate) main: i64,
-    /// Which change in it, from 0.
+    /// Number of the change in it, from 0.
     pub(crate) sub: i64,
 }
 
@@ -55,7 +55,7 @@ impl Revision {
     }
 }
 
-/// What a version counts for in [`View::size_bytes`].
+/// Bytes that a version counts for in [`View::size_bytes`].
 fn charge(version: &Version) -> u64 {
     version.contents_length() as u64 + OVERHEAD_BYTES
 }
@@ -71,7 +71,7 @@ const INLINE_BYTES: usize = 30;
 pub(crate) enum Key {
     /// At most [`INLINE_BYTES`], the rest zero.
     Short { length: u8, bytes: [u8; INLINE_BYTES] },
-    /// Anything longer.
+    /// Anything longer is shared.
     Long(Arc<[u8]>),
 }
 
@@ -140,7 +140,7 @@ pub struct View {
     pub(crate) revision: i64,
     /// The oldest readable main revision; -1 before the first compaction, as in etcd.
     pub(crate) compact_revision: i64,
-    /// Where the removal of compacted history goes on; `None` when it is complete.
+    /// Place at which the removal of compacted history goes on; `None` when it is complete.
     pub(crate) cleaning: Option<Revision>,
     pub(crate) live: OrdMap<Key, Version>,
     pub(crate) past: OrdMap<(Key, Revision), Version>,
@@ -152,9 +152,9 @@ pub struct View {
     pub(crate) size_bytes: u64,
     /// The log's clock: the sum of all elapsed times that its entries carried.
     pub(crate) clock: Duration,
-    /// Users and roles.
+    /// Users and roles of the store.
     pub(crate) users: Users,
-    /// By which numbers commands are applied.
+    /// The numbers by which commands are applied.
     pub(crate) rules: &'static Rules,
 }
 
@@ -192,12 +192,12 @@ impl View {
         self.size_bytes
     }
 
-    /// How many keys exist.
+    /// Number of keys that exist.
     pub fn key_count(&self) -> usize {
         self.live.len()
     }
 
-    /// How many versions and tombstones are held, live ones included.
+    /// Number of versions and tombstones that are held, live ones included.
     pub fn version_count(&self) -> usize {
         self.history.len()
     }

@@ -19,7 +19,7 @@ use crate::{
     version::Version,
 };
 
-/// Which branches a transaction takes.
+/// The branches that a transaction takes, its inner ones included.
 #[derive(Debug)]
 pub(crate) struct Plan<'t> {
     succeeded: bool,
@@ -78,7 +78,7 @@ impl View {
         Ok(TxnResponse { revision: 0, succeeded: plan.succeeded, results })
     }
 
-    /// Writes one key.
+    /// Writes one key at the next revision.
     pub(crate) fn put(&mut self, put: &Put) -> Result<PutResponse, KvError> {
         if self.has_alarm(AlarmKind::NoSpace) {
             return Err(KvError::NoSpace);
@@ -99,7 +99,7 @@ impl View {
         Ok(response)
     }
 
-    /// Runs a transaction.
+    /// Runs a transaction at the next revision.
     pub(crate) fn txn(&mut self, txn: &Txn) -> Result<TxnResponse, KvError> {
         if self.has_alarm(AlarmKind::NoSpace) && txn.may_put() {
             return Err(KvError::NoSpace);
@@ -320,7 +320,7 @@ fn stands(compare: &Compare, version: Option<&Version>) -> bool {
         Some(CompareTarget::Value(target)) => match version {
             Some(version) if is_equality(compare) => match version.has_value(target) {
                 true => Ordering::Equal,
-                // Which of the two unequal ones is the greater, nobody asks.
+                // Nobody asks which of the two unequal ones is the greater.
                 false => Ordering::Less,
             },
             Some(version) => version.compare_value(target),

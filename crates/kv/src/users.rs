@@ -28,7 +28,7 @@ const PERMISSIONS_MAX: usize = 1_000;
 /// Roles of one user.
 const ROLES_MAX: usize = 64;
 
-/// What no log line may show.
+/// Bytes that no log line may show.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Secret(pub Bytes);
 
@@ -41,7 +41,7 @@ impl fmt::Debug for Secret {
 /// A change of users, roles, or whether they count.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Accounts {
-    /// What to change; nothing is refused.
+    /// The change; without one nothing is refused.
     #[prost(oneof = "AccountsChange", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub change: Option<AccountsChange>,
 }
@@ -55,10 +55,10 @@ pub enum AccountsChange {
     /// From now on anybody may do anything.
     #[prost(message, tag = "2")]
     Disable(AuthDisable),
-    /// Makes a user.
+    /// Makes a user with a password.
     #[prost(message, tag = "3")]
     UserAdd(UserPassword),
-    /// Removes a user.
+    /// Removes a user of this name.
     #[prost(message, tag = "4")]
     UserDelete(Named),
     /// Replaces a password; the user's tokens end.
@@ -70,7 +70,7 @@ pub enum AccountsChange {
     /// Takes a role from a user.
     #[prost(message, tag = "7")]
     UserRevokeRole(UserRole),
-    /// Makes a role.
+    /// Makes a role of this name.
     #[prost(message, tag = "8")]
     RoleAdd(Named),
     /// Removes a role, also from the users that have it.
@@ -88,7 +88,7 @@ pub enum AccountsChange {
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 #[prost(skip_debug)]
 pub struct AuthEnable {
-    /// What tokens are signed with from now on: random bytes.
+    /// Key that tokens are signed with from now on: random bytes.
     #[prost(bytes = "bytes", tag = "1")]
     pub token_key: Bytes,
 }
@@ -108,7 +108,7 @@ pub struct AuthDisable {}
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 #[prost(skip_debug)]
 pub struct UserPassword {
-    /// The user.
+    /// Name of the user.
     #[prost(string, tag = "1")]
     pub name: String,
     /// The hash of the password (bcrypt, as text); empty for a user that has none.
@@ -130,7 +130,7 @@ impl fmt::Debug for UserPassword {
 /// The name of a user or a role.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Named {
-    /// The name.
+    /// Name of the user or role.
     #[prost(string, tag = "1")]
     pub name: String,
 }
@@ -138,10 +138,10 @@ pub struct Named {
 /// A user and a role.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct UserRole {
-    /// The user.
+    /// Name of the user.
     #[prost(string, tag = "1")]
     pub user: String,
-    /// The role.
+    /// Name of the role.
     #[prost(string, tag = "2")]
     pub role: String,
 }
@@ -149,7 +149,7 @@ pub struct UserRole {
 /// A role and a permission.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct RolePermission {
-    /// The role.
+    /// Name of the role.
     #[prost(string, tag = "1")]
     pub role: String,
     /// The permission; to take one away only its keys count.
@@ -157,13 +157,13 @@ pub struct RolePermission {
     pub permission: Option<Permission>,
 }
 
-/// What a role may do with a range of keys.
+/// The access of a role to a range of keys.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Permission {
     /// Reading, writing or both.
     #[prost(enumeration = "PermissionKind", tag = "1")]
     pub kind: i32,
-    /// The first key.
+    /// First key of the range.
     #[prost(bytes = "bytes", tag = "2")]
     pub key: Bytes,
     /// Empty for one key, `"\0"` for all keys from `key` on, else the first key that is out.
@@ -175,21 +175,21 @@ pub struct Permission {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Enumeration)]
 #[repr(i32)]
 pub enum PermissionKind {
-    /// May read.
+    /// The role may read.
     Read = 0,
-    /// May write.
+    /// The role may write.
     Write = 1,
-    /// May do both.
+    /// The role may read and write.
     ReadWrite = 2,
 }
 
-/// Why a caller, or a change of users, was refused. The texts are etcd's.
+/// The reason why a caller, or a change of users, was refused. The texts are etcd's.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, thiserror::Error)]
 pub enum AccountsError {
     /// `etcdserver: user name is empty`: nobody has said who they are.
     #[error("user name is empty")]
     UserEmpty,
-    /// `etcdserver: permission denied`.
+    /// The caller may not; etcd says `etcdserver: permission denied`.
     #[error("permission denied")]
     PermissionDenied,
     /// `etcdserver: revision of auth store is old`: the user has changed since the caller was recognised.
@@ -233,7 +233,7 @@ pub enum AccountsError {
     TooMany,
 }
 
-/// A user.
+/// A user and its roles.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct User {
     /// The hash of the password; empty without one.
@@ -246,7 +246,7 @@ pub struct User {
     pub since: u64,
 }
 
-/// A role.
+/// A role and what it covers.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Role {
     /// The permissions, by key and end.
@@ -260,15 +260,15 @@ pub struct Role {
 pub struct Users {
     /// Whether callers are checked.
     pub is_enabled: bool,
-    /// How often anything here changed; 1 in a new store.
+    /// Number of changes of users and roles; 1 in a new store.
     pub revision: u64,
     /// The auth revision at which the checks were switched on last; older tokens do not count.
     pub enabled_at: u64,
-    /// What tokens are signed with; empty until the checks are switched on first.
+    /// Key that tokens are signed with; empty until the checks are switched on first.
     pub token_key: Secret,
-    /// By name.
+    /// All users by name.
     pub users: OrdMap<String, User>,
-    /// By name.
+    /// All roles by name.
     pub roles: OrdMap<String, Role>,
 }
 

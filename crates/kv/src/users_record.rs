@@ -10,7 +10,7 @@ use prost::Message;
 use crate::permission::Coverage;
 use crate::users::{Permission, PermissionKind, Role, Secret, User, Users};
 
-/// What describes users as a whole.
+/// The record of users as a whole.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct UsersRecord {
     #[prost(bool, tag = "1")]

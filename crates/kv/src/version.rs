@@ -26,7 +26,7 @@ use crate::{
 /// Four numbers of at most ten bytes each.
 const TAIL_LENGTH_MAX: usize = 40;
 
-/// What stands before the bytes.
+/// The fields before the bytes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 struct Head {
     /// The revision that wrote this version.
@@ -42,16 +42,16 @@ struct Head {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Version(ThinArc<Head, u8>);
 
-/// What a version says beside key and value.
+/// The numbers of a version, beside key and value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Numbers {
     /// The revision that wrote it.
     pub(crate) main: i64,
-    /// Which change of that revision it is, from 0.
+    /// Number of the change in that revision, from 0.
     pub(crate) sub: i64,
     /// The revision that created the key; 0 in a tombstone.
     pub(crate) create_revision: i64,
-    /// How often the key was written since it was created; 0 in a tombstone.
+    /// Number of writes of the key since it was created; 0 in a tombstone.
     pub(crate) count: i64,
     /// The lease that the key is attached to; 0 for none.
     pub(crate) lease: i64,
@@ -129,12 +129,12 @@ impl Version {
         &self.0.header.header
     }
 
-    /// The key.
+    /// Bytes of the key.
     pub(crate) fn key(&self) -> &[u8] {
         &self.0.slice[..self.head().key_length as usize]
     }
 
-    /// The value. Asks the disk where it is on file.
+    /// The value of this version. Asks the disk where it is on file.
     pub(crate) fn value(&self) -> Value<'_> {
         match &self.head().large {
             Some(large) => Value::Large(large.bytes()),
@@ -142,7 +142,7 @@ impl Version {
         }
     }
 
-    /// How its value compares with bytes. Seldom asks the disk.
+    /// Compares its value with bytes. Seldom asks the disk.
     pub(crate) fn compare_value(&self, target: &[u8]) -> std::cmp::Ordering {
         match self.large() {
             Some(large) => large.compare(target),
@@ -158,7 +158,7 @@ impl Version {
         }
     }
 
-    /// How the values of two compare. Seldom asks the disk.
+    /// Compares the values of two versions. Seldom asks the disk.
     pub(crate) fn compare_values(&self, other: &Version) -> std::cmp::Ordering {
         match (self.large(), other.large()) {
             (Some(large), Some(other)) => large.compare_with(other),
@@ -177,7 +177,7 @@ impl Version {
         self.large().is_some_and(|large| large.is_on_file())
     }
 
-    /// How long the value is, in bytes.
+    /// Length of the value, in bytes.
     pub(crate) fn value_length(&self) -> usize {
         self.contents_length() - self.head().key_length as usize
     }
@@ -192,7 +192,7 @@ impl Version {
         self.0.slice.len() - self.head().tail_length as usize
     }
 
-    /// All its numbers.
+    /// All its numbers, decoded.
     pub(crate) fn numbers(&self) -> Numbers {
         let mut tail = &self.0.slice[self.packed_length()..];
         let mut next = || decode_varint(&mut tail).expect("the numbers were packed here") as i64;
@@ -211,7 +211,7 @@ impl Version {
         self.numbers().create_revision
     }
 
-    /// How often the key was written since it was created; 0 in a tombstone.
+    /// Number of writes of the key since it was created; 0 in a tombstone.
     pub(crate) fn count(&self) -> i64 {
         self.numbers().count
     }

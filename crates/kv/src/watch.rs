@@ -1,4 +1,4 @@
-//! What a watch hub reads: the events between two revisions.
+//! The reads of a watch hub: the events between two revisions.
 //!
 //! A hub keeps, per watch, the next revision to deliver, and reads "from there to the present" out of frozen views. Nothing
 //! here is registered anywhere, so nothing is lost when a watcher is slow: it reads on where it stopped, or learns that the
@@ -20,16 +20,16 @@ use crate::{
     version::Version,
 };
 
-/// How much history a call looks through, per event asked for, before it answers with what it has.
+/// Changes of history that a call looks through, per event asked for, before it answers with what it has.
 const EXAMINED_PER_EVENT: usize = 16;
 
 /// The least history that a call may look through.
 const EXAMINED_MIN: usize = 1024;
 
-/// What happened to a key.
+/// The kind of a change.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum EventKind {
-    /// It was written.
+    /// The key was written.
     Put,
     /// It was deleted, or its lease ended.
     Delete,
@@ -38,7 +38,7 @@ pub enum EventKind {
 /// One change of one key.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Event {
-    /// What happened.
+    /// Kind of the change.
     pub kind: EventKind,
     /// The key as written; of a deletion only the key and the revision are set.
     pub kv: KeyValue,
@@ -56,7 +56,7 @@ impl Event {
 pub struct Events {
     /// The events, by revision and by their order within it; all events of a revision or none.
     pub events: Vec<Event>,
-    /// Where to read on: everything below was looked at. Above the view's revision when nothing is left.
+    /// Revision from which to read on: everything below was looked at. Above the view's revision when nothing is left.
     pub next_revision: i64,
 }
 
@@ -68,7 +68,7 @@ pub struct UnreadEvents {
 }
 
 impl UnreadEvents {
-    /// Where to read on: see [`Events::next_revision`].
+    /// Revision from which to read on: see [`Events::next_revision`].
     pub fn next_revision(&self) -> i64 {
         self.next_revision
     }
@@ -80,12 +80,12 @@ impl UnreadEvents {
         self.versions.iter().any(|version| version.is_on_file() || asks_before(version))
     }
 
-    /// One by one.
+    /// The events one by one.
     pub fn each(self) -> impl Iterator<Item = UnreadEvent> {
         self.versions.into_iter().map(UnreadEvent)
     }
 
-    /// Reads. May take long where it asks the disk: not for whoever others wait for.
+    /// Reads the values. May take long where it asks the disk: not for a task that others wait for.
     pub fn read(self) -> Events {
         Events { events: self.versions.iter().map(Event::of).collect(), next_revision: self.next_revision }
     }
@@ -96,7 +96,7 @@ impl UnreadEvents {
 pub struct UnreadEvent(Version);
 
 impl UnreadEvent {
-    /// Which key.
+    /// Key of the change.
     pub fn key(&self) -> &[u8] {
         self.0.key()
     }
@@ -111,16 +111,16 @@ impl UnreadEvent {
         self.0.is_on_file()
     }
 
-    /// Reads.
+    /// Reads its values.
     pub fn read(&self) -> Event {
         Event::of(&self.0)
     }
 }
 
-/// How much of history to answer at a time; one revision is never split, so an answer can be larger.
+/// The size of a part of history that is answered at a time; one revision is never split, so an answer can be larger.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Portion {
-    /// Events.
+    /// Number of events.
     pub events: usize,
     /// Bytes of keys and values.
     pub bytes: usize,
@@ -141,7 +141,7 @@ pub struct Compacted {
 }
 
 impl View {
-    /// Where a watch begins that asks for `start_revision`: 0 means the next revision.
+    /// The revision at which a watch begins that asks for `start_revision`: 0 means the next revision.
     pub fn watch_start(&self, start_revision: i64) -> i64 {
         if start_revision == 0 { self.revision + 1 } else { start_revision }
     }

@@ -1,6 +1,6 @@
-//! Goal: the store answers as etcd would, whatever is asked in whatever order.
-//! Method: a naive model, a list of all writes ever, answers the same random commands and reads; they must agree, also after
-//! compactions, through snapshots, and between two replicas.
+//! Goal: the store answers as etcd would, in whatever order it is asked. Method: a naive model, a list of all writes ever,
+//! answers the same random commands and reads; they must agree, also after compactions, through snapshots, and between two
+//! replicas.
 
 mod common;
 
@@ -168,7 +168,7 @@ fn assert_reads_agree(view: &View, model: &Model, keys: &KeyRange, request: &Ran
 fn assert_watches_agree(view: &View, model: &Model, keys: &KeyRange) -> Result<(), TestCaseError> {
     for from in model.compacted.max(1)..=model.revision + 1 {
         let is_seen = |write: &&KeyValue| write.mod_revision >= from && keys.contains(&write.key);
-        // What happened between the compact revision and now is whole; nothing before `from` comes.
+        // History between the compact revision and now is whole; nothing before `from` comes.
         let expected: Vec<_> = model.writes.iter().filter(is_seen).cloned().collect();
         let seen = events(view, from, keys);
         for event in &seen {

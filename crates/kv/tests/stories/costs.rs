@@ -1,4 +1,4 @@
-//! What one command may cost, and who pays for a read.
+//! The cost of one command, and who pays for a read.
 
 use crate::common::*;
 use hustings_core::{ApplyVersion, Lsn, StateMachine, Term};

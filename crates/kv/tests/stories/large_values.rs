@@ -11,7 +11,7 @@ use hustings_core::{SnapshotError, SnapshotFile, StateMachine};
 use crate::common::*;
 use hustings_kv::*;
 
-/// What stands before the store in a snapshot's file.
+/// Bytes before the store in a snapshot's file.
 const BEFORE: &[u8] = b"sessions";
 
 /// A file in memory that counts what is asked of it.

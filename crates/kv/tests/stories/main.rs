@@ -1,4 +1,4 @@
-//! What etcd does, as stories: one point of its semantics each. The answers were compared with etcd 3.5.1.
+//! The behaviour of etcd, as stories: one point of its semantics each. The answers were compared with etcd 3.5.1.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,4 +1,4 @@
-//! What a watch hub reads.
+//! The reads of a watch hub.
 
 use crate::common::*;
 use hustings_kv::*;
