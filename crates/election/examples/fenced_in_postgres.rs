@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, NoTls};
 
-/// The service's own table: each row that leaders write has the token of whoever wrote it last.
+/// The service's own table: each row that leaders write has the token of its last writer.
 pub const SCHEMA: &str = "\
 CREATE TABLE IF NOT EXISTS invoices (id bigint PRIMARY KEY, sent bigint NOT NULL, \
 fence_generation bigint NOT NULL DEFAULT 0, fence_number bigint NOT NULL DEFAULT 0); \
@@ -30,7 +30,7 @@ const OPEN_THE_GATE: &str = "\
 UPDATE invoices SET fence_generation = $1, fence_number = $2 \
 WHERE (fence_generation, fence_number) <= ($1, $2)";
 
-/// A later leader was here: this one has been replaced, whatever it believes.
+/// The error for a leader that has been replaced, whatever it believes: a later one was here.
 #[derive(Debug)]
 pub struct Fenced;
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 /// Work that only the leader does: it cannot be called without the proof.
 async fn work(lead: Lead<'_>) {
     loop {
-        // Whatever is written carries `lead.token()`, and is refused by its resource below a token seen there before.
+        // Every write carries `lead.token()`, and is refused by its resource below a token seen there before.
         println!("working with {lead}");
         tokio::time::sleep(Duration::from_secs(1)).await;
     }

@@ -1,4 +1,4 @@
-//! Where an election is: `hustings://10.0.0.1:2379,10.0.0.2:2379/billing`.
+//! The address of an election: `hustings://10.0.0.1:2379,10.0.0.2:2379/billing`.
 
 mod tls;
 
@@ -11,14 +11,14 @@ pub use tls::{Security, StoreTls};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[non_exhaustive]
 pub enum Scheme {
-    /// Our own server.
+    /// A cluster of Hustings.
     Hustings,
-    /// etcd.
+    /// An etcd cluster.
     Etcd,
-    /// HashiCorp's Consul.
+    /// HashiCorp's Consul, by its agents.
     #[cfg(feature = "consul")]
     Consul,
-    /// Apache ZooKeeper.
+    /// An ensemble of Apache ZooKeeper.
     #[cfg(feature = "zookeeper")]
     Zookeeper,
     /// A row in PostgreSQL.
@@ -29,12 +29,12 @@ pub enum Scheme {
     Kubernetes,
 }
 
-/// How a scheme is written.
+/// The form of a scheme's URLs.
 struct Spelling {
     scheme: Scheme,
     name: &'static str,
     port: u16,
-    /// What stands between the hosts and the election, if anything does: a database, a namespace.
+    /// The part between the hosts and the election, if there is one: a database, a namespace.
     place: Option<&'static str>,
 }
 
@@ -80,7 +80,7 @@ impl fmt::Display for Scheme {
     }
 }
 
-/// What is not shown, wherever an address is.
+/// A password, which is not shown, wherever an address is.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 pub struct Secret(pub String);
 
@@ -93,9 +93,9 @@ impl fmt::Debug for Secret {
 /// A store, without an election.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StoreAddress {
-    /// Which kind of store.
+    /// Kind of the store.
     pub scheme: Scheme,
-    /// Who asks, as in `postgres://USER:PASSWORD@HOST`.
+    /// Name and password that the process asks with, as in `postgres://USER:PASSWORD@HOST`.
     pub user: Option<(String, Option<Secret>)>,
     /// Its members, as `host:port`; at least one, except where the environment names them.
     pub endpoints: Vec<String>,
@@ -222,7 +222,7 @@ fn hidden(url: &str) -> String {
     }
 }
 
-/// What stands behind `kubernetes://`, with its hosts before the first slash: a namespace has no port, and a host alone has a
+/// Gives the rest of a `kubernetes://` URL its hosts before the first slash: a namespace has no port, and a host alone has a
 /// namespace and a name behind it.
 fn with_hosts(rest: &str) -> String {
     let (first, behind) = rest.split_once('/').unwrap_or((rest, ""));
@@ -230,7 +230,7 @@ fn with_hosts(rest: &str) -> String {
     if is_namespace { format!("/{rest}") } else { rest.to_owned() }
 }
 
-/// What Kubernetes takes as a name: of a Lease, of a namespace.
+/// Checks a name as Kubernetes does: of a Lease, of a namespace.
 fn is_object_name(name: &str) -> Result<(), String> {
     let is_end = |byte: Option<u8>| byte.is_some_and(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit());
     let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-' || byte == b'.';

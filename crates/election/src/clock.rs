@@ -17,7 +17,7 @@ pub(crate) fn boot_micros() -> u64 {
     now.tv_sec.cast_unsigned() * MILLION + now.tv_nsec.cast_unsigned() / 1_000
 }
 
-/// As many microseconds as fit.
+/// Microseconds of a duration; the most that fit if it is longer.
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -24,33 +24,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// How long an engine that ends waits for its store to take back what it holds.
+/// Time that an engine that ends waits for its store to take back what it holds.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Who stands for which election.
+/// A candidate's settings and its election.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) election: String,
     pub(crate) named: Named,
     pub(crate) ticker: Ticker,
     pub(crate) has_will: bool,
-    /// Who is told every transition.
+    /// Hears every transition; `None` if nobody does.
     pub(crate) changes: Option<mpsc::UnboundedSender<Change>>,
 }
 
-/// Why a campaign ended without a leadership.
+/// The reason why a campaign ended without a leadership.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CampaignError {
     /// The times do not fit together, or not the store.
     #[error("{0}")]
     Timing(String),
-    /// Nobody could carry out a last will.
+    /// No process could carry out a last will.
     #[error("{0}")]
     Will(String),
-    /// The store refuses whatever is asked.
+    /// The store refuses all requests; in words.
     #[error("{0}")]
     Store(String),
-    /// The store does not admit whoever asks, or lets it do nothing here; names the store, the user and the remedy.
+    /// The store does not admit the user, or lets it do nothing here; names the store, the user and the remedy.
     #[error("{0}")]
     Denied(String),
     /// The process cannot go on electing.
@@ -58,10 +58,10 @@ pub enum CampaignError {
     Ended(String),
 }
 
-/// Who waits for a tenure.
+/// Hears of the tenure that a candidate waits for.
 pub(crate) type Waiter = oneshot::Sender<Result<Arc<Tenure>, CampaignError>>;
 
-/// What the application asks of the engine.
+/// An order of the application to the engine.
 pub(crate) enum Order {
     Stand(Key, Standing, Waiter),
     Input(Key, Input),
@@ -79,7 +79,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Starts the thread.
+    /// Starts the engine's thread.
     ///
     /// # Errors
     /// No thread, or no descriptor.
@@ -129,11 +129,11 @@ struct Runner {
     has_will: bool,
     /// Whether the store has ever let it stand.
     has_stood: bool,
-    /// Why it lets it stand no more, as it was told last.
+    /// Reason why the store lets it stand no more, as it was told last.
     denial: Option<String>,
     /// For the latest tenure, until it is released.
     bequest: Option<Bequest>,
-    /// Under which time it stands in the engine's order of alarms.
+    /// Moment of its alarm in the engine's order; `None` if it has none.
     alarm: Option<u64>,
 }
 
@@ -147,9 +147,9 @@ struct Host {
     /// The time to live that is asked for, and the one that the store grants.
     asked_ttl: Duration,
     ttl: Option<Duration>,
-    /// Why nobody can stand.
+    /// Reason why no candidate can stand; `None` if they can.
     refusal: Option<CampaignError>,
-    /// Who stands once the store is open, and no other candidate of this process stands for the same election.
+    /// Candidates that stand once the store is open, and no other candidate of this process stands for the same election.
     pending: Vec<(Key, Standing, Waiter)>,
     runners: BTreeMap<Key, Runner>,
     alarms: BTreeSet<(u64, Key)>,
@@ -263,7 +263,7 @@ impl Host {
         }
     }
 
-    /// Nobody can stand.
+    /// Refuses all candidates: none can stand.
     fn refuse(&mut self, refusal: CampaignError) {
         // Whoever is not admitted is told by its caller, and may try again for long.
         if !matches!(refusal, CampaignError::Denied(_)) {
@@ -275,7 +275,7 @@ impl Host {
         self.refusal = Some(refusal);
     }
 
-    /// Whoever has never stood is told, and leaves. Whoever has stood may get its rights back, and asks again.
+    /// Tells a candidate that has never stood, and lets it leave. One that has stood may get its rights back, and asks again.
     fn on_denied(&mut self, key: Key, why: String) {
         let Some(runner) = self.runners.get_mut(&key) else { return };
         if runner.has_stood {
@@ -352,7 +352,7 @@ impl Host {
     }
 
     fn feed(&mut self, key: Key, input: Input) {
-        // What is due was due before this came.
+        // An alarm that is due was due before this came.
         self.ring_for(key, boot_micros());
         let Some(runner) = self.runners.get_mut(&key) else { return };
         if let Input::Answer(_, Answer::Won(_) | Answer::Waiting(_) | Answer::Renewed) = input {
@@ -403,7 +403,7 @@ impl Host {
         if self.runners.get(&key).is_some_and(|runner| runner.candidate.has_left()) {
             let runner = self.runners.remove(&key).expect("it was just there");
             for told in runner.on_left {
-                // Who asked may wait no longer.
+                // A caller that asked may wait no longer.
                 let _ = told.send(());
             }
             runner.alarm.map(|at| self.alarms.remove(&(at, key)));
@@ -420,8 +420,9 @@ impl Host {
     }
 }
 
-/// Why a store that grants another time to live than was asked for cannot be used. Whoever asks for less than a second counts
-/// on it; of longer times a store may grant a little more.
+/// The reason why a store that grants another time to live than was asked for cannot be used; `None` if it can. A caller that asks for less
+/// than a second counts on it; of longer times a store may grant a little more. Whoever asks for less than a second counts on it; of longer
+/// times a store may grant a little more.
 fn refusal_of(asked: Duration, granted: Duration, store: &str) -> Option<String> {
     let is_too_long = asked < Duration::from_secs(1) && granted > asked;
     is_too_long.then(|| {

@@ -21,7 +21,7 @@ use tower::{Layer, Service};
 /// The header that carries the token, as `7` or `2.7`.
 pub const FENCING_TOKEN: HeaderName = HeaderName::from_static("fencing-token");
 
-/// What becomes of a request without a token.
+/// The treatment of a request without a token.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Missing {
     /// It is refused, with 400.
@@ -58,7 +58,7 @@ impl<S> std::fmt::Debug for FenceLayer<S> {
     }
 }
 
-/// Why a request does not pass: a status, and words for its sender.
+/// The reason why a request does not pass: a status, and words for its sender.
 type Refusal = (StatusCode, String);
 
 impl<S: Shelf> FenceLayer<S> {
@@ -67,7 +67,7 @@ impl<S: Shelf> FenceLayer<S> {
         FenceLayer { gate: Arc::new(Mutex::new(gate)), missing: Missing::Refused }
     }
 
-    /// What becomes of requests without a token; they are refused without it.
+    /// Sets the treatment of requests without a token; without this call they are refused.
     #[must_use]
     pub fn missing(self, missing: Missing) -> FenceLayer<S> {
         FenceLayer { missing, ..self }

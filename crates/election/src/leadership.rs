@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 
-/// How it stands with a tenure.
+/// The phase of a tenure.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
     Leads,
@@ -176,8 +176,8 @@ impl Leadership {
         }
     }
 
-    /// How another process can release the election when this one is gone: for whoever outlives it and knows that nothing of it
-    /// acts any more.
+    /// A will with which another process can release the election when this one is gone: for a process that outlives it and
+    /// knows that nothing of it acts any more. `None` if the store has none.
     pub fn will(&self) -> Option<Will> {
         self.tenure.will.clone()
     }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 /// The lines of one end.
 pub(crate) struct Lines {
     socket: UnixStream,
-    /// What came of a line whose end has not come yet.
+    /// Bytes of a line whose end has not come yet.
     unread: Vec<u8>,
 }
 

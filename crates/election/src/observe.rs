@@ -1,4 +1,4 @@
-//! Who leads an election, for whoever does not stand for it: [`Observer`].
+//! Observation of an election by a process that does not stand for it: [`Observer`].
 
 use crate::office::Election;
 use crate::seat::Reader;
@@ -6,38 +6,38 @@ use crate::stores;
 use hustings_lease::Token;
 use hustings_lease::history::History;
 
-/// Who leads.
+/// The leader of an election, as observers see it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Leader {
-    /// The candidate's name.
+    /// Name of the candidate.
     pub id: String,
-    /// What it says beside its name.
+    /// Value that it gives beside its name.
     pub value: String,
-    /// Its token.
+    /// Token of its leadership.
     pub token: Token,
 }
 
-/// Follows an election. What is told is the latest state, not each step to it.
+/// Follows the leaders of an election. What is told is the latest state, not each step to it.
 pub struct Observer {
     reader: Box<dyn Reader>,
     told: Option<Option<Leader>>,
 }
 
-/// What an operator wants of whoever leads.
+/// A wish of an operator to the leader.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wish {
     /// Step down; in favour of this candidate, if one is named.
     StepDown {
-        /// Why, for the history.
+        /// Reason, for the history.
         because: String,
-        /// Who shall be next.
+        /// Candidate that shall be next; `None` for any.
         to: Option<String>,
     },
     /// Raise the generation, after the store's history was replaced: later tokens are above all earlier ones.
     Raise,
 }
 
-/// Why a question or a wish came to nothing.
+/// The reason why a question or a wish came to nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum StoreError {
     /// There is nobody to tell.
@@ -46,13 +46,13 @@ pub enum StoreError {
     /// The store does not answer, or refuses; in its words.
     #[error("{0}")]
     Silent(String),
-    /// The store does not admit whoever asks, or shows it nothing; in words that name the remedy.
+    /// The store does not admit the user, or shows it nothing; in words that name the remedy.
     #[error("{0}")]
     Denied(String),
 }
 
 impl Election {
-    /// Follows who leads.
+    /// Follows the election's leaders.
     pub fn observe(&self) -> Observer {
         Observer { reader: self.reader(), told: None }
     }
@@ -69,7 +69,7 @@ impl Election {
         self.reader().history().await
     }
 
-    /// Tells whoever leads, or the store, what an operator wants; gives what came of it.
+    /// Tells the leader, or the store, what an operator wants; gives what came of it.
     ///
     /// # Errors
     /// No answer; nobody leads.

@@ -1,4 +1,4 @@
-//! Where one stands for election: [`Election`] and [`Office`].
+//! Elections, and candidates that stand for them: [`Election`] and [`Office`].
 
 use crate::address::{BadAddress, StoreAddress};
 use crate::engine::{CampaignError, Engine, Order, Standing};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
-/// Why an election cannot be opened.
+/// The reason why an election cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The URL is wrong.
@@ -70,9 +70,9 @@ impl Election {
         Election::of(store, &name)
     }
 
-    /// Opens an election at the member of Hustings that this process itself runs, over a connection in memory: for whoever
-    /// embeds a member, and wants neither a port nor another process for its elections. The other end of the way is the
-    /// member's server's; see the example `embedded`.
+    /// Opens an election at the member of Hustings that this process itself runs, over a connection in memory: for a
+    /// program that embeds a member, and wants neither a port nor another process for its elections. The other end of the
+    /// way is the member's server's; see the example `embedded`.
     ///
     /// The rules are those of any client: a lease and a queue, committed by a quorum. That this member leads the cluster is no
     /// leadership of the election, and gives none. A member without a quorum answers nothing, and the leadership ends in time.
@@ -144,7 +144,7 @@ impl Election {
         let _ = tokio::time::timeout(Duration::from_secs(2), async { while ended.changed().await.is_ok() {} }).await;
     }
 
-    /// Its name.
+    /// Name of the election.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -178,7 +178,7 @@ impl Election {
     }
 }
 
-/// Who stands for election.
+/// The settings of a candidate.
 #[derive(Clone, Debug)]
 pub struct Named {
     pub(crate) id: String,
@@ -208,7 +208,7 @@ impl Named {
         }
     }
 
-    /// What observers are told beside the name: an address, most often.
+    /// Sets the value that observers are told beside the name: an address, most often.
     #[must_use]
     pub fn value(self, value: impl Into<String>) -> Named {
         Named { value: value.into(), ..self }
@@ -220,19 +220,19 @@ impl Named {
         Named { priority, ..self }
     }
 
-    /// How long the application gets to stop by itself; 2 s without it.
+    /// Sets the time that the application gets to stop by itself; 2 s without it.
     #[must_use]
     pub fn stop_grace(self, stop_grace: Duration) -> Named {
         Named { stop_grace, ..self }
     }
 
-    /// How long before the end of the belief everything has ended; half a second without it.
+    /// Sets the time between the end of everything and that of the belief; half a second without it.
     #[must_use]
     pub fn kill_margin(self, kill_margin: Duration) -> Named {
         Named { kill_margin, ..self }
     }
 
-    /// How often the lease is renewed; a fifth of its time to live without it.
+    /// Sets the pause between two renewals of the lease; a fifth of its time to live without it.
     #[must_use]
     pub fn renewal(self, renewal: Duration) -> Named {
         Named { renewal: Some(renewal), ..self }
@@ -249,10 +249,10 @@ impl Named {
         Named { progress: Some(at_most), ..self }
     }
 
-    /// The election stays held until the [`crate::Leadership`] is resigned or dropped, however long that takes after it was told
-    /// to stop: for whoever kills what does not stop, and knows when it is dead. Without it, and when nothing ticks, what is
-    /// told to stop (by an operator, a health check, a candidate of a higher priority) and does not, is released when its
-    /// validity is over.
+    /// Keeps the election held until the [`crate::Leadership`] is resigned or dropped, however long that takes after it was told
+    /// to stop: for a program that kills what does not stop, and knows when it is dead. Without it, and when nothing ticks, a
+    /// leader that is told to stop (by an operator, a health check, a candidate of a higher priority) and does not, is released
+    /// when its validity is over.
     #[must_use]
     pub fn held_until_stopped(self) -> Named {
         Named { unstopped: Unstopped::Held, ..self }
@@ -279,8 +279,8 @@ pub struct Office {
 }
 
 impl Office {
-    /// What says that this candidate's work goes on; see [`Named::progress`]. It outlives leaderships: after one was lost
-    /// because nothing ticked, the next tick lets the candidate stand again.
+    /// A ticker that says that this candidate's work goes on; see [`Named::progress`]. It outlives leaderships: after one
+    /// was lost because nothing ticked, the next tick lets the candidate stand again.
     pub fn ticker(&self) -> Ticker {
         self.ticker.clone()
     }
@@ -320,7 +320,7 @@ impl Office {
         }
     }
 
-    /// Stands once.
+    /// Stands for election once.
     async fn stand(&self, changes: Option<mpsc::UnboundedSender<Change>>) -> Result<Leadership, CampaignError> {
         let has_will = self.election.has_will;
         if has_will {
@@ -344,7 +344,7 @@ impl Office {
 }
 
 impl Office {
-    /// Whose work made no progress stands for election when it does.
+    /// Waits until the work makes progress: a candidate whose work made none stands for election only then.
     async fn stand_back(&self, changes: Option<&mpsc::UnboundedSender<Change>>) {
         if !self.ticker.is_stalled() {
             return;

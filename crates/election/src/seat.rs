@@ -1,4 +1,4 @@
-//! What a store's driver is to the engine: [`Store`] and [`Seat`]; and to whoever only looks: [`Reader`].
+//! The interface of a store's driver to the engine: [`Store`] and [`Seat`]; and to a process that only looks: [`Reader`].
 //!
 //! A store is opened once per process; each candidate gets a seat in it. Both live on the engine's thread, and do their IO in
 //! tasks there. What comes of it is told through a [`Line`].
@@ -14,25 +14,25 @@ use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::timeout;
 
-/// What comes later.
+/// A result that comes later.
 pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Which candidate of a process.
+/// Number of a candidate in its process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key(pub(crate) u64);
 
-/// What drivers tell the engine.
+/// News from the drivers to the engine.
 #[derive(Debug)]
 pub(crate) enum Told {
     /// The store grants this time to live: candidates may stand.
     Opened(Duration),
     /// The store cannot be used, and trying again does not help.
     Refused(String),
-    /// The store does not admit whoever asks; in words that name the store, the user and the remedy.
+    /// The store does not admit the user; in words that name the store, the user and the remedy.
     Denied(String),
     /// It does not let this candidate do what it must; in such words.
     DeniedTo(Key, String),
-    /// For a candidate.
+    /// An input for one candidate.
     For(Key, Input),
 }
 
@@ -52,7 +52,7 @@ impl Line {
         self.input(Input::Seen(sight));
     }
 
-    /// The store says that whoever asks may not. Ends a campaign that the store has never let in; others go on.
+    /// Tells that the store does not let the user do this. Ends a campaign that the store has never let in; others go on.
     pub(crate) fn denied(&self, why: &str) {
         let _ = self.told.send(Told::DeniedTo(self.key, why.to_owned()));
     }
@@ -63,9 +63,9 @@ impl Line {
     }
 }
 
-/// How many requests of one process are under way at a time, renewals apart. A thousand candidates that all ask at once, when
-/// a service starts or a store is back, would wait for each other for longer than their patience, ask again, and never get
-/// anywhere.
+/// Most requests of one process that are under way at a time, renewals apart. A thousand candidates that all ask at once,
+/// when a service starts or a store is back, would wait for each other for longer than their patience, ask again, and never
+/// get anywhere.
 const UNDER_WAY_MAX: usize = 16;
 
 /// The turns of a process: see [`Turns::take`].
@@ -87,7 +87,7 @@ impl Turns {
     }
 }
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum NoAnswer {
     /// The request was never sent.
@@ -97,7 +97,7 @@ pub(crate) enum NoAnswer {
 }
 
 impl NoAnswer {
-    /// What the candidate is told.
+    /// The answer that the candidate is told.
     pub(crate) fn answer(self) -> Answer {
         match self {
             NoAnswer::NeverLeft => Answer::Refused(Refusal::Unreachable),
@@ -106,15 +106,15 @@ impl NoAnswer {
     }
 }
 
-/// Who takes a seat.
+/// A candidate that takes a seat.
 #[derive(Clone, Debug)]
 pub(crate) struct Sitter {
     pub(crate) election: String,
     pub(crate) id: CandidateId,
     pub(crate) priority: u32,
-    /// What it says to whoever looks who leads.
+    /// Value that it gives to observers.
     pub(crate) value: String,
-    /// How long a request may stay without an answer before its outcome is unknown.
+    /// Time that a request may stay without an answer before its outcome is unknown.
     pub(crate) patience: Duration,
     /// Shared by all candidates of the process.
     pub(crate) turns: Turns,
@@ -122,7 +122,7 @@ pub(crate) struct Sitter {
 }
 
 impl Sitter {
-    /// Carries a request out within this candidate's patience: a renewal at once, whatever else when it is its turn.
+    /// Carries a request out within this candidate's patience: a renewal at once, any other when it is its turn.
     pub(crate) async fn in_turn<T>(&self, request: &Request, asked: impl Future<Output = T>) -> Result<T, NoAnswer> {
         match request {
             Request::Renew => timeout(self.patience, asked).await.map_err(|_| NoAnswer::Late),
@@ -131,9 +131,9 @@ impl Sitter {
     }
 }
 
-/// An open store.
+/// An open store of elections.
 pub(crate) trait Store: Send {
-    /// How it behaves.
+    /// The store's profile: its limits and habits.
     fn profile(&self) -> Profile;
     /// Opens it; from inside the engine's runtime. Says [`Told::Opened`] once.
     fn open(&mut self, told: UnboundedSender<Told>);
@@ -150,15 +150,15 @@ pub(crate) trait Seat {
     fn ask(&mut self, attempt: Attempt, request: Request) -> u64;
     /// Watches, from now on or anew.
     fn watch(&mut self);
-    /// How another process can release this tenure, if it can.
+    /// A will with which another process can release this tenure; `None` if the store has none.
     fn will(&self, token: Token) -> Option<Will>;
-    /// Writes down that this candidate won, for whoever asks why leadership moved. As far as it goes.
+    /// Writes down that this candidate won, for the history that explains why leadership moved. As far as it goes.
     fn won(&mut self, token: Token);
 }
 
-/// One election, for whoever does not stand for it.
+/// One election, for a process that does not stand for it.
 pub(crate) trait Reader: Send {
-    /// Who leads: at once the first time, then after the next event. Waits for a store that does not answer.
+    /// The leader, or `None`: at once the first time, then after the next event. Waits for a store that does not answer.
     ///
     /// # Errors
     /// The store does not admit whoever asks, and has not answered yet.

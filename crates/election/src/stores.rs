@@ -23,8 +23,8 @@ use crate::seat::{Reader, Store};
 use hustings_lease::Profile;
 use std::time::Duration;
 
-/// Whoever only looks waits for connections as a candidate with this time to live, which is a little less than for an answer:
-/// so it can tell what is wrong with the connection.
+/// Time to live that a reader waits for connections with, as if it were a candidate: a little less than it waits for an
+/// answer, so that it can tell what is wrong with the connection.
 #[cfg(any(feature = "postgres", feature = "kubernetes"))]
 const READER_TTL: Duration = Duration::from_secs(6);
 
@@ -46,7 +46,7 @@ pub(crate) fn open(address: &StoreAddress, ttl: Duration, is_tethered: bool) -> 
     }
 }
 
-/// The driver of a store, for whoever only looks at one election.
+/// The driver of a store, for a reader of one election.
 pub(crate) fn reader(address: &StoreAddress, election: &str) -> Box<dyn Reader> {
     match address.scheme {
         Scheme::Hustings | Scheme::Etcd => Box::new(etcd::observe::EtcdReader::new(address, election)),

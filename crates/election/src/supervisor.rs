@@ -32,13 +32,13 @@ use crate::will::Will;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// How the parts end when they cannot do their work.
+/// Exit code of the parts when they cannot do their work.
 pub const EXIT_SUPERVISOR: u8 = 125;
 
-/// What the sidecar says to the warden, a line of JSON each.
+/// A message of the sidecar to the warden, a line of JSON each.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Say {
-    /// Run this.
+    /// Run this command.
     Start(Box<Start>),
     /// The belief lasts longer: new moments of boot time.
     Times(Times),
@@ -51,18 +51,18 @@ pub enum Say {
     Signal(i32),
 }
 
-/// What to run.
+/// The command to run, and what it needs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Start {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Variables for it.
+    /// Variables of its environment.
     pub environment: BTreeMap<String, String>,
-    /// Until when it may run.
+    /// Moments until which it may run.
     pub times: Times,
-    /// How to release the election when the sidecar is gone.
+    /// Will that releases the election when the sidecar is gone.
     pub will: Option<Will>,
-    /// What holds it together beside its process group.
+    /// Control group that holds it together beside its process group.
     pub cage: Option<Cage>,
 }
 
@@ -87,18 +87,18 @@ impl Times {
         self.stop_micros <= boot_micros()
     }
 
-    /// How long until the group is killed.
+    /// Time until the group is killed.
     pub fn until_kill(&self) -> std::time::Duration {
         std::time::Duration::from_micros(self.kill_micros.saturating_sub(boot_micros()))
     }
 }
 
-/// What the warden says to the sidecar.
+/// A message of the warden to the sidecar.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Tell {
     /// COMMAND runs, as the leader of this process group.
     Started {
-        /// The group.
+        /// Id of the process group.
         group: i32,
     },
     /// These times are in force.
@@ -110,7 +110,7 @@ pub enum Tell {
     },
     /// COMMAND could not be started.
     Failed {
-        /// Why.
+        /// Reason in words.
         why: String,
     },
 }

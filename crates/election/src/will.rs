@@ -1,4 +1,4 @@
-//! How another process releases an election for one that is gone: [`Will`]; and a helper that does, [`helper`].
+//! Wills, with which another process releases an election for one that is gone: [`Will`]; and a helper that does, [`helper`].
 
 mod executor;
 mod helper;
@@ -20,7 +20,7 @@ use crate::stores::zookeeper;
 use hustings_lease::{Note, Token};
 use serde::{Deserialize, Serialize};
 
-/// What it takes to release one tenure, and nothing else.
+/// The data that it takes to release one tenure, and nothing else.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Will {
     token: String,

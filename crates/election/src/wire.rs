@@ -1,4 +1,4 @@
-//! How members of a store are reached: a connection, and TLS on it where that is wanted. [`Wire`].
+//! The connections to members of a store, and TLS on them where that is wanted. [`Wire`].
 
 use crate::address::Security;
 use hustings_tls::Connector;
@@ -8,7 +8,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 /// A connection, in TLS or not.
 pub(crate) type Stream = Box<dyn Duplex>;
 
-/// What can be read from and written to.
+/// A stream that can be read from and written to.
 pub(crate) trait Duplex: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
@@ -20,7 +20,7 @@ pub(crate) struct Wire {
     /// As whose settings an error calls those that would mend it.
     of: &'static str,
     protocols: &'static [&'static str],
-    /// What the files make, once it was asked for.
+    /// Connector made of the files, once it was asked for.
     connector: OnceLock<Connector>,
 }
 
@@ -35,7 +35,7 @@ impl Wire {
         &self.security
     }
 
-    /// What shakes hands, where TLS is wanted.
+    /// The connector, where TLS is wanted.
     ///
     /// # Errors
     /// A file cannot be read or is not what it should be.
@@ -48,7 +48,7 @@ impl Wire {
         Ok(Some(self.connector.get_or_init(|| made)))
     }
 
-    /// Connects to `HOST:PORT`. The caller bounds the time.
+    /// Connects to a member at `HOST:PORT`. The caller bounds the time.
     ///
     /// # Errors
     /// Nobody accepts there, or TLS does not come about.
@@ -56,7 +56,7 @@ impl Wire {
     pub(crate) async fn dial(&self, endpoint: &str) -> std::io::Result<Stream> {
         let connector = self.connector().map_err(std::io::Error::other)?;
         let stream = tokio::net::TcpStream::connect(endpoint).await?;
-        // What is asked is small, and waited for.
+        // Requests are small, and waited for.
         stream.set_nodelay(true)?;
         let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
         Ok(match connector {

@@ -221,7 +221,7 @@ async fn an_election_in_tls_is_one_and_what_keeps_tls_from_it_is_named() {
     }
 }
 
-/// Goal: whoever has Consul's own variables needs no other settings. Method: this test again, as a process that has them.
+/// Goal: a user with Consul's own variables needs no other settings. Method: this test again, as a process that has them.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_variables_of_consul_say_how_tls_is_spoken() {
     const URL: &str = "HUSTINGS_TEST_CONSUL_URL";

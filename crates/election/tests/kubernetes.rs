@@ -78,7 +78,7 @@ async fn a_lease_that_is_deleted_or_erased_ends_a_leadership() {
     }
 }
 
-/// What client-go writes when it wins, renews, and releases.
+/// Writes a Lease as client-go does when it wins, renews, and releases.
 fn stranger_holds(lease: &mut Value, transitions: u64, micros: u64) {
     lease["spec"] = json!({
         "holderIdentity": "host_1b4e28ba-2fa1-11d2-883f-0016d3cca427", "leaseDurationSeconds": 4,
@@ -118,7 +118,7 @@ async fn a_rival_with_the_rules_of_client_go_is_waited_for_and_succeeded() {
     let seen = shown(&mut observer).await.expect("it leads");
     assert!(seen.id.starts_with("host_1b4e") && seen.token > before, "{seen:?}");
     let waiting = campaign_behind(candidate(&url, TTL, "b")).await;
-    // As long as it renews it is waited for.
+    // A holder that renews is waited for.
     for micros in 2..6 {
         let asked = server.asked("get");
         until("b looks", || server.asked("get") > asked + 2).await;
@@ -144,7 +144,7 @@ async fn a_rival_with_the_rules_of_client_go_is_waited_for_and_succeeded() {
     assert!(begun.elapsed() < Duration::from_secs(2));
     let history = Election::open(&url).expect("it is right").history().await.expect("it answers").to_string();
     println!("{history}");
-    // What is told of the rival's end is not the note of the tenure before it.
+    // The history of the rival's end is not the note of the tenure before it.
     assert!(history.lines().last().is_some_and(|line| line.contains("\tc\tsilent")), "{history}");
     third.resign("done").await;
 }

@@ -57,7 +57,7 @@ async fn a_silent_store_ends_belief() {
     stories::a_silent_store_ends_belief(&server.url("billing"), TTL, stop, go_on).await;
 }
 
-/// Goal: whoever is cut off stops before another begins, and the other begins when the version has grown old.
+/// Goal: a leader that is cut off stops before another begins, and the other begins when the version has grown old.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     let server = server();
@@ -68,7 +68,7 @@ async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     let (first, second, took) = cut_off.await;
     assert!(took >= TTL - TTL / 5, "the lease lasts from the last renewal");
     assert!(token_of(&second).number > 1);
-    // What the first one believes when its wire is mended is that somebody else leads.
+    // The first one believes that somebody else leads when its wire is mended.
     drop(first);
     cable.mend();
     let third = campaign_behind(candidate(&through, TTL, "a")).await;
@@ -77,7 +77,7 @@ async fn a_leader_that_is_cut_off_stops_before_another_begins() {
     second.resign("done").await;
 }
 
-/// Goal: whoever has looked, or has led, leaves no connection behind.
+/// Goal: a process that has looked, or has led, leaves no connection behind.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_end_with_their_owners() {
     let server = server();

@@ -75,8 +75,8 @@ async fn work_that_hangs_is_succeeded() {
     stories::progress::work_that_ignores_an_operator_is_succeeded(&url(&zookeeper, "deaf"), TTL, at_most).await;
 }
 
-/// Waits until the server holds so many watches: two of whoever leads (who comes, what is wished), two of whoever waits (its
-/// own entry, the one before it).
+/// Waits until the server holds so many watches: two of the leader (arrivals, wishes), two of each that waits (its own
+/// entry, the one before it).
 async fn watches_are_set(zookeeper: &Zookeeper, count: u32) {
     in_time("the watches are set", async {
         loop {
@@ -93,7 +93,7 @@ async fn watches_are_set(zookeeper: &Zookeeper, count: u32) {
     .await;
 }
 
-/// How long the next winner waits before it acts.
+/// Time that the next winner waits before it acts.
 async fn hold_off_of(changes: &mut UnboundedReceiver<Change>) -> Duration {
     let mut next = async || in_time("a change", changes.recv()).await.expect("it campaigns");
     while !matches!(next().await, Change::Elected(_)) {}

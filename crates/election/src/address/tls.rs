@@ -18,16 +18,16 @@ use std::path::PathBuf;
 /// Whether a store is spoken to in TLS.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub enum Security {
-    /// Nobody said: plain text, but where the environment names the cluster (Kubernetes).
+    /// Not said: plain text, but where the environment names the cluster (Kubernetes).
     #[default]
     Unsaid,
     /// Plain text, as was asked for.
     Plain,
-    /// TLS.
+    /// TLS with these settings.
     Tls(StoreTls),
 }
 
-/// How a store is spoken to in TLS.
+/// The TLS settings of a store.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct StoreTls {
     /// The CA that signed the certificates of its members, in PEM; without it, what the machine trusts is believed.
@@ -36,10 +36,10 @@ pub struct StoreTls {
     pub cert: Option<PathBuf>,
     /// The key of that.
     pub key: Option<PathBuf>,
-    /// Everybody is believed.
+    /// Whether any certificate is believed.
     #[serde(default)]
     pub skips_verification: bool,
-    /// What the CA signed is believed for whichever host.
+    /// Whether a certificate that the CA signed is believed for any host.
     #[serde(default)]
     pub skips_host: bool,
     /// The name that certificates must be for, instead of the host that is dialled.
@@ -47,12 +47,12 @@ pub struct StoreTls {
     pub server_name: Option<String>,
 }
 
-/// What can stand there.
+/// The keys that a URL may have there.
 const KNOWN: &str = "tls, cacert=FILE, cert=FILE, key=FILE, insecure-skip-verify";
 #[cfg(feature = "postgres")]
 const KNOWN_TO_LIBPQ: &str = "sslmode=MODE, sslrootcert=FILE, sslcert=FILE, sslkey=FILE";
 
-/// Where settings beside the URL stand: the environment.
+/// Looks up a setting beside the URL: a variable of the environment.
 #[cfg(any(feature = "consul", feature = "postgres"))]
 pub(super) type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
@@ -176,7 +176,7 @@ impl Security {
         tls.paired("sslcert", "sslkey").map(Security::Tls)
     }
 
-    /// How it is spoken to in TLS, if it is.
+    /// The TLS settings; `None` for plain text.
     pub fn tls(&self) -> Option<&StoreTls> {
         match self {
             Security::Tls(tls) => Some(tls),
@@ -210,7 +210,7 @@ impl StoreTls {
         }
     }
 
-    /// What shakes hands so, for a store whose settings are called as `of` says, speaking this on top. Reads the files.
+    /// Makes a connector with these settings, for a store whose settings are called as `of` says, speaking this on top. Reads the files.
     ///
     /// # Errors
     /// A file cannot be read or is not what it should be.

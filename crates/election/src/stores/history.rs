@@ -6,7 +6,7 @@ use hustings_lease::history::History;
 use hustings_lease::{Note, Token};
 use std::time::Duration;
 
-/// How often a winner tries to write itself into the history, and how long it waits between two tries.
+/// Times that a winner tries to write itself into the history, and its pause between two tries.
 const TRIES: usize = 5;
 const PAUSE: Duration = Duration::from_millis(50);
 

@@ -50,7 +50,7 @@ use tokio::task::JoinHandle;
 /// Between two tries to watch, or to reach a server.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// Where the API server is, and the namespace of the Leases.
+/// The address of the API server, and the namespace of the Leases.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
     /// None: what the environment says.
@@ -63,12 +63,12 @@ pub(crate) struct Kubernetes {
     place: Place,
     ttl: Duration,
     api: Arc<Api>,
-    /// Who listens for changes, by election.
+    /// Tasks that listen for changes, by election.
     listeners: Mutex<BTreeMap<String, JoinHandle<()>>>,
 }
 
 impl Kubernetes {
-    /// Nothing is asked yet.
+    /// A store of which nothing is asked yet.
     pub(crate) fn new(address: &StoreAddress, ttl: Duration) -> Kubernetes {
         let namespace = address.place.clone().unwrap_or_default();
         Kubernetes::at(Place { endpoints: address.endpoints.clone(), namespace }, ttl)

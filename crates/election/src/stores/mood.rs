@@ -1,4 +1,4 @@
-//! What a store last refused, so that each trouble is told once: [`Mood`].
+//! A store's last refusal, so that each trouble is told once: [`Mood`].
 
 use std::sync::{Mutex, PoisonError};
 
@@ -24,7 +24,7 @@ impl Mood {
         }
     }
 
-    /// What it is that the store does not do.
+    /// The present trouble, in words; `None` while the store does what it is asked.
     #[cfg(any(feature = "postgres", feature = "kubernetes"))]
     pub(crate) fn now(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()

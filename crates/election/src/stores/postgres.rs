@@ -46,7 +46,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Where the database is, and who asks.
+/// The address of the database, and the user that asks.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
     endpoints: Vec<String>,
@@ -66,7 +66,7 @@ pub(crate) struct Postgres {
 }
 
 impl Postgres {
-    /// Nothing is asked yet.
+    /// A store of which nothing is asked yet.
     pub(crate) fn new(address: &StoreAddress, ttl: Duration) -> Postgres {
         let (user, password) = match &address.user {
             Some((user, password)) => (Some(decoded(user)), password.as_ref().map(|secret| Secret(decoded(&secret.0)))),

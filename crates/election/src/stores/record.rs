@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Who holds an election.
+/// The candidate that holds an election.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Holder {
     pub(crate) id: CandidateId,
@@ -45,7 +45,7 @@ pub(crate) struct Holder {
     pub(crate) priority: u32,
 }
 
-/// What an operator wants of the tenure with this token.
+/// An operator's wish to the tenure with this token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Wished {
     pub(crate) token: Token,
@@ -53,7 +53,7 @@ pub(crate) struct Wished {
     pub(crate) to: Option<String>,
 }
 
-/// What a record says.
+/// The contents of a record.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Content {
     pub(crate) holder: Option<Holder>,
@@ -65,7 +65,7 @@ pub(crate) struct Content {
     pub(crate) ttl: Option<Duration>,
     pub(crate) note: Option<Note>,
     pub(crate) wish: Option<Wished>,
-    /// How often the generation was raised by hand.
+    /// Times that the generation was raised by hand.
     pub(crate) raised: u32,
     /// The tenures, as [`hustings_lease::history::History`] writes them.
     pub(crate) history: String,
@@ -98,16 +98,16 @@ pub(crate) struct Record<S> {
     pub(crate) stamp: S,
 }
 
-/// What a swap does to the token.
+/// The effect of a swap on the token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Numbering {
     /// A tenure begins: it gets a token above all before.
     New,
-    /// The token stays.
+    /// The token stays as it is.
     Kept,
 }
 
-/// What a swap is made of.
+/// A swap of one version of a record for the next.
 pub(crate) struct Swap<'a, S> {
     /// The version to swap: exactly this one. `None`: only if there is no record.
     pub(crate) over: Option<&'a Record<S>>,
@@ -117,16 +117,16 @@ pub(crate) struct Swap<'a, S> {
     pub(crate) is_news: bool,
 }
 
-/// Why a store did not do what it was asked.
+/// The reason why a store did not do what it was asked.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     /// The request never left.
     Unreachable(String),
-    /// Perhaps done.
+    /// The request was perhaps done.
     Unknown(String),
-    /// Definitely not done.
+    /// The request was definitely not done.
     Refused(String),
-    /// Definitely not done: whoever asks may not.
+    /// The request was definitely not done: the user may not.
     Denied(String),
 }
 
@@ -141,11 +141,11 @@ impl fmt::Display for Fault {
 ///
 /// Reads are linearizable. Futures that are dropped leave a request behind that may be done, or not.
 pub(crate) trait Records: Send + Sync + 'static {
-    /// What it takes to swap exactly one version; equal for equal versions only, also after the record was deleted.
+    /// Identifies the version to swap; equal for equal versions only, also after the record was deleted.
     type Stamp: Clone + PartialEq + fmt::Debug + Send + Sync + 'static;
 
     fn profile(&self) -> Profile;
-    /// The time to live that its records can state: what was asked for, or a little more.
+    /// The time to live that its records can state: as it was asked for, or a little more.
     fn ttl(&self) -> Duration;
     /// Waits until the store answers.
     ///
@@ -162,17 +162,17 @@ pub(crate) trait Records: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Option<Record<Self::Stamp>>, Fault>> + Send;
     /// A request had no answer in time: the connection is not trusted any more.
     fn suspect(&self);
-    /// What was heard of changes.
+    /// The hints of changes that were heard.
     fn hints(&self) -> &Hints;
     /// Somebody wants to hear of changes of this record.
     fn listen(&self, _election: &str) {}
-    /// How often whoever waits reads a record without a hint, if a request may take so long.
+    /// Pause between two reads without a hint by a candidate that waits, if a request may take so long.
     fn poll(&self, patience: Duration) -> Duration {
         patience
     }
     /// The troubles that were told.
     fn mood(&self) -> &Mood;
-    /// What another process needs to release what this life holds.
+    /// The will with which another process can release what this life holds; `None` if there is none.
     fn will(&self, election: &str, life: &str) -> Option<StoreWill>;
 }
 

@@ -1,4 +1,4 @@
-//! What a store refused a candidate last, so that it is told once: [`LastRefusal`].
+//! A store's last refusal to a candidate, so that it is told once: [`LastRefusal`].
 
 use hustings_lease::{Answer, Refusal};
 use std::sync::{Mutex, PoisonError};

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Held<L> {
     pub(crate) lease: L,
-    /// When the last request left that is known to have granted or extended it, in microseconds of boot time.
+    /// Departure of the last request that is known to have granted or extended it, in microseconds of boot time.
     pub(crate) since_micros: u64,
 }
 
@@ -22,13 +22,13 @@ pub(crate) struct SharedLease<L> {
     state: Mutex<State<L>>,
     /// Wakes the keeper: a candidate wants a renewal, or doubts the session. It renews, and so finds out.
     demand: Notify,
-    /// When the last renewal left that was answered; 0 when there is no lease.
+    /// Departure of the last renewal that was answered, in microseconds; 0 when there is no lease.
     renewed: watch::Sender<u64>,
 }
 
 struct State<L> {
     held: Option<Held<L>>,
-    /// When the renewal left that has no answer yet.
+    /// Departure of the renewal that has no answer yet; `None` if there is none.
     in_flight_micros: Option<u64>,
     /// Somebody wants a renewal that has not left. However many do, one serves them all.
     is_wanted: bool,
@@ -77,12 +77,12 @@ impl<L: Clone + PartialEq> SharedLease<L> {
         }
     }
 
-    /// When the last renewal left that was answered; 0 while there is no lease.
+    /// Departure of the last renewal that was answered, in microseconds; 0 while there is no lease.
     pub(crate) fn renewals(&self) -> watch::Receiver<u64> {
         self.renewed.subscribe()
     }
 
-    /// What was seen with a lease, or on a connection, that is gone was perhaps not all: everybody looks.
+    /// Lets everybody look again: what was seen with a lease, or on a connection, that is gone was perhaps not all.
     pub(crate) fn interrupt(&self) {
         self.state().seats.values().for_each(|seat| seat.saw(Sight::Interrupted));
     }
@@ -149,7 +149,7 @@ impl<L: Clone + PartialEq> SharedLease<L> {
         (now, false)
     }
 
-    /// What a renewal that counts from this moment says about a candidate whose place stands on the lease `own`.
+    /// The answer of a renewal that counts from this moment to a candidate whose place stands on the lease `own`.
     pub(crate) async fn renewed(
         &self,
         (from, is_answered): (u64, bool),

@@ -1,4 +1,4 @@
-//! What stands in the records of an election, whatever holds them: an entry, a note, a wish, a generation.
+//! The records of an election, in any store: an entry, a note, a wish, a generation.
 //!
 //! Anybody may have written what is read here. What is not ours is passed over, or shown as it is; nothing is taken on trust.
 
@@ -7,7 +7,7 @@ use hustings_lease::store::Standing;
 use hustings_lease::{CandidateId, Heir, Input, Note, Token, Why};
 use serde::{Deserialize, Serialize};
 
-/// What an entry says: ours is JSON that names itself, a stranger's is any text.
+/// The contents of an entry: ours is JSON that names itself, a stranger's is any text.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     /// The version of this format; also the sign that the entry is ours.
@@ -36,7 +36,7 @@ impl Entry {
     }
 }
 
-/// How an entry stands for election. A stranger says what it likes; one that says nothing is known by its key.
+/// The standing of an entry's candidate. A stranger says what it likes; one that says nothing is known by its key.
 pub(crate) fn standing(key: &[u8], value: &[u8]) -> Standing {
     match serde_json::from_slice::<Entry>(value) {
         Ok(Entry { id, priority, healthy, .. }) => {
@@ -49,7 +49,7 @@ pub(crate) fn standing(key: &[u8], value: &[u8]) -> Standing {
     }
 }
 
-/// Who leads by this entry; a stranger as in [`standing`].
+/// The leader by this entry; a stranger as in [`standing`].
 pub(crate) fn leader(key: &[u8], value: &[u8], token: Token) -> Leader {
     match serde_json::from_slice::<Entry>(value) {
         Ok(Entry { id, value, .. }) => Leader { id, value, token },
@@ -77,13 +77,13 @@ pub(crate) fn note_to_bytes(note: &Note) -> Vec<u8> {
     serde_json::to_vec(&written).expect("strings are JSON")
 }
 
-/// What was left; nothing if somebody else wrote it.
+/// Reads a note; `None` if somebody else wrote it.
 pub(crate) fn note_of(bytes: &[u8]) -> Option<Note> {
     let WrittenNote { token, because, heir, stopped } = serde_json::from_slice(bytes).ok()?;
     Some(Note { token: token.parse().ok()?, because, heir: heir.map(CandidateId::named), has_stopped: stopped })
 }
 
-/// What an operator wants of the tenure with this token.
+/// An operator's wish to the tenure with this token, as it is written.
 #[derive(Serialize, Deserialize)]
 struct WrittenWish {
     token: String,
@@ -97,7 +97,7 @@ pub(crate) fn wish_to_bytes(token: Token, because: &str, to: Option<&str>) -> Ve
     serde_json::to_vec(&wish).expect("strings are JSON")
 }
 
-/// What whoever leads with this token is to be told; nothing if the wish is for another one, or none.
+/// The wish that the leader with this token is to be told; `None` if it is for another one, or none.
 pub(crate) fn wish_for(token: Token, bytes: &[u8]) -> Option<Input> {
     let WrittenWish { token: of, because, to } = serde_json::from_slice(bytes).ok()?;
     (of.parse() == Ok(token)).then(|| match to {

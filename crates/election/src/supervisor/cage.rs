@@ -1,4 +1,4 @@
-//! A control group for a command: whatever it starts, however it hides, stays in there. [`Cage`].
+//! A control group for a command: all that it starts, however it hides, stays in there. [`Cage`].
 //!
 //! ```text
 //!   own group ─┬─ sidecar, warden
@@ -46,7 +46,7 @@ impl Cage {
         Cage { directory: directory.into() }
     }
 
-    /// Where it is.
+    /// Directory of the control group.
     pub fn directory(&self) -> &Path {
         &self.directory
     }

@@ -20,7 +20,7 @@ use std::process::{Command, ExitCode, Stdio};
 /// The hidden verb: `hustings __cell SOCKET`.
 pub const CELL: &str = "__cell";
 
-/// What says to the cell, and to its first process, that nothing is to be run.
+/// Arguments that tell the cell, and its first process, that nothing is to be run.
 const TRY: &str = "--try";
 const INSIDE: &str = "--inside";
 
@@ -57,14 +57,14 @@ pub(super) fn settle() -> Result<()> {
     mount("proc", "/proc", "proc", flags, None).map_err(|error| why("/proc cannot be mounted in it", error))
 }
 
-/// Whatever this process starts from now on is in a namespace of its own.
+/// Puts all that this process starts from now on into a namespace of its own.
 fn enter() -> Result<()> {
     let wanted = UnshareFlags::NEWPID | UnshareFlags::NEWNS;
     match unshare(wanted) {
         Err(Errno::PERM) => enter_as_user(wanted)?,
         other => other.map_err(|error| why("no PID namespace can be made", error))?,
     }
-    // What is mounted here is not seen outside; what is mounted there, is.
+    // Mounts that are made here are not seen outside; those that are made there, are.
     let quiet = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     mount_change("/", quiet).map_err(|error| why("its mounts cannot be kept apart", error))
 }

@@ -1,4 +1,4 @@
-//! The process that ends COMMAND in time, whatever happens to the sidecar: [`run_warden`]. One thread, no runtime.
+//! The process that ends COMMAND in time, also when the sidecar cannot: [`run_warden`]. One thread, no runtime.
 
 use super::tree::{end_descendants, reap};
 use super::{CELL, Cage, EXIT_SUPERVISOR, SHIM, Say, Start, Tell, Times, cell};
@@ -17,7 +17,7 @@ use std::time::Duration;
 /// The hidden verb: `hustings __warden SOCKET`, and a word behind it in a cell.
 pub const WARDEN: &str = "__warden";
 
-/// How long the last will may take.
+/// Time that the last will may take.
 const WILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Waits on the socket to be told what to run, runs it, ends it in time.
@@ -109,7 +109,7 @@ impl Warden {
             Say::Times(times) => {
                 if let Some(running) = &mut self.running {
                     running.stop_micros = running.stop_micros.map(|_| times.stop_micros);
-                    // Who was asked to stop gets no more time.
+                    // A command that was asked to stop gets no more time.
                     if running.stop_micros.is_some() {
                         running.kill_micros = times.kill_micros;
                     }
@@ -159,7 +159,7 @@ impl Warden {
         Ok(())
     }
 
-    /// What is due is done, however late.
+    /// Does what is due, however late.
     fn look_at_clock(&mut self) {
         let now = boot_micros();
         if let Some(running) = &mut self.running {
@@ -203,7 +203,7 @@ impl Warden {
         end_descendants(&mut note);
         if let Some(cage) = self.running.as_ref().and_then(|running| running.cage.as_ref()) {
             cage.end();
-            // Those who died in it are reaped too.
+            // Processes that died in it are reaped too.
             end_descendants(&mut note);
         }
         code

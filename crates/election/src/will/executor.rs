@@ -14,14 +14,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// How often a helper is looked after, and at most started again.
+/// Pause between two looks after a helper, which is at most started again as often.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
-/// Where wills are told; nothing before the first.
+/// Sends wills to the helper; `None` before the first.
 static SAYING: Mutex<Option<Sender<Say>>> = Mutex::new(None);
 static NUMBERS: AtomicU64 = AtomicU64::new(1);
 
-/// Why no helper can carry out wills of this process.
+/// Checks that a helper can carry out wills of this process.
 ///
 /// # Errors
 /// The remedy.
@@ -116,7 +116,7 @@ impl Helper {
     /// This program once more, which has the wills there are.
     fn start(wills: &BTreeMap<u64, String>) -> std::io::Result<Helper> {
         let (mut socket, theirs) = UnixStream::pair()?;
-        // What it must know waits for it, as far as there is room: this process may end before it has started.
+        // The wills wait for it, as far as there is room: this process may end before it has started.
         let lines: Vec<u8> = wills.values().flat_map(|line| line.bytes()).collect();
         socket.set_nonblocking(true)?;
         let mut sent = 0;

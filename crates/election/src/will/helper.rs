@@ -25,15 +25,15 @@ use tokio::task::JoinSet;
 /// The process whose helper this one is.
 pub(super) const VARIABLE: &str = "HUSTINGS_WILLS_OF";
 
-/// How long one will may take.
+/// Time that one will may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// So many are carried out at a time.
+/// Most wills that are carried out at a time.
 const AT_A_TIME: usize = 64;
 
 /// Whether this program becomes its own helper when it is started so.
 static IS_READY: AtomicBool = AtomicBool::new(false);
 
-/// What the program says to its helper, a line of JSON each.
+/// A message of the program to its helper, a line of JSON each.
 #[derive(Serialize, Deserialize)]
 pub(super) enum Say {
     /// From now on there is this will.
@@ -70,7 +70,7 @@ pub(super) fn is_helper() -> bool {
 }
 
 fn run() -> std::io::Result<()> {
-    // What a terminal sends is for the program; who leads a group already has none.
+    // Signals of a terminal are for the program; the leader of a group already gets none.
     let _ = setsid();
     // Handed over by the program itself: a number could be another process' by now, and this one another's child.
     let pidfd = std::io::stdout().as_fd().try_clone_to_owned()?;
@@ -86,7 +86,7 @@ fn run() -> std::io::Result<()> {
     Ok(())
 }
 
-/// What the program has said so far.
+/// The wills that the program has sent so far.
 struct Wills {
     lines: Lines,
     wills: BTreeMap<u64, Box<Will>>,
@@ -110,7 +110,7 @@ impl Wills {
                 Err(error) => return Err(error.into()),
             }
             let has_ended = asked[0].revents().contains(PollFlags::IN);
-            // What it said last lies in the socket, also after its end.
+            // Its last words lie in the socket, also after its end.
             is_open = is_open && self.read()?;
             if has_ended {
                 return Ok(true);

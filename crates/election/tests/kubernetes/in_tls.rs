@@ -14,10 +14,10 @@ use tokio::net::{TcpListener, TcpStream};
 
 const TTL: Duration = Duration::from_secs(3);
 const URL: &str = "kubernetes:///default/billing";
-/// What the process is to see: words of what it waits for, or nothing, where it leads.
+/// Variable with the words that the process is to see: of what it waits for, or empty, where it leads.
 const WORDS: &str = "HUSTINGS_TEST_KUBERNETES_WORDS";
 
-/// Passes on to this port what is said in TLS by whoever shows a certificate; gives its own port.
+/// Passes on to this port what is said in TLS by a client that shows a certificate; gives its own port.
 async fn secured(town: &Town, to: u16) -> u16 {
     let tls = ServerTls {
         of: "client",

@@ -1,4 +1,4 @@
-//! What a driver says when Kubernetes cannot be used as it is.
+//! The driver's words when Kubernetes cannot be used as it is.
 
 use super::server;
 use crate::stories::log::{keep, says};
@@ -95,7 +95,7 @@ async fn what_somebody_else_wrote_into_a_lease_is_passed_over_or_named() {
         server.edit("billing", |lease| lease["metadata"]["annotations"][annotation(name)] = garbage.into());
         leadership.resign("done").await;
     }
-    // What tokens are made of is not guessed.
+    // A damaged generation, of which tokens are made, is not guessed.
     server.edit("billing", |lease| lease["metadata"]["annotations"][annotation("generation")] = "many".into());
     let why = told(&url).await;
     assert!(why.contains("generation holds \"many\""), "{why}");

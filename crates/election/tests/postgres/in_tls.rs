@@ -1,4 +1,4 @@
-//! PostgreSQL in TLS. Method: a real server that admits nobody who speaks plain text, and one that speaks nothing else.
+//! PostgreSQL over TLS. Method: a real server that admits nobody who speaks plain text, and one that speaks nothing else.
 
 use crate::stories::log::keep;
 use crate::stories::strangers::{Observers, denial, is_waited_for, refusal};
@@ -10,7 +10,7 @@ use std::time::Duration;
 
 const TTL: Duration = Duration::from_secs(3);
 
-/// Whoever comes as `certified` shows a certificate with that name.
+/// Rules of admission: a user that comes as `certified` shows a certificate with that name.
 const RULES: &str = "hostssl all postgres 127.0.0.1/32 trust\nhostssl all certified 127.0.0.1/32 cert\n";
 
 fn server(town: &Town) -> Postgres {

@@ -1,4 +1,4 @@
-//! What a driver says when PostgreSQL cannot be used as it is.
+//! The driver's words when PostgreSQL cannot be used as it is.
 
 use super::server;
 use crate::stories::log::{keep, says};
@@ -96,7 +96,7 @@ async fn what_somebody_else_wrote_into_a_row_is_named_and_waited_for() {
         println!("{column} = {garbage}: {why}");
         in_time("it is repaired", waiting).await.expect("it does not panic").resign("done").await;
     }
-    // What is only told to people, or decides nothing, may be anything.
+    // A column that is only told to people, or decides nothing, may be anything.
     for (column, garbage) in [
         ("note", "'{\"token\": 7}'"),
         ("wish", "'{'"),

@@ -1,4 +1,4 @@
-//! What the library says in its log, for stories about stores that cannot be used.
+//! The library's log lines, for stories about stores that cannot be used.
 
 use std::io::Write;
 use std::sync::{Once, OnceLock};

@@ -1,4 +1,4 @@
-//! What must be true of an election over every store, told once. Each store's test starts the real thing and tells these.
+//! Properties of an election over every store, told once. Each store's test starts the real thing and tells these.
 #![allow(dead_code, reason = "not every store tells every story")]
 
 pub mod log;
@@ -21,7 +21,7 @@ pub async fn in_time<T>(what: &str, future: impl Future<Output = T>) -> T {
     waited.unwrap_or_else(|_| panic!("{what}: not within 60 s"))
 }
 
-/// Who leads, or leads next, as an observer is shown.
+/// The leader, present or next, as an observer is shown it.
 pub async fn shown(observer: &mut Observer) -> Option<Leader> {
     in_time("what is shown", observer.next()).await.expect("whoever asks is admitted")
 }
@@ -44,7 +44,7 @@ pub async fn campaign(office: &Office) -> Leadership {
     in_time("a campaign", office.campaign()).await.expect("the times fit")
 }
 
-/// Campaigns behind whoever leads; returns once the candidate waits.
+/// Campaigns behind the leader; returns once the candidate waits.
 pub async fn campaign_behind(office: Office) -> tokio::task::JoinHandle<Leadership> {
     let (sender, mut changes) = unbounded_channel();
     let waiting = tokio::spawn(async move { office.campaign_told(Some(sender)).await.expect("the times fit") });

@@ -5,7 +5,7 @@ use hustings_election::{Change, Election, Loss, Named, Office, Wish};
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc::unbounded_channel;
 
-/// Whose work must tick within this time.
+/// A candidate whose work must tick within this time.
 fn ticking(url: &str, ttl: Duration, at_most: Duration) -> Office {
     let election = Election::open(url).expect("the URL is right").ttl(ttl).own_session();
     election.candidate(Named::new("a").stop_grace(ttl / 10).kill_margin(ttl / 20).progress(at_most))
@@ -66,8 +66,8 @@ async fn it_stands_back_until_it_ticks(
     last.resign("done").await;
 }
 
-/// Goal: whoever ignores an operator's step-down leaves the store when its validity is over, although its process lives on and
-/// renews for others. Method: the holder hears of it and does nothing; another election of the same session keeps that alive.
+/// Goal: a leader that ignores an operator's step-down leaves the store when its validity is over, although its process lives on and renews
+/// for others. Method: the holder hears of it and does nothing; another election of the same session keeps that alive.
 pub async fn work_that_ignores_an_operator_is_succeeded(url: &str, ttl: Duration, at_most: Duration) {
     let session = |url: &str| Election::open(url).expect("the URL is right").ttl(ttl);
     let shared = session(url).own_session();

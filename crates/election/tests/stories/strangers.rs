@@ -1,4 +1,4 @@
-//! What may stand where a store should be: nobody, somebody silent, somebody who speaks another language.
+//! Strangers that may stand where a store should be: nobody, somebody silent, somebody who speaks another language.
 
 use super::{candidate, in_time, log};
 use hustings_election::{CampaignError, Election, StoreError};
@@ -45,7 +45,7 @@ fn listener() -> std::net::TcpListener {
     hustings_testbed::free_listener().expect("a port is free")
 }
 
-/// Whoever campaigns waits, and the log says what for, with all of these words.
+/// Campaigns and waits; the log says what for, with all of these words.
 pub async fn is_waited_for(url: &str, ttl: Duration, words: &[&str]) {
     log::keep();
     let office = candidate(url, ttl, "a");
@@ -55,13 +55,13 @@ pub async fn is_waited_for(url: &str, ttl: Duration, words: &[&str]) {
     waiting.abort();
 }
 
-/// What an operator is told who asks for the history.
+/// The error that an operator is told who asks for the history.
 pub async fn told(url: &str) -> String {
     let asked = in_time("an answer", Election::open(url).expect("the URL is right").history()).await;
     asked.expect_err("it cannot be used").to_string()
 }
 
-/// What operators are told where nobody listens, where nobody answers, and where somebody says this.
+/// The errors that operators are told where nobody listens, where nobody answers, and where somebody says this.
 pub async fn told_of_strangers(url: impl Fn(u16) -> String, says: &'static [u8]) -> [(u16, String); 3] {
     let [nobody, silent, babbler] = [Stranger::nobody(), Stranger::silent(), Stranger::answers(says)];
     let urls = [url(nobody.port), url(silent.port), url(babbler.port)];
@@ -74,7 +74,7 @@ pub async fn told_of_strangers(url: impl Fn(u16) -> String, says: &'static [u8])
     [(nobody.port, nothing), (silent.port, silence), (babbler.port, babble)]
 }
 
-/// Why a campaign ends whose candidate the store does not admit, or does not let stand; whoever observes is told so, too, if
+/// The error of a campaign whose candidate the store does not admit, or does not let stand; an observer is told so, too, if
 /// it may not look either.
 pub async fn denial(url: &str, ttl: Duration, observers: Observers) -> String {
     if observers == Observers::AreDenied {
@@ -88,14 +88,14 @@ pub async fn denial(url: &str, ttl: Duration, observers: Observers) -> String {
     }
 }
 
-/// Whether the store shows who leads to whoever may not stand.
+/// Whether the store shows the leader to a user that may not stand.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Observers {
     AreShown,
     AreDenied,
 }
 
-/// Why a campaign is refused for good.
+/// The error of a campaign that is refused for good.
 pub async fn refusal(url: &str, ttl: Duration) -> String {
     match in_time("a refusal", candidate(url, ttl, "a").campaign()).await {
         Err(CampaignError::Store(why)) => why,

@@ -5,7 +5,7 @@ use hustings_tls::made::{Authority, Subject};
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// A CA with a server, which is good for 127.0.0.1, and whatever else it issues.
+/// A CA with a server, which is good for 127.0.0.1, and all else that it issues.
 pub struct Town {
     directory: TempDir,
     authority: Authority,
@@ -49,7 +49,7 @@ impl Town {
     }
 }
 
-/// What stands behind the `?` of a URL: who is believed, and what is shown.
+/// The query of a URL: the CA that is believed, and the certificate that is shown.
 pub fn query(ca: &Path, shown: Option<&Pair>) -> String {
     let pair = shown.map(|pair| format!("&cert={}&key={}", pair.certificate.display(), pair.key.display()));
     format!("?cacert={}{}", ca.display(), pair.unwrap_or_default())

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tower::Service;
 
-/// How long an agent may take to accept, and to shake hands.
+/// Time that an agent may take to accept, and to shake hands.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Opens connections to agents.
@@ -53,7 +53,7 @@ impl Service<Uri> for Dialler {
     }
 }
 
-/// An open connection.
+/// An open connection to an agent.
 pub(super) struct Dialled(TokioIo<Stream>);
 
 impl Connection for Dialled {

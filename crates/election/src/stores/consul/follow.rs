@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Between two tries.
+/// Pause between two tries.
 const RETRY: Duration = Duration::from_millis(100);
 
 /// Tells what the record says, now and whenever it changes. After a break it tells of the break, and ends: the candidate

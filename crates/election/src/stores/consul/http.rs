@@ -19,7 +19,7 @@ use std::time::Duration;
 /// The longest answer that is read; a value has 512 KiB at most.
 const BODY_MAX: usize = 4 << 20;
 
-/// What Consul's own programs mark the keys with that they lock, and expect there.
+/// Flags with which Consul's own programs mark the keys that they lock, and which they expect there.
 const LOCK_FLAGS: u64 = 0x2ddc_cbc0_58a5_0c18;
 
 /// A way to a cluster: one of its agents, and the next one when that is silent.
@@ -31,7 +31,7 @@ pub(super) struct Consul {
     client: Client<Dialler, Full<Bytes>>,
 }
 
-/// Where agents are, and whether they are spoken to in TLS.
+/// The addresses of agents, and their TLS settings.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
     endpoints: Vec<String>,
@@ -44,16 +44,16 @@ impl Place {
     }
 }
 
-/// Why there is no answer, or none that was hoped for; in words that name the agent.
+/// The reason why there is no answer, or none that was hoped for; in words that name the agent.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Failure {
     /// The request never left.
     Unreachable(String),
-    /// Nobody knows whether it was done.
+    /// The request was perhaps done: there was no answer.
     Unknown(String),
     /// It was not done.
     Refused(String),
-    /// It was not done: whoever asks may not.
+    /// The request was not done: the user may not.
     Denied(String),
 }
 
@@ -72,7 +72,7 @@ struct Reply {
     from: String,
 }
 
-/// What stands under a key.
+/// A key with its value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Found {
     pub(super) key: String,
@@ -172,7 +172,7 @@ impl Consul {
                     says()
                 )));
             }
-            // What an agent says whose port speaks TLS.
+            // An agent whose port speaks TLS says this.
             400 if String::from_utf8_lossy(&body).contains("to an HTTPS server") => {
                 return Err(Failure::Refused(format!(
                     "{}; say so: `?cacert=FILE` behind the store's URL, or CONSUL_HTTP_SSL=true with CONSUL_CACERT",

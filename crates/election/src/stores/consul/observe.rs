@@ -1,4 +1,4 @@
-//! Reading an election at Consul, and speaking to whoever leads it.
+//! Reads an election at Consul, and speaks to its leader.
 
 use super::http::{Consul, Failure, Op, Place};
 use super::record::{Keys, holder};
@@ -13,11 +13,11 @@ use tokio::time::timeout;
 
 /// Between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
-/// After an agent that does not admit whoever asks, and did before.
+/// Pause after an agent does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
-/// How long one question may take.
+/// Time that one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a read waits for a change.
+/// Time that a read waits for a change.
 const WAIT: Duration = Duration::from_secs(10);
 
 /// A watch over an election.

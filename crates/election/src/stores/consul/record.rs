@@ -38,7 +38,7 @@ impl Keys {
     }
 }
 
-/// What stands beside a record.
+/// The keys beside a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Around {
     /// `None` when what stands there cannot be read.
@@ -55,7 +55,7 @@ pub(super) fn holder<'a>(record: Option<&'a Found>, around: &Around) -> Option<(
     Some((found.session.as_deref()?, token))
 }
 
-/// What a record says, for whoever stands for election.
+/// The sight of a record for a candidate.
 pub(super) fn sight(record: Option<&Found>, around: &Around) -> Sight {
     match (record, holder(record, around)) {
         (Some(found), Some((session, token))) => Sight::Held {

@@ -14,10 +14,10 @@ use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Token};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 
-/// A candidate's place.
+/// The seat of a candidate at Consul.
 pub(super) struct ConsulSeat {
     shared: Arc<Shared>,
-    /// From when the last attempt's lease counts.
+    /// Moment from which the last attempt's lease counts.
     counted_from: u64,
 }
 
@@ -31,12 +31,12 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What this candidate won, and with which session.
+    /// Session and token of the tenure that this candidate won.
     tenure: Option<(String, Token)>,
     /// The note that was there before this candidate won, and since when it knows of a leader.
     note: Option<Note>,
     seen_at_micros: u64,
-    /// Watches the record.
+    /// The task that watches the record.
     watcher: Option<JoinHandle<()>>,
     /// Watches what is wished of the holder.
     listener: Option<JoinHandle<()>>,

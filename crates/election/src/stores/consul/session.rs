@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 /// The longest wait between two tries to reach the cluster.
 const RETRY_MAX: Duration = Duration::from_millis(200);
-/// After an agent that does not admit whoever asks, and did before.
+/// Pause after an agent does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
 
 /// The session of a process.
@@ -29,12 +29,12 @@ impl Session {
         Session { consul: Consul::new(place), ttl, lease: SharedLease::new() }
     }
 
-    /// How long a read may wait for a change.
+    /// Time that a read may wait for a change.
     pub(super) fn wait(&self) -> Duration {
         self.ttl / 2
     }
 
-    /// How long one request may take.
+    /// Time that one request may take.
     pub(super) fn patience(&self) -> Duration {
         self.ttl / 10
     }

@@ -7,7 +7,7 @@ use crate::stores::written::note_to_bytes;
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
 
-/// Which record, and whose session locks it.
+/// A will: the record, and the session that locks it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Will {
     pub(super) place: Place,

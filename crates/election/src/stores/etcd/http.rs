@@ -14,9 +14,9 @@ pub(super) struct Dialled<B> {
     pub(super) sender: SendRequest<B>,
     /// Drives the connection; it ends with the sender.
     pub(super) driving: JoinHandle<()>,
-    /// This end's address.
+    /// Address of this end.
     pub(super) from: SocketAddr,
-    /// What the request's `Host` says.
+    /// Value of the request's `Host`.
     pub(super) host: String,
 }
 

@@ -28,7 +28,7 @@ impl Names {
         }
     }
 
-    /// The election's name.
+    /// Name of the election.
     pub(super) fn election(&self) -> &str {
         self.entries.trim_end_matches('/')
     }
@@ -43,7 +43,7 @@ impl Names {
     }
 }
 
-/// How an entry stands for election.
+/// The standing of an entry's candidate.
 pub(super) fn standing(kv: &KeyValue) -> Standing {
     written::standing(&kv.key, &kv.value)
 }

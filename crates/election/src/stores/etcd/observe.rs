@@ -1,4 +1,4 @@
-//! Reading an election of Hustings or etcd, and speaking to whoever leads it.
+//! Reads an election of Hustings or etcd, and speaks to its leader.
 
 use super::keys::{Names, generation_of, token_of};
 use super::reach::{Reach, is_denial};
@@ -18,9 +18,9 @@ use std::time::Duration;
 
 /// Between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
-/// After a cluster that does not admit whoever asks, and did before.
+/// Pause after a cluster does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
-/// How long one question may take.
+/// Time that one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A watch over an election, opened anew when it breaks.
@@ -148,7 +148,7 @@ async fn act(reach: &Reach, names: &Names, wish: &Wish) -> Result<String, StoreE
     }
 }
 
-/// What a refusal means, and which permission there may be none of.
+/// Translates a refusal, with the permission that may be lacking.
 fn refused(reach: &Reach, status: &tonic::Status, permission: &str) -> StoreError {
     let needs = format!("let root execute: hustings role grant-permission ROLE {permission} ELECTION --prefix");
     match is_denial(status) {

@@ -1,4 +1,4 @@
-//! How a cluster is reached: its endpoints, in TLS or not, and who asks.
+//! The way to a cluster: its endpoints, its TLS settings, and the user that asks.
 //!
 //! The user stands in the URL. Its password stands there, too, or in the variable `HUSTINGS_PASSWORD`, or in the first line of the
 //! file that `HUSTINGS_PASSWORD_FILE` names, which is read for each connection: it may be replaced while a process runs.
@@ -16,15 +16,15 @@ use std::time::Duration;
 use tokio::time::timeout;
 use tonic::{Code, Status};
 
-/// How long a member may take to look at a password.
+/// Time that a member may take to look at a password.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why a cluster cannot be asked, in words.
+/// The reason why a cluster cannot be asked, in words.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unreached {
     /// It does not answer, or not yet.
     ForNow(String),
-    /// It does not admit whoever asks.
+    /// It does not admit the user.
     Denied(String),
 }
 
@@ -44,7 +44,7 @@ impl From<Unreached> for StoreError {
     }
 }
 
-/// Whether a member says that whoever asks is not who it says, or may not. A proof that has ended is none of that: it is given
+/// Whether a member says that the user is not who it says, or may not. A proof that has ended is none of that: it is given
 /// anew.
 pub(super) fn is_denial(status: &Status) -> bool {
     match EtcdError::of(status) {
@@ -54,7 +54,7 @@ pub(super) fn is_denial(status: &Status) -> bool {
     }
 }
 
-/// A cluster.
+/// The way to a cluster, and the user that asks.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Reach {
     pub(super) endpoints: Vec<String>,
@@ -65,7 +65,7 @@ pub(crate) struct Reach {
     /// The member of this process, which no other process can reach.
     #[serde(skip)]
     pub(super) inside: Option<Inside>,
-    /// What the files make, once it was asked for.
+    /// Connector made of the files, once it was asked for.
     #[serde(skip)]
     connector: OnceLock<Connector>,
 }
@@ -100,7 +100,7 @@ impl Reach {
         Reach { user, ..self.clone() }
     }
 
-    /// Who asks, and its password.
+    /// The user that asks, and its password; `None` if the URL names none.
     ///
     /// # Errors
     /// There is no password, in words.
@@ -125,7 +125,7 @@ impl Reach {
         }
     }
 
-    /// How it is spoken to in TLS, if it is.
+    /// The connector for TLS; `None` for plain text.
     ///
     /// # Errors
     /// A file cannot be read or is not what it should be.
@@ -174,7 +174,7 @@ impl Reach {
         }
     }
 
-    /// What to say where whoever asks may not do this, with the remedy. `needs`: what a role must be granted.
+    /// Words for a user that may not do this, with the remedy. `needs`: what a role must be granted. `needs`: what a role must be granted.
     pub(super) fn denial(&self, status: &Status, needs: &str) -> String {
         let (store, said) = (self.endpoints.join(","), status.message());
         match &self.user {

@@ -34,7 +34,7 @@ pub(super) fn put(key: &str, value: impl Into<Bytes>) -> RequestOp {
     RequestOp { request: Some(Op::RequestPut(put)) }
 }
 
-/// Reads one key.
+/// A request to read one key.
 pub(super) fn one(key: &str) -> RangeRequest {
     RangeRequest { key: key.to_owned().into(), ..RangeRequest::default() }
 }

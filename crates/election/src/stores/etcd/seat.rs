@@ -24,10 +24,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// A candidate's place.
+/// The seat of a candidate at etcd.
 pub(super) struct EtcdSeat {
     shared: Arc<Shared>,
-    /// From when the last attempt's lease counts.
+    /// Moment from which the last attempt's lease counts.
     counted_from: u64,
 }
 
@@ -40,7 +40,7 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// The lease on which the own entry stands, and the entry's token.
+    /// The lease on which this candidate's entry stands, and the entry's token.
     entry: Option<(i64, Token)>,
     /// The note that was there before this candidate won, and since when it knows of a leader.
     note: Option<Note>,
@@ -54,7 +54,7 @@ impl Drop for State {
     }
 }
 
-/// What stands in an election's keys at a revision.
+/// The keys of an election at a revision.
 struct Queue {
     revision: i64,
     /// In the order of their creation.
@@ -133,7 +133,7 @@ impl Shared {
         let Some(client) = self.session.client() else { return Answer::Refused(Refusal::Unreachable) };
         let asked = async {
             let answer = self.ask(&request, &client).await;
-            // What proves who asks has ended, or users count only since this session began: nothing was done yet.
+            // The proof of the user has ended, or users count only since this session began: nothing was done yet.
             let is_unproven = answer.as_ref().is_err_and(|status| {
                 matches!(EtcdError::of(status), Some(EtcdError::InvalidAuthToken | EtcdError::UserEmpty))
             });
@@ -229,7 +229,7 @@ impl Shared {
         Ok(self.take_in(queue, client, lease))
     }
 
-    /// Where this candidate stands in a queue, and what it watches from there on.
+    /// Takes this candidate's place from a queue, and watches from there on.
     fn take_in(self: &Arc<Shared>, queue: Queue, client: &Client, lease: i64) -> Answer {
         let Some(generation) = queue.generation else {
             let why = format!("{} holds no number: write one with `hustings elect --raise`", self.names.generation);
@@ -262,7 +262,7 @@ impl Shared {
 
     async fn release(&self, client: &Client, note: &Note) -> Result<Answer, tonic::Status> {
         let Some((lease, token)) = self.state().entry else { return Ok(Answer::Gone) };
-        // Who only waited leaves no note.
+        // A candidate that only waited leaves no note.
         let txn = release_of(&self.names, lease, token, (note.token == token).then(|| note_to_bytes(note).into()));
         client.kv().txn(txn).await?;
         let mut state = self.state();
@@ -319,7 +319,7 @@ impl Queue {
 struct View {
     own: Bytes,
     token: Token,
-    /// Entries before the own one.
+    /// Entries before this candidate's.
     ahead: Vec<Bytes>,
     entries: BTreeMap<Bytes, KeyValue>,
     note: Option<Note>,
@@ -355,7 +355,7 @@ async fn watch(shared: &Shared, client: &Client, view: &mut View, start_revision
 }
 
 impl View {
-    /// An operator wants something of whoever has this token.
+    /// Hears an operator's wish to the leader with this token.
     fn on_wish(&self, shared: &Shared, kv: &KeyValue) {
         if self.ahead.is_empty()
             && let Some(input) = wish_for(self.token, &kv.value)

@@ -20,27 +20,27 @@ use tokio::time::{Instant, timeout};
 /// The longest wait between two tries to reach the cluster.
 const RETRY_MAX: Duration = Duration::from_millis(200);
 
-/// After a cluster that does not admit whoever asks, and did before: each try costs it a password's comparison.
+/// Pause after a cluster does not admit the user, and did before: each try costs it a password's comparison.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
 
-/// How often it is proven who asks: tokens end after a while, after five minutes by default.
+/// Pause between two proofs of the user: tokens end after a while, after five minutes by default.
 const PROVE_EVERY: Duration = Duration::from_secs(60);
 
-/// So long a cluster of ours may grant whole seconds before whoever asked for less than one is refused.
+/// Time for which a cluster of ours may grant whole seconds before a caller that asked for less than one is refused.
 const ROUNDS_FOR: Duration = Duration::from_secs(10);
 
 /// The session of a process.
 pub(super) struct Session {
     pub(super) reach: Reach,
     ttl: Duration,
-    /// What the first lease was granted with.
+    /// Time to live that the first lease was granted with.
     granted: OnceLock<Duration>,
     client: Mutex<Option<Client>>,
-    /// What all candidates stand on.
+    /// The lease that all candidates stand on.
     pub(super) lease: SharedLease<i64>,
-    /// What they watch.
+    /// The watches of all candidates.
     pub(super) watches: Watches,
-    /// Whether the cluster admits whoever asks.
+    /// Whether the cluster admits the user, as it was told last.
     mood: Mood,
 }
 
@@ -57,12 +57,12 @@ impl Session {
         }
     }
 
-    /// How often it is renewed when no candidate asks for it.
+    /// Pause between two renewals when no candidate asks for one.
     fn renewal(&self) -> Duration {
         self.ttl / 4
     }
 
-    /// How long one request of the session may take.
+    /// Time that one request of the session may take.
     pub(super) fn patience(&self) -> Duration {
         self.ttl / 10
     }
@@ -232,12 +232,12 @@ async fn warn_of_version(session: &Session, profile: Profile) {
     }
 }
 
-/// Why there is no lease.
+/// The reason why there is no lease.
 #[derive(Debug)]
 pub(super) enum Denied {
     ForNow(String),
     ForGood(String),
-    /// Whoever asks may not.
+    /// The user may not have one.
     Unadmitted(String),
 }
 
@@ -252,7 +252,7 @@ async fn grant(session: &Session, profile: Profile) -> Result<Duration, Denied> 
         }
     };
     session.lease.granted(lease, sent);
-    // What was granted may be more than was asked for, and is what candidates count with, now and later.
+    // The granted time may be more than was asked for, and is what candidates count with, now and later.
     let counted_with = *session.granted.get_or_init(|| granted);
     if granted < counted_with {
         let why = format!("a lease of {granted:?} was granted where one of {counted_with:?} was before: start again");
@@ -278,7 +278,7 @@ async fn grant_millis(session: &Session, client: &Client) -> Result<(i64, Durati
     }
 }
 
-/// What a refusal says, or what lies behind a connection that broke.
+/// Words of a refusal, or of the cause of a broken connection.
 fn words(reach: &Reach, status: &tonic::Status) -> String {
     let is_no_http2 = status.message().contains("http2 error") || status.message() == "transport error";
     let remedy = match Obstacle::behind(status) {

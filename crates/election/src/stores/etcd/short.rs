@@ -17,7 +17,7 @@ const BODY_MAX: usize = 64 << 10;
 
 #[derive(Deserialize)]
 struct Granted {
-    /// In hex.
+    /// Id of the lease, in hex.
     id: String,
     ttl_millis: u64,
 }

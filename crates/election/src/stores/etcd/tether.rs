@@ -20,10 +20,10 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::time::timeout;
 
-/// Between two tries.
+/// Pause between two tries.
 const RETRY: Duration = Duration::from_millis(200);
 
-/// How a tether ended.
+/// The end of a tether.
 enum End {
     /// The member ended it, or could not be reached: another one is asked.
     Member,

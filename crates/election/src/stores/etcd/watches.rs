@@ -28,7 +28,7 @@ struct Stream {
     hearers: Mutex<Option<Hearers>>,
 }
 
-/// Who hears of which watch of a stream.
+/// The hearers of a stream's watches.
 #[derive(Default)]
 struct Hearers {
     by_watch: HashMap<i64, UnboundedSender<Vec<Event>>>,
@@ -68,7 +68,7 @@ impl Watches {
         Watching { stream, id, events }
     }
 
-    /// What is watched from now on is watched on new streams: the member of the old ones may be silent.
+    /// Starts new streams for later watches: the member of the old ones may be silent.
     pub(super) fn move_on(&self) {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }

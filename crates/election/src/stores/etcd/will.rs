@@ -7,7 +7,7 @@ use crate::stores::written::note_to_bytes;
 use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
 
-/// Which entry, and where.
+/// A will: the entry, and the cluster that holds it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Will {
     #[serde(flatten)]

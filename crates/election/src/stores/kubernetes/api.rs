@@ -22,7 +22,7 @@ const ORDERED_SINCE: u32 = 35;
 /// One of several servers, asked over connections that are shared.
 pub(super) struct Api {
     endpoints: Vec<String>,
-    /// How long one server may take before the next one is tried.
+    /// Time that one server may take before the next one is tried.
     patience: Duration,
     state: Mutex<State>,
     hints: Hints,
@@ -32,14 +32,14 @@ pub(super) struct Api {
 #[derive(Default)]
 struct State {
     client: Option<Client>,
-    /// Which server; it grows with each that is left.
+    /// Number of the server's turn; it grows with each that is left.
     turn: usize,
     /// Once a server has answered as one, later troubles pass.
     has_opened: bool,
     warned: BTreeSet<String>,
 }
 
-/// What a server says to a request about a Lease.
+/// A server's answer to a request about a Lease.
 pub(super) enum Answered {
     Object(Value),
     Conflict,
@@ -102,7 +102,7 @@ impl Api {
                 Ok(Ok(())) => {
                     self.state().has_opened = true;
                     self.mood.well();
-                    // What happened before was not heard of.
+                    // Earlier changes were not heard of.
                     self.hints.ring_all();
                     return Ok(());
                 }
@@ -177,7 +177,7 @@ impl Api {
                 Config::new(uri.parse().map_err(|error| Denied::ForGood(Fault::Refused(format!("{uri}: {error}"))))?)
             }
         };
-        // What is asked again is the candidate's to say: it counts from when a request left.
+        // The candidate decides whether to ask again: it counts from when a request left.
         config.default_retry = false;
         config.connect_timeout = Some(self.patience);
         let client = Client::try_from(config).map_err(|error| Denied::ForGood(Fault::Refused(words(&error))))?;
@@ -331,7 +331,7 @@ fn words(error: &(dyn Error + 'static)) -> String {
     all
 }
 
-/// What a refusal says, in the API's form or in another one.
+/// Words of a refusal, in the API's form or in another one.
 fn message(body: &[u8]) -> String {
     let status: Option<Value> = serde_json::from_slice(body).ok();
     let said = status.as_ref().and_then(|status| status["message"].as_str()).map(str::to_owned);

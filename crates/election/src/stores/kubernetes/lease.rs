@@ -26,7 +26,7 @@ impl PartialEq for Stamp {
     }
 }
 
-/// What our annotations are about.
+/// The tenure that our annotations are about.
 #[derive(Serialize, Deserialize)]
 struct Tenure {
     /// The holder; empty once it has left.
@@ -80,7 +80,7 @@ fn tenure_of(lease: &Value) -> Option<Tenure> {
     serde_json::from_str(lease["metadata"]["annotations"][TENURE].as_str()?).ok()
 }
 
-/// What a Lease says, and the generation that the next tenure will have.
+/// The contents of a Lease, and the generation that the next tenure will have.
 ///
 /// # Errors
 /// What no candidate has written, with its place and the remedy.

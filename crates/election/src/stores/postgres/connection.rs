@@ -19,10 +19,10 @@ use tokio_postgres::{AsyncMessage, Client, Config, Socket};
 
 /// Between two rounds over all servers.
 const RETRY: Duration = Duration::from_millis(100);
-/// After a server that refuses whoever asks, and did not before.
+/// Pause after a server refuses the user, and did not before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
 
-/// What requests and the keeper of the connection share.
+/// The state that requests and the keeper of the connection share.
 pub(super) struct Link {
     wire: Wire,
     connected: Mutex<Option<Connected>>,
@@ -70,7 +70,7 @@ impl Link {
         })
     }
 
-    /// Lets the connection end: whoever reads from it holds this value, which holds the client.
+    /// Lets the connection end: the task that reads from it holds this value, which holds the client.
     pub(super) fn close(&self) {
         *self.connected() = None;
     }
@@ -85,7 +85,7 @@ impl Link {
         }
     }
 
-    /// What a failed request has done; a server that is no primary is left.
+    /// Translates the error of a failed request; a server that is no primary is left.
     pub(super) fn fault(&self, error: &tokio_postgres::Error) -> Fault {
         let fault = fault_of(error);
         if is_standby(error) || matches!(fault, Fault::Unknown(_)) {
@@ -94,7 +94,7 @@ impl Link {
         fault
     }
 
-    /// Has the keeper ask whether the server still answers.
+    /// Makes the keeper ask whether the server still answers.
     pub(super) fn suspect(&self) {
         if let Some(connected) = &*self.connected() {
             connected.suspected.notify_one();
@@ -117,7 +117,7 @@ impl Link {
     }
 }
 
-/// Why a server cannot be used.
+/// The reason why a server cannot be used.
 enum Denied {
     ForNow(String),
     ForGood(Fault),
@@ -139,7 +139,7 @@ pub(super) async fn keep(link: Arc<Link>, place: Place, ttl: Duration) {
                 let connected = Connected { client: Arc::new(client), suspected: Arc::default() };
                 *link.connected() = Some(connected.clone());
                 let _ = link.opened.send_replace(Opened::Once);
-                // What happened before was not heard of.
+                // Earlier changes were not heard of.
                 link.hints.ring_all();
                 let why = lasts(&connected, &mut hearing, patience).await;
                 *link.connected() = None;
@@ -248,7 +248,8 @@ async fn hear(link: Arc<Link>, mut connection: tokio_postgres::Connection<Socket
     }
 }
 
-/// What is said of plain text that nobody asked for: libpq would have tried TLS first. Nobody listens on the way to this machine.
+/// A warning about plain text that was not asked for: libpq would have tried TLS first. `None` for this machine: nobody listens on the way
+/// to it. Nobody listens on the way to this machine.
 fn plain_text_warning(security: &Security, endpoint: &str) -> Option<String> {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host).trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
@@ -260,7 +261,7 @@ fn plain_text_warning(security: &Security, endpoint: &str) -> Option<String> {
     })
 }
 
-/// What a server says about itself.
+/// The facts that a server tells about itself.
 struct About {
     is_standby: bool,
     has_tables: bool,
@@ -294,7 +295,7 @@ impl About {
         })
     }
 
-    /// What is known to break what elections promise.
+    /// Warnings about settings that are known to break what elections promise.
     fn warnings(&self, endpoint: &str) -> Vec<String> {
         let mut all = Vec::new();
         for (name, value) in [("fsync", &self.fsync), ("full_page_writes", &self.full_page_writes)] {

@@ -1,4 +1,4 @@
-//! What an error of PostgreSQL means for the request that met it.
+//! Translates an error of PostgreSQL for the request that met it.
 
 use crate::stores::record::Fault;
 use std::error::Error;
@@ -15,7 +15,7 @@ pub(super) fn is_standby(error: &tokio_postgres::Error) -> bool {
     matches!(error.code(), Some(code) if states.contains(code))
 }
 
-/// Whoever asks is not admitted, or may not.
+/// Whether the user is not admitted, or may not.
 pub(super) fn is_denial(error: &tokio_postgres::Error) -> bool {
     let states =
         [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION, SqlState::INSUFFICIENT_PRIVILEGE];
@@ -23,7 +23,7 @@ pub(super) fn is_denial(error: &tokio_postgres::Error) -> bool {
     words(error).contains("password missing") || matches!(error.code(), Some(code) if states.contains(code))
 }
 
-/// What trying again does not help against: who may not log in, a database that is not there.
+/// Whether trying again does not help: a user that may not log in, a database that is not there.
 pub(super) fn is_final(error: &tokio_postgres::Error) -> bool {
     let states = [
         SqlState::INVALID_CATALOG_NAME,
@@ -35,7 +35,7 @@ pub(super) fn is_final(error: &tokio_postgres::Error) -> bool {
     is_denial(error) || matches!(error.code(), Some(code) if states.contains(code))
 }
 
-/// What would mend it, as far as that is known.
+/// Remedy for the error, as far as one is known.
 pub(super) fn remedy(error: &tokio_postgres::Error, is_encrypted: bool) -> &'static str {
     match error.code() {
         // Whoever may come, and how, stands in `pg_hba.conf`; the server says in its own language what it misses.
@@ -57,7 +57,7 @@ pub(super) fn remedy(error: &tokio_postgres::Error, is_encrypted: bool) -> &'sta
     }
 }
 
-/// What a failed request has done.
+/// Translates the error of a failed request: was it done?
 pub(super) fn fault_of(error: &tokio_postgres::Error) -> Fault {
     let words = words(error);
     let Some(code) = error.code() else { return Fault::Unknown(words) };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use tokio_postgres::types::{ToSql, Type};
 
-/// Makes what elections need; for whoever may.
+/// Makes the tables of elections; for a user that may.
 pub(super) const SCHEMA: &str = "\
 CREATE TABLE IF NOT EXISTS hustings_elections (\
 election text PRIMARY KEY, holder text, life text, value text NOT NULL DEFAULT '', priority bigint NOT NULL DEFAULT 0, \
@@ -16,7 +16,7 @@ history text NOT NULL DEFAULT '', raised bigint NOT NULL DEFAULT 0, timeline big
 version bigint NOT NULL DEFAULT 1); \
 CREATE SEQUENCE IF NOT EXISTS hustings_tokens;";
 
-/// What a user needs who did not make it.
+/// Rights that a user needs who did not make the tables.
 pub(super) const RIGHTS: &str = "\
 GRANT SELECT, INSERT, UPDATE ON hustings_elections TO \"USER\"; GRANT USAGE ON SEQUENCE hustings_tokens TO \"USER\";";
 
@@ -60,7 +60,7 @@ pub(super) static INSERT: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Which version of a row: numbers of versions begin anew when a row is deleted, tokens do not.
+/// A version of a row: numbers of versions begin anew when a row is deleted, tokens do not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Stamp {
     version: i64,
@@ -74,7 +74,7 @@ pub(super) fn name<'a>(election: &'a &'a str) -> [Parameter<'a>; 1] {
     [(election, Type::TEXT)]
 }
 
-/// What a swap writes.
+/// The values that a swap writes.
 pub(super) struct Values {
     holder: Option<String>,
     life: Option<String>,

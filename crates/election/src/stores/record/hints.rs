@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::watch;
 
-/// Who wants to hear of which election.
+/// The candidates that want to hear of changes, by election.
 #[derive(Default)]
 pub(crate) struct Hints {
     elections: Mutex<BTreeMap<String, watch::Sender<()>>>,
@@ -29,7 +29,7 @@ impl Hints {
         }
     }
 
-    /// What happened meanwhile was not heard.
+    /// Hints at every election: changes in the meantime were not heard.
     pub(crate) fn ring_all(&self) {
         for hints in self.elections().values() {
             hints.send_replace(());

@@ -1,4 +1,4 @@
-//! One record, for whoever does not stand for election: [`RecordReader`].
+//! One record, for a process that does not stand for election: [`RecordReader`].
 
 use super::{Content, Fault, Numbering, Record, Records, Swap, Wished};
 use crate::observe::{Leader, StoreError, Wish};
@@ -8,15 +8,15 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-/// How long one question may take.
+/// Time that one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How often the record is read without a hint.
+/// Pause between two reads of the record without a hint.
 const POLL: Duration = Duration::from_millis(500);
 /// Between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
-/// After a store that does not admit whoever asks, and did before.
+/// Pause after a store does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
-/// How often a wish is written over what somebody else has just written.
+/// Times that a wish is written over what somebody else has just written.
 const TRIES: usize = 20;
 
 /// Reads a record again and again.
@@ -48,7 +48,7 @@ impl<R: Records> RecordReader<R> {
         }
     }
 
-    /// Writes over whatever version the record has come to.
+    /// Writes over the present version of the record, whichever that is.
     async fn write(
         &self,
         change: impl Fn(Option<&Record<R::Stamp>>) -> Result<Content, StoreError>,
@@ -88,7 +88,7 @@ impl<R: Records> RecordReader<R> {
                     let content = over.map(|over| over.content.clone()).unwrap_or_default();
                     let raised = content.raised.checked_add(1);
                     let raised = raised.ok_or_else(|| StoreError::Silent("the generation is at its end".to_owned()))?;
-                    // Who holds it has a token of the generation before: it stops, releases, and may win again.
+                    // A holder has a token of the generation before: it stops, releases, and may win again.
                     let wish = content.holder.is_some().then(|| Wished {
                         token: content.token,
                         because: "the generation was raised".to_owned(),

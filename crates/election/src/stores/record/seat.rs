@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-/// A candidate's place.
+/// The seat of a candidate at a store of records.
 pub(super) struct RecordSeat<R: Records> {
     shared: Arc<Shared<R>>,
     watcher: Option<JoinHandle<()>>,
@@ -35,7 +35,7 @@ struct State<S> {
     lessons: u64,
     /// The token with which this candidate holds the record, as far as it knows.
     mine: Option<Token>,
-    /// What the record said before this candidate won it, and since when.
+    /// The note of the record before this candidate won it, and since when it was silent.
     note_before: Option<Note>,
     silent_since_micros: u64,
     seen_at_micros: u64,
@@ -102,7 +102,7 @@ async fn watch<R: Records>(shared: Arc<Shared<R>>) {
         let begun = shared.state().lessons;
         match timeout(shared.sitter.patience, shared.read()).await {
             Ok(Ok(record)) => {
-                // What was learnt meanwhile may be later than what was read.
+                // A lesson learnt meanwhile may be later than this read.
                 let is_late = shared.state().lessons != begun;
                 if !is_late {
                     let sight = shared.learn(record);
@@ -222,7 +222,7 @@ impl<R: Records> Shared<R> {
         }
     }
 
-    /// An operator wants something of whoever has this token. Heard again and again until it is done, which costs nothing.
+    /// Hears an operator's wish to the leader with this token. Heard again and again until it is done, which costs nothing.
     fn hear(&self, wish: &Wished, content: &Content, mine: Token) {
         if wish.token == mine && self.is_mine(content, mine) {
             self.sitter.line.input(match &wish.to {
@@ -236,7 +236,7 @@ impl<R: Records> Shared<R> {
         let conflict = Answer::Refused(Refusal::Conflict);
         let known = {
             let mut state = self.state();
-            // What a look finds later is the tenure that begins here.
+            // A tenure that a look finds later is the one that begins here.
             state.mine = None;
             match (over, &state.known) {
                 (None, None | Some(None)) => None,
@@ -279,8 +279,8 @@ impl<R: Records> Shared<R> {
         Ok(Answer::Gone)
     }
 
-    /// Changes what is this candidate's, over whatever version it has come to. What is known is tried first, and only what was
-    /// just read says no.
+    /// Changes what is this candidate's, over the present version of the record. The known version is tried first, and only
+    /// one that was just read says no. What is known is tried first, and only what was just read says no.
     async fn change(
         &self,
         is_ours: impl Fn(&Content) -> bool,
@@ -340,7 +340,7 @@ impl<R: Records> Shared<R> {
     }
 }
 
-/// What came of a change of what this candidate holds.
+/// The result of a change of what this candidate holds.
 enum Changed {
     Done,
     /// Somebody else holds it, or this candidate in another tenure.

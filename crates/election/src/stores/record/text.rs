@@ -19,25 +19,25 @@ impl Written {
     }
 }
 
-/// What a leader left, as text.
+/// Writes a leader's note as text.
 pub(crate) fn note_to_text(note: &Note) -> String {
     let to = note.heir.as_ref().map(|heir| heir.0.clone());
     Written { token: note.token.to_string(), because: note.because.clone(), to }.to_text()
 }
 
-/// What a leader left; nothing if somebody else wrote it.
+/// Reads a leader's note; `None` if somebody else wrote it.
 pub(crate) fn note_of(text: &str) -> Option<Note> {
     let Written { token, because, to } = serde_json::from_str(text).ok()?;
     // Nobody holds off at a record, so nobody needs to know.
     Some(Note { token: token.parse().ok()?, because, heir: to.map(CandidateId::named), has_stopped: false })
 }
 
-/// What an operator wants, as text.
+/// Writes an operator's wish as text.
 pub(crate) fn wish_to_text(wish: &Wished) -> String {
     Written { token: wish.token.to_string(), because: wish.because.clone(), to: wish.to.clone() }.to_text()
 }
 
-/// What an operator wants; nothing if it cannot be read.
+/// Reads an operator's wish; `None` if it cannot be read.
 pub(crate) fn wish_of(text: &str) -> Option<Wished> {
     let Written { token, because, to } = serde_json::from_str(text).ok()?;
     Some(Wished { token: token.parse().ok()?, because, to })

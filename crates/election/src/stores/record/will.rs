@@ -5,13 +5,13 @@ use hustings_lease::Note;
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// How often, and how far apart, a will is tried.
+/// Times that a will is tried, and the pause between two tries.
 const TRIES: usize = 20;
 const PAUSE: Duration = Duration::from_millis(50);
-/// How long one try may take.
+/// Time that one try may take.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Where records are, as it can be told to another process.
+/// The place of records, as it can be told to another process.
 pub(crate) trait Place {
     /// The store of records there.
     type Records: Records;
@@ -20,7 +20,7 @@ pub(crate) trait Place {
     fn records(&self, ttl: Duration) -> Self::Records;
 }
 
-/// Which record, and whose.
+/// A will: the record, and the life that holds it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Will<P> {
     pub(crate) place: P,

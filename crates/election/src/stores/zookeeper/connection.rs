@@ -16,16 +16,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, timeout};
 
-/// Why there is no answer, or none that was hoped for.
+/// The reason why there is no answer, or none that was hoped for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Failure {
     /// The server says no.
     Refused(Code),
-    /// Nobody knows whether it was done.
+    /// The request was perhaps done: the connection ended before its answer.
     Lost,
 }
 
-/// A connection, for whoever asks; it is closed, and its session with it, when [`Connection::close`] is called.
+/// A connection, shared by all that ask over it; it is closed, and its session with it, when [`Connection::close`] is called.
 #[derive(Clone)]
 pub(super) struct Connection {
     shared: Arc<Shared>,
@@ -47,9 +47,9 @@ struct State {
     next_xid: i32,
     /// In the order in which they left.
     waiting: VecDeque<Waiting>,
-    /// When the ping left that has no answer yet.
+    /// Departure of the ping that has no answer yet.
     pinged: Option<Instant>,
-    /// Whom a change of a node's data, or of its children, is told; its end is told to both.
+    /// The hearers of a change of a node's data, or of its children; its end is told to both.
     watches: HashMap<(String, Watch), Vec<oneshot::Sender<()>>>,
 }
 
@@ -75,32 +75,32 @@ impl Bell {
     }
 }
 
-/// How to reach a member, and as whom.
+/// The way to a member, and the user that asks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dial<'a> {
     pub(super) wire: &'a Wire,
     pub(super) endpoint: &'a str,
-    /// `USER:PASSWORD`.
+    /// Name and password, as `USER:PASSWORD`.
     pub(super) user: Option<&'a str>,
     /// The session to take over; `None`: a new one.
     pub(super) session: Option<&'a SessionId>,
     /// The last transaction that was seen: a member that is behind it is of no use.
     pub(super) last_zxid: i64,
     pub(super) ttl: Duration,
-    /// How long a member may be silent.
+    /// Time that a member may be silent.
     pub(super) patience: Duration,
 }
 
-/// Why a member cannot be used.
+/// The reason why a member cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Unusable {
     /// The session to take over has expired.
     Expired,
-    /// In words.
+    /// Another reason, in words.
     Because(String),
     /// It will be the same next time.
     ForGood(String),
-    /// Whoever asks is not admitted.
+    /// The user is not admitted.
     Denied(String),
 }
 
@@ -207,7 +207,7 @@ impl Connection {
         self.shared.end();
     }
 
-    /// Asks at once; the answer comes to whoever awaits it.
+    /// Asks at once; the returned future gives the answer.
     pub(super) fn ask(&self, ask: Ask<'_>) -> impl Future<Output = Result<Vec<u8>, Failure>> + Send + use<> {
         let answer = self.shared.send(&ask);
         async move { answer.await.unwrap_or(Err(Failure::Lost)) }
@@ -240,7 +240,7 @@ impl Connection {
         async move { if_there(answer.await, data_of) }
     }
 
-    /// What is known of a node, if it is there.
+    /// The facts about a node, if it is there.
     pub(super) fn stat(&self, path: &str) -> impl Future<Output = Result<Option<Stat>, Failure>> + Send + use<> {
         let answer = self.ask(Ask::Exists { path, watch: false });
         async move { if_there(answer.await, |reading| reading.stat()) }
@@ -432,11 +432,11 @@ async fn send(write: &mut WriteHalf<Stream>, frame: &[u8]) -> std::io::Result<()
     write.flush().await
 }
 
-/// Why a member ended the connection instead of answering, as far as can be told.
+/// The reason why a member ended the connection instead of answering, as far as can be told.
 fn closed(wire: &Wire, error: &std::io::Error) -> String {
     let why = "it closed the connection: it does not serve, or is behind, or is no ZooKeeper";
     match wire.security().tls() {
-        // What it answers to plain text is an alert, or nothing.
+        // A port in TLS answers plain text with an alert, or with nothing.
         None => format!("{why}, or its port speaks TLS: then say so, `?cacert=FILE` behind the store's URL"),
         // A certificate that is not good enough is told only after the handshake.
         Some(_) if Obstacle::behind(error) == Some(Obstacle::OurCertificate) => {

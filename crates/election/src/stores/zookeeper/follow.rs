@@ -21,7 +21,7 @@ use std::sync::Arc;
 /// Of so many entries the holder reads who they are.
 const READ_MAX: usize = 64;
 
-/// Where a candidate stands, as it was told last.
+/// A candidate's place in the queue, as it was told last.
 pub(super) struct Place {
     pub(super) connection: Connection,
     pub(super) own: Own,
@@ -97,7 +97,7 @@ impl Place {
         note.has_stopped && note.token == token
     }
 
-    /// Who waits needs to know that it is not alone, and no more.
+    /// A candidate that waits needs to know that it is not alone, and no more.
     fn tell_names(&self, shared: &Shared) {
         let standings = self.ahead.iter().map(|name| Standing {
             id: CandidateId::named(name.as_str()),
@@ -146,7 +146,7 @@ impl Place {
         Ok(bell)
     }
 
-    /// What entries say does not change, but for renewals that say the same.
+    /// Tells the roster of the entries; their contents do not change, but for renewals that say the same.
     async fn tell_roster(
         &self,
         shared: &Shared,

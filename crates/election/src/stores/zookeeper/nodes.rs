@@ -25,7 +25,7 @@ impl Nodes {
         }
     }
 
-    /// The election's name.
+    /// Name of the election.
     pub(super) fn election(&self) -> &str {
         &self.directory[1..]
     }
@@ -34,7 +34,7 @@ impl Nodes {
         format!("{}/{name}", self.directory)
     }
 
-    /// What the path of an entry begins with; ZooKeeper adds the number.
+    /// Beginning of an entry's path; ZooKeeper adds the number.
     pub(super) fn prefix(&self, unique: &str) -> String {
         format!("{}/{}", self.directory, beginning(unique))
     }
@@ -52,7 +52,7 @@ impl Nodes {
     }
 }
 
-/// What the names of entries begin with that were created under this name: Curator's form, so that its `LeaderLatch` may be a
+/// Beginning of the names of entries that were created under this name: Curator's form, so that its `LeaderLatch` may be a
 /// rival, and that an entry is found again whose answer was lost.
 fn beginning(unique: &str) -> String {
     format!("_c_{unique}-latch-")

@@ -1,4 +1,4 @@
-//! Reading an election at ZooKeeper, and speaking to whoever leads it.
+//! Reads an election at ZooKeeper, and speaks to its leader.
 
 use super::connection::{Connection, Dial, Failure, Unusable};
 use super::nodes::{Nodes, in_order};
@@ -16,11 +16,11 @@ use tokio::time::timeout;
 
 /// Between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
-/// After a member that does not admit whoever asks, and did before.
+/// Pause after a member does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
-/// How long one question may take.
+/// Time that one question may take.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The session of whoever only reads.
+/// Session timeout of a process that only reads.
 const SESSION: Duration = Duration::from_secs(10);
 
 /// A watch over an election, opened anew when it breaks.
@@ -174,7 +174,7 @@ impl ZookeeperReader {
     }
 }
 
-/// Writes a node, whatever it held.
+/// Writes a node, whatever it held, or creates it.
 async fn put(connection: &Connection, path: &str, data: &[u8]) -> Result<(), Failure> {
     match connection.ask(Ask::Write { path, data, version: ANY }).await {
         Err(Failure::Refused(Code::NO_NODE)) => connection.ask(Ask::Create { path, data }).await.map(drop),

@@ -1,4 +1,4 @@
-//! What a candidate must know of an ensemble before it stands: its version, and how long its tick is.
+//! The facts about an ensemble that a candidate must know before it stands: its version, and the length of its tick.
 //!
 //! No answer of ZooKeeper's protocol tells the tick. It is learnt in this order:
 //!
@@ -15,7 +15,7 @@ use tokio::time::timeout;
 
 /// The tick of the configuration that ZooKeeper ships with.
 pub(super) const TICK: Duration = Duration::from_secs(2);
-/// How much is read of an answer in words.
+/// Limit of an answer in words, in bytes.
 const WORDS_MAX: u64 = 16 << 10;
 
 /// A tick's length, and the versions of the members that told theirs.
@@ -25,7 +25,7 @@ pub(super) struct Facts {
     pub(super) versions: Vec<String>,
 }
 
-/// Asks all members. The longest tick counts.
+/// Asks all members for their facts. The longest tick counts.
 pub(super) async fn learn(wire: &Arc<Wire>, endpoints: &[String], patience: Duration) -> Result<Facts, Unusable> {
     let asked: Vec<_> = endpoints
         .iter()
@@ -56,7 +56,7 @@ pub(super) async fn learn(wire: &Arc<Wire>, endpoints: &[String], patience: Dura
     Ok(Facts { tick, versions })
 }
 
-/// What a server answers to a four-letter word; nothing if it does not.
+/// A server's answer to a four-letter word; empty if it gives none.
 async fn words(wire: &Wire, endpoint: &str, word: &str, patience: Duration) -> String {
     let asking = async {
         let mut stream = wire.dial(endpoint).await?;
@@ -96,7 +96,7 @@ async fn least_session(wire: &Wire, endpoints: &[String], patience: Duration) ->
     Err(last)
 }
 
-/// What is known to be wrong with a version, with the remedy.
+/// The known defect of a version, with the remedy; `None` for the others.
 pub(super) fn fault_of(version: &str) -> Option<&'static str> {
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
     let version = (parts.next()?, parts.next().unwrap_or(0), parts.next().unwrap_or(0));

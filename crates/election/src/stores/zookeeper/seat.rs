@@ -15,7 +15,7 @@ use hustings_lease::{Answer, Attempt, Note, Refusal, Request, Sight, Token, Vers
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::task::JoinHandle;
 
-/// A candidate's place.
+/// The seat of a candidate at ZooKeeper.
 pub(super) struct ZookeeperSeat {
     shared: Arc<Shared>,
 }
@@ -30,7 +30,7 @@ pub(super) struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// What this candidate's entries on a session are named by.
+    /// Name of this candidate's entries, and the session that it is for.
     unique: Option<(i64, String)>,
     entry: Option<Own>,
     /// The note that was there before this candidate won, and since when it knows of a leader.
@@ -180,7 +180,7 @@ impl Shared {
         Entry::new(&self.sitter.id, self.sitter.priority, &self.sitter.value).to_bytes()
     }
 
-    /// What this candidate's entries on this connection's session are named by.
+    /// Name of this candidate's entries on this connection's session.
     fn unique(&self, connection: &Connection) -> String {
         let id = connection.session().id;
         let mut state = self.state();
@@ -271,7 +271,7 @@ impl Shared {
         });
         let known = self.state().entry.clone().map(|own| own.name);
         let mut own: Vec<&String> = queue.entries.iter().filter(|name| is_created_as(name, &unique)).collect();
-        // Where an answer was lost there may be two: one is enough, and the one that is known is kept.
+        // If an answer was lost there may be two: one is enough, and the one that is known is kept.
         own.sort_by_key(|name| Some(*name) != known.as_ref());
         let mut own = own.into_iter().cloned();
         let name = own.next();
@@ -305,7 +305,7 @@ impl Shared {
         Answer::Gone
     }
 
-    /// Where this candidate stands in a queue, and what it watches from there on.
+    /// Takes this candidate's place from a queue, and watches from there on.
     async fn take_in(
         self: &Arc<Shared>,
         connection: &Connection,
@@ -343,7 +343,7 @@ impl Shared {
 
     async fn release(&self, connection: &Connection, note: &Note) -> Result<Answer, Failure> {
         let Some(own) = self.state().entry.clone() else { return Ok(Answer::Gone) };
-        // Who only waited leaves no note.
+        // A candidate that only waited leaves no note.
         let left = (note.token == own.token).then(|| note_to_bytes(note));
         release(connection, &self.nodes, &own.name, left.as_deref()).await?;
         Ok(self.has_none())
@@ -397,7 +397,7 @@ pub(super) async fn release(
     Err(Failure::Lost)
 }
 
-/// What stands in an election's nodes.
+/// The nodes of an election.
 pub(super) struct Queue {
     /// Names in their order.
     pub(super) entries: Vec<String>,

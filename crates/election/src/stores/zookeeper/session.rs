@@ -18,7 +18,7 @@ use tokio::time::Instant;
 
 /// The longest wait between two tries to reach the ensemble.
 const RETRY_MAX: Duration = Duration::from_millis(200);
-/// After a member that does not admit whoever asks, and did before.
+/// Pause after a member does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
 /// A connection that did not last so long was of no use.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
@@ -32,12 +32,12 @@ pub(super) struct Session {
     user: Option<Secret>,
     ttl: Duration,
     facts: OnceLock<Facts>,
-    /// What the first session was granted with.
+    /// Timeout that the first session was granted with.
     granted: OnceLock<Duration>,
     state: Mutex<State>,
     /// Wakes the keeper: another session is wanted.
     demand: Notify,
-    /// How many connections there were.
+    /// Number of connections so far.
     connections: watch::Sender<u64>,
 }
 
@@ -54,11 +54,11 @@ struct State {
     holders: BTreeSet<Key>,
 }
 
-/// Since when a session is known to have been extended, by all that was written on it.
+/// The moment since which a session is known to have been extended, by all that was written on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Proof {
     since_micros: u64,
-    /// When the last write left that is not proven yet, and when it was answered; on the connection of now.
+    /// Departure and answer of the last write that is not proven yet; on the present connection.
     pending: Option<(u64, u64)>,
 }
 
@@ -111,7 +111,7 @@ impl Session {
         self.ttl
     }
 
-    /// How the ensemble behaves, as far as it was asked.
+    /// The ensemble's profile, as far as it was asked.
     pub(super) fn profile(&self) -> Profile {
         let tick = self.facts.get().map_or(Profile::ZOOKEEPER.hold_off, |facts| facts.tick);
         Profile { ttl_min: tick * 2, hold_off: tick, ..Profile::ZOOKEEPER }
@@ -122,13 +122,13 @@ impl Session {
         self.state().connection.clone()
     }
 
-    /// Since when the session is known to have been extended; now, if there is none.
+    /// Moment since which the session is known to have been extended; now, if there is none.
     pub(super) fn proven_micros(&self) -> u64 {
         let state = self.state();
         if state.session.is_some() { state.proof.since_micros } else { boot_micros() }
     }
 
-    /// The connection of now, for whoever is about to enter the queue: on a session that has time left, or holds entries.
+    /// The present connection, for a candidate that is about to enter the queue: on a session that has time left, or holds entries.
     pub(super) async fn fresh(&self) -> Option<Connection> {
         let mut connections = self.connections.subscribe();
         {

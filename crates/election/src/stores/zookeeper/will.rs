@@ -10,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
 
-/// Which entry, and where.
+/// A will: the entry, and the ensemble that holds it.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Will {
     pub(super) endpoints: Vec<String>,
     pub(super) security: Security,
-    /// `USER:PASSWORD`.
+    /// Name and password, as `USER:PASSWORD`.
     pub(super) user: Option<String>,
     pub(super) ttl_ms: u64,
     pub(super) election: String,

@@ -14,7 +14,7 @@ pub(super) const ANY: i32 = -1;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Malformed;
 
-/// What a server refuses with.
+/// Code of a server's refusal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Code(pub(super) i32);
 
@@ -29,7 +29,7 @@ impl Code {
     const CONNECTION_LOSS: Code = Code(-4);
     const OPERATION_TIMEOUT: Code = Code(-7);
 
-    /// Whether whoever asks may not.
+    /// Whether it says that the user may not.
     pub(super) fn is_denial(self) -> bool {
         [Code::NO_AUTH, Code::AUTH_FAILED].contains(&self)
     }
@@ -61,7 +61,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// What is asked of a server.
+/// A request to a server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Ask<'a> {
     /// A node for good.
@@ -99,7 +99,7 @@ pub(super) enum Ask<'a> {
     Sync {
         path: &'a str,
     },
-    /// All or none.
+    /// All of these requests or none.
     Multi(Vec<Ask<'a>>),
     Check {
         path: &'a str,
@@ -129,7 +129,7 @@ impl Ask<'_> {
         }
     }
 
-    /// A whole frame. `owned`: only the session's own user may touch what is created.
+    /// Encodes a whole frame. `owned`: only the session's own user may touch what is created.
     pub(super) fn frame(&self, xid: i32, owned: bool) -> Vec<u8> {
         framed(|out| {
             out.extend(xid.to_be_bytes());
@@ -235,7 +235,7 @@ fn multi_header(out: &mut Vec<u8>, operation: i32, is_done: bool) {
     out.extend((-1_i32).to_be_bytes());
 }
 
-/// What is known of a node beside its data.
+/// The facts about a node beside its data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Stat {
     /// The transaction that created it.
