@@ -1,17 +1,17 @@
-//! What chores share: where things lie, how they are built and run, how a chore's version is read.
+//! The parts that chores share: where things lie, how they are built and run, how a chore's version is read.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What a chore gives back: an error is a sentence for the person who ran it.
+/// The result of a chore: an error is a sentence for the person who ran it.
 pub type Outcome = Result<(), String>;
 
-/// The repository.
+/// Root of the repository.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Where builds go.
+/// Directory of the builds.
 pub fn target() -> PathBuf {
     std::env::var("CARGO_TARGET_DIR").map_or_else(|_| root().join("target"), Into::into)
 }
@@ -41,7 +41,7 @@ pub fn run(command: &mut Command) -> Outcome {
     }
 }
 
-/// How the programs are built that a chore measures.
+/// The build profile of the programs that a chore measures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
     /// As users have them.
@@ -64,7 +64,7 @@ impl Profile {
     }
 }
 
-/// What a measurement runs on: without it the figures say little.
+/// The machine that a measurement runs on: without it the figures say little.
 #[cfg(feature = "kube-apiserver")]
 pub struct Surroundings {
     profile: Profile,
@@ -84,19 +84,19 @@ impl Ticks {
         let text = std::fs::read_to_string("/proc/stat").ok()?;
         let ticks: Vec<u64> =
             text.lines().next()?.split_whitespace().skip(1).filter_map(|one| one.parse().ok()).collect();
-        // Of which the fourth were idle, and the fifth idle but for a disk.
+        // The fourth is idle time, and the fifth idle but for a disk.
         Some(Ticks { all: ticks.iter().take(8).sum(), idle: ticks.get(3)? + ticks.get(4)? })
     }
 }
 
 #[cfg(feature = "kube-apiserver")]
 impl Surroundings {
-    /// The measurement begins.
+    /// Notes that the measurement begins.
     pub fn begin(profile: Profile) -> Surroundings {
         Surroundings { profile, before: Ticks::now() }
     }
 
-    /// What it ran on, and how busy that was meanwhile, with this measurement and all others.
+    /// The machine in words, and how busy it was meanwhile, with this measurement and all others.
     pub fn told(&self) -> String {
         let name = if self.profile == Profile::Release { "release" } else { "dev" };
         let cores = std::thread::available_parallelism().map_or(0, std::num::NonZero::get);
@@ -121,7 +121,7 @@ pub fn version_and<'a>(arguments: &[&'a str], default: &'a str, flag: &str) -> O
     }
 }
 
-/// Runs `go` in a folder, which need not have its sums yet; it yields to whatever else runs.
+/// Runs `go` in a folder, which need not have its sums yet; it yields to all other processes.
 pub fn go(folder: &Path, arguments: &[&str]) -> Outcome {
     let mut command = Command::new("nice");
     command.args(["-n", "5", "go"]).args(arguments).current_dir(folder);

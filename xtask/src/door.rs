@@ -1,4 +1,4 @@
-//! What a contributor types most: everything (`ci`), what mends itself (`fix`), and whether the house is in order (`tidy`).
+//! The commands that a contributor types most: everything (`ci`), what mends itself (`fix`), and whether the house is in order (`tidy`).
 
 use crate::chore::{self, Outcome};
 use std::process::{Command, Stdio};

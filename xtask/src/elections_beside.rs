@@ -20,7 +20,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-/// How long a waiting candidate gets to stand in its queue. Nothing says of a foreign one when it does.
+/// Time that a waiting candidate gets to stand in its queue. Nothing says of a foreign one when it does.
 const STANDING: Duration = Duration::from_secs(2);
 const LEADS: &str = "echo leads; exec sleep 1000";
 
@@ -28,7 +28,7 @@ const LEADS: &str = "echo leads; exec sleep 1000";
 struct Side {
     name: &'static str,
     command: Box<dyn Fn(&str) -> Command>,
-    /// What it writes when it leads.
+    /// Words that it writes when it leads.
     sign: &'static str,
 }
 
@@ -56,7 +56,7 @@ impl Candidate {
         Ok(Candidate { process, lines })
     }
 
-    /// When it wrote a line with these words.
+    /// Waits for a line with these words; gives its moment.
     fn wrote(&self, words: &str) -> Result<Instant> {
         let deadline = Instant::now() + PATIENCE;
         loop {

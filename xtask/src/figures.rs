@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// Where the figures stand, from the root of the repository.
+/// The page of the figures, from the root of the repository.
 const PAGE: &str = "docs/proving-ground.md";
 
-/// What of the page is run, and for how long.
+/// The part of the page that is run, and for how long.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     /// Values of `--for`, `--seeds` and `--memory` instead of the page's.
@@ -29,7 +29,7 @@ struct Row {
     words: Vec<String>,
 }
 
-/// Runs the chore.
+/// Runs the commands of the page and writes their figures.
 ///
 /// # Errors
 /// The page cannot be read, an argument is unknown, or a command could not be started.
@@ -101,7 +101,7 @@ fn rows_of(page: &str) -> Vec<Row> {
     rows
 }
 
-/// What the command says first, how it ended, and what it took.
+/// The command's first lines, how it ended, and what it took.
 fn figure(words: &[String]) -> Result<String, String> {
     let begun = Instant::now();
     let arguments = words.get(1..).unwrap_or_default();

@@ -21,9 +21,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 pub(crate) const VERSION: &str = "1.36.3";
-/// Who may do everything.
+/// Token of the user who may do everything.
 const TOKEN: &str = "known-to-this-test";
-/// How many leaderships are waited for before the leader of the cluster is killed, and after.
+/// Number of leaderships that are waited for before the leader of the cluster is killed, and after.
 const LEADERSHIPS: usize = 6;
 
 /// A process that ends with this value, and its children with it.
@@ -229,7 +229,7 @@ async fn leaderships(witness: &Path, count: usize) -> anyhow::Result<()> {
     }
 }
 
-/// Nobody begins before the one before has ended.
+/// Checks that nobody begins before the one before has ended.
 fn judge(lines: &[String]) -> anyhow::Result<()> {
     let mut leads: Option<&str> = None;
     for line in lines {

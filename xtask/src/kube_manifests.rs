@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-/// What is shipped: a file, or a folder for `kubectl apply -k`.
+/// The manifests that are shipped: a file, or a folder for `kubectl apply -k`.
 const SHIPPED: [(&str, &str); 2] = [("-f", "kubernetes/hustings.yaml"), ("-k", "kubernetes-client-certificates")];
-/// Where mistakes end, which nobody may make.
+/// A line of a manifest and its misspelling, which must be refused.
 const MISTAKE: (&str, &str) = ("maxUnavailable: 1", "maxUnavailabel: 1");
 
 /// `kubectl` for one server, and one namespace of it.
@@ -33,7 +33,7 @@ impl Kubectl {
         Ok(child.wait_with_output()?)
     }
 
-    /// What it says when all is well, warnings counted as errors.
+    /// Runs it; gives its output when all is well, warnings counted as errors.
     fn ok(&self, words: &[&str], input: &str) -> anyhow::Result<String> {
         let output = self.say(words, input)?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -82,7 +82,7 @@ fn strict_namespace(kubectl: &Kubectl) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the controller of stateful sets would make for the first member.
+/// Makes the pod that the controller of stateful sets would make for the first member.
 fn pod_of_the_template(kubectl: &Kubectl) -> anyhow::Result<()> {
     let set: Value = serde_json::from_str(&kubectl.ok(&["get", "statefulset", "hustings", "-o", "json"], "")?)?;
     let mut spec = set["spec"]["template"]["spec"].clone();

@@ -23,7 +23,7 @@ mod upgrade;
 use chore::Outcome;
 use std::process::ExitCode;
 
-/// What `cargo xtask` prints when it does not know what to do.
+/// Usage that `cargo xtask` prints when it does not know what to do.
 const USAGE: &str = "\
 usage: cargo xtask CHORE
 

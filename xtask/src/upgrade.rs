@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// What runs where no other revision is named: the first that says `{min, max}` in its greetings.
+/// Revision that runs where no other is named: the first that says `{min, max}` in its greetings.
 const OLD: &str = "2cb0bed";
 const ORDERS: [[usize; 3]; 6] = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
 /// Acknowledged writes between two upgrades.
@@ -33,7 +33,7 @@ const LEASE: i64 = 7;
 const TTL_SECONDS: i64 = 10;
 const PREFIX: &str = "upgrade/";
 
-/// The three builds.
+/// The paths of the three builds.
 struct Builds {
     old: PathBuf,
     new: PathBuf,
@@ -89,7 +89,7 @@ fn build(revision: &str) -> Result<Builds, String> {
     })
 }
 
-/// What the clients know.
+/// The state that the clients share.
 #[derive(Default)]
 struct Shared {
     stop: AtomicBool,

@@ -43,22 +43,22 @@ pub const ALPN: &str = "h2";
 /// Metadata of a member that is added: the token with which it is to begin, in hex. etcd passes it over.
 pub const JOIN_TOKEN: &str = "hustings-join-token";
 
-/// Metadata of the answer to whoever adds a member: present where members have a cluster secret, which the new one needs, too.
+/// Metadata of the answer to a request that adds a member: present where members have a cluster secret, which the new one needs, too.
 pub const JOIN_SECRET: &str = "hustings-join-secret";
 
-/// How to connect.
+/// The settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How long one endpoint may take to accept the connection.
+    /// Time that one endpoint may take to accept the connection.
     pub connect_timeout: Duration,
     /// While a request or stream is open: how often to ask whether the member is still there. etcd refuses less than 5 s.
     pub keep_alive_interval: Duration,
-    /// How long it may take to say so, before the connection counts as lost.
+    /// Time that it may take to say so, before the connection counts as lost.
     pub keep_alive_timeout: Duration,
-    /// How endpoints with `https://` are spoken to, and whether those without a scheme are among them. `None`: those without a
-    /// scheme are not, and with `https://` what the machine trusts is believed.
+    /// TLS for endpoints with `https://`; with it, those without a scheme are among them. `None`: those without a scheme are
+    /// not, and with `https://` what the machine trusts is believed.
     pub tls: Option<Connector>,
-    /// The member of this process, if that is asked, whatever the endpoints say.
+    /// The member of this process; if it is given, it is asked, whatever the endpoints say.
     pub inside: Option<Inside>,
 }
 
@@ -74,7 +74,7 @@ impl Default for Options {
     }
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
     /// The list of endpoints is empty.
@@ -85,15 +85,15 @@ pub enum ConnectError {
         "endpoint {endpoint:?} is not an address like 127.0.0.1:2379, http://host:2379 or https://host:2379: {reason}"
     )]
     Address {
-        /// The endpoint.
+        /// The endpoint, as it was given.
         endpoint: String,
-        /// What is wrong with it.
+        /// The fault of the endpoint.
         reason: String,
     },
     /// No endpoint answered; the reasons are in the order of the endpoints.
     #[error("no endpoint answers: {}", .reasons.iter().map(|(endpoint, reason)| format!("{endpoint}: {reason}")).collect::<Vec<_>>().join("; "))]
     NoneAnswers {
-        /// Endpoint and reason.
+        /// Each endpoint with the reason.
         reasons: Vec<(String, String)>,
     },
 }
@@ -111,7 +111,7 @@ pub struct Client {
 /// The channel, over which each request says who asks.
 pub type Asking = InterceptedService<Channel, Caller>;
 
-/// Who asks, and what proves it. Clones share the proof.
+/// The user that asks, and what proves it. Clones share the proof.
 #[derive(Clone, Default)]
 pub struct Caller {
     user: Option<(String, String)>,
@@ -170,7 +170,7 @@ impl Client {
         let asked = AuthClient::new(self.channel()).authenticate(AuthenticateRequest { name, password }).await;
         let token = match asked {
             Ok(answer) => answer.into_inner().token.parse().ok(),
-            // Where users do not count nobody asks for a proof.
+            // If users do not count, nobody asks for a proof.
             Err(status) if EtcdError::of(&status) == Some(EtcdError::AuthNotEnabled) => None,
             Err(status) => return Err(status),
         };
@@ -178,7 +178,7 @@ impl Client {
         Ok(())
     }
 
-    /// What proves who asks, if it was proven: for requests over HTTP, in `Authorization`.
+    /// The token that proves the user, if it was proven: for requests over HTTP, in `Authorization`.
     pub fn token(&self) -> Option<String> {
         self.caller.token()?.to_str().ok().map(str::to_owned)
     }
@@ -206,7 +206,7 @@ impl Client {
         self.channel.clone()
     }
 
-    /// The store.
+    /// A client of the store.
     pub fn kv(&self) -> KvClient<Asking> {
         // A range may be larger than tonic's default of 4 MiB; etcd's client has no limit either.
         KvClient::with_interceptor(self.channel(), self.caller.clone()).max_decoding_message_size(usize::MAX)
@@ -217,12 +217,12 @@ impl Client {
         WatchClient::with_interceptor(self.channel(), self.caller.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    /// Leases.
+    /// A client of leases.
     pub fn lease(&self) -> LeaseClient<Asking> {
         LeaseClient::with_interceptor(self.channel(), self.caller.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    /// Members.
+    /// A client of the membership.
     pub fn cluster(&self) -> ClusterClient<Asking> {
         ClusterClient::with_interceptor(self.channel(), self.caller.clone())
     }
@@ -232,12 +232,12 @@ impl Client {
         MaintenanceClient::with_interceptor(self.channel(), self.caller.clone()).max_decoding_message_size(usize::MAX)
     }
 
-    /// Elections among clients.
+    /// A client of elections among clients.
     pub fn election(&self) -> ElectionClient<Asking> {
         ElectionClient::with_interceptor(self.channel(), self.caller.clone())
     }
 
-    /// Locks among clients.
+    /// A client of locks among clients.
     pub fn lock(&self) -> LockClient<Asking> {
         LockClient::with_interceptor(self.channel(), self.caller.clone())
     }
@@ -252,18 +252,18 @@ impl Client {
 #[derive(Clone, Debug)]
 pub struct Transport {
     endpoint: Endpoint,
-    /// For `https://`.
+    /// TLS for `https://`.
     tls: Option<Connector>,
     inside: Option<Inside>,
 }
 
 impl Transport {
-    /// Where it leads.
+    /// Address that it leads to.
     pub fn uri(&self) -> &Uri {
         self.endpoint.uri()
     }
 
-    /// Connects.
+    /// Connects to the endpoint.
     ///
     /// # Errors
     /// Nobody accepts there, or TLS does not come about.
@@ -281,7 +281,7 @@ impl Transport {
     }
 }
 
-/// How a client of ours speaks TLS: whom it believes, and the certificate that it shows.
+/// The connector of a client of ours: the certificates that it believes, and the one that it shows.
 ///
 /// # Errors
 /// A file cannot be read or is not what it should be.

@@ -1,4 +1,4 @@
-//! A connection to one endpoint, in TLS or as it is, for whatever is spoken on top: [`dial`].
+//! A connection to one endpoint, in TLS or as it is, for any protocol on top: [`dial`].
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +11,14 @@ use tokio::net::TcpStream;
 
 use crate::client::tls as tls_of;
 
-/// Where an endpoint without a port is, by its scheme.
+/// The port of an endpoint that names none, by its scheme.
 const PORTS: [(&str, u16); 2] = [("http", 80), ("https", 443)];
 
-/// An open connection.
+/// An open connection to an endpoint.
 #[derive(Debug)]
 pub struct Dialled {
     stream: Stream,
-    /// This end's address.
+    /// Address of this end.
     pub from: SocketAddr,
 }
 
@@ -50,7 +50,7 @@ pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io
         _ => (authority, PORTS.iter().find(|(known, _)| *known == scheme).map_or(0, |(_, port)| *port)),
     };
     let stream = TcpStream::connect((host.trim_matches(['[', ']']), port)).await?;
-    // What is asked is small, and waited for.
+    // Requests are small, and waited for.
     stream.set_nodelay(true)?;
     let from = stream.local_addr()?;
     let stream = match (scheme, tls) {

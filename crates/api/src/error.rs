@@ -52,7 +52,7 @@ pub enum EtcdError {
     MemberNotEnoughStarted,
     /// The URLs of the member are not URLs.
     MemberBadUrls,
-    /// No such member.
+    /// There is no such member.
     MemberNotFound,
     /// The member to promote votes already.
     MemberNotLearner,
@@ -114,11 +114,11 @@ pub enum EtcdError {
     UserAlreadyExist,
     /// The caller, or the request, names no user.
     UserEmpty,
-    /// No such user.
+    /// There is no such user.
     UserNotFound,
     /// The name of the role is taken.
     RoleAlreadyExist,
-    /// No such role.
+    /// There is no such role.
     RoleNotFound,
     /// The request names no role.
     RoleEmpty,
@@ -250,7 +250,7 @@ impl EtcdError {
         TABLE.iter().map(|row| row.0)
     }
 
-    /// The gRPC code.
+    /// The gRPC code of the error.
     pub fn code(self) -> Code {
         TABLE[self as usize].1
     }
@@ -260,7 +260,7 @@ impl EtcdError {
         TABLE[self as usize].2
     }
 
-    /// Which error a status is; `None` if it is not one of etcd's. Only the text decides, as in etcd's own client.
+    /// The error that a status stands for; `None` if it is not one of etcd's. Only the text decides, as in etcd's own client.
     pub fn of(status: &Status) -> Option<EtcdError> {
         TABLE.iter().find(|row| row.2 == status.message()).map(|row| row.0)
     }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{DuplexStream, duplex};
 use tokio::sync::mpsc;
 
-/// How much may be on its way in one direction.
+/// Bytes that may be on their way in one direction.
 const BUFFER_BYTES: usize = 256 << 10;
 
 static WAYS: AtomicU64 = AtomicU64::new(1);
@@ -21,7 +21,7 @@ static WAYS: AtomicU64 = AtomicU64::new(1);
 /// The side that connects. Clones lead to the same member.
 #[derive(Clone)]
 pub struct Inside {
-    /// Tells ways apart.
+    /// Number that tells ways apart.
     number: u64,
     visitors: mpsc::UnboundedSender<DuplexStream>,
 }
@@ -39,7 +39,7 @@ impl Inside {
         (Inside { number: WAYS.fetch_add(1, Ordering::Relaxed), visitors: sender }, InsideListener { visitors })
     }
 
-    /// Opens a connection.
+    /// Opens a connection to the member.
     ///
     /// # Errors
     /// The member's server has stopped.

@@ -75,9 +75,9 @@ fn mend(value: &mut Value) -> bool {
 /// The body of an answer that is an error; beside it stands the status of [`http_status`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GatewayError {
-    /// The text.
+    /// Text of the error.
     pub error: String,
-    /// The gRPC code.
+    /// The error's gRPC code.
     pub code: i32,
     /// The text once more, under the name that newer clients read.
     pub message: String,

@@ -1,18 +1,18 @@
-//! What can be wrong with a database file.
+//! The faults of a database file.
 
 use std::io;
 
-/// Why a database cannot be read.
+/// The reason why a database cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BoltError {
-    /// The source refuses.
+    /// The source cannot be read there.
     #[error("reading {length} bytes at offset {offset}: {source}")]
     Io {
-        /// Where, in bytes from the beginning.
+        /// Offset of the read, in bytes from the beginning.
         offset: u64,
-        /// How many.
+        /// Number of bytes that were wanted.
         length: usize,
-        /// Why.
+        /// Error of the source.
         source: io::Error,
     },
     /// No meta page is one.
@@ -32,9 +32,9 @@ pub enum BoltError {
     /// Contents that contradict each other.
     #[error("the bbolt database is damaged in page {page}: {what}; take another copy")]
     Damaged {
-        /// The page.
+        /// Number of the page.
         page: u64,
-        /// What is wrong in it.
+        /// The fault in the page.
         what: &'static str,
     },
 }

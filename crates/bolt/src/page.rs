@@ -57,19 +57,19 @@ impl Head {
     }
 }
 
-/// What a meta page says.
+/// The contents of a meta page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Meta {
     pub(crate) page_bytes: u32,
     /// The page at which the tree of buckets begins.
     pub(crate) root: u64,
-    /// How many pages the file has.
+    /// Number of pages in the file.
     pub(crate) pages: u64,
     /// The transaction that wrote it.
     pub(crate) transaction: u64,
 }
 
-/// What stands where a meta page should.
+/// The find in a meta page's place.
 pub(crate) enum Found {
     Meta(Meta),
     /// One of another version.

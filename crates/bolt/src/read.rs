@@ -30,7 +30,7 @@ pub struct Database<S> {
     buckets: BTreeMap<Bytes, Place>,
 }
 
-/// Where a bucket's tree is.
+/// The place of a bucket's tree.
 #[derive(Clone, Debug)]
 enum Place {
     Page(u64),
@@ -152,7 +152,7 @@ impl<S: Source> Iterator for Entries<'_, S> {
     }
 }
 
-/// A leaf's element.
+/// An element of a leaf: an entry or a bucket.
 struct Element {
     key: Bytes,
     value: Bytes,
@@ -246,7 +246,7 @@ impl Page {
         Ok(Element { key, value, is_bucket: flags & IS_BUCKET != 0 })
     }
 
-    /// The child.
+    /// Page of the child at this position.
     fn branch(&self, position: u16) -> Result<u64, BoltError> {
         let (_, mut fields) = self.element(position)?;
         let (_offset, _key_bytes) = (fields.get_u32_le(), fields.get_u32_le());

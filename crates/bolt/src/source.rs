@@ -1,4 +1,4 @@
-//! Where a database is read from.
+//! Sources that a database is read from.
 
 use std::fs::File;
 use std::io;
@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 use bytes::Bytes;
 
-/// Bytes at places.
+/// A source of bytes at given offsets.
 pub trait Source {
     /// Reads as many bytes as there is room for, from an offset on.
     ///

@@ -17,7 +17,7 @@ use crate::page::{BRANCH, BUCKET_BYTES, FREELIST, HEAD_BYTES, Head, IS_BUCKET, L
 /// The page of the (empty) list of free pages; those of the trees follow.
 const FREELIST_PAGE: u64 = 2;
 
-/// What the first run of a writer finds.
+/// The result of a writer's first run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Layout {
     root: u64,
@@ -45,7 +45,7 @@ impl std::fmt::Debug for Writer<'_> {
     }
 }
 
-/// Where pages go.
+/// The output for pages.
 struct Out<'s> {
     /// The number of the next one.
     next: u64,
@@ -118,7 +118,7 @@ impl<'s> Writer<'s> {
         }
     }
 
-    /// Ends the file.
+    /// Ends the file with its tree of buckets.
     ///
     /// # Panics
     /// When the entries were not those that were measured.
@@ -270,7 +270,7 @@ impl Branch {
     }
 }
 
-/// Where an element's data begins, from the element on: behind all heads and the data of those before.
+/// Offset of an element's data from the element itself: behind all heads and the data of those before.
 fn offset(heads: usize, position: usize, before: usize) -> u32 {
     u32::try_from(heads - position * HEAD_BYTES + before).expect("a page's entries are far below 4 GiB")
 }

@@ -1,5 +1,5 @@
-//! Goal: what is written is read back, whatever the sizes; what is damaged is refused or read without harm.
-//! Method: drawn buckets and entries, written and read; drawn changes to the bytes, under checksums that fit.
+//! Goal: entries of any size are read back as they were written; a damaged file is refused or read without harm. Method: drawn buckets and
+//! entries, written and read; drawn changes to the bytes, under checksums that fit.
 
 use std::collections::BTreeMap;
 use std::hash::Hasher;
@@ -109,7 +109,7 @@ proptest! {
         if sealed {
             seal(&mut file, PAGE_BYTES);
         }
-        // Whatever it says, it comes to an end, and no entry is longer than the file.
+        // A damaged file comes to an end too, and no entry is longer than the file.
         let _ = read(&file.into());
     }
 

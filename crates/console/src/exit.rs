@@ -6,16 +6,16 @@
 use std::fmt;
 use std::fmt::Write as _;
 
-/// How this program may end.
+/// The ways in which this program may end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Code {
-    /// It is done.
+    /// The command did what it was to do.
     Done,
     /// It failed, and said why.
     Failed,
     /// The command line is wrong.
     Usage,
-    /// What was asked for is not there.
+    /// The thing that was asked for is not there.
     NotFound,
     /// No quorum, no leader, or no answer in time.
     Unavailable,
@@ -48,7 +48,7 @@ pub const SIDECAR: u8 = 125;
 const PROVERS: &str = "simulate, check, play, compare, convict";
 
 impl Code {
-    /// All, by number.
+    /// All codes, by number.
     pub const ALL: [Code; 15] = [
         Code::Done,
         Code::Failed,
@@ -67,7 +67,7 @@ impl Code {
         Code::Broken,
     ];
 
-    /// What the operating system is told.
+    /// The exit status that the operating system is told.
     pub fn number(self) -> u8 {
         match self {
             Code::Done => 0,
@@ -86,7 +86,7 @@ impl Code {
         }
     }
 
-    /// Which commands end so.
+    /// The commands that end so.
     fn commands(self) -> &'static str {
         match self {
             Code::Done | Code::Failed | Code::Usage => "all",
@@ -101,7 +101,7 @@ impl Code {
         }
     }
 
-    /// What it means, in half a line.
+    /// The meaning in half a line.
     fn meaning(self) -> &'static str {
         match self {
             Code::Done => "done; also a member that was removed or told to stop",
@@ -146,9 +146,9 @@ impl Code {
 /// An outcome that has an exit code of its own.
 #[derive(Debug)]
 pub struct Exit {
-    /// The code.
+    /// Code that the program ends with.
     pub code: Code,
-    /// What is said.
+    /// Words that it says before.
     pub what: String,
 }
 

@@ -1,5 +1,5 @@
-//! What the commands of `hustings` share on a terminal: exit codes ([`exit`]), output to a reader that may have gone
-//! ([`println!`], [`print!`], [`say`]), and who used this machine meanwhile ([`usage`]).
+//! The parts that the commands of `hustings` share on a terminal: exit codes ([`exit`]), output to a reader that may
+//! have gone ([`println!`], [`print!`], [`say`]), and who used this machine meanwhile ([`usage`]).
 //!
 //! Below all crates of commands, so that each of them can be compiled by itself.
 
@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 
 use clap::Arg;
 
-/// What the program does before it ends from within [`write_out`].
+/// The program's last action before it ends from within [`write_out`].
 static FAREWELL: OnceLock<fn()> = OnceLock::new();
 
 /// As the standard library's, which panics when nobody reads any more; this one ends the program.

@@ -1,4 +1,4 @@
-//! Who used this machine's processors: [`Usage`], from `/proc`.
+//! The use of this machine's processors: [`Usage`], from `/proc`.
 //!
 //! A figure from a busy machine should say so. The servers that are measured are the processes that listen at their addresses
 //! ([`listening_at`]), so their share means something only when driver and servers run on one machine.
@@ -21,7 +21,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Up to now; `servers` are the processes that are measured.
+    /// The use up to now; `servers` are the processes that are measured.
     pub fn now(servers: &BTreeSet<u32>) -> Usage {
         let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         let ticks: Vec<u32> = stat
@@ -41,7 +41,7 @@ impl Usage {
         usage
     }
 
-    /// What was used after `before`.
+    /// The use after `before`, as a difference.
     #[must_use]
     pub fn since(self, before: &Usage) -> Usage {
         Usage {
@@ -56,22 +56,22 @@ impl Usage {
         }
     }
 
-    /// What all servers on this machine used.
+    /// Processor time of all measured servers on this machine.
     pub fn servers(&self) -> Duration {
         self.servers.values().sum()
     }
 
-    /// What nobody used.
+    /// Share of the processors' time that nobody used, from 0 to 1.
     pub fn idle_share(&self) -> f64 {
         self.idle.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// What this process used.
+    /// Share that this process used, from 0 to 1.
     pub fn own_share(&self) -> f64 {
         self.own.as_secs_f64() / self.all.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 
-    /// What neither this process nor a server used.
+    /// Share that neither this process nor a server used, from 0 to 1, without the idle part.
     pub fn others_share(&self) -> f64 {
         let busy = self.all.saturating_sub(self.idle);
         let others = busy.saturating_sub(self.own).saturating_sub(self.servers());

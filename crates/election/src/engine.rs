@@ -420,9 +420,8 @@ impl Host {
     }
 }
 
-/// The reason why a store that grants another time to live than was asked for cannot be used; `None` if it can. A caller that asks for less
-/// than a second counts on it; of longer times a store may grant a little more. Whoever asks for less than a second counts on it; of longer
-/// times a store may grant a little more.
+/// The reason why a store that grants another time to live than was asked for cannot be used; `None` if it can. A caller that
+/// asks for less than a second counts on it; a longer time a store may extend a little.
 fn refusal_of(asked: Duration, granted: Duration, store: &str) -> Option<String> {
     let is_too_long = asked < Duration::from_secs(1) && granted > asked;
     is_too_long.then(|| {

@@ -43,8 +43,7 @@ pub(crate) fn digest(view: &View) -> u64 {
     digest.finish()
 }
 
-/// Adds users and roles to the digest; nothing for a store that never had a user, so that the digest is that of the apply versions before
-/// the third.
+/// Adds users and roles; nothing for a store that never had a user, so that the digest is that of the apply versions before the third.
 fn digest_users(digest: &mut Digest, users: &Users) {
     if *users == Users::default() {
         return;

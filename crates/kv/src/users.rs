@@ -41,7 +41,7 @@ impl fmt::Debug for Secret {
 /// A change of users, roles, or whether they count.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct Accounts {
-    /// The change; without one nothing is refused.
+    /// The change; a command without one is refused.
     #[prost(oneof = "AccountsChange", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
     pub change: Option<AccountsChange>,
 }

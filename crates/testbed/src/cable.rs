@@ -37,7 +37,7 @@ impl Cable {
         Ok(Cable { port, is_cut, accepting })
     }
 
-    /// Where clients connect, as `host:port`.
+    /// Address that clients connect to, as `host:port`.
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
@@ -47,7 +47,7 @@ impl Cable {
         self.port
     }
 
-    /// Nothing passes any more.
+    /// Cuts the cable: nothing passes any more.
     pub fn cut(&self) {
         self.is_cut.send_replace(true);
     }
@@ -74,7 +74,7 @@ async fn connect(client: TcpStream, server: String, state: watch::Receiver<bool>
 async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<bool>) {
     let mut bytes = vec![0; 16 << 10];
     while let Ok(count) = from.read(&mut bytes).await {
-        // What is sent through a cut cable is kept, and passed on by nobody.
+        // Bytes that are sent through a cut cable are kept, and passed on by nobody.
         if state.wait_for(|is_cut| !is_cut).await.is_err() || count == 0 {
             return;
         }

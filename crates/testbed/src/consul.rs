@@ -53,12 +53,12 @@ impl Consul {
         std::env::var_os("HUSTINGS_TEST_CONSUL").map_or_else(|| PathBuf::from("consul"), PathBuf::from)
     }
 
-    /// Where it is, as `host:port`.
+    /// Address of the agent, as `host:port`.
     pub fn host(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// Its directory, for whoever wants to leave something there.
+    /// Its directory, for tests that leave something there.
     pub fn directory(&self) -> &std::path::Path {
         self.directory.path()
     }

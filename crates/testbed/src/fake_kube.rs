@@ -23,7 +23,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
-/// What the server does wrong, or demands.
+/// The server's faults and demands.
 #[derive(Clone, Debug)]
 pub struct Faults {
     /// The version that it says it has.
@@ -34,7 +34,7 @@ pub struct Faults {
     pub forbidden: Vec<&'static str>,
     /// Every request to Leases is answered with this status.
     pub refuse: Option<u16>,
-    /// So many writes are done, and answered with 504 as if they had timed out.
+    /// Number of writes that are done, and answered with 504 as if they had timed out.
     pub lose_answers: u32,
     /// A read of one Lease gives what it was so many versions of the store ago. No real server does that.
     pub stale: u64,
@@ -58,7 +58,7 @@ impl Default for Faults {
 
 /// A server at a port of 127.0.0.1, without TLS, as `kubectl proxy` gives it.
 pub struct FakeKube {
-    /// Where it listens.
+    /// Port on which it listens.
     pub port: u16,
     shared: Arc<Shared>,
     serving: tokio::task::JoinHandle<()>,
@@ -101,7 +101,7 @@ impl FakeKube {
         Ok(FakeKube { port, shared, serving })
     }
 
-    /// What names a Lease of the namespace `default` there.
+    /// The URL of a Lease of the namespace `default` there.
     pub fn url(&self, name: &str) -> String {
         format!("kubernetes://127.0.0.1:{}/default/{name}", self.port)
     }
@@ -132,7 +132,7 @@ impl FakeKube {
         lock(&self.shared.leases).of("default", name).cloned()
     }
 
-    /// Another client writes a Lease of the namespace `default`, whatever its version; makes it if it is missing.
+    /// Writes a Lease of the namespace `default` as another client would, whatever its version; makes it if it is missing.
     ///
     /// # Panics
     /// When a server would refuse it.
@@ -167,7 +167,7 @@ impl FakeKube {
         self.shared.revision.send_replace(revision);
     }
 
-    /// How many requests of a verb (`get`, `update`, ...) have come.
+    /// Number of requests of a verb (`get`, `update`, ...) that have come.
     pub fn asked(&self, verb: &str) -> u64 {
         lock(&self.shared.asked).get(verb).copied().unwrap_or_default()
     }
@@ -183,7 +183,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a request is refused with.
+/// The answer with which a request is refused.
 #[derive(Debug)]
 pub(crate) struct Refusal {
     code: u16,

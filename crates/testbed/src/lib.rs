@@ -28,16 +28,16 @@ pub use postgres::Postgres;
 pub use process::Process;
 pub use zookeeper::Zookeeper;
 
-/// How long a condition may take to come true.
+/// Time that a condition may take to come true.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the members of every cluster of tests know.
+/// The secret that the members of every cluster of tests know.
 pub const SECRET: &str = "known to the members of a test";
 
-/// What to run.
+/// A program to run as a node.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// The binary.
+    /// Path of the binary.
     pub path: PathBuf,
     /// Whether it is a real etcd.
     pub is_etcd: bool,
@@ -51,7 +51,7 @@ impl Program {
         Program { path: path.into(), is_etcd: false, arguments: Vec::new() }
     }
 
-    /// A real etcd.
+    /// A real etcd's binary.
     pub fn etcd(path: impl Into<PathBuf>) -> Program {
         Program { path: path.into(), is_etcd: true, arguments: Vec::new() }
     }
@@ -66,17 +66,17 @@ impl Program {
 
 /// One node, running or not.
 pub struct Node {
-    /// Its name.
+    /// Name of the node.
     pub name: String,
-    /// Where clients reach it.
+    /// URL at which clients reach it.
     pub client: String,
-    /// Where it hears peers.
+    /// URL at which it hears peers.
     pub peer: String,
-    /// Where peers are told to reach it: the same, unless something stands between them.
+    /// URL at which peers are told to reach it: the same, unless something stands between them.
     pub advertised: String,
-    /// Where its data lives.
+    /// Directory of its data.
     pub data_dir: PathBuf,
-    /// Where its log goes.
+    /// File of its log.
     pub log: PathBuf,
     process: Option<Child>,
 }
@@ -87,7 +87,7 @@ impl Node {
         self.process.as_ref().map(Child::id)
     }
 
-    /// Sends a signal.
+    /// Sends a signal to its process.
     ///
     /// # Panics
     /// When the node does not run.
@@ -187,12 +187,12 @@ impl Cluster {
         })
     }
 
-    /// Where this cluster lives.
+    /// Directory of this cluster.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// Leaves the directory behind, for whoever wants to know what happened.
+    /// Leaves the directory behind, for a person who wants to know what happened.
     pub fn keep(&mut self) {
         self.directory.disable_cleanup(true);
     }
@@ -202,7 +202,7 @@ impl Cluster {
         self.program = program;
     }
 
-    /// All client endpoints.
+    /// The client endpoints of all nodes.
     pub fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.client.clone()).collect()
     }
@@ -217,7 +217,7 @@ impl Cluster {
         pairs.join(",")
     }
 
-    /// Starts a node, on whatever its data directory holds.
+    /// Starts a node, on what its data directory holds.
     pub fn start_node(&mut self, position: usize) -> Result<()> {
         self.start_node_with(position, &[])
     }
@@ -292,7 +292,7 @@ impl Cluster {
         self.wait_for_end(position).map(drop)
     }
 
-    /// How a node's process ended, if it has ended without being asked to; it counts as not running from then on.
+    /// Exit status of a node's process, if it has ended without being asked to; it counts as not running from then on.
     pub fn has_ended(&mut self, position: usize) -> Result<Option<ExitStatus>> {
         let Some(process) = &mut self.nodes[position].process else { return Ok(None) };
         let ended = process.try_wait()?;

@@ -41,7 +41,7 @@ pub fn free_ports(count: u16) -> Result<u16> {
     Ok(first)
 }
 
-/// A listener on such a port of 127.0.0.1, for whoever listens in this process: nobody can come between the trial and the use.
+/// A listener on such a port of 127.0.0.1, for use in this process: nobody can come between the trial and the use.
 ///
 /// # Errors
 /// No port is free.

@@ -10,14 +10,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Instant;
 use tempfile::TempDir;
 
-/// Where Debian keeps the programs, a directory for each version.
+/// Directory in which Debian keeps the programs, with one for each version.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 /// PostgreSQL refuses to run as root; this user has nothing else.
 const USER: &str = "postgres";
 
 /// A server that is killed when it is dropped.
 pub struct Postgres {
-    /// Where it listens, at 127.0.0.1.
+    /// Port on which it listens, at 127.0.0.1.
     pub port: u16,
     directory: TempDir,
     process: Option<Child>,
@@ -36,8 +36,8 @@ impl Postgres {
         Ok(server)
     }
 
-    /// A server that speaks TLS with this certificate and key, knows clients by certificates of this CA, and admits whom these
-    /// rules admit, which are lines of `pg_hba.conf`; `postgres` among them, with `hostssl` or without.
+    /// A server that speaks TLS with this certificate and key, knows clients by certificates of this CA, and admits those whom
+    /// these lines of `pg_hba.conf` admit; `postgres` among them, with `hostssl` or without.
     ///
     /// # Errors
     /// As [`Postgres::start`].
@@ -219,7 +219,7 @@ impl Postgres {
         }
     }
 
-    /// What names an election in its database `postgres`.
+    /// The URL of an election in its database `postgres`.
     pub fn url(&self, election: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/postgres/{election}", self.port)
     }
@@ -231,7 +231,7 @@ impl Drop for Postgres {
     }
 }
 
-/// Where PostgreSQL's programs are: the newest version's.
+/// Directory of PostgreSQL's programs, in the newest version.
 fn programs() -> Result<PathBuf> {
     if let Some(named) = std::env::var_os("HUSTINGS_TEST_POSTGRES_DIR") {
         return Ok(named.into());

@@ -25,7 +25,7 @@ impl Process {
         Ok(Process { child, log: log.to_owned() })
     }
 
-    /// Sends a signal.
+    /// Sends a signal to the process.
     ///
     /// # Errors
     /// The process has ended.
@@ -34,7 +34,7 @@ impl Process {
         kill_process(pid, signal).with_context(|| format!("no signal reaches it; its log: {}", self.log.display()))
     }
 
-    /// Where its log is.
+    /// File of its log.
     pub fn log(&self) -> &Path {
         &self.log
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What a server needs of what Debian's package and its dependencies install; each file's name begins with one of these.
+/// Beginnings of the names of the files that a server needs from Debian's package and its dependencies.
 const JARS: [&str; 13] = [
     "zookeeper-3",
     "zookeeper-jute",
@@ -36,7 +36,7 @@ pub struct Zookeeper {
     directory: TempDir,
 }
 
-/// What the servers are for.
+/// The use of the servers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     /// They start soon and take little: no sync of the disk, and the quick compiler alone.
@@ -157,18 +157,18 @@ impl Zookeeper {
         Ok(())
     }
 
-    /// Where they are, as `host:port,host:port`.
+    /// Addresses of the servers, as `host:port,host:port`.
     pub fn hosts(&self) -> String {
         let hosts: Vec<String> = (0..self.members.len()).map(|position| self.host(position)).collect();
         hosts.join(",")
     }
 
-    /// Where one is.
+    /// Address of one server.
     pub fn host(&self, position: usize) -> String {
         format!("127.0.0.1:{}", self.members[position].client_port)
     }
 
-    /// Starts a server on whatever it left.
+    /// Starts a server on the data that it left.
     ///
     /// # Errors
     /// Java cannot be run.
@@ -221,7 +221,7 @@ impl Zookeeper {
         .await
     }
 
-    /// `kill -9`.
+    /// Ends a server with `kill -9`.
     pub fn kill(&mut self, position: usize) {
         self.members[position].process = None;
     }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::process::Command;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What the server reports of itself: the number of its last transaction, and how many nodes it has.
+/// The server's report of itself: the number of its last transaction, and that of its nodes.
 async fn told(zookeeper: &Zookeeper) -> (u64, u64) {
     let mut stream = tokio::net::TcpStream::connect(zookeeper.host(0)).await.expect("it listens");
     stream.write_all(b"srvr").await.expect("it reads");

@@ -17,7 +17,7 @@ use crate::made::Made;
 use crate::reload::{Expiry, Reloading, Watched};
 use crate::rules::Rules;
 
-/// Whom a port admits, beside that a trusted CA signed the certificate.
+/// The peers that a port admits, beside that a trusted CA signed the certificate.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Allowed {
     /// Certificates with this common name.
@@ -26,29 +26,29 @@ pub enum Allowed {
     Host(String),
 }
 
-/// How a port speaks TLS.
+/// The TLS settings of a port.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    /// What it is for, in log lines: `client` or `peer`.
+    /// Name of the port in log lines: `client` or `peer`.
     pub of: &'static str,
-    /// Its certificate.
+    /// Certificate that the port shows.
     pub identity: Identity,
-    /// Who signs the certificates that clients must show; without it they need none.
+    /// File of the CAs that sign the certificates which clients must show; without it they need none.
     pub trusted_ca: Option<PathBuf>,
     /// Certificates that are not good any more.
     pub revoked: Option<PathBuf>,
-    /// Whom it admits of those with a good certificate.
+    /// Further condition on those with a good certificate; `None` admits them all.
     pub allowed: Option<Allowed>,
-    /// Versions and ciphers.
+    /// Versions and ciphers that may be spoken.
     pub rules: Rules,
-    /// What is spoken on top, by its names in ALPN, the best one first.
+    /// Protocols that are spoken on top, by their names in ALPN, the best one first.
     pub protocols: Vec<&'static str>,
 }
 
 /// A certificate of this process, from files or made by itself.
 #[derive(Clone, Debug)]
 pub enum Identity {
-    /// From files.
+    /// A certificate and its key, from files.
     Files(Pair),
     /// Signed by itself: encryption, and no proof of who this is.
     Made(Arc<Made>),
@@ -63,7 +63,7 @@ impl Identity {
         }
     }
 
-    /// What is wrong with the certificate, and with the key.
+    /// The faults of the certificate, and of the key.
     pub(crate) fn faults(&self) -> Vec<TlsError> {
         match self {
             Identity::Files(pair) => {
@@ -104,7 +104,7 @@ impl ServerTls {
     }
 }
 
-/// What turns accepted connections into TLS.
+/// Turns accepted connections into TLS.
 #[derive(Clone)]
 pub struct Acceptor {
     present: Arc<Reloading<ServerConfig>>,
@@ -126,7 +126,7 @@ impl Acceptor {
         Ok(Acceptor { present, allowed })
     }
 
-    /// When its certificate expires, and the first of the CAs that it trusts.
+    /// The expiry of its certificate, and of the first of the CAs that it trusts.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.present.expiries()
     }
@@ -188,7 +188,7 @@ fn config(tls: &ServerTls) -> Result<ServerConfig, TlsError> {
     Ok(config)
 }
 
-/// What is wrong with a pair, in words that help.
+/// The fault of a pair, in words that help.
 pub(crate) fn misfit(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InconsistentKeys(_) => {

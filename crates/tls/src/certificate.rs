@@ -1,4 +1,4 @@
-//! What a certificate says: [`Certificate`].
+//! The contents of a certificate: [`Certificate`].
 
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
@@ -16,7 +16,7 @@ pub struct Certificate {
     pub hosts: Vec<String>,
     /// The addresses that it is for.
     pub addresses: Vec<IpAddr>,
-    /// When it expires.
+    /// Moment at which it expires.
     pub not_after: SystemTime,
 }
 

@@ -1,4 +1,4 @@
-//! The side of whoever dials: [`Connector`].
+//! The side that dials: [`Connector`].
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -19,14 +19,14 @@ use crate::files::{self, TlsError};
 use crate::reload::{Expiry, Reloading, Watched};
 use crate::rules::Rules;
 
-/// Whose certificates are believed.
+/// The certificates that are believed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trust {
-    /// What the machine trusts.
+    /// Those that the machine trusts.
     Machine,
-    /// What a CA in this file signed, for the host that is dialled.
+    /// Those that a CA in this file signed, for the host that is dialled.
     Authority(PathBuf),
-    /// What a CA in this file signed, for whichever host: libpq's `verify-ca`. Right where that CA signs for one cluster alone.
+    /// Those that a CA in this file signed, for any host: libpq's `verify-ca`. Right where that CA signs for one cluster alone.
     AuthorityForAnyHost(PathBuf),
     /// Everybody: encryption, and no proof of who is at the other end.
     Anybody,
@@ -42,21 +42,21 @@ impl Trust {
     }
 }
 
-/// How a client speaks TLS.
+/// The TLS settings of a client.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
-    /// What it is for, in log lines; it also chooses the settings that an error names: `peer`, `store`, `consul`, `postgres`, or
-    /// anything else for the flags of a command.
+    /// Name of the connection in log lines; it also chooses the settings that an error names: `peer`, `store`, `consul`,
+    /// `postgres`, or anything else for the flags of a command.
     pub of: &'static str,
-    /// Whom it believes.
+    /// Certificates that it believes.
     pub trust: Trust,
     /// Its own certificate, if it shows one.
     pub identity: Option<Identity>,
     /// Certificates that are not good any more.
     pub revoked: Option<PathBuf>,
-    /// Versions and ciphers.
+    /// Versions and ciphers that may be spoken.
     pub rules: Rules,
-    /// What is spoken on top, by its names in ALPN.
+    /// Protocols that are spoken on top, by their names in ALPN.
     pub protocols: Vec<&'static str>,
     /// The name that the other end's certificate must be for, instead of the host that is dialled.
     pub server_name: Option<String>,
@@ -76,14 +76,14 @@ impl ClientTls {
     }
 }
 
-/// What turns dialled connections into TLS.
+/// Turns dialled connections into TLS.
 #[derive(Clone)]
 pub struct Connector {
     present: Arc<Reloading<ClientConfig>>,
-    /// How the settings are called that would mend a handshake.
+    /// Names of the settings that would mend a handshake.
     remedies: Remedies,
     server_name: Option<String>,
-    /// What is spoken on top instead of what the settings say.
+    /// Protocols that are spoken on top instead of those in the settings.
     protocols: Option<Vec<Vec<u8>>>,
 }
 
@@ -159,12 +159,12 @@ impl Connector {
         Connector { protocols: Some(protocols), ..self.clone() }
     }
 
-    /// When its certificate expires, and the first of the CAs that it trusts.
+    /// The expiry of its certificate, and of the first of the CAs that it trusts.
     pub fn expiries(&self) -> Vec<Expiry> {
         self.present.expiries()
     }
 
-    /// Shakes hands with whoever is at the other end, which must be this host: a name or an address, without a port.
+    /// Shakes hands with the other end, which must be this host: a name or an address, without a port.
     ///
     /// # Errors
     /// The other end speaks no TLS, or not as is asked here; or its certificate is not believed, or not for that host.
@@ -198,7 +198,7 @@ impl Connector {
     }
 }
 
-/// What a handshake failed by, in words that help.
+/// Explains the cause of a failed handshake in words that help.
 fn explained(error: io::Error, host: &str, remedies: Remedies) -> io::Error {
     let Remedies { trusted_ca, pair, plain } = remedies;
     use rustls::{AlertDescription, CertificateError, Error};
@@ -227,7 +227,7 @@ fn explained(error: io::Error, host: &str, remedies: Remedies) -> io::Error {
     io::Error::new(error.kind(), why)
 }
 
-/// What keeps TLS from coming about, where a setting would mend it.
+/// A cause for which TLS does not come about, where a setting would mend it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Obstacle {
     /// The other end's CA is not trusted here.
@@ -239,8 +239,8 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// The obstacle behind an error, whatever stands around it. In TLS 1.3 that our certificate is not taken is heard only after
-    /// the handshake, from the first read.
+    /// The obstacle behind an error, however it is wrapped; `None` if there is none. In TLS 1.3 that our certificate is not
+    /// taken is heard only after the handshake, from the first read.
     pub fn behind(error: &(dyn std::error::Error + 'static)) -> Option<Obstacle> {
         let mut cause = Some(error);
         while let Some(error) = cause {
@@ -259,7 +259,7 @@ impl Obstacle {
     }
 }
 
-/// What TLS says, however often it is wrapped: an `io::Error` does not name what it holds as its source.
+/// The error of rustls, however often it is wrapped: an `io::Error` does not name what it holds as its source.
 fn rustls_in<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
     let held = |error: &'a (dyn std::error::Error + 'static)| error.downcast_ref::<io::Error>()?.get_ref();
     let mut layer = error;

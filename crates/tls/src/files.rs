@@ -6,15 +6,15 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 
-/// What is wrong with a file, a setting, or what they make together.
+/// A fault of a file, of a setting, or of what they make together.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {name}: {why}")]
 pub struct TlsError {
-    /// What kind of thing.
+    /// Kind of the thing, in words.
     pub what: &'static str,
-    /// Which: a path, mostly.
+    /// Name of the thing: a path, mostly.
     pub name: String,
-    /// What is wrong, and what to do.
+    /// The fault and its remedy.
     pub why: String,
 }
 
@@ -75,7 +75,7 @@ pub(crate) fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDe
     all_of(REVOKED, path, "a revocation list (BEGIN X509 CRL)")
 }
 
-/// What a file holds, as it is.
+/// Reads a file as it is.
 pub(crate) fn read(what: &'static str, path: &Path) -> Result<Vec<u8>, TlsError> {
     std::fs::read(path).map_err(|error| TlsError::of(what, path, format_args!("it cannot be read: {error}")))
 }

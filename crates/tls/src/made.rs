@@ -17,14 +17,14 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::files::{self, Pair, TlsError};
 
-/// How long a CA is good.
+/// Days for which a CA is good.
 const AUTHORITY_DAYS: i64 = 3_650;
-/// How long what it issues is good, unless said otherwise.
+/// Days for which a certificate that it issues is good, unless said otherwise.
 const ISSUED_DAYS: i64 = 365;
 /// Clocks that are wrong by less than this still find a new certificate good.
 const BACKDATED_HOURS: i64 = 1;
 
-/// Whom a certificate is for.
+/// The holder of a certificate that is to be issued.
 #[derive(Clone, Debug)]
 pub struct Subject {
     common_name: String,
@@ -77,9 +77,9 @@ impl Subject {
 /// A certificate with its key, in memory.
 #[derive(Debug)]
 pub struct Made {
-    /// The certificate.
+    /// The issued certificate.
     pub certificate: CertificateDer<'static>,
-    /// Its key.
+    /// Key of the certificate.
     pub key: PrivateKeyDer<'static>,
     certificate_pem: String,
     key_pem: String,
@@ -123,7 +123,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new one.
+    /// Makes a new CA of this name.
     ///
     /// # Errors
     /// The system has no randomness to give.
@@ -164,7 +164,7 @@ impl Authority {
         Ok(Authority { issuer, made: Made { certificate, key: parsed, certificate_pem, key_pem } })
     }
 
-    /// Issues a certificate.
+    /// Issues a certificate with a key of its own.
     ///
     /// # Errors
     /// A host is no host name.
@@ -220,7 +220,7 @@ fn failed(error: impl std::fmt::Display) -> TlsError {
     TlsError::new("a certificate", "of our own", format_args!("it cannot be made: {error}"))
 }
 
-/// A key is its owner's alone; whatever else is made here anybody may read, whatever the process' umask.
+/// A key is its owner's alone; anybody may read the other files that are made here, whatever the process' umask.
 const OWNERS: u32 = 0o600;
 const ANYBODYS: u32 = 0o644;
 

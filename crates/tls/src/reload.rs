@@ -10,22 +10,22 @@ use tokio::sync::watch;
 use crate::certificate::Certificate;
 use crate::files::{self, TlsError};
 
-/// How often the files are looked at.
+/// Pause between two looks at the files.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// How long before its end a certificate is complained about, and how often.
+/// Time before its end from which a certificate is complained about, and the pause between two complaints.
 const WARN_BEFORE: Duration = Duration::from_secs(30 * 86_400);
 const WARN_EVERY: Duration = Duration::from_secs(86_400);
 
-/// When a certificate that this process shows or trusts expires.
+/// The expiry of a certificate that this process shows or trusts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Expiry {
-    /// What it is for: `client` or `peer`; `client-ca` or `peer-ca` where it is one of those that are trusted there.
+    /// Use of the certificate: `client` or `peer`; `client-ca` or `peer-ca` where it is one of those that are trusted there.
     pub of: &'static str,
-    /// When.
+    /// Moment at which it expires.
     pub not_after: SystemTime,
 }
 
-/// What is made of some files, made again when they change.
+/// A value that is made of some files, and made again when they change.
 pub(crate) struct Reloading<T> {
     of: &'static str,
     paths: Vec<PathBuf>,
@@ -38,7 +38,7 @@ pub(crate) struct Reloading<T> {
 /// A file of certificates whose end is told.
 pub(crate) struct Watched {
     of: &'static str,
-    /// How a line of the log calls it.
+    /// Name of the file in log lines.
     what: &'static str,
     path: PathBuf,
 }
@@ -88,12 +88,12 @@ impl<T: Send + Sync + 'static> Reloading<T> {
         Ok(this)
     }
 
-    /// What is in force now.
+    /// The value in force now.
     pub(crate) fn present(&self) -> Arc<T> {
         self.present.borrow().clone()
     }
 
-    /// When the certificates that are watched expire.
+    /// The expiries of the certificates that are watched.
     pub(crate) fn expiries(&self) -> Vec<Expiry> {
         self.expiries.borrow().clone()
     }

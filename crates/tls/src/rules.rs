@@ -1,4 +1,4 @@
-//! Which versions and ciphers may be spoken: [`Rules`].
+//! The versions and ciphers that may be spoken: [`Rules`].
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,9 +12,9 @@ use crate::files::TlsError;
 /// A version of TLS. Older ones are not spoken here.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Version {
-    /// TLS 1.2.
+    /// TLS version 1.2.
     Tls12,
-    /// TLS 1.3.
+    /// TLS version 1.3.
     Tls13,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for Version {
     }
 }
 
-/// Which versions and ciphers may be spoken.
+/// The versions and ciphers that may be spoken.
 #[derive(Clone, Debug)]
 pub struct Rules {
     min: Version,

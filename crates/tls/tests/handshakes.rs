@@ -1,4 +1,4 @@
-//! Goal: whoever shows the wrong certificate, or none, or speaks none, gets no further than the handshake and hears why; who
+//! Goal: a client that shows the wrong certificate, or none, or speaks none, gets no further than the handshake and hears why; one that
 //! shows the right one does. Method: two ends of a connection in memory, certificates of a CA made for the test.
 
 mod town;
@@ -60,7 +60,7 @@ impl Town {
     }
 }
 
-/// What came of a meeting: whom the port saw, and what the client heard.
+/// The result of a meeting: the certificate that the port saw, and the one that the client saw, or their errors.
 struct Met {
     port: io::Result<Option<Certificate>>,
     client: io::Result<Option<Certificate>>,

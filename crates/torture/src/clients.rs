@@ -18,49 +18,49 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tonic::Status;
 
-/// How long a client waits for an answer before it goes to the next member.
+/// Time that a client waits for an answer before it goes to the next member.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long it waits for a connection.
+/// Time that it waits for a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Its pause between two operations, in microseconds.
 const PAUSE_MICROS: (u64, u64) = (1_000, 8_000);
 /// Bits of a value that count a client's own writes.
 const SEQUENCE_BITS: u32 = 32;
 
-/// How a change ended, as its client knows.
+/// The end of a change, as its client knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// Done, at this revision.
     Done(i64),
-    /// Definitely not done.
+    /// The change was definitely not done.
     Refused,
-    /// Perhaps done.
+    /// The change was perhaps done.
     Unknown,
 }
 
 /// A change that a client asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// Which key.
+    /// Number of the key.
     pub key: u64,
-    /// What it was to hold.
+    /// Value that it was to hold.
     pub value: Value,
-    /// How it ended.
+    /// The end of the change.
     pub fate: Fate,
 }
 
-/// What clients did and saw.
+/// The operations of clients, with their results.
 #[derive(Default, Debug)]
 pub struct History {
     /// For the judge: what was done or perhaps done.
     pub operations: Vec<Operation>,
-    /// What was to change.
+    /// Changes that clients tried.
     pub changes: Vec<Change>,
     /// Operations that ended well, refused ones, and those without an answer that says.
     pub done: u64,
-    /// Definitely not done.
+    /// Operations that were definitely not done.
     pub refused: u64,
-    /// Perhaps done.
+    /// Operations that were perhaps done.
     pub unknown: u64,
 }
 
@@ -79,7 +79,7 @@ pub fn key_name(key: u64) -> String {
     format!("torture/{key}")
 }
 
-/// Clients at work.
+/// A running load: its clients, until they are stopped.
 pub struct Load {
     stop: Arc<AtomicBool>,
     /// Operations that ended well so far.
@@ -125,7 +125,7 @@ struct Worker {
     dice: Dice,
     begun: Instant,
     written: u64,
-    /// What it last saw under each key: what it compares with.
+    /// Last value that it saw under each key: it compares with that.
     known: BTreeMap<u64, Value>,
     history: History,
 }
@@ -233,7 +233,7 @@ fn is_definite(status: &Status) -> bool {
 }
 
 fn value_of(bytes: &[u8]) -> Value {
-    // What is not a number was not written by us; the verdict meets it again as a value that nobody wrote.
+    // A value that is not a number was not written by us; the verdict meets it again as a value that nobody wrote.
     Some(std::str::from_utf8(bytes).ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX))
 }
 

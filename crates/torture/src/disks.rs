@@ -1,4 +1,4 @@
-//! What stands under a node: [`Disk`], an ext4 in a file, mounted through a loop device. Needs root.
+//! The file system under a node: [`Disk`], an ext4 in a file, mounted through a loop device. Needs root.
 //!
 //! Freezing is `fsfreeze`; a power cut is the file system's own shutdown without flushing its journal (`EXT4_IOC_SHUTDOWN`,
 //! flag 2): what was synced survives the next mount, what was not is lost, and everything fails in between. The call is made
@@ -9,9 +9,9 @@ use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// How large a disk is, in bytes.
+/// Size of a disk, in bytes.
 const DISK_BYTES: u64 = 160 << 20;
-/// What a file system may refuse of the room that it says it has.
+/// Bytes that a file system may refuse of the room that it says it has.
 const STEP_BYTES: u64 = 64 << 10;
 const SHUT_DOWN: &str =
     r#"open(my $d, "<", $ARGV[0]) or die "$!"; my $how = pack("L", 2); ioctl($d, 0x8004587d, $how) or die "$!";"#;
@@ -55,7 +55,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Where the node's data lives.
+    /// Directory of the node's data.
     pub fn data_dir(&self) -> PathBuf {
         self.mount.join("data")
     }
@@ -80,7 +80,7 @@ impl Disk {
         Ok(())
     }
 
-    /// Writes go on.
+    /// Lets writes go on.
     pub fn thaw(&mut self) -> Result<()> {
         if self.is_frozen {
             tool(Command::new("fsfreeze").arg("-u").arg(&self.mount))?;
@@ -122,7 +122,7 @@ impl Disk {
         self.mount.join("ballast")
     }
 
-    /// The power goes.
+    /// Cuts the power: what was not synced is lost.
     pub fn cut_power(&mut self) -> Result<()> {
         if !self.is_cut {
             self.thaw()?;
@@ -144,7 +144,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // What fails here is left to whoever called us, who has been told why by then.
+        // A failure here is left to the caller, who has been told why by then.
         let _ = self.thaw();
         let _ = tool(Command::new("umount").arg("-l").arg(&self.mount));
     }

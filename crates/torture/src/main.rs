@@ -112,7 +112,7 @@ fn torture(matches: &ArgMatches) -> Result<bool> {
         let mut say = |line: &str| println!("{line}");
         tokio::select! {
             report = run(&torture, &mut say) => report,
-            // What was started ends and what was mounted is unmounted on the way out.
+            // All started processes end and all mounts are undone on the way out.
             _ = terminate.recv() => bail!("told to stop"),
             _ = interrupt.recv() => bail!("interrupted"),
         }

@@ -1,4 +1,4 @@
-//! Whoever depends on time and order while members break: [`Onlookers`], watchers and holders of leases.
+//! Observers that depend on time and order while members break: [`Onlookers`], watchers and holders of leases.
 //!
 //! A watcher follows all changes from the first revision on, at one member after the other, and must see every revision once
 //! and in order. A holder renews its lease; whoever was told that it lives for so long must find it alive for so long, counted
@@ -20,12 +20,12 @@ const HOLDERS: usize = 4;
 const TTL: Duration = Duration::from_secs(3);
 /// A holder renews so often.
 const RENEW_EVERY: Duration = Duration::from_millis(500);
-/// How long anybody waits for an answer or a connection before it goes to the next member.
+/// Time that an onlooker waits for an answer or a connection before it goes to the next member.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long watchers may take to see the last revision, once everything is whole.
+/// Time that watchers may take to see the last revision, once everything is whole.
 const CATCH_UP: Duration = Duration::from_secs(20);
 
-/// What a watcher saw.
+/// The events that a watcher saw, and what was wrong in them.
 #[derive(Default)]
 struct Seen {
     events: Events,
@@ -36,7 +36,7 @@ struct Seen {
     missed: Vec<(i64, i64)>,
 }
 
-/// What a holder knows.
+/// The facts that a holder knows of its leases.
 #[derive(Default)]
 struct Held {
     violations: Vec<Violation>,
@@ -45,7 +45,7 @@ struct Held {
     leases: Vec<i64>,
 }
 
-/// What the onlookers came to.
+/// The results of the onlookers.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Watched {
     /// Streams that watchers opened.
@@ -54,7 +54,7 @@ pub struct Watched {
     pub renewals: u64,
     /// Leases that were granted.
     pub leases: u64,
-    /// How often a watcher came too late for what was compacted.
+    /// Times that a watcher came too late for what was compacted.
     pub compactions: u64,
 }
 
@@ -158,7 +158,7 @@ async fn watch(mut endpoints: Endpoints, after: i64, through: Arc<AtomicI64>) ->
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        // What ends a stream is not asked: the next one goes on where this one stood.
+        // Nobody asks why a stream ended: the next one goes on where this one stood.
         let _ = follow(&client, &mut seen, &mut last, &through).await;
     }
     seen

@@ -1,4 +1,4 @@
-//! What an operator does while members break: compaction, and the replacement of a member.
+//! The operator's work while members break: compaction, and the replacement of a member.
 //!
 //! Both may come to nothing, because nobody serves at the moment. What was half done is taken up again when all is whole.
 
@@ -12,12 +12,12 @@ use hustings_api::etcdserverpb::{
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// How long a member may take for one answer.
+/// Time that a member may take for one answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
-/// So many of the newest revisions stay.
+/// Number of the newest revisions that stay.
 const KEPT_REVISIONS: i64 = 20;
 
-/// What was compacted away.
+/// The history that was compacted away.
 #[derive(Default)]
 pub(crate) struct Past {
     /// The history up to `told`, as members told it before they forgot it.
@@ -53,11 +53,11 @@ impl Rig {
     /// Removes a member, takes its data away, adds it and starts it: as far as `patience` reaches.
     pub(crate) async fn replace(&mut self, position: usize, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
-        // Who hears of its removal ends.
+        // A member that hears of its removal ends.
         self.is_excused[position] = true;
         while Instant::now() < deadline && self.replacing.contains(&position) {
             for endpoint in self.cluster.live_endpoints() {
-                // Whatever comes of it: the membership is asked again.
+                // The result does not matter: the membership is asked again.
                 let _ = timeout(ANSWER_TIMEOUT, self.replace_at(&endpoint, position)).await;
                 if !self.replacing.contains(&position) {
                     return Ok(());
@@ -68,7 +68,7 @@ impl Rig {
         Ok(())
     }
 
-    /// The next step, whatever was done before: the membership tells.
+    /// Takes the next step of a replacement; the membership tells which one it is.
     async fn replace_at(&mut self, endpoint: &str, position: usize) -> Result<()> {
         let url = self.cluster.nodes[position].advertised.clone();
         let place = u64::try_from(position)? + 1;
@@ -104,12 +104,12 @@ impl Rig {
     }
 }
 
-/// What a member tells of everything after `told`: itself, its newest revision, the changes.
+/// Reads a member's history after `told`: gives the client, its newest revision, the changes.
 async fn read_on(endpoint: &str, told: i64) -> Result<(Client, i64, Events)> {
     let client = Client::connect(&[endpoint]).await?;
     let request = RangeRequest { key: "x".into(), ..RangeRequest::default() };
     let header = client.kv().range(request).await?.into_inner().header.context("answers have headers")?;
-    // What does not hold in it is seen again at the end, when it is compared with what clients and watchers saw.
+    // A violation in it is seen again at the end, when it is compared with what clients and watchers saw.
     let (events, _) = verdict::events_of(endpoint, told, header.revision).await?;
     Ok((client, header.revision.max(told), events))
 }

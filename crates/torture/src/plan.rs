@@ -20,9 +20,9 @@ const FAULT_MS: (u64, u64) = (600, 2_400);
 const CALM_MS: (u64, u64) = (200, 900);
 /// A frozen disk counts as stalled after a second: shorter ones show little.
 const FREEZE_MS: (u64, u64) = (1_500, 3_000);
-/// How often, in a million, the next fault begins in the middle of the last.
+/// Chance, in a million, that the next fault begins in the middle of the last.
 const OVERLAP: u32 = 300_000;
-/// How often, in a million, a kill or a power cut hits everybody at once.
+/// Chance, in a million, that a kill or a power cut hits everybody at once.
 const EVERYBODY: u32 = 150_000;
 
 /// A kind of fault.
@@ -30,13 +30,13 @@ const EVERYBODY: u32 = 150_000;
 pub enum Kind {
     /// SIGKILL, and a start some time later.
     Kill,
-    /// SIGSTOP and SIGCONT.
+    /// SIGSTOP, and SIGCONT some time later.
     Pause,
-    /// Nothing passes between members, and nobody is told.
+    /// No byte passes between members, and nobody is told.
     Cut,
-    /// Nothing passes in one direction.
+    /// No byte passes in one direction.
     OneWay,
-    /// Everything takes longer.
+    /// All bytes take longer.
     Delay,
     /// A connection breaks, and both ends see it.
     Reset,
@@ -83,7 +83,7 @@ impl Kind {
         Kind::Syscall,
     ];
 
-    /// Those of processes and links, which need no root.
+    /// Faults of processes and links, which need no root.
     pub const WITHOUT_ROOT: &'static [Kind] = Kind::ALL.split_at(11).0;
 
     fn name(self) -> &'static str {
@@ -191,7 +191,7 @@ impl Draw {
         }
     }
 
-    /// What begins it and what ends it.
+    /// Draws the act that begins a fault, and those that end it.
     fn fault(&mut self, kind: Kind) -> (Act, Vec<Act>) {
         let heal = || vec![Act::Shared(Command::Heal)];
         let restart = Act::Shared(Command::Restart(Who::All));

@@ -1,4 +1,4 @@
-//! What stands between peers: [`Proxies`]. One listener per member; who dials is read from the first frame of a connection.
+//! Proxies between peers: [`Proxies`]. One listener per member; who dials is read from the first frame of a connection.
 //!
 //! ```text
 //!    n1 ──hello, from n1──► [proxy of n2] ──► n2        one line per direction: (1, 2) and (2, 1)
@@ -30,7 +30,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest first frame, with what stands before it.
 const HELLO_BYTES_MAX: usize = 80 << 10;
-/// What stands before the payload of the first frame: the magic, a length, a checksum.
+/// Bytes before the payload of the first frame: the magic, a length, a checksum.
 const HELLO_HEAD: usize = 16;
 /// Bytes per read, and chunks that may wait on a line that is held.
 const CHUNK_BYTES: usize = 16 << 10;
@@ -38,18 +38,18 @@ const CHUNKS_MAX: usize = 4_096;
 /// The kernel gives a peer link up when what was sent is not acknowledged for so long.
 const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(5);
 
-/// A direction between two members, by their places from 1 on; 0 is whoever has no id yet.
+/// A direction between two members, by their places from 1 on; 0 is a member that has no id yet.
 pub type Direction = (u64, u64);
 
-/// Which id has which place: a member that is replaced comes back with another.
+/// The place of each id: a member that is replaced comes back with another.
 type Places = Arc<Mutex<BTreeMap<u64, u64>>>;
 
-/// How it stands with one direction.
+/// The state of one direction.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Line {
-    /// Since when nothing arrives.
+    /// Moment since which nothing arrives; `None` while it passes.
     held_since: Option<Instant>,
-    /// Nothing is read any more.
+    /// Whether nothing is read any more.
     is_half_open: bool,
     /// Bytes that pass per second.
     bytes_per_second: Option<u64>,
@@ -61,12 +61,12 @@ pub struct Line {
 
 type Board = BTreeMap<Direction, Line>;
 
-/// What passed and what was hindered, so that nobody believes in faults that did nothing.
+/// Counts of what passed and what was hindered, so that nobody believes in faults that did nothing.
 #[derive(Debug, Default)]
 pub struct Passed {
-    /// Connections between peers.
+    /// Connections that peers opened.
     pub connections: AtomicU64,
-    /// Bytes that arrived.
+    /// Bytes that arrived at the other end.
     pub bytes: AtomicU64,
     /// Chunks that waited for a line to heal, for their time, or for the bandwidth.
     pub hindered: AtomicU64,
@@ -78,7 +78,7 @@ pub struct Passed {
 pub struct Proxies {
     board: watch::Sender<Board>,
     places: Places,
-    /// What passed.
+    /// Counts of what passed.
     pub passed: Arc<Passed>,
 }
 
@@ -108,7 +108,7 @@ impl Proxies {
         self.places.lock().expect("nobody panics with it").insert(id, place);
     }
 
-    /// Changes some lines.
+    /// Changes the state of some directions.
     pub fn set(&self, directions: &[Direction], change: impl Fn(&mut Line)) {
         self.board.send_modify(|board| {
             for direction in directions {
@@ -120,24 +120,24 @@ impl Proxies {
         });
     }
 
-    /// Changes all lines.
+    /// Changes the state of all directions.
     pub fn set_all(&self, change: impl Fn(&mut Line)) {
         self.board.send_modify(|board| board.values_mut().for_each(&change));
     }
 }
 
 impl Line {
-    /// Nothing arrives from now on.
+    /// Holds the line: nothing arrives from now on.
     pub fn hold(&mut self) {
         self.held_since = self.held_since.or(Some(Instant::now()));
     }
 
-    /// Nothing is read from now on.
+    /// Stops reading: nothing is read from now on.
     pub fn half_open(&mut self) {
         self.is_half_open = true;
     }
 
-    /// So many bytes pass per second.
+    /// Limits the line to so many bytes per second.
     pub fn narrow(&mut self, bytes_per_second: u64) {
         self.bytes_per_second = Some(bytes_per_second.max(1));
     }
@@ -147,7 +147,7 @@ impl Line {
         self.delay = (least, most);
     }
 
-    /// What is connected breaks.
+    /// Breaks the connections that are open.
     pub fn reset(&mut self) {
         self.resets += 1;
     }
@@ -181,7 +181,7 @@ struct Carrier {
     dice: Dice,
 }
 
-/// What of the handshake tells who speaks (`hustings-node`, `frame.rs`).
+/// The part of the handshake that tells who speaks (`hustings-node`, `frame.rs`).
 #[derive(Clone, PartialEq, prost::Message)]
 struct Introduction {
     #[prost(uint64, tag = "4")]
@@ -222,7 +222,7 @@ async fn carry_both_ways(mut stream: TcpStream, mut way: Way) -> Option<()> {
     let (hello, from) = timeout(HELLO_TIMEOUT, introduction(&mut stream)).await.ok()??;
     let from = way.places.lock().expect("nobody panics with it").get(&from).copied().unwrap_or(0);
     let (there, back) = ((from, way.place), (way.place, from));
-    // Who is cut off reaches nobody; who gives up meanwhile never called.
+    // A dialler that is cut off reaches nobody; one that gives up meanwhile never called.
     let is_open = |board: &Board| board.get(&there).is_some_and(|line| line.held_since.is_none());
     let mut nothing = [0; 1];
     tokio::select! {

@@ -16,34 +16,34 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// How long a member may take to say who leads.
+/// Time that a member may take to say who leads.
 const ASK_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How long an operator tries to replace a member before the next fault comes.
+/// Time that an operator tries to replace a member before the next fault comes.
 const REPLACE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// How a node writes and syncs.
+/// System calls with which a node writes and syncs.
 const WRITES: &str = "fdatasync,pwrite64";
 
 /// A cluster that can be broken; processes end and disks are unmounted when it is dropped.
 pub struct Rig {
-    /// The processes.
+    /// Processes of the cluster.
     pub cluster: Cluster,
-    /// What stands between them.
+    /// Proxies between the members.
     pub proxies: Proxies,
     pub(crate) disks: Vec<Disk>,
     tracers: Vec<Option<Tracer>>,
-    /// Whose process may end by itself, because its disk fails it or it is removed.
+    /// Members whose process may end by itself, because its disk fails it or it is removed.
     pub(crate) is_excused: Vec<bool>,
     is_paused: Vec<bool>,
     last_leader: usize,
-    /// What was compacted away, as a member told it before.
+    /// The history that was compacted away, as a member told it before.
     pub(crate) history: Past,
-    /// What `upgrade` starts.
+    /// Program that `upgrade` starts.
     pub newer: Option<Program>,
-    /// Who was removed and has not joined again.
+    /// Members that were removed and have not joined again.
     pub(crate) replacing: BTreeSet<usize>,
-    /// Who joined instead of being a founder.
+    /// Members that joined instead of being founders.
     pub(crate) is_replaced: Vec<bool>,
     /// Ends of processes that nothing excuses.
     pub unexpected_ends: Vec<String>,
@@ -99,7 +99,7 @@ impl Rig {
         }
         for position in 0..count {
             if let Err(error) = rig.cluster.wait_until_serving(position).await {
-                // What a cluster without any fault says is worth reading.
+                // The logs of a cluster that fails without any fault are worth reading.
                 rig.cluster.keep();
                 rig.note_ends()?;
                 bail!("{error:#} {}", rig.unexpected_ends.join("; "));
@@ -112,7 +112,7 @@ impl Rig {
         self.cluster.nodes.len()
     }
 
-    /// Who leads, as the members themselves say; who led last when nobody answers.
+    /// The leader, as the members themselves say; the last known one when nobody answers.
     pub async fn leader(&mut self) -> usize {
         let mut asked = tokio::task::JoinSet::new();
         for (position, node) in self.cluster.nodes.iter().enumerate().filter(|(_, node)| node.pid().is_some()) {
@@ -174,7 +174,7 @@ impl Rig {
         names.join(" ")
     }
 
-    /// Does it; says to whom.
+    /// Performs an act; gives the members or directions that it hit.
     pub async fn perform(&mut self, act: &Act) -> Result<String> {
         let command = match act {
             Act::HalfOpen(from, to) => {
@@ -265,7 +265,7 @@ impl Rig {
                     }
                 }
                 let all = self.directions(Who::All, Who::All).await?;
-                // Who is in no group is alone.
+                // A member in no group is alone.
                 let of = |id: u64| group_of[id as usize - 1];
                 all.into_iter().filter(|(from, to)| of(*from).is_none() || of(*from) != of(*to)).collect()
             }
@@ -378,7 +378,7 @@ impl Rig {
         let _ = kill_process(pid, Signal::TERM);
         tracer.process.wait()?;
         let log = std::fs::read_to_string(&tracer.log).unwrap_or_default();
-        // Who was slowed down for a moment only may have written nothing in it.
+        // A node that was slowed down for a moment only may have written nothing in it.
         if log.is_empty() && !tracer.is_harmless {
             bail!("strace saw no write and no sync of {}", self.cluster.nodes[position].name);
         }
@@ -494,7 +494,7 @@ impl Rig {
                 Err(_) => {}
             }
         }
-        // Whatever failed before is forgiven; from here on nothing is.
+        // Earlier failures are forgiven; later ones are not.
         self.is_excused.fill(false);
         Ok(())
     }

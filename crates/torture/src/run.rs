@@ -23,39 +23,39 @@ const SNAPSHOT_COUNT: &str = "1000";
 /// Keys of ballast that come together: as many operations as a transaction may have.
 const BALLAST_BATCH: usize = 128;
 
-/// What to run.
+/// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct Torture {
-    /// The binary.
+    /// Path of the `hustings` binary.
     pub binary: PathBuf,
-    /// Which protocol.
+    /// Name of the protocol.
     pub protocol: String,
-    /// How many members.
+    /// Number of members.
     pub nodes: usize,
-    /// How long the load goes on, at least.
+    /// Duration of the load, at least.
     pub length: Duration,
-    /// What the clients' and the proxies' dice begin with.
+    /// Seed of the clients' and the proxies' dice.
     pub seed: u64,
-    /// How many clients, on how many keys.
+    /// Number of clients.
     pub clients: u64,
-    /// How many keys.
+    /// Number of keys that the clients use.
     pub keys: u64,
-    /// What is done to the cluster.
+    /// Acts that break the cluster, and their moments.
     pub script: Script,
-    /// So many keys of 256 bytes stand in the store before anything begins.
+    /// Number of keys of 256 bytes that stand in the store before anything begins.
     pub ballast: u64,
-    /// What `upgrade` starts.
+    /// Binary that `upgrade` starts.
     pub newer: Option<PathBuf>,
     /// Whether the logs stay when everything held, too.
     pub logs: Logs,
 }
 
-/// What becomes of the nodes' logs when everything held; else they stay.
+/// The treatment of the nodes' logs when everything held; else they stay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Logs {
-    /// They go.
+    /// Remove the logs.
     Remove,
-    /// They stay.
+    /// Keep the logs.
     Keep,
 }
 
@@ -174,7 +174,7 @@ async fn judge(
     for node in &rig.cluster.nodes {
         let (events, violations) = verdict::events_of(&node.client, rig.history.told, last).await?;
         report.violations.extend(violations);
-        // What members have forgotten they told before.
+        // The members told this before they forgot it.
         let whole = rig.history.events.clone().into_iter().chain(events).collect::<Events>();
         told.push((node.name.clone(), whole));
     }
@@ -234,7 +234,7 @@ async fn judge(
     Ok(())
 }
 
-/// What is counted: the first word, and of a disk what goes wrong with it.
+/// The word under which an act is counted: its first one, and of a disk what goes wrong with it.
 fn word_of(text: &str) -> String {
     let words: Vec<&str> = text.split(' ').collect();
     match words[..] {

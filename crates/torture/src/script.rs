@@ -1,4 +1,4 @@
-//! What is done to a cluster and when, as a value and as lines of text: [`Script`].
+//! The acts that break a cluster and their moments, as a value and as lines of text: [`Script`].
 //!
 //! ```text
 //!    at 1500ms pause leader
@@ -21,9 +21,9 @@ use std::time::Duration;
 pub enum Act {
     /// A word of the world.
     Shared(Command),
-    /// What the first says to the second is not read any more: the sender's buffers fill.
+    /// Bytes from the first to the second are not read any more: the sender's buffers fill.
     HalfOpen(Who, Who),
-    /// What the first says to the second passes at so many bytes per second.
+    /// Bytes from the first to the second pass at so many per second.
     Bandwidth(Who, Who, u64),
     /// Its disk says that it has synced and has not. No plan contains it: after a power cut, what was acknowledged is lost.
     Lie(Who),
@@ -54,7 +54,7 @@ impl fmt::Display for Act {
 }
 
 impl Act {
-    /// Reads one.
+    /// Reads an act from a line.
     ///
     /// # Errors
     /// In words: the word that is wrong, and the nearest right one; or that real processes cannot be broken like this.
@@ -130,16 +130,16 @@ impl Act {
 /// An act and its time, from the moment when the cluster first served.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Step {
-    /// When.
+    /// Moment of the act, since the cluster first served.
     pub at: Duration,
-    /// What.
+    /// The act itself.
     pub act: Act,
 }
 
 /// Steps in the order of their times.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Script {
-    /// The steps.
+    /// Steps in the order of their moments.
     pub steps: Vec<Step>,
 }
 

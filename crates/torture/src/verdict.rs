@@ -1,4 +1,4 @@
-//! What must hold when everything is whole again.
+//! The properties that must hold when everything is whole again.
 //!
 //! | property | seen in |
 //! |---|---|
@@ -25,7 +25,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tonic::Streaming;
 
-/// How long a member may be silent while it tells its history.
+/// Time that a member may be silent while it tells its history.
 const WATCH_TIMEOUT: Duration = Duration::from_secs(20);
 /// A gap between two answers, of all clients, counts as time without service from here on.
 const GAP: Duration = Duration::from_millis(100);
@@ -39,16 +39,16 @@ pub type Events = BTreeMap<i64, (String, Value)>;
 /// A member that became leader of a term.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Reign {
-    /// The term.
+    /// Number of the term.
     pub term: u64,
-    /// Who.
+    /// Name of the leader.
     pub node: String,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Default, Debug)]
 pub struct Report {
-    /// How often each kind of act was performed, by its first word.
+    /// Number of acts of each kind that were performed, by their first word.
     pub injected: BTreeMap<String, u64>,
     /// Operations that ended well, definite refusals, and those whose end nobody knows.
     pub operations: (u64, u64, u64),
@@ -58,7 +58,7 @@ pub struct Report {
     pub revisions: usize,
     /// Time in gaps of more than 100 ms without any answer, the longest one, and when it ended.
     pub unavailable: (Duration, Duration, Duration),
-    /// What watchers and holders of leases came to.
+    /// Results of the watchers and holders of leases.
     pub watched: Watched,
     /// From the moment when everything was whole until every member served.
     pub recovered_in: Duration,
@@ -68,9 +68,9 @@ pub struct Report {
     pub passed: (u64, u64, u64, u64),
     /// Lives of members that a recording told whole, and that were played again to the same answers; and those that were not whole.
     pub replayed: (usize, usize),
-    /// How long the run took and how long the judge.
+    /// Duration of the run, and that of the judging.
     pub took: (Duration, Duration),
-    /// What does not hold.
+    /// Properties that do not hold.
     pub violations: Vec<Violation>,
 }
 
@@ -216,7 +216,7 @@ pub fn compare(changes: &[Change], events: &Events) -> Vec<Violation> {
     violations
 }
 
-/// Who became leader of what, as a node's log tells; and whether anything in it panicked.
+/// The reigns in a node's log; and whether anything in it panicked.
 pub fn reigns_in(log: &Path) -> Result<(BTreeSet<Reign>, Vec<Violation>)> {
     let text = std::fs::read(log)?;
     let text = String::from_utf8_lossy(&text);

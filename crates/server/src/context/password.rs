@@ -153,9 +153,8 @@ impl Passwords {
         Ok(Waiting { passwords: self, site, _place: place })
     }
 
-    /// Reserves the moment of a try; the one after it comes later. A caller that tries before the last one is through is refused soon, so
-    /// that its tries take nobody's place among those that wait. Who tries before the last one is through is refused soon, so that its
-    /// tries take nobody's place among those that wait.
+    /// Reserves the moment of a try; the one after it comes later. A caller that tries before the last one is through is
+    /// refused soon, so that its tries take nobody's place among the waiting ones.
     fn reserve(&self, source: &Source) -> Result<Instant, Status> {
         let now = Instant::now();
         let mut failures = self.lock();

@@ -224,9 +224,8 @@ impl<B: Backend> Observing<B> {
         let end = prefix_end(&self.prefix);
         let view = self.context.read_local(&self.caller, Need::Read(&self.prefix, &end)).await?;
         if revision < view.compact_revision() {
-            // The successor is not known any more. Nobody else may be named in the leader's place: begin again at the present, and drop
-            // what was read on the way there. Nobody else may be named in the leader's place: begin again at the present, and drop what was
-            // read on the way there.
+            // The successor is not known any more. Nobody else may be named in the leader's place: begin again at the
+            // present, and drop what was read.
             drop(view);
             return self.begin().await;
         }

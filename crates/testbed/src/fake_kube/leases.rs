@@ -92,7 +92,7 @@ impl Leases {
         Ok(self.write("ADDED", namespace, &name, lease))
     }
 
-    /// Whatever its version is.
+    /// Replaces a Lease, whatever its version is.
     pub(super) fn replace(&mut self, namespace: &str, name: &str, mut lease: Value) -> Result<Value, Refusal> {
         let known = self.all.get(&key(namespace, name)).ok_or_else(|| not_found(name))?;
         check_spec(name, &lease["spec"])?;
@@ -162,7 +162,7 @@ impl Leases {
         object
     }
 
-    /// What happened after a version; or all that is there, as if it were new.
+    /// The changes after a version; without one all that is there, as if it were new.
     pub(super) fn events(&self, namespace: &str, name: Option<&str>, from: Option<u64>) -> Result<Vec<Value>, Refusal> {
         let is_wanted = |key: &(String, String)| key.0 == namespace && name.is_none_or(|name| name == key.1);
         let Some(from) = from else {
@@ -193,7 +193,7 @@ fn conflict(name: &str) -> Refusal {
     Refusal::new(409, "Conflict", message)
 }
 
-/// RFC 7396.
+/// Merges a patch into an object, by RFC 7396.
 fn merge(object: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *object = patch.clone();

@@ -11,7 +11,7 @@ use hustings_testbed::{Cluster, Program, Zookeeper};
 use serde_json::{Value, json};
 use std::str::FromStr;
 
-/// What is asked, by so many clients.
+/// The load of a measurement: a verb, and the number of clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Load {
     verb: Verb,
@@ -23,7 +23,7 @@ pub(crate) enum Verb {
     Put,
     /// Linearizable; for ZooKeeper a `sync` and a `getData`.
     Get,
-    /// What the asked member has.
+    /// The value that the asked member has.
     LocalGet,
 }
 
@@ -98,7 +98,7 @@ pub(crate) fn arguments(command: Command) -> Command {
         )
 }
 
-/// What is compared, and how.
+/// The programs that are compared, and how.
 pub(crate) struct Comparison<'a> {
     pub(crate) binary: &'a str,
     pub(crate) programs: Vec<(&'a str, Program)>,
@@ -190,7 +190,7 @@ pub(crate) async fn run(comparison: Comparison<'_>, as_json: bool) -> Result<()>
     Ok(())
 }
 
-/// What a driver says at its end.
+/// Runs a driver and reads its answer.
 fn answer(command: &mut std::process::Command) -> Result<Value> {
     let output = command.output().with_context(|| format!("cannot run {:?}", command.get_program()))?;
     if !output.status.success() {

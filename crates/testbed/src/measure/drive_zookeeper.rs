@@ -18,10 +18,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
-/// The sub-command's name.
+/// Name of the sub-command.
 pub(crate) const NAME: &str = "drive-zookeeper";
 
-/// As many as `hustings bench` asks about.
+/// Number of keys: as many as `hustings bench` asks about.
 const KEYS: u64 = 10_000;
 /// Clients that share a connection.
 const CLIENTS_PER_CONNECTION: u64 = 32;
@@ -54,7 +54,7 @@ pub(crate) fn command() -> Command {
         .arg(number("seed", "0"))
 }
 
-/// What a driver is told.
+/// The settings of a driver.
 #[derive(Clone)]
 struct Drive {
     verb: Verb,
@@ -195,7 +195,7 @@ impl Session {
         }
     }
 
-    /// Creates all keys.
+    /// Creates all keys with this value.
     async fn fill(&mut self, value: &[u8]) -> Result<()> {
         let names: Vec<String> = std::iter::once("/bench".to_owned()).chain((0..KEYS).map(path)).collect();
         for batch in names.chunks(64) {
@@ -281,7 +281,7 @@ fn request(bytes: &mut Vec<u8>, drive: &Drive, key: u64) {
             let mut request = header(SET_DATA);
             put_bytes(&mut request, path.as_bytes());
             put_bytes(&mut request, &drive.value);
-            // Whatever its version is.
+            // The write counts for any version.
             request.extend((-1_i32).to_be_bytes());
             bytes.extend(framed(&request));
         }

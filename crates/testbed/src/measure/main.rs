@@ -143,7 +143,7 @@ async fn idle(name: &str, program: Program) -> Result<()> {
     Ok(())
 }
 
-/// What processes use while nobody asks them anything: processor share of one core and memory, the largest of them.
+/// Resources that processes use while nobody asks them anything: processor share of one core and memory, the largest of them.
 async fn at_rest(pids: &[u32], rest: Duration) -> String {
     let ticks = |pid: &u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -186,7 +186,7 @@ fn median_sync(directory: &std::path::Path) -> Result<Duration> {
     Ok(times[50])
 }
 
-/// What is done to a cluster, over and over.
+/// The fault that is done to a cluster, over and over.
 struct Round<'a> {
     times: u32,
     rest: Duration,

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 pub struct Town {
     pub directory: TempDir,
     pub authority: Authority,
-    /// The CA's certificate.
+    /// File of the CA's certificate.
     pub ca: PathBuf,
 }
 

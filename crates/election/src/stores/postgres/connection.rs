@@ -248,8 +248,7 @@ async fn hear(link: Arc<Link>, mut connection: tokio_postgres::Connection<Socket
     }
 }
 
-/// A warning about plain text that was not asked for: libpq would have tried TLS first. `None` for this machine: nobody listens on the way
-/// to it. Nobody listens on the way to this machine.
+/// A warning about plain text that nobody asked for: libpq would have tried TLS first. Nobody listens on the way to this machine.
 fn plain_text_warning(security: &Security, endpoint: &str) -> Option<String> {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host).trim_matches(['[', ']']);
     let is_here = host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
