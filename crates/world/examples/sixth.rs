@@ -38,7 +38,7 @@ pub struct Message {
 enum Body {
     /// Vote for me: my log ends here.
     Ask(Lsn),
-    /// I do. To itself: the own vote is durable.
+    /// I do. To itself: its own vote is durable. To itself: the own vote is durable.
     Yes,
     /// I lead, and this comes after that place. With a round it wants an answer.
     Append {
@@ -158,12 +158,12 @@ enum Part {
     Leader(Box<Office<Progress>>),
 }
 
-/// The alarms.
+/// The alarms of a member.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Timer {
-    /// Nobody was heard.
+    /// No leader was heard for an election's time.
     Election,
-    /// The leader speaks.
+    /// The leader's heartbeat is due.
     Heartbeat,
     /// A hand-over took too long.
     Transfer,
