@@ -38,7 +38,7 @@ pub struct Message {
 enum Body {
     /// Vote for me: my log ends here.
     Ask(Lsn),
-    /// I do. To itself: its own vote is durable. To itself: the own vote is durable.
+    /// I do. To itself: its own vote is durable.
     Yes,
     /// I lead, and this comes after that place. With a round it wants an answer.
     Append {

@@ -115,7 +115,7 @@ impl Durations {
     }
 }
 
-/// The server's counters. Share them with the program that hosts the node. Share it with whoever hosts the node.
+/// The server's counters. Share them with the program that hosts the node.
 pub struct Metrics {
     registry: Registry,
     pub(crate) calls: [Calls; METHODS.len()],

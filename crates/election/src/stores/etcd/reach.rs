@@ -174,7 +174,7 @@ impl Reach {
         }
     }
 
-    /// Words for a user that may not do this, with the remedy. `needs`: what a role must be granted. `needs`: what a role must be granted.
+    /// Words for a user that may not do this, with the remedy. `needs`: what a role must be granted.
     pub(super) fn denial(&self, status: &Status, needs: &str) -> String {
         let (store, said) = (self.endpoints.join(","), status.message());
         match &self.user {

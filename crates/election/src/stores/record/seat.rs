@@ -280,7 +280,7 @@ impl<R: Records> Shared<R> {
     }
 
     /// Changes what is this candidate's, over the present version of the record. The known version is tried first, and only
-    /// one that was just read says no. What is known is tried first, and only what was just read says no.
+    /// one that was just read says no.
     async fn change(
         &self,
         is_ours: impl Fn(&Content) -> bool,
