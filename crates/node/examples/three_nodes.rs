@@ -4,10 +4,10 @@
 //! cargo run -p hustings-node --example three_nodes
 //! ```
 //!
-//! What an embedding application writes is above the line "The story": a deterministic [`Bank`], its commands, its
-//! snapshots. Everything else is the story: a node is started per member, money is moved through every node, an account is
-//! read linearizably, the leader is stopped and started again, and the money is counted at the end.
-//! What to read next: `hustings_node::Handle`, whose methods are all that is called here.
+//! The part that an embedding application writes is above the line "The story": a deterministic [`Bank`], its commands,
+//! its snapshots. Everything else is the story: a node is started per member, money is moved through every node, an
+//! account is read linearizably, the leader is stopped and started again, and the money is counted at the end. Read next:
+//! `hustings_node::Handle`, whose methods are all that is called here.
 
 use bytes::{Buf, Bytes, BytesMut};
 use hustings_core::{ClusterId, Lsn, Member, Membership, NodeId, SnapshotError, StateMachine};

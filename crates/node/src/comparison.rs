@@ -21,7 +21,7 @@ pub(crate) enum Finding {
     /// Too few have answered to say anything.
     Open,
     /// These members, and [`NOBODY_KNOWS`] which of those who answered, differ from the state of most; empty: all who answered,
-    /// and they are most, are in one state. Who differed before and has not answered differs still.
+    /// and they are most, are in one state. A member that differed before and has not answered differs still.
     Differ(BTreeSet<NodeId>),
 }
 

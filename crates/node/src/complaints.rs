@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The same thing is told this often.
+/// Pause before the same thing is told again.
 const TELL_INTERVAL: Duration = Duration::from_secs(10);
 /// Different things that are told within one interval.
 const DIFFERENT_MAX: usize = 8;
@@ -34,7 +34,7 @@ impl Complaints {
     /// Tells the operator, unless the same was told a moment ago, or too many other things.
     pub fn tell(&mut self, from: SocketAddr, why: &str) {
         if let Some(count) = self.count(why, Instant::now()) {
-            // One line, whatever a stranger says of itself.
+            // It stays one line, whatever a stranger says of itself.
             let why = why.replace(char::is_control, " ");
             tracing::warn!(%from, count, "{} was turned away: {why}", self.of);
         }

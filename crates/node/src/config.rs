@@ -25,8 +25,8 @@ pub struct NodeConfig {
     pub cluster_id: ClusterId,
     /// Id of this member.
     pub me: NodeId,
-    /// This member's name and the addresses it advertises. An incarnation in it is that of a data directory which is made now: a
-    /// join token.
+    /// This member's name and the addresses it advertises. Its incarnation, if it has one, is for a data directory that is made
+    /// now: a join token.
     pub member: Member,
     /// The membership that the cluster was founded with; a data directory that exists already knows its own.
     pub founding: Membership,
@@ -55,7 +55,7 @@ pub struct NodeConfig {
     pub version_max: ApplyVersion,
     /// The longest frame that a peer may send, in bytes.
     pub frame_bytes_max: usize,
-    /// After how long without an answer a disk counts as stalled.
+    /// Silence after which a disk counts as stalled.
     pub disk_stall_after: Duration,
     /// Pause between two comparisons of members' state digests, which are made if something was applied; `None` for never.
     pub compare_states_every: Option<Duration>,

@@ -81,7 +81,7 @@ pub struct Counters {
     pub snapshots_cut: AtomicU64,
     /// Whether somebody has pulled this member's cable.
     pub cut: Cut,
-    /// Of each peer that was ever dialled or heard; locked when a link begins, and by who looks.
+    /// Counters of each peer that was ever dialled or heard; locked when a link begins, and by readers.
     peers: Mutex<BTreeMap<NodeId, Arc<PeerCounters>>>,
 }
 

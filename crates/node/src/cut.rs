@@ -3,7 +3,7 @@
 //! Cut off, a member neither hears its peers nor is heard by them: what arrives is held back, and what it says waits, as on a
 //! network that delivers nothing. No connection breaks, so nobody is told. Healed, everything goes on in its order.
 //!
-//! It is there for whoever wants to see what a cluster does then, and is used by nobody else.
+//! It is there for people who want to see what a cluster does then, and is used by nobody else.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;

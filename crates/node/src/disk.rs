@@ -1,4 +1,4 @@
-//! The disk thread: group commit. Whatever arrives while one sync runs is written by the next.
+//! The disk thread: group commit. Records that arrive while one sync runs are written by the next.
 //!
 //! The loop never waits for it: it hands records over and hears which are durable. Any error is fatal to the node: a sync is
 //! never tried again, since what it did not write may be gone from the kernel's cache (ADR 31).

@@ -28,7 +28,7 @@ pub(crate) const MAGIC: &[u8; 8] = b"hustings";
 /// that, and digests of their states. To peers that speak 2 nothing of it is sent.
 pub(crate) const VERSION: u32 = 3;
 pub(crate) const VERSION_MIN: u32 = 2;
-/// From this version on a peer says and understands what is durable and what its state is.
+/// First version with which a peer says and understands what is durable and what its state is.
 pub(crate) const SPEAKS_OF_STATE: u32 = 3;
 
 /// The longest handshake frame, in bytes.
@@ -68,7 +68,7 @@ pub(crate) enum LinkError {
 /// The reason why a peer does not speak to this node.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Refusal {
-    /// In words that name the thing and the remedy.
+    /// Reason that names the thing and the remedy.
     pub(crate) why: String,
     /// The node was removed from the cluster: it must not go on. Refusals that say nothing of the kind may pass.
     pub(crate) is_removed: bool,
@@ -145,7 +145,7 @@ pub(crate) struct Hello {
     /// Id of the receiver; 0 when the sender does not know it.
     pub(crate) to: NodeId,
     pub(crate) protocol: String,
-    /// This life of the node.
+    /// Number of this life of the node.
     pub(crate) boots: u64,
     /// Drawn by the process at its start: two with one id and different numbers are two processes.
     pub(crate) process: u64,
@@ -200,7 +200,7 @@ impl Hello {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Challenge {
     pub(crate) nonce: Bytes,
-    /// That it knows the secret, too.
+    /// Proof that the sender knows the secret, too.
     pub(crate) proof: Bytes,
 }
 

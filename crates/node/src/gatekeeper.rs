@@ -1,6 +1,6 @@
 //! Decides by the membership who may be spoken to: [`Gatekeeper`].
 //!
-//! A greeting is answered with a refusal that names the thing and the remedy, or with this node's own. What a peer says of
+//! A greeting is answered with a refusal that names the thing and the remedy, or with this node's own. A peer's word about
 //! itself is remembered only once a link to it is up: with a cluster secret, once it is proven.
 
 use crate::frame::{Greeting, Hello, Refusal, SPEAKS_OF_STATE, Welcome};

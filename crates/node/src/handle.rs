@@ -85,7 +85,7 @@ pub struct NodeStatus {
 /// A transition, and when this node saw it.
 #[derive(Clone, Debug)]
 pub struct Happening {
-    /// By the wall clock, for people.
+    /// Moment by the wall clock, for people.
     pub at: SystemTime,
     /// The change and its reason.
     pub transition: Transition,

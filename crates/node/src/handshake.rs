@@ -130,7 +130,7 @@ pub(crate) async fn greet(
         (Greeting::Hello(_) | Greeting::Welcome(_), Some(_)) => Err(LinkError::Refused(Refusal::because(
             "the peer was started without a cluster secret: give all members the same --cluster-secret-file".into(),
         ))),
-        // Whoever sits at that address may say so; what ends a node or condemns its directory must be proven to come from a member.
+        // Anybody at that address may say so; a message that ends a node or condemns its directory must be proven to come from a member.
         (Greeting::Refusal(refusal), Some(_)) => Ok(Greeting::Refusal(Refusal::because(refusal.why))),
         (answer, _) => Ok(answer),
     }

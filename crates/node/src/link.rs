@@ -7,8 +7,9 @@
 //!
 //! The loop writes to the socket itself at the end of its turn; the writer task takes over when the peer is slow.
 //!
-//! Everything here runs on the loop's own thread, apart from clients, so that no flood of requests reaches an election
-//! (ADR 33). Who is at the other end of a connection is found out before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so: a killed process is noticed in microseconds.
+//! Everything here runs on the loop's own thread, apart from clients, so that no flood of requests reaches an election (ADR 33). The other
+//! end is identified before, at the [`crate::door`]. A link that breaks is announced the moment the kernel says so: a killed process is
+//! noticed in microseconds.
 
 use crate::counters::{Counters, PeerCounters};
 use crate::discovery::discover;
@@ -245,7 +246,7 @@ impl<M: Wire + 'static> Links<M> {
         });
     }
 
-    /// Dials all whom the membership names and hangs up on nobody: a peer that was removed is told so by its handshake.
+    /// Dials all members and hangs up on nobody: a peer that was removed is told so by its handshake.
     pub(crate) fn follow_membership(self: &Rc<Self>) {
         let (me, peers) = {
             let gatekeeper = self.gatekeeper.borrow();

@@ -212,8 +212,8 @@ pub fn start<P: Protocol, S: StateMachine>(
             let host = tokio::task::spawn_local(Host::new(replica, wiring).run(actions));
             host.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
         });
-        // Whoever stopped the node may take its port and directory at once: the sockets live in the tasks, the lock in
-        // the threads, and those end when the host's end of their queues is gone.
+        // The caller that stopped the node may take its port and directory at once: the sockets live in the tasks, the
+        // lock in the threads, and those end when the host's end of their queues is gone.
         drop(tasks);
         drop(runtime);
         let ended = [door_thread.join(), disk_thread.join(), snapshot_thread.join()];
@@ -229,7 +229,7 @@ pub fn start<P: Protocol, S: StateMachine>(
     Ok(Node { handle, counters, peer_addresses, me, torn_bytes })
 }
 
-/// Begins the recording that is asked for; how the node ends is noted in it, too. What cannot be recorded is told, and no more.
+/// Begins the recording that is asked for; how the node ends is noted in it, too. A recording that cannot be made is told, and no more.
 fn record<P: Protocol>(config: &mut NodeConfig) -> Option<Recorder> {
     let RecordingConfig { tape, bytes_max, options, build, settings } = config.recording.clone()?;
     let life = Life {

@@ -1,7 +1,7 @@
 //! A connection to a peer, in TLS or as it is: [`PeerStream`], and its two halves once a link is up.
 //!
 //! The loop writes to a link at the end of its turn without waiting, in TLS too: [`Sealed`] is TLS as a value above a socket that
-//! is tried. What the socket does not take stays sealed until the next try.
+//! is tried. Bytes that the socket does not take stay sealed until the next try.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, Read, Write};

@@ -3,8 +3,8 @@
 //! A vote or an acknowledgement binds only as long as it is remembered. A directory that was rolled back (an old copy, a backup of
 //! one machine, a disk that lied about its syncs) has forgotten some, and with it a quorum may lose what was acknowledged. So
 //! members tell each other how many *batches* of their logs are durable. That number only grows, under every protocol: a
-//! truncation, a replaced entry and a snapshot are records in later batches. It is told only after the sync, so whoever lost no
-//! more than an unsynced tail always comes back with at least as many as it told.
+//! truncation, a replaced entry and a snapshot are records in later batches. It is told only after the sync, so a member that lost
+//! no more than an unsynced tail always comes back with at least as many as it told.
 //!
 //! ```text
 //!    n2, start 3: durable 812 ──► n1 and n3 remember (n2, start 3, 812), and tell each other
@@ -124,7 +124,7 @@ mod tests {
         Position { node: N2, storage: 9, boots, process: 100 + boots, born_with, batches }
     }
 
-    /// Of a copy that was started elsewhere, or after the original was gone.
+    /// The position of a copy that was started elsewhere, or after the original was gone.
     fn of_copy(position: Position) -> Position {
         Position { process: 900, ..position }
     }
@@ -223,7 +223,7 @@ mod tests {
                     prop_assert_eq!(peer.missing_in(greeting), None, "{:?} of {:?}", greeting, peer);
                 }
             }
-            // Any older copy that lacks something it had told is convicted, whatever it writes afterwards.
+            // Any older copy that lacks something it had told is convicted by what it writes afterwards.
             let had = told.iter().map(|told| told.batches).max().unwrap_or(0);
             for copy in copies.into_iter().filter(|copy| copy.batches < had) {
                 let again = of_copy(position(copy.boots + 1, copy.batches, copy.batches));

@@ -1,6 +1,6 @@
 //! Reachability of peers, with its reason and since when: [`PeerReach`] of each peer, [`Quorum`] of all voters.
 //!
-//! Links write it, whoever looks reads it: the log, `/v1/status`, and through it `hustings status` and every command that
+//! Links write it, and these read it: the log, `/v1/status`, and through it `hustings status` and every command that
 //! waited in vain. Nothing is decided by it.
 //!
 //! A peer counts as reachable while its link is up and something came over it lately: a stopped process keeps its links, and

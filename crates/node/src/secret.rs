@@ -8,9 +8,9 @@
 //!    Proof (HMAC(secret, "dialler", hello, b)) ──► is that right? then the handshake goes on: Hello, Welcome or Refusal
 //! ```
 //!
-//! Each side proves that it knows the secret for nonces of the other, so nothing that was recorded can be said again. What
-//! follows on the connection is neither encrypted nor signed: who can change bytes between two members is kept out by TLS,
-//! not by this.
+//! Each side proves that it knows the secret for nonces of the other, so nothing that was recorded can be said again. The
+//! bytes that follow on the connection are neither encrypted nor signed: an attacker that can change them between two
+//! members is kept out by TLS, not by this.
 
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit, Mac};

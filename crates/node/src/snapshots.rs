@@ -22,7 +22,7 @@ const CHUNK_BYTES: usize = 32 << 10;
 /// Snapshot files kept: the one that the log names, and the one before it for a peer that is about to fetch that.
 const KEPT: usize = 2;
 
-/// From this size on only the one that the log names is kept: two of several gigabytes would take the disk that a third is cut on.
+/// Size from which on only the snapshot that the log names is kept: two of several gigabytes would take the disk that a third is cut on.
 const KEPT_ALONE_BYTES: u64 = 1 << 30;
 
 /// A snapshot that a peer has read from is kept for so long after its last question, however many newer ones there are: where
@@ -85,7 +85,7 @@ impl<S: StateMachine> SnapshotJobs<S> {
 /// The result of a job.
 pub(crate) enum SnapshotNews<S: StateMachine> {
     Cut(SnapshotReference),
-    /// Of the state behind this entry.
+    /// The digest of the state behind this entry.
     Digest {
         index: u64,
         digest: u64,
@@ -263,7 +263,7 @@ fn cut<S: StateMachine>(store: &SnapshotStore, contents: &SnapshotContents<S>) -
     Ok(reference)
 }
 
-/// As [`load`], but waits while too many files are open: the log names this snapshot already, so there is no going on without.
+/// Loads as [`load`] does, but waits while too many files are open: the log names this snapshot already, so there is no going on without.
 fn load_patiently<S: StateMachine>(
     store: &SnapshotStore,
     reference: &SnapshotReference,

@@ -90,7 +90,7 @@ pub(crate) struct Eagerness {
 impl Eagerness {
     const STEPS: i32 = -5;
 
-    /// Of the present thread, which begins without requests.
+    /// The eagerness of the present thread, which begins without requests.
     pub(crate) fn of_this_thread() -> Eagerness {
         let is_allowed = prefer_this_thread(Eagerness::STEPS);
         Eagerness { is_eager: true, is_allowed }

@@ -83,7 +83,7 @@ async fn a_node_that_is_far_behind_fetches_a_snapshot() {
     let names: Vec<String> =
         snapshots.map(|e| e.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
     assert!(names.iter().any(|name| name.contains("snap")), "it holds a snapshot: {names:?}");
-    // Of ten snapshots the last stays, the one before it for whoever fetches it, and one that no durable record names yet.
+    // Of ten snapshots the last stays, the one before it for a peer that fetches it, and one that no durable record names yet.
     let leader = troupe.leader().await;
     troupe.stop(leader).await;
     let files = std::fs::read_dir(troupe.data_dir(leader)).expect("its directory");

@@ -130,7 +130,7 @@ async fn strangers_at_a_port_in_tls_change_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_handshake_takes_nothing_from_the_loop() {
     // Goal: strangers decide how many handshakes there are, and no election waits for one. Method: the loop of a member alone is held
-    // up, and whoever dials its port shakes hands with it all the same.
+    // up, and a peer that dials its port shakes hands with it all the same.
     let mut troupe = Troupe::of(1);
     let authority = Authority::new("the troupe's CA").expect("made");
     let directory = troupe.directory.path().to_owned();

@@ -69,7 +69,7 @@ async fn a_join_token_is_asked_for_and_counts_once() {
     let again = refusal(&urls, &itself).await;
     assert!(again.contains("db-d has a data directory already"), "{again}");
 
-    // Whoever forges the way around that question, with a directory of the same incarnation, has less than was acknowledged.
+    // A member that forges the way around that question, with a directory of the same incarnation, has less than was acknowledged.
     joiner.handle.stop().await;
     let (said, hears) = (Arc::new(Mutex::new(String::new())), Arc::new(tokio::sync::Notify::new()));
     let (words, heard) = (said.clone(), hears.clone());

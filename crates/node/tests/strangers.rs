@@ -81,7 +81,7 @@ async fn is_refused(address: SocketAddr, greeting: Greeting, because: &str) {
     let answer = hear(&mut stream).await;
     assert_eq!(answer.kind, REFUSAL, "{answer:?}");
     assert!(answer.text.contains(because), "{answer:?}");
-    // A message between protocols that means nothing good, whatever it means. The port may be closed already.
+    // A message between protocols that means nothing good. The port may be closed already.
     let _ = stream.write_all(&framed(&[0x0a, 0x02, 0x08, 0x7f])).await;
     let mut rest = Vec::new();
     let _ = in_time(stream.read_to_end(&mut rest)).await;

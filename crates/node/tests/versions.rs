@@ -1,6 +1,6 @@
 //! Builds of two apply versions in one cluster, over real links and real directories.
 //!
-//! The counter of these stories has two sets of rules: by the second a command counts twice. What a build can is a parameter.
+//! The counter of these stories has two sets of rules: by the second a command counts twice. The rules of a build are a parameter.
 
 mod support;
 

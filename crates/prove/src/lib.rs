@@ -146,7 +146,7 @@ pub(crate) fn plants_of(protocol: &str) -> Vec<&'static str> {
     names
 }
 
-/// With `--plant list` the names are all that is wanted.
+/// Whether only the names are wanted, as with `--plant list`.
 fn lists_plants(subject: &Subject) -> bool {
     let lists = subject.plant.as_deref() == Some("list");
     if lists {

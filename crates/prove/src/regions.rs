@@ -46,11 +46,11 @@ pub fn command() -> Command {
 
 /// The measurements of one protocol.
 struct Answers {
-    /// By the leader's region, then by the client's.
+    /// Latencies by the leader's region, then by the client's.
     service: Vec<[Seen; 5]>,
     losses: Vec<Cost>,
-    /// With the usual timing, with what `--timing auto` makes of it, and with one that fits: reigns that ended within ten minutes, and
-    /// the share without a leader.
+    /// Reigns that ended within ten minutes, and the share without a leader: with the usual timing, with what `--timing auto` makes of
+    /// it, and with one that fits.
     unrest: [(u64, f64); 3],
 }
 

@@ -90,7 +90,7 @@ struct Simulation<'a> {
     seeds: std::ops::Range<u64>,
     safety: u64,
     jobs: u64,
-    /// No further seed is begun after so long.
+    /// Time after which no further seed is begun.
     lasts: Duration,
     is_json: bool,
     report: Option<PathBuf>,
@@ -223,7 +223,7 @@ impl Simulation<'_> {
                         if report.violation.is_some() {
                             is_over.store(true, Ordering::Relaxed);
                         }
-                        // The failure of the lowest seed is told, whichever thread found it.
+                        // The failure of the lowest seed is told, in whichever thread it was found.
                         let is_told = |told: &Report| told.violation.is_some() && told.seed < report.seed;
                         let is_worth_telling = report.violation.is_some() || results.3.is_none();
                         if is_worth_telling && !results.3.as_ref().is_some_and(is_told) {

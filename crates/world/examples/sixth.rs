@@ -1,8 +1,8 @@
 //! A sixth protocol in one file, as `docs/a-sixth-protocol.md` walks through it: *Baton*, the plainest election that is safe.
 //!
 //! One vote per term, durable, for somebody whose log is not behind; a majority makes a leader. All else comes from
-//! `hustings_core::leading`. Not for service: an isolated leader never stands down by itself, and whoever was cut off disturbs
-//! the others when it is back.
+//! `hustings_core::leading`. Not for service: an isolated leader never stands down by itself, and a node that was cut off
+//! disturbs the others when it is back.
 
 use bytes::{Bytes, BytesMut};
 use hustings_core::leading::{
@@ -47,7 +47,7 @@ enum Body {
         commit: u64,
         round: Option<u64>,
     },
-    /// I follow.
+    /// I follow you, and answer this round.
     Heard {
         round: u64,
         priority: Priority,

@@ -187,8 +187,8 @@ impl<P: Protocol, S: Service> World<P, S> {
         }
     }
 
-    /// Other bytes arrive than were sent. Whatever they are read as, reading them ends nobody; a host's checksum does not match,
-    /// and it ends the connection.
+    /// Other bytes arrive than were sent. Nobody ends by reading them; a host's checksum does not match, and it ends the
+    /// connection.
     fn damage(&mut self, from: usize, to: usize, message: &ReplicaMessage<P::Message>) {
         let mut bytes = message.to_bytes().to_vec();
         let places = bytes.len() as u64;

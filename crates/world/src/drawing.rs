@@ -73,7 +73,7 @@ pub(crate) const KINDS: [Kind; 29] = [
 
 /// Members that a cluster may have beyond those it began with.
 const JOINED_MAX: u64 = 3;
-/// Beyond those, somebody new in so many microseconds at most: a machine in a crowd of removed ones is no user's day.
+/// Beyond those, somebody new in so many microseconds at most: a machine in a crowd of removed ones is unrealistic.
 const JOIN_EVERY: u64 = 30_000_000;
 
 /// Draws the faults of one plan.
@@ -276,7 +276,7 @@ impl Drawing<'_> {
                 let delay = self.dice.between(5_000, self.settings.election_max() * 3);
                 self.push(at, Command::Slow(who, node, delay, delay + 1_000));
                 self.push(end, Command::Mend(who, node));
-                // Whoever led may lead no more.
+                // The leader may lead no more.
                 self.push(end, Command::Heal);
             }
             Kind::Damage => {

@@ -1,7 +1,7 @@
 //! Every way in which members can be connected: [`Graph`], a directed graph in which an edge is a link that works one way.
 //!
 //! Up to isomorphism there are 16 of three nodes, 218 of four and 9,608 of five: few enough to try them all, which is how
-//! partial partitions stop being a matter of luck. What is drawn by chance is only which member stands at which node.
+//! partial partitions stop being a matter of luck. Chance only draws which member stands at which node.
 //!
 //! ```text
 //!    n1 ⇄ n2 ⇄ n3     n2 is central: it reaches a majority, and a majority reaches it, in spite of n1 and n3.
@@ -20,7 +20,7 @@ pub struct Graph {
     links: u32,
 }
 
-/// What a graph implies for any protocol with majority quorums.
+/// The consequence of a graph for any protocol with majority quorums.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Oracle {
     /// No node reaches a majority both ways: nothing may be committed.
@@ -78,7 +78,7 @@ impl Graph {
         from == to || self.links >> (from * self.size + to) & 1 == 1
     }
 
-    /// The same shape with its nodes in another order, drawn by this number.
+    /// The shape with its nodes in another order, drawn by this number.
     pub fn relabelled(&self, draw: u64) -> Graph {
         let orders = orders(self.size);
         let order = &orders[(draw % orders.len() as u64) as usize];
@@ -106,7 +106,7 @@ impl Graph {
         (0..self.size).filter(|node| peers(*node).count() >= count).collect()
     }
 
-    /// What the graph implies, given what nodes can do that hear no leader themselves.
+    /// The consequence of the graph, given what nodes can do that hear no leader themselves.
     pub fn oracle(&self, strays: Strays) -> Oracle {
         let central = self.central();
         if central.is_empty() {

@@ -1,9 +1,9 @@
 //! Search instead of luck: [`Search`] keeps the plans whose runs reached something new, changes them a little, and runs on.
 //!
 //! A plan is data ([`crate::seed::Plan`]), so it can be changed: a fault moved to just after somebody changed role, a link made
-//! slow for a moment, a campaign added, two plans spliced, faults left out, another seed for the same faults. Whatever reaches
-//! something that no run before it reached ([`crate::coverage`]) joins the corpus; plans that brought much and were rarely
-//! chosen are chosen next.
+//! slow for a moment, a campaign added, two plans spliced, faults left out, another seed for the same faults. A plan that
+//! reaches something that no run before it reached ([`crate::coverage`]) joins the corpus; plans that brought much and were
+//! rarely chosen are chosen next.
 //!
 //! Equal seeds and budgets give equal searches. One run in four is drawn from a fresh seed, so a search is never worse than
 //! plain seeds by much.
@@ -27,7 +27,7 @@ use hustings_core::{Protocol, Role, Transition};
 const CORPUS_MAX: usize = 4_000;
 /// One run in so many is drawn afresh.
 const FRESH_EVERY: u64 = 4;
-/// Of runs in which nobody falls sick at the end, one in so many is judged in peace as well.
+/// One run in so many, of those without a sick member at the end, is judged in peace as well.
 const PEACE_EVERY: u64 = 4;
 /// Plans among which the most promising is chosen.
 const TOURNAMENT: u64 = 8;
@@ -92,7 +92,7 @@ struct Moment {
     turned: Option<Who>,
 }
 
-/// As seeds have it: of fewer than three members a wiped one takes a quorum's promises with it, and so do two of more.
+/// Spares quorums, as seeds do: of fewer than three members a wiped one takes a quorum's promises with it, and so do two of more.
 fn spare_quorums(plan: &mut Plan) {
     let mut wipes_left = usize::from(plan.settings.nodes >= 3);
     plan.faults.retain(|(_, command)| {
@@ -223,7 +223,7 @@ impl Search {
         self.moment_among(parent, safety, |_| true)
     }
 
-    /// The same after a turn of this kind.
+    /// A moment after a turn of this kind.
     fn moment_among(&mut self, parent: usize, safety: u64, is_of_kind: fn(&Turn) -> bool) -> Moment {
         let soon = [1_000, 8_000, SOON, SOON * 10][self.dice.below(4) as usize];
         let turns: Vec<Turn> = self.corpus[parent].turns.iter().copied().filter(is_of_kind).collect();

@@ -55,7 +55,7 @@ pub struct Arrow {
 /// The lines and arrows that are kept of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Journal {
-    /// In order, with the microsecond.
+    /// Lines in order, each with its microsecond.
     pub lines: Vec<(u64, Line)>,
     /// Whether messages are written down as lines too.
     pub shows_messages: bool,

@@ -1,8 +1,8 @@
 //! One storm under one protocol, in figures: [`measure`]. So protocols can be laid side by side.
 //!
-//! A *reign* is a time in which one member leads, runs, and reaches a quorum both ways. What counts as an election is the gap
-//! between two reigns, however it came about: from the moment when the cluster could no longer have a leader's service to the
-//! moment when it could again, with the messages that crossed the network meanwhile.
+//! A *reign* is a time in which one member leads, runs, and reaches a quorum both ways. An election is the gap between two
+//! reigns, however it came about: from the moment when the cluster could no longer have a leader's service to the moment when
+//! it could again, with the messages that crossed the network meanwhile.
 //!
 //! It deliberately judges no headline: what a storm expects of a protocol is the business of its transcript. Safety is judged
 //! here as everywhere.
@@ -38,7 +38,7 @@ pub struct Figures {
     pub unended: u64,
     /// Virtual microseconds simulated altogether.
     pub simulated: u64,
-    /// Of them without any reign, after the first had begun.
+    /// Microseconds without any reign, after the first had begun.
     pub leaderless: u64,
     /// All messages, and their bytes on the wire.
     pub messages: u64,

@@ -1,8 +1,8 @@
 //! A whole cluster as one value, and its schedulers: a script, a seed, every possibility.
 //!
 //! The members of a world are the production code: replicas above logs on simulated disks ([`machine`]). The world around them
-//! is virtual: time, network, disks, clients ([`world`]). What can be done to it is a line of text ([`command`]), whoever
-//! decides to do it: a person ([`script`]), or a seed ([`seed`]). After every step the judge of `hustings-properties` looks at
+//! is virtual: time, network, disks, clients ([`world`]). What can be done to it is a line of text ([`command`]), by whomever
+//! it is decided: a person ([`script`]), or a seed ([`seed`]). After every step the judge of `hustings-properties` looks at
 //! what is new.
 //!
 //! It knows no protocol: everything is generic over [`hustings_core::Protocol`].

@@ -4,7 +4,7 @@
 //!    faults ──► all is healed: serve ──► one is sick: the others serve ──► all is well: serve ──► alike, leases end
 //! ```
 //!
-//! Safety is judged after every step and needs no phase of its own. What to read next: [`crate::sickness`].
+//! Safety is judged after every step and needs no phase of its own. Read next: [`crate::sickness`].
 
 use crate::command::{Command, DiskFault, Who};
 use crate::settings::Settings;
@@ -17,7 +17,7 @@ use hustings_properties::Violation;
 pub const LIVENESS_TIMEOUTS: u64 = 10;
 
 /// Longest election timeouts in which leadership is watched while nothing goes wrong anew, and how often it may move: waits that
-/// double from four checks of a quorum leave room for fewer, whichever of these checks a protocol has.
+/// double from four checks of a quorum leave room for fewer, with any of these checks that a protocol has.
 const CALM_TIMEOUTS: u64 = 45;
 const MOVES_MAX: u64 = 6;
 /// Longest election timeouts without a move after which it stays where it is: four checks and an election take less.

@@ -272,7 +272,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.load.is_over
     }
 
-    /// Clients pause so long on average from now on; 0: as at first. Whoever rests for longer than that begins again soon.
+    /// Sets the average pause of clients from now on; 0: as at first. A client that rests for longer than that begins again soon.
     pub(crate) fn set_pace(&mut self, pause: u64) {
         let pause = if pause == 0 { self.load.settings.pause } else { pause };
         let is_livelier = pause < self.load.pace;

@@ -40,7 +40,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.is_quorum(|_| true)
     }
 
-    /// The same of those whose own disks answer, who go on, and who hear and reach each other in time.
+    /// Whether those are a quorum whose own disks answer, who go on, and who hear and reach each other in time.
     pub(crate) fn has_quorum_beside_the_sick(&self) -> bool {
         let is_fit = |machine: &Machine<P, S>| {
             let is_quick = machine.pace == self.settings.disk && !machine.is_stalled;
@@ -59,8 +59,8 @@ impl<P: Protocol, S: Service> World<P, S> {
             || fit.iter().any(|at| self.is_centre(*at, &fit))
     }
 
-    /// Whether this member reaches a quorum and everybody of `fit` that anybody reaches, and none of them knows more: whatever
-    /// else is cut, it can lead. A chain's middle and a star's hub are such.
+    /// Whether this member reaches a quorum and everybody of `fit` that anybody reaches, and none of them knows more: it can
+    /// lead, even if all else is cut. A chain's middle and a star's hub are such.
     fn is_centre(&self, at: usize, fit: &[usize]) -> bool {
         let last = |at: usize| self.machines[at].replica.as_ref().map(|replica| replica.status().last);
         let joins = |one: usize, other: usize| one == other || !self.network.is_hampered(one, other);

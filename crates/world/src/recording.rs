@@ -1,9 +1,9 @@
 //! A run as a picture needs it: what every member was and held, from when on, and which links were cut: [`Recording`].
 //!
-//! A world that records ([`World::start_recording`]) looks at a member after whatever it did and writes down what differs from
+//! A world that records ([`World::start_recording`]) looks at a member after each step and writes down what differs from
 //! before. A world that does not record pays for one comparison per step. Which way messages went is in the journal's arrows.
 //!
-//! It deliberately knows nothing of pages: whoever draws decides what a role looks like.
+//! It deliberately knows nothing of pages: a drawing program decides what a role looks like.
 
 use crate::machine::{Life, Machine};
 use crate::witness::Service;
@@ -124,14 +124,14 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.recording = Some(recording);
     }
 
-    /// The same of all members, after a command.
+    /// Records all members, after a command.
     pub(crate) fn record_members(&mut self) {
         if self.recording.is_some() {
             (0..self.machines.len()).for_each(|at| self.record_member(at));
         }
     }
 
-    /// The same of links; only a command changes those.
+    /// Records all links; only a command changes them.
     pub(crate) fn record_links(&mut self) {
         let Some(mut recording) = self.recording.take() else { return };
         for from in 0..self.machines.len() {

@@ -115,7 +115,7 @@ pub enum Loss {
 /// The cost of a loss.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Cost {
-    /// Without a leader that could serve, in microseconds.
+    /// Time without a leader that could serve, in microseconds.
     pub leaderless: u64,
     /// The region that led afterwards, by its place.
     pub leader: usize,
@@ -206,7 +206,7 @@ fn led_from<P: Protocol, S: Service>(
         }
         world.apply(&Command::Wait(1_000_000))?;
     }
-    // Whoever has just come to lead has followers that lag.
+    // A new leader has followers that lag.
     world.apply(&Command::Wait(5_000_000))?;
     match leads(&world) {
         true => Ok(world),

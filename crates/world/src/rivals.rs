@@ -306,7 +306,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         let rivals = &mut self.load.rivals;
         let (token, until) = (rivals.rivals[holder].token, rivals.rivals[holder].believes_until);
         if until <= now {
-            // The answer came after the lease had run out: it holds nothing, and whoever holds the lock now has a later token.
+            // The answer came after the lease had run out: it holds nothing, and the present holder of the lock has a later token.
             rivals.rivals[holder].stage = Stage::Idle;
             return;
         }

@@ -171,9 +171,9 @@ impl Plan {
 /// The point to which a run goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// Until all has been well for a while.
+    /// It goes on until all has been well for a while.
     Peace,
-    /// Until its last fault: what is wrong by then is found sooner.
+    /// It ends at its last fault: what is wrong by then is found sooner.
     Faults,
 }
 

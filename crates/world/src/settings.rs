@@ -30,7 +30,7 @@ pub struct LoadSettings {
     pub keys: u64,
     /// The mean pause between two operations of one client, in microseconds.
     pub pause: u64,
-    /// After so many microseconds a client gives up and does not know how its operation ended.
+    /// Microseconds after which a client gives up and does not know how its operation ended.
     pub patience: u64,
     /// Streams of all changes, each at a member of its own choice.
     pub watchers: u64,

@@ -65,7 +65,7 @@ pub(crate) fn draw_illness(dice: &mut Dice, settings: &Settings) -> Vec<Command>
         0 => draw_sickness(dice, settings),
         1 => draw_thin_links(dice, settings.nodes),
         2 => {
-            // Whoever leads is all that it reaches: somebody, or one that is to lead itself.
+            // The leader is all that it reaches: somebody, or one that is to lead itself.
             let preferred: Vec<usize> =
                 (0..settings.priorities.len()).filter(|at| settings.priorities[*at] == Priority::Preferred).collect();
             let preferred = dice.pick(&preferred).map(|at| *at as u64);

@@ -1,8 +1,8 @@
 //! A whole cluster as one value in virtual time: [`World`].
 //!
-//! Members run the production code (see [`crate::machine`]); what is simulated is everything around them. Whoever schedules a
-//! world lets time pass ([`World::run_until`]) and does things to it ([`crate::faults`]); after every step the judge looks at
-//! what is new. Equal settings and equal calls give equal runs.
+//! Members run the production code (see [`crate::machine`]); what is simulated is everything around them. A scheduler lets
+//! time pass ([`World::run_until`]) and does things to it ([`crate::faults`]); after every step the judge looks at what is
+//! new. Equal settings and equal calls give equal runs.
 //!
 //! ```text
 //!   queue: (when, what) ──► on_due ──► Replica::step ──► act: records → disk, messages → network, answers → clients
@@ -125,7 +125,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         World::planted(settings, options, Plants::default())
     }
 
-    /// The same with defects.
+    /// As [`World::new`], with defects.
     ///
     /// # Errors
     /// A violation in the very first step.
@@ -225,7 +225,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         self.queue.push(Reverse((when, self.order, what)));
     }
 
-    /// Dispatches an event that is due: one arm per kind. What concerns a paused member waits until it goes on.
+    /// Dispatches an event that is due: one arm per kind. An event of a paused member waits until it goes on.
     fn on_due(&mut self, what: What<P::Timer>) {
         match what {
             What::Deliver(slot) => self.on_arrival(slot),
@@ -408,7 +408,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             self.counts.lost += 1;
             self.journal.arrow_is_lost(flight.arrow, self.now);
             if is_current && P::LINKS == Links::Session {
-                // On its way when the cut came. What is behind it must not arrive as if nothing were missing.
+                // On its way when the cut came. Messages behind it must not arrive as if nothing were missing.
                 self.network.lose_in_session(from, to);
                 self.break_connection(from, to);
             }
@@ -468,7 +468,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             return;
         }
         // Late news of an old connection: the new one is there already, and was told of before. A host knows by the number of
-        // the session that this is no news, whatever the protocol asks of links.
+        // the session that this is no news, under every kind of links.
         let is_overtaken = state == LinkState::Down && self.network.is_connected(at, peer);
         let peer = self.machines[peer].id;
         self.step(at, Event::Link { peer, state });
@@ -490,7 +490,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             return;
         }
         if self.network.is_cut(one, other) || self.network.is_cut(other, one) {
-            // Whoever dials goes on dialling.
+            // The dialler goes on dialling.
             return self.at(self.now + 50_000, What::Connect(one, other));
         }
         if self.network.take_half_open(one, other) || self.network.disconnect(one, other) {

@@ -1,5 +1,5 @@
-//! Goal: the case that log-freshness protocols lose. Five members; the leader is gone; only n5 reaches a quorum, and n5 is
-//! behind. Who lets only the freshest log lead has no leader until the network heals. Who elects first and learns what it missed
+//! Goal: the case that log-freshness protocols lose. Five members; the leader is gone; only n5 reaches a quorum, and n5 is behind. A
+//! protocol that lets only the freshest log lead has no leader until the network heals. One that elects first and learns what it missed
 //! from its quorum serves within five seconds. Neither loses anything. Method: the storm `constrained-election`, watched.
 
 use hustings_blazingmq::BlazingMq;

@@ -4,7 +4,7 @@
 use hustings_blazingmq::{BlazingMq, Options};
 use hustings_world::every::{Bounds, Found, explore};
 
-/// Without scouting, which promises nothing and multiplies the worlds; with few alarms, of which it has eight.
+/// Explores without scouting, which promises nothing and multiplies the worlds; with few alarms, of which it has eight.
 fn explored(bounds: &Bounds, is_published: bool) -> Found {
     let options = Options { scouting: false, as_published: is_published, ..Options::default() };
     let found = explore::<BlazingMq>(bounds, &options, 2, |_| {});

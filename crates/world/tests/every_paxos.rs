@@ -4,7 +4,7 @@
 use hustings_paxos::{Options, Paxos};
 use hustings_world::every::{Bounds, Found, explore};
 
-/// Without polls, which promise nothing and multiply the worlds; with few alarms.
+/// Explores without polls, which promise nothing and multiply the worlds; with few alarms.
 fn explored(bounds: &Bounds, is_published: bool) -> Found {
     let options = Options { low_ball: false, as_published: is_published, ..Options::default() };
     let found = explore::<Paxos>(bounds, &options, 2, |_| {});

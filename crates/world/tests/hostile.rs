@@ -1,7 +1,7 @@
-//! Whatever a peer says, it ends nobody. Goal: an impossible state of one's own is a crash, bad input from a peer never is
-//! (style 15), in all five protocols. Method: a small cluster runs; of every message that arrives, each number is replaced
-//! by extreme ones, and what can be decoded is told to a copy of the receiver, which then runs on for a while: its alarms
-//! ring, it is asked to write and to read, and the honest message comes after all. `HUSTINGS_LIES` makes it longer.
+//! Nothing that a peer says ends anybody. Goal: an impossible state of one's own is a crash, bad input from a peer never is (style 15), in
+//! all five protocols. Method: a small cluster runs; of every message that arrives, each number is replaced by extreme ones, and what can
+//! be decoded is told to a copy of the receiver, which then runs on for a while: its alarms ring, it is asked to write and to read, and the
+//! honest message comes after all. `HUSTINGS_LIES` makes it longer.
 
 use hustings_blazingmq::BlazingMq;
 use hustings_core::protocol::LinkState;

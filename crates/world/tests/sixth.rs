@@ -1,5 +1,5 @@
-//! Goal: whoever adds a protocol finds a page that is true. Method: the page's own example plays under what seeds draw, and every
-//! block of code on the page stands in it.
+//! Goal: a page that is true helps those who add a protocol. Method: the page's own example plays under what seeds draw, and
+//! every block of code on the page stands in it.
 
 #[path = "../examples/sixth.rs"]
 #[allow(dead_code, reason = "the example has a `main` of its own")]

@@ -21,7 +21,7 @@ const TELL_EVERY: Duration = Duration::from_millis(20);
 /// Pause between two writes of what is known of others while they live.
 const REMEMBER_EVERY: Duration = Duration::from_secs(30);
 
-/// After a comparison, so many times as long as this node's own digest took nothing is compared.
+/// Pause after a comparison, as a multiple of the time that this node's own digest took.
 const DIGEST_PAUSE: u32 = 20;
 
 impl Link {

@@ -79,7 +79,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
             // However many ask: the election comes first.
             self.eagerness.set(true);
         }
-        // Status first, so that whoever hears of it finds it there; nobody need listen.
+        // Status first, so that a hearer finds it there; nobody need listen.
         self.tell_status();
         let _ = self.wiring.happenings.send(Happening { at: SystemTime::now(), transition });
     }

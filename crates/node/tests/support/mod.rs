@@ -15,14 +15,14 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// No story takes this long; a condition that does not come true by then never will.
+/// Time that no story takes; a condition that does not come true by then never will.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Counts how often each command was applied.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Counter {
     pub times: Arc<BTreeMap<Bytes, u64>>,
-    /// By its second rules a command counts twice.
+    /// Whether a command counts twice, by its second rules.
     pub counts_twice: bool,
 }
 
@@ -36,7 +36,7 @@ impl Counter {
     }
 }
 
-/// Holds up whichever loop applies the command `hold`, until released.
+/// Holds up the loop that applies the command `hold`, until released.
 #[derive(Default)]
 pub struct Dam {
     pub reached: tokio::sync::Notify,
@@ -79,7 +79,7 @@ impl StateMachine for Counter {
         if payload == "hold" {
             DAM.wait();
         }
-        // One member, whichever comes first, computes what the others do not.
+        // One member, the first that comes, computes what the others do not.
         let is_defective = payload == "defect" && !DEFECT.swap(true, Ordering::Relaxed);
         let times = Arc::make_mut(&mut self.times).entry(payload.clone()).or_default();
         *times += if self.counts_twice || is_defective { 2 } else { 1 };

@@ -1,7 +1,7 @@
 //! `hustings lab`: a page on which anybody breaks a cluster by clicking, and sees what its protocol makes of it.
 //!
-//! The page is served on this machine and asks nobody else. What it shows is the production code in virtual time, as `play` runs
-//! it, and what one did there is a script that `play` takes.
+//! The page is served on this machine and asks nobody else. It shows the production code in virtual time, as `play` runs it, and
+//! gives what one did there as a script that `play` takes.
 //!
 //! ```text
 //!   page: header, actions with times ──script──► POST /v1/lab/play ──► World, judged at every step ──► the run as JSON

@@ -26,7 +26,7 @@ const CLIENTS_MAX: u64 = 50;
 
 /// The form of a protocol that is not a defect's name: with all repairs, or as it was published.
 pub(crate) const REPAIRED: &str = "repaired";
-/// See [`REPAIRED`].
+/// Name of the published form; see [`REPAIRED`].
 pub(crate) const PUBLISHED: &str = "as-published";
 
 /// A page's request to play a script.

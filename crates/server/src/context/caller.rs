@@ -31,12 +31,12 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// This member, for what it does by itself.
+    /// The caller for what this member does by itself.
     pub(crate) fn member() -> Caller {
         Caller { proof: Some(kv::Caller::member()), trail: None }
     }
 
-    /// This member, on behalf of nobody: for what anybody may ask.
+    /// The caller for what anybody may ask: this member, on behalf of nobody.
     pub(crate) fn anybody() -> Caller {
         Caller { proof: None, trail: None }
     }

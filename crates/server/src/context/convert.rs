@@ -1,4 +1,4 @@
-//! From the API's words to the store's, and back.
+//! Converts the API's words to the store's, and back.
 //!
 //! The store's types are not the generated ones, so that a log written today does not change when the wire's declarations
 //! do. Keys and values move or share: no byte of them is copied.

@@ -120,9 +120,9 @@ pub(crate) struct Outlet {
 /// The place in history from which a follower wants events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Start {
-    /// From the next one on.
+    /// With the next change.
     Next,
-    /// From this revision on, past or future.
+    /// At this revision, past or future.
     At(i64),
 }
 
@@ -146,7 +146,7 @@ impl Filters {
 #[derive(Clone)]
 pub(crate) struct Follower {
     pub(crate) keys: KeyRange,
-    /// The same keys, as they were asked for.
+    /// The keys as they were asked for.
     pub(crate) bounds: (bytes::Bytes, bytes::Bytes),
     pub(crate) filters: Filters,
     pub(crate) wants_previous: bool,
@@ -193,7 +193,7 @@ impl Hub {
         (Outlet { stream: self.number(), news, overflow: Arc::default(), memory: self.memory.clone() }, inlet)
     }
 
-    /// Asks to be told of changes; `None` when the hub is gone. Who drops this must [`Hub::forget`] the registration.
+    /// Asks to be told of changes; `None` when the hub is gone. The owner that drops this must [`Hub::forget`] the registration.
     pub(crate) async fn follow(
         &self,
         registration: Registration,

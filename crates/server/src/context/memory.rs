@@ -1,8 +1,8 @@
 //! One budget of bytes for everything that clients make this member hold: [`Memory`].
 //!
 //! Bodies on their way in, proposals without an outcome, large answers on their way out and events that wait for watchers
-//! all draw on it. What does not fit is refused at once with `ResourceExhausted`: a refusal costs a client a moment, a
-//! process that the system kills costs the cluster a member. `docs/memory.md` says what each request can cost.
+//! all draw on it. A request that does not fit is refused at once with `ResourceExhausted`: a refusal costs a client a
+//! moment, a process that the system kills costs the cluster a member. `docs/memory.md` says what each request can cost.
 //!
 //! Not counted: the store itself (that is `--quota-backend-bytes`), and what a request of a few hundred bytes makes; those
 //! are bounded by counts (connections, streams on each).

@@ -4,8 +4,8 @@
 //! and alerts work unchanged; etcd breaks the rules that prometheus-client enforces (a gauge named `_total`), so those are
 //! written by hand in `http/etcd_metrics.rs`.
 //!
-//! Everything is an atomic; nothing is allocated or locked per request. What only the node knows is fed by its host:
-//! [`Metrics::on_fsync`], [`Metrics::on_election`] and the like.
+//! Everything is an atomic; nothing is allocated or locked per request. Figures that only the node knows are fed by
+//! its host: [`Metrics::on_fsync`], [`Metrics::on_election`] and the like.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -204,13 +204,13 @@ impl Metrics {
 
     /// Tells what is counted of peers, too.
     pub fn tell_of_peers(&self, node: Arc<Counters>) {
-        // Whoever hosts the node says so once.
+        // The host of the node says so once.
         let _ = self.node.set(node);
     }
 
     /// Tells when this member's certificates expire, too.
     pub fn tell_of_expiries(&self, expiries: Expiries) {
-        // Whoever reads the certificates says so once.
+        // The reader of the certificates says so once.
         let _ = self.expiries.set(expiries);
     }
 
@@ -219,7 +219,7 @@ impl Metrics {
         self.expiries.get().map(|expiries| expiries()).unwrap_or_default()
     }
 
-    /// In Prometheus' words; nothing where there is none.
+    /// Writes the expiries in Prometheus' words; nothing where there is none.
     pub(crate) fn encode_expiries(&self, out: &mut String) {
         let expiries = self.expiries();
         if expiries.is_empty() {
@@ -283,7 +283,7 @@ impl Metrics {
         self.request_micros[place].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Number of calls that were answered, whatever the answer.
+    /// Number of calls that were answered, well or not.
     pub(crate) fn answered(&self) -> u64 {
         let handled = self.calls.iter().flat_map(|calls| &calls.handled);
         handled.map(|count| count.load(Ordering::Relaxed)).sum()

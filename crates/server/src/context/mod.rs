@@ -129,7 +129,7 @@ pub(crate) struct Context<B> {
     costly: Semaphore,
     /// Turns for answers that may be large.
     large: Arc<Semaphore>,
-    /// For reads of values that are on file.
+    /// Turns for reads of values that are on file.
     disk_reads: Arc<Semaphore>,
     /// Snapshots that may be streamed; each has a thread.
     pub(crate) snapshots: Arc<Semaphore>,
@@ -247,7 +247,7 @@ impl<B: Backend> Context<B> {
     }
 
     /// A turn for a command that costs much when it is applied: this member has one such command under way at a time, so that
-    /// no batch of entries holds the loop for long. What would be refused anyway is refused here, without an entry.
+    /// no batch of entries holds the loop for long. A command that would be refused anyway is refused here, without an entry.
     async fn turn(&self, command: &Command) -> Result<Option<SemaphorePermit<'_>>, Status> {
         if !command.may_cost_much() {
             return Ok(None);
@@ -396,14 +396,14 @@ impl<B: Backend> Context<B> {
         }
     }
 
-    /// As [`Context::propose`], without a bound in time: who calls this bounds how many may wait.
+    /// Proposes as [`Context::propose`], without a bound in time: the caller bounds how many may wait.
     pub(crate) async fn propose_to_the_end(&self, caller: &Caller, command: Command) -> Result<Response, Status> {
         let payload = self.payload(caller, &command).await?;
         let _held = self.memory.hold(payload.len() + PROPOSAL_BYTES)?;
         self.propose_payload_to_the_end(caller, payload).await
     }
 
-    /// As [`Context::propose_growth`], without a bound in time: who calls this bounds how many may wait.
+    /// Proposes as [`Context::propose_growth`], without a bound in time: the caller bounds how many may wait.
     pub(crate) async fn propose_growth_to_the_end(
         &self,
         caller: &Caller,
@@ -429,7 +429,7 @@ impl<B: Backend> Context<B> {
         self.answered(response).await
     }
 
-    /// As [`Context::read`], waited for until there is a leader; an error means that it is refused, or that the node stops.
+    /// Reads as [`Context::read`], but waits until there is a leader; an error means that it is refused, or that the node stops.
     pub(crate) async fn read_to_the_end(&self, caller: &Caller, need: Need<'_>) -> Result<View, Status> {
         loop {
             match self.backend.read().await {
@@ -451,7 +451,7 @@ impl<B: Backend> Context<B> {
         Ok(self.read_local_at(caller, need).await?.view)
     }
 
-    /// As [`Context::read_local`], with the place in the log.
+    /// Reads as [`Context::read_local`], and gives the place in the log, too.
     pub(crate) async fn read_local_at(&self, caller: &Caller, need: Need<'_>) -> Result<Readable<View>, Status> {
         let readable = self.within(self.backend.read_local()).await?;
         self.recent.see(&readable.view);

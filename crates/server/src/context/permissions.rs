@@ -1,7 +1,7 @@
 //! The permission that each method needs, in one table: [`TABLE`].
 //!
 //! A request passes here before it reaches its service: a method without a row is not served, and while users count nobody
-//! gets further without what its row says. Which keys a request touches only its service knows: that is judged where the
+//! gets further without what its row says. Only its service knows which keys a request touches: that is judged where the
 //! store is read and where commands are applied ([`hustings_kv::permission`]).
 //!
 //! Source: etcd 3.5.30, that is with CVE-2026-33413 closed. Deviation: `Compact` and `Status`, which differ from one patch

@@ -4,8 +4,8 @@
 //! to users, whether the command has a chance. Each look at the store itself costs a turn of the node's loop. So the first
 //! look of every [`AGE_MAX`] goes there, and the others to what it saw.
 //!
-//! What is old may only let something through too early. Whatever it lets through is judged again by the state: a read on
-//! the view that it reads, a command where it is applied. What it would refuse is asked of the store first.
+//! An old view may only let something through too early. All that it lets through is judged again by the state: a read on
+//! the view that it reads, a command where it is applied. Before it refuses, the store is asked.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};

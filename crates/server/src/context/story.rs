@@ -51,7 +51,7 @@ impl Story {
         Story { kept: Mutex::new(kept), path }
     }
 
-    /// As JSON, the oldest first.
+    /// The transitions as JSON, the oldest first.
     pub(crate) fn told(&self) -> Vec<Value> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
@@ -157,8 +157,8 @@ mod tests {
         json!({ "member": "n1", "from": "follower", "to": "candidate", "term": term, "leader": null, "lsn": "1:4", "because": because, "times": 1 })
     }
 
-    /// Goal: the transitions of a member that was killed are told afterwards, in whatever state it left the file. Method: two
-    /// stories in one directory, a torn line between them.
+    /// Goal: the transitions of a member that was killed are told afterwards, in any state of the file. Method: two stories
+    /// in one directory, a torn line between them.
     #[test]
     fn what_a_killed_process_went_through_is_told_by_the_next() {
         let directory = tempfile::tempdir().unwrap();

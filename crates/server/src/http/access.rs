@@ -3,7 +3,7 @@
 //! Source: etcd 3.5, `server/embed/serve.go`, `accessController`.
 //!
 //! Deviation: etcd lets the pages of every origin read and write unless `--cors` names some. A browser that can reach a
-//! server without users would then give its data to whatever page it shows. Here no page but one of this server's own may
+//! server without users would then give its data to any page that it shows. Here no page but one of this server's own may
 //! call unless its origin is named; `--cors '*'` is etcd's default.
 
 use hyper::header::{

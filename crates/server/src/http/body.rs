@@ -33,7 +33,7 @@ pub(crate) type Body = tonic::body::Body;
 /// Bytes in front of a message of gRPC.
 const HEAD: usize = 5;
 
-/// From so many bytes on an answer is encoded off the client threads.
+/// Size of an answer, in bytes, from which on it is encoded off the client threads.
 const LARGE_BYTES: usize = 1 << 20;
 
 /// Such an answer is sent in parts of so many bytes.
@@ -102,7 +102,7 @@ impl<T> Metered<T> {
                 self.come += taken;
                 data = &data[taken..];
                 if self.come == whole {
-                    // Whoever decodes it answers for it from now on.
+                    // The decoder answers for it from now on.
                     self.come = 0;
                     self.deadline = None;
                 }

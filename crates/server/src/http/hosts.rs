@@ -26,7 +26,7 @@ pub(crate) fn refusal(head: &Parts, options: &ServerOptions) -> Option<hyper::Re
     let is_foreign = is_foreign(options, head);
     let foreign = is_foreign
         .then_some((StatusCode::FORBIDDEN, "a page of another origin may not speak here, unless --cors names it\n"));
-    // Whoever else calls by a name that is not listed was refused before.
+    // Any other caller by a name that is not listed was refused before.
     let is_unknown = is_of_page && !is_welcome(options, head) && !is_known_host(head, &options.hosts);
     let unknown = is_unknown.then_some((
         StatusCode::FORBIDDEN,

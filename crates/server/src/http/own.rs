@@ -198,7 +198,7 @@ impl<B: Backend> Services<B> {
         Ok(json!({ "id": format!("{id:x}"), "ttl_millis": millis(granted) }))
     }
 
-    /// For a store that is copied from another one: what was given out there must not be given out again here.
+    /// Raises the revision of a store that is copied from another one: tokens that were given out there must not be given out again here.
     async fn raise_revision(&self, caller: &Caller, Raise { at_least }: Raise) -> Result<Value, Status> {
         if self.node_status().version < RAISES_FROM {
             return Err(Status::failed_precondition("some member is of an older build: upgrade all, then try again"));
@@ -265,7 +265,7 @@ pub(crate) async fn answer_elections<B: Backend>(
 ) -> Response<Body> {
     let name = query.split('&').find_map(|pair| pair.strip_prefix("name=")).map(str::to_owned);
     let told = async {
-        // The keys of an election begin with its name; all elections are told to whoever may read everything.
+        // The keys of an election begin with its name; all elections are told to a user that may read everything.
         let (from, end) = match &name {
             Some(name) => (Bytes::copy_from_slice(name.as_bytes()), prefix_end(name.as_bytes())),
             None => (Bytes::from_static(b"\0"), Bytes::from_static(b"\0")),

@@ -1,6 +1,6 @@
 //! The system's figures about this process, for metrics: [`Process`].
 //!
-//! Source: proc(5). Whatever cannot be read is zero.
+//! Source: proc(5). A figure that cannot be read is zero.
 
 /// The kernel's ticks of processor time per second; 100 on every Linux that this runs on.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -23,7 +23,7 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// As it is now; reads five small files.
+    /// Reads the present figures from five small files.
     pub(crate) fn now() -> Process {
         let read = |path| std::fs::read_to_string(path).unwrap_or_default();
         let (status, limits, stat) = (read("/proc/self/status"), read("/proc/self/limits"), read("/proc/self/stat"));

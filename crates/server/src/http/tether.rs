@@ -4,12 +4,12 @@
 //! on the connection. When the owner's kernel closes it, because the process is gone, the lease is revoked at once: its keys
 //! vanish after one commit instead of a time to live.
 //!
-//! What does not end the lease: a connection that *this* side gives up (a member that stops or dies, a peer that is silent),
-//! and whatever stands in between. The owner says the address of its own end; if this member sees another one, a proxy or an
-//! address translation is in between, whose end says nothing about the owner, and the tether is refused.
+//! Two things do not end the lease: a connection that *this* side gives up (a member that stops or dies, a peer that is
+//! silent), and anything that stands in between. The owner says the address of its own end; if this member sees another one,
+//! a proxy or an address translation is in between, whose end says nothing about the owner, and the tether is refused.
 //!
-//! Other servers do not know the path and answer 404, so asking for it is always safe. What must be true of an owner stands in
-//! `docs/leadership.md`: whatever acts under the lease dies with the process, and it never closes the connection before its
+//! Other servers do not know the path and answer 404, so asking for it is always safe. The duties of an owner stand in
+//! `docs/leadership.md`: all that acts under the lease dies with the process, and it never closes the connection before its
 //! belief has ended.
 //!
 //! Read next: `hustings_election`'s `stores::etcd::tether`, the owner's side.
@@ -82,7 +82,7 @@ pub(crate) async fn answer<B: Backend>(services: &Services<B>, mut request: Requ
         return refuse(StatusCode::CONFLICT, why);
     }
     let (head, body) = request.into_parts();
-    // Whoever tethers a lease ends it.
+    // A tether ends its lease.
     let admitted = async {
         let caller = admit(services, &head, Learner::Serves).await?;
         let view = services.read(&caller, Need::WriteLease(lease)).await?;

@@ -1,4 +1,4 @@
-//! A connection of which something was read before its present reader: [`ReadAhead`]. What is written goes straight through.
+//! A connection of which something was read before its present reader: [`ReadAhead`]. Written bytes go straight through.
 //!
 //! Read next: [`crate::port::begun`] and [`crate::port::authority`], which look ahead.
 
@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// The bytes that were read ahead, and how the reading goes on.
 pub(crate) trait Ahead<S> {
-    /// As [`AsyncRead::poll_read`], of `stream` behind what is held here.
+    /// Reads as [`AsyncRead::poll_read`], of `stream` behind what is held here.
     fn poll_read(
         &mut self,
         stream: &mut S,

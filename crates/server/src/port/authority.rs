@@ -15,8 +15,8 @@
 //! client's does no harm: its table fills later, so it forgets no entry that the client still names. (A client whose whole
 //! table has room for the shorter and not for the longer would be misread; it was refused before.)
 //!
-//! What it deliberately does not do: join a block that is cut into several frames. Pseudo-header fields stand first (RFC
-//! 9113 §8.3) and a first frame has room for them. What it cannot read it leaves alone; h2 judges it.
+//! It deliberately does not join a block that is cut into several frames. Pseudo-header fields stand first (RFC 9113
+//! §8.3) and a first frame has room for them. A block that it cannot read it leaves alone; h2 judges it.
 //!
 //! Read next: [`crate::port::begun`], which tells HTTP/2 from HTTP/1.1.
 
@@ -301,7 +301,7 @@ impl<S: AsyncRead + Unpin> Ahead<S> for Repair {
                 let mut more = ReadBuf::new(&mut room);
                 ready!(Pin::new(&mut *stream).poll_read(context, &mut more))?;
                 if more.filled().is_empty() {
-                    // Cut off in the middle of a frame: whoever reads shall see it so.
+                    // It is cut off in the middle of a frame: the reader shall see it so.
                     self.ready = std::mem::take(&mut self.held);
                     continue;
                 }

@@ -1,7 +1,7 @@
 //! A port for clients, with TLS or without: [`Port`].
 //!
-//! The first byte tells which of the two a client speaks, before anything is answered. Whoever speaks the wrong one is told so,
-//! as far as it can be told, and so is the operator: once for as long as it goes on, with a count.
+//! The first byte tells which of the two a client speaks, before anything is answered. A client that speaks the wrong one is
+//! told so, as far as it can be told, and so is the operator: once for as long as it goes on, with a count.
 //!
 //! The highest of the server's rooms; [`server`] joins the others.
 //!
@@ -33,7 +33,7 @@ pub mod server;
 
 /// The first byte of a handshake in TLS.
 const HANDSHAKE: u8 = 0x16;
-/// As Go's servers answer, and so etcd.
+/// Answer to HTTP on a port in TLS, as Go's servers give it, and so etcd.
 const HTTP_TO_HTTPS: &[u8] = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
 
 /// A port that clients connect to.
@@ -54,11 +54,11 @@ impl From<TcpListener> for Port {
 
 /// A client's connection, with or without TLS.
 pub(crate) enum ClientStream {
-    /// In the clear.
+    /// A connection in the clear.
     Plain(TcpStream),
     /// Encrypted with TLS.
     Tls(Box<TlsStream<TcpStream>>),
-    /// From inside of this process.
+    /// A connection from inside of this process.
     Inside(DuplexStream),
 }
 

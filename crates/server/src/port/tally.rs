@@ -25,7 +25,7 @@ const UNKNOWN: usize = 2;
 enum Way {
     /// From a client: a request.
     In,
-    /// To a client; of a stream, the method whose end is still to be counted.
+    /// To a client: an answer; of a stream, with the method whose end is still to be counted.
     Out(Option<usize>),
 }
 

@@ -119,7 +119,7 @@ impl<B: Backend> Auth for Services<B> {
         request: Request<pb::AuthUserAddRequest>,
     ) -> Result<Response<pb::AuthUserAddResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
-        // Hashing is for whoever may.
+        // Hash only for a user that may.
         self.require(&caller, Need::Root).await?;
         let pb::AuthUserAddRequest { name, password, options, hashed_password: _ } = request.into_inner();
         let no_password = options.is_some_and(|options| options.no_password);

@@ -164,7 +164,7 @@ impl<B: Backend> Drop for Place<B> {
 async fn give_up<B: Backend>(context: &Context<B>, standing: Standing, place: queue::Place) -> Result<(), Status> {
     let Standing { prefix, key, .. } = standing;
     let queue::Place { revision, written, origin } = place;
-    // A key that was written in the caller's name goes, whatever the caller may do by now.
+    // A key that was written in the caller's name goes, even if the caller may not remove it by now.
     let member = Caller::member();
     if origin == Origin::Adopted {
         // The call that made the key may have told its client that it is in; while somebody stands before, it has not, and
@@ -291,7 +291,7 @@ impl<B: Backend> Candidacy<B> {
                 }
                 continue;
             };
-            // Level-triggered: whatever happens to either key, look again.
+            // Level-triggered: after any change of either key, look again.
             let mut watching = Watching::new(context.clone(), caller, context.omen(false));
             for key in [before.key, key] {
                 watching.create(pb::WatchCreateRequest {

@@ -125,7 +125,7 @@ impl<B: Backend> Cluster for Services<B> {
 }
 
 impl<B: Backend> Context<B> {
-    /// As etcd's, the header of an answer about members carries no revision: the store was not asked.
+    /// The header of an answer about members; as etcd's, it carries no revision: the store was not asked.
     fn header_of_members(&self) -> Option<pb::ResponseHeader> {
         self.header(0)
     }

@@ -96,7 +96,7 @@ impl<B: Backend> Context<B> {
     /// Replaces the value of a candidate's key, if it still stands.
     ///
     /// The key keeps the lease that it has: a leadership outlives its session by no word of the client's. Without a creation
-    /// revision the guard would read "does not exist", and make a leader of whoever asks.
+    /// revision the guard would read "does not exist", and make a leader of any caller.
     async fn proclaim_as(&self, caller: &Caller, key: &Bytes, revision: i64, value: Bytes) -> Result<i64, Status> {
         if revision <= 0 {
             return Err(EtcdError::ElectionNotLeader.into());

@@ -200,7 +200,7 @@ fn reads_many(txn: &kv::Txn) -> bool {
     reads(txn) > FEW_KEYS
 }
 
-/// Adds up what all ranges of a transaction would answer, whichever branch is taken, and holds it; stops where that is refused.
+/// Adds up what all ranges of a transaction would answer, on either branch, and holds it; stops where that is refused.
 fn foresee(view: &kv::View, txn: &kv::Txn, bytes: &mut usize, held: &mut Held) -> Result<(), Status> {
     for operation in txn.success.iter().chain(&txn.failure) {
         match &operation.request {
@@ -254,8 +254,8 @@ impl<B: Backend> Services<B> {
         foreseeing.await?.map(Some)
     }
 
-    /// As [`Services::weigh`], for the answer to what is done: a refusal says that the outcome is unknown to the client, never
-    /// that nothing happened.
+    /// Weighs as [`Services::weigh`], for the answer to what is done: a refusal says that the outcome is unknown to the
+    /// client, never that nothing happened.
     fn weigh_done(&self, bytes: usize) -> Result<Option<Weight>, Status> {
         self.weigh(bytes).map_err(|_| EtcdError::Timeout.into())
     }

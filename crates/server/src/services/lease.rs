@@ -45,7 +45,7 @@ impl<B: Backend> Lease for Services<B> {
         let id = request.into_inner().id;
         let revoked = self.propose(&caller, Command::LeaseRevoke(LeaseRevoke { id })).await?;
         let Applied::LeaseRevoke { mut revision } = revoked else { return Err(error::mismatch()) };
-        // A lease with very many keys loses them in steps; whoever is told that it is revoked finds none.
+        // A lease with very many keys loses them in steps; a caller that is told that it is revoked finds none.
         loop {
             let view = self.read_local(&Caller::member(), Need::Nothing).await?;
             if !view.is_lease_ending(id) {

@@ -44,9 +44,9 @@ impl<B: Backend> Lock for Services<B> {
         let key = request.into_inner().key;
         let delete = kv::DeleteRange { key: key.clone(), ..kv::DeleteRange::default() };
         kv::check_delete_range(&delete).map_err(error::of_check)?;
-        // The key names the lease and not the holding: what waits on its way to the log must not end a later holding. So the
-        // holding that stands now is named.
-        // Who may delete the key may unlock, whether it may read it or not: so from here on this member acts for it.
+        // The key names the lease and not the holding: a request that waits on its way to the log must not end a later
+        // holding. So the holding that stands now is named. A caller that may delete the key may unlock, whether it may read
+        // it or not: so from here on this member acts for it.
         let view = self.read(&caller, Need::Write(&key, b"")).await?;
         let member = Caller::member();
         let Some(held) = read_key(&view, &key)? else {

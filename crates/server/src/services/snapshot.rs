@@ -36,7 +36,7 @@ const DIGEST_BYTES: u64 = 32;
 /// Bytes of a file that are hashed at once.
 const PART_BYTES: u64 = 256 << 10;
 
-/// Above these no number of a log can be raised any more.
+/// Limits of a file's numbers: above these no number of a log can be raised any more.
 const TERM_MAX: u64 = 1 << 62;
 const INDEX_MAX: u64 = 1 << 62;
 

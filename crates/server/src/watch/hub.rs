@@ -1,4 +1,4 @@
-//! The watch hub: one task that reads each event once, and tells those whom it concerns.
+//! The watch hub: one task that reads each event once, and tells the watchers that it concerns.
 //!
 //! ```text
 //!    applied ──► view ──► events since the last look ──► index ──► one parcel per stream
@@ -11,7 +11,7 @@
 //! ([`crate::watch`]); nothing is lost, for history is in the store. While nobody watches, the hub looks at nothing; while
 //! nothing is applied, it sleeps: watches have no timers.
 //!
-//! Read next: [`crate::watch::index`], whom an event concerns.
+//! Read next: [`crate::watch::index`], which finds those watchers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -98,7 +98,7 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
             let view = match context.read_local(&Caller::member(), Need::Nothing).await {
                 Ok(view) => view,
                 Err(status) if EtcdError::of(&status) == Some(EtcdError::Stopped) => return,
-                // The loop does not answer now, perhaps for its disk. What happened is told when it does.
+                // The loop does not answer now, perhaps for its disk. The events are told when it does.
                 Err(_) => {
                     tokio::time::sleep(AGAIN_AFTER).await;
                     if has_followers {
@@ -130,7 +130,7 @@ impl Telling {
         }
         while self.revision < view.revision() {
             let Ok(step) = view.select_events(self.revision + 1, &KeyRange::all(), STEP) else {
-                // Compacted before it was told: whoever wants it learns so by reading.
+                // Compacted before it was told: watchers that want it learn so by reading.
                 self.lag_all();
                 self.revision = view.revision();
                 return;
@@ -240,7 +240,7 @@ impl Telling {
         match command {
             Command::Follow { registration, follower, start, reply } => {
                 let is_synced = self.follow(registration, follower, start, view);
-                // Whoever does not wait for the answer sends its Forget behind this.
+                // A stream that does not wait for the answer sends its Forget behind this.
                 let _ = reply.send(Followed { revision: self.revision, is_synced });
             }
             Command::Progress { outlet } => {
@@ -283,7 +283,7 @@ impl Telling {
         }
     }
 
-    /// Tells those who asked for it that nothing happened. Who cannot take it has enough to read.
+    /// Tells those who asked for it that nothing happened. A stream that cannot take it has enough to read.
     fn tell_progress(&mut self) {
         for (registration, synced) in &mut self.synced {
             let is_fresh = std::mem::take(&mut synced.is_fresh);

@@ -122,7 +122,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Goal: the index finds exactly those whose range contains the key, whatever was inserted and removed.
+        /// Goal: the index finds exactly those whose range contains the key, after any insertions and removals.
         #[test]
         fn an_event_finds_exactly_its_followers(
             ranges in proptest::collection::vec((proptest::collection::vec(0u8..3, 1..4), proptest::collection::vec(0u8..3, 0..4), any::<bool>(), any::<bool>()), 0..20),

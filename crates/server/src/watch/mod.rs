@@ -382,7 +382,7 @@ impl<B: Backend> Watching<B> {
                     }
                 }
             }
-            // Whoever lags has not heard everything up to there: ask again when it has.
+            // A watcher that lags has not heard everything up to there: ask again when it has.
             News::Progress { registration: None, revision } => {
                 if self.behind.is_empty() && !self.outlet.overflow.is_lagging() {
                     self.tell_progress(NO_WATCHER, revision);

@@ -68,7 +68,7 @@ async fn requests_for_other_names_are_misdirected() {
     assert!(head_of(&served, "POST", "evil.example:2379", "").await.starts_with("http/1.1 200"), "by default all are");
 }
 
-/// Goal: `hash` is of the whole store, whatever revision is said; `hashkv` is of the keys.
+/// Goal: `hash` is of the whole store, at any revision; `hashkv` is of the keys.
 #[tokio::test]
 async fn the_two_digests_have_paths_of_their_own() {
     let served = Served::start().await;

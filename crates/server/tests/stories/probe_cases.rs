@@ -32,7 +32,7 @@ pub enum Want {
 #[derive(Clone, Debug)]
 pub struct Case {
     pub method: &'static str,
-    /// Behind `/v3/`; empty: not for JSON.
+    /// Path behind `/v3/`; empty: not for JSON.
     pub path: &'static str,
     pub label: String,
     pub bytes: Bytes,
@@ -314,7 +314,7 @@ fn lease_cases(all: &mut Vec<Case>) {
             all.push(Case { is_fatal: true, ..revoke });
         }
     }
-    // A lease that stands already, whoever's keys hang on it, is not granted again.
+    // A lease that stands already, with anybody's keys on it, is not granted again.
     for id in [0, 105] {
         let grant = pb::LeaseGrantRequest { ttl: 60, id };
         all.push(case("/etcdserverpb.Lease/LeaseGrant", "lease/grant", format!("grant {id}"), &grant, Want::User));
@@ -332,7 +332,7 @@ fn queue_cases(all: &mut Vec<Case>, number: usize) {
         let name = format!("{base}{number}");
         let (from, to) = (format!("{name}/"), format!("{name}0"));
         let label = format!("name {base}");
-        // Whoever stands in a queue on a lease hangs a key on it, and may so only if the lease's other keys are its own to write.
+        // A candidate that stands in a queue on a lease hangs a key on it, and may so only if the lease's other keys are its own to write.
         for (lease, hanging) in [(0, None), (101, Some("r/l")), (105, Some("zz/l"))] {
             let name = if lease == 0 { name.clone() } else { format!("{name}-{lease}") };
             let (from, to) = (format!("{name}/"), format!("{name}0"));

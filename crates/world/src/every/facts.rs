@@ -64,7 +64,7 @@ impl Facts {
         self.log.iter().find(|(lsn, _)| lsn.index == index).copied()
     }
 
-    /// Whether it knows what was chosen, in whichever term.
+    /// Whether it knows what was chosen, in any term.
     pub fn knows<P: Protocol>(&self, chosen: (Lsn, u64)) -> bool {
         let is_same = self.at(chosen.0.index).is_some_and(|(_, its)| its == chosen.1);
         self.holds::<P>(chosen) || (P::SLOTS == Slots::Independent && is_same)

@@ -9,7 +9,7 @@
 //!
 //! What makes it fast: members are many times fewer than worlds. Each member state and each message is stored once and known by
 //! a number; a world is a short row of numbers; and what an input does to a member is computed once and then looked up
-//! ([`local`]). So a step of the search costs a few table lookups, whatever the protocol costs.
+//! ([`local`]). So a step of the search costs a few table lookups, however much the protocol costs.
 //!
 //! - [`local`]: one member, one input, all ways in which the step can end;
 //! - [`table`]: members and messages by number, shared by all threads;
@@ -39,7 +39,7 @@ pub use replay::{Replayed, bounds_of, header, replay};
 pub struct Bounds {
     /// Number of voters.
     pub nodes: u64,
-    /// No term above this: a step that leads there is not taken.
+    /// Greatest term: a step that leads above it is not taken.
     pub terms: u64,
     /// Crashes, all members together.
     pub crashes: u8,
@@ -56,7 +56,7 @@ pub struct Bounds {
     pub link: usize,
     /// Whether a message may arrive more than once.
     pub duplicates: bool,
-    /// Of how many worlds one is continued fairly, to see that somebody serves in the end; 0 asks none.
+    /// One of so many worlds is continued fairly, to see that somebody serves in the end; 0 asks none.
     pub fair_every: u64,
     /// Worlds at most; 0 is no limit.
     pub states_max: u64,

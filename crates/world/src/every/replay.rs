@@ -74,7 +74,7 @@ pub struct Replayed {
     pub steps: Vec<(String, Vec<String>)>,
     /// The property that the last line violates.
     pub violation: Option<Violation>,
-    /// The same as a picture: step by step from 0, a step a second.
+    /// The trace as a picture: step by step from 0, a step a second.
     pub tracing: Tracing,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Judged in every world: what a lone member asserts of itself, and of the cluster `one-leader-per-term`,
 //! `leader-completeness`, `state-machine-safety`, `commit-on-quorum` and `log-matching`, as in
-//! [`hustings_properties::chronicle`]. What lies in the past (who led which term, what was committed) is part of the world.
+//! [`hustings_properties::chronicle`]. The past (the leader of each term, what was committed) is part of the world.
 
 use super::Bounds;
 use super::facts::Facts;

@@ -1,7 +1,7 @@
 //! Situations that a search adds to a plan, each at a moment that may matter: cut links, changes of leader, crashes.
 //!
-//! Each is a class and not a story: members, times and delays are drawn, and no defect is named. What they have in common is that
-//! several things must come together which chance alone rarely brings together.
+//! Each is a class and not a story: members, times and delays are drawn, and no defect is named. In each of them several things
+//! must come together which chance alone rarely brings together.
 
 use super::{SOON, Search};
 use crate::command::{Command, Who};
@@ -42,7 +42,7 @@ impl Search {
     }
 
     /// A leader is left with a minority, is still written to, and is found again link by link: histories part, and meet in some
-    /// order. Perhaps somebody campaigns then, and perhaps somebody dies of whom that one learns.
+    /// order. Perhaps somebody campaigns then, and perhaps a member dies from which that one learns.
     pub(super) fn add_rift(&mut self, plan: &mut Plan, parent: usize) {
         let (at, nodes) = (self.moment(parent, plan.safety).at, plan.settings.nodes);
         let election = plan.settings.election_max();
@@ -104,7 +104,7 @@ impl Search {
         for reign in 0..reigns {
             let leader = if take_turns { pair[reign as usize % 2] } else { self.node(plan) };
             if let Some(previous) = leaders.last().filter(|_| take_turns) {
-                // Whoever led before the last one is back, and connected again before it campaigns.
+                // The leader before the last one is back, and connected again before it campaigns.
                 events.push((at, Command::Heal));
                 events.push((at, Command::Isolate(*previous)));
                 at += 5_000 + self.dice.below(SOON);

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! The page holds no data and asks nobody but the member that it came from. That member asks the others, with the reader's own
-//! token, so that users and roles hold everywhere; whom it cannot ask is told with the reason.
+//! token, so that users and roles hold everywhere; a member that it cannot ask is shown with the reason.
 //!
 //! What it deliberately does not do: keep anything. A page that is closed costs nothing.
 

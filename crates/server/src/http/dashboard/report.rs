@@ -1,7 +1,7 @@
 //! `GET /v1/report`: all that a member knows of itself, for the page. It waits for nobody.
 //!
-//! Counts grow from the start of the process; whoever wants rates asks twice. Histograms are counts up to each bound, in
-//! microseconds, the last one above all bounds.
+//! Counts grow from the start of the process; a reader that wants rates asks twice. Histograms are counts up to each
+//! bound, in microseconds, the last one above all bounds.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};

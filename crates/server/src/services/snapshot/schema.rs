@@ -86,10 +86,10 @@ pub(super) struct Head {
     pub(super) term: u64,
     #[prost(uint64, tag = "5")]
     pub(super) index: u64,
-    /// Of all buckets of etcd's.
+    /// Digest of all buckets of etcd's.
     #[prost(bytes = "bytes", tag = "6")]
     pub(super) digest: Bytes,
-    /// Of the bucket of the members alone, which no etcd leaves as it is.
+    /// Digest of the bucket of the members alone, which no etcd leaves as it is.
     #[prost(bytes = "bytes", tag = "7")]
     pub(super) members_digest: Bytes,
 }

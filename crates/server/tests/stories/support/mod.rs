@@ -28,7 +28,7 @@ pub enum Mood {
     Silent,
     /// It refuses with this error.
     Refusing(Option<RequestError>),
-    /// As soon as it is no longer frozen.
+    /// It answers as soon as it is no longer frozen.
     Frozen,
     /// Reads at once, proposals as soon as it no longer hesitates.
     Hesitant,
@@ -102,7 +102,7 @@ impl Double {
         self.status.send_modify(change);
     }
 
-    /// From here on applies by these rules.
+    /// Applies by these rules from here on.
     pub fn adopt(&self, version: ApplyVersion) {
         self.state.lock().unwrap().store.adopt(version);
         self.declare(|status| status.version = version);
