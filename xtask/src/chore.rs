@@ -44,7 +44,7 @@ pub fn run(command: &mut Command) -> Outcome {
 /// The build profile of the programs that a chore measures.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Profile {
-    /// As users have them.
+    /// Release builds, as users have them.
     Release,
     /// As tests have them: built sooner.
     #[cfg_attr(not(feature = "kube-apiserver"), expect(dead_code, reason = "who asks for it is left out"))]

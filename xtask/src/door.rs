@@ -11,7 +11,7 @@ pub fn ci() -> Outcome {
     chore::run(Command::new("bash").arg("xtask/ci.sh").current_dir(chore::root()))
 }
 
-/// Mends lints that know their remedy, then the format. What was not committed stays uncommitted.
+/// Mends lints that know their remedy, then the format. Uncommitted changes stay uncommitted.
 ///
 /// # Errors
 /// Something is left that only a person can mend.

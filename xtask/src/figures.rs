@@ -1,7 +1,7 @@
 //! `cargo xtask proving-ground-figures`: runs the commands of the figures in `docs/proving-ground.md` again and prints their rows.
 //!
-//! The page is the list: a row's last column is the command, and `the same` is that of the row above. What takes half an hour
-//! there can be run for less; then the row says so, because the command that is printed is the one that was run.
+//! The page is the list: a row's last column is the command, and `the same` is that of the row above. A command that takes
+//! half an hour there can be run for less; then the row says so, because the command that is printed is the one that was run.
 
 use crate::chore::{self, Profile};
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ const PAGE: &str = "docs/proving-ground.md";
 struct Wanted {
     /// Values of `--for`, `--seeds` and `--memory` instead of the page's.
     instead: Vec<(String, String)>,
-    /// Only rows with this in them.
+    /// Text that a row must contain to be run.
     only: Option<String>,
     /// Rows are told and not run.
     lists: bool,

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 const SERVICES: usize = 10;
 const REPLICAS: usize = 3;
-/// For how long the cluster is looked at.
+/// Time for which the cluster is looked at.
 const REST: Duration = Duration::from_secs(30);
 /// A tick of `/proc/PID/stat`, as on every Linux of today.
 const TICKS_PER_SECOND: f64 = 100.0;
@@ -142,9 +142,9 @@ fn start(program: &Path, url: &str, count: usize, place: usize) -> Result<Replic
 struct Look {
     entries: f64,
     calls: f64,
-    /// Of each node: seconds of a processor, MiB.
+    /// Seconds of a processor and MiB, of each node.
     nodes: Vec<(f64, f64)>,
-    /// Of all clients: seconds of a processor; the largest in MiB.
+    /// Seconds of a processor of all clients together, and MiB of the largest.
     clients: (f64, f64),
 }
 

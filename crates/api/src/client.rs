@@ -58,7 +58,7 @@ pub struct Options {
     /// TLS for endpoints with `https://`; with it, those without a scheme are among them. `None`: those without a scheme are
     /// not, and with `https://` what the machine trusts is believed.
     pub tls: Option<Connector>,
-    /// The member of this process; if it is given, it is asked, whatever the endpoints say.
+    /// The member of this process; if it is given, it is asked, without regard to the endpoints.
     pub inside: Option<Inside>,
 }
 
@@ -160,8 +160,8 @@ impl Client {
         Client { caller: Caller { user: Some((name, password)), token: Arc::default() }, ..self }
     }
 
-    /// Proves who asks, if it is said who. What proves it ends after a while (`--auth-token-ttl`), so ask again in time, and
-    /// after "invalid auth token".
+    /// Proves the user that asks, if there is one. The proof ends after a while (`--auth-token-ttl`), so ask again in time,
+    /// and after "invalid auth token".
     ///
     /// # Errors
     /// The cluster does not know the user, or not with this password; or it does not answer.

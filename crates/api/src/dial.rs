@@ -40,7 +40,7 @@ pub async fn dial(endpoint: &str, tls: Option<&Connector>) -> io::Result<Dialled
     dial_speaking(endpoint, tls.map(|tls| tls.speaking(&[ALPN])).as_ref()).await
 }
 
-/// The same, with what the connector itself says to speak.
+/// Dials, and speaks what the connector itself says.
 pub(crate) async fn dial_speaking(endpoint: &str, tls: Option<&Connector>) -> io::Result<Dialled> {
     let (scheme, rest) = endpoint.split_once("://").unwrap_or(("http", endpoint));
     let authority = rest.split('/').next().unwrap_or(rest);

@@ -5,7 +5,7 @@
 //!      └ cloned by whoever asks                  └ held by the server, which ends connections when it stops
 //! ```
 //!
-//! What is said on them is what is said on any connection of a client. Who asks is this process itself: nobody else can.
+//! They carry what any connection of a client carries. Only this process itself can ask: nobody else can.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -8,9 +8,9 @@
 //! - A field with its default value is left out of the answer. On input `null` is the default, too.
 //! - An unknown field is ignored, an empty body is an empty message, and what follows the first value is not looked at.
 //!
-//! Deviation: we also take URL-safe and unpadded base64, which etcd refuses;
-//! a field given twice is refused, of which etcd takes the last, and so is a `null` in a list.
-//! What this module does not do: routes, and the framing of streams. They are the server's.
+//! Deviation: we also take URL-safe and unpadded base64, which etcd refuses; a field given twice is
+//! refused, of which etcd takes the last, and so is a `null` in a list. Routes and the framing of
+//! streams are not done here: they are the server's.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};

@@ -15,7 +15,7 @@ pub enum BoltError {
         /// Error of the source.
         source: io::Error,
     },
-    /// No meta page is one.
+    /// Neither of the first two pages is a meta page.
     #[error("this is no bbolt database: neither of its first two pages describes one")]
     NotADatabase,
     /// Written by another bbolt.

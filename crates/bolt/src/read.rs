@@ -163,7 +163,7 @@ struct Element {
 struct Walk<'d, S> {
     database: &'d Database<S>,
     visited: Visited,
-    /// From the root down, each with the number of its element that comes next.
+    /// The way from the root down, each page with the number of its element that comes next.
     path: Vec<(Page, u16)>,
     last: Option<Bytes>,
 }

@@ -146,7 +146,7 @@ pub(crate) async fn within<T>(
     Ok(answered(matches, asking).await?.into_inner())
 }
 
-/// The same, with what stands beside the answer.
+/// As [`within`], with what stands beside the answer.
 pub(crate) async fn answered<T>(
     matches: &ArgMatches,
     asking: impl Future<Output = Result<Response<T>, Status>>,

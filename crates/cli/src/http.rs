@@ -25,7 +25,7 @@ pub(crate) async fn get(endpoint: &str, path: &str, tls: Option<&Connector>) -> 
     get_long(endpoint, path, tls, BODY_MAX).await
 }
 
-/// The same, where an answer may be so many bytes long.
+/// As [`get`], where an answer may be so many bytes long.
 pub(crate) async fn get_long(endpoint: &str, path: &str, tls: Option<&Connector>, bytes_max: usize) -> Result<Bytes> {
     send(hyper::Request::get(path), Bytes::new(), endpoint, path, tls, bytes_max).await
 }

@@ -38,7 +38,7 @@ const LOOK_INTERVAL_AT_START: Duration = Duration::from_millis(5);
 /// Pause between two later looks: it grows as fast as clients write.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// For so long a member starts.
+/// Time for which a member counts as starting.
 const START: Duration = Duration::from_secs(10);
 
 /// Holds huge pages back: the first thing that a member does. Returns only in the program that has begun again, or where that

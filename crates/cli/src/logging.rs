@@ -21,8 +21,8 @@ static GUARD: Mutex<Option<WorkerGuard>> = Mutex::new(None);
 
 /// Lines are written together up to this many bytes.
 const BATCH_BYTES: usize = 32 * 1024;
-/// After a write the thread waits for so long: the first line of a quiet time leaves at once, those of a busy time leave
-/// together, and who logs them need not wake the thread for each.
+/// Pause of the thread after a write: the first line of a quiet time leaves at once, those of a busy time leave
+/// together, and their writers need not wake the thread for each.
 const BATCH_PAUSE: Duration = Duration::from_millis(2);
 
 /// One place for lines, forgiving.
@@ -89,11 +89,11 @@ impl Write for Outputs {
 
 /// The form of log lines, and where they go.
 pub(crate) struct Wanted<'w> {
-    /// As `--log-level` has it: a level, or a filter.
+    /// Level or filter, as `--log-level` has it.
     pub(crate) level: &'w str,
-    /// As `--log-format` has it.
+    /// Format, as `--log-format` has it.
     pub(crate) format: &'w str,
-    /// As `--log-outputs` has them.
+    /// Outputs, as `--log-outputs` has them.
     pub(crate) outputs: Vec<String>,
 }
 

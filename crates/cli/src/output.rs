@@ -54,7 +54,7 @@ pub(crate) struct TlsNames {
     pub(crate) has_variables: bool,
 }
 
-/// As etcdctl names them.
+/// Names of our own flags, as etcdctl has them.
 const OURS: TlsNames =
     TlsNames { cacert: "cacert", cert: "cert", key: "key", skip: "insecure-skip-verify", has_variables: true };
 
@@ -98,7 +98,7 @@ pub(crate) fn options_of(matches: &ArgMatches) -> anyhow::Result<Options> {
     options_named(matches, &OURS)
 }
 
-/// As [`options_of`], by flags of these names.
+/// Reads how to connect as [`options_of`], by flags of these names.
 pub(crate) fn options_named(matches: &ArgMatches, names: &TlsNames) -> anyhow::Result<Options> {
     let path = |name: &str, etcdctl: &str| names.given(matches, name, etcdctl).map(PathBuf::from);
     let (ca, skips) = (
@@ -193,7 +193,7 @@ pub(crate) fn not_found(what: impl Into<String>) -> anyhow::Error {
     Exit::with(Code::NotFound, what)
 }
 
-/// No quorum, or no answer in time.
+/// The error for no quorum, or no answer in time.
 pub(crate) fn unavailable(what: impl Into<String>) -> anyhow::Error {
     Exit::with(Code::Unavailable, what)
 }

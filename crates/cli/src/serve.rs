@@ -179,7 +179,7 @@ async fn serve(plan: Plan, descriptors: u64, exits_with_parent: bool) -> Result<
     Ok(())
 }
 
-/// Listens on all of these, or says for whom it cannot and which setting to change.
+/// Listens on all of these; the error names what cannot be served and which setting to change.
 async fn listen(
     addresses: &[(SocketAddr, bool)],
     tls: Option<&Acceptor>,
@@ -374,7 +374,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     Ok(config)
 }
 
-/// Derives the cluster's id: equal for all founders, whatever spelling of the addresses each was given.
+/// Derives the cluster's id: equal for all founders, however each of them was given the addresses.
 pub(crate) fn cluster_id_of(token: &str, founding: &Membership) -> ClusterId {
     let mut hash = Sha256::new();
     hash.update(token.as_bytes());

@@ -2,8 +2,8 @@
 //! value knows where it came from.
 //!
 //! Flag names are etcd's where etcd has them, so that units and scripts work with the name of the binary changed. Unlike
-//! etcd, a file does not disable flags and variables: it stands below them. What becomes of each flag of etcd's stands in
-//! `docs/coming-from-etcd.md`.
+//! etcd, a file does not disable flags and variables: it stands below them. The treatment of each of etcd's flags stands
+//! in `docs/coming-from-etcd.md`.
 
 mod table;
 mod tls;

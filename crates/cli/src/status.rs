@@ -78,7 +78,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     }
 }
 
-/// The output of `-o json`, whatever the cluster is like.
+/// The output of `-o json`, of any cluster.
 pub(crate) async fn told_in_json(matches: &ArgMatches) -> Result<Value> {
     Ok(look(matches).await?.in_json())
 }

@@ -173,7 +173,7 @@ async fn a_part_of_an_etcd_is_copied_and_what_cannot_be_is_said() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_etcd_with_users_that_starts_again_is_followed_on() {
-    // etcd forgets its tokens when it ends: whoever follows must say again who it is.
+    // etcd forgets its tokens when it ends: a follower must say again who it is.
     let mut theirs = Cluster::start(etcd(), 1).await.expect("etcd starts");
     let ours = Cluster::start(program(), 1).await.expect("a node starts");
     let (urls, endpoints) = (theirs.endpoints().join(","), ours.endpoints().join(","));

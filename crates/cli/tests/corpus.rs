@@ -1,5 +1,5 @@
-//! Goal: whatever bytes arrive, nobody panics (BI-01, BI-03, BI-06). Method: the targets of `fuzz/`, over the corpus that is kept there
-//! and over a few hundred changes of each file; equal builds make equal changes.
+//! Goal: no bytes make a reader panic (BI-01, BI-03, BI-06). Method: the targets of `fuzz/`, over the corpus that is kept there and
+//! over a few hundred changes of each file; equal builds make equal changes.
 
 #[path = "../../../fuzz/targets.rs"]
 mod targets;

@@ -50,15 +50,15 @@ impl Up {
     }
 }
 
-/// In JavaScript: the role that the table shows for a member.
+/// A script for the role that the table shows for a member.
 fn role_of(member: &str) -> String {
     format!("document.querySelector('#members-body tr[data-key=\"{member}\"] td').textContent.trim().split(' ')[1]")
 }
 
-/// In JavaScript: what has the focus.
+/// A script for the element that has the focus.
 const STOP: &str = "document.activeElement.id || document.activeElement.dataset.name || document.activeElement.getAttribute('aria-label')";
 
-/// In JavaScript: who leads.
+/// A script for the member that leads.
 const LEADER: &str = "[...document.querySelectorAll('#members-body tr')].find(row => row.children[1].className === 'leader')?.dataset.key ?? null";
 
 async fn leader(browser: &Browser) -> String {

@@ -40,7 +40,7 @@ async fn one_leads_after_the_other(scheme: &str, cluster: &Cluster) {
     one_leads_after_the_other_at(scheme, &url, Duration::from_millis(500)).await;
 }
 
-/// The same; the first leads for at least so long.
+/// One leads after the other; the first leads for at least so long.
 async fn one_leads_after_the_other_at(scheme: &str, url: &str, quiet: Duration) {
     let (a, b) = (candidate(url, "a"), candidate(url, "b"));
     let first = campaign(&a).await;
@@ -173,9 +173,9 @@ async fn etcdctl_is_a_rival_like_any_other() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_candidate_whose_member_stands_still_hears_of_its_turn_from_another() {
-    // Goal: who waits is not forgotten with the member that it watches. Method: that member, which does not lead, is paused; once
-    // the candidate has gone to another one, as its next renewal shows, the holder resigns. That is before the old connection
-    // is given up, five seconds after the last word on it: whoever listened there still would hear of its turn then.
+    // Goal: a candidate that waits is not forgotten with the member that it watches. Method: that member, which does not lead, is paused;
+    // once the candidate has gone to another one, as its next renewal shows, the holder resigns. That is before the old connection is given
+    // up, five seconds after the last word on it: a candidate that listened there still would hear of its turn then.
     const SHORT: Duration = Duration::from_secs(2);
     let cluster = Cluster::start(Program::hustings(support::HUSTINGS), 3).await.expect("it starts");
     let leader = cluster.leader().await.expect("somebody leads");

@@ -231,7 +231,7 @@ async fn leadership_moves_where_it_is_sent(cluster: &Cluster, etcdctl: &Etcdctl)
     etcdctl.ok(&["put", "moved", "yes"]);
 }
 
-/// By the row of `member list`: id, started, name, ...
+/// Finds the id in the row of `member list`: id, started, name, ...
 fn member_id(etcdctl: &Etcdctl, wanted: &str) -> String {
     let list = etcdctl.ok(&["member", "list"]);
     let row = list.lines().find(|line| line.split(", ").any(|cell| cell == wanted));

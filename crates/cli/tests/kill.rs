@@ -15,10 +15,10 @@ struct Acknowledged {
     revision: i64,
 }
 
-/// After so many writes a writer goes on to the next node: else all would gather, in time, at one that is never killed.
+/// Writes after which a writer goes on to the next node: else all would gather, in time, at one that is never killed.
 const STAY: u64 = 40;
 
-/// Writes its own keys, one after the other, at whichever node answers; remembers what was acknowledged.
+/// Writes its own keys, one after the other, at a node that answers; remembers what was acknowledged.
 async fn writer(
     number: usize,
     endpoints: Vec<String>,

@@ -35,19 +35,19 @@ impl Lab {
     }
 }
 
-/// In JavaScript: the state that a pane shows for a member.
+/// A script for the state that a pane shows for a member.
 fn state_of(pane: u8, member: u8) -> String {
     format!("document.querySelector('[data-pane=\"{pane}\"] .member[data-id=\"{member}\"]').dataset.state")
 }
 
-/// In JavaScript: who leads in the first pane.
+/// A script for the leader in the first pane.
 const LEADER: &str =
     "Number(document.querySelector('[data-pane=\"0\"] .member[data-state=\"leader\"]')?.dataset.id ?? 0)";
 
-/// In JavaScript: the script as it stands there.
+/// A script for the text in the script's field.
 const SCRIPT: &str = "document.getElementById('script').value";
 
-/// In JavaScript: the moment that is shown, in microseconds.
+/// A script for the moment that is shown, in microseconds.
 const MOMENT: &str = "Number(document.getElementById('time').value)";
 
 /// Moves the slider to a moment.
@@ -94,8 +94,8 @@ async fn pause(browser: &Browser) {
     }
 }
 
-/// Goal: a leader is elected before one's eyes, dies by a click, another follows, and time goes back to before. What was done there
-/// is a script that `play` takes, and a link that shows the same.
+/// Goal: a leader is elected before one's eyes, dies by a click, another follows, and time goes back to before. The same is a
+/// script that `play` takes, and a link that shows it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_is_elected_killed_and_brought_back_in_time() {
     let lab = Lab::start(&[]);
@@ -238,7 +238,7 @@ async fn everything_is_broken_by_clicking() {
     lab.stop();
 }
 
-/// In JavaScript: the button that delays the first message under way.
+/// A script for the button that delays the first message under way.
 const DELAYS: &str = "document.querySelector('#messages button')";
 
 /// Goal: a published defect is told in a few steps, beside its repair, and the judge speaks when the property falls. Method: each

@@ -1,6 +1,6 @@
-//! Goal: watches outlive the node that they hang on; each goes on elsewhere without a gap or a repetition.
-//! Method: 1,000 watches in ten streams on one of three real nodes, which is killed in the middle of the writes; every watch
-//! resumes on a survivor behind the last revision that it saw. What really happened is read from a fresh watch at the end.
+//! Goal: watches outlive the node that they hang on; each goes on elsewhere without a gap or a repetition. Method: 1,000
+//! watches in ten streams on one of three real nodes, which is killed in the middle of the writes; every watch resumes on a
+//! survivor behind the last revision that it saw. The real history is read from a fresh watch at the end.
 
 mod support;
 
@@ -16,7 +16,7 @@ const KEYS: usize = 50;
 const ROUNDS: usize = 10;
 const END: &str = "the end";
 
-/// One watch, whichever node it hangs on.
+/// One watch, on any node.
 struct Watch {
     key: String,
     /// First revision that it has not seen.

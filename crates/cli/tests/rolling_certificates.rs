@@ -235,7 +235,7 @@ async fn a_cluster_changes_its_ca_and_no_request_fails_after_one_retry() {
 }
 
 /// Goal: of those with a good certificate, a peer port lets in only the ones that it was told to. Method: three members whose certificates
-/// have one common name, and one host, beside their own; whoever else the CA signed for is turned away, and told to the log.
+/// have one common name, and one host, beside their own; any other that the CA signed for is turned away, and told to the log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_port_admits_a_common_name_or_a_host_and_nobody_else() {
     for (flags, expected) in [

@@ -280,7 +280,7 @@ fn parent_of(pid: u32) -> u32 {
 
 /// Goal: in a namespace nothing outlives the warden, not even what has lost its parents, has a session of its own and hears no
 /// signal, while nobody is there to look for it. Method: COMMAND starts such a process; the sidecar is paused, the warden
-/// killed. What nobody let stand still is then succeeded at once.
+/// killed. The tenure is then succeeded at once.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_that_a_command_has_started_dies_with_the_first_process_of_its_namespace() {
     let story = Story::begin().await;

@@ -1,6 +1,6 @@
 //! Goal: at most one command runs, on every store, and the next one bears a higher token, although anything may happen to one of
-//! sidecar, warden and command. Method: three sidecars stand for one election; drawn faults hit whoever leads; each command holds
-//! a witness, a lock of the kernel on one file, and its sidecar ends with 99 when another holds it. Each command passes a gate,
+//! sidecar, warden and command. Method: three sidecars stand for one election; drawn faults hit the leader; each command holds a
+//! witness, a lock of the kernel on one file, and its sidecar ends with 99 when another holds it. Each command passes a gate,
 //! too: it writes its token behind the highest one that was there, in one step, and is refused below it.
 //!
 //! `HUSTINGS_ELECTION_RUNS=1000 cargo test -p hustings --test run_on_every_store -- --nocapture` draws so many faults per store.

@@ -85,7 +85,7 @@ async fn is_shown_as_it_is(protocol: &str) {
     let row = &rows[last];
     assert!(row["leader"].is_null() && row["role"] != "leader", "{row}");
 
-    // Whoever waits in vain is told for whom.
+    // A caller that waits in vain is told for which members.
     let waited = hustings(&["put", "--timeout", "1s", "--endpoints", &endpoints, "a", "c"]);
     assert_eq!(waited.code, Some(4), "{waited:?}");
     for words in [

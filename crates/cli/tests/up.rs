@@ -70,7 +70,7 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
     let first_endpoints = first.endpoints.clone();
     first.stop(Signal::INT);
 
-    // It is where it was, whatever this machine would choose for a new one.
+    // It is where it was, even if this machine would choose another place for a new one.
     let mut command = Command::new(HUSTINGS);
     command.args(["up", "--data-dir", text]);
     let mut second = Running::start(&mut command);
@@ -160,7 +160,7 @@ fn serves_without_its_leader(protocol: &str) {
     let name = elected.split_whitespace().find(|word| word.starts_with('n')).expect("who leads").to_string();
     let leader: usize = name[1..].parse::<usize>().expect("a number") - 1;
     support::signal_pid(first.pids[leader], Signal::KILL);
-    // Until then its socket may still accept, and whoever it accepted is hung up on.
+    // Until then its socket may still accept, and a caller that it accepted is hung up on.
     first.running.line_with(&format!("{name} ended"));
     hustings(&["put", "--endpoints", &first.endpoints, "after", "death"]).ok();
     assert_eq!(hustings(&["get", "--endpoints", &first.endpoints, "greeting"]).ok(), "hello\n");

@@ -88,7 +88,7 @@ fn tells_of_each_call_and_of_no_secret(cluster: &Cluster) {
         for part in ["\"caller\":\"ann\"", "/etcdserverpb.KV/Range", "\"code\":7", "\"revision\":"] {
             assert!(refused.contains(part), "{part}: {refused}");
         }
-        // Whoever calls the gateway has a code of gRPC as well, and none of HTTP.
+        // A caller of the gateway has a code of gRPC as well, and none of HTTP.
         let by_gateway = log.lines().find(|line| line.contains("/v3/kv/range")).expect("the gateway was asked");
         assert!(by_gateway.contains("\"code\":3,"), "{by_gateway}");
         for secret in ["secret", "r00t", "for root", "for all", "$2b$"] {

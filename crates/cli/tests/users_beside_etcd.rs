@@ -63,7 +63,7 @@ impl Guarded {
         answer.into_inner().token
     }
 
-    /// Lays the leases and their keys anew. What the caller before hung on a lease goes first: etcd lets in whom it should not.
+    /// Lays the leases and their keys anew. Keys that the caller before hung on a lease go first: etcd lets in callers that it should not.
     async fn lay(&self) {
         let token = self.token("root").await;
         let by_root = |case: Case| {

@@ -354,7 +354,7 @@ fn other_build() -> String {
     concat!("hustings ", env!("CARGO_PKG_VERSION")).replace(|character: char| character.is_ascii_digit(), "9")
 }
 
-/// This build with another number.
+/// Writes a copy of this build with another number.
 fn another_build(path: &Path) {
     let ours = concat!("hustings ", env!("CARGO_PKG_VERSION")).as_bytes();
     let mut program = std::fs::read(HUSTINGS).expect("the binary under test");

@@ -41,7 +41,7 @@ pub enum Code {
     Broken,
 }
 
-/// As `hustings_election::supervisor::EXIT_SUPERVISOR`; a test of the program compares the two.
+/// Exit code of a sidecar that failed, as `hustings_election::supervisor::EXIT_SUPERVISOR`; a test of the program compares the two.
 pub const SIDECAR: u8 = 125;
 
 /// The commands that judge protocols.

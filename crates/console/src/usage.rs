@@ -16,7 +16,7 @@ pub struct Usage {
     all: Duration,
     idle: Duration,
     own: Duration,
-    /// Of each server that is measured, by its process id. In a difference: of those that ran from its beginning to its end.
+    /// Time of each server that is measured, by its process id. In a difference: of those that ran from its beginning to its end.
     servers: BTreeMap<u32, Duration>,
 }
 

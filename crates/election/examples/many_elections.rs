@@ -1,5 +1,5 @@
-//! One process that stands for many elections over one session, and says now and then how many it leads. What
-//! `cargo xtask many-elections` starts thirty of.
+//! One process that stands for many elections over one session, and says now and then how many it leads.
+//! `cargo xtask many-elections` starts thirty of them.
 //!
 //! ```sh
 //! cargo run -p hustings-election --example many_elections -- hustings://127.0.0.1:2379/service-1 1000 replica-a

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! It has an operating system thread of its own, so that a busy or blocked runtime of the application delays no renewal. Belief
-//! does not depend on it: a [`Tenure`] holds the moment at which it ends, and whoever asks compares it with the clock.
+//! does not depend on it: a [`Tenure`] holds the moment at which it ends, and each question compares it with the clock.
 
 use crate::clock::{BootTimer, boot_micros};
 use crate::leadership::{Phase, Tenure};
@@ -131,7 +131,7 @@ struct Runner {
     has_stood: bool,
     /// Reason why the store lets it stand no more, as it was told last.
     denial: Option<String>,
-    /// For the latest tenure, until it is released.
+    /// The bequest for the latest tenure, until it is released.
     bequest: Option<Bequest>,
     /// Moment of its alarm in the engine's order; `None` if it has none.
     alarm: Option<u64>,
@@ -265,7 +265,7 @@ impl Host {
 
     /// Refuses all candidates: none can stand.
     fn refuse(&mut self, refusal: CampaignError) {
-        // Whoever is not admitted is told by its caller, and may try again for long.
+        // A user that is not admitted is told by its caller, and may try again for long.
         if !matches!(refusal, CampaignError::Denied(_)) {
             tracing::error!(why = %refusal, "the store of elections refuses");
         }
@@ -410,7 +410,7 @@ impl Host {
             self.let_stand();
         }
         if let Some(loss) = over {
-            // Whoever hangs, or does not listen, may never ask for it; and another tenure is another campaign's.
+            // An application that hangs, or does not listen, may never ask for it; and another tenure is another campaign's.
             self.feed(key, Input::StandDown(Why::Leaving(loss.to_string())));
         }
         if is_unwanted {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The layer is the first half of a gate: it lets no request begin that is late. A request that was admitted, and then stands
-//! still until a later leader has been here, it does not call back. Whatever must not happen twice takes the [`Token`] from the
-//! request's extensions, and compares it in the transaction that writes: see `docs/leadership.md`.
+//! still until a later leader has been here, it does not call back. A request whose work must not happen twice takes the
+//! [`Token`] from the request's extensions, and compares it in the transaction that writes: see `docs/leadership.md`.
 
 use http::{HeaderMap, HeaderName, Request, Response, StatusCode, header};
 use hustings_lease::gate::{Barred, Shelf};

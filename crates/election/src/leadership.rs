@@ -78,7 +78,7 @@ impl Tenure {
 
 /// The proof of a tenure. It cannot be copied; dropped, it ends the tenure, and releases the election in the background.
 ///
-/// Whatever acts as the leader borrows a [`Lead`] of it, and so cannot outlive it:
+/// Code that acts as the leader borrows a [`Lead`] of it, and so cannot outlive it:
 ///
 /// ```compile_fail
 /// # async fn story(guard: hustings_election::Leadership) {
@@ -114,7 +114,7 @@ impl Leadership {
         boot_micros() < self.tenure.until_micros.load(Ordering::Acquire)
     }
 
-    /// For how long it may lead if nothing more is heard from the store; zero when it leads no more.
+    /// Time for which it may lead if nothing more is heard from the store; zero when it leads no more.
     pub fn remaining(&self) -> Duration {
         self.tenure.remaining().unwrap_or_default()
     }
@@ -215,8 +215,8 @@ impl Drop for Leadership {
 
 /// Proof that somebody led a moment ago and has not given it up: what acts as the leader takes it as an argument.
 ///
-/// The clock may run on while one acts. Whatever must not be done twice carries the token to a resource that refuses older
-/// ones ([`hustings_lease::FenceGate`]).
+/// The clock may run on while one acts. Work that must not be done twice carries the token to a resource that refuses
+/// older ones ([`hustings_lease::FenceGate`]).
 #[derive(Clone, Copy, Debug)]
 pub struct Lead<'a> {
     tenure: &'a Tenure,
@@ -238,7 +238,7 @@ impl Lead<'_> {
         self.tenure.ticker.tick();
     }
 
-    /// For how long it goes on if nothing more is heard from the store.
+    /// Time for which it goes on if nothing more is heard from the store.
     pub fn remaining(&self) -> Duration {
         self.tenure.remaining().unwrap_or_default()
     }

@@ -20,8 +20,8 @@
 //! ```
 //!
 //! A [`Leadership`] is computed whenever it is asked, on a clock that runs on while the machine sleeps. It ends before the
-//! store gives the election to somebody else, as long as clocks run at rates within 1 %. What a paused process does between
-//! asking and acting only a token can catch: see `docs/leadership.md`.
+//! store gives the election to somebody else, as long as clocks run at rates within 1 %. Only a token can catch what a
+//! paused process does between asking and acting: see `docs/leadership.md`.
 //!
 //! What to read next: [`Leadership`], then `engine` (who drives the candidate), then `stores`.
 

@@ -45,7 +45,7 @@ impl Lines {
                 Ok(count) => self.unread.extend_from_slice(&bytes[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return true,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Whoever was killed may leave its socket in any state.
+                // A peer that was killed may leave its socket in any state.
                 Err(_) => return false,
             }
         }

@@ -17,7 +17,7 @@ pub struct Leader {
     pub token: Token,
 }
 
-/// Follows the leaders of an election. What is told is the latest state, not each step to it.
+/// Follows the leaders of an election. It tells the latest state, not each step to it.
 pub struct Observer {
     reader: Box<dyn Reader>,
     told: Option<Option<Leader>>,

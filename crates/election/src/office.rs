@@ -39,7 +39,7 @@ pub enum OpenError {
 static ENGINES: Mutex<BTreeMap<SessionKey, Weak<Engine>>> = Mutex::new(BTreeMap::new());
 static SESSIONS: AtomicU64 = AtomicU64::new(1);
 
-/// Between two tries of somebody who was admitted before, and is not now.
+/// Pause between two tries of a candidate that was admitted before, and is not now.
 const DENIED_PAUSE: Duration = Duration::from_secs(5);
 
 /// Store, time to live, whether it is tethered, and which session of those there are.
@@ -95,7 +95,7 @@ impl Election {
         Ok(Election { store, name, ttl, is_tethered: false, has_will: false, session: 0, has_worked })
     }
 
-    /// With another time to live of the lease than 10 s: what a successor waits at most when a leader vanishes.
+    /// Sets the lease's time to live, which is 10 s otherwise: a successor waits so long at most when a leader vanishes.
     ///
     /// Less than a second is granted by our own server, no less than one and a half of its cluster's longest elections, and by
     /// PostgreSQL; give [`Named::stop_grace`] and [`Named::kill_margin`] that fit. Stores that grant more than was asked for
@@ -122,14 +122,14 @@ impl Election {
     ///
     /// The helper acts when the kernel says that this process has ended with all its threads, and never while it lives, be it
     /// stopped or frozen. So ask for it only where all that acts under the leadership dies with this process: threads do,
-    /// child processes do not (`hustings run` is for those). Who kills the helper, too, or the machine, waits for the lease to
-    /// end.
+    /// child processes do not (`hustings run` is for those). If the helper is killed, too, or the machine, a successor waits
+    /// for the lease to end.
     #[must_use]
     pub fn with_will(self) -> Election {
         Election { has_will: true, ..self }
     }
 
-    /// With a session of its own, apart from all others of this process: a lease, a connection, a thread.
+    /// Gives the election a session of its own, apart from all others of this process: a lease, a connection, a thread.
     #[must_use]
     pub fn own_session(self) -> Election {
         Election { session: SESSIONS.fetch_add(1, Ordering::Relaxed), ..self }
@@ -238,8 +238,8 @@ impl Named {
         Named { renewal: Some(renewal), ..self }
     }
 
-    /// No renewal for a leader whose work makes no progress: it says so with [`crate::Leadership::tick`], or with a
-    /// [`Ticker`], at least once in this time. Without it nobody needs to.
+    /// Ends the renewals of a leader whose work makes no progress: the work says so with
+    /// [`crate::Leadership::tick`], or with a [`Ticker`], at least once in this time. Without it nobody needs to.
     ///
     /// When no tick comes the tenure stops, with [`crate::Loss::Stalled`]. Work that hangs and never stops keeps what it holds
     /// in the store until its validity is over, and no longer. Afterwards campaigns wait until it ticks again. A process, or a
@@ -297,7 +297,7 @@ impl Office {
         self.campaign_told(None).await
     }
 
-    /// As [`Office::campaign`], and every transition is told.
+    /// Stands as [`Office::campaign`], and tells every transition.
     ///
     /// # Errors
     /// As there.
@@ -351,7 +351,7 @@ impl Office {
         }
         let change = Change::StandsBack(Duration::ZERO);
         tracing::info!(election = %self.election.name, id = %self.named.id, "{change}: nothing has ticked yet");
-        // Whoever wanted to know may listen no more.
+        // The hearer may listen no more.
         changes.map(|changes| changes.send(change));
         self.ticker.goes_on().await;
     }

@@ -1,7 +1,7 @@
 //! The interface of a store's driver to the engine: [`Store`] and [`Seat`]; and to a process that only looks: [`Reader`].
 //!
 //! A store is opened once per process; each candidate gets a seat in it. Both live on the engine's thread, and do their IO in
-//! tasks there. What comes of it is told through a [`Line`].
+//! tasks there. Their results are told through a [`Line`].
 
 use crate::observe::{Leader, StoreError, Wish};
 use crate::will::Will;
@@ -77,8 +77,8 @@ impl Turns {
         Turns(Arc::new(Semaphore::new(UNDER_WAY_MAX)))
     }
 
-    /// Carries a request out once it is its turn. Whoever waits longer than `patience` for a turn has not asked, and may ask
-    /// again; whoever waits longer for an answer does not know.
+    /// Carries a request out once it is its turn. A caller that waits longer than `patience` for a turn has not asked, and
+    /// may ask again; one that waits longer for an answer does not know.
     pub(crate) async fn take<T>(&self, patience: Duration, asked: impl Future<Output = T>) -> Result<T, NoAnswer> {
         let turn = timeout(patience, self.0.acquire()).await;
         // Nobody closes it: an error would be that.
@@ -161,7 +161,7 @@ pub(crate) trait Reader: Send {
     /// The leader, or `None`: at once the first time, then after the next event. Waits for a store that does not answer.
     ///
     /// # Errors
-    /// The store does not admit whoever asks, and has not answered yet.
+    /// The store does not admit the user, and has not answered yet.
     fn next(&mut self) -> Later<'_, Result<Option<Leader>, StoreError>>;
     /// The history as winners wrote it.
     fn history(&mut self) -> Later<'_, Result<History, StoreError>>;
@@ -176,8 +176,8 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_for_its_turn_in_vain_has_not_asked() {
-        // Goal: a herd of candidates asks in turn, and whoever gives up before its turn knows that nothing was done. Method: all
-        // turns are taken by requests that nobody answers.
+        // Goal: a herd of candidates asks in turn, and a candidate that gives up before its turn knows that nothing was done.
+        // Method: all turns are taken by requests that nobody answers.
         let turns = Turns::new();
         let long = Duration::from_secs(60);
         let stuck: Vec<_> = (0..UNDER_WAY_MAX)

@@ -7,10 +7,10 @@
 //!      └ no receipt: kills the group itself    └ sidecar gone: kills at once, reaps, and releases: the last will
 //! ```
 //!
-//! Whoever of the three is paused or killed, the two others end what runs: a sidecar that is stopped is not needed, a warden
-//! that is stopped is replaced by the sidecar at the deadline, and whoever kills the warden kills COMMAND with it, by the
-//! parent-death signal that the shim sets before it becomes COMMAND. In a control group ([`Cage`]) whatever COMMAND has started is
-//! found also when its parents are gone; in a PID namespace ([`run_cell`]) the kernel ends it with the warden.
+//! When one of the three is paused or killed, the two others end what runs: a sidecar that is stopped is not needed, a warden that
+//! is stopped is replaced by the sidecar at the deadline, and COMMAND dies with the warden, by the parent-death signal that the
+//! shim sets before it becomes COMMAND. In a control group ([`Cage`]) all that COMMAND has started is found also when its parents
+//! are gone; in a PID namespace ([`run_cell`]) the kernel ends it with the warden.
 //!
 //! What it cannot do: when all of them are frozen together (a virtual machine, a freezer), COMMAND may run on thawing until the
 //! timer of one of them does. Only the token closes that window.

@@ -17,7 +17,7 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Duplex for T {}
 #[derive(Debug)]
 pub(crate) struct Wire {
     security: Security,
-    /// As whose settings an error calls those that would mend it.
+    /// Names the settings that an error says would mend it.
     of: &'static str,
     protocols: &'static [&'static str],
     /// Connector made of the files, once it was asked for.
@@ -25,7 +25,7 @@ pub(crate) struct Wire {
 }
 
 impl Wire {
-    /// For a store whose settings are called as `of` says, and which speaks this on top of TLS. No file is read yet.
+    /// The way to a store whose settings are called as `of` says, and which speaks this on top of TLS. No file is read yet.
     pub(crate) fn new(security: &Security, of: &'static str, protocols: &'static [&'static str]) -> Wire {
         Wire { security: security.clone(), of, protocols, connector: OnceLock::new() }
     }

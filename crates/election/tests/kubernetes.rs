@@ -63,7 +63,7 @@ async fn a_lease_that_is_deleted_or_erased_ends_a_leadership() {
         last = token_of(&leadership);
         match deed {
             "deleted" => server.delete("billing"),
-            // client-go's release after a sleep: it clears whoever holds the Lease now.
+            // client-go's release after a sleep: it clears the present holder of the Lease.
             "erased" => server.edit("billing", |lease| lease["spec"]["holderIdentity"] = "".into()),
             _ => server.edit("billing", |lease| {
                 lease["spec"]["holderIdentity"] = "stranger".into();

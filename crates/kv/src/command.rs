@@ -82,7 +82,7 @@ impl Command {
         Command::with_caller(payload).map(|(command, _)| command)
     }
 
-    /// As [`Command::from_payload`], with the caller.
+    /// Decodes as [`Command::from_payload`], with the caller.
     pub fn with_caller(payload: &Bytes) -> Option<(Command, Option<Caller>)> {
         let Envelope { command, caller } = Envelope::decode(payload.clone()).ok()?;
         Some((command?, caller))
@@ -171,7 +171,7 @@ pub struct Range {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Enumeration)]
 #[repr(i32)]
 pub enum SortOrder {
-    /// As the store has them: by key, ascending.
+    /// In the store's own order: by key, ascending.
     None = 0,
     /// The lowest first.
     Ascend = 1,
@@ -355,7 +355,7 @@ pub struct AlarmChange {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Enumeration)]
 #[repr(i32)]
 pub enum AlarmKind {
-    /// No alarm; asked for, it changes nothing.
+    /// No alarm; a request for it changes nothing.
     None = 0,
     /// A member's quota is used up: puts and new leases are refused.
     NoSpace = 1,
@@ -373,7 +373,7 @@ pub struct RaiseRevision {
 }
 
 impl RaiseRevision {
-    /// No store has counted so far, and counting on from here takes longer than it matters.
+    /// The highest revision: no store has counted so far, and counting on from here takes longer than it matters.
     pub const MAX: i64 = 1 << 56;
 }
 

@@ -1,8 +1,8 @@
 //! Compaction: forgetting the history below a revision, a little at a time.
 //!
-//! After a compaction at R, reads and watches below R are refused at once. What only they could see is then removed over the
-//! next steps: each version that another one superseded at or before R, and each tombstone below R. What happened in R itself
-//! stays until the next compaction, so that a watch can still start there (AP-02).
+//! After a compaction at R, reads and watches below R are refused at once. Versions that only they could see are then removed
+//! over the next steps: each version that another one superseded at or before R, and each tombstone below R. The changes of R
+//! itself stay until the next compaction, so that a watch can still start there (AP-02).
 //!
 //! A version becomes garbage through the change that superseded it. So the removal walks the changes between the last
 //! compaction and this one, and for each forgets the version before it: the work is proportional to what was written, not to

@@ -1,7 +1,7 @@
 //! The cost of a command and its limit: [`Budget`].
 //!
-//! Entries are applied one after the other on the thread that also sends heartbeats and votes. So what one command may do is
-//! bounded, whatever a client writes into it, and the bound is checked before the first write: a command runs whole or not at
+//! Entries are applied one after the other on the thread that also sends heartbeats and votes. So the work of one command is
+//! bounded, whatever its client asks for, and the bound is checked before the first write: a command runs whole or not at
 //! all. The cost follows from the state and the command alone, so that all members refuse the same commands.
 //!
 //! The unit is a visit of one key, some 0.1 microseconds; the weights are measured (`examples/cost.rs`), the decision and

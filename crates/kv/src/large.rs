@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use hustings_core::SnapshotFile;
 
-/// From this length on a value is large. To read one back costs a call of the kernel and a copy: little beside sending it.
+/// Length in bytes from which on a value is large. To read one back costs a call of the kernel and a copy: little beside sending it.
 pub(crate) const LARGE_BYTES_MIN: usize = 4 << 10;
 
 /// Bytes of a value's beginning that are in memory, too: most comparisons are decided by them.
@@ -43,7 +43,7 @@ enum Home {
 
 /// A value, wherever it was.
 pub(crate) enum Value<'v> {
-    /// In its version's allocation.
+    /// The value in its version's allocation.
     Packed(&'v [u8]),
     /// Read back, or shared.
     Large(Bytes),
@@ -69,7 +69,7 @@ impl Large {
         Arc::new(Large::of(&bytes.clone(), Home::Memory(bytes)))
     }
 
-    /// As `bytes`, which were just read from there, and are not kept.
+    /// A large value on file, equal to `bytes`, which were just read from there, and are not kept.
     pub(crate) fn on_file(bytes: &[u8], file: Arc<dyn SnapshotFile>, offset: u64) -> Arc<Large> {
         Arc::new(Large::of(bytes, Home::File(file, offset)))
     }

@@ -41,7 +41,7 @@ impl Share {
         Share { leases: rules.leases_per_tick, keys: rules.keys_per_tick }
     }
 
-    /// Beside a command, of which there may be a thousand in a batch.
+    /// The share beside a command, of which there may be a thousand in a batch.
     pub(crate) fn of_a_command(rules: &Rules) -> Share {
         Share { leases: rules.leases_per_command, keys: rules.keys_per_command }
     }
@@ -68,7 +68,7 @@ pub struct LeaseStatus {
     pub id: i64,
     /// The time to live that was granted, seconds.
     pub granted_ttl: i64,
-    /// The same exactly: less than that, where it was granted in milliseconds.
+    /// Granted time, exactly: less than that, where it was granted in milliseconds.
     pub granted: Duration,
     /// Time that is left at the view's reading of the log's clock; the time since then is the server's to subtract.
     pub remaining: Duration,
@@ -144,14 +144,14 @@ impl View {
         self.grant(grant.id, ttl_duration(grant.ttl.max(1)), deadlines)
     }
 
-    /// The same for a lease that lives for milliseconds.
+    /// Grants a lease that lives for milliseconds.
     pub(crate) fn short_lease_grant(
         &mut self,
         grant: &ShortLeaseGrant,
         deadlines: &mut Deadlines,
     ) -> Result<i64, KvError> {
         if !self.rules.has_short_leases {
-            // As whoever does not know the command.
+            // Answer as a member that does not know the command.
             return Err(KvError::Malformed);
         }
         let length = Duration::from_millis(grant.ttl_millis.max(1));
@@ -161,7 +161,7 @@ impl View {
         self.grant(grant.id, length, deadlines)
     }
 
-    /// The reason why no lease can be granted, whatever its time to live; `None` if one can.
+    /// The reason why no lease can be granted with this id; `None` if one can.
     fn grant_refusal(&self, id: i64) -> Option<KvError> {
         match () {
             () if self.has_alarm(AlarmKind::NoSpace) => Some(KvError::NoSpace),

@@ -90,7 +90,7 @@ impl KvStore {
                 Ok(Response::LeaseKeepAlive { revision: self.view.revision, renewed })
             }
             Command::Alarm(change) => self.change_alarm(&change),
-            // As whoever does not know the command.
+            // Answer as a member that does not know the command.
             Command::Accounts(_) if !self.view.rules.has_users => Err(KvError::Malformed),
             Command::Accounts(accounts) => self.view.change_accounts(accounts),
             Command::RaiseRevision(_) if !self.view.rules.has_users => Err(KvError::Malformed),

@@ -1,7 +1,7 @@
 //! The store in parts: its history, and everything else.
 //!
 //! For files that keep the history in a form of their own (etcd's snapshots do): [`View::retained`] gives it, [`View::encode_rest`]
-//! the rest, and a [`Restoration`] takes both. What etcd itself wrote has no rest of ours, but leases, users and revisions.
+//! the rest, and a [`Restoration`] takes both. A file that etcd itself wrote has no rest of ours, but leases, users and revisions.
 
 use bytes::{Buf, Bytes};
 use hustings_core::SnapshotError;
@@ -80,7 +80,7 @@ impl Restoration {
         Ok(Restoration { restored, is_foreign: false })
     }
 
-    /// Begins a store that another program wrote. What its compactions have left to remove is removed by the new store.
+    /// Begins a store that another program wrote. The new store removes what its compactions have left.
     ///
     /// # Errors
     /// When the revisions are out of range.

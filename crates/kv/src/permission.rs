@@ -47,23 +47,23 @@ impl Caller {
 pub enum Need<'a> {
     /// No permission: anybody may ask.
     Nothing,
-    /// To be some user.
+    /// The caller must be some user.
     User,
     /// The caller must be root.
     Root,
-    /// To be this user, or root.
+    /// The caller must be this user, or root.
     SameUser(&'a str),
-    /// To have this role, or be root.
+    /// The caller must have this role, or be root.
     Role(&'a str),
-    /// To read a range, in etcd's notation.
+    /// The caller must be allowed to read a range, in etcd's notation.
     Read(&'a [u8], &'a [u8]),
-    /// To write a range, in etcd's notation.
+    /// The caller must be allowed to write a range, in etcd's notation.
     Write(&'a [u8], &'a [u8]),
-    /// To do all that a transaction does on either branch.
+    /// The caller must be allowed all that a transaction does on either branch.
     Txn(&'a Txn),
-    /// To read each key that hangs on a lease.
+    /// The caller must be allowed to read each key that hangs on a lease.
     ReadLease(i64),
-    /// To write each key that hangs on a lease.
+    /// The caller must be allowed to write each key that hangs on a lease.
     WriteLease(i64),
 }
 

@@ -1,8 +1,8 @@
 //! Reads: keys, ranges of keys, at the present or an older revision.
 //!
-//! Implements etcd 3.5's `Range`, quirks included: `count` counts the whole range whatever limit and filters say; filters
-//! and orders look at the whole range before the limit cuts, but an order target without an order sorts after the cut;
-//! `more` is about the cut alone; `count_only` answers no `more`.
+//! Implements etcd 3.5's `Range`, quirks included: `count` counts the whole range, without regard to limit and filters;
+//! filters and orders look at the whole range before the limit cuts, but an order target without an order sorts after the
+//! cut; `more` is about the cut alone; `count_only` answers no `more`.
 //!
 //! A single key is one search. A limited range copies no more than its answer, though it counts to the end of the range
 //! (the whole keyspace is counted in O(1)). An older revision costs one search per key of the range.
@@ -154,7 +154,7 @@ impl View {
         self.select_at(range, self.revision)
     }
 
-    /// As [`View::range`], with the revision that a transaction under way has reached.
+    /// Reads as [`View::range`], with the revision that a transaction under way has reached.
     pub(crate) fn range_at(&self, range: &Range, present: i64) -> Result<RangeResponse, KvError> {
         self.select_at(range, present).map(Selection::answer)
     }

@@ -52,7 +52,7 @@ pub enum Response {
         /// The store's present revision.
         revision: i64,
     },
-    /// Of a new lease.
+    /// The result of a new lease.
     LeaseGrant {
         /// The store's present revision.
         revision: i64,
@@ -61,7 +61,7 @@ pub enum Response {
         /// The time to live that was granted, seconds.
         ttl: i64,
     },
-    /// Of a revoked lease.
+    /// The result of a revoked lease.
     LeaseRevoke {
         /// The revision after its keys went.
         revision: i64,
@@ -73,21 +73,21 @@ pub enum Response {
         /// Per asked id, in the order asked: the time to live in seconds, `None` when there is no such lease.
         renewed: Vec<(i64, Option<i64>)>,
     },
-    /// Of an alarm raised or cleared.
+    /// The result of an alarm raised or cleared.
     Alarm {
         /// The store's present revision.
         revision: i64,
         /// The alarm concerned; empty when one was to be cleared that was not raised.
         alarms: Vec<Alarm>,
     },
-    /// Of a change of users or roles.
+    /// The result of a change of users or roles.
     Accounts {
         /// The store's present revision.
         revision: i64,
         /// The auth revision after the change.
         auth_revision: u64,
     },
-    /// Of [`crate::Advance`] and [`crate::RaiseRevision`].
+    /// The result of [`crate::Advance`] and [`crate::RaiseRevision`].
     Advance {
         /// The store's present revision.
         revision: i64,
@@ -101,7 +101,7 @@ pub struct PutResponse {
     pub revision: i64,
     /// The previous value, if it was asked for and there was one.
     pub prev_kv: Option<KeyValue>,
-    /// The same, where the disk must be asked for it: see [`Response::answered`].
+    /// The previous value, where the disk must be asked for it: see [`Response::answered`].
     pub(crate) deferred: Option<Version>,
 }
 
@@ -114,7 +114,7 @@ pub struct DeleteRangeResponse {
     pub deleted: i64,
     /// The previous values, by key, if they were asked for.
     pub prev_kvs: Vec<KeyValue>,
-    /// The same, where the disk must be asked for some of it: see [`Response::answered`].
+    /// The previous values, where the disk must be asked for some of them: see [`Response::answered`].
     pub(crate) deferred: Vec<Version>,
 }
 
@@ -127,7 +127,7 @@ pub struct RangeResponse {
     pub kvs: Vec<KeyValue>,
     /// Whether `limit` cut the answer.
     pub more: bool,
-    /// Number of keys that the range has at the revision read, whatever the limit and the filters.
+    /// Number of keys that the range has at the revision read, without regard to the limit and the filters.
     pub count: i64,
 }
 
@@ -151,9 +151,9 @@ pub enum OperationResponse {
     Put(PutResponse),
     /// The result of a deletion.
     DeleteRange(DeleteRangeResponse),
-    /// Of a transaction inside the transaction.
+    /// The result of a transaction inside the transaction.
     Txn(TxnResponse),
-    /// Of a read of several keys that has not been carried out: see [`Response::answered`].
+    /// A read of several keys that has not been carried out: see [`Response::answered`].
     Deferred(DeferredRange),
 }
 

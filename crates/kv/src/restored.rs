@@ -41,7 +41,7 @@ impl Restored {
         self.add_placed(record, |_| None)
     }
 
-    /// The same; `place` says where a large value may stay.
+    /// As [`Restored::add`]; `place` says where a large value may stay.
     pub(crate) fn add_placed(
         &mut self,
         record: Record,
@@ -110,7 +110,7 @@ impl Restored {
         self.add_with(kv, sub, None)
     }
 
-    /// The same; a value that is kept elsewhere is not copied.
+    /// Adds a version; a value that is kept elsewhere is not copied.
     fn add_with(&mut self, kv: KeyValue, sub: i64, large: Option<Arc<Large>>) -> Result<(), &'static str> {
         let KeyValue { ref key, ref value, create_revision, mod_revision, version, lease } = kv;
         let place = Revision { main: mod_revision, sub };

@@ -32,7 +32,7 @@ pub struct Rules {
     pub leases_per_tick: usize,
     /// Keys that go with those leases.
     pub keys_per_tick: usize,
-    /// The same beside a command, of which there may be a thousand in a batch.
+    /// Due leases that end beside a command, of which there may be a thousand in a batch.
     pub leases_per_command: usize,
     /// Keys that go with those leases.
     pub keys_per_command: usize,

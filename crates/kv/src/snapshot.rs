@@ -10,9 +10,9 @@
 //! block shows. Blocks are about 256 KiB: a chunk each for the sink. Records come as: one `Meta`, users and roles if
 //! there ever were some, leases, alarms, then the history in order, from which the other orders follow. An unknown format is refused; an unknown field is ignored.
 //!
-//! Decoding trusts nothing: no length is believed beyond the bytes that are there, nothing is allocated by a count, and
-//! each fact that `apply` relies on is checked ([`crate::restored`]). What a store needs beside its bytes (tree nodes) it needs
-//! here too.
+//! Decoding trusts nothing: no length is believed beyond the bytes that are there, nothing is allocated by a count, and each
+//! fact that `apply` relies on is checked ([`crate::restored`]). The memory that a store needs beside its bytes (tree nodes) is
+//! needed here too.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use hustings_core::{SnapshotError, SnapshotFile};
@@ -36,7 +36,7 @@ const BLOCK_BYTES: usize = 256 * 1024;
 const BLOCK_BYTES_MAX: usize = 80 << 20;
 /// Bytes of a block's length and checksum.
 const BLOCK_HEADER_BYTES: usize = 8;
-/// Above this no counter can overflow in the lifetime of anything, and no decoded one may start.
+/// Greatest counter that is decoded: above this none can overflow in the lifetime of anything, and none may start.
 pub(crate) const COUNTER_MAX: i64 = i64::MAX / 2;
 
 #[derive(Clone, PartialEq, Message)]

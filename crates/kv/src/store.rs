@@ -49,7 +49,7 @@ impl Revision {
         Revision { main, sub: 0 }
     }
 
-    /// Behind the last place of a main revision.
+    /// The place behind the last one of a main revision.
     pub(crate) fn last(main: i64) -> Revision {
         Revision { main, sub: i64::MAX }
     }
@@ -69,7 +69,7 @@ const INLINE_BYTES: usize = 30;
 /// reference counts but the versions'.
 #[derive(Clone)]
 pub(crate) enum Key {
-    /// At most [`INLINE_BYTES`], the rest zero.
+    /// A key of at most [`INLINE_BYTES`], the rest zero.
     Short { length: u8, bytes: [u8; INLINE_BYTES] },
     /// Anything longer is shared.
     Long(Arc<[u8]>),

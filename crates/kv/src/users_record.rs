@@ -61,7 +61,7 @@ impl UsersRecord {
         }
     }
 
-    /// Of users that another program counted; how many there are is not known yet.
+    /// The record of users that another program counted; how many there are is not known yet.
     pub(crate) fn of_foreign(is_enabled: bool, revision: u64, token_key: Bytes) -> UsersRecord {
         let enabled_at = if is_enabled { revision } else { 0 };
         UsersRecord { is_enabled, revision, enabled_at, token_key, users: 0, roles: 0 }

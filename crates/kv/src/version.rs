@@ -4,10 +4,10 @@
 //!   count of holders · revision · lengths │ key │ value │ sub revision, age, count, lease as variable-length numbers
 //! ```
 //!
-//! A store holds millions of them, and most numbers of a version are small: with five numbers of eight bytes, a key and a value
-//! that know their own buffers, a version of 16 and 256 bytes took 450 in three allocations; packed it takes 320 in one. Key and value are slices of the
-//! allocation, also for whoever is answered with them: an answer that is kept keeps its version and no larger buffer. A large
-//! value stands elsewhere ([`Large`]).
+//! A store holds millions of them, and most numbers of a version are small: with five numbers of eight bytes, a key and a value that know
+//! their own buffers, a version of 16 and 256 bytes took 450 in three allocations; packed it takes 320 in one. Key and value are slices of
+//! the allocation, also for an answer: an answer that is kept keeps its version and no larger buffer. A large value stands elsewhere
+//! ([`Large`]).
 //!
 //! What it deliberately does not do: order. A place in history is [`Revision`], a place among keys [`crate::store::Key`].
 
@@ -32,7 +32,7 @@ struct Head {
     /// The revision that wrote this version.
     main: i64,
     key_length: u32,
-    /// Of the variable-length numbers, which stand last.
+    /// Length of the variable-length numbers, which stand last.
     tail_length: u32,
     /// The value, where it is large: then none stands behind the key.
     large: Option<Arc<Large>>,
@@ -70,8 +70,8 @@ impl Version {
         }
     }
 
-    /// As [`Version::new`], but a large value is not copied: its buffer is held until a snapshot holds the value. For values of
-    /// the log, which holds that buffer for about as long itself.
+    /// A version as [`Version::new`] makes it, but a large value is not copied: its buffer is held until a snapshot holds the
+    /// value. For values of the log, which holds that buffer for about as long itself.
     pub(crate) fn holding(key: &[u8], value: &Bytes, numbers: Numbers) -> Version {
         match value.len() < LARGE_BYTES_MIN {
             true => Version::pack(key, value, None, numbers),
@@ -87,7 +87,7 @@ impl Version {
         }
     }
 
-    /// With a large value, wherever that is.
+    /// A version with a large value, in memory or on file.
     pub(crate) fn with_large(key: &[u8], large: Arc<Large>, numbers: Numbers) -> Version {
         Version::pack(key, b"", Some(large), numbers)
     }
@@ -110,7 +110,7 @@ impl Version {
         Version(ThinArc::from_header_and_slice(head, &bytes))
     }
 
-    /// As clients know it, and its place inside its revision; the value is copied unless it is kept elsewhere.
+    /// The version of a key as clients know it, and its place inside its revision; the value is copied unless it is kept elsewhere.
     pub(crate) fn of(kv: &KeyValue, sub: i64, large: Option<Arc<Large>>) -> Version {
         let numbers = Numbers {
             main: kv.mod_revision,
@@ -182,12 +182,12 @@ impl Version {
         self.contents_length() - self.head().key_length as usize
     }
 
-    /// Of key and value together, bytes.
+    /// Length of key and value together, in bytes.
     pub(crate) fn contents_length(&self) -> usize {
         self.packed_length() + self.large().map_or(0, |large| large.length())
     }
 
-    /// Of the key and the value that stands behind it.
+    /// Length of the key and the value that stands behind it, in bytes.
     fn packed_length(&self) -> usize {
         self.0.slice.len() - self.head().tail_length as usize
     }
@@ -231,7 +231,7 @@ impl Version {
         Revision { main: self.head().main, sub: self.numbers().sub }
     }
 
-    /// As clients see it. Key and value are slices of this version; a value on file is read from there.
+    /// Key and value as clients see them, as slices of this version; a value on file is read from there.
     pub(crate) fn kv(&self) -> KeyValue {
         let contents = Bytes::from_owner(Contents(self.clone()));
         let value = match self.large() {
@@ -241,7 +241,7 @@ impl Version {
         KeyValue { value, ..self.numbers_with(contents) }
     }
 
-    /// The same without the value.
+    /// The key as clients see it, without the value.
     pub(crate) fn kv_without_value(&self) -> KeyValue {
         self.numbers_with(Bytes::from_owner(Contents(self.clone())))
     }

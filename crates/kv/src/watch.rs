@@ -157,7 +157,7 @@ impl View {
         self.events_within(from, keys, Portion { events: limit, bytes: usize::MAX })
     }
 
-    /// As [`View::events_since`], about as much as the portion says.
+    /// Reads as [`View::events_since`], about as much as the portion says.
     ///
     /// # Errors
     /// [`Compacted`] when `from` lies below the compact revision.

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-/// Forwards connections to a server. Cut, it takes whatever is sent and passes nothing on, as a network does that is broken:
+/// Forwards connections to a server. Cut, it takes all that is sent and passes nothing on, as a network does that is broken:
 /// neither side is told.
 #[derive(Debug)]
 pub struct Cable {
@@ -70,7 +70,7 @@ async fn connect(client: TcpStream, server: String, state: watch::Receiver<bool>
     tokio::join!(forward(from_client, to_server, state.clone()), forward(from_server, to_client, state));
 }
 
-/// Until either side closes, or the cable is gone.
+/// Forwards until either side closes, or the cable is gone.
 async fn forward(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, mut state: watch::Receiver<bool>) {
     let mut bytes = vec![0; 16 << 10];
     while let Ok(count) = from.read(&mut bytes).await {

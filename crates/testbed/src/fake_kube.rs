@@ -28,7 +28,7 @@ use tokio_stream::wrappers::ReceiverStream;
 pub struct Faults {
     /// The version that it says it has.
     pub version: (&'static str, &'static str),
-    /// Only who has this bearer token is let in; others get 401.
+    /// Bearer token of the only client that is let in; others get 401.
     pub token: Option<String>,
     /// Verbs that nobody may: 403.
     pub forbidden: Vec<&'static str>,
@@ -196,7 +196,7 @@ impl Refusal {
         Refusal { code, reason, message: message.into() }
     }
 
-    /// As the API tells it.
+    /// The refusal as the API tells it.
     fn status(&self) -> Value {
         json!({
             "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

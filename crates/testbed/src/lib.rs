@@ -56,7 +56,7 @@ impl Program {
         Program { path: path.into(), is_etcd: true, arguments: Vec::new() }
     }
 
-    /// With further arguments for every node.
+    /// Adds further arguments for every node.
     #[must_use]
     pub fn with(mut self, arguments: &[&str]) -> Program {
         self.arguments.extend(arguments.iter().map(|argument| (*argument).to_string()));

@@ -51,7 +51,7 @@ pub fn free_listener() -> Result<TcpListener> {
     Ok(listeners.remove(0))
 }
 
-/// For callers that are [`alone`].
+/// Free listeners in a row, for callers that are [`alone`].
 fn free_listeners(count: u16) -> Result<(u16, Vec<TcpListener>)> {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     for _ in PORTS {

@@ -90,8 +90,8 @@ impl Zookeeper {
         Ok(started)
     }
 
-    /// Starts three servers, of which the first follows its leader through cables, whichever of the others leads. It has the
-    /// lowest number, and so does not lead at first.
+    /// Starts three servers, of which the first follows its leader through cables, which may be any of the others. It has
+    /// the lowest number, and so does not lead at first.
     ///
     /// # Errors
     /// As for [`Zookeeper::start`].
@@ -111,7 +111,7 @@ impl Zookeeper {
         Ok((started, cables))
     }
 
-    /// For each server, where its followers come, and where elections are held; none for one alone, which is no ensemble.
+    /// Ports of each server for its followers and for elections; none for one alone, which is no ensemble.
     fn quorum_ports(count: usize) -> Result<Vec<(u16, u16)>> {
         (0..count).filter(|_| count > 1).map(|_| Ok((free_port()?, free_port()?))).collect()
     }

@@ -91,7 +91,7 @@ impl Identity {
 }
 
 impl ServerTls {
-    /// Everything that is wrong with its files: each is read, and none is changed. What they make together is looked at once
+    /// Everything that is wrong with its files: each is read, and none is changed. The files are looked at together once
     /// each is good alone.
     pub fn faults(&self) -> Vec<TlsError> {
         let mut faults = self.identity.faults();

@@ -63,7 +63,7 @@ pub struct ClientTls {
 }
 
 impl ClientTls {
-    /// Everything that is wrong with its files: each is read, and none is changed. What they make together is looked at once
+    /// Everything that is wrong with its files: each is read, and none is changed. The files are looked at together once
     /// each is good alone.
     pub fn faults(&self) -> Vec<TlsError> {
         let mut faults = self.identity.as_ref().map(Identity::faults).unwrap_or_default();
@@ -152,7 +152,7 @@ impl Connector {
         Ok(Connector { present, remedies, server_name, protocols: None })
     }
 
-    /// The same, for who speaks these on top, by their names in ALPN.
+    /// A connector for a caller that speaks these on top, by their names in ALPN.
     #[must_use]
     pub fn speaking(&self, protocols: &[&str]) -> Connector {
         let protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
@@ -336,7 +336,7 @@ fn roots_of_the_machine() -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Believes that everybody is who they say. What is said to them is still theirs alone to read.
+/// Believes that everybody is who they say. Words to them are still theirs alone to read.
 #[derive(Debug)]
 struct Believing(Arc<CryptoProvider>);
 
@@ -375,7 +375,7 @@ impl ServerCertVerifier for Believing {
     }
 }
 
-/// Believes what its CA signed, whichever host it is for.
+/// Believes what its CA signed, for any host.
 #[derive(Debug)]
 struct ForAnyHost(Arc<WebPkiServerVerifier>);
 
@@ -389,7 +389,7 @@ impl ServerCertVerifier for ForAnyHost {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         use rustls::{CertificateError, Error};
-        // The name is looked at last: whoever fails by it alone has passed all the rest.
+        // The name is looked at last: a certificate that fails by it alone has passed all the rest.
         match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
             Err(Error::InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },

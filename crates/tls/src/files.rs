@@ -66,7 +66,7 @@ pub(crate) fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// In PEM, or one in DER, as `openssl crl` writes both.
+/// Reads revocations in PEM, or one in DER, as `openssl crl` writes both.
 pub(crate) fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
     let bytes = read(REVOKED, path)?;
     if bytes.first() == Some(&0x30) {

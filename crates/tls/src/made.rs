@@ -34,19 +34,19 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// For one with this common name, which is no host.
+    /// A subject with this common name, which is no host.
     pub fn new(common_name: &str) -> Subject {
         Subject { common_name: common_name.to_owned(), hosts: Vec::new(), addresses: Vec::new(), days: ISSUED_DAYS }
     }
 
-    /// For this host, too.
+    /// Makes the certificate good for this host, too.
     #[must_use]
     pub fn host(mut self, host: &str) -> Subject {
         self.hosts.push(host.to_owned());
         self
     }
 
-    /// For this address, too.
+    /// Makes the certificate good for this address, too.
     #[must_use]
     pub fn address(mut self, address: impl Into<IpAddr>) -> Subject {
         self.addresses.push(address.into());
@@ -104,7 +104,7 @@ impl Made {
     }
 
     /// Writes both into a directory, as `NAME.crt` and `NAME.key`; the key is readable by its owner alone, the certificate by
-    /// anybody. What stood there is replaced, each file at once.
+    /// anybody. Files that stood there are replaced, each at once.
     ///
     /// # Errors
     /// A file cannot be written.

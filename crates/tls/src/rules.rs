@@ -94,7 +94,7 @@ impl Rules {
     }
 }
 
-/// As IANA and Go write it.
+/// Name of a cipher suite, as IANA and Go write it.
 fn name_of(suite: CipherSuite) -> String {
     suite.as_str().map_or_else(|| format!("{suite:?}"), str::to_owned)
 }

@@ -52,7 +52,7 @@ pub struct Change {
 /// The operations of clients, with their results.
 #[derive(Default, Debug)]
 pub struct History {
-    /// For the judge: what was done or perhaps done.
+    /// Operations for the judge: those that were done or perhaps done.
     pub operations: Vec<Operation>,
     /// Changes that clients tried.
     pub changes: Vec<Change>,

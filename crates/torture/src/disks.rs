@@ -89,7 +89,7 @@ impl Disk {
         if self.empties_at_thaw { self.empty() } else { Ok(()) }
     }
 
-    /// Only so many bytes are left from now on.
+    /// Fills the disk until only so many bytes are left.
     pub fn fill(&mut self, left: u64) -> Result<()> {
         if self.is_cut || self.is_frozen {
             return Ok(());

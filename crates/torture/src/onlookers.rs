@@ -1,8 +1,8 @@
 //! Observers that depend on time and order while members break: [`Onlookers`], watchers and holders of leases.
 //!
 //! A watcher follows all changes from the first revision on, at one member after the other, and must see every revision once
-//! and in order. A holder renews its lease; whoever was told that it lives for so long must find it alive for so long, counted
-//! from the moment when the renewal was *sent*. When all is whole again the holders go, and their leases must end.
+//! and in order. A holder renews its lease; a holder that was told that it lives for so long must find it alive for so long,
+//! counted from the moment when the renewal was *sent*. When all is whole again the holders go, and their leases must end.
 
 use crate::verdict::{self, Events};
 use anyhow::{Context, Result};

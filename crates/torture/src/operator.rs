@@ -1,6 +1,6 @@
 //! The operator's work while members break: compaction, and the replacement of a member.
 //!
-//! Both may come to nothing, because nobody serves at the moment. What was half done is taken up again when all is whole.
+//! Both may come to nothing, because nobody serves at the moment. A half-done replacement is taken up again when all is whole.
 
 use crate::rig::Rig;
 use crate::verdict::{self, Events};

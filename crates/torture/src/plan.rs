@@ -1,7 +1,7 @@
 //! A script from a seed: [`plan`]. The same seed, size, length and kinds give the same script, on any machine.
 //!
 //! Faults come one after the other, each with its end, and now and then the next begins before the last has ended. Half of
-//! them hit the leader, whoever that is when it happens. Every kind that was asked for comes before any comes again.
+//! them hit the leader of that moment. Every kind that was asked for comes before any comes again.
 
 use crate::script::{Act, Script, Step};
 use anyhow::{Result, bail};
@@ -11,9 +11,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// Before the first fault, so that there is something to lose.
+/// Calm before the first fault, so that there is something to lose.
 const CALM_FIRST_MS: u64 = 800;
-/// After the last one, within the time of the run.
+/// Calm after the last fault, within the time of the run.
 const CALM_LAST_MS: u64 = 1_200;
 /// The longest fault and the longest calm after it: what one fault may take.
 const FAULT_MS: (u64, u64) = (600, 2_400);
@@ -32,7 +32,7 @@ pub enum Kind {
     Kill,
     /// SIGSTOP, and SIGCONT some time later.
     Pause,
-    /// No byte passes between members, and nobody is told.
+    /// No byte passes between these members, and nobody is told.
     Cut,
     /// No byte passes in one direction.
     OneWay,

@@ -7,9 +7,9 @@
 //!                             │ bandwidth: sleeps     │ delayed: waits for each chunk's time
 //! ```
 //!
-//! A cut tells nobody: bytes and even the end of a connection wait until the line is healed. What has waited as long as the
-//! kernel would have tried (`TCP_USER_TIMEOUT` of the peer links) is then reset instead of delivered. A dialler that is cut
-//! off does not reach anybody.
+//! A cut tells nobody: bytes and even the end of a connection wait until the line is healed. A connection that has waited
+//! as long as the kernel would have tried (`TCP_USER_TIMEOUT` of the peer links) is then reset instead of delivered. A
+//! dialler that is cut off does not reach anybody.
 
 use anyhow::{Context, Result};
 use bytes::{Bytes, BytesMut};

@@ -62,7 +62,7 @@ pub enum Logs {
 /// Breaks a cluster as the script says, under load, and judges it. Tells `say` what it does.
 ///
 /// # Errors
-/// When the run could not be made. What did not hold is in the report.
+/// When the run could not be made. Properties that did not hold are in the report.
 pub async fn run(torture: &Torture, say: &mut (dyn FnMut(&str) + Send)) -> Result<Report> {
     let program = protocol_of(Program::hustings(&torture.binary), torture);
     let needs_disks = torture.script.steps.iter().any(|step| step.act.needs_disks());

@@ -60,7 +60,7 @@ pub struct Report {
     pub unavailable: (Duration, Duration, Duration),
     /// Results of the watchers and holders of leases.
     pub watched: Watched,
-    /// From the moment when everything was whole until every member served.
+    /// Time from the moment when everything was whole until every member served.
     pub recovered_in: Duration,
     /// Processes that ended because their disks failed them.
     pub expected_ends: usize,

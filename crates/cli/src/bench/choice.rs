@@ -1,5 +1,5 @@
 //! Draws a request: its operation, its key, and the size of its value. All of it follows from the seed and the number of the
-//! request, so that two runs of one seed ask the same, whichever client asks it.
+//! request, so that two runs of one seed ask the same, by any of their clients.
 
 use anyhow::{Result, bail};
 use bytes::Bytes;

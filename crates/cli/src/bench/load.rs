@@ -88,9 +88,9 @@ struct Tickets {
     next: AtomicU64,
     /// Requests after warming up that may still begin; for `--total`.
     left: Option<AtomicU64>,
-    /// In an open loop: how many are due and not taken.
+    /// Permits for requests that are due and not taken; for an open loop.
     due: Semaphore,
-    /// In an open loop: how many were due in all.
+    /// Number of requests that were due in all; for an open loop.
     issued: AtomicU64,
 }
 

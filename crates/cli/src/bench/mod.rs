@@ -93,7 +93,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     Ok(())
 }
 
-/// From the end of warming up to the last answer.
+/// Time from the end of warming up to the last answer.
 fn since_start(settings: &Settings, recorder: &Recorder) -> Duration {
     match settings.work {
         Work::Lease { what: LeaseWork::Expiry { .. }, .. } => recorder.last,

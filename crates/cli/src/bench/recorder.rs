@@ -1,9 +1,9 @@
 //! The measurement: [`Pace`] says when each request is due, [`Recorder`] keeps how long each took from then on. Both are pure:
 //! times are counted from the beginning of the load, and nobody reads a clock here.
 //!
-//! *Coordinated omission*: a driver that waits for an answer before it asks again asks a target that stands still almost
-//! nothing, so that a pause of a second is one slow request of thousands. With a rate, requests are due whether or not earlier
-//! ones were answered, and each is counted from when it was due: whoever had to wait for its turn is in the percentiles.
+//! *Coordinated omission*: a driver that waits for an answer before it asks again asks a target that stands still almost nothing, so that a
+//! pause of a second is one slow request of thousands. With a rate, requests are due whether or not earlier ones were answered, and each is
+//! counted from when it was due: a request that had to wait for its turn is in the percentiles.
 
 use hdrhistogram::Histogram;
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ pub(super) struct Timing {
 /// The end of a request that was not answered well.
 #[derive(Clone, Debug)]
 pub(super) struct Failure {
-    /// As gRPC names it, or `timeout`.
+    /// Name of the error in gRPC, or `timeout`.
     pub(super) kind: &'static str,
     /// Status that is shown to the reader.
     pub(super) status: tonic::Status,

@@ -27,7 +27,7 @@ pub(super) struct Surroundings {
     pub(super) cores: u64,
     /// The members that run on this machine, as processes.
     pub(super) local: BTreeSet<u32>,
-    /// As the kernel calls it.
+    /// Name of the processor, as the kernel calls it.
     pub(super) processor: Option<String>,
 }
 

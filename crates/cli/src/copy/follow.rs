@@ -159,7 +159,7 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    /// From `source` to `destination`, where all that is there at this revision is copied already.
+    /// Follows from `source` to `destination`, where all that is there at this revision is copied already.
     pub(super) fn new((source, destination): (Side, Side), leases: Leases, keys: Keys, revision: i64) -> Follower {
         Follower { source, destination, leases, keys, done: revision, written: revision, changes: 0 }
     }

@@ -127,7 +127,7 @@ async fn renew(side: &mut Side, ids: Vec<i64>) -> Result<()> {
         side.client.lease().lease_keep_alive(side.asked(questions.chain(futures::stream::pending()))).await
     });
     let answers = answers.await?;
-    // One that ended meanwhile is found by whoever writes with it.
+    // A lease that ended meanwhile is found by the next write with it.
     let _ = tokio::time::timeout(Duration::from_secs(10), answers.take(count).collect::<Vec<_>>()).await;
     Ok(())
 }

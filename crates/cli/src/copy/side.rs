@@ -122,7 +122,7 @@ impl Side {
         };
         let answer = self.ask(async |side| side.client.kv().range(side.asked(request.clone())).await).await?;
         let is_within = |key: &Bytes| *key >= keys.from && (keys.end[..] == *b"\0" || *key < keys.end);
-        // Whoever answers otherwise would be asked for ever.
+        // A server that answers otherwise would be asked for ever.
         if !answer.kvs.is_sorted_by(|one, other| one.key < other.key) || !answer.kvs.iter().all(|kv| is_within(&kv.key))
         {
             bail!(

@@ -78,7 +78,7 @@ enum End {
     Command(u8),
     /// The leadership was lost, or given away.
     Lost(String),
-    /// This process was told to end; what the command ended with.
+    /// This process was told to end; with the exit code of the command.
     Told(u8),
     /// The warden is gone.
     NoWarden(String),

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 /// The file in a directory that was made so. It holds the id of the cluster that it was made of.
 const MARK: &str = "forced-new-cluster";
 
-/// Before a node opens its directory: makes it that of a cluster of this member alone, unless that was done already.
+/// Makes a directory, before a node opens it, that of a cluster of this member alone, unless that was done already.
 ///
 /// # Errors
 /// The directory holds no member, somebody lives in it, it is damaged, or the disk refuses; then it stands as it was.

@@ -1,7 +1,7 @@
-//! Of several directories, the history to go on with, by the rule of their protocol; and the state behind it.
+//! Finds in several directories the history to go on with, by the rule of their protocol; and the state behind it.
 //!
 //! Where slots are filled in order, one log is chosen: the one that the protocol's own elections would call the most recent
-//! ([`Protocol::freshness`]). It holds whatever any of these members saw committed. Where slots are independent (Paxos), each is
+//! ([`Protocol::freshness`]). It holds all that any of these members saw committed. Where slots are independent (Paxos), each is
 //! taken from the directory that accepted it at the highest ballot: if it was chosen at all, that ballot has the chosen value.
 //!
 //! Everything up to the end is applied, committed or not: a surviving disk held it, so it may have been acknowledged. The state is
@@ -95,7 +95,7 @@ impl Visit for Gathering<'_> {
     }
 }
 
-/// The last entry that is held, whatever its term: gaps are filled before.
+/// The last entry that is held, of any term: gaps are filled before.
 fn last_held(durable: &Durable) -> Lsn {
     let last = durable.entries.values().next_back().map(|entry| entry.lsn);
     last.or(durable.snapshot.as_ref().map(|reference| reference.lsn)).unwrap_or(Lsn::ZERO)

@@ -220,14 +220,14 @@ impl Settings {
         )
     }
 
-    /// The TLS settings, whatever else may be wrong with the others.
+    /// The TLS settings, even if others are wrong.
     pub(super) fn tls_of_urls(&self) -> Result<TlsPlan> {
         let founders = founders_in(self.text("initial-cluster")).unwrap_or_default();
         self.tls_of(&founders.into_values().collect::<Vec<_>>())
     }
 
-    /// Heartbeats and elections. Who gives one of the two, as etcd's units often do, gets the other from it: ten heartbeats
-    /// to an election, as etcd has it, or five where the timeout is short; never less time than by default.
+    /// Heartbeats and elections. If one of the two is given, as etcd's units often do, the other follows from it: ten
+    /// heartbeats to an election, as etcd has it, or five where the timeout is short; never less time than by default.
     pub(super) fn timing(&self) -> Result<Timing> {
         let given = |name: &str| match self.text(name) {
             "" => Ok(None),
@@ -391,7 +391,7 @@ const RETENTION_MIN: Duration = Duration::from_secs(1);
 /// The shortest time between two progress notifications: they cost every watcher something.
 const PROGRESS_MIN: Duration = Duration::from_millis(100);
 
-/// Between a leader's heartbeats, unless told otherwise.
+/// Time between a leader's heartbeats, unless told otherwise.
 const HEARTBEAT: Duration = Duration::from_millis(50);
 
 /// Silence before an election, unless told otherwise: a quarter of etcd's.

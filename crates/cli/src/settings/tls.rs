@@ -18,15 +18,15 @@ const DAYS: u64 = 365;
 /// The TLS settings of both ports.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TlsPlan {
-    /// For client URLs with `https://`.
+    /// TLS of client URLs with `https://`.
     pub(crate) client: Option<ServerTls>,
-    /// For metrics URLs with `https://`: the client port's certificate.
+    /// TLS of metrics URLs with `https://`: the client port's certificate.
     pub(crate) metrics: Option<ServerTls>,
-    /// For peer URLs with `https://`.
+    /// TLS of peer URLs with `https://`.
     pub(crate) peer: Option<ServerTls>,
-    /// For dialling peers at one; `None` if no peer has one.
+    /// TLS for dialling peers at one; `None` if no peer has one.
     pub(crate) dial: Option<ClientTls>,
-    /// For the client ports of other members, which the dashboard asks.
+    /// TLS for the client ports of other members, which the dashboard asks.
     pub(crate) ask: Option<ClientTls>,
     /// Peers must show certificates that are their own.
     pub(crate) binds_identity: bool,
@@ -236,8 +236,8 @@ impl Settings {
         Ok(ClientTls { of: "peer", trust, identity: shown, revoked, rules, protocols: Vec::new(), server_name: None })
     }
 
-    /// As whose client a member asks the others: it shows the certificate that its port shows, and believes the CA of clients, or
-    /// else that of peers. Who makes its own certificates is believed by nobody, and believes everybody, as between peers.
+    /// The TLS settings with which a member asks the others: it shows the certificate that its port shows, and believes the CA of clients,
+    /// or else that of peers. A member that makes its own certificates is believed by nobody, and believes everybody, as between peers.
     fn ask_tls(&self, client: &ServerTls, rules: &Rules) -> ClientTls {
         let authority = client.trusted_ca.clone().or_else(|| self.path(PEER.trusted_ca));
         let trust = match (authority, &client.identity) {

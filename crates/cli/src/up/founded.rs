@@ -7,12 +7,12 @@ use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::path::Path;
 
-/// As it was founded.
+/// The facts of a cluster that are fixed when it is founded.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Founded {
     pub(super) nodes: u16,
     pub(super) base_port: u16,
-    /// With its options, as `--protocol` and `--protocol-options` have them.
+    /// Protocol and its options, as `--protocol` and `--protocol-options` have them.
     pub(super) protocol: (String, String),
     pub(super) is_tls: bool,
 }

@@ -60,7 +60,7 @@ impl Workbench {
 
 impl Drop for Workbench {
     fn drop(&mut self) {
-        // Whoever removed it before was right, too.
+        // If it was removed before, that was right, too.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
@@ -86,7 +86,7 @@ async fn converse(stream: UnixStream, news: mpsc::WeakSender<News>) {
         Ok(()) => json!({ "done": true }),
         Err(why) => json!({ "error": why }),
     };
-    // Whoever asked may have gone.
+    // The caller may have gone.
     let _ = writer.write_all(format!("{said}\n").as_bytes()).await;
 }
 
@@ -107,7 +107,7 @@ impl Order {
     }
 
     pub(super) fn answer(self, obeyed: Result<(), String>) {
-        // Whoever asked may have gone.
+        // The caller may have gone.
         let _ = self.reply.send(obeyed);
     }
 }

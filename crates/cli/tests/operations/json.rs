@@ -30,7 +30,7 @@ fn examples(page: &str) -> Vec<(String, Value)> {
     examples
 }
 
-/// The place where two objects differ in shape: names of fields, and kinds of values. What is absent (null, an empty list) has any shape.
+/// The place where two objects differ in shape: names of fields, and kinds of values. An absent value (null, an empty list) has any shape.
 fn misfit(place: &str, example: &Value, said: &Value) -> Option<String> {
     match (example, said) {
         (Value::Null, _) | (_, Value::Null) => None,

@@ -83,7 +83,7 @@ impl Browser {
         found.unwrap_or_else(|error| panic!("{selector}: {error}")).click().await.expect("it can be clicked");
     }
 
-    /// Presses a key, whatever has the focus: the page draws itself anew at any moment, and an element that was found may be gone.
+    /// Presses a key for whatever has the focus: the page draws itself anew at any moment, and a found element may be gone.
     pub async fn press_key(&self, value: char) {
         let keys = KeyActions::new("keyboard".to_owned());
         let keys = keys.then(KeyAction::Down { value }).then(KeyAction::Up { value });

@@ -71,8 +71,8 @@ impl Security {
         query.map_or(Ok(Security::Unsaid), |query| StoreTls::parse(query).map(Security::Tls))
     }
 
-    /// The same, with the variables of Consul's own programs for what the URL does not say. Whoever names a CA or a certificate
-    /// means TLS, unless `CONSUL_HTTP_SSL` says no.
+    /// The same, with the variables of Consul's own programs for what the URL does not say. A setting that names a CA or a
+    /// certificate means TLS, unless `CONSUL_HTTP_SSL` says no.
     ///
     /// # Errors
     /// In words.

@@ -8,9 +8,9 @@
 //!   NAME.wish         what an operator wants of whoever leads
 //! ```
 //!
-//! Whatever locks the same key may be a rival. Sessions have no checks, for gossip must not depose a leader, and no lock delay,
-//! for a belief ends before its lease does. The access token is `CONSUL_HTTP_TOKEN` of the environment, as for Consul's own
-//! programs; it needs `session:write` for the agent's node and `key:write` for what begins with NAME.
+//! Any program that locks the same key may be a rival. Sessions have no checks, for gossip must not depose a leader, and no
+//! lock delay, for a belief ends before its lease does. The access token is `CONSUL_HTTP_TOKEN` of the environment, as for
+//! Consul's own programs; it needs `session:write` for the agent's node and `key:write` for what begins with NAME.
 //!
 //! What the store promises:
 //!

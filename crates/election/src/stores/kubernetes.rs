@@ -18,13 +18,13 @@
 //! are warned of. Where versions are no numbers, `leaseTransitions` are counted, which begin anew when a Lease is deleted.
 //!
 //! **A renewal always changes the Lease**: a server writes nothing, and gives no new version, when an update says what is there
-//! already, and whoever waits would see the holder silent. So `renewTime` grows by a microsecond at least, also while the wall
-//! clock stands still or goes back.
+//! already, and a candidate that waits would see the holder silent. So `renewTime` grows by a microsecond at least, also while
+//! the wall clock stands still or goes back.
 //!
-//! What the store promises. Its API server reads and writes through etcd; a read of one Lease without a version is
-//! linearizable, a watch is late and may end, and is used as a hint only. There are no sessions: when a holder is silent, whoever
-//! waits lets the version grow old on its own clock. What breaks it: an etcd restored from a backup (raise the generation), and
-//! a client that writes what it remembers (client-go's release after a sleep erases its successor): the holder learns of it from
+//! What the store promises. Its API server reads and writes through etcd; a read of one Lease without a version is linearizable,
+//! a watch is late and may end, and is used as a hint only. There are no sessions: when a holder is silent, a candidate that
+//! waits lets the version grow old on its own clock. What breaks it: an etcd restored from a backup (raise the generation), and a
+//! client that writes what it remembers (client-go's release after a sleep erases its successor): the holder learns of it from
 //! its next write, which conflicts, and stops.
 //!
 //! `kubernetes://HOST:PORT/NAMESPACE/NAME` is plain HTTP, as `kubectl proxy` gives it; `kubernetes:///NAMESPACE/NAME` is what
@@ -47,7 +47,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 
-/// Between two tries to watch, or to reach a server.
+/// Pause between two tries to watch, or to reach a server.
 const RETRY: Duration = Duration::from_millis(200);
 
 /// The address of the API server, and the namespace of the Leases.

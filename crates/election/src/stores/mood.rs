@@ -10,7 +10,7 @@ pub(crate) struct Mood {
 }
 
 impl Mood {
-    /// For a store of this name.
+    /// The mood of a store of this name.
     pub(crate) fn of(store: impl Into<String>) -> Mood {
         Mood { store: store.into(), trouble: Mutex::new(None) }
     }

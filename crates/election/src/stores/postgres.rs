@@ -51,7 +51,7 @@ use tokio::task::JoinHandle;
 pub(crate) struct Place {
     endpoints: Vec<String>,
     user: Option<String>,
-    /// As the URL has it; without one, `PGPASSWORD` of the environment counts.
+    /// Password, as the URL has it; without one, `PGPASSWORD` of the environment counts.
     password: Option<Secret>,
     database: String,
     security: Security,

@@ -4,8 +4,8 @@
 //!   seat, reader, will ──► Content (who, token, note, wish, history) ──► Records: read, swap ──► a row, a Lease
 //! ```
 //!
-//! A driver reads the record and swaps exactly the version that was read; everything else is here. No session is needed, and
-//! nobody but the candidates ends a lease: whoever waits lets a version grow old on its own clock, then swaps that version.
+//! A driver reads the record and swaps exactly the version that was read; everything else is here. No session is needed, and nobody but the
+//! candidates ends a lease: a candidate that waits lets a version grow old on its own clock, then swaps that version.
 //!
 //! - A renewal is a swap of what the holder wrote last. When somebody else has written meanwhile (a wish, say), the record is
 //!   read again, and renewed if it still names this tenure.

@@ -1,6 +1,6 @@
 //! The records of an election, in any store: an entry, a note, a wish, a generation.
 //!
-//! Anybody may have written what is read here. What is not ours is passed over, or shown as it is; nothing is taken on trust.
+//! Anybody may have written what is read here. An entry that is not ours is passed over, or shown as it is; nothing is taken on trust.
 
 use crate::observe::Leader;
 use hustings_lease::store::Standing;

@@ -6,15 +6,15 @@
 //! ```
 //!
 //! A process leaves its process group and its session as it likes, and its parent by ending it; its control group it leaves only
-//! with the rights of who made it. Needs version 2 of control groups, and the right to make one below the own: root, or a unit
-//! of systemd with `Delegate=yes`.
+//! with the rights of its maker. Needs version 2 of control groups, and the right to make one below its own: root, or a unit of
+//! systemd with `Delegate=yes`.
 
 use serde::{Deserialize, Serialize};
 use std::io::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Between two looks at whether it is empty.
+/// Pause between two looks at whether it is empty.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
 /// A control group, which is there until [`Cage::remove`].
@@ -56,7 +56,7 @@ impl Cage {
         self.write("cgroup.procs", "0")
     }
 
-    /// Kills all that is in it, at once. Who is there already dead, or there no more, is no error.
+    /// Kills all that is in it, at once. A process that is dead already, or there no more, is no error.
     pub fn kill(&self) {
         let _ = self.write("cgroup.kill", "1");
     }
@@ -77,7 +77,7 @@ impl Cage {
 
     /// Takes it away, if it is empty.
     pub fn remove(&self) {
-        // Whoever comes later takes it away, or nobody: an empty one costs nothing.
+        // A later process takes it away, or nobody: an empty one costs nothing.
         let _ = std::fs::remove_dir(&self.directory);
     }
 

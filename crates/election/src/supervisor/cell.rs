@@ -69,7 +69,7 @@ fn enter() -> Result<()> {
     mount_change("/", quiet).map_err(|error| why("its mounts cannot be kept apart", error))
 }
 
-/// With the rights of a user, in a namespace of users that knows this one alone.
+/// Enters with the rights of a user, in a namespace of users that knows this one alone.
 fn enter_as_user(wanted: UnshareFlags) -> Result<()> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let made = unshare(wanted | UnshareFlags::NEWUSER);

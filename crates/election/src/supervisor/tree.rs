@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, kill_process_group, test_kill_process_group, wait};
 use std::time::Duration;
 
-/// Between two looks at processes that do not end at once.
+/// Pause between two looks at processes that do not end at once.
 const LOOK_AGAIN: Duration = Duration::from_micros(500);
 
 /// The children of a process, as the kernel lists them.
@@ -73,8 +73,8 @@ pub fn end_group(group: i32) {
     }
 }
 
-/// Whether nobody of a process group acts any more. Who has ended and waits to be reaped does not: the reaper of an orphan
-/// may take seconds, or for ever.
+/// Whether nobody of a process group acts any more. A process that has ended and waits to be reaped does not: the reaper
+/// of an orphan may take seconds, or for ever.
 pub fn is_group_gone(group: i32) -> bool {
     let Some(id) = Pid::from_raw(group) else { return true };
     test_kill_process_group(id).is_err() || !acts(group)

@@ -77,7 +77,7 @@ impl Warden {
         }
     }
 
-    /// Until there is a line to read, COMMAND has ended, or a moment has come.
+    /// Waits until there is a line to read, COMMAND has ended, or a moment has come.
     fn wait(&mut self) -> std::io::Result<(bool, bool)> {
         let mut asked = vec![
             PollFd::from_borrowed_fd(self.lines.socket().as_fd(), PollFlags::IN),
@@ -170,7 +170,7 @@ impl Warden {
             if running.kill_micros <= now {
                 signal(running.group, Signal::KILL);
                 running.cage.iter().for_each(Cage::kill);
-                // Whoever left the group is found through this process, its reaper. COMMAND's own end comes as any other.
+                // A process that left the group is found through this process, its reaper. COMMAND's own end comes as any other.
                 running.kill_micros = now + 1_000;
             }
         }

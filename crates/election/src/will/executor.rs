@@ -113,7 +113,7 @@ struct Helper {
 }
 
 impl Helper {
-    /// This program once more, which has the wills there are.
+    /// Starts this program once more, as a helper with the wills that there are.
     fn start(wills: &BTreeMap<u64, String>) -> std::io::Result<Helper> {
         let (mut socket, theirs) = UnixStream::pair()?;
         // The wills wait for it, as far as there is room: this process may end before it has started.
@@ -132,7 +132,7 @@ impl Helper {
             .args(arguments)
             .env(VARIABLE, std::process::id().to_string())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
-            // Whoever waits for the end of what this process says shall not wait for its helper.
+            // A process that waits for the end of this one's output shall not wait for its helper.
             .stdout(Stdio::from(pidfd_open(getpid(), PidfdFlags::empty())?))
             .stderr(Stdio::null())
             .spawn()?;

@@ -35,7 +35,7 @@ async fn secured(town: &Town, to: u16) -> u16 {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                // Whoever is not admitted hears it from the handshake.
+                // A client that is not admitted hears it from the handshake.
                 let Ok((mut near, _)) = acceptor.accept(stream).await else { return };
                 let Ok(mut far) = TcpStream::connect(("127.0.0.1", to)).await else { return };
                 let _ = tokio::io::copy_bidirectional(&mut near, &mut far).await;

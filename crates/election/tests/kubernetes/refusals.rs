@@ -22,7 +22,7 @@ async fn who_is_not_let_in_is_told_so() {
     let why = denial(&url, TTL, Observers::AreShown).await;
     assert!(why.contains(&server.port.to_string()) && why.contains("cannot create resource"), "{why}");
     assert!(why.contains("403") && why.contains("grant the verbs"), "{why}");
-    // Whoever has stood once is told so and tries on: rights that are granted again are used.
+    // A candidate that has stood once is told so and tries on: rights that are granted again are used.
     server.faults(|faults| faults.forbidden.clear());
     let office = candidate(&url, TTL, "a");
     let leadership = campaign(&office).await;

@@ -126,7 +126,7 @@ pub async fn an_operator_is_heard(url: &str, ttl: Duration) {
     };
     let last = history.tenures().last().expect("c led").before.to_string();
     println!("{url}: c was elected; the one before: {last}");
-    // Nobody else may be faster than whoever stands for the new generation.
+    // Nobody else may be faster than the candidate that stands for the new generation.
     other.abort();
     let raised = in_time("an answer", election.wish(&Wish::Raise)).await.expect("the store answers");
     assert!(raised.contains("is 1 now"), "{raised}");

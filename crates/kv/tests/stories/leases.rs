@@ -168,8 +168,8 @@ fn a_clock_that_jumps_to_the_end_of_time_ends_all_leases_and_no_more() {
     assert_eq!(store.keep_alive(2), None, "at the end of time everything is due");
 }
 
-/// Goal: a lease may live for milliseconds, and only where every member can count them.
-/// Method: the same command by the first rules, by the second, and by whoever takes over from a snapshot.
+/// Goal: a lease may live for milliseconds, and only where every member can count them. Method: the same
+/// command by the first rules, by the second, and by a member that takes over from a snapshot.
 #[test]
 fn a_lease_lives_for_milliseconds_from_the_second_version_on() {
     let grant = Command::ShortLeaseGrant(ShortLeaseGrant { id: 7, ttl_millis: 300 });

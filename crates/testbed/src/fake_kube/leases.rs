@@ -92,7 +92,7 @@ impl Leases {
         Ok(self.write("ADDED", namespace, &name, lease))
     }
 
-    /// Replaces a Lease, whatever its version is.
+    /// Replaces a Lease at any version.
     pub(super) fn replace(&mut self, namespace: &str, name: &str, mut lease: Value) -> Result<Value, Refusal> {
         let known = self.all.get(&key(namespace, name)).ok_or_else(|| not_found(name))?;
         check_spec(name, &lease["spec"])?;

@@ -36,7 +36,7 @@ impl Verb {
         }
     }
 
-    /// In the words of `hustings bench`.
+    /// The verb in the words of `hustings bench`.
     fn words(self) -> &'static [&'static str] {
         match self {
             Verb::Put => &["put"],
@@ -199,7 +199,7 @@ fn answer(command: &mut std::process::Command) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Of the system that stands first, at the same load.
+/// Ratio to the system that stands first, at the same load.
 fn of_the_first(rows: &[Row], row: &Row) -> f64 {
     let first = rows.iter().find(|other| other.load == row.load).map_or(f64::NAN, |first| first.median("per_second"));
     row.median("per_second") / first

@@ -1,10 +1,10 @@
 //! A driver for ZooKeeper, for `measure compare` alone: `put` is `setData`, `get` a `sync` and a `getData` (which together are
 //! linearizable, as far as ZooKeeper goes), `local-get` a `getData`.
 //!
-//! One connection for up to 32 clients, as `hustings bench` has them. A server answers a session in the order in which it asked, so
-//! a client is a request in flight and no task: an answer belongs to the oldest. What it says at its end has the fields of
-//! `hustings bench -o json` that a comparison reads. The elections' client of ZooKeeper is not used: it keeps its bytes to itself, and
-//! waits for one answer at a time.
+//! One connection for up to 32 clients, as `hustings bench` has them. A server answers a session in the order in which it asked, so a
+//! client is a request in flight and no task: an answer belongs to the oldest. Its last words have the fields of `hustings bench -o
+//! json` that a comparison reads. The elections' client of ZooKeeper is not used: it keeps its bytes to itself, and waits for one
+//! answer at a time.
 
 use crate::compare::Verb;
 use anyhow::{Context, Result, bail};

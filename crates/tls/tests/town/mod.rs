@@ -19,7 +19,7 @@ impl Town {
         Town::with("the town's CA")
     }
 
-    /// With a CA of this name.
+    /// A town with a CA of this name.
     pub fn with(name: &str) -> Town {
         let directory = tempfile::tempdir().expect("a directory");
         let authority = Authority::new(name).expect("made");
@@ -37,7 +37,7 @@ impl Town {
         self.issue_by(&self.authority, name, subject)
     }
 
-    /// The same, of another CA.
+    /// Issues as [`Town::issue`], by another CA.
     pub fn issue_by(&self, authority: &Authority, name: &str, subject: &Subject) -> Pair {
         let made = authority.issue(subject).expect("issued");
         made.write(self.directory.path(), name).expect("written")

@@ -66,7 +66,7 @@ impl fmt::Display for Failure {
 
 struct Reply {
     status: StatusCode,
-    /// Of the state that was read; only answers of Consul to reads have it.
+    /// Index of the state that was read; only answers of Consul to reads have it.
     index: Option<u64>,
     body: Bytes,
     from: String,

@@ -11,7 +11,7 @@ use hustings_lease::history::History;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Between two tries to reach a store.
+/// Pause between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
 /// Pause after an agent does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
@@ -24,7 +24,7 @@ const WAIT: Duration = Duration::from_secs(10);
 pub(crate) struct ConsulReader {
     consul: Consul,
     keys: Keys,
-    /// Of the state that was shown last; 0 before the first.
+    /// Index of the state that was shown last; 0 before the first.
     index: u64,
     mood: Mood,
     has_shown: bool,

@@ -267,7 +267,7 @@ impl Shared {
     }
 }
 
-/// Unlocks exactly this tenure's record, if it is there. The note comes with it: whoever sees the holder leave finds why.
+/// Unlocks exactly this tenure's record, if it is there. The note comes with it: an observer that sees the holder leave finds why.
 pub(super) async fn release(
     consul: &super::http::Consul,
     keys: &Keys,

@@ -53,7 +53,7 @@ where
     let shaken = handshake(TokioIo::new(stream)).await;
     let (sender, connection) = shaken.map_err(|error| error.to_string())?;
     let driving = tokio::spawn(async move {
-        // Whoever asks learns of its end.
+        // The caller learns of its end.
         let _ = connection.with_upgrades().await;
     });
     Ok(Dialled { sender, driving, from, host })

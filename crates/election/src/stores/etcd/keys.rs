@@ -37,7 +37,7 @@ impl Names {
         format!("{}{lease:x}", self.entries)
     }
 
-    /// Behind the last entry.
+    /// The key behind the last entry.
     pub(super) fn entries_end(&self) -> Bytes {
         hustings_api::client::prefix_end(self.entries.as_bytes())
     }

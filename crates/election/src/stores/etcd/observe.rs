@@ -16,7 +16,7 @@ use hustings_api::mvccpb::KeyValue;
 use hustings_lease::history::History;
 use std::time::Duration;
 
-/// Between two tries to reach a store.
+/// Pause between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
 /// Pause after a cluster does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);

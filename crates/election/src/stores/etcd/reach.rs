@@ -93,7 +93,7 @@ impl Reach {
         }
     }
 
-    /// The same, with the password in it, for a process that has other variables.
+    /// The way to the cluster with the password in it, for a process that has other variables.
     pub(super) fn complete(&self) -> Reach {
         let password = self.password().ok().flatten().map(|(_, password)| Secret(password));
         let user = self.user.as_ref().map(|(name, _)| (name.clone(), password));
@@ -143,7 +143,7 @@ impl Reach {
         self.connect_with(Options::default()).await
     }
 
-    /// The same, with other waits.
+    /// Connects with other waits.
     pub(super) async fn connect_with(&self, options: Options) -> Result<Client, Unreached> {
         let tls = self.connector().map_err(Unreached::ForNow)?.cloned();
         let options = Options { tls, inside: self.inside.clone(), ..options };

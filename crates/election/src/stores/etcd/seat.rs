@@ -57,7 +57,7 @@ impl Drop for State {
 /// The keys of an election at a revision.
 struct Queue {
     revision: i64,
-    /// In the order of their creation.
+    /// Entries in the order of their creation.
     entries: Vec<KeyValue>,
     note: Option<Note>,
     /// `None` when what stands there cannot be read.
@@ -108,7 +108,7 @@ impl Seat for EtcdSeat {
     fn will(&self, token: Token) -> Option<Will> {
         let (lease, _) = self.shared.state().entry.filter(|(_, own)| *own == token)?;
         if self.shared.session.reach.inside.is_some() {
-            // Whoever outlives this process cannot ask its member.
+            // A process that outlives this one cannot ask its member.
             return None;
         }
         let (reach, election) = (self.shared.session.reach.complete(), self.shared.sitter.election.clone());
@@ -288,7 +288,7 @@ impl Shared {
     }
 }
 
-/// Takes exactly this entry away. The note comes before the deletion: whoever sees the holder leave has seen why.
+/// Takes exactly this entry away. The note comes before the deletion: an observer that sees the holder leave has seen why.
 pub(super) fn release_of(names: &Names, lease: i64, token: Token, note: Option<Bytes>) -> TxnRequest {
     let key = names.entry(lease);
     let created = i64::try_from(token.number).unwrap_or(i64::MAX);

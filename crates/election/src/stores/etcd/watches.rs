@@ -88,7 +88,7 @@ impl Stream {
                     stream.tell(answer);
                 }
             }
-            // Whoever listens hears that nothing more comes.
+            // A hearer is told that nothing more comes.
             weak.upgrade().inspect(|stream| *stream.hearers() = None);
         });
         stream

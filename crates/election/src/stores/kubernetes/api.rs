@@ -52,7 +52,7 @@ enum Denied {
 }
 
 impl Api {
-    /// Of these servers, without TLS; of whichever the environment names, if there are none.
+    /// A client of these servers, without TLS; of those that the environment names, if there are none.
     pub(super) fn new(endpoints: &[String], patience: Duration) -> Api {
         let shown = format!("kubernetes://{}", endpoints.join(","));
         let (state, hints, mood) = (Mutex::default(), Hints::default(), Mood::of(shown));

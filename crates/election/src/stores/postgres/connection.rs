@@ -17,7 +17,7 @@ use tokio_postgres::config::SslMode;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{AsyncMessage, Client, Config, Socket};
 
-/// Between two rounds over all servers.
+/// Pause between two rounds over all servers.
 const RETRY: Duration = Duration::from_millis(100);
 /// Pause after a server refuses the user, and did not before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
@@ -123,7 +123,7 @@ enum Denied {
     ForGood(Fault),
 }
 
-/// Connects, and connects again, to whichever server is the primary.
+/// Connects, and connects again, to the server that is the primary.
 pub(super) async fn keep(link: Arc<Link>, place: Place, ttl: Duration) {
     if let Err(why) = link.wire.connector() {
         let _ = link.opened.send_replace(Opened::Never(Fault::Refused(why)));

@@ -38,7 +38,7 @@ pub(super) fn is_final(error: &tokio_postgres::Error) -> bool {
 /// Remedy for the error, as far as one is known.
 pub(super) fn remedy(error: &tokio_postgres::Error, is_encrypted: bool) -> &'static str {
     match error.code() {
-        // Whoever may come, and how, stands in `pg_hba.conf`; the server says in its own language what it misses.
+        // The rules of who may come, and how, stand in `pg_hba.conf`; the server says in its own language what it misses.
         Some(code) if *code == SqlState::INVALID_AUTHORIZATION_SPECIFICATION => match is_encrypted {
             false => {
                 "; where the server asks for TLS, say `?sslmode=verify-full&sslrootcert=FILE` behind the URL, or PGSSLMODE and \

@@ -12,7 +12,7 @@ use tokio_postgres::tls::{ChannelBinding, MakeTlsConnect, TlsConnect, TlsStream}
 /// Shakes hands with the server that is dialled.
 #[derive(Clone)]
 pub(super) struct Securing {
-    /// Without one, TLS is not wanted, and so never asked for here.
+    /// The connector; without one, TLS is not wanted, and so never asked for here.
     pub(super) connector: Option<Connector>,
     pub(super) host: String,
 }

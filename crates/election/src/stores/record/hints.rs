@@ -15,14 +15,14 @@ impl Hints {
         self.elections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// From now on; a hint that comes between two waits is not lost.
+    /// The hints of an election from now on; one that comes between two waits is not lost.
     pub(crate) fn of(&self, election: &str) -> watch::Receiver<()> {
         let mut elections = self.elections();
         elections.retain(|_, hints| hints.receiver_count() > 0);
         elections.entry(election.to_owned()).or_default().subscribe()
     }
 
-    /// This record has changed, somebody says.
+    /// Passes on a hint that this record has changed.
     pub(crate) fn ring(&self, election: &str) {
         if let Some(hints) = self.elections().get(election) {
             hints.send_replace(());

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// Pause between two reads of the record without a hint.
 const POLL: Duration = Duration::from_millis(500);
-/// Between two tries to reach a store.
+/// Pause between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
 /// Pause after a store does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
@@ -48,7 +48,7 @@ impl<R: Records> RecordReader<R> {
         }
     }
 
-    /// Writes over the present version of the record, whichever that is.
+    /// Writes over the present version of the record.
     async fn write(
         &self,
         change: impl Fn(Option<&Record<R::Stamp>>) -> Result<Content, StoreError>,

@@ -273,7 +273,7 @@ impl<R: Records> Shared<R> {
     }
 
     async fn release(&self, note: &Note) -> Result<Answer, Fault> {
-        // Nothing of this candidate acts, whatever tenure of its life the record names.
+        // Nothing of this candidate acts in any tenure of its life that the record names.
         self.change(|content| content.is_held_by(&self.life), |content| content.released(note)).await?;
         self.state().mine = None;
         Ok(Answer::Gone)

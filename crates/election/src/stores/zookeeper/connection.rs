@@ -1,7 +1,7 @@
 //! One connection to one member: [`Connection`]. It opens a session, or takes one over, and asks.
 //!
 //! Requests leave in the order in which they are asked, and are answered in that order. A connection that breaks is never
-//! repaired: whoever asked is told that nobody knows the outcome. So each answer belongs to the connection that it was asked
+//! repaired: the caller is told that nobody knows the outcome. So each answer belongs to the connection that it was asked
 //! on, which is what counting relayed renewals needs.
 
 use super::wire::{self, Ask, Code, FRAME_MAX, Malformed, Reading, SessionId, Stat, XID_EVENT, XID_PING};
@@ -45,7 +45,7 @@ struct Shared {
 #[derive(Default)]
 struct State {
     next_xid: i32,
-    /// In the order in which they left.
+    /// Requests that wait for an answer, in the order in which they left.
     waiting: VecDeque<Waiting>,
     /// Departure of the ping that has no answer yet.
     pinged: Option<Instant>,
@@ -213,7 +213,7 @@ impl Connection {
         async move { answer.await.unwrap_or(Err(Failure::Lost)) }
     }
 
-    /// As [`Self::ask`], with a bell that rings when what was read has changed; for reads with a watch.
+    /// Asks as [`Self::ask`], with a bell that rings when what was read has changed; for reads with a watch.
     fn ask_and_watch(
         &self,
         ask: Ask<'_>,
@@ -267,7 +267,7 @@ impl Connection {
         async move { if_there(answer.await, |reading| reading.texts()) }
     }
 
-    /// As [`Self::children`]; rings when a child comes or goes, or the node goes. It does not ring if the node is not there.
+    /// Reads as [`Self::children`]; rings when a child comes or goes, or the node goes. It does not ring if the node is not there.
     pub(super) fn watch_children(
         &self,
         path: &str,
@@ -360,7 +360,7 @@ impl Shared {
                     0 => Ok(reading.0.to_vec()),
                     code => Err(Failure::Refused(Code(code))),
                 };
-                // Whoever asked may wait no longer.
+                // The caller may wait no longer.
                 let _ = waiting.answer.send(answer);
             }
         }

@@ -1,8 +1,8 @@
 //! Watching a queue from one's place in it.
 //!
-//! Who waits watches the entry before its own, so that a departure wakes one candidate and no herd; and its own entry. Who is
-//! first watches who comes and goes, and what an operator wishes. A watch tells only that something has changed: what it is now
-//! is read behind it, on the same connection. Entries before one's own never come, so one that the member does not show is gone.
+//! A candidate that waits watches the entry before its own, so that a departure wakes one candidate and no herd; and its own entry. The
+//! first one watches who comes and goes, and what an operator wishes. A watch tells only that something has changed: what it is now is read
+//! behind it, on the same connection. Entries before one's own never come, so one that the member does not show is gone.
 //!
 //! A turn is clear when the entry directly before one's own was seen to be there, with the transaction that created it, and
 //! when it had gone the note was of that very tenure, and said that it had led and stopped. The note is written by the
@@ -18,7 +18,7 @@ use hustings_lease::{CandidateId, Note, Sight, Token};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Of so many entries the holder reads who they are.
+/// Most entries of which the holder reads who they are.
 const READ_MAX: usize = 64;
 
 /// A candidate's place in the queue, as it was told last.
@@ -29,7 +29,7 @@ pub(super) struct Place {
     pub(super) ahead: Vec<String>,
 }
 
-/// Until the entry is gone, or the connection over: then the session tells everybody that it was interrupted.
+/// Follows until the entry is gone, or the connection over: then the session tells everybody that it was interrupted.
 pub(super) async fn follow(shared: Arc<Shared>, mut place: Place) {
     let token = place.own.token;
     let followed = async {

@@ -76,7 +76,7 @@ pub(super) fn number_of(name: &str) -> Option<u32> {
     digits.parse().ok().filter(|number| is_number && *number <= i32::MAX as u32)
 }
 
-/// The entries among a directory's children, in their order. What has no number is none.
+/// The entries among a directory's children, in their order. A child without a number is none.
 pub(super) fn in_order(names: Vec<String>) -> Vec<String> {
     let mut entries: Vec<(u32, String)> =
         names.into_iter().filter_map(|name| Some((number_of(&name)?, name))).collect();

@@ -14,7 +14,7 @@ use hustings_lease::history::History;
 use std::time::Duration;
 use tokio::time::timeout;
 
-/// Between two tries to reach a store.
+/// Pause between two tries to reach a store.
 const RETRY: Duration = Duration::from_millis(100);
 /// Pause after a member does not admit the user, and did before.
 const DENIED_RETRY: Duration = Duration::from_secs(2);
@@ -174,7 +174,7 @@ impl ZookeeperReader {
     }
 }
 
-/// Writes a node, whatever it held, or creates it.
+/// Writes a node over its present data, or creates it.
 async fn put(connection: &Connection, path: &str, data: &[u8]) -> Result<(), Failure> {
     match connection.ask(Ask::Write { path, data, version: ANY }).await {
         Err(Failure::Refused(Code::NO_NODE)) => connection.ask(Ask::Create { path, data }).await.map(drop),

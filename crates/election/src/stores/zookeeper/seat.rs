@@ -43,7 +43,7 @@ struct State {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Own {
     pub(super) session: i64,
-    /// In the election's directory.
+    /// Name of the entry in the election's directory.
     pub(super) name: String,
     pub(super) token: Token,
 }
@@ -368,7 +368,7 @@ impl Shared {
     }
 }
 
-/// Takes exactly this entry away, if it is there. The note comes with the deletion: whoever sees the holder leave finds why.
+/// Takes exactly this entry away, if it is there. The note comes with the deletion: an observer that sees the holder leave finds why.
 pub(super) async fn release(
     connection: &Connection,
     nodes: &Nodes,

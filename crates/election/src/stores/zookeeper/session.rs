@@ -267,7 +267,7 @@ pub(super) async fn keep(session: Arc<Session>, told: UnboundedSender<Told>) {
     }
 }
 
-/// Between two tries to reach the ensemble: the longer, the more of them failed in a row.
+/// Pause between two tries to reach the ensemble: the longer, the more of them failed in a row.
 fn pause_after(failures: u32) -> Duration {
     RETRY_MAX / 10 * failures.min(10)
 }
