@@ -3,8 +3,8 @@
 //! Source: etcd 3.5 with grpc-gateway 1.16 (`OrigName`); each rule was seen at a running etcd 3.5.1.
 //!
 //! - Names as declared (`prev_kv`, `peerURLs`, `ID`); on input also in lowerCamelCase (`prevKv`).
-//! - Bytes are padded standard base64, on input also with ends of lines in it; 64-bit integers are decimal strings, on input also numbers; enums are names, on
-//!   input also numbers.
+//! - Bytes are padded standard base64, on input also with ends of lines in it; 64-bit integers are decimal strings, on input
+//!   also numbers; enums are names, on input also numbers.
 //! - A field with its default value is left out of the answer. On input `null` is the default, too.
 //! - An unknown field is ignored, an empty body is an empty message, and what follows the first value is not looked at.
 //!

@@ -154,8 +154,8 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     table.to_string()
 }
 
-/// Says on standard error why a command failed: for people, or with `-o json` as `{"apiVersion": "v1", "kind": "Error", "error": {"code": the exit code,
-/// "message": text}}`.
+/// Says on standard error why a command failed: for people, or with `-o json` as `{"apiVersion": "v1", "kind": "Error", "error":
+/// {"code": the exit code, "message": text}}`.
 pub(crate) fn say_error(matches: &ArgMatches, code: u8, message: &str) {
     let mut matches = matches;
     while let Some((_, inner)) = matches.subcommand() {

@@ -1,9 +1,9 @@
 //! `hustings snapshot status` and `restore`: a snapshot file examined, and made into the members of a new cluster.
 //!
-//! The file is what `hustings snapshot save` or `etcdctl snapshot save` wrote, of a cluster of Hustings or of etcd. Every member of the new cluster restores from
-//! the same file with the same `--initial-cluster`, then runs `hustings serve`: all begin with one history, which is the
-//! snapshot. The new cluster's id is drawn from its token, its members' names and the file, so that members of the old one, and
-//! of a restoration from another file, are strangers to it.
+//! The file was written by `hustings snapshot save` or `etcdctl snapshot save`, of a cluster of Hustings or of etcd. Every
+//! member of the new cluster restores from the same file with the same `--initial-cluster`, then runs `hustings serve`: all
+//! begin with one history, which is the snapshot. The new cluster's id is drawn from its token, its members' names and the
+//! file, so that members of the old one, and of a restoration from another file, are strangers to it.
 //!
 //! What happened between the snapshot and the loss of the old cluster is unknown to the new one. So terms and revisions do not go
 //! on where the snapshot was made but far above ([`TERMS_BUMPED`], `--bump-revision`): no fencing token falls, no lock's

@@ -55,7 +55,7 @@ pub(crate) fn command() -> Command {
     ])
 }
 
-/// Runs `hustings status` once, or until it is interrupted.
+/// Runs `hustings status`: once, until all is well (`--wait`), or again and again (`--watch`).
 pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if let Some(patience) = matches.get_one::<humantime::Duration>("wait") {
         return wait(matches, **patience).await;

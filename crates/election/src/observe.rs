@@ -23,7 +23,7 @@ pub struct Observer {
     told: Option<Option<Leader>>,
 }
 
-/// A wish of an operator to the leader.
+/// An operator's wish to the leader or the store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Wish {
     /// Step down; in favour of this candidate, if one is named.

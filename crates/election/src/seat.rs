@@ -131,7 +131,7 @@ impl Sitter {
     }
 }
 
-/// An open store of elections.
+/// A store of elections, opened once per process.
 pub(crate) trait Store: Send {
     /// The store's profile: its limits and habits.
     fn profile(&self) -> Profile;

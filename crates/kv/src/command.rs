@@ -363,8 +363,8 @@ pub enum AlarmKind {
     Corrupt = 2,
 }
 
-/// Raises the revision to this one where it is below: what another store gave out as a fencing token, or as the revision of a lock, does not
-/// come again here. Nothing else changes: the revisions between are those of no change.
+/// Raises the revision to this one where it is below: a revision that another store gave out as a fencing token, or as that of
+/// a lock, does not come again here. Nothing else changes: no change has one of the revisions between.
 #[derive(Clone, PartialEq, Eq, Hash, Message)]
 pub struct RaiseRevision {
     /// The least revision from here on, at most [`RaiseRevision::MAX`].

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Numbers are little-endian; a checksum is CRC32C over all bytes of records up to here, so that a missing, repeated or moved
-//! block shows. Blocks are about 256 KiB: a chunk each for the sink. Records come as: one `Meta`, users and roles if
-//! there ever were some, leases, alarms, then the history in order, from which the other orders follow. An unknown format is refused; an unknown field is ignored.
+//! block shows. Blocks are about 256 KiB: a chunk each for the sink. Records come as: one `Meta`, users and roles if there ever
+//! were some, leases, alarms, then the history in order, from which the other orders follow. An unknown format is refused; an
+//! unknown field is ignored.
 //!
 //! Decoding trusts nothing: no length is believed beyond the bytes that are there, nothing is allocated by a count, and each
 //! fact that `apply` relies on is checked ([`crate::restored`]). The memory that a store needs beside its bytes (tree nodes) is

@@ -213,7 +213,7 @@ pub struct Welcome {
     pub you: NodeId,
     /// The membership at the beginning of the log.
     pub founding: Membership,
-    /// The membership that the member has applied.
+    /// The present membership, without the join tokens of others.
     pub membership: Membership,
 }
 

@@ -47,7 +47,8 @@ async fn line(from: SocketAddr, to: SocketAddr, carried: Arc<AtomicU64>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snapshot_over_a_slow_link_comes_once_and_disturbs_no_leader() {
-    // Goal: a snapshot arrives over a slow link. Method: n3 hears the others over 8 Mbit/s and needs a snapshot of 3 MiB, which takes three election timeouts.
+    // Goal: a snapshot arrives over a slow link. Method: n3 hears the others over 8 Mbit/s and needs a snapshot of 3 MiB, which
+    // takes three election timeouts.
     let mut troupe = Troupe::of(3);
     troupe.policy = Policy { entries_max: 10, ..Policy::default() };
     troupe.limits = Limits { trailing_entries: 0, ..Limits::default() };

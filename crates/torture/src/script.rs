@@ -139,7 +139,7 @@ pub struct Step {
 /// Steps in the order of their times.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Script {
-    /// Steps in the order of their moments.
+    /// Steps, in the order of their moments.
     pub steps: Vec<Step>,
 }
 

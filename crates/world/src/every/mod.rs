@@ -1,11 +1,11 @@
 //! Every possibility: all that can happen to a small cluster within stated bounds.
 //!
 //! The members are the production [`hustings_core::Replica`]; a disk is the fold of its records, time is an alarm that is armed
-//! and may ring at any moment, and the network is a set: what was sent may arrive at any later time, in any order, or never. How many messages one
-//! link holds is a bound like the others: beyond it the oldest is lost. (For
-//! protocols with session links it is a queue per direction that a crash empties, and what it holds is back-pressure: no step
-//! adds to a full one that is not an answer.) A step is atomic with its sync; a crash may
-//! come after *any prefix* of the records that a step writes, and then exactly those messages have left that rested on no more.
+//! and may ring at any moment, and the network is a set: a sent message may arrive at any later time, in any order, or never.
+//! How many messages one link holds is a bound like the others: beyond it the oldest is lost. (For protocols with session links
+//! it is a queue per direction that a crash empties, and what it holds is back-pressure: no step adds to a full one that is not
+//! an answer.) A step is atomic with its sync; a crash may come after *any prefix* of the records that a step writes, and then
+//! exactly those messages have left that rested on no more.
 //!
 //! What makes it fast: members are many times fewer than worlds. Each member state and each message is stored once and known by
 //! a number; a world is a short row of numbers; and what an input does to a member is computed once and then looked up
@@ -18,8 +18,8 @@
 //! - [`fair`]: what comes of a world when nothing more goes wrong;
 //! - [`mod@explore`]: breadth first, so that the first trace found is a shortest one.
 //!
-//! What it deliberately does not do: judge every fair continuation (one is tried), cut snapshots, or rename nodes (no protocol here is symmetric:
-//! link-down elections and ties go by id).
+//! It deliberately does not judge every fair continuation (one is tried), cut snapshots, or rename nodes (no protocol here is
+//! symmetric: link-down elections and ties go by id).
 
 pub mod explore;
 mod facts;
