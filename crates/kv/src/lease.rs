@@ -161,7 +161,7 @@ impl View {
         self.grant(grant.id, length, deadlines)
     }
 
-    /// The reason why no lease can be granted with this id; `None` if one can.
+    /// The reason why no lease of this id can be granted now, whatever its time to live; `None` if there is none.
     fn grant_refusal(&self, id: i64) -> Option<KvError> {
         match () {
             () if self.has_alarm(AlarmKind::NoSpace) => Some(KvError::NoSpace),

@@ -36,7 +36,7 @@ pub struct NodeConfig {
     pub data_dir: PathBuf,
     /// The secret that all members know and strangers do not; without it, anybody who reaches the peer port may pretend to be a member.
     pub secret: Option<ClusterSecret>,
-    /// TLS settings of the links to peers; the default is none.
+    /// TLS settings of the links to peers.
     pub tls: PeerTls,
     /// Addresses on which peers are accepted; port 0 picks a free one.
     pub peer_listen: Vec<std::net::SocketAddr>,

@@ -24,7 +24,7 @@ pub(crate) struct TlsPlan {
     pub(crate) metrics: Option<ServerTls>,
     /// TLS of peer URLs with `https://`.
     pub(crate) peer: Option<ServerTls>,
-    /// TLS for dialling peers at one; `None` if no peer has one.
+    /// TLS for dialling peers; `None` where neither they nor this member use it.
     pub(crate) dial: Option<ClientTls>,
     /// TLS for the client ports of other members, which the dashboard asks.
     pub(crate) ask: Option<ClientTls>,

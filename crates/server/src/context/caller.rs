@@ -41,7 +41,7 @@ impl Caller {
         Caller { proof: None, trail: None }
     }
 
-    /// The caller as the store takes it; `None` for the server's own tasks.
+    /// The caller as the store takes it; `None` if nobody has proven who calls.
     pub(crate) fn proof(&self) -> Option<&kv::Caller> {
         self.proof.as_ref()
     }
