@@ -1,6 +1,6 @@
 //! `hustings report`: everything that a bug report needs in one file, and nothing that is nobody's business.
 //!
-//! What is gathered is what members note and say anyway: recordings, status, metrics, settings. Beside it stands what this build
+//! It gathers what members note and say anyway: recordings, status, metrics, settings. Beside it stands what this build
 //! makes of it: the story, the replays, the judgement. Keys, values, passwords and tokens are in none of these; see [`LEFT_OUT`].
 //!
 //! Shape of `-o json`: see `docs/json.md`, kind `Report`.

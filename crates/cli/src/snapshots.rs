@@ -5,7 +5,7 @@
 //! begin with one history, which is the snapshot. The new cluster's id is drawn from its token, its members' names and the
 //! file, so that members of the old one, and of a restoration from another file, are strangers to it.
 //!
-//! What happened between the snapshot and the loss of the old cluster is unknown to the new one. So terms and revisions do not go
+//! Changes between the snapshot and the loss of the old cluster are unknown to the new one. So terms and revisions do not go
 //! on where the snapshot was made but far above ([`TERMS_BUMPED`], `--bump-revision`): no fencing token falls, no lock's
 //! revision comes twice, and a watcher that has seen later revisions than the snapshot's is told that they are compacted
 //! instead of waiting for them.

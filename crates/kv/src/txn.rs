@@ -7,7 +7,7 @@
 //! Deviation: what a transaction costs is bounded ([`crate::cost`]), and its reads of more than one key are carried out
 //! where a client waits for them ([`crate::Response::answered`]).
 //!
-//! What a proposer must check before (duplicate keys, limits) is in [`crate::check`]; here duplicates simply take one sub
+//! The checks of a proposer (duplicate keys, limits) are in [`crate::check`]; here duplicates simply take one sub
 //! revision each.
 
 use std::cmp::Ordering;

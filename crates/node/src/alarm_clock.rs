@@ -43,7 +43,7 @@ mod kernel {
         /// Waits until `deadline`, or a little less: the caller looks at the time. Nothing is lost when the wait is given up.
         ///
         /// # Errors
-        /// What the kernel says.
+        /// The kernel's error.
         pub(crate) async fn reach(&mut self, deadline: Instant) -> io::Result<()> {
             if self.armed != Some(deadline) {
                 // Nothing at all would disarm it.

@@ -178,7 +178,7 @@ impl<S: StateMachine> Handle<S> {
     /// Asks the protocol to campaign, resign, transfer or forget.
     ///
     /// # Errors
-    /// What the protocol refuses, or [`RequestError::Unknown`].
+    /// The protocol's refusal, or [`RequestError::Unknown`].
     pub async fn admin(&self, admin: Admin) -> Result<(), RequestError> {
         let (reply, answer) = oneshot::channel();
         self.submit(Call::Admin { admin, reply })?;

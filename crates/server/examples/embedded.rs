@@ -8,7 +8,7 @@
 //!            └─ candidate ── a connection in memory ──► that member
 //! ```
 //!
-//! What a service writes is [`Replica`]. The story below it starts three in one process, which would be three processes, stops
+//! A service writes [`Replica`]. The story below it starts three in one process, which would be three processes, stops
 //! the one that leads with all that is in it, and sees the next one lead with a higher token.
 
 use hustings_core::{ClusterId, Member, Membership, NodeId};

@@ -143,7 +143,7 @@ impl Postgres {
     /// Executes statements as `postgres`; gives what they say, a row a line.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub fn sql(&self, statements: &str) -> Result<String> {
         let mut command = self.command("psql")?;
         command.args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-h", "127.0.0.1", "-U", "postgres", "-p"]);

@@ -143,7 +143,7 @@ impl Authority {
     /// The one in this directory, as `ca.crt` and `ca.key`; made when there is none.
     ///
     /// # Errors
-    /// What stands there is no CA, or one cannot be written.
+    /// The files there are no CA, or one cannot be written.
     pub fn in_directory(directory: &Path, name: &str) -> Result<Authority, TlsError> {
         let pair = pair_in(directory, "ca");
         if !pair.certificate.exists() {

@@ -88,7 +88,7 @@ fn kinds_of_actions<P: Protocol, S: StateMachine>(actions: &[Action<P, S>]) -> u
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     pub(crate) status: Option<Status>,
-    /// What the world knows and the member does not (paused, stalled, removed), as bits.
+    /// Facts that the world knows and the member does not (paused, stalled, removed), as bits.
     pub(crate) condition: u8,
 }
 

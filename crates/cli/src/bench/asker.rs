@@ -98,7 +98,7 @@ impl Asker {
     /// Sends the request of this number and waits for its answer; gives the operation.
     ///
     /// # Errors
-    /// What the server says.
+    /// The server's error.
     pub(super) async fn ask(&mut self, number: u64, due: Duration, sent: Duration) -> Result<&'static str, Status> {
         match self {
             Asker::Store { kv, store } => store.ask(kv, number).await,

@@ -150,7 +150,7 @@ pub(crate) trait Records: Send + Sync + 'static {
     /// Waits until the store answers.
     ///
     /// # Errors
-    /// What trying again does not help against, with the remedy: denied, or refused otherwise.
+    /// An error that trying again does not mend, with the remedy: denied, or refused otherwise.
     fn open(&self) -> impl Future<Output = Result<(), Fault>> + Send;
     /// The record, if there is one.
     fn read(&self, election: &str) -> impl Future<Output = Result<Option<Record<Self::Stamp>>, Fault>> + Send;

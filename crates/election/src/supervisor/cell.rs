@@ -6,7 +6,7 @@
 //!      └── pidfd ──────┼───► SIGKILL: all of them, and the pidfd says when the last one is gone
 //! ```
 //!
-//! What is in it cannot leave it: neither by a session of its own, nor by losing its parents. It sees its own process numbers,
+//! A process in it cannot leave it: neither by a session of its own, nor by losing its parents. It sees its own process numbers,
 //! and a `/proc` of its own. Needs the right to make namespaces: root (with CAP_SYS_ADMIN), or a kernel that lets users
 //! make namespaces of users; then the namespace knows this user alone, and programs that change theirs (`sudo`) do not work.
 

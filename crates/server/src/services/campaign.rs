@@ -94,7 +94,7 @@ struct Standing {
 
 /// A key in a queue, as one call wrote it. Dropped before [`Place::keep`], it is given up.
 ///
-/// What it writes, and why it writes at all when it finds its key: [`kv::queue`].
+/// [`kv::queue`] tells what it writes, and why it writes at all when it finds its key.
 struct Place<B: Backend> {
     context: Arc<Context<B>>,
     caller: Caller,

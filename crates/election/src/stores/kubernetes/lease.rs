@@ -83,7 +83,7 @@ fn tenure_of(lease: &Value) -> Option<Tenure> {
 /// The contents of a Lease, and the generation that the next tenure will have.
 ///
 /// # Errors
-/// What no candidate has written, with its place and the remedy.
+/// Contents that no candidate has written, with its place and the remedy.
 pub(super) fn content_of(lease: &Value) -> Result<(Content, u32), String> {
     let (metadata, spec) = (&lease["metadata"], &lease["spec"]);
     let version = metadata["resourceVersion"].as_str().filter(|version| !version.is_empty());
@@ -177,7 +177,7 @@ pub(super) fn written(namespace: &str, election: &str, swap: &Swap<'_, Stamp>) -
             if !swap.is_news {
                 spec.insert("renewTime".to_owned(), now.into());
             }
-            // Whoever writes what is known for sure writes it down, also after the annotations were lost.
+            // A write of what is known for sure writes it down, also after the annotations were lost.
             tenure = match &content.holder {
                 Some(holder) if !holder.life.is_empty() && !content.is_guessed => Some(Tenure {
                     identity: old,

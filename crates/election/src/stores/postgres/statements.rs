@@ -144,7 +144,7 @@ impl Values {
 /// The record in a row, if there is one.
 ///
 /// # Errors
-/// What no candidate has written, with its column and the remedy.
+/// Contents that no candidate has written, with its column and the remedy.
 pub(super) fn record_of(election: &str, row: Option<&Row>) -> Result<Option<Record<Stamp>>, Fault> {
     let Some(row) = row else { return Ok(None) };
     let version: Option<i64> = column(election, row, "version")?;
