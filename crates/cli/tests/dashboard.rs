@@ -149,7 +149,7 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
     let cluster = Up::start(directory.path(), &[]);
     let store = hustings_api::Client::connect(&[cluster.url(1)]).await.expect("connected");
     for number in 0..1_000 {
-        let lease = store.lease().lease_grant(LeaseGrantRequest { ttl: 3_600, ..LeaseGrantRequest::default() }).await;
+        let lease = store.lease().lease_grant(LeaseGrantRequest { ttl: 36_000, ..LeaseGrantRequest::default() }).await;
         let lease = lease.expect("granted").into_inner().id;
         let key = format!("service-{number:04}/{lease:x}");
         let value = json!({ "id": format!("host-{number}"), "value": "" }).to_string();
@@ -163,7 +163,7 @@ async fn a_thousand_elections_are_listed_without_a_stall() {
     browser.client.execute(frames, Vec::new()).await.expect("the page answers");
     browser.until("all are listed", "document.querySelectorAll('#elections-body tr').length === 1000").await;
     let row = browser.ask("document.querySelector('#elections-body tr[data-key=\"service-0007\"]').textContent").await;
-    assert!(row.as_str().is_some_and(|row| row.contains("host-7") && row.contains("60 min of 60 min")), "{row}");
+    assert!(row.as_str().is_some_and(|row| row.contains("host-7") && row.contains("10 h of 10 h")), "{row}");
     browser.client.find(Locator::Css("#filter")).await.expect("a filter").send_keys("0042").await.expect("typed");
     browser.until("one is left", "document.querySelectorAll('#elections-body tr').length === 1").await;
     let begun = Instant::now();

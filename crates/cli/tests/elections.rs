@@ -82,7 +82,7 @@ async fn a_lease_of_less_than_a_second_is_succeeded_within_it() {
     let second = office(&url_of("hustings", &cluster, "billing"), short, "b");
     let (sender, mut changes) = tokio::sync::mpsc::unbounded_channel();
     let waiting = tokio::spawn(async move { second.campaign_told(Some(sender)).await.expect("the times fit") });
-    while in_time("it waits", changes.recv()).await != Some(Change::Waits) {}
+    while in_time("it waits", changes.recv()).await.expect("it stands for election") != Change::Waits {}
     cable.cut();
     let cut = Instant::now();
     let second = in_time("the successor", waiting).await.expect("it does not panic");
@@ -277,7 +277,9 @@ async fn a_killed_holder_is_succeeded_when_its_lease_ends(scheme: &str, cluster:
     let office = election.candidate(named);
     let (sender, mut changes) = tokio::sync::mpsc::unbounded_channel();
     let waiting = tokio::spawn(async move { office.campaign_told(Some(sender)).await });
-    while in_time("it waits", changes.recv()).await != Some(hustings_election::Change::Waits) {}
+    while in_time("it waits", changes.recv()).await.expect("it stands for election") != hustings_election::Change::Waits
+    {
+    }
     let killed = Instant::now();
     first.signal(Signal::KILL);
     let second = in_time("the successor", waiting).await.expect("it does not panic").expect("the times fit");

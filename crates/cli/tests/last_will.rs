@@ -108,7 +108,7 @@ async fn who_is_killed_is_succeeded_at_once(url: &str) {
     let successor = Election::open(url).expect("the URL is right").ttl(TTL).own_session();
     let successor = successor.candidate(Named::new("b").stop_grace(Duration::from_secs(1)));
     let waiting = tokio::spawn(async move { successor.campaign_told(Some(sender)).await.expect("the times fit") });
-    while in_time("it waits", changes.recv()).await != Some(Change::Waits) {}
+    while in_time("it waits", changes.recv()).await.expect("it stands for election") != Change::Waits {}
     // Stopped, it lives: its lease goes on for as long as it may.
     signal(&child, Signal::STOP);
     let early = tokio::time::timeout(TTL / 4, changes.recv()).await;

@@ -208,7 +208,8 @@ async fn what_a_command_ends_with_is_passed_on() {
 async fn processes_that_leave_the_group_of_a_command_end_with_it() {
     let story = Story::begin().await;
     let stray = story.path("stray");
-    let script = format!("setsid sh -c 'echo $$ > {}; exec sleep 600' & sleep 0.2", stray.display());
+    let path = stray.display();
+    let script = format!("setsid sh -c 'echo $$ > {path}; exec sleep 600' & until test -s {path}; do :; done");
     assert_eq!(Running::start(&mut story.sidecar("a", &[], &["sh", "-c", &script])).end(), Some(0));
     let stray: u32 = std::fs::read_to_string(stray).expect("it ran").trim().parse().expect("a number");
     assert!(!is_alive(stray), "a process of its own session outlives the command");

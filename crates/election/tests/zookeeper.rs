@@ -69,8 +69,8 @@ async fn the_stories_of_every_store() {
 #[tokio::test(flavor = "multi_thread")]
 async fn work_that_hangs_is_succeeded() {
     let zookeeper = alone().await;
-    // The lease's whole time, and a tick for which the winner holds off.
-    let at_most = TTL + TICK + Duration::from_millis(300);
+    // The lease's whole time, which the server rounds up to a tick, a tick for which the winner holds off, and a busy machine.
+    let at_most = TTL + TTL / 2;
     stories::progress::dead_work_loses_its_leadership(&url(&zookeeper, "hangs"), TTL, at_most).await;
     stories::progress::work_that_ignores_an_operator_is_succeeded(&url(&zookeeper, "deaf"), TTL, at_most).await;
 }
@@ -116,7 +116,7 @@ async fn a_winner_that_saw_a_leader_release_does_not_hold_off() {
         (tokio::spawn(async move { office.campaign_told(Some(sender)).await.expect("the times fit") }), changes)
     };
     let waits = async |changes: &mut UnboundedReceiver<Change>| {
-        while in_time("it waits", changes.recv()).await != Some(Change::Waits) {}
+        while in_time("it waits", changes.recv()).await.expect("it stands for election") != Change::Waits {}
     };
     let (first, mut of_first) = campaign_of(&direct, "a");
     let nobody_before = hold_off_of(&mut of_first).await;

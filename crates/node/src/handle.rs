@@ -140,15 +140,20 @@ impl<S: StateMachine> Handle<S> {
     /// # Errors
     /// As [`Handle::propose`].
     pub async fn change_membership(&self, change: MembershipChange) -> Result<Arc<Membership>, RequestError> {
-        let mut status = self.status.clone();
+        let (mut status, mut applied) = (self.status.clone(), self.applied.clone());
         loop {
             status.borrow_and_update();
+            applied.borrow_and_update();
             let (reply, answer) = oneshot::channel();
             self.submit(Call::ChangeMembership { change: change.clone(), reply })?;
             match answer.await.unwrap_or(Err(RequestError::Stopped)) {
-                // It comes into force here, too, or another leader comes.
+                // It is applied here, too, or another leader comes.
                 Err(RequestError::Refused(Refusal::MembershipPending)) => {
-                    status.changed().await.map_err(|_| RequestError::Stopped)?;
+                    let changed = tokio::select! {
+                        changed = status.changed() => changed,
+                        changed = applied.changed() => changed,
+                    };
+                    changed.map_err(|_| RequestError::Stopped)?;
                 }
                 outcome => return outcome,
             }

@@ -13,6 +13,8 @@ pub struct Picture {
     pub heard: Vec<Message>,
     /// The states it was in; one for each change.
     pub states: Vec<State>,
+    /// Fingerprint of each answer, with its time.
+    pub answers: Vec<(u64, u64)>,
     /// Two lives that wrote the same to their disks have the same one.
     pub persisted: u64,
     applied: u64,

@@ -6,10 +6,11 @@ use crate::mark::Mark;
 use crate::mask::Zeroes;
 use crate::picture::Picture;
 use crate::ring::Recording;
-use crate::shape::NoteKind;
+use crate::shape::{Birth, Note, NoteKind, Told};
 use hustings_core::protocol::{Effect, Effects, Input};
 use hustings_core::{Entry, Protocol, Status, Term, Transition};
 use std::collections::BTreeSet;
+use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// The result of playing a life again.
@@ -115,96 +116,139 @@ pub(crate) fn with_picture<P: Protocol>(
 fn play<P: Protocol>(
     recording: &Recording,
     options: &P::Options,
-    mut picture: Option<&mut Picture>,
+    picture: Option<&mut Picture>,
     answers: Answers,
 ) -> Replayed {
-    let expected = |answer: Option<u64>| if answers == Answers::Any { Answer::Any } else { Answer::Recorded(answer) };
-    let mut zeroes = Zeroes::default();
-    let mut replayed =
-        Replayed { steps: 0, end: End::Same, transitions: Vec::new(), applied: Vec::new(), fallen: None };
-    let mut highest: Option<Standing> = None;
-    let mut playing: Option<Playing<P>> = None;
+    let mut performer = Performer::<P>::new(options, answers, picture.is_some());
     for note in &recording.notes {
-        let at_micros = note.at_micros;
-        match &note.kind {
-            NoteKind::Birth(birth, answer) => {
-                if birth.left_out() > 0 {
-                    let what = format!("it was born with {} entries that were not kept", birth.left_out());
-                    replayed.end = End::NoBeginning(what);
-                    return replayed;
-                }
-                let (cluster, durable) = match birth.repeat(&mut zeroes) {
-                    Ok(parts) => parts,
-                    Err(error) => {
-                        replayed.end = End::NoBeginning(error.to_string());
-                        return replayed;
-                    }
-                };
-                let mut effects = Effects::new();
-                let value = P::start(cluster, options.clone(), durable, &mut effects);
-                let mut born = Playing { value, armed: BTreeSet::new() };
-                born.show(&effects, at_micros, picture.as_deref_mut());
-                if let Err(what) = born.hear(&effects, expected(Some(*answer)), (at_micros, "birth"), &mut replayed) {
-                    replayed.end = End::Differs { at_micros, told: "birth", what };
-                    return replayed;
-                }
-                Standing::of(&born.value, (at_micros, "birth")).follow(&mut highest, &mut replayed);
-                playing = Some(born);
-            }
-            NoteKind::Told(told, answer) => {
-                let Some(playing) = &mut playing else {
-                    replayed.end = End::NoBeginning("it begins in the middle of a life".into());
-                    return replayed;
-                };
-                let played = told
-                    .repeat::<P>(&mut zeroes, |fingerprint| playing.alarm(fingerprint))
-                    .map_err(|error| error.to_string())
-                    .map(|input| {
-                        if let (Some(picture), Input::Message { from, message }) = (&mut picture, &input) {
-                            picture.on_heard::<P>(at_micros, *from, message);
-                        }
-                        let mut effects = Effects::new();
-                        let stepped = catch_unwind(AssertUnwindSafe(|| {
-                            playing.value.step(input, &mut effects);
-                            playing.value.assert_invariants();
-                        }));
-                        (effects, stepped)
-                    });
-                if let Ok((effects, Ok(()))) = &played {
-                    playing.show(effects, at_micros, picture.as_deref_mut());
-                }
-                let heard = match played {
-                    Ok((_, Err(panic))) => {
-                        let what = panic.downcast_ref::<String>().cloned();
-                        let what = what.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                        replayed.end = End::Impossible { at_micros, what: what.unwrap_or_default() };
-                        return replayed;
-                    }
-                    Ok((effects, Ok(()))) => {
-                        playing.hear(&effects, expected(*answer), (at_micros, told.word()), &mut replayed)
-                    }
-                    Err(what) => Err(what),
-                };
-                if let Err(what) = heard {
-                    replayed.end = End::Differs { at_micros, told: told.word(), what };
-                    return replayed;
-                }
-                Standing::of(&playing.value, (at_micros, told.word())).follow(&mut highest, &mut replayed);
-                replayed.steps += 1;
-            }
-            NoteKind::Mark(Mark::Lost { .. }) => {
-                replayed.end = End::Gap { at_micros };
-                return replayed;
-            }
-            NoteKind::Mark(_) | NoteKind::Life(_) => {}
+        if performer.perform(note).is_break() {
+            break;
         }
     }
-    if playing.is_none() {
+    if let Some(picture) = picture {
+        *picture = std::mem::take(&mut performer.picture);
+    }
+    let has_begun = performer.playing.is_some();
+    let mut replayed = performer.replayed;
+    if replayed.end != End::Same {
+        return replayed;
+    }
+    if !has_begun {
         replayed.end = End::NoBeginning("it holds nothing that a protocol was told".into());
     } else if !recording.damage.is_empty() {
         replayed.end = End::Gap { at_micros: recording.end_micros() };
     }
     replayed
+}
+
+/// One life that is played, note by note.
+pub(crate) struct Performer<'a, P: Protocol> {
+    options: &'a P::Options,
+    answers: Answers,
+    is_drawn: bool,
+    zeroes: Zeroes,
+    highest: Option<Standing>,
+    playing: Option<Playing<P>>,
+    pub(crate) replayed: Replayed,
+    /// Blank unless it is drawn.
+    pub(crate) picture: Picture,
+}
+
+impl<'a, P: Protocol> Performer<'a, P> {
+    pub(crate) fn new(options: &'a P::Options, answers: Answers, is_drawn: bool) -> Performer<'a, P> {
+        let replayed =
+            Replayed { steps: 0, end: End::Same, transitions: Vec::new(), applied: Vec::new(), fallen: None };
+        Performer {
+            options,
+            answers,
+            is_drawn,
+            zeroes: Zeroes::default(),
+            highest: None,
+            playing: None,
+            replayed,
+            picture: Picture::default(),
+        }
+    }
+
+    fn expected(&self, answer: Option<u64>) -> Answer {
+        if self.answers == Answers::Any { Answer::Any } else { Answer::Recorded(answer) }
+    }
+
+    fn ends(&mut self, end: End) -> ControlFlow<()> {
+        self.replayed.end = end;
+        ControlFlow::Break(())
+    }
+
+    /// Plays the next note; breaks where the life cannot be played any further, and its end says why.
+    pub(crate) fn perform(&mut self, note: &Note) -> ControlFlow<()> {
+        let at_micros = note.at_micros;
+        match &note.kind {
+            NoteKind::Birth(birth, answer) => self.is_born(at_micros, birth, *answer),
+            NoteKind::Told(told, answer) => self.is_told(at_micros, told, *answer),
+            NoteKind::Mark(Mark::Lost { .. }) => self.ends(End::Gap { at_micros }),
+            NoteKind::Mark(_) | NoteKind::Life(_) => ControlFlow::Continue(()),
+        }
+    }
+
+    fn is_born(&mut self, at_micros: u64, birth: &Birth, answer: u64) -> ControlFlow<()> {
+        if birth.left_out() > 0 {
+            return self
+                .ends(End::NoBeginning(format!("it was born with {} entries that were not kept", birth.left_out())));
+        }
+        let (cluster, durable) = match birth.repeat(&mut self.zeroes) {
+            Ok(parts) => parts,
+            Err(error) => return self.ends(End::NoBeginning(error.to_string())),
+        };
+        let mut effects = Effects::new();
+        let value = P::start(cluster, self.options.clone(), durable, &mut effects);
+        let mut born = Playing { value, armed: BTreeSet::new() };
+        if self.is_drawn {
+            born.show(&effects, at_micros, &mut self.picture);
+        }
+        let expected = self.expected(Some(answer));
+        if let Err(what) = born.hear(&effects, expected, (at_micros, "birth"), &mut self.replayed) {
+            return self.ends(End::Differs { at_micros, told: "birth", what });
+        }
+        Standing::of(&born.value, (at_micros, "birth")).follow(&mut self.highest, &mut self.replayed);
+        self.playing = Some(born);
+        ControlFlow::Continue(())
+    }
+
+    fn is_told(&mut self, at_micros: u64, told: &Told, answer: Option<u64>) -> ControlFlow<()> {
+        let expected = self.expected(answer);
+        let Some(playing) = &mut self.playing else {
+            return self.ends(End::NoBeginning("it begins in the middle of a life".into()));
+        };
+        let input = told.repeat::<P>(&mut self.zeroes, |fingerprint| playing.alarm(fingerprint));
+        let input = match input {
+            Ok(input) => input,
+            Err(error) => {
+                return self.ends(End::Differs { at_micros, told: told.word(), what: error.to_string() });
+            }
+        };
+        if let (true, Input::Message { from, message }) = (self.is_drawn, &input) {
+            self.picture.on_heard::<P>(at_micros, *from, message);
+        }
+        let mut effects = Effects::new();
+        let stepped = catch_unwind(AssertUnwindSafe(|| {
+            playing.value.step(input, &mut effects);
+            playing.value.assert_invariants();
+        }));
+        if let Err(panic) = stepped {
+            let what = panic.downcast_ref::<String>().cloned();
+            let what = what.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            return self.ends(End::Impossible { at_micros, what: what.unwrap_or_default() });
+        }
+        if self.is_drawn {
+            playing.show(&effects, at_micros, &mut self.picture);
+        }
+        if let Err(what) = playing.hear(&effects, expected, (at_micros, told.word()), &mut self.replayed) {
+            return self.ends(End::Differs { at_micros, told: told.word(), what });
+        }
+        Standing::of(&playing.value, (at_micros, told.word())).follow(&mut self.highest, &mut self.replayed);
+        self.replayed.steps += 1;
+        ControlFlow::Continue(())
+    }
 }
 
 /// What an answer is compared with.
@@ -228,8 +272,8 @@ impl<P: Protocol> Playing<P> {
     }
 
     /// Adds what it says, and what it is, to a picture.
-    fn show(&self, effects: &Effects<P>, at_micros: u64, picture: Option<&mut Picture>) {
-        let Some(picture) = picture else { return };
+    fn show(&self, effects: &Effects<P>, at_micros: u64, picture: &mut Picture) {
+        picture.answers.push((at_micros, fingerprint::of_effects(effects)));
         for effect in effects.as_slice() {
             match effect {
                 Effect::Send { to, message, .. } => picture.on_said::<P>(at_micros, *to, message),

@@ -12,11 +12,10 @@
 //! Each line tells one member one thing. The lines stand in an order in which nothing is heard before it was said, as far as the
 //! recordings show who said it. A part of a script is played only if it could have happened: see `shortening.rs`.
 
-use crate::fingerprint;
 use crate::judge::{Conviction, judge};
 use crate::mark::Mark;
 use crate::picture::Picture;
-use crate::replay::{Answers, End, Replayed, with_picture};
+use crate::replay::{Answers, End, Performer, Replayed, with_picture};
 use crate::ring::Recording;
 use crate::shape::{Life, Note, NoteKind, Told};
 use base64::Engine as _;
@@ -51,6 +50,8 @@ pub struct Step {
     pub member: u64,
     /// A [`NoteKind::Birth`] or [`NoteKind::Told`], with the time since the beginning in microseconds.
     pub note: Note,
+    /// Whether nobody is seen to have said the message, or to have cut the snapshot: the recording that tells of it is missing.
+    pub is_unseen: bool,
 }
 
 /// A line that cannot be read.
@@ -70,6 +71,8 @@ pub struct Played {
     pub lives: Vec<(Recording, Replayed)>,
     /// What each of the lives said, heard and was.
     pub pictures: Vec<Picture>,
+    /// Steps that were left out, because nobody had said what is heard at them.
+    pub unsaid: Vec<usize>,
     /// What does not hold, each with the steps that show it.
     pub violations: Vec<Violation>,
 }
@@ -95,6 +98,16 @@ impl Step {
             NoteKind::Told(told, _) => Some(told),
             _ => None,
         }
+    }
+
+    /// The same step with the fingerprint of another answer; without one the value did not return.
+    pub(crate) fn answered(&self, answer: Option<&u64>) -> Step {
+        let kind = match &self.note.kind {
+            NoteKind::Told(told, _) => NoteKind::Told(told.clone(), answer.copied()),
+            NoteKind::Birth(birth, known) => NoteKind::Birth(birth.clone(), answer.copied().unwrap_or(*known)),
+            other => other.clone(),
+        };
+        Step { note: Note { kind, ..self.note.clone() }, ..*self }
     }
 
     /// What kind of input it is, in one word, for people.
@@ -136,7 +149,7 @@ impl Script {
             for note in playable(recording) {
                 let at_micros = recording.unix_micros(note.at_micros).saturating_sub(since_micros);
                 let note = Note { at_micros, kind: note.kind.clone() };
-                script.steps.push(Step { member: recording.life.member_id, note });
+                script.steps.push(Step { member: recording.life.member_id, note, is_unseen: false });
             }
         }
         script.put_in_order::<P>(options);
@@ -145,7 +158,11 @@ impl Script {
 
     /// Sorts steps by their times, but so that a message is heard after it was said: clocks of several machines differ.
     fn put_in_order<P: Protocol>(&mut self, options: &P::Options) {
-        let talk = Talk::of::<P>(self, options);
+        let lives = self.lives();
+        let pictures: Vec<Picture> =
+            lives.iter().map(|life| with_picture::<P>(life, options, Answers::Any).1).collect();
+        let members = lives.iter().map(|recording| recording.life.member_id);
+        let talk = Talk::of(self.steps.len(), members.zip(&pictures));
         let mut waiting: BTreeMap<u64, VecDeque<usize>> = BTreeMap::new();
         for (index, step) in self.steps.iter().enumerate() {
             waiting.entry(step.member).or_default().push_back(index);
@@ -158,8 +175,10 @@ impl Script {
             let is_ready = |index: &&usize| {
                 talk.heard[**index].is_none_or(|heard| said.get(&heard).is_some_and(|count| *count > 0))
             };
+            let ready = heads.iter().find(is_ready).copied();
             // What nobody is seen to have said was said by a life of which nothing is known.
-            let Some(next) = heads.iter().find(is_ready).or(heads.first()).copied() else { break };
+            let Some(next) = ready.or(heads.first().copied()) else { break };
+            self.steps[next].is_unseen = ready.is_none();
             if let Some(count) = talk.heard[next].and_then(|heard| said.get_mut(&heard)) {
                 *count = count.saturating_sub(1);
             }
@@ -170,44 +189,63 @@ impl Script {
             order.push(next);
         }
         self.steps = order.into_iter().map(|index| self.steps[index].clone()).collect();
+        for index in 0..self.steps.len() {
+            self.steps[index].is_unseen |= self.snapshot_at(index) == Some(None);
+        }
     }
 
-    /// These steps as lives, whose clocks count steps.
-    pub(crate) fn lives(&self, kept: &[usize]) -> Vec<Recording> {
+    /// The step at which the snapshot was cut that is ready at this one; the inner `None` where nobody is seen to cut it.
+    pub(crate) fn snapshot_at(&self, index: usize) -> Option<Option<usize>> {
+        let ready = self.steps[index].told()?.ready_snapshot()?;
+        Some(self.steps[..index].iter().rposition(|step| step.told().and_then(Told::cut_snapshot) == Some(ready)))
+    }
+
+    fn life(&self, member: u64) -> Life {
+        Life {
+            cluster_id: self.cluster_id,
+            member_id: member,
+            name: self.names.get(&member).cloned().unwrap_or_else(|| format!("n{member}")),
+            protocol: self.protocol.clone(),
+            options: self.options.clone(),
+            ..Life::default()
+        }
+    }
+
+    /// All steps as lives, whose clocks count steps.
+    fn lives(&self) -> Vec<Recording> {
         let mut lives: Vec<Recording> = Vec::new();
         let mut last: BTreeMap<u64, usize> = BTreeMap::new();
-        for index in kept {
-            let Step { member, note } = &self.steps[*index];
+        for (index, Step { member, note, .. }) in self.steps.iter().enumerate() {
             if let NoteKind::Birth(..) = note.kind {
                 last.insert(*member, lives.len());
-                let life = Life {
-                    cluster_id: self.cluster_id,
-                    member_id: *member,
-                    name: self.names.get(member).cloned().unwrap_or_else(|| format!("n{member}")),
-                    protocol: self.protocol.clone(),
-                    options: self.options.clone(),
-                    ..Life::default()
-                };
-                lives.push(Recording { life, notes: Vec::new(), damage: Vec::new() });
+                lives.push(Recording { life: self.life(*member), notes: Vec::new(), damage: Vec::new() });
             }
             if let Some(recording) = last.get(member).and_then(|life| lives.get_mut(*life)) {
-                recording.notes.push(Note { at_micros: *index as u64, kind: note.kind.clone() });
+                recording.notes.push(Note { at_micros: index as u64, kind: note.kind.clone() });
             }
         }
         lives
     }
 
-    /// Plays it; answers need not be those that were recorded.
+    /// Plays it; answers need not be those that were recorded. Where one is not, members are told from then on what would not have been
+    /// said, so an impossible state that comes later shows nothing and is left out.
     pub fn play<P: Protocol>(&self, options: &P::Options) -> Played {
         let all: Vec<usize> = (0..self.steps.len()).collect();
-        self.play_these::<P>(options, &all)
+        let mut played = self.play_these::<P>(options, &all);
+        let is_impossible = |violation: &Violation| violation.property == "assertions";
+        if played.violations.iter().any(is_impossible)
+            && let Some(first) = self.otherwise::<P>(options).into_iter().map(|(step, _)| step).min()
+        {
+            played
+                .violations
+                .retain(|violation| !is_impossible(violation) || violation.steps.iter().all(|step| *step <= first));
+        }
+        played
     }
 
     /// The steps at which a value says something else than what was recorded: the first of each life, with what it says.
     pub fn otherwise<P: Protocol>(&self, options: &P::Options) -> Vec<(usize, String)> {
-        let all: Vec<usize> = (0..self.steps.len()).collect();
-        let ends =
-            self.lives(&all).into_iter().map(|life| with_picture::<P>(&life, options, Answers::AsRecorded).0.end);
+        let ends = self.lives().into_iter().map(|life| with_picture::<P>(&life, options, Answers::AsRecorded).0.end);
         let differs = |end: End| match end {
             End::Differs { at_micros, what, .. } => Some((usize::try_from(at_micros).unwrap_or(usize::MAX), what)),
             _ => None,
@@ -215,28 +253,51 @@ impl Script {
         ends.filter_map(differs).collect()
     }
 
+    /// Plays these steps, in order. What nobody said is not told, but where the script says so.
     pub(crate) fn play_these<P: Protocol>(&self, options: &P::Options, kept: &[usize]) -> Played {
-        let (mut lives, mut pictures) = (Vec::new(), Vec::new());
-        for recording in self.lives(kept) {
-            let (replayed, picture) = with_picture::<P>(&recording, options, Answers::Any);
-            lives.push((recording, replayed));
-            pictures.push(picture);
-        }
-        let step = |at_micros: u64| usize::try_from(at_micros).unwrap_or(usize::MAX);
-        let mut violations = Vec::new();
-        for Conviction { property, facts } in judge(&lives) {
-            let steps = facts.iter().map(|fact| step(fact.at_micros)).collect();
-            let facts = facts.iter().map(|fact| format!("{} {}", fact.member, fact.what)).collect();
-            violations.push(Violation { property, facts, steps });
-        }
-        for (recording, replayed) in &lives {
-            if let End::Impossible { at_micros, what } = &replayed.end {
-                let facts = vec![format!("{} is in an impossible state: {what}", recording.life.name)];
-                violations.push(Violation { property: "assertions", facts, steps: vec![step(*at_micros)] });
+        let mut lives: Vec<(Recording, Performer<P>, bool)> = Vec::new();
+        let mut last: BTreeMap<u64, usize> = BTreeMap::new();
+        let mut said: BTreeMap<Saying, usize> = BTreeMap::new();
+        let mut unsaid = Vec::new();
+        for index in kept {
+            let step = &self.steps[*index];
+            if step.is_birth() {
+                last.insert(step.member, lives.len());
+                let recording = Recording { life: self.life(step.member), notes: Vec::new(), damage: Vec::new() };
+                lives.push((recording, Performer::new(options, Answers::Any, true), false));
             }
+            let Some((recording, performer, has_ended)) = last.get(&step.member).and_then(|life| lives.get_mut(*life))
+            else {
+                continue;
+            };
+            if *has_ended {
+                continue;
+            }
+            if let Some((from, what)) = step.told().and_then(Told::heard::<P>) {
+                match said.get_mut(&(from, step.member, what)).filter(|count| **count > 0) {
+                    Some(count) => *count -= 1,
+                    None if step.is_unseen => {}
+                    None => {
+                        unsaid.push(*index);
+                        continue;
+                    }
+                }
+            }
+            let note = Note { at_micros: *index as u64, kind: step.note.kind.clone() };
+            let known = performer.picture.said.len();
+            *has_ended = performer.perform(&note).is_break();
+            for message in &performer.picture.said[known..] {
+                *said.entry((step.member, message.peer, message.fingerprint)).or_default() += 1;
+            }
+            recording.notes.push(note);
         }
-        violations.sort_by_key(|violation| violation.steps.iter().copied().max());
-        Played { lives, pictures, violations }
+        let mut played = Played { lives: Vec::new(), pictures: Vec::new(), unsaid, violations: Vec::new() };
+        for (recording, performer, _) in lives {
+            played.lives.push((recording, performer.replayed));
+            played.pictures.push(performer.picture);
+        }
+        played.violations = violations(&played.lives);
+        played
     }
 
     /// A script, from what [`fmt::Display`] wrote.
@@ -282,14 +343,19 @@ impl Script {
             ["member", id, name @ ..] => {
                 self.names.insert(number(id)?, name.join(" "));
             }
-            [member, at, word, note] => {
+            [member, at, word, note, unseen @ ..] => {
+                let is_unseen = match unseen {
+                    [] => false,
+                    ["unseen"] => true,
+                    _ => return Err(format!("`{}` is one word too many", unseen.join(" "))),
+                };
                 let member = number(member)?;
                 let bytes = STANDARD_NO_PAD.decode(note).map_err(|error| format!("no base64: {error}"))?;
                 let note = Note::decode(bytes.into()).map_err(|error| error.to_string())?;
                 if !matches!(note.kind, NoteKind::Birth(..) | NoteKind::Told(..)) {
                     return Err("this is nothing that a member was told".into());
                 }
-                let step = Step { member, note };
+                let step = Step { member, note, is_unseen };
                 if step.word() != *word || shown(step.note.at_micros) != *at {
                     return Err(format!("it is a {} at {}", step.word(), shown(step.note.at_micros)));
                 }
@@ -300,7 +366,7 @@ impl Script {
                 self.steps.push(step);
             }
             _ => {
-                return Err("a line is `recorded`, `cluster`, `member`, or MEMBER SECONDS WORD NOTE".into());
+                return Err("a line is `recorded`, `cluster`, `member`, or MEMBER SECONDS WORD NOTE [unseen]".into());
             }
         }
         Ok(())
@@ -328,7 +394,8 @@ impl fmt::Display for Script {
         }
         for step in &self.steps {
             let note = STANDARD_NO_PAD.encode(step.note.to_bytes());
-            writeln!(f, "{} {} {} {note}", step.member, shown(step.note.at_micros), step.word())?;
+            let unseen = if step.is_unseen { " unseen" } else { "" };
+            writeln!(f, "{} {} {} {note}{unseen}", step.member, shown(step.note.at_micros), step.word())?;
         }
         Ok(())
     }
@@ -346,17 +413,11 @@ pub(crate) struct Talk {
 }
 
 impl Talk {
-    pub(crate) fn of<P: Protocol>(script: &Script, options: &P::Options) -> Talk {
-        let all: Vec<usize> = (0..script.steps.len()).collect();
-        Talk::of_played(script, &script.play_these::<P>(options, &all))
-    }
-
-    pub(crate) fn of_played(script: &Script, played: &Played) -> Talk {
-        let length = script.steps.len();
-        let mut talk = Talk { said: vec![Vec::new(); length], heard: vec![None; length], persisted: Vec::new() };
-        let place = |at_micros: u64| usize::try_from(at_micros).ok().filter(|place| *place < length);
-        for ((recording, _), picture) in played.lives.iter().zip(&played.pictures) {
-            let me = recording.life.member_id;
+    /// Of lives that were played, each by itself or together.
+    pub(crate) fn of<'a>(steps: usize, lives: impl Iterator<Item = (u64, &'a Picture)>) -> Talk {
+        let mut talk = Talk { said: vec![Vec::new(); steps], heard: vec![None; steps], persisted: Vec::new() };
+        let place = |at_micros: u64| usize::try_from(at_micros).ok().filter(|place| *place < steps);
+        for (me, picture) in lives {
             for message in &picture.said {
                 if let Some(place) = place(message.at_micros) {
                     talk.said[place].push((me, message.peer, message.fingerprint));
@@ -367,8 +428,27 @@ impl Talk {
                     talk.heard[place] = Some((message.peer, me, message.fingerprint));
                 }
             }
-            talk.persisted.push((me, fingerprint::of(&picture.persisted)));
+            talk.persisted.push((me, picture.persisted));
         }
         talk
     }
+}
+
+/// What does not hold, by what is seen first.
+fn violations(lives: &[(Recording, Replayed)]) -> Vec<Violation> {
+    let step = |at_micros: u64| usize::try_from(at_micros).unwrap_or(usize::MAX);
+    let mut violations = Vec::new();
+    for Conviction { property, facts } in judge(lives) {
+        let steps = facts.iter().map(|fact| step(fact.at_micros)).collect();
+        let facts = facts.iter().map(|fact| format!("{} {}", fact.member, fact.what)).collect();
+        violations.push(Violation { property, facts, steps });
+    }
+    for (recording, replayed) in lives {
+        if let End::Impossible { at_micros, what } = &replayed.end {
+            let facts = vec![format!("{} is in an impossible state: {what}", recording.life.name)];
+            violations.push(Violation { property: "assertions", facts, steps: vec![step(*at_micros)] });
+        }
+    }
+    violations.sort_by_key(|violation| violation.steps.iter().copied().max());
+    violations
 }

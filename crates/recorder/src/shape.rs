@@ -310,6 +310,13 @@ impl Told {
         words.get(place).copied().unwrap_or("something new")
     }
 
+    /// Who said the message and what, as a fingerprint, if that is the input.
+    pub(crate) fn heard<P: Protocol>(&self) -> Option<(u64, u64)> {
+        let mut message = (self.kind == 1).then(|| P::Message::decode(self.message.clone()).ok()).flatten()?;
+        shown(&mut message, &mut Zeroes::default()).ok()?;
+        Some((self.node, fingerprint::of(&message)))
+    }
+
     /// Reference of the snapshot that the host has cut, if that is the input.
     pub(crate) fn cut_snapshot(&self) -> Option<&Bytes> {
         (self.kind == 6).then_some(&self.message)

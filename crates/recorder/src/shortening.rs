@@ -12,8 +12,7 @@
 //! out.
 
 use crate::replay::End;
-use crate::script::{Played, Script, Talk, Violation};
-use crate::shape::Told;
+use crate::script::{Played, Script, Step, Talk, Violation};
 use hustings_core::Protocol;
 use hustings_core::protocol::Links;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,50 +24,16 @@ struct Search<'a, P: Protocol> {
     script: &'a Script,
     options: &'a P::Options,
     property: &'static str,
-    /// What the script itself does not account for: nobody is seen to say it, or to cut it.
-    unaccounted: BTreeSet<usize>,
     /// Of each member what its lives wrote, but for the last one.
     persisted: BTreeMap<u64, Vec<u64>>,
     steps_left: usize,
 }
 
 impl Script {
-    /// Number of steps at which something is heard that nobody said before, or a snapshot is ready that nobody cut: recordings that
-    /// tell of it are missing.
-    pub fn unaccounted<P: Protocol>(&self, options: &P::Options) -> usize {
-        let all: Vec<usize> = (0..self.steps.len()).collect();
-        let talk = Talk::of::<P>(self, options);
-        self.not_accounted_for(&all, &talk).len()
-    }
-
-    /// The step at which the snapshot was cut that is ready at this one.
-    fn cut_of(&self, index: usize) -> Option<usize> {
-        let steps = &self.steps;
-        let ready = steps[index].told()?.ready_snapshot()?;
-        steps[..index].iter().rposition(|step| step.told().and_then(Told::cut_snapshot) == Some(ready))
-    }
-
-    /// Steps at which something is heard that nobody said before, or a snapshot is ready that nobody cut.
-    fn not_accounted_for(&self, kept: &[usize], talk: &Talk) -> BTreeSet<usize> {
-        let mut said: BTreeMap<_, usize> = BTreeMap::new();
-        let mut missing = BTreeSet::new();
-        let kept_set: BTreeSet<usize> = kept.iter().copied().collect();
-        for index in kept {
-            if let Some(heard) = talk.heard[*index] {
-                match said.get_mut(&heard).filter(|count| **count > 0) {
-                    Some(count) => *count -= 1,
-                    None => drop(missing.insert(*index)),
-                }
-            }
-            let ready = self.steps[*index].told().and_then(Told::ready_snapshot);
-            if ready.is_some() && self.cut_of(*index).is_none_or(|cut| !kept_set.contains(&cut)) {
-                missing.insert(*index);
-            }
-            for saying in &talk.said[*index] {
-                *said.entry(*saying).or_default() += 1;
-            }
-        }
-        missing
+    /// Number of steps at which something is heard that nobody is seen to say, or a snapshot is ready that nobody is seen to cut:
+    /// recordings that tell of it are missing.
+    pub fn unseen(&self) -> usize {
+        self.steps.iter().filter(|step| step.is_unseen).count()
     }
 
     /// A part of it that shows the first violation, with the violation in its headline; `None` when everything holds.
@@ -76,35 +41,37 @@ impl Script {
         let all: Vec<usize> = (0..self.steps.len()).collect();
         let played = self.play_these::<P>(options, &all);
         let violation = played.violations.first()?;
-        let mut search = Search::<P> {
-            script: self,
-            options,
-            property: violation.property,
-            unaccounted: BTreeSet::new(),
-            persisted: BTreeMap::new(),
-            steps_left: STEPS_MAX,
-        };
-        search.unaccounted = self.not_accounted_for(&all, &Talk::of_played(self, &played));
+        let (property, steps_left) = (violation.property, STEPS_MAX);
+        let mut search = Search::<P> { script: self, options, property, persisted: BTreeMap::new(), steps_left };
         let kept = search.past_of(&played, violation);
-        search.persisted = search.all_persisted(&kept);
+        search.persisted = persisted(&talk(self, &self.play_these::<P>(options, &kept)));
         let kept = match P::LINKS {
             Links::Any if search.violated_by(&kept).is_some() => search.without_the_rest(kept),
             _ => kept,
         };
         let violation = search.violated_by(&kept).unwrap_or_else(|| violation.clone());
+        let answers = self.play_these::<P>(options, &kept).pictures.into_iter().flat_map(|picture| picture.answers);
+        let answers: BTreeMap<u64, u64> = answers.collect();
         let mut headline = vec![format!("{} does not hold", violation.property)];
         headline.extend(violation.facts.iter().map(|fact| format!("  {fact}")));
-        let steps: Vec<_> = kept.iter().map(|index| self.steps[*index].clone()).collect();
+        // Told less, the members answer otherwise than they did: these answers are the script's.
+        let steps: Vec<Step> =
+            kept.iter().map(|index| self.steps[*index].answered(answers.get(&(*index as u64)))).collect();
         let names = self.names.iter().filter(|(id, _)| steps.iter().any(|step| step.member == **id));
         let names = names.map(|(id, name)| (*id, name.clone())).collect();
         Some(Script { headline, steps, names, ..self.clone() })
     }
 }
 
+fn talk(script: &Script, played: &Played) -> Talk {
+    let members = played.lives.iter().map(|(recording, _)| recording.life.member_id);
+    Talk::of(script.steps.len(), members.zip(&played.pictures))
+}
+
 impl<P: Protocol> Search<'_, P> {
     /// The steps that led to a violation: those before it in the same life and, of what was heard, those that led to its saying.
     fn past_of(&self, played: &Played, violation: &Violation) -> Vec<usize> {
-        let talk = Talk::of_played(self.script, played);
+        let talk = talk(self.script, played);
         let mut open: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         let mut last: BTreeMap<u64, usize> = BTreeMap::new();
         // What each step rests on.
@@ -116,7 +83,7 @@ impl<P: Protocol> Search<'_, P> {
             {
                 rests_on.push(sayings.remove(0));
             }
-            rests_on.extend(self.script.cut_of(index));
+            rests_on.extend(self.script.snapshot_at(index).flatten());
             for saying in &talk.said[index] {
                 open.entry(*saying).or_default().push(index);
             }
@@ -134,11 +101,6 @@ impl<P: Protocol> Search<'_, P> {
         past.into_iter().collect()
     }
 
-    fn all_persisted(&self, kept: &[usize]) -> BTreeMap<u64, Vec<u64>> {
-        let played = self.script.play_these::<P>(self.options, kept);
-        persisted(&Talk::of_played(self.script, &played))
-    }
-
     /// How these steps violate the property, if they could have happened.
     fn violated_by(&self, kept: &[usize]) -> Option<Violation> {
         let played = self.script.play_these::<P>(self.options, kept);
@@ -150,9 +112,14 @@ impl<P: Protocol> Search<'_, P> {
         if !could_be {
             return None;
         }
-        let talk = Talk::of_played(self.script, &played);
-        let is_accounted_for = self.script.not_accounted_for(kept, &talk).is_subset(&self.unaccounted);
-        if !is_accounted_for || persisted(&talk) != self.persisted {
+        let is_cut = |index: &usize| match self.script.snapshot_at(*index) {
+            Some(Some(cut)) => kept.binary_search(&cut).is_ok(),
+            _ => true,
+        };
+        if !played.unsaid.is_empty()
+            || !kept.iter().all(is_cut)
+            || persisted(&talk(self.script, &played)) != self.persisted
+        {
             return None;
         }
         played.violations.into_iter().find(|violation| violation.property == self.property)

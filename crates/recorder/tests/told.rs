@@ -69,3 +69,23 @@ fn members_that_end_one_after_the_other_did_not_lose_their_power() {
     assert_eq!(cause(vec![life("n3", 3, vec![before.clone(), after.clone()])]), "killed");
     assert_eq!(cause(vec![life("n3", 3, vec![before]), life("n3", 3, vec![after])]), "power-lost");
 }
+
+/// Goal: whoever is killed is told as killed, however long the election takes. Method: the successor sees its link end at once and wins
+/// 300 ms later; or it had heard nothing for 300 ms before its link ended.
+#[test]
+fn an_election_that_takes_long_makes_no_pause_of_a_kill() {
+    let link_ends = Mark::LinkDown { peer: "n1".into(), why: "closed by the peer".into() };
+    let causes = |link_ends_at: u64| {
+        let old = life("n1", 1, vec![(SECOND, becomes(Role::Leader, 1, 0)), (2 * SECOND, Mark::DiskRecovered)]);
+        let mut notes = vec![
+            (link_ends_at, link_ends.clone()),
+            (2_300_000, becomes(Role::Leader, 2, 300_000)),
+            (9 * SECOND, Mark::DiskRecovered),
+        ];
+        notes.insert(0, (SECOND, Mark::DiskRecovered));
+        let story = Story::tell(&[old, life("n2", 2, notes)], None).expect("somebody leads");
+        story.causes.iter().map(|cause| cause.word()).collect::<Vec<_>>()
+    };
+    assert_eq!(causes(2_000_300), ["killed"]);
+    assert_eq!(causes(2_290_000), ["paused", "killed"]);
+}

@@ -358,11 +358,15 @@ impl Rig {
         self.is_excused[position] |= !is_harmless;
         self.tracers[position] = Some(Tracer { process, log, is_harmless });
         let deadline = Instant::now() + PATIENCE;
+        // strace seizes one thread after the other, and one of those may start another meanwhile.
         let is_traced = || {
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            !status.lines().any(|line| line.split_whitespace().eq(["TracerPid:", "0"]))
+            let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+            threads.into_iter().all(|thread| {
+                let status = std::fs::read_to_string(thread.path().join("status")).unwrap_or_default();
+                !status.lines().any(|line| line.split_whitespace().eq(["TracerPid:", "0"]))
+            })
         };
-        while !is_traced() {
+        while !(is_traced() && is_traced()) {
             if Instant::now() > deadline {
                 bail!("strace did not attach to {pid} within {PATIENCE:?}");
             }

@@ -104,7 +104,11 @@ pub(crate) fn play(path: &Path, text: &str, matches: &ArgMatches) -> Result<()> 
         Format::Table => {
             lines.iter().for_each(|line| println!("{line}"));
             for (step, what) in otherwise {
-                println!("from line {} of these on, its member answers otherwise than was recorded: {what}", step + 1);
+                let name = name_of(&script, script.steps.get(step).map_or(0, |step| step.member));
+                println!("{name} answers input {} otherwise than was recorded: {what}", step + 1);
+            }
+            if !played.unsaid.is_empty() {
+                println!("{} messages were not said by anybody here, and not told", played.unsaid.len());
             }
         }
     }
@@ -116,13 +120,22 @@ pub(crate) fn play(path: &Path, text: &str, matches: &ArgMatches) -> Result<()> 
     }
 }
 
+fn name_of(script: &Script, id: u64) -> String {
+    script.names.get(&id).cloned().unwrap_or_else(|| format!("n{id}"))
+}
+
 fn in_json(played: &Played, lines: &[String]) -> Value {
     let violations = played
         .violations
         .iter()
         .map(|violation| json!({ "property": violation.property, "facts": violation.facts, "steps": violation.steps }));
     let violation = played.violations.first().map(|violation| violation.property);
-    json!({ "violation": violation, "violations": violations.collect::<Vec<_>>(), "transcript": lines.join("\n") })
+    json!({
+        "violation": violation,
+        "violations": violations.collect::<Vec<_>>(),
+        "unsaid": played.unsaid,
+        "transcript": lines.join("\n"),
+    })
 }
 
 /// Each step in a line, and below it what the member announced.
@@ -130,7 +143,7 @@ fn transcript(script: &Script, played: &Played) -> Vec<String> {
     let nobody = Membership::default();
     let mut heard: BTreeMap<u64, String> = BTreeMap::new();
     let mut said: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    let name = |id: u64| script.names.get(&id).cloned().unwrap_or_else(|| format!("n{id}"));
+    let name = |id: u64| name_of(script, id);
     for ((_, replayed), picture) in played.lives.iter().zip(&played.pictures) {
         for message in &picture.heard {
             heard.insert(message.at_micros, format!("{} of {}", message.kind, name(message.peer)));

@@ -42,7 +42,10 @@ impl Browser {
         let mut builder = ClientBuilder::new(hyper_util::client::legacy::connect::HttpConnector::new());
         builder.capabilities(wishes);
         let at = format!("http://127.0.0.1:{port}");
-        let client = hustings_testbed::wait_for("a browser", async || builder.connect(&at).await.ok()).await;
+        let listens = async || tokio::net::TcpStream::connect(("127.0.0.1", port)).await.ok().map(drop);
+        hustings_testbed::wait_for("chromedriver", listens).await.expect("it listens");
+        // Asked once: a second browser would find its profile in use. On a busy machine one takes longer than a request may.
+        let client = builder.connect(&at).await;
         let client = client.expect("chromium is installed: apt-get install chromium chromium-driver");
         client.goto(url).await.expect("the page opens");
         Browser { client, pictures, driver, _profile: profile }

@@ -48,7 +48,7 @@ pub async fn campaign(office: &Office) -> Leadership {
 pub async fn campaign_behind(office: Office) -> tokio::task::JoinHandle<Leadership> {
     let (sender, mut changes) = unbounded_channel();
     let waiting = tokio::spawn(async move { office.campaign_told(Some(sender)).await.expect("the times fit") });
-    while in_time("it waits", changes.recv()).await != Some(Change::Waits) {}
+    while in_time("it waits", changes.recv()).await.expect("it stands for election") != Change::Waits {}
     waiting
 }
 

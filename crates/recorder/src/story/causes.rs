@@ -145,10 +145,15 @@ pub(super) fn of(line: &Timeline<'_>, before: &Reign, after: &Reign) -> Found {
         Some((until, _)) => *until,
         None => stepped_down.unwrap_or_else(|| case.last_heard().unwrap_or(after.since_micros)),
     };
-    if let Some((_, cause)) = ended {
+    if let Some((until, cause)) = ended {
         // A killed process is missed at once; one that was missed for long before its links ended stood still, or was
         // cut off: then it went on to note what it was told.
-        let silence = case.silence().filter(|(_, silence)| *silence > SILENT_MICROS);
+        let are_seen = matches!(&cause, Cause::Killed { seen_by } if !seen_by.is_empty());
+        let silence = case.silence().filter(|(at, silence)| {
+            // Only what came before its links ended: from then on it is known to be gone, however long an election takes.
+            let before = until.saturating_sub(at.saturating_sub(*silence));
+            *silence > SILENT_MICROS && (!are_seen || before > SILENT_MICROS)
+        });
         if let Some((at, micros)) = silence.filter(|_| matches!(cause, Cause::Killed { .. })) {
             let ran_until = before.life.map_or(0, |life| line.span(life).1);
             match ran_until > at.saturating_sub(micros / 2) {

@@ -24,7 +24,7 @@ use crate::context::caller::Caller;
 use crate::context::error;
 use crate::context::{Context, Learner, Services};
 
-/// How long to wait before a member's name is announced again that could not be.
+/// Pause before a member announces its name again after a failure.
 const ANNOUNCE_PAUSE: Duration = Duration::from_millis(500);
 
 /// With which token the member that is added is to begin; etcd's clients ask for none, and then whoever has its peer URL may.
