@@ -55,14 +55,18 @@ impl Story {
 
     /// A sidecar whose command holds the witness, writes down that it has begun and with which processes, and stays.
     fn worker(&self, id: &str) -> Running {
+        Running::start(&mut self.sidecar(id, &[], &self.work(id).each_ref().map(String::as_str)))
+    }
+
+    /// Such a command.
+    fn work(&self, id: &str) -> [String; 9] {
         let (log, witness) = (self.path("log"), self.path("witness"));
         let script = format!(
             "echo {id} $HUSTINGS_FENCE_NUMBER $PPID $$ >> {}; trap 'exit 0' TERM; while :; do sleep 0.01; done",
             log.display()
         );
         let witness = witness.to_string_lossy();
-        let command = ["flock", "--nonblock", "--no-fork", "-E", OVERLAP, &witness, "sh", "-c", &script];
-        Running::start(&mut self.sidecar(id, &[], &command))
+        ["flock", "--nonblock", "--no-fork", "-E", OVERLAP, &witness, "sh", "-c", &script].map(str::to_owned)
     }
 
     /// The lines that commands have written, once there are so many.
@@ -443,4 +447,38 @@ async fn systemd_is_told_when_a_sidecar_leads_and_that_it_lives() {
     sidecar.signal(Signal::TERM);
     hear_until("STOPPING=1");
     sidecar.end();
+}
+
+/// Goal: a store is changed without two who work and without a stop of all. Method: one works by the old store; one that needs both
+/// stores waits for it and works next; one that needs only the new store waits for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_is_changed_while_the_command_runs() {
+    let old = Story::begin().await;
+    let new = Story::begin().await;
+    let store = new.store();
+    let inner = |id: &str| {
+        let words =
+            ["run", "--election", "billing", "--store", &store, "--id", id, "--ttl", "5s", "--stop-grace", "200ms"];
+        let words =
+            [HUSTINGS].iter().chain(&words).chain(&["--kill-margin", "100ms", "--"]).map(|word| (*word).to_owned());
+        words.chain(old.work(id)).collect::<Vec<String>>()
+    };
+    let mut first = old.worker("a");
+    old.begun(1).await;
+    let both = inner("b");
+    let mut both = Running::start(&mut old.sidecar("b", &[], &both.iter().map(String::as_str).collect::<Vec<_>>()));
+    both.line_with("waits for its turn");
+    first.signal(Signal::TERM);
+    assert_eq!(first.end(), Some(0));
+    assert_eq!(old.begun(2).await[1].id, "b");
+
+    let last = inner("c");
+    let mut last = Running::start(Command::new(&last[0]).args(&last[1..]));
+    last.line_with("waits for its turn");
+    both.signal(Signal::TERM);
+    assert_eq!(both.end(), Some(0));
+    let begun = old.begun(3).await;
+    assert!(begun[2].id == "c" && begun[2].token > begun[1].token, "{begun:?}");
+    last.signal(Signal::TERM);
+    assert_eq!(last.end(), Some(0));
 }

@@ -29,6 +29,7 @@ pub mod parse;
 pub mod plants;
 mod rivals;
 
+pub mod grammar;
 pub mod graphs;
 pub mod guided;
 pub mod laboratory;

@@ -45,8 +45,12 @@ pub const COMMANDS: [&str; 40] = [
     "timing",
     "load",
 ];
-const DISK_FAULTS: [&str; 9] = ["stall", "recover", "slow", "full", "roomy", "fail", "crash-at", "misdirect", "rot"];
-const EXPECTATIONS: [&str; 8] = ["leader", "no-leader", "changes", "outage", "lease", "no-lease", "same", "refused"];
+/// What goes wrong with a disk, by its word.
+pub const DISK_FAULTS: [&str; 9] =
+    ["stall", "recover", "slow", "full", "roomy", "fail", "crash-at", "misdirect", "rot"];
+/// What may be expected, by its word.
+pub const EXPECTATIONS: [&str; 8] =
+    ["leader", "no-leader", "changes", "outage", "lease", "no-lease", "same", "refused"];
 const WHO: [&str; 6] = ["leader", "follower.1", "others", "wiped", "all", "n1"];
 
 /// How far two words are from each other: changes of one letter.

@@ -1,0 +1,158 @@
+//! Every line that a script may have: [`GRAMMAR`], and the page that shows it. Each row has an example, which a test gives to the parser.
+//!
+//! What each line does in detail is told at [`crate::Command`] and [`crate::Settings`].
+
+/// What a line says: its form, an example that parses, and what it does.
+pub struct Sentence {
+    /// Words in small letters stand as they are; those in capitals stand for something.
+    pub form: &'static str,
+    /// A line of this form.
+    pub example: &'static str,
+    /// What it does, for people.
+    pub does: &'static str,
+}
+
+const fn line(form: &'static str, example: &'static str, does: &'static str) -> Sentence {
+    Sentence { form, example, does }
+}
+
+/// Lines about how the world is made; they stand first.
+pub const HEADERS: [Sentence; 7] = [
+    line(
+        "cluster NUMBER [seed N] [snapshots N] [messages N] [trailing N] [restart TIME] [uncommitted N]",
+        "cluster 3 seed 7 snapshots 50 restart 2s",
+        "so many members; the seed of chance; entries after which a snapshot is cut; most bytes of a message; entries kept below a snapshot; when a member that ended by itself starts again; most bytes that are not committed",
+    ),
+    line(
+        "timing HEARTBEAT SHORTEST LONGEST",
+        "timing 100ms 1s 2s",
+        "the heartbeat interval, and the range of the election timeout",
+    ),
+    line(
+        "network SHORTEST LONGEST [loss N] [duplicates N]",
+        "network 1ms 5ms loss 10000 duplicates 0",
+        "delays of messages; how many of a million are lost, and arrive twice",
+    ),
+    line("syncs SHORTEST LONGEST", "syncs 100us 2ms", "what a sync of a disk takes"),
+    line("priorities PRIORITY...", "priorities preferred normal never", "who should lead: one word a member, in order"),
+    line(
+        "regions REGION...",
+        "regions virginia ireland tokyo",
+        "where the members are: messages take the round trips of docs/regions.md",
+    ),
+    line(
+        "load [clients N] [keys N] [pause TIME] [patience TIME] [watchers N] [rivals N] [candidates N] [values N] [stays 0|1]",
+        "load clients 3 keys 10 pause 100ms",
+        "clients that write, read and compare; how many keys; how long they pause and wait; watchers; rivals for a lock; candidates of an election; bytes of a value; whether a client stays with its member",
+    ),
+];
+
+/// Lines about what is done to the world, in order.
+pub const GRAMMAR: [Sentence; 52] = [
+    line("wait TIME", "wait 250ms", "time passes"),
+    line(
+        "settle TIME",
+        "settle 5s",
+        "time passes until a leader serves everybody who is connected to it, at most so long",
+    ),
+    line("crash WHO", "crash leader", "the process ends; the machine goes on, and peers see it"),
+    line(
+        "power-off WHO",
+        "power-off n1",
+        "the power goes: what was not synced is lost sector by sector, and peers see nothing",
+    ),
+    line("restart WHO", "restart all", "the process starts again"),
+    line("pause WHO", "pause leader", "the process stands still (SIGSTOP)"),
+    line("resume WHO", "resume all", "it goes on"),
+    line("mute FROM TO", "mute others leader", "nothing that the first says reaches the second"),
+    line("cut ONE OTHER", "cut n1 follower.2", "nothing reaches the other, either way"),
+    line("isolate WHO", "isolate leader", "it is cut off from all others"),
+    line("partition WHO... | WHO...", "partition n1 n2 | n3", "only members of the same group reach each other"),
+    line(
+        "slow FROM TO SHORTEST LONGEST",
+        "slow n1 n2 100ms 300ms",
+        "what the first says takes so long to reach the second",
+    ),
+    line(
+        "delay FROM TO TIME [PLACE]",
+        "delay n1 n2 2s",
+        "a message under way takes so much longer: the next to arrive, or the one at this place, from 1",
+    ),
+    line("heal", "heal", "all links are whole again"),
+    line("mend ONE OTHER", "mend n1 n2", "these two reach each other again"),
+    line("reset ONE OTHER", "reset n1 n2", "the connection breaks, and both see it"),
+    line(
+        "links SHORTEST LONGEST [loss N] [duplicates N]",
+        "links 1ms 5ms loss 0 duplicates 0",
+        "all links, from now on, as `network` has them",
+    ),
+    line("disk WHO stall", "disk leader stall", "nothing that is asked of the disk gets done"),
+    line("disk WHO recover", "disk n1 recover", "it works again"),
+    line("disk WHO slow TIME", "disk n2 slow 300ms", "a sync takes so long"),
+    line("disk WHO full BYTES", "disk n1 full 4096", "so many more bytes, then it is full"),
+    line("disk WHO roomy", "disk n1 roomy", "it has room again"),
+    line("disk WHO fail N", "disk n1 fail 3", "the n-th operation from now fails"),
+    line(
+        "disk WHO crash-at N",
+        "disk n1 crash-at 3",
+        "the machine stops at the n-th operation from now, which may or may not have happened",
+    ),
+    line(
+        "disk WHO misdirect N",
+        "disk n1 misdirect 3",
+        "the n-th operation from now, if it is a write, lands some sectors further on",
+    ),
+    line("disk WHO rot N", "disk n1 rot 3", "the n-th read from now has a flipped bit"),
+    line("wipe WHO", "wipe n2", "the disk is replaced by a blank one, under the same identity"),
+    line("clock WHO SPEED", "clock n1 1200000", "its clock runs at so many millionths of its proper speed"),
+    line("suspend WHO TIME", "suspend n1 10s", "the machine sleeps: its boot clock goes on, its process does not"),
+    line("transfer WHO", "transfer n2", "the leader hands over to it"),
+    line("resign WHO", "resign leader", "it stops leading"),
+    line("campaign WHO", "campaign n2", "it campaigns"),
+    line("forget-leader WHO", "forget-leader n2", "it treats its leader as unknown"),
+    line(
+        "retime WHO PERCENT",
+        "retime n1 200",
+        "its heartbeat and election times are so many hundredths of the first ones",
+    ),
+    line(
+        "operator WHO",
+        "operator n2",
+        "the member that is asked for changes of membership from now on; at first the leader",
+    ),
+    line("pace TIME", "pace 10ms", "clients pause so long between two operations; 0s: as at first"),
+    line(
+        "damage FROM TO N",
+        "damage n1 n2 1",
+        "the bytes of so many messages are damaged on their way: the link ends, and nothing else",
+    ),
+    line("remove WHO", "remove n3", "it leaves the cluster"),
+    line("join", "join", "a new member comes, as a learner that votes when it has caught up"),
+    line("voters WHO...", "voters n1 n2 n4", "all voters are replaced by these, through a joint change"),
+    line("put KEY VALUE [at WHO]", "put colour green at n1", "a client writes, through this member"),
+    line("get KEY [at WHO]", "get colour", "a client reads, through this member, and its answer is told"),
+    line("lease NUMBER TIME", "lease 7 10s", "a client is granted a lease through the leader, and never renews it"),
+    line("mark", "mark", "changes of leader, and outages, are counted from here on"),
+    line("expect leader WHO", "expect leader n1", "this one leads"),
+    line("expect no-leader", "expect no-leader", "nobody leads who could commit"),
+    line("expect changes LEAST [to MOST]", "expect changes 0 to 1", "so many changes of leader since the mark"),
+    line("expect outage TIME", "expect outage 3s", "no operation of a client took longer to end well since the mark"),
+    line("expect same", "expect same", "all that run hold and have applied the same"),
+    line("expect lease NUMBER", "expect lease 7", "the lease lives, as the leader has applied"),
+    line("expect no-lease NUMBER", "expect no-lease 7", "it does not"),
+    line("expect refused WHO", "expect refused n1", "the member is down, and refused to start"),
+];
+
+/// The tables of the page, in Markdown.
+pub fn tables() -> String {
+    let mut text = String::new();
+    for (title, rows) in [("How the world is made", &HEADERS[..]), ("What is done to it", &GRAMMAR[..])] {
+        text.push_str(&format!("## {title}\n\n| line | for example | what it does |\n|---|---|---|\n"));
+        for Sentence { form, example, does } in rows {
+            let shown = |line: &str| line.replace('|', "\\|");
+            text.push_str(&format!("| `{}` | `{}` | {does} |\n", shown(form), shown(example)));
+        }
+        text.push('\n');
+    }
+    text.trim_end().to_owned() + "\n"
+}
