@@ -473,7 +473,7 @@ async fn a_store_is_changed_while_the_command_runs() {
     assert_eq!(old.begun(2).await[1].id, "b");
 
     let last = inner("c");
-    let mut last = Running::start(Command::new(&last[0]).args(&last[1..]));
+    let mut last = Running::start(Command::new("sh").args(["-c", "exec \"$0\" \"$@\" 2>&1"]).args(&last));
     last.line_with("waits for its turn");
     both.signal(Signal::TERM);
     assert_eq!(both.end(), Some(0));

@@ -25,7 +25,7 @@ pub const HEADERS: [Sentence; 7] = [
     ),
     line(
         "timing HEARTBEAT SHORTEST LONGEST",
-        "timing 100ms 1s 2s",
+        "timing 50ms 300ms 600ms",
         "the heartbeat interval, and the range of the election timeout",
     ),
     line(
