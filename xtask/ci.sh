@@ -83,7 +83,16 @@ one_of() {
 HUSTINGS_TEST_PROMTOOL="$(one_of prometheus usr/bin/promtool)"
 HUSTINGS_TEST_ETCD_MIXIN="$(one_of etcd-server usr/share/doc/etcd-server/etcd-mixin/mixin.libsonnet.gz)"
 export HUSTINGS_TEST_PROMTOOL HUSTINGS_TEST_ETCD_MIXIN
+# The maker of the book, built in half a minute: it need not be fast.
+: "${HUSTINGS_TEST_MDBOOK:=$CARGO_TARGET_DIR/mdbook/bin/mdbook}"
+if [ ! -x "$HUSTINGS_TEST_MDBOOK" ]; then
+  CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_TARGET_DIR="$CARGO_TARGET_DIR/mdbook/build" \
+    cargo install --quiet mdbook --version 0.5.4 --locked --no-default-features --root "$CARGO_TARGET_DIR/mdbook"
+  rm -rf "$CARGO_TARGET_DIR/mdbook/build"
+fi
+export HUSTINGS_TEST_MDBOOK
 "$HUSTINGS_TEST_CONSUL" version
+"$HUSTINGS_TEST_MDBOOK" --version
 java -version
 # Read whole: a pipe cut short by `head` would end the writer, and with it this script.
 /usr/bin/etcdctl version

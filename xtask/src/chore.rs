@@ -47,7 +47,6 @@ pub enum Profile {
     /// Release builds, as users have them.
     Release,
     /// As tests have them: built sooner.
-    #[cfg_attr(not(feature = "kube-apiserver"), expect(dead_code, reason = "who asks for it is left out"))]
     Dev,
 }
 

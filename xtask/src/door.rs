@@ -34,7 +34,9 @@ const TOOLS: [(&str, &[&str]); 3] = [
 /// The first look that failed.
 pub fn tidy() -> Outcome {
     chore::run(chore::cargo().args(["fmt", "--all", "--check"]))?;
-    chore::run(chore::cargo().args(["test", "-q", "-p", "hustings", "--test", "papers", "--test", "house"]))?;
+    chore::run(
+        chore::cargo().args(["test", "-q", "-p", "hustings", "--test", "papers", "--test", "house", "--test", "doors"]),
+    )?;
     chore::run(documentation(&mut chore::cargo()))?;
     for (tool, arguments) in TOOLS {
         if is_installed(tool) {
@@ -48,7 +50,9 @@ pub fn tidy() -> Outcome {
 
 /// The documentation of all crates, in which no link may lead nowhere.
 fn documentation(cargo: &mut Command) -> &mut Command {
-    cargo.args(["doc", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings")
+    cargo
+        .args(["doc", "--workspace", "--no-deps", "--quiet"])
+        .env("RUSTDOCFLAGS", "-D warnings -A rustdoc::private_intra_doc_links")
 }
 
 /// Whether cargo knows this subcommand.

@@ -15,6 +15,7 @@ mod kube_manifests;
 #[cfg(feature = "kube-apiserver")]
 mod many_elections;
 mod newest_etcd;
+mod page_in_go;
 #[cfg(feature = "proto")]
 mod proto;
 #[cfg(feature = "upgrade")]
@@ -46,6 +47,7 @@ chores:
                   how soon a released election is led again, beside etcdctl, Curator, consul lock and client-go
   newest-etcd [--version 3.N.P] [--build-only]
                   build an etcd of today from the Go module proxy, and run the tests of elections at it
+  page-in-go      run the lines in Go of docs/tutorials/a-leader-for-your-service.md, with etcd's client from the Go module proxy
   proving-ground-figures [--for DURATION] [--seeds N] [--memory MIB] [--only WORD] [--list]
                   run the commands of the figures in docs/proving-ground.md again and print their rows with the commit
   golden NUMBER   write the bytes of this build into golden/NUMBER, where they do not stand yet; old ones are never changed
@@ -65,6 +67,7 @@ fn main() -> ExitCode {
         ["rolling-upgrade", rest @ ..] => rolling_upgrade(rest),
         ["kube-apiserver", rest @ ..] => with_cluster("kube-apiserver", rest),
         ["newest-etcd", rest @ ..] => newest_etcd::run(rest),
+        ["page-in-go"] => page_in_go::run(),
         ["elections-beside", rest @ ..] => with_cluster("elections-beside", rest),
         ["many-elections", rest @ ..] => with_cluster("many-elections", rest),
         _ => Err(USAGE.to_owned()),

@@ -1,4 +1,4 @@
-//! A client: the generated service clients over one channel, to the first endpoint that answers.
+//! A client: the generated service clients over one channel, to the first endpoint that serves.
 //!
 //! One channel to one member, not a balancer: a command line asks one member at a time, most questions of maintenance
 //! concern just the member that is asked, and a balancer would hide which one answered. When the member is lost the
@@ -11,12 +11,15 @@
 //! What this module does not do: retries, deadlines (`tonic::Request` has them). Read next: [`crate::etcdserverpb`] for the
 //! services.
 
+use std::collections::VecDeque;
+use std::error::Error as _;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hustings_tls::{ClientTls, Connector, Identity, Rules, TlsError, Trust};
 use hyper_util::rt::TokioIo;
+use tokio::task::JoinSet;
 use tonic::Status;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::service::Interceptor;
@@ -32,6 +35,8 @@ use crate::etcdserverpb::kv_client::KvClient;
 use crate::etcdserverpb::lease_client::LeaseClient;
 use crate::etcdserverpb::maintenance_client::MaintenanceClient;
 use crate::etcdserverpb::watch_client::WatchClient;
+use crate::health::HealthCheckRequest;
+use crate::health::health_check_response::ServingStatus;
 use crate::health::health_client::HealthClient;
 use crate::inside::Inside;
 use crate::v3electionpb::election_client::ElectionClient;
@@ -49,7 +54,7 @@ pub const JOIN_SECRET: &str = "hustings-join-secret";
 /// The settings of a connection.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Time that one endpoint may take to accept the connection.
+    /// Time that one endpoint may take to accept the connection, and then to say how it is.
     pub connect_timeout: Duration,
     /// While a request or stream is open: how often to ask whether the member is still there. etcd refuses less than 5 s.
     pub keep_alive_interval: Duration,
@@ -140,17 +145,20 @@ impl Interceptor for Caller {
 }
 
 impl Client {
-    /// Connects to the first endpoint that accepts, in the order given, with default options.
+    /// Connects to the first endpoint that serves, in the order given, with default options.
+    ///
+    /// Of several endpoints, each is asked for its health, a quarter of a second after the one before or as soon as that one failed: a process
+    /// that stands still holds up nobody. Where none serves, the first is taken that answers, or else accepts.
     ///
     /// An endpoint is `host:port`, `http://host:port` or `https://host:port`. To talk to one member and no other, give its endpoint alone.
     pub async fn connect(endpoints: &[impl AsRef<str>]) -> Result<Client, ConnectError> {
         Client::connect_with(endpoints, Options::default()).await
     }
 
-    /// Connects to the first endpoint that accepts, in the order given.
+    /// Connects to the first endpoint that serves, in the order given.
     pub async fn connect_with(endpoints: &[impl AsRef<str>], options: Options) -> Result<Client, ConnectError> {
         let endpoints: Vec<String> = endpoints.iter().map(|endpoint| endpoint.as_ref().to_owned()).collect();
-        let (current, channel) = first_that_accepts(&endpoints, 0, &options).await?;
+        let (current, channel) = first_that_answers(&endpoints, 0, &options).await?;
         Ok(Client { endpoints, current, channel, options, caller: Caller::default() })
     }
 
@@ -183,11 +191,11 @@ impl Client {
         self.caller.token()?.to_str().ok().map(str::to_owned)
     }
 
-    /// Leaves the member that is connected and connects to the next endpoint that accepts; to the same one last.
+    /// Leaves the member that is connected and connects to the next endpoint that serves; to the same one last.
     ///
     /// On an error the old connection stays.
     pub async fn move_on(&mut self) -> Result<(), ConnectError> {
-        (self.current, self.channel) = first_that_accepts(&self.endpoints, self.current + 1, &self.options).await?;
+        (self.current, self.channel) = first_that_answers(&self.endpoints, self.current + 1, &self.options).await?;
         Ok(())
     }
 
@@ -331,8 +339,23 @@ pub fn prefix_end(prefix: &[u8]) -> Bytes {
     }
 }
 
-/// Tries all endpoints once, beginning at `start`, around the end.
-async fn first_that_accepts(
+/// Time that an endpoint has for its answer before the next one is asked beside it.
+const HEAD_START: Duration = Duration::from_millis(250);
+
+/// What is known of an endpoint that was asked; the better, the larger.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Response {
+    /// Its kernel accepts connections, as it does for a process that stands still.
+    Accepts,
+    /// It says that it cannot serve: it knows no leader.
+    Answers,
+    /// It serves, or does not know the question.
+    Serves,
+}
+
+/// Asks all endpoints once, beginning at `start`, around the end: each a moment after the one before, or as soon as that one is known to be
+/// of no use. Takes the first that serves; where none does, the first that answers, or else accepts.
+async fn first_that_answers(
     endpoints: &[String],
     start: usize,
     options: &Options,
@@ -342,14 +365,60 @@ async fn first_that_accepts(
     if endpoints.is_empty() {
         return Err(ConnectError::NoEndpoint);
     }
-    let mut reasons = Vec::new();
-    for place in (start..start + endpoints.len()).map(|place| place % endpoints.len()) {
-        match transports[place].connect().await {
-            Ok(channel) => return Ok((place, channel)),
-            Err(error) => reasons.push((endpoints[place].clone(), cause(&error))),
+    let has_choice = endpoints.len() > 1 && options.inside.is_none();
+    let order = (start..start + endpoints.len()).map(|place| place % endpoints.len());
+    let mut waiting: VecDeque<usize> = order.clone().collect();
+    // Those that are under way at the end, end with this set.
+    let mut asking = JoinSet::new();
+    let mut reasons = vec![None; endpoints.len()];
+    let mut best: Option<(Response, usize, Channel)> = None;
+    loop {
+        if let Some(place) = waiting.pop_front() {
+            let (transport, patience) = (transports[place].clone(), options.connect_timeout);
+            asking.spawn(async move { (place, ask(&transport, has_choice.then_some(patience)).await) });
+        }
+        let is_answered = best.as_ref().is_some_and(|(response, ..)| *response == Response::Answers);
+        let asked = if waiting.is_empty() && !is_answered {
+            asking.join_next().await
+        } else {
+            match tokio::time::timeout(HEAD_START, asking.join_next()).await {
+                Ok(asked) => asked,
+                Err(_) if waiting.is_empty() => break,
+                Err(_) => continue,
+            }
+        };
+        match asked {
+            Some(Ok((place, Ok((Response::Serves, channel))))) => return Ok((place, channel)),
+            Some(Ok((place, Ok((response, channel))))) => {
+                if best.as_ref().is_none_or(|(known, ..)| *known < response) {
+                    best = Some((response, place, channel));
+                }
+            }
+            Some(Ok((place, Err(reason)))) => reasons[place] = Some(reason),
+            Some(Err(ended)) => std::panic::resume_unwind(ended.into_panic()),
+            None => break,
         }
     }
-    Err(ConnectError::NoneAnswers { reasons })
+    let told = |place: usize| Some((endpoints[place].clone(), reasons[place].clone()?));
+    let reached = best.map(|(_, place, channel)| (place, channel));
+    reached.ok_or_else(|| ConnectError::NoneAnswers { reasons: order.filter_map(told).collect() })
+}
+
+/// Connects to one endpoint and, if it is given time for that, asks for its health.
+async fn ask(transport: &Transport, patience: Option<Duration>) -> Result<(Response, Channel), String> {
+    let channel = transport.connect().await.map_err(|error| cause(&error))?;
+    let Some(patience) = patience else { return Ok((Response::Serves, channel)) };
+    let mut health = HealthClient::new(channel.clone());
+    let response = match tokio::time::timeout(patience, health.check(HealthCheckRequest::default())).await {
+        Ok(Ok(answer)) if answer.get_ref().status() == ServingStatus::Serving => Response::Serves,
+        Ok(Ok(_)) => Response::Answers,
+        // The connection broke, or gRPC is not spoken there.
+        Ok(Err(status)) if status.source().is_some() => return Err(cause(&status)),
+        // A proxy or another server may not know the question.
+        Ok(Err(_)) => Response::Serves,
+        Err(_) => Response::Accepts,
+    };
+    Ok((response, channel))
 }
 
 /// The innermost cause: "connection refused" tells more than "transport error".

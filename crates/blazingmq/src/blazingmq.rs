@@ -166,7 +166,10 @@ impl Protocol for BlazingMq {
     fn assert_invariants(&self) {
         self.node.assert_invariants();
         assert!(self.node.leader.is_none() || self.tentative.is_none(), "a leader is tentative or confirmed (E4)");
-        assert!(self.node.log.last().term <= self.node.promise.term, "no record is of a term beyond the own (§2.8/5)");
+        assert!(
+            self.node.log.last().term <= self.node.promise.term,
+            "no record has a later term than this node (§2.8/5)"
+        );
         match &self.part {
             Part::Leader(leader) => {
                 assert_eq!(self.node.leader, Some(self.node.me), "a leader follows itself (E4)");

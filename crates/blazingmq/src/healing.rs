@@ -93,15 +93,15 @@ impl BlazingMq {
         let reply = if self.node.log.has(after) {
             let entries = self.node.log.slice(after.index + 1, usize::MAX, self.node.limits.message_bytes_max);
             Message::Pulled { term, previous: after, entries, last: self.node.log.last(), commit: self.node.commit }
-        } else if after.index < self.node.log.base().index {
-            let Some(reference) = self.node.snapshot.clone() else {
-                unreachable!("records are compacted only below a snapshot");
-            };
-            Message::PullSnapshot { term, reference }
         } else {
             let (index, found) = self.node.log.last_at_most(after.index, after.term);
-            let hint = found.map_or(self.node.log.base(), |term| Lsn { term, index });
-            Message::PullGap { term, hint }
+            match (found, self.node.snapshot.clone()) {
+                (Some(at), _) => Message::PullGap { term, hint: Lsn { term: at, index } },
+                // Nothing here is as old: where the two last agreed is compacted away, or the base itself is another than theirs.
+                (None, Some(reference)) => Message::PullSnapshot { term, reference },
+                // Only a log that begins at its beginning has no snapshot, so this is reached by a malformed request alone.
+                (None, None) => Message::PullGap { term, hint: self.node.log.base() },
+            }
         };
         out.send_resting_on(RestsOn::Promise, leader, reply);
     }

@@ -389,6 +389,38 @@ fn a_new_leader_without_the_base_fetches_the_snapshot_of_the_best() {
 }
 
 #[test]
+fn a_new_leader_whose_record_at_the_base_is_another_fetches_the_snapshot() {
+    // Goal: the same where the base is missing though it is no longer than the ledger. Method: n1 led alone, and holds records that
+    // nobody else has at the places that n2 and n3 have compacted since.
+    let mut theatre = without_trail(3);
+    theatre.elect(1);
+    theatre.isolate(1);
+    for line in ["x", "y", "z"] {
+        theatre.propose(1, line);
+    }
+    theatre.elect(2);
+    theatre.propose(2, "a");
+    theatre.compact(2);
+    theatre.compact(3);
+    theatre.propose(2, "b");
+    theatre.kill(2);
+    theatre.heal();
+    theatre.restart(1);
+    theatre.settle();
+    theatre.silence(&[1, 3]);
+    // The first scouting teaches n1 the term.
+    theatre.ring(1, Timer::Wait);
+    theatre.settle();
+    theatre.ring(1, Timer::Scouting);
+    theatre.ring(1, Timer::Wait);
+    theatre.settle();
+    assert!(theatre.actor(1).fetching.is_some());
+    theatre.finish_fetch(1);
+    assert_eq!(theatre.leaders(), [1]);
+    assert_eq!(theatre.lines(1), ["b"], "the rest is in the snapshot");
+}
+
+#[test]
 fn a_snapshot_that_cannot_be_had_is_offered_again() {
     let mut theatre = without_trail(3);
     theatre.elect(1);

@@ -1,12 +1,12 @@
 //! The verbs about members: `member list`, `add`, `remove`, `promote`, `update`, and `transfer`.
 
-use std::collections::BTreeSet;
-
 use crate::client::{answered, connect, connect_to, text, within};
 use crate::credentials::asked;
-use crate::output::{Format, endpoints_of, format_of, not_found, table, unavailable};
+use crate::output::{Format, endpoints_of, format_of, not_found, table, timeout_of, unavailable};
 use anyhow::Result;
 use clap::ArgMatches;
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use hustings_api::Client;
 use hustings_api::client::{JOIN_SECRET, JOIN_TOKEN};
 use hustings_api::etcdserverpb::{
@@ -14,6 +14,9 @@ use hustings_api::etcdserverpb::{
     MoveLeaderRequest, StatusRequest,
 };
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::time::Duration;
+use tokio::time::{Instant, timeout_at};
 
 async fn members(matches: &ArgMatches, client: &Client) -> Result<Vec<pb::Member>> {
     Ok(within(matches, client.cluster().member_list(asked(MemberListRequest { linearizable: true }))).await?.members)
@@ -192,21 +195,43 @@ impl Joining<'_> {
     }
 }
 
-/// Who leads, by the first endpoint that knows: each is asked, for one that was just cut off may not know yet.
+/// After one endpoint has named a leader, the others have this time to name a later one.
+const SECOND_OPINION: Duration = Duration::from_millis(500);
+
+/// The leader of the highest term that an endpoint names. All are asked at once: one that was cut off may name an earlier leader or
+/// none, and one that hangs holds up nobody.
 async fn leader_of_any(matches: &ArgMatches) -> Result<u64> {
-    let mut refusal = unavailable("there is no leader to hand over");
-    for endpoint in endpoints_of(matches) {
-        let asking = async {
-            let client = connect_to(matches, std::slice::from_ref(&endpoint)).await?;
-            Ok(within(matches, client.maintenance().status(asked(StatusRequest {}))).await?.leader)
-        };
-        match asking.await {
-            Ok(0) => {}
-            Ok(leader) => return Ok(leader),
-            Err(error) => refusal = error,
+    let ask = async |endpoint: String| {
+        let client = connect_to(matches, &[endpoint]).await?;
+        let status = within(matches, client.maintenance().status(asked(StatusRequest {}))).await?;
+        Ok((status.raft_term, status.leader))
+    };
+    latest_leader(endpoints_of(matches).into_iter().map(ask).collect(), timeout_of(matches)).await
+}
+
+/// The leader of the highest term among answers of term and leader; the leader 0 is none.
+async fn latest_leader(
+    mut answers: FuturesUnordered<impl Future<Output = Result<(u64, u64)>>>,
+    timeout: Duration,
+) -> Result<u64> {
+    let mut deadline = Instant::now() + timeout;
+    let (mut latest, mut is_leaderless, mut refusal) = (None, false, None);
+    while let Ok(Some(answer)) = timeout_at(deadline, answers.next()).await {
+        match answer {
+            Ok((_, 0)) => is_leaderless = true,
+            Ok(named) => {
+                latest = latest.max(Some(named));
+                deadline = deadline.min(Instant::now() + SECOND_OPINION);
+            }
+            Err(error) => refusal = Some(error),
         }
     }
-    Err(refusal)
+    match (latest, refusal) {
+        (Some((_, leader)), _) => Ok(leader),
+        (None, Some(refusal)) if !is_leaderless => Err(refusal),
+        (None, None) if !is_leaderless => Err(unavailable(format!("no answer within {timeout:?}"))),
+        (None, _) => Err(unavailable("there is no leader to hand over")),
+    }
 }
 
 /// Runs `hustings transfer`.
@@ -232,4 +257,50 @@ pub(crate) async fn transfer(matches: &ArgMatches) -> Result<()> {
         Format::Table => println!("leadership went from {leader:x} to {target:x}"),
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures::future::{BoxFuture, FutureExt as _, pending, ready};
+
+    type Answer = BoxFuture<'static, Result<(u64, u64)>>;
+
+    fn says(term: u64, leader: u64) -> Answer {
+        ready(Ok((term, leader))).boxed()
+    }
+
+    fn refuses(why: &'static str) -> Answer {
+        ready(Err(unavailable(why))).boxed()
+    }
+
+    async fn latest(answers: impl IntoIterator<Item = Answer>) -> Result<u64, String> {
+        latest_leader(answers.into_iter().collect(), Duration::from_secs(5)).await.map_err(|error| error.to_string())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_leader_of_the_highest_term_is_the_leader() {
+        assert_eq!(latest([says(4, 1), refuses("closed"), says(6, 3), says(5, 2), says(9, 0)]).await, Ok(3));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_endpoint_that_hangs_holds_up_nobody() {
+        let begun = Instant::now();
+        assert_eq!(latest([pending().boxed(), says(4, 1), pending().boxed(), says(6, 3)]).await, Ok(3));
+        assert_eq!(begun.elapsed(), SECOND_OPINION);
+        // One that is slow is waited for until then.
+        let slow = tokio::time::sleep(SECOND_OPINION / 2).map(|()| Ok((7, 2))).boxed();
+        assert_eq!(latest([says(4, 1), slow]).await, Ok(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_leader_the_reason_is_told() {
+        let no_leader = Err("there is no leader to hand over".to_owned());
+        assert_eq!(latest([refuses("closed"), says(9, 0), refuses("closed"), pending().boxed()]).await, no_leader);
+        assert_eq!(latest([refuses("closed"), pending().boxed()]).await, Err("closed".to_owned()));
+        assert_eq!(latest([pending().boxed()]).await, Err("no answer within 5s".to_owned()));
+        let begun = Instant::now();
+        assert_eq!(latest([says(9, 0), refuses("closed")]).await, no_leader);
+        assert_eq!(begun.elapsed(), Duration::ZERO, "all have answered");
+    }
 }

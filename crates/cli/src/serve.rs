@@ -225,7 +225,7 @@ async fn shut_down(
     plan: &Plan,
 ) {
     let grace = plan.grace;
-    // A successor answers within an election timeout or not at all, as when the whole cluster is stopped at once.
+    // Time for a hand-over that is asked for twice; where the whole cluster is stopped at once, nobody takes it.
     let hand_over = (*plan.timing.election().end() * 2).min(grace);
     tracing::info!("stopping: handing leadership over");
     let graceful = async {
@@ -317,7 +317,7 @@ async fn node_config(plan: &Plan) -> Result<NodeConfig> {
     let must_show = plan.tls.peer.as_ref().is_some_and(|peer| peer.trusted_ca.is_some());
     if secret.is_none() && !must_show {
         tracing::warn!(
-            "no cluster secret and no certificates of peers: whoever reaches {:?} may pretend to be a member and change what the cluster holds; give all members the same --cluster-secret-file, or certificates with --peer-trusted-ca-file",
+            "no cluster secret and no certificates of peers: anyone who reaches {:?} can pretend to be a member and change the cluster's data; give all members the same --cluster-secret-file, or certificates with --peer-trusted-ca-file",
             plan.peer_listen
         );
     }

@@ -8,7 +8,7 @@ use hustings_testbed::{Cluster, get, wait_for};
 use serde_json::Value;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use support::{HUSTINGS, Running, hustings, program};
+use support::{HUSTINGS, Running, http, hustings, program};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -22,6 +22,13 @@ fn number(report: &Value, field: &str) -> f64 {
     report[field].as_f64().unwrap_or_else(|| panic!("no {field} in {report}"))
 }
 
+/// Number of range requests that a member has answered.
+fn ranges(url: &str) -> u64 {
+    let (_, text) = http(url, "GET", "/metrics", "");
+    let is_range = |line: &&str| line.starts_with("grpc_server_handled_total{") && line.contains("\"Range\"");
+    text.lines().filter(is_range).filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok()).sum()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_second_in_which_nobody_answers_is_in_the_percentiles() {
     let cluster = Cluster::start(program(), 3).await.expect("three nodes start");
@@ -29,11 +36,14 @@ async fn a_second_in_which_nobody_answers_is_in_the_percentiles() {
     let line = "bench get --serializable --rate 200 --seconds 5 --warm-up 0s --clients 8 --keys 100 --seed 7 -o json";
     let mut driver = Command::new(HUSTINGS);
     let mut driver = Running::start(driver.args(line.split(' ')).args(["--endpoints", &endpoints]));
-    // Its last key is there: it is at its work for the next five seconds.
     let client = hustings_api::Client::connect(&[&cluster.nodes[0].client]).await.expect("a node answers");
     wait_for("the driver to have put its keys", async || get(&client, "bench/0000000099").await.ok().flatten())
         .await
         .expect("it does");
+    // It asks for more than it has put: it measures for the next five seconds.
+    let asked = || cluster.nodes.iter().map(|node| ranges(&node.client)).sum::<u64>();
+    let before = asked();
+    wait_for("the driver to measure", async || (asked() >= before + 10).then_some(())).await.expect("it does");
     for node in &cluster.nodes {
         node.pause().expect("it stands still");
     }

@@ -55,6 +55,42 @@ fn role_of(member: &str) -> String {
     format!("document.querySelector('#members-body tr[data-key=\"{member}\"] td').textContent.trim().split(' ')[1]")
 }
 
+/// A script for the colours of terms, around each member that is reachable.
+const TERMS: &str = "[...document.querySelectorAll('#ring circle.term')].map(term => term.getAttribute('stroke'))";
+
+/// A script for the elements that can be used, or are pictures, and of which a reader of screens has nothing to say.
+const NAMELESS: &str = "[...document.querySelectorAll('button, input, meter, svg[role], [role=img], table, dialog')].filter(each => \
+    !(each.getAttribute('aria-label') || each.textContent.trim() || each.labels?.length || each.getAttribute('aria-labelledby') \
+    || each.caption)).map(each => each.outerHTML)";
+
+/// Bytes that came over the wire, and when the first picture stood, in milliseconds after it was asked for.
+const WEIGHT: &str = "(() => { const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')]; \
+    const bytes = all.reduce((sum, each) => sum + each.encodedBodySize, 0); \
+    const picture = performance.getEntriesByName('first-contentful-paint')[0]; \
+    return picture && `${all.length} files, ${bytes} bytes, first picture after ${Math.round(picture.startTime)} ms`; })()";
+
+impl Up {
+    /// Each cell of the row of n1 tells something while somebody writes there.
+    async fn tells_of_load(&self, browser: &Browser) {
+        let store = hustings_api::Client::connect(&[self.url(1)]).await.expect("connected");
+        let writes = tokio::spawn(async move {
+            loop {
+                let request = PutRequest { key: "load".into(), value: "x".into(), ..PutRequest::default() };
+                store.kv().put(request).await.expect("written");
+            }
+        });
+        let cell = |place: u32| {
+            format!("document.querySelector('#members-body tr[data-key=\"n1\"]').children[{place}].textContent")
+        };
+        let (sync, rate, p99, disk) = (cell(4), cell(5), cell(6), cell(7));
+        browser.until("it is asked", &format!("parseFloat({rate}) > 1")).await;
+        browser.until("syncs take their time", &format!("/^[\\d.<>≤ ]+ ?(µs|ms|s) \\/ /.test({sync})")).await;
+        browser.until("so do requests", &format!("/(µs|ms|s)$/.test({p99})")).await;
+        browser.until("some of its disk is left", &format!("/(GiB|GB|MiB|MB|TB|TiB)$/.test({disk})")).await;
+        writes.abort();
+    }
+}
+
 /// A script for the element that has the focus.
 const STOP: &str = "document.activeElement.id || document.activeElement.dataset.name || document.activeElement.getAttribute('aria-label')";
 
@@ -94,6 +130,12 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
         )
         .await;
     browser.picture("at-rest").await;
+    browser.until("the page says what it weighs", WEIGHT).await;
+    println!("{}", browser.ask(WEIGHT).await);
+    assert_eq!(browser.ask(NAMELESS).await, json!([]), "a reader of screens has nothing to say of these");
+    cluster.tells_of_load(&browser).await;
+    let terms = browser.ask(TERMS).await;
+    assert!(terms[0] == terms[1] && terms[1] == terms[2], "one term, one colour: {terms}");
 
     press(&browser, &first, "cut").await;
     let seen = browser.until("another leads", &format!("({LEADER}) && ({LEADER}) !== '{first}'")).await;
@@ -111,6 +153,8 @@ async fn the_page_shows_a_cluster_and_what_becomes_of_it() {
     browser.picture("cut-off").await;
     press(&browser, &first, "heal").await;
     browser.until("it follows again", &format!("{} === 'follower'", role_of(&first))).await;
+    browser.until("all are in another term", &format!("{TERMS}.length === 3 && new Set({TERMS}).size === 1")).await;
+    assert_ne!(browser.ask(TERMS).await, terms);
     browser.until("its links are up again", "document.querySelectorAll('#ring line.dead').length === 0").await;
 
     // Not the one that shows the page.

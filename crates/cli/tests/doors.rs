@@ -12,8 +12,8 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace is two floors up")
 }
 
-/// The packages of ours that are published.
-fn published() -> Vec<Value> {
+/// All packages of the workspace.
+fn packages() -> Vec<Value> {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--no-deps"])
         .current_dir(root())
@@ -21,9 +21,13 @@ fn published() -> Vec<Value> {
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo metadata is JSON");
-    let packages = metadata["packages"].as_array().expect("packages").iter();
+    metadata["packages"].as_array().expect("packages").clone()
+}
+
+/// The packages of ours that are published.
+fn published() -> Vec<Value> {
     // `publish = false` is an empty list of registries.
-    packages.filter(|package| package["publish"].is_null()).cloned().collect()
+    packages().into_iter().filter(|package| package["publish"].is_null()).collect()
 }
 
 fn text<'a>(value: &'a Value, key: &str) -> &'a str {
@@ -84,7 +88,62 @@ fn the_tutorial_shows_the_example_that_is_compiled() {
         |page: &str| page.split("```rust\n").nth(1).and_then(|rest| rest.split("```").next()).map(str::to_owned);
     let tutorial = example(&read("docs/tutorials/a-leader-for-your-service.md"));
     assert!(tutorial.is_some(), "the tutorial has an example in Rust");
-    assert_eq!(tutorial, example(&read("crates/election/README.md")));
+    for page in ["crates/election/README.md", "README.md"] {
+        assert_eq!(tutorial, example(&read(page)), "{page}");
+    }
+}
+
+/// All that is written in Rust below a folder, and the files elsewhere that it takes in by their paths.
+fn written(folder: &Path) -> String {
+    let mut all = String::new();
+    for file in sources(folder) {
+        let source = std::fs::read_to_string(&file).expect("a source of ours");
+        for path in source.split("#[path = \"").skip(1).filter_map(|rest| rest.split('"').next()) {
+            let taken_in = file.parent().expect("it lies in a folder").join(path);
+            all.push_str(&std::fs::read_to_string(taken_in).expect("it is there"));
+        }
+        all.push_str(&source);
+    }
+    all
+}
+
+/// Goal: what nobody uses is not built by anybody. Method: each dependency's name is looked for in what the package says in Rust;
+/// one that only the tests of a package name belongs to those.
+#[test]
+fn every_dependency_is_used_where_it_is_asked_for() {
+    let mut unused = Vec::new();
+    for package in packages() {
+        let folder =
+            Path::new(text(&package, "manifest_path")).parent().expect("a manifest lies in a folder").to_owned();
+        let (own, all) = (written(&folder.join("src")), written(&folder));
+        for dependency in package["dependencies"].as_array().expect("dependencies") {
+            if text(dependency, "name") == SWITCHED {
+                continue;
+            }
+            let name = dependency["rename"].as_str().unwrap_or_else(|| text(dependency, "name"));
+            let is_used = match text(dependency, "kind") {
+                "" => names(&own, name),
+                _ => names(&all, name),
+            };
+            if !is_used {
+                unused.push(format!("{}: {name}", text(&package, "name")));
+            }
+        }
+    }
+    assert_eq!(unused, Vec::<String>::new());
+    assert!(names("use hustings_core::Input;", "hustings-core") && !names("hustings_cores(core)", "hustings-core"));
+}
+
+/// The package that is asked for to switch a feature of it on, which another package needs and leaves to its users.
+const SWITCHED: &str = "k8s-openapi";
+
+/// Whether a source names a crate, as a word.
+fn names(source: &str, dependency: &str) -> bool {
+    let word = dependency.replace('-', "_");
+    let is_letter = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
+    source.match_indices(&word).any(|(place, _)| {
+        !is_letter(source[..place].chars().next_back()) && !is_letter(source[place + word.len()..].chars().next())
+    })
 }
 
 /// The libraries that applications name, whose lists are kept.

@@ -28,7 +28,7 @@ async fn hands_over_before_it_stops(protocol: &str) {
     let next = cluster.leader().await.expect("a leader");
     assert_ne!(next, leader, "{protocol}");
     let log = std::fs::read_to_string(&cluster.nodes[next].log).expect("it has a log");
-    // A leader of ZAB sends everybody into an election at once, with its heir as the vote (zab/src/transfer.rs).
+    // A leader of ZAB sends everybody into an election at once, with its heir as the vote (`best_successor` in zab/src/leading.rs).
     let because = if protocol == "zab" { "leads no more" } else { "hands over" };
     assert!(log.contains(because), "{protocol}: the election was a hand-over: {log}");
     cluster.start_node(leader).expect("it starts");

@@ -3,6 +3,7 @@
 //! A rule that code cites has a sentence and a source, a decision that code cites exists, every link leads somewhere, the book has
 //! every page, and what a newcomer looks for is one click from the README.
 
+use hustings_lease::{Profile, Timing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -229,6 +230,12 @@ fn resolved(page: &Path, target: &str) -> PathBuf {
 
 /// The reason why a link of a page leads nowhere; `None` if it leads somewhere.
 fn broken(page: &Path, target: &str, pages: &BTreeMap<PathBuf, String>) -> Option<String> {
+    // The book lacks what is not below docs/: its pages link it where it is published.
+    let published =
+        ["https://github.com/hustings/hustings/blob/main/", "https://github.com/hustings/hustings/tree/main/"];
+    if let Some(target) = published.iter().find_map(|start| target.strip_prefix(start)) {
+        return broken(Path::new("README.md"), target, pages);
+    }
     if target.contains("://") || target.starts_with("mailto:") {
         return None;
     }
@@ -269,6 +276,8 @@ fn a_link_that_leads_nowhere_is_found() {
     let pages = BTreeMap::from([(page.to_path_buf(), text.to_owned()), ("README.md".into(), "## Run it\n".to_owned())]);
     assert_eq!(broken(page, "b.md", &pages).as_deref(), Some("there is no docs/b.md"));
     assert_eq!(broken(page, "../README.md#walk-it", &pages).as_deref(), Some("README.md has no heading #walk-it"));
+    let published = "https://github.com/hustings/hustings/blob/main/README.md#walk-it";
+    assert_eq!(broken(page, published, &pages).as_deref(), Some("README.md has no heading #walk-it"));
     for right in ["../README.md#run-it", "#one", "https://example.org/nowhere", "#one"] {
         assert_eq!(broken(page, right, &pages), None);
     }
@@ -286,6 +295,7 @@ fn the_book_has_every_page_once() {
     for page in files(&["docs"], &[".md"]).keys().filter(|page| !page.ends_with("SUMMARY.md")) {
         assert!(once.contains(page), "docs/SUMMARY.md does not list {}", page.display());
     }
+    assert!(summary.contains("\n[The book of Hustings](README.md)\n"), "it begins with a page of its own");
     for line in summary.lines().filter_map(|line| line.trim_start().strip_prefix("- [")) {
         let (title, page) = line.rsplit_once("](").expect("an entry is a link");
         let page = root().join("docs").join(page.trim_end_matches(')'));
@@ -320,4 +330,70 @@ fn ten_things_are_one_click_from_the_readme() {
         let first = pages[Path::new(page)].lines().next().unwrap_or_default();
         assert!(first.starts_with("# ") && first.contains(heading), "{thing}: {page} begins with {first:?}");
     }
+}
+
+/// The commands of a page's blocks, each in one line.
+fn commands(page: &str) -> Vec<String> {
+    let blocks = page.split("```").skip(1).step_by(2);
+    blocks.flat_map(|block| block.replace("\\\n", " ").lines().map(str::to_owned).collect::<Vec<_>>()).collect()
+}
+
+/// A `hustings run` of a command line, with its times and the store that it names.
+struct Run {
+    election: String,
+    profile: Profile,
+    timing: Timing,
+}
+
+impl Run {
+    /// Reads what stands between `hustings run` and its command.
+    fn read(words: &str) -> Run {
+        let words: Vec<&str> = words.split_whitespace().take_while(|word| *word != "--").collect();
+        let value = |option: &str, usual: &str| {
+            let place = words.iter().position(|word| *word == option);
+            place.map_or(usual, |place| words[place + 1]).to_owned()
+        };
+        let time = |option: &str, usual: &str| {
+            humantime::parse_duration(&value(option, usual)).expect("the page gives a time")
+        };
+        let store = value("--store", "hustings://127.0.0.1:2379");
+        let scheme = store.split_once("://").expect("a store is a URL").0;
+        let profile = Profile::ALL.into_iter().find(|profile| profile.name == scheme);
+        let profile = profile.unwrap_or_else(|| panic!("no store is called {scheme:?}"));
+        let (stop_grace, kill_margin) = (time("--stop-grace", "2s"), time("--kill-margin", "500ms"));
+        let timing = Timing { stop_grace, kill_margin, ..Timing::for_store(time("--ttl", "10s"), &profile) };
+        Run { election: value("--election", ""), profile, timing }
+    }
+}
+
+/// Goal: a command that is copied from a page is not refused. Method: the times of each `hustings run` of the book are given to the rule
+/// that `hustings run` follows; one that another one runs must stop within the other's grace.
+#[test]
+fn the_times_of_every_run_on_a_page_fit_together() {
+    let mut count = 0;
+    for (page, text) in pages() {
+        for command in commands(&text) {
+            let runs: Vec<Run> = command.split("hustings run ").skip(1).map(Run::read).collect();
+            for Run { profile, timing, .. } in &runs {
+                timing.check(profile).unwrap_or_else(|misfit| panic!("{}: {command}: {misfit}", page.display()));
+            }
+            for pair in runs.windows(2) {
+                let (outer, inner) = (pair[0].timing.stop_grace, pair[1].timing.stop_before_end());
+                assert!(inner < outer, "{}: {command}: {inner:?} do not end within {outer:?}", page.display());
+            }
+            count += runs.len();
+        }
+    }
+    assert!(count >= 6, "only {count} runs were found");
+}
+
+/// `consul lock PREFIX` locks `PREFIX/.lock`: an election of another name would have its own leader.
+#[test]
+fn who_comes_from_consul_lock_names_the_key_that_it_locks() {
+    let page = &pages()[Path::new("docs/coming-from-zookeeper-and-consul.md")];
+    let runs = commands(page)
+        .into_iter()
+        .flat_map(|command| command.split("hustings run ").skip(1).map(Run::read).collect::<Vec<_>>());
+    let at_consul: Vec<String> = runs.filter(|run| run.profile == Profile::CONSUL).map(|run| run.election).collect();
+    assert_eq!(at_consul, ["locks/billing/.lock"]);
 }

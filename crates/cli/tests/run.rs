@@ -3,11 +3,11 @@
 //! when another holds it.
 
 mod support;
+mod wishes;
 
 use hustings_testbed::{Cluster, Program, wait_for};
 use rustix::process::Signal;
-use std::io::{Read, Write};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -192,6 +192,39 @@ async fn a_command_that_stands_still_is_killed_in_time() {
     first.signal(Signal::TERM);
     story.the_second_works(&begun).await;
     assert_eq!(first.end(), Some(128 + 9), "it was killed: {:?}", first.seen);
+}
+
+/// Goal: when sidecar, warden and command stand still together (a virtual machine, a freezer), what remains is a moment after they
+/// wake, and a token that is not the highest any more. Method: all three are stopped until another one leads, and go on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tree_that_stood_still_as_a_whole_ends_as_soon_as_it_wakes() {
+    let story = Story::begin().await;
+    let work = |id: &str| {
+        let log = story.path("log");
+        format!(
+            "echo {id} $HUSTINGS_FENCE_NUMBER $PPID $$ >> {}; trap '' TERM; while :; do sleep 0.01; done",
+            log.display()
+        )
+    };
+    let mut first = Running::start(&mut story.sidecar("a", &[], &["sh", "-c", &work("a")]));
+    let begun = story.begun(1).await[0].clone();
+    let mut second = Running::start(&mut story.sidecar("b", &[], &["sh", "-c", &work("b")]));
+    second.line_with("waits for its turn");
+    let all = |signal: Signal| {
+        first.signal(signal);
+        signal_pid(begun.warden, signal);
+        signal_pid(begun.command, signal);
+    };
+    let paused = Instant::now();
+    all(Signal::STOP);
+    let next = story.begun(2).await[1].clone();
+    println!("the successor's command began {:?} after SIGSTOP of all three", paused.elapsed());
+    assert!(is_alive(begun.command) && next.token > begun.token, "{next:?} after {begun:?}");
+    let woken = Instant::now();
+    all(Signal::CONT);
+    wait_for("its command to end", async || (!is_alive(begun.command)).then_some(())).await.expect("it ends");
+    println!("its own command had ended {:?} after it went on", woken.elapsed());
+    first.line_with("leads billing no more");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -398,16 +431,7 @@ async fn neighbours_ask_the_sidecar_over_its_socket() {
     let story = Story::begin().await;
     let socket = story.path("socket");
     let listen = format!("unix:{}", socket.display());
-    let ask = |method: &str, path: &str, body: &str| {
-        let mut stream = UnixStream::connect(&socket).expect("somebody listens");
-        let length = body.len();
-        let head = "host: x\r\nconnection: close\r\ncontent-type: application/json";
-        write!(stream, "{method} {path} HTTP/1.1\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}")
-            .expect("it reads");
-        let mut said = String::new();
-        stream.read_to_string(&mut said).expect("it answers");
-        (said.split(' ').nth(1).expect("a status line").to_owned(), said)
-    };
+    let ask = |method: &str, path: &str, body: &str| story.ask("socket", method, path, body);
     let mut sidecar =
         Running::start(&mut story.sidecar("a", &["--listen", &listen, "--on-loss", "exit"], &["sleep", "600"]));
     sidecar.line_with("leads billing, token");
@@ -418,7 +442,11 @@ async fn neighbours_ask_the_sidecar_over_its_socket() {
     assert!(ask("GET", "/metrics", "").1.contains("hustings_leadership_held 1"));
     assert_eq!(ask("POST", "/step-down", "{\"because\": \"deploy\"}").0, "202");
     assert_eq!(sidecar.end(), Some(75), "{:?}", sidecar.seen);
-    assert!(sidecar.seen.iter().any(|line| line.contains("leads billing no more: deploy")), "{:?}", sidecar.seen);
+    assert!(
+        sidecar.seen.iter().any(|line| line.contains("leads billing no more: asked to step down: deploy")),
+        "{:?}",
+        sidecar.seen
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,5 @@
 //! Goal: at most one command runs, on every store, and the next one bears a higher token, although anything may happen to one of
-//! sidecar, warden and command. Method: three sidecars stand for one election; drawn faults hit the leader; each command holds a
+//! sidecar, warden and command. Method: three sidecars stand for one election; faults of seven kinds, in turn, hit the leader; each command holds a
 //! witness, a lock of the kernel on one file, and its sidecar ends with 99 when another holds it. Each command passes a gate,
 //! too: it writes its token behind the highest one that was there, in one step, and is refused below it.
 //!
@@ -7,7 +7,7 @@
 
 mod support;
 
-use hustings_testbed::{Cluster, Consul, Postgres, Program, Zookeeper, wait_for};
+use hustings_testbed::{Cluster, Consul, FakeKube, Postgres, Program, Zookeeper, wait_for};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 /// Exit code of the witness of an overlap.
 const OVERLAP: i32 = 99;
-/// Number of faults that are drawn, unless `HUSTINGS_ELECTION_RUNS` says another.
+/// Number of faults at each store, unless `HUSTINGS_ELECTION_RUNS` says another.
 const RUNS: usize = 3;
 
 /// Setting that lets a ZooKeeper say its tick.
@@ -247,4 +247,11 @@ async fn one_command_at_most_over_postgres() {
     let postgres = Postgres::start(&[]).expect("it starts");
     let store = postgres.url("billing").trim_end_matches("/billing").to_owned();
     one_command_at_most("postgres", store, Duration::from_secs(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_command_at_most_over_kubernetes() {
+    let server = FakeKube::start().expect("it starts");
+    let store = server.url("billing").trim_end_matches("/billing").to_owned();
+    one_command_at_most("kubernetes", store, Duration::from_secs(3)).await;
 }

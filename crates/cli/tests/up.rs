@@ -97,9 +97,10 @@ fn a_cluster_comes_up_serves_stops_and_resumes_where_it_was() {
     let mut changed = Running::start(&mut command);
     let line = changed.line_with("n1  http://");
     let pid = line.rsplit(' ').next().expect("a process id");
+    // Not before: between its birth and its first line, the kernel may know no words of it yet.
+    changed.line_with("→ Leader");
     let words = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).expect("it runs");
     assert!(words.contains("--protocol-options\0pre-vote=false\0"), "{words:?}");
-    changed.line_with("→ Leader");
     changed.signal(Signal::TERM);
     assert_eq!(changed.end(), Some(0));
 

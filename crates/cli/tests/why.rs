@@ -5,14 +5,16 @@
 mod support;
 
 use hustings_recorder::{Mark, Note, NoteKind, Recording};
-use hustings_testbed::{Program, wait_for};
+use hustings_testbed::{Node, Program, wait_for};
 use hustings_torture::rig::Rig;
 use hustings_torture::script::Act;
 use serde_json::Value;
 use std::collections::BTreeSet;
+use std::fs::DirEntry;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
+use std::time::SystemTime;
 use support::{HUSTINGS, program, run};
 use tokio::sync::{Mutex, MutexGuard};
 
@@ -22,6 +24,8 @@ static STAGE: Mutex<()> = Mutex::const_new(());
 struct Scene {
     rig: Rig,
     protocol: &'static str,
+    /// Changes of leadership that were staged, and told right.
+    told: u32,
     _stage: MutexGuard<'static, ()>,
 }
 
@@ -33,7 +37,7 @@ impl Scene {
     async fn begin_with(program: Program, protocol: &'static str) -> Scene {
         let stage = STAGE.lock().await;
         let rig = Rig::start(program.with(&["--protocol", protocol]), 3, 1, false).await.expect("it starts");
-        Scene { rig, protocol, _stage: stage }
+        Scene { rig, protocol, told: 0, _stage: stage }
     }
 
     fn name(&self, position: usize) -> String {
@@ -76,23 +80,53 @@ impl Scene {
         serde_json::from_str(&run(&mut command).ok()).expect("JSON")
     }
 
-    /// Asks until the last change is one from this leader, whose recording may be some milliseconds behind.
-    async fn is_told(&self, before: usize, cause: &str) -> Value {
-        let name = self.name(before);
-        let told = wait_for("the change to be noted", async || {
-            let why = self.why();
-            (why["before"]["leader"] == name.as_str() && why["causes"][0] == cause).then_some(why)
+    /// Waits until each member that runs has written its recording, which is some milliseconds behind, after this moment.
+    async fn have_written(&self, moment: SystemTime) {
+        let is_later = |entry: &DirEntry| entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|at| at > moment);
+        let has_written = |node: &Node| {
+            let files = std::fs::read_dir(node.data_dir.join("recording")).expect("it records");
+            files.flatten().any(|file| is_later(&file))
+        };
+        let nodes = &self.rig.cluster.nodes;
+        let written = wait_for("recordings to be written", async || {
+            nodes.iter().filter(|node| node.pid().is_some()).all(has_written).then_some(())
         });
-        let told = told.await.unwrap_or_else(|error| panic!("{error}: {}: {:#}", self.protocol, self.why()));
-        println!("{}: {cause}\n  {}", self.protocol, told["sentences"]);
+        written.await.expect("they go on");
+    }
+
+    /// Asks once, when the last change is one from this leader and all recordings tell of it: the first answer counts.
+    async fn is_told(&mut self, before: usize, cause: &str) -> Value {
+        let name = self.name(before);
+        let noted = wait_for("the change to be noted", async || {
+            (self.why()["before"]["leader"] == name.as_str()).then_some(())
+        });
+        noted.await.unwrap_or_else(|error| panic!("{error}: {}: {:#}", self.protocol, self.why()));
+        self.have_written(SystemTime::now()).await;
+        let told = self.why();
+        assert_eq!(told["causes"][0], cause, "{}: {told:#}", self.protocol);
+        self.told += 1;
+        println!("{}: {cause}, right in {} of {}\n  {}", self.protocol, self.told, self.told, told["sentences"]);
         assert!(told["before"]["term"].as_u64() < told["after"]["term"].as_u64(), "{told:#}");
         told
+    }
+
+    /// Does something in which `leader` stands for this member and `others` for the two others: looked up again, the leader could be
+    /// another one.
+    async fn does_to(&mut self, leader: usize, act: &str) {
+        let [leader, first, second] = [0, 1, 2].map(|step| format!("n{}", (leader + step) % 3 + 1));
+        match act.replace("leader", &leader) {
+            act if act.contains("others") => {
+                self.does(&act.replace("others", &first)).await;
+                self.does(&act.replace("others", &second)).await;
+            }
+            act => self.does(&act).await,
+        }
     }
 
     /// Something is done to the leader, and told.
     async fn tells(&mut self, act: &str, cause: &str) -> Value {
         let before = self.rig.leader().await;
-        self.does(act).await;
+        self.does_to(before, act).await;
         self.is_succeeded(before).await;
         self.is_whole().await;
         self.is_told(before, cause).await
@@ -132,6 +166,8 @@ impl Scene {
         let data_dirs = self.rig.cluster.nodes.iter().map(|node| &node.data_dir);
         run(Command::new(HUSTINGS).args(["replay", "--script"]).arg(&path).args(data_dirs)).ok();
         let transcript = run(Command::new(HUSTINGS).arg("play").arg(&path)).ok();
+        let made = concat!("# hustings ", env!("CARGO_PKG_VERSION"), ": made of recordings by `replay --script`\n");
+        assert!(transcript.starts_with(made), "{transcript}");
         assert!(transcript.contains("→ Leader") && transcript.contains("s  n2  message"), "{transcript}");
         assert!(!transcript.contains("otherwise"), "{transcript}");
 
@@ -199,9 +235,9 @@ impl Scene {
     /// Mutes the leader; once another one leads, the old one is killed.
     async fn is_muted_and_killed(&mut self) {
         let before = self.rig.leader().await;
-        self.does("mute leader others").await;
+        self.does_to(before, "mute leader others").await;
         self.is_succeeded(before).await;
-        self.does(&format!("crash n{}", before + 1)).await;
+        self.does_to(before, "crash leader").await;
         self.is_whole().await;
         self.is_told(before, "cut").await;
     }
@@ -235,9 +271,9 @@ impl Scene {
 
     async fn is_paused_and_killed(&mut self) {
         let before = self.rig.leader().await;
-        self.does("pause leader").await;
+        self.does_to(before, "pause leader").await;
         self.is_succeeded(before).await;
-        self.does(&format!("crash n{}", before + 1)).await;
+        self.does_to(before, "crash leader").await;
         self.is_whole().await;
         let told = self.is_told(before, "paused").await;
         assert_eq!(told["causes"][1], "killed", "{told:#}");
@@ -376,14 +412,14 @@ fn another_build(path: &Path) {
 async fn a_leader_whose_disk_does_not_answer_gives_way_and_says_so() {
     let mut scene = Scene::begin("gmt2000").await;
     let before = scene.rig.leader().await;
-    scene.does(&format!("disk n{} slow 5s", before + 1)).await;
+    scene.does_to(before, "disk leader slow 5s").await;
     let endpoint = scene.rig.cluster.nodes[before].client.clone();
     let mut writing = Command::new(HUSTINGS);
     writing.args(["put", "key", "value", "--timeout", "2s", "--endpoints", &endpoint]);
     // Whether it gets through does not matter: it has to be synced.
     run(&mut writing);
     scene.is_succeeded(before).await;
-    scene.does(&format!("disk n{} recover", before + 1)).await;
+    scene.does_to(before, "disk leader recover").await;
     scene.is_whole().await;
     let told = scene.is_told(before, "disk-stalled").await;
     assert!(sentence(&told).contains("its disk had not answered for"), "{told}");
@@ -492,8 +528,8 @@ async fn a_cluster_that_lost_its_power_says_so() {
     let mut scene = Scene::begin("raft").await;
     let leader = scene.rig.leader().await;
     // Nobody can follow it.
-    scene.does("crash others").await;
-    scene.does(&format!("crash n{}", leader + 1)).await;
+    scene.does_to(leader, "crash others").await;
+    scene.does_to(leader, "crash leader").await;
     scene.is_whole().await;
     let told = wait_for("a leader to be noted", async || {
         let why = scene.why();
@@ -508,7 +544,7 @@ async fn a_cluster_that_lost_its_power_says_so() {
 async fn members_are_asked_for_what_they_noted() {
     let mut scene = Scene::begin("raft").await;
     let before = scene.rig.leader().await;
-    scene.does("crash leader").await;
+    scene.does_to(before, "crash leader").await;
     let after = scene.is_succeeded(before).await;
     // The one that is gone cannot be asked, and is named.
     let endpoint = scene.rig.cluster.nodes[after].client.clone();

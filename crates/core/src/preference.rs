@@ -26,8 +26,13 @@ impl Patience {
     }
 
     /// Quorum checks in a row that `member` must be caught up before leadership goes to it.
+    ///
+    /// Each other member that was handed leadership in vain doubles that once: where one could not win, the next may lack the same link.
     pub fn checks_wanted(&self, member: NodeId) -> u32 {
-        READY_CHECKS << self.vain.get(&member).copied().unwrap_or(0)
+        let own = self.vain.get(&member).copied().unwrap_or(0);
+        let others = self.vain.keys().filter(|other| **other != member).count();
+        let doublings = own.saturating_add(u32::try_from(others).unwrap_or(DOUBLINGS_MAX));
+        READY_CHECKS << doublings.min(DOUBLINGS_MAX)
     }
 
     /// Leadership is handed to `member`: in vain, until it is seen to lead.
@@ -57,8 +62,12 @@ mod tests {
             })
             .collect();
         assert_eq!(wanted, [4, 8, 16, 32, 64, 128, 256, 512, 1024, 1024]);
-        assert_eq!(patience.checks_wanted(NodeId(4)), 4, "that is no other member's fault");
+        assert_eq!(patience.checks_wanted(NodeId(4)), 8, "that is hardly another member's fault");
+        patience.on_handed_over(NodeId(4));
+        assert_eq!([1, 4].map(|id| patience.checks_wanted(NodeId(id))), [16, 16], "but two have failed");
         patience.on_leader(NodeId(5));
-        assert_eq!(patience.checks_wanted(NodeId(5)), 4);
+        assert_eq!([4, 5].map(|id| patience.checks_wanted(NodeId(id))), [8, 8]);
+        patience.on_leader(NodeId(4));
+        assert_eq!([4, 5].map(|id| patience.checks_wanted(NodeId(id))), [4, 4]);
     }
 }

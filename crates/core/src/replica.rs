@@ -13,6 +13,7 @@
 //!
 //! What to read next: `crates/node`, the host that does the actions for real.
 
+pub mod backlog;
 pub mod clock;
 pub mod digests;
 pub mod event;
@@ -31,6 +32,7 @@ use crate::{
     Cluster, Durable, Entry, EntryKind, Lsn, Membership, NodeId, Origin, Record, Role, Stamp, StateMachine, Status,
     Timing, Transition,
 };
+use backlog::Backlog;
 use bytes::Bytes;
 use clock::Clock;
 pub use event::{Action, Alarm, Event, Request, View, ViewOf};
@@ -70,6 +72,7 @@ pub struct Replica<P: Protocol, S: StateMachine> {
     machine: S,
     sessions: Sessions,
     gate: Gate<P>,
+    backlog: Backlog,
     applied: Lsn,
     membership: Arc<Membership>,
     role: Role,
@@ -148,6 +151,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             machine,
             sessions,
             gate: Gate::new(),
+            backlog: Backlog::new(policy.slice_cost.max(1)),
             applied,
             membership: membership.clone(),
             role: Role::Follower,
@@ -169,14 +173,63 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         out.push(Action::Membership(membership));
         replica.carry_out(effects, out);
         replica.hear_own_messages(out);
+        replica.catch_up(out);
         replica
     }
 
-    /// Takes one event.
+    /// Takes one event, and applies all that it lets be applied.
     ///
     /// # Panics
     /// When the protocol reaches an impossible state.
     pub fn step(&mut self, event: Event<P, S>, out: &mut Vec<Action<P, S>>) {
+        self.step_within_slice(event, out);
+        self.catch_up(out);
+    }
+
+    fn catch_up(&mut self, out: &mut Vec<Action<P, S>>) {
+        while self.is_behind() {
+            self.next_slice(out);
+        }
+        self.backlog.begin_slice();
+    }
+
+    /// Whether committed entries wait for the next slice.
+    pub fn is_behind(&self) -> bool {
+        !self.has_stopped && !self.snapshots.is_loading() && !self.backlog.is_empty()
+    }
+
+    /// Number of committed entries that wait for a slice, or for a snapshot that is being loaded.
+    pub fn behind(&self) -> usize {
+        self.backlog.len()
+    }
+
+    /// Begins the next slice, and applies what has waited for it, as far as the slice goes. For hosts that take events by
+    /// [`Replica::step_within_slice`]: once before the events that they take together.
+    ///
+    /// # Panics
+    /// As [`Replica::step`].
+    pub fn next_slice(&mut self, out: &mut Vec<Action<P, S>>) {
+        self.backlog.begin_slice();
+        if self.is_behind() {
+            self.apply_waiting(out);
+            self.after_applying(out);
+            self.hear_own_messages(out);
+        }
+    }
+
+    /// Applies what waits, in order, until the slice is spent or a snapshot must be loaded first.
+    fn apply_waiting(&mut self, out: &mut Vec<Action<P, S>>) {
+        while self.is_behind() {
+            let Some(gated) = self.backlog.next() else { return };
+            self.release_next(gated, out);
+        }
+    }
+
+    /// Takes one event. What it lets be applied beyond this slice waits for [`Replica::next_slice`].
+    ///
+    /// # Panics
+    /// As [`Replica::step`].
+    pub fn step_within_slice(&mut self, event: Event<P, S>, out: &mut Vec<Action<P, S>>) {
         if self.has_stopped {
             return;
         }
@@ -323,7 +376,15 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         match gated {
             Gated::Send(to, message) if to == self.me => self.own_messages.push_back(message),
             Gated::Send(to, message) => out.push(Action::Send(to, ReplicaMessage::Protocol(message))),
-            gated if self.snapshots.is_loading() => self.snapshots.hold(gated),
+            gated if self.snapshots.is_loading() || self.backlog.must_wait() => self.backlog.push(gated),
+            gated => self.release_next(gated, out),
+        }
+    }
+
+    /// Carries out an application that waits for nothing.
+    fn release_next(&mut self, gated: Gated<P>, out: &mut Vec<Action<P, S>>) {
+        match gated {
+            Gated::Send(..) => unreachable!("messages never wait for applications"),
             Gated::Apply(entry) => self.apply(entry, out),
             Gated::Reconfigure(membership) => {
                 self.membership = membership.clone();
@@ -371,6 +432,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
             let elapsed = self.clock.on_applied(stamp);
             if elapsed > Duration::ZERO {
                 self.machine.advance(elapsed);
+                self.backlog.spend(self.machine.last_cost());
             }
         }
         let mine = origin.node == self.me && origin.incarnation == self.incarnation;
@@ -380,6 +442,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         match kind {
             EntryKind::Command if self.sessions.admit(origin) => {
                 let response = self.machine.apply(lsn, &payload);
+                self.backlog.spend(self.machine.last_cost());
                 if mine && self.proposals.take(origin.sequence) {
                     out.push(Action::Applied { request: origin.sequence, lsn, response });
                 }

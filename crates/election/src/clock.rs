@@ -73,6 +73,18 @@ impl BootTimer {
     }
 }
 
+/// Waits until this moment of boot time. Without a descriptor for a timer, on the runtime's clock, which may be late by the time
+/// for which the machine was suspended.
+pub(crate) async fn sleep_until(at_micros: u64) {
+    let rung = match BootTimer::new() {
+        Ok(timer) => timer.wait_until(Some(at_micros)).await,
+        Err(error) => Err(error),
+    };
+    if rung.is_err() {
+        tokio::time::sleep(Duration::from_micros(at_micros.saturating_sub(boot_micros()))).await;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,6 +11,7 @@
 //! does not depend on it: a [`Tenure`] holds the moment at which it ends, and each question compares it with the clock.
 
 use crate::clock::{BootTimer, boot_micros};
+use crate::condition::Presence;
 use crate::leadership::{Phase, Tenure};
 use crate::office::Named;
 use crate::progress::Ticker;
@@ -20,7 +21,6 @@ use hustings_lease::candidate::Health;
 use hustings_lease::{Answer, Candidate, CandidateId, Change, Effect, Input, Loss, Schedule, Settings, Timing, Why};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -28,11 +28,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A candidate's settings and its election.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Standing {
     pub(crate) election: String,
     pub(crate) named: Named,
     pub(crate) ticker: Ticker,
+    pub(crate) presence: Presence,
     pub(crate) has_will: bool,
     /// Hears every transition; `None` if nobody does.
     pub(crate) changes: Option<mpsc::UnboundedSender<Change>>,
@@ -73,7 +74,6 @@ pub(crate) enum Order {
 #[derive(Debug)]
 pub(crate) struct Engine {
     orders: mpsc::UnboundedSender<Order>,
-    next_key: AtomicU64,
     /// Closed when the thread has ended.
     ended: watch::Receiver<()>,
 }
@@ -96,11 +96,7 @@ impl Engine {
             });
             drop(ending);
         })?;
-        Ok(Engine { orders, next_key: AtomicU64::new(1), ended })
-    }
-
-    pub(crate) fn next_key(&self) -> Key {
-        Key(self.next_key.fetch_add(1, Ordering::Relaxed))
+        Ok(Engine { orders, ended })
     }
 
     pub(crate) fn ended(&self) -> watch::Receiver<()> {
@@ -124,6 +120,7 @@ struct Runner {
     watchers: Vec<mpsc::UnboundedSender<Change>>,
     election: String,
     ticker: Ticker,
+    presence: Presence,
     /// While it leads: when its work must have ticked.
     tick_due: Option<u64>,
     has_will: bool,
@@ -237,7 +234,10 @@ impl Host {
                 }
             },
             Order::Input(key, input) => {
-                self.pending.retain(|(pending, _, _)| *pending != key);
+                // One that does not stand yet is told of its health when it does.
+                if !matches!(input, Input::Health(_)) {
+                    self.pending.retain(|(pending, _, _)| *pending != key);
+                }
                 self.feed(key, input);
             }
             Order::WhenLeft(key, told) => match self.runners.get_mut(&key) {
@@ -303,7 +303,7 @@ impl Host {
     }
 
     fn stand(&mut self, key: Key, standing: Standing, waiter: Waiter, ttl: Duration) {
-        let Standing { election, named, ticker, has_will, changes } = standing;
+        let Standing { election, named, ticker, presence, has_will, changes } = standing;
         if named.progress.is_some_and(|at_most| at_most.is_zero()) {
             let why = "progress of 0 s: no work ticks all the time; give it the longest that a step of yours takes";
             return drop(waiter.send(Err(CampaignError::Timing(why.to_owned()))));
@@ -339,6 +339,7 @@ impl Host {
             watchers,
             election,
             ticker,
+            presence,
             tick_due: None,
             has_will,
             has_stood: false,
@@ -346,8 +347,11 @@ impl Host {
             bequest: None,
             alarm: None,
         };
+        let health = runner.presence.condition.input();
         self.runners.insert(key, runner);
         self.carry_out(key, effects);
+        // It may have changed since the candidate was let stand.
+        self.feed(key, health);
         self.note_alarm(key);
     }
 
@@ -382,9 +386,11 @@ impl Host {
                 Effect::Stop(until, loss) => {
                     let by = runner.book.resolve(until).unwrap_or(0);
                     runner.tick_due = None;
+                    runner.stand_back_after(&loss);
                     runner.tell_phase(Phase::Stopping { loss, by_micros: by });
                 }
                 Effect::Forget(loss) => {
+                    runner.stand_back_after(&loss);
                     runner.book.forget();
                     runner.tick_due = None;
                     if let Some(tenure) = &runner.tenure {
@@ -452,6 +458,13 @@ impl Runner {
         self.tick_due = self.ticker.begin();
         self.seat.won(token);
         self.waiter.take().is_some_and(|waiter| waiter.send(Ok(tenure)).is_ok())
+    }
+
+    /// The next campaign is another candidate's, which would know nothing of it. One that did not tick waits for a tick.
+    fn stand_back_after(&self, loss: &Loss) {
+        if matches!(loss, Loss::Unhealthy | Loss::HandedOver(_) | Loss::StoodDown(Why::Asked(_))) {
+            self.presence.condition.rest(self.candidate.rest_after(loss));
+        }
     }
 
     fn tell_phase(&mut self, phase: Phase) {

@@ -1,6 +1,6 @@
 //! The proof that one leads, for as long as one does: [`Leadership`] and [`Lead`].
 
-use crate::clock::boot_micros;
+use crate::clock::{boot_micros, micros, sleep_until};
 use crate::engine::{Engine, Order};
 use crate::progress::Ticker;
 use crate::seat::Key;
@@ -166,7 +166,7 @@ impl Leadership {
         let lead = self.lead()?;
         let deadline = async {
             let (loss, left) = self.stop().await;
-            tokio::time::sleep(left).await;
+            sleep_until(boot_micros() + micros(left)).await;
             loss
         };
         tokio::select! {
@@ -193,9 +193,29 @@ impl Leadership {
 
     /// Lets another candidate lead: stops being the leader, and tells the others to let it go first.
     pub async fn hand_over(self, heir: &str) {
-        let heir = Heir(CandidateId::named(heir));
-        let _ = self.engine.orders().send(Order::Input(self.tenure.key, Input::HandOver(heir)));
+        self.begin_hand_over(heir);
         self.resign("handed over").await;
+    }
+
+    /// Begins to hand over to another candidate: the tenure is told to stop, and what is resigned later goes to that one first.
+    /// Nothing happens if the heir is this candidate itself.
+    pub fn begin_hand_over(&self, heir: &str) {
+        let heir = Heir(CandidateId::named(heir));
+        // An engine that has ended took the tenure along.
+        let _ = self.engine.orders().send(Order::Input(self.tenure.key, Input::HandOver(heir)));
+    }
+
+    /// Begins to give way once: the tenure is told to stop, and when it has been resigned the next campaign lets the others go
+    /// first, for two seconds.
+    pub fn step_down(&self, because: &str) {
+        let why = Why::Asked(because.to_owned());
+        // An engine that has ended took the tenure along.
+        let _ = self.engine.orders().send(Order::Input(self.tenure.key, Input::StandDown(why)));
+    }
+
+    /// A view of this tenure's end that can be kept and asked elsewhere; it proves nothing, and acting takes a [`Lead`].
+    pub fn validity(&self) -> Validity {
+        Validity(self.tenure.clone())
     }
 
     fn leave(&self, because: &str) {
@@ -210,6 +230,23 @@ impl Leadership {
 impl Drop for Leadership {
     fn drop(&mut self) {
         self.leave("the leadership was dropped");
+    }
+}
+
+/// Until when a tenure is valid, for those who tell others of it: a status page, a metric.
+#[derive(Clone, Debug)]
+pub struct Validity(Arc<Tenure>);
+
+impl Validity {
+    /// The token of the tenure.
+    pub fn token(&self) -> Token {
+        self.0.token
+    }
+
+    /// Time for which it goes on if nothing more is heard from the store, on the clock that runs on while the machine is
+    /// suspended; `None` when it is over.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.0.remaining()
     }
 }
 

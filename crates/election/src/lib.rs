@@ -27,6 +27,7 @@
 
 mod address;
 mod clock;
+mod condition;
 mod engine;
 #[cfg(feature = "tower")]
 pub mod fence;
@@ -47,7 +48,7 @@ pub use engine::CampaignError;
 pub use hustings_api::inside::{Inside, InsideListener};
 pub use hustings_lease::history::{End, History, Tenure};
 pub use hustings_lease::{CandidateId, Change, FenceGate, Loss, Token};
-pub use leadership::{Lead, Leadership};
+pub use leadership::{Lead, Leadership, Validity};
 pub use observe::{Leader, Observer, StoreError, Wish};
 pub use office::{Election, Named, Office, OpenError};
 pub use progress::Ticker;

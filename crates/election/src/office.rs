@@ -1,6 +1,7 @@
 //! Elections, and candidates that stand for them: [`Election`] and [`Office`].
 
 use crate::address::{BadAddress, StoreAddress};
+use crate::condition::Condition;
 use crate::engine::{CampaignError, Engine, Order, Standing};
 use crate::leadership::Leadership;
 use crate::progress::Ticker;
@@ -156,7 +157,7 @@ impl Election {
     /// A candidate for it.
     pub fn candidate(&self, named: Named) -> Office {
         let ticker = Ticker::new(named.progress);
-        Office { election: self.clone(), named, ticker }
+        Office { election: self.clone(), named, ticker, condition: Condition::new() }
     }
 
     fn session_key(&self) -> SessionKey {
@@ -276,6 +277,7 @@ pub struct Office {
     election: Election,
     named: Named,
     ticker: Ticker,
+    condition: Condition,
 }
 
 impl Office {
@@ -283,6 +285,16 @@ impl Office {
     /// was lost because nothing ticked, the next tick lets the candidate stand again.
     pub fn ticker(&self) -> Ticker {
         self.ticker.clone()
+    }
+
+    /// Says whether this candidate's application can do the work; it can, until somebody says otherwise. From any thread, at any
+    /// time, and as often as one likes: what was said last counts.
+    ///
+    /// A leader that cannot is told to stop ([`crate::Leadership::stop`], with [`crate::Loss::Unhealthy`]), and its campaigns
+    /// wait until it can again, for 30 s at least if others stand for election. One that waits for its turn leaves the queue
+    /// until it can. Nobody hands over to a candidate that is not healthy, whatever its priority.
+    pub fn say_healthy(&self, is_healthy: bool) {
+        self.condition.say(is_healthy);
     }
 
     /// Stands for election until it is won. Dropped before, the candidate leaves.
@@ -329,9 +341,10 @@ impl Office {
         self.stand_back(changes.as_ref()).await;
         let engine = self.election.engine().map_err(|error| CampaignError::Ended(error.to_string()))?;
         let (election, named, ticker) = (self.election.name.clone(), self.named.clone(), self.ticker.clone());
-        let standing = Standing { election, named, ticker, has_will, changes };
         let (waiter, won) = oneshot::channel();
-        let key = engine.next_key();
+        let key = Key::next();
+        let presence = self.condition.present(key, engine.orders());
+        let standing = Standing { election, named, ticker, presence, has_will, changes };
         let ended = || CampaignError::Ended("it was stopped, or panicked".to_owned());
         engine.orders().send(Order::Stand(key, standing, waiter)).map_err(|_| ended())?;
         let mut campaign = Campaign { engine, key, is_over: false };
@@ -344,16 +357,24 @@ impl Office {
 }
 
 impl Office {
-    /// Waits until the work makes progress: a candidate whose work made none stands for election only then.
+    /// Waits until the work makes progress and the application is healthy: a candidate stands for election only then.
     async fn stand_back(&self, changes: Option<&mpsc::UnboundedSender<Change>>) {
-        if !self.ticker.is_stalled() {
-            return;
+        let tell = |time: Duration, why: &str| {
+            let change = Change::StandsBack(time);
+            tracing::info!(election = %self.election.name, id = %self.named.id, "{change}: {why}");
+            // The hearer may listen no more.
+            changes.map(|changes| changes.send(change));
+        };
+        while self.ticker.is_stalled() || self.condition.stands_back().is_some() {
+            if self.ticker.is_stalled() {
+                tell(Duration::ZERO, "nothing has ticked yet");
+                self.ticker.goes_on().await;
+            }
+            if let Some(left) = self.condition.stands_back() {
+                tell(left, if self.condition.is_healthy() { "others go first" } else { "it says that it is not" });
+                self.condition.may_stand().await;
+            }
         }
-        let change = Change::StandsBack(Duration::ZERO);
-        tracing::info!(election = %self.election.name, id = %self.named.id, "{change}: nothing has ticked yet");
-        // The hearer may listen no more.
-        changes.map(|changes| changes.send(change));
-        self.ticker.goes_on().await;
     }
 }
 

@@ -9,6 +9,7 @@ use hustings_lease::history::History;
 use hustings_lease::{Answer, Attempt, CandidateId, Input, Profile, Refusal, Request, Sight, Token};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::UnboundedSender;
@@ -20,6 +21,14 @@ pub(crate) type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// Number of a candidate in its process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key(pub(crate) u64);
+
+impl Key {
+    /// A number that no candidate of this process has had, at whatever store: what outlives an engine names candidates of several.
+    pub(crate) fn next() -> Key {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Key(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}
 
 /// News from the drivers to the engine.
 #[derive(Debug)]

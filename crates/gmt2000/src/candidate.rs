@@ -25,6 +25,8 @@ impl Gmt2000 {
         if is_present && !self.is_leading() {
             self.ballot.board.entry(from).or_insert(claim);
             self.count_votes(out);
+            // It may be what this node's own vote waits for.
+            self.settle_slate(out);
         }
     }
 

@@ -28,6 +28,10 @@ use std::collections::{BTreeMap, BTreeSet};
 /// not call elections at full speed for ever.
 const EAGER_ROUNDS: u8 = 5;
 
+/// A candidate gives way once in so many lost elections, and its rank more: of up to five voters no two have the same number, so that the
+/// one that keeps others from leading and the one that is kept do not give way together each time.
+const GIVES_WAY_EVERY: usize = 5;
+
 /// The party in whose name an election is called.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub(crate) enum Standing {
@@ -167,6 +171,20 @@ impl Gmt2000 {
         }
     }
 
+    /// Leaves the present ballot for a later one, whoever called that: votes of the old one do not count any more.
+    pub(crate) fn turn_to_ballot(&mut self, number: Term) {
+        if self.is_awaiting_votes() {
+            // It voted for itself, and nobody leads: others should have their turn.
+            self.lose();
+        }
+        self.ballot = Ballot::numbered(number);
+    }
+
+    /// One more election lost; the count begins anew where it ends.
+    pub(crate) fn lose(&mut self) {
+        self.losses = self.losses.checked_add(1).unwrap_or(1);
+    }
+
     /// Another node's election: joined, unless the leader was heard lately or a round trip must pass first.
     fn join_if_called(&mut self, out: &mut Effects<Gmt2000>) {
         let is_called = self.ballot.number > self.node.promise.term && !self.ballot.is_claimed;
@@ -187,9 +205,18 @@ impl Gmt2000 {
         self.calling.is_some() && is_called && self.ballot.slate.values().any(|claim| claim.is_successor)
     }
 
+    /// Whether this node, which lost again, stands in nobody's way this time. The candidate with the longest log may be unable to win: it may be the best claim
+    /// that one voter hears, whose vote another needs that has all the others behind it. Nobody can tell which of them should yield.
+    pub(crate) fn gives_way(&self) -> bool {
+        let rank = self.node.membership.all_voters().take_while(|id| *id != self.node.me).count() % GIVES_WAY_EVERY;
+        let yields = !self.has_defect(Defect::NeverYields);
+        yields && self.losses > 0 && usize::from(self.losses) % (GIVES_WAY_EVERY + rank) == 0
+    }
+
     /// The claim that this node makes.
     pub(crate) fn claim(&self) -> Claim {
         let priority = match self.node.may_lead() {
+            true if self.gives_way() => Priority::Never,
             true if self.node.is_caretaker => Priority::Normal,
             true => self.node.priority,
             false => Priority::Never,
@@ -223,15 +250,32 @@ impl Gmt2000 {
             return self.on_earlier_elect(from, ballot, out);
         }
         if ballot > self.ballot.number {
-            self.ballot = Ballot::numbered(ballot);
+            self.turn_to_ballot(ballot);
         }
         self.ballot.slate.insert(from, claim);
+        if claim.last > self.node.log.last() && !self.node.membership.is_voter(from) {
+            self.strangers.insert(from);
+        }
+        self.answer_stranger(from, out);
         if self.is_leading() {
             // Its successor asks. A leader takes part like everybody else, and without delay: it accepts no proposals now.
             self.calling = None;
         }
         self.join_if_called(out);
         self.settle_slate(out);
+    }
+
+    /// A node of which this one does not know that it votes calls the same ballot: it was not told of this node's claim, and may need it
+    /// for its majority.
+    fn answer_stranger(&mut self, from: NodeId, out: &mut Effects<Gmt2000>) {
+        let Some(claim) = self.ballot.slate.get(&self.node.me).copied().filter(|_| self.ballot.is_claimed) else {
+            return;
+        };
+        if self.node.membership.is_voter(from) || !self.ballot.told.insert(from) {
+            return;
+        }
+        let elect = Message::Elect { ballot: self.ballot.number, claim, commit: self.node.committed() };
+        out.send_resting_on(RestsOn::Nothing, from, elect);
     }
 
     /// An election that this node has left behind: the caller hears of the present one. One that it voted in is left to end.
@@ -298,7 +342,9 @@ impl Gmt2000 {
         }
         let slate = &self.ballot.slate;
         let is_awaited = |id: NodeId| !slate.contains_key(&id) && !self.node.links_down.contains(&id);
-        let is_over = self.calling.is_none() || !self.node.membership.all_voters().any(is_awaited);
+        // One that holds more may be a voter since an entry that this node lacks.
+        let is_any_awaited = self.node.membership.all_voters().chain(self.strangers.iter().copied()).any(is_awaited);
+        let is_over = self.calling.is_none() || !is_any_awaited;
         if !is_over {
             return;
         }
@@ -310,9 +356,12 @@ impl Gmt2000 {
         }
     }
 
-    /// Whether a majority has claimed.
+    /// Whether a majority has claimed, or voted for this node: one that knows an older membership votes for a candidate to which it says no
+    /// ELECT.
     fn has_majority(&self) -> bool {
-        self.node.membership.verdict(|id| self.ballot.slate.contains_key(&id).then_some(true)) == Verdict::Won
+        let Ballot { slate, board, .. } = &self.ballot;
+        let is_heard = |id: NodeId| (slate.contains_key(&id) || board.contains_key(&id)).then_some(true);
+        self.node.membership.verdict(is_heard) == Verdict::Won
     }
 
     /// Rule 7. The best claim: the latest; among equals the present leader's successor, then the old leader (§4.8: only if its claim is not
@@ -324,9 +373,12 @@ impl Gmt2000 {
     fn vote(&mut self, out: &mut Effects<Gmt2000>) {
         let own = match self.ballot.slate.get(&self.node.me) {
             // News heard meanwhile goes into this node's next election: all must rank the same claims.
-            Some(Claim { is_successor, hears_majority, losses, .. }) => {
-                Claim { is_successor: *is_successor, hears_majority: *hears_majority, losses: *losses, ..self.claim() }
-            }
+            Some(said) => Claim {
+                last: self.node.log.last(),
+                reign: self.reign,
+                priority: self.claim().priority.min(said.priority),
+                ..*said
+            },
             None => self.claim(),
         };
         self.ballot.slate.insert(self.node.me, own);
@@ -344,8 +396,12 @@ impl Gmt2000 {
             (favour, rank(id, &Claim { last, ..*claim }))
         };
         let may_win = |id: NodeId, claim: &Claim| has_majority || (id != me && claim.hears_majority);
-        let able = self.ballot.slate.iter();
-        let able = able.filter(|(id, claim)| claim.priority != Priority::Never && may_win(**id, claim));
+        let able = |id: NodeId, claim: &Claim| claim.priority != Priority::Never && may_win(id, claim);
+        // The longest log is no reason to vote for a node that no majority reaches, where one that a majority reaches holds enough.
+        let is_sound = |claim: &Claim| claim.hears_majority && claim.last >= own.last;
+        let has_sound = yields && self.ballot.slate.iter().any(|(id, claim)| able(*id, claim) && is_sound(claim));
+        let is_doubtful = |claim: &Claim| has_sound && !claim.hears_majority && !claim.is_successor;
+        let able = self.ballot.slate.iter().filter(|(id, claim)| able(**id, claim) && !is_doubtful(claim));
         let best = able.max_by_key(|(id, claim)| rank(**id, claim)).map(|(id, claim)| (*id, *claim));
         let is_fresher = best.is_some_and(|(_, claim)| claim.last < own.last);
         // Nor does it help to vote for one that others do not hear, and that says so: it lost before, and is the best all the same.
@@ -353,9 +409,7 @@ impl Gmt2000 {
         self.node.has_refused_for_log |= self.node.priority == Priority::Never && (is_fresher || is_in_vain);
         // G3: never for one who saw less than this node did.
         let Some((choice, claim)) = best.filter(|(_, claim)| claim.last >= own.last || is_blind || is_faithful) else {
-            if self.calling.is_none() {
-                self.back_off(out);
-            }
+            // The alarm that was set when the round trip had passed stands: a claim that helps nobody must not put off this node's next one.
             return;
         };
         let ballot = self.ballot.number;

@@ -15,6 +15,8 @@ use hustings_core::{
     Status, Term, Ticket,
 };
 
+use std::collections::BTreeSet;
+
 pub use crate::options::Options;
 pub use crate::timer::Timer;
 
@@ -40,6 +42,8 @@ pub struct Gmt2000 {
     pub(crate) hears_majority: bool,
     /// Ballots in a row in which it voted for itself, and lost.
     pub(crate) losses: u8,
+    /// Nodes that are no voters as far as this node knows, and that claimed more than it holds since it last followed a leader.
+    pub(crate) strangers: BTreeSet<NodeId>,
     /// Whether the leader was heard within the shortest election timeout.
     pub(crate) is_leader_fresh: bool,
     /// The ballot of the last own ELECT, while less than a round trip has passed since: the text allows no second one.
@@ -79,6 +83,7 @@ impl Protocol for Gmt2000 {
             reign: Term::ZERO,
             hears_majority: false,
             losses: 0,
+            strangers: BTreeSet::new(),
             is_leader_fresh: false,
             calling: None,
             wanted: None,

@@ -80,6 +80,7 @@ impl Gmt2000 {
         self.lost_leader = None;
         self.hears_majority = false;
         self.losses = 0;
+        self.strangers.clear();
         self.node.is_caretaker = false;
         self.node.has_refused_for_log = false;
         // A hand-over that waits for the round trip to pass is this leader's own wish, whatever it says meanwhile.
@@ -105,17 +106,13 @@ impl Gmt2000 {
         standing: Standing,
         out: &mut Effects<Gmt2000>,
     ) {
-        if self.is_awaiting_votes() {
-            // It voted for itself, and nobody leads: others should have their turn.
-            self.losses = self.losses.saturating_add(1);
-        }
         let is_again = matches!(self.part, Part::Voting);
         if is_again && self.ballot.is_claimed {
             // Claims grow old: their makers may follow a leader by now, and a vote for nobody's sake is still a promise.
             self.ballot.slate.clear();
         }
         if self.ballot.number <= self.node.promise.term {
-            self.ballot = Ballot::numbered(self.node.promise.term.next());
+            self.turn_to_ballot(self.node.promise.term.next());
         }
         if self.node.has_refused_for_log && self.eager_rounds == 0 {
             // Its own alarm says the same, but may never ring: each election that others call sets it anew.
@@ -130,6 +127,10 @@ impl Gmt2000 {
             self.announce(from, because, out);
         }
         let claim = Claim { is_successor: standing == Standing::Successor, ..self.claim() };
+        if self.gives_way() {
+            // Once only: nobody else may have what this one holds.
+            self.lose();
+        }
         self.ballot.is_claimed = true;
         self.ballot.slate.insert(self.node.me, claim);
         self.calling = Some(self.ballot.number);
@@ -141,6 +142,7 @@ impl Gmt2000 {
             .membership
             .all_voters()
             .chain(self.ballot.slate.keys().copied())
+            .chain(self.strangers.iter().copied())
             .filter(|id| *id != self.node.me)
             .collect();
         for hearer in hearers {
@@ -169,6 +171,7 @@ impl Gmt2000 {
         self.reign = self.node.promise.term;
         self.hears_majority = false;
         self.losses = 0;
+        self.strangers.clear();
         self.is_leader_fresh = false;
         self.eager_rounds = 0;
         self.lost_leader = None;

@@ -475,79 +475,6 @@ fn the_claim_of_one_that_must_not_lead_does_not_grow_old() {
 }
 
 #[test]
-fn leadership_returns_to_the_preferred_when_it_is_ready() {
-    // Goal: Priority::Preferred. Method: n3 is preferred; n1 leads since n3 was away.
-    let mut theatre = cast(3);
-    theatre.isolate(3);
-    theatre.elect(1);
-    assert_eq!(theatre.leaders(), [1]);
-    theatre.heal();
-    theatre.enter_as(Cluster { priority: Priority::Preferred, ..Cluster::of(3, 3) }, Default::default());
-    for _ in 0..6 {
-        if theatre.leaders() == [1] {
-            theatre.heartbeat(1);
-            theatre.heartbeat(1);
-            theatre.ring_if_armed(1, Timer::QuorumCheck);
-            theatre.settle();
-            theatre.pass_round();
-        }
-    }
-    assert_eq!(theatre.leaders(), [3]);
-}
-
-#[test]
-fn a_hand_over_is_one_election_and_refuses_what_comes_meanwhile() {
-    // Goal: graceful transfer. Method: n1 leads, n3 lacks one message and gets it first.
-    let mut theatre = cast(3);
-    theatre.elect(1);
-    theatre.cut_one_way(1, 3);
-    theatre.propose(1, "x");
-    theatre.heal();
-    let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
-    let refused = theatre.propose_quietly(1, "y");
-    assert!(theatre.refusal(1, refused).is_some());
-    theatre.heartbeat(1);
-    theatre.pass_round();
-    assert_eq!((theatre.leaders(), theatre.outcome(1, ticket)), (vec![3], Some(&Outcome::Done)));
-    assert_eq!(theatre.lines(3), ["x"]);
-    let ticket = theatre.admin(3, Admin::Resign);
-    theatre.pass_round();
-    assert_eq!((theatre.leaders(), theatre.outcome(3, ticket)), (vec![1], Some(&Outcome::Done)));
-}
-
-#[test]
-fn a_hand_over_right_after_an_election_does_not_wait() {
-    // Goal: an election that a LEAD has ended holds up no other (GM-7 bounds those that nobody wins). Method: n1 hands over as
-    // soon as it leads; no alarm rings.
-    let mut theatre = cast(3);
-    theatre.silence(&[1, 2, 3]);
-    theatre.ring(1, Timer::Watch);
-    theatre.settle();
-    assert!(theatre.leaders() == [1] && !theatre.is_armed(3, Timer::Round));
-    let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
-    theatre.settle();
-    assert_eq!((theatre.leaders(), theatre.outcome(1, ticket)), (vec![3], Some(&Outcome::Done)));
-}
-
-#[test]
-fn a_hand_over_right_after_a_vain_election_waits_for_the_round_trip_to_pass() {
-    // Goal: found by the transfer storm, four seeds of ten: the successor may not call another election yet (GM-7), and forgot at
-    // the next LEAD that it was asked to. Method: n3 called an election that nobody joined when n1 hands over to it.
-    let mut theatre = cast(3);
-    theatre.elect(1);
-    theatre.silence(&[3]);
-    theatre.ring(3, Timer::Watch);
-    theatre.settle();
-    assert!(theatre.leaders() == [1] && theatre.is_armed(3, Timer::Round));
-    let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
-    theatre.settle();
-    theatre.heartbeat(1);
-    assert_eq!(theatre.leaders(), [1]);
-    theatre.pass_round();
-    assert_eq!((theatre.leaders(), theatre.outcome(1, ticket)), (vec![3], Some(&Outcome::Done)));
-}
-
-#[test]
 fn two_leaders_that_die_in_a_row_are_replaced_without_an_alarm() {
     // Goal: the second fail-over is as quick as the first. Method: each leader dies as soon as everybody follows it.
     let mut theatre = cast(5);
@@ -561,41 +488,38 @@ fn two_leaders_that_die_in_a_row_are_replaced_without_an_alarm() {
 }
 
 #[test]
-fn a_lead_that_crosses_a_hand_over_does_not_end_it() {
-    // Goal: the same, for the LEAD that the leader sent behind its word to the successor. Method: five nodes, so that the
-    // followers' part counts too; n1's alarm rings before anybody has answered.
-    let mut theatre = cast(5);
-    theatre.elect(1);
-    theatre.pass_round();
-    let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
-    theatre.ring(1, Timer::Heartbeat);
-    theatre.settle();
-    theatre.pass_round();
-    assert_eq!((theatre.leaders(), theatre.outcome(1, ticket)), (vec![3], Some(&Outcome::Done)));
-}
-
-#[test]
-fn a_hand_over_to_the_dead_ends_and_the_old_leader_serves_on() {
+fn claims_that_cannot_be_chosen_put_off_nobodys_next_one() {
+    // Goal: found by a guided search: n1, the only one that may lead, claimed while its disk stalled; the others call sooner than it does for
+    // ever. Method: its round trip passes, its alarm is set; it is seen whether anything sets it again.
     let mut theatre = cast(3);
-    theatre.elect(1);
-    theatre.isolate(3);
-    let ticket = theatre.admin(1, Admin::Transfer(NodeId(3)));
-    theatre.settle();
-    theatre.ring(1, Timer::Transfer);
-    assert!(matches!(theatre.outcome(1, ticket), Some(Outcome::Refused(_))));
-    theatre.propose(1, "on");
-    assert_eq!(theatre.lines(2), ["on"]);
-}
-
-#[test]
-fn a_stalled_disk_gives_leadership_away() {
-    let mut theatre = cast(3);
-    theatre.elect(1);
-    theatre.hold_disk(1);
     theatre.input(1, Input::Health(hustings_core::DiskHealth::Stalled));
-    theatre.pass_round();
-    theatre.pass_round();
-    assert_eq!(theatre.leaders(), [2]);
+    theatre.ring(1, Timer::Watch);
+    theatre.ring(1, Timer::Round);
+    assert!(theatre.actor_mut(1).armed.remove(&Timer::Watch), "it will call again");
+    for caller in [2, 3, 2] {
+        let helpless = Claim { priority: hustings_core::Priority::Never, ..claim(3, 3) };
+        theatre.deliver(caller, 1, Message::Elect { ballot: Term(1), claim: helpless, commit: Lsn::ZERO });
+    }
+    assert_eq!((theatre.vote(1), theatre.is_armed(1, Timer::Watch)), ((0, None), false));
+}
+
+#[test]
+fn one_that_claims_more_is_asked_and_waited_for_though_it_is_no_voter_here() {
+    // Goal: found by a guided search: n4 does not know yet that n5 votes. It heard n3 first each time and voted for it; n3, which knows n5,
+    // voted for that one. Method: n1 and n2 are dead; n5 claims in one election, and n4 calls the next.
+    let mut theatre = cast(4);
+    [1, 2].into_iter().for_each(|id| theatre.kill(id));
+    theatre.cut(3, 4);
+    let elect = |claim: Claim| Message::Elect { ballot: Term(1), claim, commit: Lsn::ZERO };
+    theatre.deliver(5, 4, elect(claim(2, 9)));
+    theatre.ring(4, Timer::Round);
+    theatre.said.clear();
+    theatre.ring(4, Timer::Watch);
+    assert!(theatre.said.iter().any(|(from, to, what)| (*from, *to) == (4, 5) && is_elect(what)));
+    theatre.deliver(3, 4, elect(Claim { hears_majority: true, ..claim(2, 8) }));
+    assert_eq!(theatre.vote(4), (0, None), "n5 has not claimed");
+    theatre.deliver(5, 4, elect(Claim { hears_majority: true, ..claim(2, 9) }));
+    assert_eq!(theatre.vote(4), (1, Some(5)));
 }
 
 #[test]

@@ -40,8 +40,9 @@ impl View {
     }
 
     /// Walks some changes and forgets what they superseded.
-    pub(crate) fn clean(&mut self, changes: usize) {
-        let Some(start) = self.cleaning else { return };
+    /// Gives the number of changes that it looked at.
+    pub(crate) fn clean(&mut self, changes: usize) -> usize {
+        let Some(start) = self.cleaning else { return 0 };
         let end = Revision::last(self.compact_revision);
         let walked: Vec<Version> =
             self.history.range(start..=end).take(changes).map(|(_, version)| version.clone()).collect();
@@ -55,6 +56,7 @@ impl View {
             }
             _ => None,
         };
+        walked.len()
     }
 
     /// Forgets the version before a change, and the change itself if it is an old tombstone.

@@ -69,7 +69,8 @@ impl Budget {
         self.spend((bytes / self.rules.bytes) as u64)
     }
 
-    fn spent(&self) -> u64 {
+    /// What was spent so far.
+    pub(crate) fn spent(&self) -> u64 {
         self.limit - self.left
     }
 }

@@ -220,16 +220,19 @@ impl View {
     }
 
     /// Ends the leases that are due, as many as one step may.
-    pub(crate) fn lease_expire(&mut self, share: Share, deadlines: &mut Deadlines) {
-        let mut keys_left = share.keys;
+    /// Gives the number of leases and keys that it ended.
+    pub(crate) fn lease_expire(&mut self, share: Share, deadlines: &mut Deadlines) -> usize {
+        let (mut keys_left, mut ended) = (share.keys, 0);
         for _ in 0..share.leases {
             match deadlines.first() {
                 Some((deadline, id)) if *deadline <= self.clock && keys_left > 0 => {
                     keys_left -= self.lease_end(*id, keys_left, deadlines);
+                    ended += 1;
                 }
-                _ => return,
+                _ => break,
             }
         }
+        ended + share.keys - keys_left
     }
 
     /// Ends a lease, or deletes as many of its keys as asked and leaves it due. Answers how many it deleted.

@@ -6,6 +6,7 @@
 //!
 //! Deviation: nothing here compares log positions. Applying each entry once, in order, is the replica's promise.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,23 @@ pub struct KvStore {
     deadlines: Deadlines,
     /// The rules of each apply version.
     known: &'static [Rules],
+    last_cost: LastCost,
+}
+
+/// Cost of the last command, in visits. It is no part of the state: all values of it are equal.
+#[derive(Clone, Copy, Debug, Default)]
+struct LastCost(u64);
+
+impl PartialEq for LastCost {
+    fn eq(&self, _: &LastCost) -> bool {
+        true
+    }
+}
+
+impl Eq for LastCost {}
+
+impl Hash for LastCost {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
 }
 
 impl Default for KvStore {
@@ -49,13 +67,13 @@ impl KvStore {
     /// When there are none: a store begins with the first.
     pub fn knowing(rules: &'static [Rules]) -> KvStore {
         let first = rules_of(rules, ApplyVersion::FIRST);
-        KvStore { view: View::empty(first), deadlines: Deadlines::new(), known: rules }
+        KvStore { view: View::empty(first), deadlines: Deadlines::new(), known: rules, last_cost: LastCost(0) }
     }
 
     /// The store whose state that is.
     pub(crate) fn of(view: View) -> KvStore {
         let deadlines = view.leases.iter().map(|(id, lease)| (lease.deadline, *id)).collect();
-        KvStore { view, deadlines, known: &RULES }
+        KvStore { view, deadlines, known: &RULES, last_cost: LastCost(0) }
     }
 
     /// Raises the present revision by so many, and compacts everything below: for a store that goes on as a new cluster, which must
@@ -79,12 +97,12 @@ impl KvStore {
         &self.view
     }
 
-    fn run(&mut self, command: Command) -> Outcome {
+    fn run(&mut self, command: Command, budget: &mut Budget) -> Outcome {
         let is_corrupt = self.view.has_alarm(AlarmKind::Corrupt);
+        let rules = self.view.rules;
         match command {
             Command::LeaseKeepAlive(renewal) => {
-                let rules = self.view.rules;
-                Budget::new(rules).spend((renewal.ids.len() as u64).saturating_mul(rules.renewal))?;
+                budget.spend((renewal.ids.len() as u64).saturating_mul(rules.renewal))?;
                 let renew = |id| (id, self.view.lease_renew(id, &mut self.deadlines));
                 let renewed = renewal.ids.into_iter().map(renew).collect();
                 Ok(Response::LeaseKeepAlive { revision: self.view.revision, renewed })
@@ -107,8 +125,8 @@ impl KvStore {
             }
             _ if is_corrupt => Err(KvError::Corrupt),
             Command::Put(put) => self.view.put(&put).map(Response::Put),
-            Command::DeleteRange(delete) => self.view.delete_range(&delete).map(Response::DeleteRange),
-            Command::Txn(txn) => self.view.txn(&txn).map(Response::Txn),
+            Command::DeleteRange(delete) => self.view.delete_range(&delete, budget).map(Response::DeleteRange),
+            Command::Txn(txn) => self.view.txn(&txn, budget).map(Response::Txn),
             Command::Compact(compact) => {
                 self.view.compact(compact.revision)?;
                 Ok(Response::Compact { revision: self.view.revision })
@@ -122,6 +140,9 @@ impl KvStore {
                 Ok(Response::LeaseGrant { revision: self.view.revision, id: grant.id, ttl })
             }
             Command::LeaseRevoke(revoke) => {
+                // What it costs is bounded by rules of its own, and never refused.
+                let _ =
+                    budget.spend(self.view.cost(&Command::LeaseRevoke(revoke.clone()), rules.cost_max).unwrap_or(0));
                 self.view.lease_revoke(revoke.id, &mut self.deadlines)?;
                 Ok(Response::LeaseRevoke { revision: self.view.revision })
             }
@@ -147,6 +168,11 @@ impl KvStore {
     }
 }
 
+/// Cost of what fell due: leases and keys that ended, changes of compacted history that were looked at.
+fn cost_of_due(rules: &Rules, ended: usize, cleaned: usize) -> u64 {
+    ended as u64 * rules.lease_key + cleaned as u64 * rules.delete
+}
+
 impl StateMachine for KvStore {
     type Response = Outcome;
     type View = View;
@@ -160,18 +186,28 @@ impl StateMachine for KvStore {
     fn advance(&mut self, elapsed: Duration) {
         self.view.clock = self.view.clock.saturating_add(elapsed);
         let rules = self.view.rules;
-        self.view.lease_expire(Share::of_a_tick(rules), &mut self.deadlines);
-        self.view.clean(rules.changes_per_tick);
+        let ended = self.view.lease_expire(Share::of_a_tick(rules), &mut self.deadlines);
+        let cleaned = self.view.clean(rules.changes_per_tick);
+        self.last_cost = LastCost(cost_of_due(rules, ended, cleaned));
     }
 
     fn apply(&mut self, _lsn: Lsn, payload: &Bytes) -> Outcome {
-        let (command, caller) = Command::with_caller(payload).ok_or(KvError::Malformed)?;
         let rules = self.view.rules;
-        self.view.lease_expire(Share::of_a_command(rules), &mut self.deadlines);
-        self.view.clean(rules.changes_per_command);
+        self.last_cost = LastCost(rules.put + (payload.len() / rules.bytes) as u64);
+        let (command, caller) = Command::with_caller(payload).ok_or(KvError::Malformed)?;
+        let ended = self.view.lease_expire(Share::of_a_command(rules), &mut self.deadlines);
+        let cleaned = self.view.clean(rules.changes_per_command);
+        self.last_cost.0 += cost_of_due(rules, ended, cleaned);
         // Before anything else, so that no alarm hides it.
         self.view.judge(caller.as_ref(), &command)?;
-        self.run(command)
+        let mut budget = Budget::new(rules);
+        let outcome = self.run(command, &mut budget);
+        self.last_cost.0 += budget.spent();
+        outcome
+    }
+
+    fn last_cost(&self) -> u64 {
+        self.last_cost.0
     }
 
     fn freeze(&self) -> View {

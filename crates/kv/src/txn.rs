@@ -91,8 +91,12 @@ impl View {
     }
 
     /// Deletes a key or a range of keys.
-    pub(crate) fn delete_range(&mut self, delete: &DeleteRange) -> Result<DeleteRangeResponse, KvError> {
-        self.check_delete(delete, &mut Budget::new(self.rules))?;
+    pub(crate) fn delete_range(
+        &mut self,
+        delete: &DeleteRange,
+        budget: &mut Budget,
+    ) -> Result<DeleteRangeResponse, KvError> {
+        self.check_delete(delete, budget)?;
         let mut writer = Writer::new(self);
         let response = writer.run_delete(delete);
         writer.finish();
@@ -100,11 +104,11 @@ impl View {
     }
 
     /// Runs a transaction at the next revision.
-    pub(crate) fn txn(&mut self, txn: &Txn) -> Result<TxnResponse, KvError> {
+    pub(crate) fn txn(&mut self, txn: &Txn, budget: &mut Budget) -> Result<TxnResponse, KvError> {
         if self.has_alarm(AlarmKind::NoSpace) && txn.may_put() {
             return Err(KvError::NoSpace);
         }
-        let plan = self.plan(txn, &mut Budget::new(self.rules))?;
+        let plan = self.plan(txn, budget)?;
         let mut writer = Writer::new(self);
         let mut response = writer.run(&plan);
         response.revision = writer.finish();

@@ -120,9 +120,16 @@ fn an_unhealthy_candidate_that_is_alone_returns_as_soon_as_it_is_well() {
 }
 
 #[test]
-fn an_unhealthy_candidate_leaves_the_queue() {
+fn an_unhealthy_candidate_leaves_the_queue_and_comes_back_as_soon_as_it_is_well() {
+    // Goal: what strikes all candidates for a moment does not leave the election to nobody for half a minute. Method: it waits for
+    // its turn among others.
     let mut a = Stage::of(Profile::ETCD).waits(2);
+    a.sees(Sight::Roster(vec![standing("a", 0), standing("b", 0)]));
     assert!(matches!(a.hears(Input::Health(Health::Unhealthy)).asks(), Some(Request::Release(_))));
+    a.is_answered(Answer::Gone);
+    assert_eq!(a.sets(Name::StandBack), Some(When::After(Duration::ZERO)));
+    assert_eq!(a.rings(Name::StandBack).asks(), None, "it is unhealthy still");
+    assert_eq!(a.hears(Input::Health(Health::Healthy)).asks(), Some(Request::Look));
 }
 
 #[test]

@@ -82,6 +82,17 @@ pub struct NodeStatus {
     pub compared_at: u64,
 }
 
+/// The member that leads, as a quorum has confirmed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leads {
+    /// The leader.
+    pub leader: NodeId,
+    /// Fencing token of its leadership: its term, which grows from leader to leader.
+    pub token: u64,
+    /// Whether this node is that leader.
+    pub is_me: bool,
+}
+
 /// A transition, and when this node saw it.
 #[derive(Clone, Debug)]
 pub struct Happening {
@@ -138,7 +149,8 @@ impl<S: StateMachine> Handle<S> {
     /// There is one change at a time, a leader's own notes of names and addresses among them: this one waits for those before it.
     ///
     /// # Errors
-    /// As [`Handle::propose`].
+    /// As [`Handle::propose`]. Nothing else ends the wait, and an earlier change may be pending for as long as there is no quorum: bound
+    /// it with a timeout of your own.
     pub async fn change_membership(&self, change: MembershipChange) -> Result<Arc<Membership>, RequestError> {
         let (mut status, mut applied) = (self.status.clone(), self.applied.clone());
         loop {
@@ -180,11 +192,83 @@ impl<S: StateMachine> Handle<S> {
         answer.await.map_err(|_| RequestError::Stopped)
     }
 
-    /// Asks the protocol to campaign, resign, transfer or forget.
+    /// Who leads the cluster, and the token of its leadership: true at some moment after the call. Waits for a quorum.
+    ///
+    /// The answer says nothing of later moments: a successor may be elected while it is read, for members elect as soon as a
+    /// link to their leader breaks, and no lease holds them up. So whatever the leader does elsewhere carries the token, to a
+    /// resource that refuses lower ones. For a leadership that is valid until a stated time, elect one of your application on
+    /// top of this cluster: `Election::inside` of the crate `hustings-election`.
+    ///
+    /// ```no_run
+    /// # async fn story(handle: hustings_node::Handle<()>) -> Result<(), hustings_node::RequestError> {
+    /// let leads = handle.leadership().await?;
+    /// if leads.is_me {
+    ///     println!("this member leads, and its token is {}", leads.token);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
-    /// The protocol's refusal, or [`RequestError::Unknown`].
+    /// As [`Handle::read`].
+    pub async fn leadership(&self) -> Result<Leads, RequestError> {
+        loop {
+            let before = self.leads();
+            self.read().await?;
+            // The same leader and term before and after: the quorum has confirmed this one.
+            if let Some(leads) = before.filter(|before| self.leads() == Some(*before)) {
+                return Ok(leads);
+            }
+            self.leader().await?;
+        }
+    }
+
+    fn leads(&self) -> Option<Leads> {
+        let status = self.status.borrow();
+        let leader = status.leader?;
+        Some(Leads { leader, token: status.term.0, is_me: leader == status.me })
+    }
+
+    /// Asks the protocol to campaign, resign, transfer or forget.
+    ///
+    /// A leader gives a hand-over up after the shortest election timeout and serves on, and its successor may be elected all the
+    /// same. So a hand-over that timed out is judged by who leads when somebody does, and is asked for once more if this node still
+    /// leads. etcd's `MoveLeader` waits for the successor, too, and asks once.
+    ///
+    /// # Errors
+    /// The protocol's refusal, or [`RequestError::Unknown`]. A hand-over that timed out waits for a leader: bound it with a timeout of
+    /// your own.
     pub async fn admin(&self, admin: Admin) -> Result<(), RequestError> {
+        let first = self.ask(admin.clone()).await;
+        if first != Err(RequestError::Refused(Refusal::TransferTimedOut)) {
+            return first;
+        }
+        let (mut leader, me) = (self.leader().await?, self.status.borrow().me);
+        if leader == me {
+            match self.ask(admin.clone()).await {
+                // The successor was elected meanwhile, or not this time either.
+                Err(RequestError::Refused(Refusal::NotLeader(Some(successor)))) => leader = successor,
+                Err(RequestError::Refused(Refusal::NotLeader(None) | Refusal::TransferTimedOut)) => {
+                    leader = self.leader().await?;
+                }
+                outcome => return outcome,
+            }
+        }
+        match admin {
+            Admin::Transfer(to) if leader == to => Ok(()),
+            Admin::Resign if leader != me => Ok(()),
+            _ => first,
+        }
+    }
+
+    /// The leader that this node follows, or itself, as soon as it knows of one.
+    async fn leader(&self) -> Result<NodeId, RequestError> {
+        let mut status = self.status.clone();
+        let known = status.wait_for(|status| status.leader.is_some()).await.map_err(|_| RequestError::Stopped)?;
+        known.leader.ok_or(RequestError::Stopped)
+    }
+
+    async fn ask(&self, admin: Admin) -> Result<(), RequestError> {
         let (reply, answer) = oneshot::channel();
         self.submit(Call::Admin { admin, reply })?;
         match answer.await {
@@ -232,5 +316,198 @@ impl<S: StateMachine> Handle<S> {
             mpsc::error::TrySendError::Full(_) => RequestError::QueueFull,
             mpsc::error::TrySendError::Closed(_) => RequestError::Stopped,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hustings_core::{Change, Member, SnapshotError};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    /// A state machine without a state.
+    #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+    struct Nothing;
+
+    impl StateMachine for Nothing {
+        type Response = ();
+        type View = ();
+
+        fn apply(&mut self, _: Lsn, _: &Bytes) {}
+
+        fn advance(&mut self, _: Duration) {}
+
+        fn freeze(&self) {}
+
+        fn next_deadline(&self) -> Option<Duration> {
+            None
+        }
+
+        fn encode(_: &(), _: &mut dyn FnMut(Bytes)) {}
+
+        fn decode(_: &mut dyn bytes::Buf) -> Result<Nothing, SnapshotError> {
+            Ok(Nothing)
+        }
+    }
+
+    const ME: NodeId = NodeId(1);
+    const OTHER: NodeId = NodeId(2);
+
+    /// The loop's side of a handle, played by a story.
+    struct Loop {
+        calls: mpsc::Receiver<Call<Nothing>>,
+        status: watch::Sender<NodeStatus>,
+        applied: watch::Sender<u64>,
+    }
+
+    /// A handle to a node that leads, and its loop.
+    fn node() -> (Handle<Nothing>, Loop) {
+        let status = NodeStatus {
+            me: ME,
+            cluster_id: ClusterId(7),
+            protocol: "raft",
+            role: Role::Leader,
+            term: Term(1),
+            leader: Some(ME),
+            last: Lsn::default(),
+            commit: 0,
+            applied: Lsn::default(),
+            membership: Arc::new(Membership::default()),
+            is_disk_healthy: true,
+            version: ApplyVersion::FIRST,
+            differing: BTreeSet::new(),
+            compared_at: 0,
+        };
+        let (call, calls) = mpsc::channel(4);
+        let ((tell, status), (apply, applied)) = (watch::channel(status), watch::channel(0));
+        let handle = Handle { calls: call, status, applied, happenings: broadcast::channel(1).0 };
+        (handle, Loop { calls, status: tell, applied: apply })
+    }
+
+    impl Loop {
+        /// Answers the change that somebody asks for; nobody asks for two at once.
+        fn answer_change(&mut self, answer: Result<Arc<Membership>, RequestError>) {
+            let Ok(Call::ChangeMembership { reply, .. }) = self.calls.try_recv() else {
+                panic!("no change is asked for")
+            };
+            reply.send(answer).expect("somebody waits for it");
+            assert!(self.calls.try_recv().is_err(), "one was asked for");
+        }
+
+        fn answer_admin(&mut self, wanted: &Admin, outcome: Outcome) {
+            let Ok(Call::Admin { admin, reply }) = self.calls.try_recv() else { panic!("nothing is asked for") };
+            assert_eq!(admin, *wanted);
+            reply.send(outcome).expect("somebody waits for it");
+        }
+
+        fn is_led_by(&self, leader: Option<NodeId>) {
+            self.status.send_modify(|status| status.leader = leader);
+        }
+    }
+
+    fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
+        future.poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn change() -> MembershipChange {
+        MembershipChange::of([Change::Describe(ME, Member::default())])
+    }
+
+    const PENDING: RequestError = RequestError::Refused(Refusal::MembershipPending);
+    const TIMED_OUT: Outcome = Outcome::Refused(Refusal::TransferTimedOut);
+
+    #[test]
+    fn a_change_waits_for_the_one_that_is_pending() {
+        let (handle, mut node) = node();
+        let mut asked = pin!(handle.change_membership(change()));
+        for index in 1..=3 {
+            assert!(poll(asked.as_mut()).is_pending());
+            node.answer_change(Err(PENDING));
+            assert!(poll(asked.as_mut()).is_pending());
+            assert!(node.calls.try_recv().is_err(), "it asks again before anything has changed");
+            match index {
+                1 => drop(node.applied.send_replace(index)),
+                _ => node.is_led_by(Some(OTHER)),
+            }
+        }
+        assert!(poll(asked.as_mut()).is_pending());
+        let membership = Arc::new(Membership { next_id: 9, ..Membership::default() });
+        node.answer_change(Ok(membership.clone()));
+        assert_eq!(poll(asked.as_mut()), Poll::Ready(Ok(membership)));
+    }
+
+    #[test]
+    fn what_is_applied_before_the_refusal_arrives_ends_the_wait() {
+        let (handle, mut node) = node();
+        let mut asked = pin!(handle.change_membership(change()));
+        assert!(poll(asked.as_mut()).is_pending());
+        node.applied.send_replace(1);
+        node.answer_change(Err(PENDING));
+        assert!(poll(asked.as_mut()).is_pending());
+        node.answer_change(Err(RequestError::Unknown));
+        assert_eq!(poll(asked.as_mut()), Poll::Ready(Err(RequestError::Unknown)), "any other refusal is the answer");
+    }
+
+    #[test]
+    fn a_change_that_waits_ends_with_the_node() {
+        let (handle, mut node) = node();
+        let mut asked = pin!(handle.change_membership(change()));
+        assert!(poll(asked.as_mut()).is_pending());
+        node.answer_change(Err(PENDING));
+        assert!(poll(asked.as_mut()).is_pending());
+        drop(node);
+        assert_eq!(poll(asked.as_mut()), Poll::Ready(Err(RequestError::Stopped)));
+    }
+
+    #[test]
+    fn a_hand_over_that_timed_out_is_asked_for_once_more() {
+        for (second, wanted) in [
+            (Outcome::Done, Ok(())),
+            (TIMED_OUT, Err(RequestError::Refused(Refusal::TransferTimedOut))),
+            (Outcome::Unknown, Err(RequestError::Unknown)),
+        ] {
+            for admin in [Admin::Transfer(OTHER), Admin::Resign] {
+                let (handle, mut node) = node();
+                let mut asked = pin!(handle.admin(admin.clone()));
+                assert!(poll(asked.as_mut()).is_pending());
+                node.answer_admin(&admin, TIMED_OUT);
+                assert!(poll(asked.as_mut()).is_pending());
+                node.answer_admin(&admin, second.clone());
+                assert_eq!(poll(asked.as_mut()), Poll::Ready(wanted.clone()), "{admin:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_successor_that_is_elected_late_is_still_the_successor() {
+        let timed_out = Err(RequestError::Refused(Refusal::TransferTimedOut));
+        for (admin, leader, wanted) in [
+            (Admin::Transfer(OTHER), OTHER, Ok(())),
+            (Admin::Transfer(OTHER), NodeId(3), timed_out),
+            (Admin::Resign, NodeId(3), Ok(())),
+        ] {
+            let (handle, mut node) = node();
+            let mut asked = pin!(handle.admin(admin.clone()));
+            assert!(poll(asked.as_mut()).is_pending());
+            node.is_led_by(None);
+            node.answer_admin(&admin, TIMED_OUT);
+            assert!(poll(asked.as_mut()).is_pending(), "nobody leads yet");
+            node.is_led_by(Some(leader));
+            assert_eq!(poll(asked.as_mut()), Poll::Ready(wanted), "{admin:?}");
+            assert!(node.calls.try_recv().is_err(), "it was not asked for again");
+        }
+        // Elected while it was asked for once more.
+        let (handle, mut node) = node();
+        let admin = Admin::Transfer(OTHER);
+        let mut asked = pin!(handle.admin(admin.clone()));
+        assert!(poll(asked.as_mut()).is_pending());
+        node.answer_admin(&admin, TIMED_OUT);
+        assert!(poll(asked.as_mut()).is_pending());
+        node.is_led_by(Some(OTHER));
+        node.answer_admin(&admin, Outcome::Refused(Refusal::NotLeader(Some(OTHER))));
+        assert_eq!(poll(asked.as_mut()), Poll::Ready(Ok(())));
     }
 }

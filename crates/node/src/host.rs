@@ -43,6 +43,8 @@ const TURN_MAX: usize = 512;
 const LATE: Duration = Duration::from_millis(20);
 /// Clients whose proposals wait for an outcome, and as many whose reads do; beyond, they are refused at once.
 const WAITING_MAX: usize = 65_536;
+/// Committed entries that may wait to be applied here before this node takes no more proposals: as in etcd.
+const BEHIND_MAX: usize = 5_000;
 /// How often waiters that gave up are swept out and members are reconciled.
 const SWEEP_EVERY: Duration = Duration::from_millis(500);
 /// As many requests and applied entries between two sweeps are many.
@@ -74,7 +76,7 @@ pub(crate) struct Wiring<P: Protocol, S: StateMachine> {
 
 type Answer<T> = oneshot::Sender<Result<T, RequestError>>;
 
-/// Who waits for a proposal.
+/// The caller that waits for the outcome of a proposal.
 enum Proposer<S: StateMachine> {
     Client(Answer<Applied<S::Response>>),
     Operator(Answer<Arc<Membership>>),
@@ -182,6 +184,11 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         self.turn_out();
         while !self.has_ended {
             let wake = self.timers.next().map_or(self.next_sweep, |next| next.min(self.next_sweep));
+            let is_behind = self.replica.is_behind();
+            if is_behind {
+                // Between two slices of what is to be applied the links have a turn: what they read is heard below.
+                tokio::task::yield_now().await;
+            }
             tokio::select! { biased;
                 Some(news) = self.wiring.disk_queue.recv() => self.on_disk(news),
                 Some(arrival) = self.wiring.arrival_queue.recv() => self.on_arrival(arrival),
@@ -194,8 +201,10 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
                     (self.wiring.on_fatal)(&format!("the kernel's timer failed: {error}"));
                     self.has_ended = true;
                 },
+                () = std::future::ready(()), if is_behind => {}
             }
             let woken = self.mark_lateness(wake);
+            self.begin_slice();
             self.take_what_is_there();
             self.ring_due_alarms().await;
             self.turn_out();
@@ -257,9 +266,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         let (replica, actions) = (&mut self.replica, &mut self.actions);
         let stepped = or_fatal(&self.wiring.on_fatal, || {
             if elapsed > 0 {
-                replica.step(Event::Elapsed(elapsed), actions);
+                replica.step_within_slice(Event::Elapsed(elapsed), actions);
             }
-            replica.step(event, actions);
+            replica.step_within_slice(event, actions);
         });
         if stepped.is_none() {
             self.actions.clear();
@@ -333,7 +342,9 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     fn on_call(&mut self, call: Call<S>) {
         self.requests_since_sweep += 1;
         match call {
-            Call::Propose { reply, .. } if self.proposers.len() >= WAITING_MAX => {
+            Call::Propose { reply, .. }
+                if self.proposers.len() >= WAITING_MAX || self.replica.behind() > BEHIND_MAX =>
+            {
                 drop(reply.send(Err(RequestError::QueueFull)));
             }
             Call::Read { reply } if self.readers.len() >= WAITING_MAX => {
@@ -526,19 +537,19 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
     fn fail(&mut self, request: RequestId, error: RequestError) {
         Counters::add(&self.wiring.counters.proposals_failed, 1);
         match self.proposers.remove(&request) {
-            Some(Proposer::Reconciliation) => self.describing.is_under_way = false,
+            Some(Proposer::Reconciliation) => self.describing.give_way(),
             Some(proposer) => proposer.fail(error),
             None => {}
         }
     }
 
-    /// What a turn led to leaves: bytes to peers, records to the disk, status to watchers.
+    /// Hands on what this turn has produced: bytes to peers, records to the disk, status to watchers.
     fn turn_out(&mut self) {
         if self.has_ended {
             return;
         }
         self.act();
-        if self.describing.due_at.is_some_and(|index| self.replica.applied().index >= index) {
+        if self.describing.is_due(self.replica.applied().index) {
             self.reconcile();
             self.act();
         }

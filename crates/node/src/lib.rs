@@ -34,7 +34,7 @@ pub use config::{NodeConfig, OnFatal, OnSync, RecordingConfig, StartError};
 pub use counters::{Counters, PeerCounters};
 pub use discovery::{DiscoveryError, discover};
 pub use frame::Welcome;
-pub use handle::{Applied, Handle, Happening, NodeStatus, Readable, RequestError};
+pub use handle::{Applied, Handle, Happening, Leads, NodeStatus, Readable, RequestError};
 pub use handshake::site;
 pub use node::{Node, start};
 pub use peer_stream::PeerTls;

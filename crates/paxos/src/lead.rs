@@ -137,10 +137,7 @@ impl Paxos {
         self.send_heartbeats(out);
         out.set_timer(Timer::Heartbeat, self.node.timing.heartbeat..=self.node.timing.heartbeat);
         // A voter that has not promised yet and must, after a change of membership (TR-6).
-        let needed = self.promises_needed();
-        let is_covered =
-            self.reign().is_none_or(|reign| reign.promises.frontier(&self.node.membership, needed) == u64::MAX);
-        if !is_covered {
+        if !self.is_prepared_without_end() {
             for voter in self.node.other_voters() {
                 self.send_prepare_to(voter, out);
             }
@@ -322,12 +319,24 @@ impl Paxos {
         }
     }
 
-    /// TL-10: a leader that no accept quorum answers stands down, so that nobody waits for it. (The notes say promise
-    /// quorum; for an even number of nodes the smaller one still commits, `trex_even_nodes_split`.) TL-9: then promises
-    /// are repaired.
+    /// Whether a promise quorum covers every slot that this ballot may yet use; true without a ballot.
+    fn is_prepared_without_end(&self) -> bool {
+        let needed = self.promises_needed();
+        self.reign().is_none_or(|reign| reign.promises.frontier(&self.node.membership, needed) == u64::MAX)
+    }
+
+    /// Voters that this ballot cannot do without: accepts are enough once promises cover every slot. While some are awaited, and for an even
+    /// number of nodes they are more, nothing behind those slots can be proposed.
+    pub(crate) fn voters_needed(&self) -> usize {
+        if self.is_prepared_without_end() { self.accepts_needed() } else { self.promises_needed() }
+    }
+
+    /// TL-10: a leader that too few answer stands down, so that nobody waits for it. (The notes say promise quorum; for an even number
+    /// of nodes the smaller one still commits, `trex_even_nodes_split`, if no promise is awaited any more.) TL-9: then
+    /// promises are repaired.
     pub(crate) fn on_quorum_check(&mut self, out: &mut Effects<Paxos>) {
         let Some(heard) = self.leading().map(|reign| reign.office.heard(&self.node)) else { return };
-        if heard.len() < self.accepts_needed() {
+        if heard.len() < self.voters_needed() {
             return self.back_down(Reason::QuorumLost(heard), out);
         }
         let is_due = self.lost_acceptor().is_some() && self.reign().is_some_and(|reign| !reign.is_pausing);

@@ -46,11 +46,27 @@ impl Paxos {
             // TF-3, TF-4.
             Part::Follower | Part::Polling(_) if self.node.may_lead() => self.seek_leadership(out),
             Part::Follower | Part::Polling(_) => {
+                if self.node.leader.is_none() {
+                    self.ask_what_is_committed(out);
+                }
                 self.lose_leader(Reason::ElectionTimeout, out);
                 self.set_deadline(out);
             }
             Part::Reign(reign) if reign.stage == Stage::Preparing => self.on_prepare_deadline(out),
             Part::Reign(_) => {}
+        }
+    }
+
+    /// `[OURS]` This node cannot lead, and nobody leads: perhaps because it does not know yet that it votes. A poll tells it.
+    fn ask_what_is_committed(&mut self, out: &mut Effects<Paxos>) {
+        if !matches!(self.part, Part::Follower) || !self.options.low_ball {
+            return;
+        }
+        self.poll += 1;
+        // What was asked for before may be lost.
+        self.asked = None;
+        for voter in self.node.other_voters() {
+            out.send_resting_on(RestsOn::Nothing, voter, Message::LowBall { poll: self.poll });
         }
     }
 
@@ -101,6 +117,10 @@ impl Paxos {
     ) {
         self.ballot_seen = self.ballot_seen.max(promised);
         let is_plausible = self.heartbeat.may_become(heartbeat);
+        let is_asking = matches!(self.part, Part::Follower) && poll == self.poll && self.node.leader.is_none();
+        if is_asking && !self.node.may_lead() && committed > self.node.commit {
+            return self.ask_for_committed(from, out);
+        }
         let Part::Polling(mine) = &mut self.part else { return };
         if mine.id != poll || !is_plausible {
             // TH-5: of an earlier poll.
@@ -224,7 +244,7 @@ impl Paxos {
         match &self.part {
             Part::Reign(reign) if reign.stage != Stage::Preparing => {
                 // TL-10, as soon as it is certain.
-                if self.count_voters(|id| !self.node.links_down.contains(&id)) < self.accepts_needed() {
+                if self.count_voters(|id| !self.node.links_down.contains(&id)) < self.voters_needed() {
                     let heard =
                         self.node.membership.all_voters().filter(|id| !self.node.links_down.contains(id)).collect();
                     self.back_down(Reason::QuorumLost(heard), out);

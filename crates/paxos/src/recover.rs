@@ -136,7 +136,7 @@ impl Paxos {
         let Some(reign) = self.reign() else { return };
         let left = self.count_voters(|id| !reign.refusers.contains(&id));
         let is_preparing = reign.stage == Stage::Preparing;
-        let needed = if is_preparing { self.promises_needed() } else { self.accepts_needed() };
+        let needed = if is_preparing { self.promises_needed() } else { self.voters_needed() };
         if !is_preparing && self.reissue_as_published(promised, out) {
             return;
         }

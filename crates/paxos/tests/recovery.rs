@@ -77,6 +77,36 @@ fn a_range_that_fills_many_messages_is_recovered_page_by_page() {
     assert!(theatre.count(2, |said| matches!(said, Message::PrepareAck { .. })) >= 6);
 }
 
+/// The same with four, and the one whose pages are awaited cannot be heard any more: half of four may still accept, and there is nothing
+/// that they could be asked to.
+#[test]
+fn who_waits_for_promises_that_cannot_come_gives_way() {
+    let cluster = Cluster { limits: Limits { message_bytes_max: 1, ..Limits::default() }, ..Cluster::of(4, 1) };
+    let mut theatre = Theatre::new(cluster, Options::default());
+    let slots: Vec<(u64, Term, &str)> = (1..=6).map(|index| (index, ballot(2, 4), "x")).collect();
+    theatre.enter(4, journal(ballot(2, 4), &slots, 0));
+    theatre.isolate(3);
+    let is_promise = |said: &Message| matches!(said, Message::PrepareAck { .. });
+    theatre.ring(2, Timer::Deadline);
+    theatre.settle();
+    theatre.ring(2, Timer::Grace);
+    theatre.settle_until(4, is_promise);
+    theatre.pick(4, 2, is_promise);
+    theatre.cut_one_way(4, 2);
+    theatre.settle();
+    assert_eq!(theatre.role(2), Role::Synchronizing, "n1 and n4 promised, and n4 has more to say");
+    // One check takes note, the next one acts.
+    for _ in 0..2 {
+        theatre.ring_if_armed(2, Timer::Heartbeat);
+        theatre.settle();
+        theatre.ring_if_armed(2, Timer::QuorumCheck);
+        theatre.settle();
+    }
+    assert_eq!((theatre.role(2), theatre.commit(2)), (Role::Follower, 1), "n1 answers, and that is not enough");
+    theatre.elect(1);
+    assert_eq!((theatre.leaders(), theatre.lines(1).len()), (vec![1], 6), "n1 hears all who are left");
+}
+
 /// trex_out_of_order_acks; TL-5.
 #[test]
 fn slots_are_chosen_in_any_order_and_committed_in_theirs() {

@@ -6,9 +6,9 @@ use crate::mark::Mark;
 use crate::mask::Zeroes;
 use crate::picture::Picture;
 use crate::ring::Recording;
-use crate::shape::{Birth, Note, NoteKind, Told};
+use crate::shape::{Birth, HostInput, Note, NoteKind, Told};
 use hustings_core::protocol::{Effect, Effects, Input};
-use hustings_core::{Entry, Protocol, Status, Term, Transition};
+use hustings_core::{Durable, Entry, Lsn, Protocol, SnapshotReference, Status, Term, Transition};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -183,69 +183,110 @@ impl<'a, P: Protocol> Performer<'a, P> {
     pub(crate) fn perform(&mut self, note: &Note) -> ControlFlow<()> {
         let at_micros = note.at_micros;
         match &note.kind {
-            NoteKind::Birth(birth, answer) => self.is_born(at_micros, birth, *answer),
-            NoteKind::Told(told, answer) => self.is_told(at_micros, told, *answer),
+            NoteKind::Birth(birth, answer) => self.on_birth(at_micros, birth, *answer),
+            NoteKind::Told(told, answer) => self.on_told(at_micros, told, *answer),
             NoteKind::Mark(Mark::Lost { .. }) => self.ends(End::Gap { at_micros }),
             NoteKind::Mark(_) | NoteKind::Life(_) => ControlFlow::Continue(()),
         }
     }
 
-    fn is_born(&mut self, at_micros: u64, birth: &Birth, answer: u64) -> ControlFlow<()> {
+    /// Why no host tells it this now.
+    pub(crate) fn cannot_be_told(&self, told: &Told) -> Option<&'static str> {
+        let playing = self.playing.as_ref()?;
+        let reference = || told.reference();
+        let can_be = match told.host_input() {
+            HostInput::Alarm(wanted) => playing.armed.iter().any(|timer| fingerprint::of(timer) == wanted),
+            HostInput::Compact => reference().is_none_or(|reference| reference.lsn.index <= playing.applied),
+            HostInput::Fetched => reference().is_none_or(|reference| playing.fetched.contains(&reference)),
+            HostInput::Installed(lsn) => playing.restored.contains(&lsn),
+            HostInput::Other => true,
+        };
+        (!can_be).then(|| told.host_input().reason())
+    }
+
+    /// Whether the life has written to its disk what this one finds there.
+    pub(crate) fn has_written(&self, birth: &Birth) -> bool {
+        let written = self.playing.as_ref().map(|playing| &playing.durable);
+        let found = caught(|| birth.repeat(&mut Zeroes::default()));
+        matches!((written, found), (Some(written), Ok(Ok((_, found)))) if *written == found)
+    }
+
+    fn on_birth(&mut self, at_micros: u64, birth: &Birth, answer: u64) -> ControlFlow<()> {
         if birth.left_out() > 0 {
             return self
                 .ends(End::NoBeginning(format!("it was born with {} entries that were not kept", birth.left_out())));
         }
-        let (cluster, durable) = match birth.repeat(&mut self.zeroes) {
+        let repeated = caught(|| birth.repeat(&mut self.zeroes).map_err(|error| error.to_string()));
+        let (cluster, durable) = match repeated.and_then(|parts| parts) {
             Ok(parts) => parts,
-            Err(error) => return self.ends(End::NoBeginning(error.to_string())),
+            Err(what) => return self.ends(End::NoBeginning(what)),
         };
         let mut effects = Effects::new();
-        let value = P::start(cluster, self.options.clone(), durable, &mut effects);
-        let mut born = Playing { value, armed: BTreeSet::new() };
+        let started = caught(|| {
+            let value = P::start(cluster, self.options.clone(), durable.clone(), &mut effects);
+            value.assert_invariants();
+            let status = value.status();
+            (value, status)
+        });
+        let (value, status) = match started {
+            Ok(started) => started,
+            Err(what) => return self.ends(End::Impossible { at_micros, what }),
+        };
+        let mut born = Playing::of(value, if self.is_drawn { durable } else { Durable::default() });
         if self.is_drawn {
-            born.show(&effects, at_micros, &mut self.picture);
+            show(&effects, at_micros, &status, &mut self.picture);
+        }
+        if self.is_drawn
+            && let Err(what) = born.write(&effects)
+        {
+            return self.ends(End::Impossible { at_micros, what });
         }
         let expected = self.expected(Some(answer));
         if let Err(what) = born.hear(&effects, expected, (at_micros, "birth"), &mut self.replayed) {
             return self.ends(End::Differs { at_micros, told: "birth", what });
         }
-        Standing::of(&born.value, (at_micros, "birth")).follow(&mut self.highest, &mut self.replayed);
+        Standing::of(&status, (at_micros, "birth")).follow(&mut self.highest, &mut self.replayed);
         self.playing = Some(born);
         ControlFlow::Continue(())
     }
 
-    fn is_told(&mut self, at_micros: u64, told: &Told, answer: Option<u64>) -> ControlFlow<()> {
+    fn on_told(&mut self, at_micros: u64, told: &Told, answer: Option<u64>) -> ControlFlow<()> {
         let expected = self.expected(answer);
         let Some(playing) = &mut self.playing else {
             return self.ends(End::NoBeginning("it begins in the middle of a life".into()));
         };
-        let input = told.repeat::<P>(&mut self.zeroes, |fingerprint| playing.alarm(fingerprint));
-        let input = match input {
+        let zeroes = &mut self.zeroes;
+        let repeated =
+            caught(|| told.repeat::<P>(zeroes, |wanted| playing.alarm(wanted)).map_err(|error| error.to_string()));
+        let input = match repeated.and_then(|input| input) {
             Ok(input) => input,
-            Err(error) => {
-                return self.ends(End::Differs { at_micros, told: told.word(), what: error.to_string() });
-            }
+            Err(what) => return self.ends(End::Differs { at_micros, told: told.word(), what }),
         };
         if let (true, Input::Message { from, message }) = (self.is_drawn, &input) {
             self.picture.on_heard::<P>(at_micros, *from, message);
         }
         let mut effects = Effects::new();
-        let stepped = catch_unwind(AssertUnwindSafe(|| {
+        let stepped = caught(|| {
             playing.value.step(input, &mut effects);
             playing.value.assert_invariants();
-        }));
-        if let Err(panic) = stepped {
-            let what = panic.downcast_ref::<String>().cloned();
-            let what = what.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-            return self.ends(End::Impossible { at_micros, what: what.unwrap_or_default() });
-        }
+            playing.value.status()
+        });
+        let status = match stepped {
+            Ok(status) => status,
+            Err(what) => return self.ends(End::Impossible { at_micros, what }),
+        };
         if self.is_drawn {
-            playing.show(&effects, at_micros, &mut self.picture);
+            show(&effects, at_micros, &status, &mut self.picture);
+        }
+        if self.is_drawn
+            && let Err(what) = playing.write(&effects)
+        {
+            return self.ends(End::Impossible { at_micros, what });
         }
         if let Err(what) = playing.hear(&effects, expected, (at_micros, told.word()), &mut self.replayed) {
             return self.ends(End::Differs { at_micros, told: told.word(), what });
         }
-        Standing::of(&playing.value, (at_micros, told.word())).follow(&mut self.highest, &mut self.replayed);
+        Standing::of(&status, (at_micros, told.word())).follow(&mut self.highest, &mut self.replayed);
         self.replayed.steps += 1;
         ControlFlow::Continue(())
     }
@@ -262,27 +303,36 @@ struct Playing<P: Protocol> {
     value: P,
     /// Alarms that are armed, and so may ring.
     armed: BTreeSet<P::Timer>,
+    /// The last index that was applied or restored.
+    applied: u64,
+    /// Snapshots that were asked for, and places that were restored.
+    fetched: Vec<SnapshotReference>,
+    restored: BTreeSet<Lsn>,
+    /// Its disk, when everything that it has written is there. Kept only where it is drawn.
+    durable: Durable,
 }
 
 impl<P: Protocol> Playing<P> {
+    fn of(value: P, durable: Durable) -> Playing<P> {
+        let applied = durable.snapshot_index();
+        Playing { value, armed: BTreeSet::new(), applied, fetched: Vec::new(), restored: BTreeSet::new(), durable }
+    }
+
     fn alarm(&mut self, wanted: u64) -> Option<P::Timer> {
         let timer = self.armed.iter().find(|timer| fingerprint::of(*timer) == wanted).copied()?;
         self.armed.remove(&timer);
         Some(timer)
     }
 
-    /// Adds what it says, and what it is, to a picture.
-    fn show(&self, effects: &Effects<P>, at_micros: u64, picture: &mut Picture) {
-        picture.answers.push((at_micros, fingerprint::of_effects(effects)));
-        for effect in effects.as_slice() {
-            match effect {
-                Effect::Send { to, message, .. } => picture.on_said::<P>(at_micros, *to, message),
-                Effect::Apply(entry) => picture.on_applied(entry.lsn.index),
-                Effect::Persist(record) => picture.on_persisted(record),
-                _ => {}
+    /// Writes what it persists to its disk; a promise that is taken back is an impossible state.
+    fn write(&mut self, effects: &Effects<P>) -> Result<(), String> {
+        caught(|| {
+            for effect in effects.as_slice() {
+                if let Effect::Persist(record) = effect {
+                    self.durable.absorb(record.clone());
+                }
             }
-        }
-        picture.on_state(at_micros, &self.value.status());
+        })
     }
 
     fn hear(
@@ -304,11 +354,17 @@ impl<P: Protocol> Playing<P> {
             match effect {
                 Effect::SetTimer { timer, .. } => drop(self.armed.insert(*timer)),
                 Effect::CancelTimer(timer) => drop(self.armed.remove(timer)),
+                Effect::FetchSnapshot { reference, .. } => self.fetched.push(reference.clone()),
+                Effect::Restore(reference) => {
+                    self.applied = self.applied.max(reference.lsn.index);
+                    self.restored.insert(reference.lsn);
+                }
                 Effect::Announce(transition) => {
                     replayed.transitions.push(Said { at_micros, told, transition: transition.clone() });
                 }
                 Effect::Apply(entry) => {
                     let Entry { lsn, kind, origin, payload, .. } = entry;
+                    self.applied = self.applied.max(lsn.index);
                     replayed.applied.push(Applied {
                         at_micros,
                         told,
@@ -331,6 +387,29 @@ impl<P: Protocol> Playing<P> {
     }
 }
 
+/// Adds what a value says, and what it is, to a picture.
+fn show<P: Protocol>(effects: &Effects<P>, at_micros: u64, status: &Status, picture: &mut Picture) {
+    picture.answers.push((at_micros, fingerprint::of_effects(effects)));
+    for effect in effects.as_slice() {
+        match effect {
+            Effect::Send { to, message, .. } => picture.on_said::<P>(at_micros, *to, message),
+            Effect::Apply(entry) => picture.on_applied(entry.lsn.index),
+            Effect::Persist(record) => picture.on_persisted(record),
+            _ => {}
+        }
+    }
+    picture.on_state(at_micros, status);
+}
+
+/// What this returns, or the assertion that failed in it.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let what = panic.downcast_ref::<String>().cloned();
+        let what = what.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+        what.unwrap_or_default()
+    })
+}
+
 /// Term and commit of a value at some input.
 struct Standing {
     at_micros: u64,
@@ -340,9 +419,9 @@ struct Standing {
 }
 
 impl Standing {
-    fn of<P: Protocol>(value: &P, (at_micros, told): (u64, &'static str)) -> Standing {
-        let Status { term, commit, .. } = value.status();
-        Standing { at_micros, told, term, commit }
+    fn of(status: &Status, (at_micros, told): (u64, &'static str)) -> Standing {
+        let Status { term, commit, .. } = status;
+        Standing { at_micros, told, term: *term, commit: *commit }
     }
 
     /// Compares it with the one before, and takes its place.

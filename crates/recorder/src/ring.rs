@@ -225,10 +225,11 @@ impl Recording {
     pub fn read(bytes: Bytes) -> Vec<Recording> {
         let mut lives: Vec<Recording> = Vec::new();
         let mut start = find(&bytes, 0);
+        let mut is_cut_off = false;
         while let Some(at) = start {
             let end = find(&bytes, at + MAGIC.len()).unwrap_or(bytes.len());
             let file = bytes.slice(at + MAGIC.len()..end);
-            read_file(&file, at + MAGIC.len(), &mut lives);
+            is_cut_off = read_file(&file, at + MAGIC.len(), is_cut_off, &mut lives);
             start = (end < bytes.len()).then_some(end);
         }
         lives
@@ -238,6 +239,13 @@ impl Recording {
     pub fn unix_micros(&self, at_micros: u64) -> u64 {
         let Life { boot_micros, unix_micros, .. } = self.life;
         (unix_micros + at_micros).saturating_sub(boot_micros)
+    }
+
+    /// Notes are missing here: whoever plays the life again must not go on beyond it.
+    fn damaged(&mut self, offset: usize, what: String) {
+        self.damage.push(Damage { offset, what });
+        let lost = NoteKind::Mark(Mark::Lost { count: 0 });
+        self.notes.push(Note { at_micros: self.end_micros(), kind: lost });
     }
 
     /// Time of the last note, by the boot clock, in microseconds.
@@ -252,7 +260,9 @@ fn find(bytes: &[u8], from: usize) -> Option<usize> {
     rest.windows(MAGIC.len()).position(|window| window == MAGIC).map(|place| from + place)
 }
 
-fn read_file(file: &Bytes, offset: usize, lives: &mut Vec<Recording>) {
+/// Adds the notes of a file to the lives. Takes whether the file before it ended in the middle of a note, and returns whether this
+/// one does.
+fn read_file(file: &Bytes, offset: usize, was_cut_off: bool, lives: &mut Vec<Recording>) -> bool {
     let mut rest = file.clone();
     let mut is_first = true;
     while !rest.is_empty() {
@@ -260,12 +270,12 @@ fn read_file(file: &Bytes, offset: usize, lives: &mut Vec<Recording>) {
         let note = match next_note(&mut rest) {
             Ok(Some(note)) => note,
             // Written by a process that was killed, or cut off while it was read.
-            Ok(None) => return,
+            Ok(None) => return true,
             Err(what) => {
                 if let Some(life) = lives.last_mut() {
-                    life.damage.push(Damage { offset: at, what });
+                    life.damaged(at, what);
                 }
-                return;
+                return false;
             }
         };
         match (is_first, note.kind) {
@@ -274,12 +284,17 @@ fn read_file(file: &Bytes, offset: usize, lives: &mut Vec<Recording>) {
                     let same = |life: &Life| (life.member_id, life.process_id, life.boot_id.clone());
                     life.is_continued && same(&last.life) == same(&life)
                 };
-                if !lives.last().is_some_and(is_next) {
+                if lives.last().is_some_and(is_next) {
+                    // Where the process went on, the file before this one was whole once.
+                    if let Some(life) = lives.last_mut().filter(|_| was_cut_off) {
+                        life.damaged(offset, "the file before it ends in the middle of a note".to_owned());
+                    }
+                } else {
                     lives.push(Recording { life, notes: Vec::new(), damage: Vec::new() });
                 }
             }
             // A file that nobody wrote so.
-            (true, _) => return,
+            (true, _) => return was_cut_off,
             (false, kind) => {
                 if let Some(life) = lives.last_mut() {
                     life.notes.push(Note { at_micros: note.at_micros, kind });
@@ -288,6 +303,7 @@ fn read_file(file: &Bytes, offset: usize, lives: &mut Vec<Recording>) {
         }
         is_first = false;
     }
+    false
 }
 
 /// Takes a note off; `None` where no whole one is left.

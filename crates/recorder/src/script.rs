@@ -10,18 +10,15 @@
 //! ```
 //!
 //! Each line tells one member one thing. The lines stand in an order in which nothing is heard before it was said, as far as the
-//! recordings show who said it. A part of a script is played only if it could have happened: see `shortening.rs`.
+//! recordings show who said it (`ordering.rs`). Playing it: `playing.rs`; the part of it that shows a violation: `shortening.rs`.
 
-use crate::judge::{Conviction, judge};
 use crate::mark::Mark;
-use crate::picture::Picture;
-use crate::replay::{Answers, End, Performer, Replayed, with_picture};
 use crate::ring::Recording;
 use crate::shape::{Life, Note, NoteKind, Told};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use hustings_core::{Protocol, Wire as _};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// Lives of one cluster, as what each member was told, in order.
@@ -39,7 +36,7 @@ pub struct Script {
     pub since_micros: u64,
     /// Names of the members, by id.
     pub names: BTreeMap<u64, String>,
-    /// What was told to whom.
+    /// Each input, with the member that it was told to.
     pub steps: Vec<Step>,
 }
 
@@ -60,32 +57,8 @@ pub struct Step {
 pub struct ScriptError {
     /// Number of the line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault, in words.
     pub what: String,
-}
-
-/// What came of playing a script.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Played {
-    /// The lives, each with what came of it. Their clocks count the script's steps, in place of microseconds.
-    pub lives: Vec<(Recording, Replayed)>,
-    /// What each of the lives said, heard and was.
-    pub pictures: Vec<Picture>,
-    /// Steps that were left out, because nobody had said what is heard at them.
-    pub unsaid: Vec<usize>,
-    /// What does not hold, each with the steps that show it.
-    pub violations: Vec<Violation>,
-}
-
-/// Something that must not be.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Violation {
-    /// One of [`crate::judge::PROPERTIES`], or `assertions` where a value reached an impossible state.
-    pub property: &'static str,
-    /// The facts, in words.
-    pub facts: Vec<String>,
-    /// The steps at which they became so.
-    pub steps: Vec<usize>,
 }
 
 impl Step {
@@ -100,6 +73,15 @@ impl Step {
         }
     }
 
+    /// Fingerprint of the recorded answer; `None` where the value did not return.
+    pub(crate) fn answer(&self) -> Option<u64> {
+        match &self.note.kind {
+            NoteKind::Told(_, answer) => *answer,
+            NoteKind::Birth(_, answer) => Some(*answer),
+            _ => None,
+        }
+    }
+
     /// The same step with the fingerprint of another answer; without one the value did not return.
     pub(crate) fn answered(&self, answer: Option<&u64>) -> Step {
         let kind = match &self.note.kind {
@@ -110,13 +92,13 @@ impl Step {
         Step { note: Note { kind, ..self.note.clone() }, ..*self }
     }
 
-    /// What kind of input it is, in one word, for people.
+    /// Kind of the input in one word, for people.
     pub fn word(&self) -> &'static str {
         self.told().map_or("birth", Told::word)
     }
 }
 
-/// What of a life can be played: from its birth to the first gap.
+/// The part of a life that can be played: from its birth to the first gap.
 fn playable(recording: &Recording) -> Vec<&Note> {
     let begun = recording.notes.iter().skip_while(|note| !matches!(note.kind, NoteKind::Birth(..)));
     let whole = begun.take_while(|note| !matches!(note.kind, NoteKind::Mark(Mark::Lost { .. })));
@@ -126,13 +108,27 @@ fn playable(recording: &Recording) -> Vec<&Note> {
     if notes.first().is_some_and(|note| is_whole(note)) { notes } else { Vec::new() }
 }
 
+/// Lives of each member as one followed the other. Those of one start of the machine by its boot clock; and else as they stand in the
+/// ring, for a wall clock can be set back.
+fn in_order(mut lives: Vec<&Recording>) -> Vec<&Recording> {
+    let mut boots: BTreeMap<(u64, &str), usize> = BTreeMap::new();
+    for recording in &lives {
+        let place = boots.len();
+        boots.entry((recording.life.member_id, &recording.life.boot_id)).or_insert(place);
+    }
+    lives.sort_by_key(|recording| {
+        let Life { member_id, boot_id, boot_micros, .. } = &recording.life;
+        (*member_id, boots.get(&(*member_id, boot_id.as_str())).copied(), *boot_micros)
+    });
+    lives
+}
+
 impl Script {
     /// All lives of the cluster of the first one, as a script. Lives whose beginning has gone are left out.
     pub fn of<P: Protocol>(lives: &[Recording], options: &P::Options) -> Script {
         let life = lives.first().map(|recording| recording.life.clone()).unwrap_or_default();
-        let mut lives: Vec<&Recording> =
-            lives.iter().filter(|recording| recording.life.cluster_id == life.cluster_id).collect();
-        lives.sort_by_key(|recording| recording.unix_micros(recording.life.boot_micros));
+        let of_cluster = lives.iter().filter(|recording| recording.life.cluster_id == life.cluster_id);
+        let lives = in_order(of_cluster.collect());
         let begun = |recording: &&Recording| Some(recording.unix_micros(playable(recording).first()?.at_micros));
         let since_micros = lives.iter().filter_map(begun).min().unwrap_or(0);
         let mut script = Script {
@@ -156,51 +152,7 @@ impl Script {
         script
     }
 
-    /// Sorts steps by their times, but so that a message is heard after it was said: clocks of several machines differ.
-    fn put_in_order<P: Protocol>(&mut self, options: &P::Options) {
-        let lives = self.lives();
-        let pictures: Vec<Picture> =
-            lives.iter().map(|life| with_picture::<P>(life, options, Answers::Any).1).collect();
-        let members = lives.iter().map(|recording| recording.life.member_id);
-        let talk = Talk::of(self.steps.len(), members.zip(&pictures));
-        let mut waiting: BTreeMap<u64, VecDeque<usize>> = BTreeMap::new();
-        for (index, step) in self.steps.iter().enumerate() {
-            waiting.entry(step.member).or_default().push_back(index);
-        }
-        let mut said: BTreeMap<Saying, usize> = BTreeMap::new();
-        let mut order = Vec::with_capacity(self.steps.len());
-        while order.len() < self.steps.len() {
-            let mut heads: Vec<usize> = waiting.values().filter_map(|steps| steps.front().copied()).collect();
-            heads.sort_by_key(|index| self.steps[*index].note.at_micros);
-            let is_ready = |index: &&usize| {
-                talk.heard[**index].is_none_or(|heard| said.get(&heard).is_some_and(|count| *count > 0))
-            };
-            let ready = heads.iter().find(is_ready).copied();
-            // What nobody is seen to have said was said by a life of which nothing is known.
-            let Some(next) = ready.or(heads.first().copied()) else { break };
-            self.steps[next].is_unseen = ready.is_none();
-            if let Some(count) = talk.heard[next].and_then(|heard| said.get_mut(&heard)) {
-                *count = count.saturating_sub(1);
-            }
-            for saying in &talk.said[next] {
-                *said.entry(*saying).or_default() += 1;
-            }
-            waiting.entry(self.steps[next].member).or_default().pop_front();
-            order.push(next);
-        }
-        self.steps = order.into_iter().map(|index| self.steps[index].clone()).collect();
-        for index in 0..self.steps.len() {
-            self.steps[index].is_unseen |= self.snapshot_at(index) == Some(None);
-        }
-    }
-
-    /// The step at which the snapshot was cut that is ready at this one; the inner `None` where nobody is seen to cut it.
-    pub(crate) fn snapshot_at(&self, index: usize) -> Option<Option<usize>> {
-        let ready = self.steps[index].told()?.ready_snapshot()?;
-        Some(self.steps[..index].iter().rposition(|step| step.told().and_then(Told::cut_snapshot) == Some(ready)))
-    }
-
-    fn life(&self, member: u64) -> Life {
+    pub(crate) fn life(&self, member: u64) -> Life {
         Life {
             cluster_id: self.cluster_id,
             member_id: member,
@@ -212,7 +164,7 @@ impl Script {
     }
 
     /// All steps as lives, whose clocks count steps.
-    fn lives(&self) -> Vec<Recording> {
+    pub(crate) fn lives(&self) -> Vec<Recording> {
         let mut lives: Vec<Recording> = Vec::new();
         let mut last: BTreeMap<u64, usize> = BTreeMap::new();
         for (index, Step { member, note, .. }) in self.steps.iter().enumerate() {
@@ -225,79 +177,6 @@ impl Script {
             }
         }
         lives
-    }
-
-    /// Plays it; answers need not be those that were recorded. Where one is not, members are told from then on what would not have been
-    /// said, so an impossible state that comes later shows nothing and is left out.
-    pub fn play<P: Protocol>(&self, options: &P::Options) -> Played {
-        let all: Vec<usize> = (0..self.steps.len()).collect();
-        let mut played = self.play_these::<P>(options, &all);
-        let is_impossible = |violation: &Violation| violation.property == "assertions";
-        if played.violations.iter().any(is_impossible)
-            && let Some(first) = self.otherwise::<P>(options).into_iter().map(|(step, _)| step).min()
-        {
-            played
-                .violations
-                .retain(|violation| !is_impossible(violation) || violation.steps.iter().all(|step| *step <= first));
-        }
-        played
-    }
-
-    /// The steps at which a value says something else than what was recorded: the first of each life, with what it says.
-    pub fn otherwise<P: Protocol>(&self, options: &P::Options) -> Vec<(usize, String)> {
-        let ends = self.lives().into_iter().map(|life| with_picture::<P>(&life, options, Answers::AsRecorded).0.end);
-        let differs = |end: End| match end {
-            End::Differs { at_micros, what, .. } => Some((usize::try_from(at_micros).unwrap_or(usize::MAX), what)),
-            _ => None,
-        };
-        ends.filter_map(differs).collect()
-    }
-
-    /// Plays these steps, in order. What nobody said is not told, but where the script says so.
-    pub(crate) fn play_these<P: Protocol>(&self, options: &P::Options, kept: &[usize]) -> Played {
-        let mut lives: Vec<(Recording, Performer<P>, bool)> = Vec::new();
-        let mut last: BTreeMap<u64, usize> = BTreeMap::new();
-        let mut said: BTreeMap<Saying, usize> = BTreeMap::new();
-        let mut unsaid = Vec::new();
-        for index in kept {
-            let step = &self.steps[*index];
-            if step.is_birth() {
-                last.insert(step.member, lives.len());
-                let recording = Recording { life: self.life(step.member), notes: Vec::new(), damage: Vec::new() };
-                lives.push((recording, Performer::new(options, Answers::Any, true), false));
-            }
-            let Some((recording, performer, has_ended)) = last.get(&step.member).and_then(|life| lives.get_mut(*life))
-            else {
-                continue;
-            };
-            if *has_ended {
-                continue;
-            }
-            if let Some((from, what)) = step.told().and_then(Told::heard::<P>) {
-                match said.get_mut(&(from, step.member, what)).filter(|count| **count > 0) {
-                    Some(count) => *count -= 1,
-                    None if step.is_unseen => {}
-                    None => {
-                        unsaid.push(*index);
-                        continue;
-                    }
-                }
-            }
-            let note = Note { at_micros: *index as u64, kind: step.note.kind.clone() };
-            let known = performer.picture.said.len();
-            *has_ended = performer.perform(&note).is_break();
-            for message in &performer.picture.said[known..] {
-                *said.entry((step.member, message.peer, message.fingerprint)).or_default() += 1;
-            }
-            recording.notes.push(note);
-        }
-        let mut played = Played { lives: Vec::new(), pictures: Vec::new(), unsaid, violations: Vec::new() };
-        for (recording, performer, _) in lives {
-            played.lives.push((recording, performer.replayed));
-            played.pictures.push(performer.picture);
-        }
-        played.violations = violations(&played.lives);
-        played
     }
 
     /// A script, from what [`fmt::Display`] wrote.
@@ -314,6 +193,7 @@ impl Script {
             names: BTreeMap::new(),
             steps: Vec::new(),
         };
+        let mut born = BTreeSet::new();
         for (line, text) in (1..).zip(text.lines()) {
             let words: Vec<&str> = text.split('#').next().unwrap_or("").split_whitespace().collect();
             if words.is_empty() {
@@ -322,7 +202,7 @@ impl Script {
                 }
                 continue;
             }
-            script.take(&words).map_err(|what| ScriptError { line, what })?;
+            script.take(&words, &mut born).map_err(|what| ScriptError { line, what })?;
         }
         if script.protocol.is_empty() {
             return Err(ScriptError { line: 1, what: "it does not begin with `recorded PROTOCOL`".into() });
@@ -330,7 +210,7 @@ impl Script {
         Ok(script)
     }
 
-    fn take(&mut self, words: &[&str]) -> Result<(), String> {
+    fn take(&mut self, words: &[&str], born: &mut BTreeSet<u64>) -> Result<(), String> {
         match words {
             ["recorded", protocol, options @ ..] => {
                 self.protocol = (*protocol).to_owned();
@@ -359,8 +239,10 @@ impl Script {
                 if step.word() != *word || shown(step.note.at_micros) != *at {
                     return Err(format!("it is a {} at {}", step.word(), shown(step.note.at_micros)));
                 }
-                let is_born = step.is_birth() || self.steps.iter().any(|step| step.member == member);
-                if !is_born {
+                if step.is_birth() {
+                    born.insert(member);
+                }
+                if !born.contains(&member) {
                     return Err(format!("member {member} is told something before it is born"));
                 }
                 self.steps.push(step);
@@ -399,56 +281,4 @@ impl fmt::Display for Script {
         }
         Ok(())
     }
-}
-
-/// One member says something to another: from, to, and what by its fingerprint.
-pub(crate) type Saying = (u64, u64, u64);
-
-/// What was said and heard at each step of a script.
-pub(crate) struct Talk {
-    pub(crate) said: Vec<Vec<Saying>>,
-    pub(crate) heard: Vec<Option<Saying>>,
-    /// Of each life in order: its member, and what it wrote to its disk.
-    pub(crate) persisted: Vec<(u64, u64)>,
-}
-
-impl Talk {
-    /// Of lives that were played, each by itself or together.
-    pub(crate) fn of<'a>(steps: usize, lives: impl Iterator<Item = (u64, &'a Picture)>) -> Talk {
-        let mut talk = Talk { said: vec![Vec::new(); steps], heard: vec![None; steps], persisted: Vec::new() };
-        let place = |at_micros: u64| usize::try_from(at_micros).ok().filter(|place| *place < steps);
-        for (me, picture) in lives {
-            for message in &picture.said {
-                if let Some(place) = place(message.at_micros) {
-                    talk.said[place].push((me, message.peer, message.fingerprint));
-                }
-            }
-            for message in &picture.heard {
-                if let Some(place) = place(message.at_micros) {
-                    talk.heard[place] = Some((message.peer, me, message.fingerprint));
-                }
-            }
-            talk.persisted.push((me, picture.persisted));
-        }
-        talk
-    }
-}
-
-/// What does not hold, by what is seen first.
-fn violations(lives: &[(Recording, Replayed)]) -> Vec<Violation> {
-    let step = |at_micros: u64| usize::try_from(at_micros).unwrap_or(usize::MAX);
-    let mut violations = Vec::new();
-    for Conviction { property, facts } in judge(lives) {
-        let steps = facts.iter().map(|fact| step(fact.at_micros)).collect();
-        let facts = facts.iter().map(|fact| format!("{} {}", fact.member, fact.what)).collect();
-        violations.push(Violation { property, facts, steps });
-    }
-    for (recording, replayed) in lives {
-        if let End::Impossible { at_micros, what } = &replayed.end {
-            let facts = vec![format!("{} is in an impossible state: {what}", recording.life.name)];
-            violations.push(Violation { property: "assertions", facts, steps: vec![step(*at_micros)] });
-        }
-    }
-    violations.sort_by_key(|violation| violation.steps.iter().copied().max());
-    violations
 }

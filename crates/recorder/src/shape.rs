@@ -99,6 +99,33 @@ pub struct Birth {
     left_out: u64,
 }
 
+/// An input that needs something before it.
+pub(crate) enum HostInput {
+    /// An alarm with this fingerprint, which was set.
+    Alarm(u64),
+    /// A snapshot of what was applied.
+    Compact,
+    /// A snapshot has come, or has not, that was asked for.
+    Fetched,
+    /// A snapshot was installed that was to be.
+    Installed(Lsn),
+    /// All others.
+    Other,
+}
+
+impl HostInput {
+    /// Why no host says it, where what it needs is missing.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            HostInput::Alarm(_) => "no such alarm is set here",
+            HostInput::Compact => "what the snapshot holds is not applied here",
+            HostInput::Fetched => "no such snapshot was asked for here",
+            HostInput::Installed(_) => "no such snapshot was to be installed here",
+            HostInput::Other => "",
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 struct TimingShape {
     #[prost(uint64, tag = "1")]
@@ -310,11 +337,27 @@ impl Told {
         words.get(place).copied().unwrap_or("something new")
     }
 
-    /// Who said the message and what, as a fingerprint, if that is the input.
+    /// Sender and fingerprint of the message, if the input is one.
     pub(crate) fn heard<P: Protocol>(&self) -> Option<(u64, u64)> {
         let mut message = (self.kind == 1).then(|| P::Message::decode(self.message.clone()).ok()).flatten()?;
         shown(&mut message, &mut Zeroes::default()).ok()?;
         Some((self.node, fingerprint::of(&message)))
+    }
+
+    /// The class of the input: whether a host does it only after its protocol has asked for it, or has come so far.
+    pub(crate) fn host_input(&self) -> HostInput {
+        match self.kind {
+            2 => HostInput::Alarm(self.number),
+            6 => HostInput::Compact,
+            7 | 8 => HostInput::Fetched,
+            9 => HostInput::Installed(Lsn::new(self.term, self.number)),
+            _ => HostInput::Other,
+        }
+    }
+
+    /// Reference of a snapshot, if the input has one that can be read.
+    pub(crate) fn reference(&self) -> Option<SnapshotReference> {
+        matches!(self.kind, 6..=8).then(|| SnapshotReference::decode(self.message.clone()).ok()).flatten()
     }
 
     /// Reference of the snapshot that the host has cut, if that is the input.

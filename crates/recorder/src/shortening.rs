@@ -5,17 +5,20 @@
 //! - what is heard was said before, at a step that is kept;
 //! - a snapshot that is ready was cut, at a step that is kept;
 //! - a life that a later one of the same member follows wrote to its disk what it had written, for there the later one begins;
-//! - every alarm that rings was set, and no value reaches an impossible state on the way.
+//! - every alarm that rings was set, a snapshot is cut of what was applied, and one that arrives was asked for;
+//! - no value reaches an impossible state on the way, but for the one that is shown.
 //!
 //! The steps that led to the violation are such a part. Under a protocol that tolerates loss and reordering ([`Links::Any`]) steps
 //! are left out of it, too, as long as the same property falls; where a loss is the end of a link, what was not heard is not left
 //! out.
 
+use crate::ordering::Traffic;
+use crate::playing::{ASSERTIONS, Violation};
 use crate::replay::End;
-use crate::script::{Played, Script, Step, Talk, Violation};
+use crate::script::{Script, Step};
 use hustings_core::Protocol;
 use hustings_core::protocol::Links;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// So many steps are played at most while one script is cut down.
 const STEPS_MAX: usize = 2_000_000;
@@ -23,9 +26,11 @@ const STEPS_MAX: usize = 2_000_000;
 struct Search<'a, P: Protocol> {
     script: &'a Script,
     options: &'a P::Options,
-    property: &'static str,
+    violation: &'a Violation,
     /// Of each member what its lives wrote, but for the last one.
     persisted: BTreeMap<u64, Vec<u64>>,
+    /// Of each step at which a snapshot is ready, the step at which it was cut.
+    snapshots: Vec<Option<Option<usize>>>,
     steps_left: usize,
 }
 
@@ -38,22 +43,24 @@ impl Script {
 
     /// A part of it that shows the first violation, with the violation in its headline; `None` when everything holds.
     pub fn shortened<P: Protocol>(&self, options: &P::Options) -> Option<Script> {
-        let all: Vec<usize> = (0..self.steps.len()).collect();
-        let played = self.play_these::<P>(options, &all);
+        let played = self.play::<P>(options);
         let violation = played.violations.first()?;
-        let (property, steps_left) = (violation.property, STEPS_MAX);
-        let mut search = Search::<P> { script: self, options, property, persisted: BTreeMap::new(), steps_left };
-        let kept = search.past_of(&played, violation);
-        search.persisted = persisted(&talk(self, &self.play_these::<P>(options, &kept)));
+        let (snapshots, steps_left) = (self.snapshots(), STEPS_MAX);
+        let kept = self.past_of(&self.traffic(&played), &violation.steps);
+        let persisted = persisted(&self.traffic(&self.play_these::<P>(options, &kept)));
+        let mut search = Search::<P> { script: self, options, violation, persisted, snapshots, steps_left };
         let kept = match P::LINKS {
             Links::Any if search.violated_by(&kept).is_some() => search.without_the_rest(kept),
             _ => kept,
         };
-        let violation = search.violated_by(&kept).unwrap_or_else(|| violation.clone());
+        let shown = search.violated_by(&kept).unwrap_or_else(|| violation.clone());
         let answers = self.play_these::<P>(options, &kept).pictures.into_iter().flat_map(|picture| picture.answers);
         let answers: BTreeMap<u64, u64> = answers.collect();
-        let mut headline = vec![format!("{} does not hold", violation.property)];
-        headline.extend(violation.facts.iter().map(|fact| format!("  {fact}")));
+        let mut headline = vec![format!("{} does not hold", shown.property)];
+        headline.extend(shown.facts.iter().map(|fact| format!("  {fact}")));
+        if P::LINKS == Links::Any && search.has_given_up(kept.len()) {
+            headline.push(format!("More could perhaps be left out: the search ended after {STEPS_MAX} played steps."));
+        }
         // Told less, the members answer otherwise than they did: these answers are the script's.
         let steps: Vec<Step> =
             kept.iter().map(|index| self.steps[*index].answered(answers.get(&(*index as u64)))).collect();
@@ -63,42 +70,10 @@ impl Script {
     }
 }
 
-fn talk(script: &Script, played: &Played) -> Talk {
-    let members = played.lives.iter().map(|(recording, _)| recording.life.member_id);
-    Talk::of(script.steps.len(), members.zip(&played.pictures))
-}
-
 impl<P: Protocol> Search<'_, P> {
-    /// The steps that led to a violation: those before it in the same life and, of what was heard, those that led to its saying.
-    fn past_of(&self, played: &Played, violation: &Violation) -> Vec<usize> {
-        let talk = talk(self.script, played);
-        let mut open: BTreeMap<_, Vec<usize>> = BTreeMap::new();
-        let mut last: BTreeMap<u64, usize> = BTreeMap::new();
-        // What each step rests on.
-        let mut before: Vec<Vec<usize>> = Vec::with_capacity(self.script.steps.len());
-        for (index, step) in self.script.steps.iter().enumerate() {
-            let mut rests_on: Vec<usize> = last.insert(step.member, index).into_iter().collect();
-            if let Some(heard) = talk.heard[index]
-                && let Some(sayings) = open.get_mut(&heard).filter(|sayings| !sayings.is_empty())
-            {
-                rests_on.push(sayings.remove(0));
-            }
-            rests_on.extend(self.script.snapshot_at(index).flatten());
-            for saying in &talk.said[index] {
-                open.entry(*saying).or_default().push(index);
-            }
-            before.push(rests_on);
-        }
-        let mut past = BTreeSet::new();
-        let mut waiting = violation.steps.clone();
-        while let Some(index) = waiting.pop() {
-            if let Some(rests_on) = before.get(index)
-                && past.insert(index)
-            {
-                waiting.extend(rests_on);
-            }
-        }
-        past.into_iter().collect()
+    /// Whether what is left of the budget plays no script of this length any more.
+    fn has_given_up(&self, length: usize) -> bool {
+        self.steps_left <= length
     }
 
     /// How these steps violate the property, if they could have happened.
@@ -106,23 +81,21 @@ impl<P: Protocol> Search<'_, P> {
         let played = self.script.play_these::<P>(self.options, kept);
         let could_be = played.lives.iter().all(|(_, replayed)| match &replayed.end {
             End::Same => true,
-            End::Impossible { .. } => self.property == "assertions",
+            End::Impossible { .. } => self.violation.property == ASSERTIONS,
             _ => false,
         });
-        if !could_be {
-            return None;
-        }
-        let is_cut = |index: &usize| match self.script.snapshot_at(*index) {
+        let is_cut = |index: &usize| match self.snapshots[*index] {
             Some(Some(cut)) => kept.binary_search(&cut).is_ok(),
             _ => true,
         };
-        if !played.unsaid.is_empty()
+        if !could_be
+            || !played.not_told.is_empty()
             || !kept.iter().all(is_cut)
-            || persisted(&talk(self.script, &played)) != self.persisted
+            || persisted(&self.script.traffic(&played)) != self.persisted
         {
             return None;
         }
-        played.violations.into_iter().find(|violation| violation.property == self.property)
+        played.violations.into_iter().find(|violation| violation.is_alike(self.violation))
     }
 
     /// Leaves out what can be left out: halves, quarters, and so on down to single steps, until nothing more goes.
@@ -132,7 +105,7 @@ impl<P: Protocol> Search<'_, P> {
             let before = kept.len();
             // From the end: what came late explains least.
             let mut end = kept.len();
-            while end > 0 && self.steps_left > kept.len() {
+            while end > 0 && !self.has_given_up(kept.len()) {
                 let start = end.saturating_sub(size);
                 let is_fixed = |place: usize| self.script.steps[kept[place]].is_birth();
                 let fewer: Vec<usize> = (0..kept.len())
@@ -160,9 +133,9 @@ impl<P: Protocol> Search<'_, P> {
 }
 
 /// Of each member what its lives wrote, but for the last one.
-fn persisted(talk: &Talk) -> BTreeMap<u64, Vec<u64>> {
+fn persisted(traffic: &Traffic) -> BTreeMap<u64, Vec<u64>> {
     let mut persisted: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for (member, wrote) in &talk.persisted {
+    for (member, wrote) in &traffic.persisted {
         persisted.entry(*member).or_default().push(*wrote);
     }
     for lives in persisted.values_mut() {

@@ -18,6 +18,7 @@ use hustings_zab::Zab;
 use support::{Dice, SECRET, Town, ids, lives_of};
 
 fn are_played_again<P: Protocol>() {
+    let mut applied = 0;
     for seed in 1..=4 {
         let (lives, announced) = lives_of::<P>(seed, 4_000);
         assert!(lives.len() > 10, "{} lives", lives.len());
@@ -38,9 +39,10 @@ fn are_played_again<P: Protocol>() {
             played.push((life.clone(), replayed));
         }
         assert_eq!(judge(&played), [], "{} seed {seed}", P::NAME);
-        assert!(played.iter().map(|(_, replayed)| replayed.applied.len()).sum::<usize>() > 50, "something is judged");
+        applied += played.iter().map(|(_, replayed)| replayed.applied.len()).sum::<usize>();
         assert_eq!(transitions, announced, "each transition is seen again");
     }
+    assert!(applied > 200, "{applied} applied entries are too few to judge anything by");
 }
 
 #[test]

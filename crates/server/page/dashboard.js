@@ -233,6 +233,9 @@ function roundTrip(from, to) {
 
 // ---- drawing --------------------------------------------------------------------------------------------------------
 
+// Members of one term have one colour around them; terms next to each other have colours far apart.
+const colourOf = (term) => `hsl(${(term * 137) % 360} 70% 48%)`;
+
 const roleOf = (member) => (member.report ? member.report.role : "unreachable");
 
 function draw() {
@@ -300,6 +303,7 @@ function drawRing() {
     group.append(
       drawn("title", {}, spoken),
       drawn("circle", { class: role, cx: x, cy: y, r: 22 }),
+      ...(member.report ? [drawn("circle", { class: "term", cx: x, cy: y, r: 26, stroke: colourOf(member.report.term) })] : []),
       drawn("text", { class: "glyph", x, y: y + 1 }, GLYPHS[role] ?? "?"),
       drawn("text", { class: "name", x, y: y + 40 }, member.name),
       drawn("text", { class: "detail", x, y: y + 54 }, member.report ? `term ${member.report.term}` : "not reachable"),
@@ -344,11 +348,13 @@ function drawMembers() {
     const report = member.report;
     if (!report) {
       setText(term, "");
+      term.style.boxShadow = "";
       log.className = "free";
       setText(log, member.why ?? "");
       for (const cell of [sync, rate, p99, disk]) setText(cell, "");
     } else {
       setText(term, String(report.term));
+      term.style.boxShadow = `inset 0 -3px ${colourOf(report.term)}`;
       log.className = "";
       drawLog(log, report, furthest);
       const { rate: perSecond, p99: slowest, sync: syncs } = load(member.name);

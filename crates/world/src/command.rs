@@ -64,6 +64,9 @@ pub enum Command {
     Wait(u64),
     /// Time passes until a leader serves everybody who is connected to it, at most so many microseconds.
     Settle(u64),
+    /// All is made well, and the cluster must serve; then these go wrong, and the others must serve; then all is well again, and all
+    /// members must be alike: the end of each run of `hustings simulate`.
+    Peace(Vec<Command>),
     /// The process ends; the machine goes on, and peers see it.
     Crash(Who),
     /// The power goes: what was not synced is lost sector by sector, and peers see nothing.
@@ -185,6 +188,10 @@ impl fmt::Display for Command {
         match self {
             Command::Wait(micros) => write!(f, "wait {}", shown(*micros)),
             Command::Settle(micros) => write!(f, "settle {}", shown(*micros)),
+            Command::Peace(sick) => {
+                let sick: Vec<String> = sick.iter().map(Command::to_string).collect();
+                write!(f, "{}", format!("peace {}", sick.join("; ")).trim_end())
+            }
             Command::Crash(who) => write!(f, "crash {who}"),
             Command::PowerOff(who) => write!(f, "power-off {who}"),
             Command::Restart(who) => write!(f, "restart {who}"),

@@ -3,6 +3,7 @@
 use crate::command::{Command, DiskFault, Expectation, Who};
 use crate::dice::Dice;
 use crate::journal::Line;
+use crate::liveness::live;
 use crate::load::Asked;
 use crate::machine::{Life, Machine};
 use crate::network::Quality;
@@ -29,7 +30,11 @@ impl<P: Protocol, S: Service> World<P, S> {
     /// # Errors
     /// A property that does not hold, an expectation that is not met.
     pub fn apply(&mut self, command: &Command) -> Result<(), Violation> {
-        if !matches!(command, Command::Wait(_) | Command::Settle(_) | Command::Expect(_) | Command::Mark) {
+        let is_fault = !matches!(
+            command,
+            Command::Wait(_) | Command::Settle(_) | Command::Peace(_) | Command::Expect(_) | Command::Mark
+        );
+        if is_fault {
             self.journal.note(self.now, Line::Fault(command.to_string()));
             let text = command.to_string();
             let mut words = text.split(' ');
@@ -48,6 +53,7 @@ impl<P: Protocol, S: Service> World<P, S> {
         match command {
             Command::Wait(micros) => return self.run_until(self.now + micros),
             Command::Settle(micros) => return self.settle(*micros),
+            Command::Peace(sick) => return live(self, sick),
             Command::Crash(who) => self.each(*who, |world, at| world.end(at, true)),
             Command::PowerOff(who) => self.each(*who, |world, at| {
                 world.machines[at].is_powered_off = true;

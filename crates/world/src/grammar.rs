@@ -16,12 +16,26 @@ const fn line(form: &'static str, example: &'static str, does: &'static str) -> 
     Sentence { form, example, does }
 }
 
+impl Sentence {
+    /// The word that such a line begins with.
+    pub fn beginning(&self) -> &'static str {
+        self.form.split_once(' ').map_or(self.form, |(word, _)| word)
+    }
+}
+
+/// The words that a line may begin with, in the order of the tables.
+pub fn beginnings() -> Vec<&'static str> {
+    let mut words: Vec<&str> = HEADERS.iter().chain(&GRAMMAR).map(Sentence::beginning).collect();
+    words.dedup();
+    words
+}
+
 /// Lines about how the world is made; they stand first.
 pub const HEADERS: [Sentence; 7] = [
     line(
-        "cluster NUMBER [seed N] [snapshots N] [messages N] [trailing N] [restart TIME] [uncommitted N]",
+        "cluster NUMBER [seed N] [snapshots N] [messages N] [trailing N] [restart TIME] [uncommitted N] [slice N]",
         "cluster 3 seed 7 snapshots 50 restart 2s",
-        "so many members; the seed of chance; entries after which a snapshot is cut; most bytes of a message; entries kept below a snapshot; when a member that ended by itself starts again; most bytes that are not committed",
+        "so many members; the seed of chance; entries after which a snapshot is cut; most bytes of a message; entries kept below a snapshot; when a member that ended by itself starts again; most bytes that are not committed; cost of the commands that a member applies in one turn",
     ),
     line(
         "timing HEARTBEAT SHORTEST LONGEST",
@@ -48,12 +62,17 @@ pub const HEADERS: [Sentence; 7] = [
 ];
 
 /// Lines about what is done to the world, in order.
-pub const GRAMMAR: [Sentence; 52] = [
+pub const GRAMMAR: [Sentence; 53] = [
     line("wait TIME", "wait 250ms", "time passes"),
     line(
         "settle TIME",
         "settle 5s",
         "time passes until a leader serves everybody who is connected to it, at most so long",
+    ),
+    line(
+        "peace [COMMAND; COMMAND...]",
+        "peace crash n3; wait 100ms; mute n4 n2",
+        "all is made well, and the cluster must serve; these go wrong, and the others must serve if a quorum of them reach each other; all is well again, and all members must be alike; behind it no client asks anything",
     ),
     line("crash WHO", "crash leader", "the process ends; the machine goes on, and peers see it"),
     line(

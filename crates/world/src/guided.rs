@@ -21,6 +21,7 @@ use crate::machine::Plants;
 use crate::seed::{End, Plan, Report, run_covered};
 use crate::sickness::{draw_illness, draw_outstanding};
 use crate::witness::Service;
+use hustings_core::replica::backlog::SLICE_COST;
 use hustings_core::{Protocol, Role, Transition};
 
 /// Plans that are kept; of more, those that brought least are forgotten.
@@ -303,6 +304,8 @@ impl Search {
             3 => {
                 settings.policy.entries_max = [5, 20, 60, 800][dice.below(4) as usize];
                 settings.limits.trailing_entries = [0, 5, 60][dice.below(3) as usize];
+                // One command in a turn, now and then: what is committed is applied later.
+                settings.policy.slice_cost = if settings.limits.trailing_entries == 5 { 1 } else { SLICE_COST };
             }
             4 => settings.limits.message_bytes_max = [1, 200, 1 << 20][dice.below(3) as usize],
             5 => {

@@ -115,6 +115,8 @@ pub(crate) struct Machine<P: Protocol, S: Service> {
     pub(crate) stalled_since: Option<u64>,
     pub(crate) jobs: VecDeque<Job<S>>,
     pub(crate) is_working: bool,
+    /// The next slice of what is committed is about to be applied.
+    pub(crate) is_slicing: bool,
     pub(crate) is_paused: bool,
     /// It knows that it was removed: its server is closed, and clients go elsewhere.
     pub(crate) is_removed: bool,
@@ -163,6 +165,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
             stalled_since: None,
             jobs: VecDeque::new(),
             is_working: false,
+            is_slicing: false,
             is_paused: false,
             is_removed: false,
             is_powered_off: false,
@@ -249,6 +252,7 @@ impl<P: Protocol, S: Service> Machine<P, S> {
         self.stalled_since = None;
         self.jobs.clear();
         self.is_working = false;
+        self.is_slicing = false;
         self.is_paused = false;
         self.stash.clear();
         self.next_proposal = 1;

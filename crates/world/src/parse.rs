@@ -1,50 +1,8 @@
 //! Reads a line of a script: [`Command::parse`]. A typo is named, with the nearest word that would have been right.
 
 use crate::command::{Command, DiskFault, Expectation, Who, shown};
+use crate::grammar::{HEADERS, beginnings};
 
-/// The words that a line may begin with.
-pub const COMMANDS: [&str; 40] = [
-    "wait",
-    "settle",
-    "crash",
-    "power-off",
-    "restart",
-    "pause",
-    "resume",
-    "mute",
-    "cut",
-    "isolate",
-    "partition",
-    "slow",
-    "delay",
-    "heal",
-    "mend",
-    "reset",
-    "links",
-    "disk",
-    "wipe",
-    "clock",
-    "suspend",
-    "transfer",
-    "resign",
-    "campaign",
-    "forget-leader",
-    "retime",
-    "operator",
-    "pace",
-    "damage",
-    "remove",
-    "join",
-    "voters",
-    "put",
-    "get",
-    "lease",
-    "expect",
-    "mark",
-    "cluster",
-    "timing",
-    "load",
-];
 /// What goes wrong with a disk, by its word.
 pub const DISK_FAULTS: [&str; 9] =
     ["stall", "recover", "slow", "full", "roomy", "fail", "crash-at", "misdirect", "rot"];
@@ -53,20 +11,21 @@ pub const EXPECTATIONS: [&str; 8] =
     ["leader", "no-leader", "changes", "outage", "lease", "no-lease", "same", "refused"];
 const WHO: [&str; 6] = ["leader", "follower.1", "others", "wiped", "all", "n1"];
 
-/// How far two words are from each other: changes of one letter.
+/// How far two words are from each other: changes of one letter, and neighbours that changed places.
 fn distance(one: &str, other: &str) -> usize {
-    let other: Vec<char> = other.chars().collect();
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.chars().enumerate() {
-        let mut corner = row[0];
-        row[0] = i + 1;
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let mut rows = vec![(0..=other.len()).collect::<Vec<_>>()];
+    for (i, a) in one.iter().enumerate() {
+        let mut row = vec![i + 1];
         for (j, b) in other.iter().enumerate() {
-            let changed = corner + usize::from(a != *b);
-            corner = row[j + 1];
-            row[j + 1] = changed.min(corner + 1).min(row[j] + 1);
+            let changed = rows[i][j] + usize::from(a != b);
+            let is_swap = i > 0 && j > 0 && *a == other[j - 1] && one[i - 1] == *b;
+            let swapped = if is_swap { rows[i - 1][j - 1] + 1 } else { changed };
+            row.push(changed.min(swapped).min(rows[i][j + 1] + 1).min(row[j] + 1));
         }
+        rows.push(row);
     }
-    row[other.len()]
+    rows[one.len()][other.len()]
 }
 
 /// The known word nearest to one that is not known.
@@ -158,6 +117,16 @@ pub fn who(word: &str) -> Result<Who, String> {
     })
 }
 
+/// What goes wrong while all else is well: commands with `;` between them.
+fn peace(sick: &str) -> Result<Command, String> {
+    let commands = sick.split(';').map(str::trim).filter(|command| !command.is_empty()).map(Command::parse);
+    let commands = commands.collect::<Result<Vec<_>, _>>()?;
+    match commands.iter().find(|command| matches!(command, Command::Peace(_))) {
+        Some(_) => Err("there is no `peace` within `peace`".into()),
+        None => Ok(Command::Peace(commands)),
+    }
+}
+
 impl Command {
     /// Reads one line.
     ///
@@ -169,6 +138,7 @@ impl Command {
         let command = match words.next("a command")? {
             "wait" => Command::Wait(words.time("a time")?),
             "settle" => Command::Settle(words.time("a time")?),
+            "peace" => peace(&words.words.by_ref().copied().collect::<Vec<_>>().join(" "))?,
             "crash" => Command::Crash(words.who()?),
             "power-off" => Command::PowerOff(words.who()?),
             "restart" => Command::Restart(words.who()?),
@@ -286,7 +256,14 @@ impl Command {
                 other => return Err(unknown("expectation", other, &EXPECTATIONS)),
             }),
             "mark" => Command::Mark,
-            other => return Err(unknown("command", other, &COMMANDS)),
+            other => {
+                return Err(match HEADERS.iter().find(|header| header.beginning() == other) {
+                    Some(header) => {
+                        format!("`{other}` says how the world is made, as `{}`, and is no command", header.form)
+                    }
+                    None => unknown("command", other, &beginnings()),
+                });
+            }
         };
         words.end(command)
     }

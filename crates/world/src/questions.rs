@@ -59,13 +59,43 @@ impl<P: Protocol, S: Service> World<P, S> {
             || fit.iter().any(|at| self.is_centre(*at, &fit))
     }
 
+    /// Whether a link of the leader takes longer than the others, one way or both.
+    pub(crate) fn has_slow_leader(&self) -> bool {
+        let is_slow = |one: usize| {
+            (0..self.machines.len()).any(|other| self.network.is_slow(one, other) || self.network.is_slow(other, one))
+        };
+        self.leader().and_then(|leader| self.position(leader)).is_some_and(is_slow)
+    }
+
+    /// Last index that every member of the leader's membership has applied; 0 while nobody leads.
+    pub(crate) fn lowest_applied(&self) -> u64 {
+        let leader = self.leader_position().and_then(|at| self.machines[at].replica.as_ref());
+        let Some(membership) = leader.map(|leader| leader.membership()) else { return 0 };
+        let members = self.machines.iter().filter(|machine| membership.has(machine.id) && !machine.is_stranger);
+        let applied = members.filter_map(|machine| machine.replica.as_ref()).map(|replica| replica.applied().index);
+        applied.min().unwrap_or(0)
+    }
+
+    /// Last index that more than half of all members know to be committed.
+    pub(crate) fn committed_by_most(&self) -> u64 {
+        let commit = |machine: &Machine<P, S>| machine.replica.as_ref().map_or(0, |replica| replica.status().commit);
+        let mut ends: Vec<u64> = self.machines.iter().map(commit).collect();
+        ends.sort_unstable();
+        ends[(ends.len() - 1) / 2]
+    }
+
     /// Whether this member reaches a quorum and everybody of `fit` that anybody reaches, and none of them knows more: it can
     /// lead, even if all else is cut. A chain's middle and a star's hub are such.
     fn is_centre(&self, at: usize, fit: &[usize]) -> bool {
         let last = |at: usize| self.machines[at].replica.as_ref().map(|replica| replica.status().last);
+        // ZAB's history of a later epoch is fresher though it be shorter; elsewhere no epochs are established.
+        let established =
+            |at: usize| self.judge.shadow(self.machines[at].id).map(|shadow| shadow.emitted().established);
+        let epoch = |at: usize| established(at).max(last(at).map(|last| last.term));
+        let is_covered = |peer: usize| last(peer) == last(at) || (epoch(peer), last(peer)) < (epoch(at), last(at));
         let joins = |one: usize, other: usize| one == other || !self.network.is_hampered(one, other);
         let is_lost = |peer: usize| fit.iter().all(|other| *other == peer || !joins(*other, peer));
-        let is_whole = fit.iter().all(|peer| is_lost(*peer) || joins(at, *peer) && last(*peer) <= last(at));
+        let is_whole = fit.iter().all(|peer| is_lost(*peer) || joins(at, *peer) && is_covered(*peer));
         is_whole
             && self.may_ever_lead(at)
             && self.is_voter(at)

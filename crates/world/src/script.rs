@@ -93,7 +93,12 @@ impl Script {
                 }
                 continue;
             }
+            let has_ended = script.commands.iter().any(|command| matches!(command, Command::Peace(_)));
             script.take(content).map_err(|what| ScriptError { line: number, what })?;
+            if has_ended && matches!(script.commands.last(), Some(Command::Peace(_))) {
+                let what = "there is one `peace` at most: behind it no client asks anything".into();
+                return Err(ScriptError { line: number, what });
+            }
         }
         Ok(script)
     }
@@ -117,8 +122,10 @@ impl Script {
                         "trailing" => settings.limits.trailing_entries = number(name, value)?,
                         "restart" => settings.restart_after = micros(value)?,
                         "uncommitted" => settings.limits.uncommitted_bytes_max = number::<usize>(name, value)?.max(1),
+                        "slice" => settings.policy.slice_cost = number::<u64>(name, value)?.max(1),
                         other => {
-                            let known = ["seed", "snapshots", "messages", "trailing", "restart", "uncommitted"];
+                            let known =
+                                ["seed", "snapshots", "messages", "trailing", "restart", "uncommitted", "slice"];
                             return unknown(other, &known);
                         }
                     }
@@ -228,8 +235,12 @@ impl fmt::Display for Script {
             shown(*restart_after)
         )?;
         match limits.uncommitted_bytes_max {
-            usual if usual == Limits::default().uncommitted_bytes_max => writeln!(f)?,
-            bytes => writeln!(f, " uncommitted {bytes}")?,
+            usual if usual == Limits::default().uncommitted_bytes_max => {}
+            bytes => write!(f, " uncommitted {bytes}")?,
+        }
+        match policy.slice_cost {
+            usual if usual == Policy::default().slice_cost => writeln!(f)?,
+            cost => writeln!(f, " slice {cost}")?,
         }
         let (low, high) = (micros(timing.election_min), micros(timing.election_max));
         writeln!(f, "timing {} {low} {high}", micros(timing.heartbeat))?;

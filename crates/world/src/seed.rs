@@ -10,13 +10,13 @@
 //!
 //! Source: Groce et al., "Swarm Testing", 2012; Zeller, "Simplifying and Isolating Failure-Inducing Input", 2002.
 
-use crate::command::{Command, Expectation};
+use crate::command::Command;
 use crate::coverage::Coverage;
 use crate::dice::Dice;
 use crate::drawing::{Drawing, KINDS};
 use crate::journal::{Counts, Journal};
 pub use crate::liveness::LIVENESS_TIMEOUTS;
-use crate::liveness::{linearizable, live, mend};
+use crate::liveness::{linearizable, live};
 use crate::machine::Plants;
 use crate::network::Quality;
 use crate::recording::Recording;
@@ -146,24 +146,13 @@ impl Plan {
         let mut commands = Vec::new();
         let mut now = 0;
         for (at, command) in &self.faults {
-            if *at > now {
-                commands.push(Command::Wait(at - now));
-                now = *at;
-            }
+            // Also where no time passes: what is due by then happens before it.
+            commands.push(Command::Wait(at.saturating_sub(now)));
+            now = now.max(*at);
             commands.push(command.clone());
         }
-        if self.safety > now {
-            commands.push(Command::Wait(self.safety - now));
-        }
-        commands.extend(mend());
-        commands.push(Command::Settle(self.settings.election_max() * LIVENESS_TIMEOUTS));
-        if !self.sick.is_empty() {
-            commands.extend(self.sick.iter().cloned());
-            commands.push(Command::Settle(self.settings.election_max() * LIVENESS_TIMEOUTS));
-            commands.extend(mend());
-            commands.push(Command::Settle(self.settings.election_max() * LIVENESS_TIMEOUTS));
-        }
-        commands.push(Command::Expect(Expectation::Same));
+        commands.push(Command::Wait(self.safety.saturating_sub(now)));
+        commands.push(Command::Peace(self.sick.clone()));
         Script { headline, settings: self.settings.clone(), commands }
     }
 }

@@ -34,6 +34,8 @@ const STALL_AFTER: u64 = 200_000;
 /// More events in a second of virtual time than a correct cluster has under any load given here, and what may exceed it.
 const EVENTS_PER_SECOND: u64 = 20_000;
 const EVENTS_SLACK: u64 = 200_000;
+/// Time until a member applies the next slice of what is committed, in microseconds.
+const SLICE_MICROS: u64 = 1_000;
 /// Microseconds that a connection takes to come up again, shortest and longest.
 const RECONNECT: (u64, u64) = (1_000, 20_000);
 
@@ -50,6 +52,8 @@ pub enum What<T> {
     Early(usize, u32, u64),
     /// Work off the loop is done.
     Worked(usize, u32),
+    /// A member applies the next slice of what is committed.
+    Slice(usize, u32),
     /// The host looks whether its disk answers.
     Watch(usize, u32),
     /// A member hears of its link.
@@ -233,6 +237,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             What::Synced(at, life) if self.lives(at, life) => self.on_synced(at),
             What::Early(at, life, last) if self.lives(at, life) => self.on_early(at, last),
             What::Worked(at, life) if self.lives(at, life) => self.on_worked(at),
+            What::Slice(at, life) if self.lives(at, life) => self.on_slice(at),
             What::Watch(at, life) if self.lives(at, life) => self.on_watch(at),
             What::Link(at, life, peer, state) if self.lives(at, life) => self.on_link(at, peer, state),
             What::Wake(at, life) if self.lives(at, life) => self.resume(at),
@@ -253,6 +258,7 @@ impl<P: Protocol, S: Service> World<P, S> {
             | What::Synced(..)
             | What::Early(..)
             | What::Worked(..)
+            | What::Slice(..)
             | What::Watch(..)
             | What::Link(..)
             | What::Wake(..) => {}
@@ -364,14 +370,19 @@ impl<P: Protocol, S: Service> World<P, S> {
         let elapsed = (self.now - machine.told_elapsed_at).saturating_mul(machine.rate) / 1_000_000;
         if elapsed > 0 {
             machine.told_elapsed_at = self.now;
-            replica.step(Event::Elapsed(elapsed), &mut self.actions);
+            replica.step_within_slice(Event::Elapsed(elapsed), &mut self.actions);
+        }
+        if !replica.is_behind() {
+            // Each event is a turn of its own.
+            replica.next_slice(&mut self.actions);
         }
         let Some(coverage) = &mut self.coverage else {
-            replica.step(event, &mut self.actions);
-            return self.act(at);
+            replica.step_within_slice(event, &mut self.actions);
+            self.act(at);
+            return self.await_slice(at);
         };
         let (before, heard) = (replica.status(), coverage::kind_of(&event));
-        replica.step(event, &mut self.actions);
+        replica.step_within_slice(event, &mut self.actions);
         let after = replica.status();
         coverage.on_step(at, &before, heard, &after, &self.actions);
         let has_turned = before.role != after.role;
@@ -379,6 +390,30 @@ impl<P: Protocol, S: Service> World<P, S> {
         if has_turned {
             self.cover_moment(heard);
         }
+        self.await_slice(at);
+    }
+
+    /// What is committed and not applied yet is applied in a moment.
+    fn await_slice(&mut self, at: usize) {
+        let machine = &mut self.machines[at];
+        if !machine.is_slicing && machine.replica.as_ref().is_some_and(Replica::is_behind) {
+            machine.is_slicing = true;
+            let life = machine.lives;
+            self.at(self.now + SLICE_MICROS, What::Slice(at, life));
+        }
+    }
+
+    fn on_slice(&mut self, at: usize) {
+        let (now, machine) = (self.now, &mut self.machines[at]);
+        let life = machine.lives;
+        if machine.is_paused {
+            return self.at(now + 10_000, What::Slice(at, life));
+        }
+        machine.is_slicing = false;
+        let Some(replica) = &mut machine.replica else { return };
+        replica.next_slice(&mut self.actions);
+        self.act(at);
+        self.await_slice(at);
     }
 
     /// Adds to the coverage how all members stand now.

@@ -1,6 +1,6 @@
 //! Goal: candidates for an election keep their promises over the members' own store, whatever happens to members and candidates,
 //! and the judge convicts candidates that do not. Method: seeds, under each protocol; then defects planted in the candidates,
-//! those that show where pauses of seconds meet elections of seconds. All twelve fall in `hustings-lease`'s own world.
+//! those that show where pauses of seconds meet elections of seconds. All fourteen fall in `hustings-lease`'s own world.
 
 use hustings_blazingmq::BlazingMq;
 use hustings_core::{Limits, Protocol};

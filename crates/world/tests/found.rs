@@ -60,3 +60,83 @@ fn elections_that_others_call_do_not_silence_one_that_holds_what_they_lack() {
 fn old_news_of_a_broken_connection_is_no_news() {
     play_all(include_str!("found/news-of-an-old-connection.txt"));
 }
+
+#[test]
+fn the_reading_of_an_entry_that_was_lost_does_not_count() {
+    play_all(include_str!("found/reading-of-a-lost-entry.txt"));
+}
+
+#[test]
+fn one_that_waits_for_promises_in_vain_keeps_nobody_from_leading() {
+    play_all(include_str!("found/paxos-promises-in-pages.txt"));
+}
+
+#[test]
+fn the_vote_for_one_that_cannot_win_keeps_nobody_from_leading() {
+    play_all(include_str!("found/gmt2000-heard-by-one.txt"));
+}
+
+#[test]
+fn one_that_missed_an_epoch_and_nothing_in_it_may_lead() {
+    play_all(include_str!("found/zab-missed-an-epoch.txt"));
+}
+
+#[test]
+fn a_slow_leader_that_is_asked_for_too_much_does_not_stand_still() {
+    play_all(include_str!("found/slow-and-asked-too-much.txt"));
+}
+
+#[test]
+fn a_leader_whose_sources_have_another_base_gets_their_snapshot() {
+    play_all(include_str!("found/blazingmq-base-of-another-term.txt"));
+}
+
+#[test]
+fn a_vote_of_one_that_knows_no_better_is_heard_as_well() {
+    play_all(include_str!("found/gmt2000-voted-for-by-a-stranger.txt"));
+}
+
+#[test]
+fn the_longest_log_of_one_that_hears_no_majority_keeps_nobody_from_leading() {
+    play_all(include_str!("found/gmt2000-hears-no-majority.txt"));
+}
+
+#[test]
+fn one_of_whom_a_voter_has_not_heard_is_told_of_its_claim() {
+    play_all(include_str!("found/gmt2000-not-told-to-a-new-voter.txt"));
+}
+
+#[test]
+fn claims_that_help_nobody_do_not_put_off_one_that_would() {
+    play_all(include_str!("found/gmt2000-put-off-by-claims-in-vain.txt"));
+}
+
+#[test]
+fn one_that_holds_more_is_waited_for_by_a_voter_that_does_not_know_it() {
+    play_all(include_str!("found/gmt2000-not-awaited-by-one-that-lags.txt"));
+}
+
+#[test]
+fn one_that_only_the_hub_votes_for_gives_way_to_it() {
+    play_all(include_str!("found/zab-only-the-hub-votes-for-it.txt"));
+}
+
+#[test]
+fn one_that_does_not_know_that_it_votes_hears_of_it() {
+    play_all(include_str!("found/paxos-does-not-know-that-it-votes.txt"));
+}
+
+#[test]
+fn two_hubs_do_not_hand_over_in_vain_to_two_in_turn() {
+    play_all(include_str!("found/two-hubs-and-two-preferred.txt"));
+}
+
+#[test]
+fn a_hub_does_not_hand_over_in_vain_to_many_in_turn() {
+    play_all(include_str!("found/seven-moves-in-vain.txt"));
+}
+
+#[test]
+fn one_that_catches_up_slowly_is_waited_for() {
+    play_all(include_str!("found/gmt2000-catches-up-slowly.txt"));
+}

@@ -1,8 +1,8 @@
 //! Goal: the page of the scripts' grammar says all that the parser reads, and nothing else. Method: each row's example is parsed and
 //! written again; each word of the parser has a row; the page holds the tables as they are.
 
-use hustings_world::grammar::{GRAMMAR, HEADERS, Sentence, tables};
-use hustings_world::parse::{COMMANDS, DISK_FAULTS, EXPECTATIONS};
+use hustings_world::grammar::{GRAMMAR, HEADERS, Sentence, beginnings, tables};
+use hustings_world::parse::{DISK_FAULTS, EXPECTATIONS};
 use hustings_world::{Command, Script};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -28,29 +28,37 @@ fn every_example_is_read_and_written_as_it_stands() {
     }
 }
 
+/// The words that begin a match arm of the parser's source, where arms begin so.
+fn arms(file: &str, before: &str) -> BTreeSet<String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src").join(file);
+    let source = std::fs::read_to_string(source).expect("the parser has a source");
+    let word = |line: &str| Some(line.strip_prefix(before)?.split_once('"')?.0.to_owned());
+    source.lines().filter_map(word).collect()
+}
+
 #[test]
 fn every_word_that_the_parser_knows_has_a_row() {
-    let has = |words: &[&str]| {
-        GRAMMAR.iter().chain(&HEADERS).any(|row| {
-            let form: Vec<&str> = row.form.split(' ').collect();
-            let fixed: Vec<&str> =
-                form.into_iter().filter(|word| !word.starts_with(|c: char| c.is_uppercase())).collect();
-            fixed.starts_with(words)
-        })
+    let words = |rows: &[Sentence]| rows.iter().map(|row| row.beginning().to_owned()).collect::<BTreeSet<String>>();
+    assert_eq!(words(&GRAMMAR), arms("parse.rs", "            \""));
+    assert_eq!(words(&HEADERS), arms("script.rs", "            [\""));
+    let second = |first: &str| {
+        let rows = GRAMMAR.iter().filter(|row| row.beginning() == first);
+        let words =
+            rows.filter_map(|row| row.form.split(' ').skip(1).find(|word| !word.starts_with(char::is_uppercase)));
+        words.collect::<BTreeSet<&str>>()
     };
-    for word in COMMANDS {
-        assert!(has(&[word]), "{word}");
+    assert_eq!(second("disk"), BTreeSet::from(DISK_FAULTS));
+    assert_eq!(second("expect"), BTreeSet::from(EXPECTATIONS));
+}
+
+#[test]
+fn a_typo_in_any_first_word_is_answered_with_that_word() {
+    for word in beginnings() {
+        let why = Command::parse(&format!("{word}q")).expect_err("it is no word");
+        assert_eq!(why, format!("`{word}q` is no command; did you mean `{word}`?"));
     }
-    for word in DISK_FAULTS {
-        assert!(has(&["disk", word]), "disk {word}");
-    }
-    for word in EXPECTATIONS {
-        assert!(has(&["expect", word]), "expect {word}");
-    }
-    let known: BTreeSet<&str> = COMMANDS.into_iter().collect();
-    for row in &GRAMMAR {
-        assert!(known.contains(beginning(row.form, 1)[0]), "{} is no command", row.form);
-    }
+    let why = Command::parse("network 1ms 5ms").expect_err("it stands above the commands");
+    assert!(why.contains("how the world is made, as `network SHORTEST LONGEST"), "{why}");
 }
 
 #[test]

@@ -8,8 +8,9 @@ use hustings_gmt2000::Gmt2000;
 use hustings_kv::KvStore;
 use hustings_paxos::Paxos;
 use hustings_raft::Raft;
+use hustings_world::journal::Journal;
 use hustings_world::seed::{Plan, Report, run};
-use hustings_world::{Counts, Plants};
+use hustings_world::{Counts, Plants, Script, World};
 use hustings_zab::Zab;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,11 +25,18 @@ fn survived<P: Protocol>(seed: u64, nodes: u64, seconds: u64, options: &str) -> 
 where
     P::Options: Sync,
 {
-    let plan = Plan::draw(seed, nodes, seconds * SECOND);
+    survived_plan::<P>(&Plan::draw(seed, nodes, seconds * SECOND), seconds, options)
+}
+
+fn survived_plan<P: Protocol>(plan: &Plan, seconds: u64, options: &str) -> Report
+where
+    P::Options: Sync,
+{
     let parsed = P::Options::parse(P::NAME, options).expect("options of this protocol");
-    let report = run::<P, KvStore>(&plan, &parsed, Plants::default(), 0);
+    let report = run::<P, KvStore>(plan, &parsed, Plants::default(), 0);
     if let Some((at, violation)) = &report.violation {
         let lines = report.journal.lines.iter().rev().take(40).rev();
+        let (nodes, seed) = (plan.settings.nodes, plan.settings.seed);
         let story: Vec<String> = lines.map(|(at, line)| format!("{at:>12} {line}")).collect();
         panic!(
             "{violation}\nafter {} ms; `hustings simulate --protocol {} --protocol-options \"{options}\" --nodes {nodes} \
@@ -104,6 +112,29 @@ fn paxos_with_quorums_of_its_own_survives_what_seeds_draw() {
     storm::<Paxos>(100, 5, "quorums=4/2");
 }
 
+/// Goal: what is committed may be applied later, in slices, while everything else goes on: order, reads, snapshots and leases bear it.
+/// Method: seeds in which each member applies one command in a turn; the others' turns come between two of them.
+#[test]
+fn members_that_apply_one_command_in_a_turn_survive_what_seeds_draw() {
+    fn storm<P: Protocol>()
+    where
+        P::Options: Sync,
+    {
+        let mut completed = 0;
+        for seed in 1..=20 {
+            let mut plan = Plan::draw(seed, [3, 5][seed as usize % 2], 120 * SECOND);
+            plan.settings.policy.slice_cost = 1;
+            completed += survived_plan::<P>(&plan, 120, "").counts.completed;
+        }
+        assert!(completed > 1_000, "{}: {completed} requests were answered", P::NAME);
+    }
+    storm::<Raft>();
+    storm::<Gmt2000>();
+    storm::<BlazingMq>();
+    storm::<Zab>();
+    storm::<Paxos>();
+}
+
 /// Each of so many seeds twice: the same run, and another one than that of nearly every other seed.
 fn equal_seeds_give_equal_runs_of<P: Protocol>(seeds: u64, options: &str)
 where
@@ -126,4 +157,33 @@ fn equal_seeds_give_equal_runs() {
     equal_seeds_give_equal_runs_of::<BlazingMq>(20, "partitions=3,placement=least-assigned");
     equal_seeds_give_equal_runs_of::<Zab>(20, "");
     equal_seeds_give_equal_runs_of::<Paxos>(20, "");
+}
+
+/// Goal: what a search prints as a script is the run that it found. Method: seeds with somebody sick at the end; their scripts are read
+/// and played, and everything happens at the same times.
+#[test]
+fn the_script_of_a_seed_is_the_same_run() {
+    fn is_the_same<P: Protocol>() {
+        let plans = (1..60).map(|seed| Plan::draw(seed, 3, 10 * SECOND)).filter(|plan| !plan.sick.is_empty());
+        for plan in plans.take(4) {
+            let report = run::<P, KvStore>(&plan, &P::Options::default(), Plants::default(), 0);
+            let script = Script::parse(&plan.script(Vec::new()).to_string()).expect("it is one");
+            let mut world =
+                World::<P, KvStore>::new(script.settings.clone(), P::Options::default()).expect("it begins");
+            script.play(&mut world, |_, _| ()).expect("it is sound");
+            let (seed, name) = (plan.settings.seed, P::NAME);
+            let story = |journal: &Journal| -> Vec<String> {
+                journal.lines.iter().map(|(at, line)| format!("{at} {line}")).collect()
+            };
+            let (played, found) = (story(&world.journal), story(&report.journal));
+            let other = played.iter().zip(&found).find(|(played, found)| played != found);
+            assert_eq!((other, played.len()), (None, found.len()), "{name} {seed}");
+            assert_eq!((world.now(), world.counts.steps), (report.simulated, report.counts.steps), "{name} {seed}");
+        }
+    }
+    is_the_same::<Raft>();
+    is_the_same::<Gmt2000>();
+    is_the_same::<BlazingMq>();
+    is_the_same::<Zab>();
+    is_the_same::<Paxos>();
 }

@@ -66,6 +66,14 @@ impl Zab {
         (self.current_epoch(), self.node.log.last())
     }
 
+    /// Whether a leader with this summary lacks something that this node holds. `[OURS]` Not if their logs end with the same zxid, whichever
+    /// epochs they have been established in: then they are the same history (§5.9), and the ZAB paper's leader begins with the best
+    /// follower's. ZooKeeper's asks for the epoch as well, and in a star whose hub missed one, nobody could lead.
+    pub(crate) fn is_behind(&self, epoch: Term, last: Lsn) -> bool {
+        let own = self.summary();
+        (epoch, last) < own && (last != own.1 || self.options.as_published)
+    }
+
     pub(crate) fn on_silence(&mut self, out: &mut Effects<Zab>) {
         assert!(matches!(self.part, Part::Following(_)), "only a follower waits for its leader");
         self.become_looking(Reason::ElectionTimeout, out);
@@ -167,13 +175,15 @@ impl Zab {
             return self.become_looking(Reason::Fresher(from), out);
         }
         let own = self.summary();
+        // The same history is no fresher one, whichever epoch it was established in.
+        let is_fresher = (current, last) > own && (last != own.1 || self.options.as_published);
         let ignores = self.has_defect(Defect::IgnoresFresherFollowers) || self.has_defect(Defect::ElectsLongestLog);
         let Part::Leading(leading) = &mut self.part else { return };
         let Some(learner) = leading.office.peers.get_mut(&from).filter(|learner| learner.stage == Stage::Informed)
         else {
             return;
         };
-        if leading.phase == Phase::Discovery && (current, last) > own && !ignores {
+        if leading.phase == Phase::Discovery && is_fresher && !ignores {
             // Never lead over fresher data.
             leading.office.peers.remove(&from);
             if priority != Priority::Never && self.node.membership.is_voter(from) {

@@ -202,6 +202,12 @@ impl Zab {
         if looking.doublings == GIVES_WAY_DOUBLINGS && std::mem::take(&mut self.gives_way) {
             return self.look_again(out);
         }
+        // It proposes itself, and no quorum that it hears agrees: perhaps another hears one, and votes for this server all the same.
+        let is_in_vain = looking.proposal.leader == self.node.me && !looking.is_finalizing;
+        if looking.doublings == DOUBLINGS_MAX && is_in_vain && !looking.received.is_empty() {
+            self.gives_way = true;
+            return self.look_again(out);
+        }
         self.broadcast_vote(out);
         self.arm_resend(out);
     }
@@ -294,7 +300,8 @@ impl Zab {
 
     /// Rules 9 and 10: takes a vote of a server that has settled.
     fn on_settled_vote(&mut self, from: NodeId, heard: Heard, out: &mut Effects<Zab>) {
-        let (me, round, promised, own) = (self.node.me, self.round, self.node.promise.term, self.summary());
+        let (me, round, promised) = (self.node.me, self.round, self.node.promise.term);
+        let is_behind = self.is_behind(heard.vote.epoch, heard.vote.last);
         let Part::Looking(looking) = &mut self.part else { unreachable!("asked before") };
         // Rule 3 has it that strangers do not count, and they do not. But the leader may be one: the membership that this
         // node knows may be an old one.
@@ -323,9 +330,7 @@ impl Zab {
         // that this node has not heard of yet. It costs nothing if the leader has no quorum: then it resigns.
         // The leader that this node votes for in this round agrees upon an epoch yet, with a quorum that this node need not hear: what was
         // promised to another one that came to nothing is then a reason to come. Not to one that is behind: it gives way at once.
-        let is_own_choice = heard.round == round
-            && looking.proposal.is_same_reign(&heard.vote)
-            && (heard.vote.epoch, heard.vote.last) >= own;
+        let is_own_choice = heard.round == round && looking.proposal.is_same_reign(&heard.vote) && !is_behind;
         let is_invited = from == candidate
             && heard.state == ServerState::Leading
             && (heard.vote.epoch >= promised || is_own_choice)

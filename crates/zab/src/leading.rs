@@ -52,7 +52,7 @@ impl Leads for Zab {
         learner.is_synced()
     }
 
-    /// The synchronised voter that is furthest and most wanted; ties go to the largest id.
+    /// The synchronised voter with the longest log, and of several the one with the highest priority; ties go to the largest id.
     fn best_successor(&self) -> Option<NodeId> {
         let Part::Leading(leading) = &self.part else { return None };
         let others = self.node.membership.voters.iter().filter(|id| **id != self.node.me);

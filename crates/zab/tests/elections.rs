@@ -55,6 +55,31 @@ fn a_quorum_whose_other_voters_are_gone_does_not_wait() {
 }
 
 #[test]
+fn one_that_only_the_hub_votes_for_gives_way_to_it() {
+    // Goal: found by a guided search: n1 alone hears both others and votes for n3, the larger of two equals; n3 does not hear n5, and n5,
+    // which reaches no quorum, votes for n1. Method: n2 and n4 are gone; votes are said again and again.
+    let mut theatre = started(5, &[1, 3, 5].map(|id| (id, Durable::default())));
+    for id in [1, 3, 5] {
+        theatre.link_down(id, 2);
+        theatre.link_down(id, 4);
+    }
+    // n3 heard n5 once, and so presumes that it is there.
+    let nobody = Vote { standing: Standing::Never, ..vote(5, 0) };
+    theatre.deliver(5, 3, says(ServerState::Looking, nobody, 1));
+    theatre.link_down(5, 3);
+    theatre.cut(3, 5);
+    theatre.settle();
+    assert_eq!(theatre.leaders(), []);
+    for _ in 0..8 {
+        for id in [1, 3, 5] {
+            theatre.ring_if_armed(id, Timer::Resend);
+            theatre.settle();
+        }
+    }
+    assert_eq!(theatre.leaders(), [1]);
+}
+
+#[test]
 fn zb_2_the_freshest_history_wins_whatever_its_id() {
     // Goal: ZB-2. Method: n1 holds more of epoch 4 than n2, and n3 a longer log of epoch 3.
     let disks = [
@@ -248,6 +273,39 @@ fn a_promise_that_came_to_nothing_keeps_nobody_from_its_own_choice() {
     theatre.settle();
     assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 3), "above what was promised");
     assert!([1, 3].iter().all(|id| theatre.leader_of(*id) == Some(2)));
+}
+
+#[test]
+fn who_missed_an_epoch_and_nothing_in_it_leads_those_who_did_not() {
+    // Goal: found by a guided search: the hub of a star held all that the others held, who had established one epoch more; it could not
+    // lead them, nor any of them. Method: the middle of a chain.
+    let mut theatre =
+        chain_of(&[1, 2, 3].map(|id| if id == 2 { (id, history(1, 1, &[1])) } else { (id, history(2, 2, &[1])) }));
+    for (at, peer) in [(1, 3), (3, 1), (1, 4), (1, 5), (2, 4), (2, 5), (3, 4), (3, 5)] {
+        theatre.link_down(at, peer);
+    }
+    theatre.settle();
+    theatre.ring(1, Timer::Resend);
+    theatre.ring(3, Timer::Resend);
+    theatre.settle();
+    assert_eq!((theatre.leaders(), theatre.term(2)), (vec![2], 3));
+    assert!([1, 3].iter().all(|id| theatre.leader_of(*id) == Some(2)));
+}
+
+#[test]
+fn who_missed_an_epoch_does_not_lead_over_less_than_it_holds() {
+    // Goal: the epoch still comes first where the logs differ: what the later one left out was not committed. Method: the same, and the
+    // middle holds one message more of its own epoch.
+    let mut theatre =
+        chain_of(&[1, 2, 3].map(|id| if id == 2 { (id, history(1, 1, &[1, 1])) } else { (id, history(2, 2, &[1])) }));
+    for (at, peer) in [(1, 3), (3, 1), (1, 4), (1, 5), (2, 4), (2, 5), (3, 4), (3, 5)] {
+        theatre.link_down(at, peer);
+    }
+    theatre.settle();
+    theatre.ring(1, Timer::Resend);
+    theatre.ring(3, Timer::Resend);
+    theatre.settle();
+    assert_eq!(theatre.leaders(), []);
 }
 
 #[test]

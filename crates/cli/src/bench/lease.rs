@@ -1,7 +1,7 @@
 //! Leases: clients that each keep one alive, and how late they expire.
 
 use super::asker::{Asker, KeepAlive};
-use super::load::{Run, Telling, bar, failure};
+use super::load::{Reporting, Run, bar, failure};
 use super::recorder::{Failure, Recorder, Standing, Timing};
 use super::settings::Settings;
 use crate::credentials::asked;
@@ -48,7 +48,7 @@ pub(super) async fn expiry(
     channels: &[Channel],
     leases: u64,
     ttl: i64,
-    told: Telling<'_>,
+    told: Reporting<'_>,
 ) -> Result<(Recorder, Usage)> {
     let run = Run::without_end();
     let prefix = format!("bench/lease/{:x}-{:x}/", settings.seed, std::process::id());

@@ -150,7 +150,7 @@ impl Tickets {
 
 /// The processes whose processor time counts as the servers', and whether a terminal is told of the progress.
 #[derive(Clone, Copy)]
-pub(super) struct Telling<'a> {
+pub(super) struct Reporting<'a> {
     pub(super) servers: &'a BTreeSet<u32>,
     pub(super) is_quiet: bool,
 }
@@ -159,7 +159,12 @@ pub(super) struct Telling<'a> {
 ///
 /// # Errors
 /// A thread cannot be started.
-pub(super) async fn drive(run: &Arc<Run>, settings: &Settings, askers: Vec<Asker>, told: Telling<'_>) -> Result<Usage> {
+pub(super) async fn drive(
+    run: &Arc<Run>,
+    settings: &Settings,
+    askers: Vec<Asker>,
+    told: Reporting<'_>,
+) -> Result<Usage> {
     let tickets = Arc::new(Tickets {
         pace: settings.pace,
         window: run.window,

@@ -30,7 +30,7 @@ use hustings_api::etcdserverpb::PutRequest;
 use hustings_api::etcdserverpb::kv_client::KvClient;
 use hustings_api::etcdserverpb::lease_client::LeaseClient;
 use hustings_console::usage::Usage;
-use load::{Run, Telling};
+use load::{Reporting, Run};
 use recorder::Recorder;
 use report::Report;
 pub(crate) use settings::command;
@@ -72,7 +72,7 @@ pub(crate) async fn run(matches: &ArgMatches) -> Result<()> {
     if format == Format::Table {
         println!("{}", report::setting_in_words(&settings, &around));
     }
-    let told = Telling { servers: &around.local, is_quiet };
+    let told = Reporting { servers: &around.local, is_quiet };
     let (recorder, usage) = measure(&settings, &channels, told).await?;
     if recorder.answered == 0 && recorder.operations.is_empty() {
         return Err(match recorder.first_error {
@@ -101,7 +101,7 @@ fn since_start(settings: &Settings, recorder: &Recorder) -> Duration {
     }
 }
 
-async fn measure(settings: &Settings, channels: &[Channel], told: Telling<'_>) -> Result<(Recorder, Usage)> {
+async fn measure(settings: &Settings, channels: &[Channel], told: Reporting<'_>) -> Result<(Recorder, Usage)> {
     let each = |make: &dyn Fn(Channel) -> Asker| -> Vec<Asker> {
         (0..settings.clients).zip(channels.iter().cycle()).map(|(_, channel)| make(channel.clone())).collect()
     };

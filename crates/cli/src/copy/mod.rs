@@ -278,7 +278,7 @@ impl Copy {
         let Copy { mut source, mut destination, keys, leases } = self;
         let (aim, mut target) = watch::channel(None);
         let follows = matches.get_flag("follow");
-        let telling = Telling::new(follows);
+        let telling = ProgressLine::new(follows);
         let mut asker = source.clone();
         let cutting = async {
             if follows {
@@ -438,16 +438,16 @@ fn bar(keys: u64) -> ProgressBar {
 }
 
 /// Shows the progress while it follows: on a terminal a line that changes, else a line now and then.
-struct Telling {
+struct ProgressLine {
     bar: ProgressBar,
     told_at: std::cell::Cell<Instant>,
     is_wanted: bool,
 }
 
-impl Telling {
-    fn new(is_wanted: bool) -> Telling {
+impl ProgressLine {
+    fn new(is_wanted: bool) -> ProgressLine {
         let bar = if is_wanted { ProgressBar::new_spinner() } else { ProgressBar::hidden() };
-        Telling { bar, told_at: std::cell::Cell::new(Instant::now()), is_wanted }
+        ProgressLine { bar, told_at: std::cell::Cell::new(Instant::now()), is_wanted }
     }
 
     fn tell(&self, revision: i64, changes: u64) {

@@ -1,5 +1,6 @@
 //! Elections of applications on the command line: `run`, `elect`, `observe`, `lock`, `why`.
 
+mod health;
 mod notify;
 pub(crate) mod run;
 mod sidecar;

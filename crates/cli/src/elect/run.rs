@@ -53,7 +53,8 @@ pub(crate) fn with_options(command: Command) -> Command {
                 .help("Start the command again, up to N times in one leadership, when it ends with a failure"),
         )
         .arg(Arg::new("health-command").long("health-command").value_name("COMMAND").help(
-            "A shell command that says by its exit code whether this process may lead; asked each second",
+            "A shell command that says by its exit code whether this process may lead; asked each second, also before it leads and \
+             while it waits. It gets HUSTINGS_LEADS (true or false), HUSTINGS_ELECTION and HUSTINGS_ID",
         ))
         .arg(
             Arg::new("pre-stop")

@@ -1,5 +1,6 @@
 //! The sidecar: campaigns, lets the warden run the command, and releases last. [`Sidecar`].
 
+use super::health::{self, shell, succeeds};
 use super::notify::{self, Notify, ReadyAs};
 use super::watchman::{self, Board, Wish};
 use crate::exit::Code;
@@ -12,9 +13,9 @@ use hustings_election::{CampaignError, Change, Election, Leadership, Named, Offi
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open, pidfd_send_signal};
 use std::collections::BTreeMap;
+use std::io::IsTerminal as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -28,12 +29,8 @@ use tokio::sync::mpsc;
 const WARDEN_TIMEOUT: Duration = Duration::from_secs(10);
 /// Pause between two messages to the warden that the belief lasts longer.
 const TELL_EVERY: Duration = Duration::from_millis(200);
-/// Pause between two health checks of an application.
-const HEALTH_EVERY: Duration = Duration::from_secs(1);
 /// Time after which a process that was killed and lives still is told of.
 const UNKILLABLE_AFTER: Duration = Duration::from_secs(2);
-/// Number of answers in a row that say no, before they are believed.
-const UNHEALTHY_AFTER: u32 = 2;
 
 /// The sidecar's way on after a loss of leadership.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -162,11 +159,30 @@ fn has_ended(process: &OwnedFd) -> bool {
     poll(&mut asked, Some(&at_once)).is_ok_and(|ready| ready > 0)
 }
 
-/// The signals that end the sidecar from outside.
+/// The signals that end the sidecar from outside, and those that are meant for its command.
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    hangup: Signal,
+    /// `None` where whoever started this process has it ignored, as `nohup` does.
+    hangup: Option<Signal>,
+    users: [Signal; 2],
+    /// A terminal that hangs up ends what it had started. Elsewhere the signal asks a service to read its settings again.
+    hangup_ends: bool,
+}
+
+/// Whether this process was started with the signal ignored; false where the kernel does not say.
+fn is_ignored(kind: SignalKind) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    ignored.is_some_and(|ignored| ignored >> (kind.as_raw_value() - 1) & 1 == 1)
+}
+
+/// A signal from outside.
+enum Signalled {
+    /// End: the name of the signal.
+    End(&'static str),
+    /// Pass it on to the command: the number of the signal.
+    Relay(i32),
 }
 
 impl Signals {
@@ -174,15 +190,38 @@ impl Signals {
         Ok(Signals {
             terminate: signal(SignalKind::terminate())?,
             interrupt: signal(SignalKind::interrupt())?,
-            hangup: signal(SignalKind::hangup())?,
+            hangup: (!is_ignored(SignalKind::hangup())).then(|| signal(SignalKind::hangup())).transpose()?,
+            users: [signal(SignalKind::user_defined1())?, signal(SignalKind::user_defined2())?],
+            hangup_ends: std::io::stdin().is_terminal(),
         })
     }
 
-    async fn next(&mut self) -> &'static str {
+    async fn next(&mut self) -> Signalled {
+        let [first, second] = &mut self.users;
+        let hangup = async {
+            match &mut self.hangup {
+                Some(hangup) => hangup.recv().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.hangup.recv() => "SIGHUP",
+            _ = self.terminate.recv() => Signalled::End("SIGTERM"),
+            _ = self.interrupt.recv() => Signalled::End("SIGINT"),
+            _ = hangup => match self.hangup_ends {
+                true => Signalled::End("SIGHUP"),
+                false => Signalled::Relay(SignalKind::hangup().as_raw_value()),
+            },
+            _ = first.recv() => Signalled::Relay(SignalKind::user_defined1().as_raw_value()),
+            _ = second.recv() => Signalled::Relay(SignalKind::user_defined2().as_raw_value()),
+        }
+    }
+
+    /// The name of the next one that ends the sidecar; others have nobody to reach.
+    async fn end(&mut self) -> &'static str {
+        loop {
+            if let Signalled::End(name) = self.next().await {
+                return name;
+            }
         }
     }
 }
@@ -204,13 +243,18 @@ impl Sidecar {
         let mut signals = Signals::new()?;
         let (board, mut wishes) = watchman::start(self.socket.as_deref(), &self.id, self.election.name(), notify)?;
         let office = self.election.candidate(self.named.clone());
+        if self.health_command.is_some() {
+            // Until it has answered.
+            office.say_healthy(false);
+        }
+        tokio::spawn(health::keep(office.clone(), self.health_command.clone(), board.clone()));
         loop {
             // A warden that is up already costs no time at the turn.
             let mut warden = Warden::start(self.containment).await?;
             let campaign = campaign(&office, &board);
             let leadership = tokio::select! {
                 won = campaign => won?,
-                name = signals.next() => {
+                name = signals.end() => {
                     say(format_args!("{name} while standing for election: leaves"));
                     return Ok(0);
                 }
@@ -225,8 +269,17 @@ impl Sidecar {
                 Err(error) => format!("{error:#}"),
             };
             warden.cage.iter().for_each(Cage::remove);
-            // Nothing of it acts any more.
-            leadership.resign(&because).await;
+            // Nothing of it acts any more. A store that does not answer keeps nobody who is told to end.
+            tokio::select! {
+                () = leadership.resign(&because) => {}
+                name = signals.end() => {
+                    say(format_args!("{name} before the store has answered: the election is free when its lease ends"));
+                    return Ok(match end? {
+                        End::Command(code) | End::Told(code) => code,
+                        End::Lost(_) | End::NoWarden(_) => Code::Lost.number(),
+                    });
+                }
+            }
             match end? {
                 End::Command(code) | End::Told(code) => return Ok(code),
                 End::NoWarden(why) => {
@@ -288,8 +341,7 @@ impl Sidecar {
         }
         let mut group = 0;
         let mut tick = tokio::time::interval(TELL_EVERY);
-        let mut health = tokio::time::interval(HEALTH_EVERY);
-        let mut sick = 0;
+        board.leads(leadership);
         // The reason why it stops, once it does, and whether this process ends then.
         let mut stopping: Option<(String, bool)> = None;
         loop {
@@ -311,6 +363,9 @@ impl Sidecar {
                             *warden = Warden::start(self.containment).await?;
                             warden.cage = cage;
                             times = self.times(leadership);
+                            if times.is_stop_due() {
+                                return Ok(End::Lost("the store was silent while the command was to start again".to_owned()));
+                            }
                             group = 0;
                             let again = self.start(leadership, token, times, &warden.cage);
                             // One that is gone is heard.
@@ -339,42 +394,34 @@ impl Sidecar {
                 }
                 (loss, left) = leadership.stop(), if stopping.is_none() => {
                     stopping = Some((loss.to_string(), false));
-                    self.stop(warden, left).await;
+                    self.stop(warden, board, left.min(times.until_kill())).await;
                 }
-                name = signals.next() => {
-                    if stopping.is_none() {
-                        self.stop(warden, self.stop_grace).await;
+                signalled = signals.next() => match signalled {
+                    Signalled::End(name) => {
+                        if stopping.is_none() {
+                            self.stop(warden, board, times.until_kill()).await;
+                        }
+                        stopping = Some((name.to_owned(), true));
                     }
-                    stopping = Some((name.to_owned(), true));
-                }
-                Some(wish) = wishes.recv() => match wish {
-                    Wish::StepDown { because } if stopping.is_none() => {
-                        stopping = Some((because, false));
-                        self.stop(warden, self.stop_grace).await;
-                    }
-                    Wish::StepDown { .. } => {}
-                    Wish::Health(is_healthy) => sick = if is_healthy { 0 } else { UNHEALTHY_AFTER },
+                    // A warden that is gone is heard.
+                    Signalled::Relay(number) => warden.say(&Say::Signal(number)).await.unwrap_or_default(),
                 },
-                _ = health.tick() => {
-                    if let Some(command) = &self.health_command {
-                        sick = if succeeds(command, HEALTH_EVERY).await { 0 } else { sick + 1 };
-                    }
-                    if sick >= UNHEALTHY_AFTER && stopping.is_none() {
-                        stopping = Some(("unhealthy".to_owned(), false));
-                        self.stop(warden, self.stop_grace).await;
-                    }
-                }
+                // The tenure is told to stop, and that is heard here.
+                Some(wish) = wishes.recv() => match wish.to {
+                    _ if wish.token != token => {}
+                    Some(heir) => leadership.begin_hand_over(&heir),
+                    None => leadership.step_down(&wish.because),
+                },
             }
-            board.renewed(leadership, token);
         }
     }
 
     /// Lets the command stop, within what is left.
-    async fn stop(&self, warden: &mut Warden, left: Duration) {
+    async fn stop(&self, warden: &mut Warden, board: &Board, left: Duration) {
         let mut left = left.min(self.stop_grace);
         if let Some(command) = &self.pre_stop {
             let begun = std::time::Instant::now();
-            if !succeeds(command, left / 2).await {
+            if !succeeds(&mut board.told_to(shell(command)), left / 2).await {
                 say(format_args!("the pre-stop command failed, or took too long"));
             }
             left = left.saturating_sub(begun.elapsed());
@@ -426,18 +473,13 @@ async fn campaign(office: &Office, board: &Board) -> Result<Leadership, Campaign
     let board = board.clone();
     tokio::spawn(async move {
         while let Some(change) = changes.recv().await {
-            if change == Change::Waits {
-                say(format_args!("waits for its turn"));
+            match &change {
+                Change::Waits => say(format_args!("waits for its turn")),
+                Change::StandsBack(_) => say(format_args!("{change}")),
+                _ => {}
             }
             board.told(&change);
         }
     });
     office.campaign_told(Some(sender)).await
-}
-
-/// Whether a shell command ends well, in time.
-async fn succeeds(command: &str, within: Duration) -> bool {
-    let child = Command::new("/bin/sh").args(["-c", command]).stdin(Stdio::null()).kill_on_drop(true).spawn();
-    let Ok(mut child) = child else { return false };
-    matches!(tokio::time::timeout(within, child.wait()).await, Ok(Ok(status)) if status.success())
 }

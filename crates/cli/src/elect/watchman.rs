@@ -5,8 +5,8 @@
 //! | `GET /leader` | 200 when this process leads, 503 elsewhere; id, token, for how long it is valid |
 //! | `GET /events` | each transition, as server-sent events |
 //! | `GET /metrics` | `hustings_leadership_*` |
-//! | `POST /step-down` | 202; `{"because": "..."}` |
-//! | `POST /health` | 204; `{"healthy": false}` |
+//! | `POST /step-down` | 202, or 409 where nobody leads; `{"because": "...", "to": "..."}` |
+//! | `POST /health` | 204; `{"healthy": false}`, which counts until somebody says `true` |
 
 use super::notify::Notify;
 use anyhow::{Context, Result};
@@ -17,28 +17,32 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures::{Stream, StreamExt};
-use hustings_election::{Change, Leadership, Token};
+use hustings_election::{Change, Leadership, Token, Validity};
 use serde_json::{Value, json};
 use std::convert::Infallible;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::net::UnixListener;
-use tokio::sync::{broadcast, mpsc};
+use tokio::process::Command;
+use tokio::sync::{broadcast, mpsc, watch};
 use tokio_stream::wrappers::BroadcastStream;
 
-/// A wish of a caller to the sidecar.
+/// The wish of a caller that this tenure ends.
 #[derive(Debug)]
-pub(crate) enum Wish {
-    StepDown { because: String },
-    Health(bool),
+pub(crate) struct Wish {
+    /// The tenure that it is meant for: a later one hears nothing of it.
+    pub(crate) token: Token,
+    pub(crate) because: String,
+    /// Who shall lead next; `None` if the caller does not care.
+    pub(crate) to: Option<String>,
 }
 
 #[derive(Default)]
 struct Told {
-    /// The tenure, and until when it is valid as far as was known.
-    tenure: Option<(Token, Instant)>,
+    /// The tenure in which the command runs, until it is told to stop.
+    tenure: Option<Validity>,
     /// The last transition in words.
     because: String,
     transitions: u64,
@@ -52,6 +56,8 @@ pub(crate) struct Board {
     told: Arc<Mutex<Told>>,
     events: broadcast::Sender<String>,
     wishes: mpsc::UnboundedSender<Wish>,
+    /// What a caller said last of the application's health.
+    health: Arc<watch::Sender<bool>>,
     notify: Arc<Notify>,
 }
 
@@ -66,8 +72,8 @@ impl Board {
         let mut told = self.lock();
         told.transitions += 1;
         told.because = change.to_string();
-        if !matches!(change, Change::Leads(_) | Change::Elected(_)) {
-            told.tenure = None;
+        if let Change::Stops(token, _) | Change::Ends(token, _) = change {
+            told.tenure.take_if(|tenure| tenure.token() == *token);
         }
         // Nobody may listen.
         let _ = self
@@ -75,16 +81,26 @@ impl Board {
             .send(json!({"id": *self.id, "election": *self.election, "change": change.to_string()}).to_string());
     }
 
-    /// The belief lasts at least so long.
-    pub(crate) fn renewed(&self, leadership: &Leadership, token: Token) {
-        let asked = Instant::now();
-        self.lock().tenure = Some((token, asked + leadership.remaining()));
+    /// A tenure begins, and the command with it.
+    pub(crate) fn leads(&self, leadership: &Leadership) {
+        self.lock().tenure = Some(leadership.validity());
     }
 
     fn valid(&self) -> Option<(Token, Duration)> {
-        let (token, until) = self.lock().tenure?;
-        let left = until.saturating_duration_since(Instant::now());
-        (!left.is_zero()).then_some((token, left))
+        let tenure = self.lock().tenure.clone()?;
+        Some((tenure.token(), tenure.remaining()?))
+    }
+
+    /// What callers say of the application's health: they say nothing yet, which is yes.
+    pub(crate) fn health(&self) -> watch::Receiver<bool> {
+        self.health.subscribe()
+    }
+
+    /// Tells a command, in its environment, whose sidecar asks and whether it leads.
+    pub(crate) fn told_to(&self, mut command: Command) -> Command {
+        let leads = if self.valid().is_some() { "true" } else { "false" };
+        command.env("HUSTINGS_ELECTION", &*self.election).env("HUSTINGS_ID", &*self.id).env("HUSTINGS_LEADS", leads);
+        command
     }
 }
 
@@ -105,6 +121,7 @@ pub(crate) fn start(
         told: Arc::default(),
         events: broadcast::Sender::new(64),
         wishes,
+        health: Arc::new(watch::Sender::new(true)),
         notify,
     };
     if let Some(path) = socket {
@@ -173,18 +190,27 @@ async fn metrics(State(board): State<Board>) -> String {
     )
 }
 
-async fn step_down(State(board): State<Board>, body: Option<Json<Value>>) -> StatusCode {
-    let because = body.and_then(|Json(body)| body["because"].as_str().map(str::to_owned));
-    let because = because.unwrap_or_else(|| "asked to step down".to_owned());
+async fn step_down(State(board): State<Board>, body: Option<Json<Value>>) -> Response {
+    let Some((token, _)) = board.valid() else {
+        let body =
+            json!({"leads": false, "id": *board.id, "error": "this process does not lead: ask the one that does"});
+        return (StatusCode::CONFLICT, Json(body)).into_response();
+    };
+    let text = |name: &str| body.as_ref().and_then(|Json(body)| body[name].as_str().map(str::to_owned));
+    let to = text("to");
+    if to.as_deref() == Some(&*board.id) {
+        return (StatusCode::CONFLICT, Json(json!({"leads": true, "error": "it leads already"}))).into_response();
+    }
+    let because = text("because").unwrap_or_else(|| "by its socket".to_owned());
     // A sidecar that ends needs no wish.
-    let _ = board.wishes.send(Wish::StepDown { because });
-    StatusCode::ACCEPTED
+    let _ = board.wishes.send(Wish { token, because, to });
+    StatusCode::ACCEPTED.into_response()
 }
 
 async fn health(State(board): State<Board>, Json(body): Json<Value>) -> Response {
     match body["healthy"].as_bool() {
         Some(is_healthy) => {
-            let _ = board.wishes.send(Wish::Health(is_healthy));
+            board.health.send_replace(is_healthy);
             StatusCode::NO_CONTENT.into_response()
         }
         None => (StatusCode::BAD_REQUEST, "say {\"healthy\": true} or false\n").into_response(),

@@ -244,7 +244,7 @@ fn replay<P: Protocol>(survey: &Survey, held: Durable, options: P::Options) -> R
         machine,
         state,
         incarnation: survey.peek.boots + 1,
-        policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX },
+        policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX, ..Policy::default() },
         can,
     };
     let mut actions = Vec::new();

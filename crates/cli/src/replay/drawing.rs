@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
-/// What is shown before the end of a reign and after the beginning of the next, in microseconds; without a change, the last of it.
+/// Time that is shown before the end of a reign and after the beginning of the next, in microseconds; without a change, the last
+/// part of the recording.
 const BEFORE_MICROS: u64 = 3_000_000;
 const AFTER_MICROS: u64 = 1_000_000;
 const LAST_MICROS: u64 = 8_000_000;
@@ -95,7 +96,7 @@ fn number_of(role: Role) -> u64 {
     }
 }
 
-/// What each member was, in order; what it was before the picture begins stands at its beginning.
+/// The states of each member, in order; the one before the picture begins stands at its beginning.
 fn members(lives: &[(Recording, Picture)], lanes: &Lanes<'_>, from: u64, to: u64) -> Vec<Value> {
     const UP: u64 = 0;
     const PAUSED: u64 = 1;
@@ -150,7 +151,7 @@ fn members(lives: &[(Recording, Picture)], lanes: &Lanes<'_>, from: u64, to: u64
         .collect()
 }
 
-/// Who said what to whom: each that was heard is the oldest that was said and says the same.
+/// The messages, with sender and recipient: one that was heard is the oldest one with the same content that was sent.
 fn messages(
     lives: &[(Recording, Picture)],
     lanes: &Lanes<'_>,
@@ -197,7 +198,7 @@ fn messages(
     rows
 }
 
-/// What the hosts noted.
+/// The notes of the hosts, as lines of text.
 fn lines(lives: &[(Recording, Picture)], lanes: &Lanes<'_>, from: u64, to: u64) -> Vec<Value> {
     let mut lines = Vec::new();
     for (recording, _) in lives {

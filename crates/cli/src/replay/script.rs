@@ -11,7 +11,8 @@ use hustings_core::{Membership, Protocol};
 use hustings_recorder::Recording;
 use hustings_recorder::judge::{Conviction, Fact};
 use hustings_recorder::picture::Picture;
-use hustings_recorder::script::{Played, Script, Violation};
+use hustings_recorder::playing::{Played, Violation};
+use hustings_recorder::script::Script;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -88,27 +89,54 @@ pub(crate) fn play(path: &Path, text: &str, matches: &ArgMatches) -> Result<()> 
     super::let_values_panic();
     let usage = |what: String| Exit::with(Code::Usage, format!("{}: {what}", path.display()));
     let script = Script::parse(text).map_err(|error| usage(error.to_string()))?;
+    for flag in ["golden", "update", "messages", "protocol-options", "no-pre-vote"] {
+        let is_given =
+            matches.try_contains_id(flag).is_ok() && matches.value_source(flag) == Some(ValueSource::CommandLine);
+        if is_given {
+            return Err(usage(format!("--{flag} is not for a script that was made of recordings")));
+        }
+    }
     let asked = crate::prove::subject_of(matches)?;
     let is_named = matches.value_source("protocol") == Some(ValueSource::CommandLine);
     if is_named && asked.protocol != script.protocol {
         return Err(usage(format!("it was recorded under {}, not under {}", script.protocol, asked.protocol)));
     }
     let subject = Subject { protocol: script.protocol.clone(), options: script.options.clone(), ..asked };
+    let defects = crate::protocols::defects_of(&subject.protocol);
+    match subject.plant.as_deref() {
+        Some("list") => {
+            defects.iter().for_each(|name| println!("{name}"));
+            return Ok(());
+        }
+        Some(name) if !defects.contains(&name) => {
+            return Err(usage(format!(
+                "{} has no defect `{name}` that a recording can be played with; `--plant list` names those that it has",
+                subject.protocol
+            )));
+        }
+        _ => {}
+    }
     let (played, otherwise) = visit(&subject, Playing(&script))?;
     let lines = transcript(&script, &played);
     if let Some(path) = matches.get_one::<PathBuf>("report") {
         draw(path, &played)?;
     }
     match format_of(matches) {
-        Format::Json => println!("{}", in_json(&played, &lines)),
+        Format::Json => println!("{}", in_json(&script, &played, &otherwise, &lines)),
         Format::Table => {
             lines.iter().for_each(|line| println!("{line}"));
             for (step, what) in otherwise {
-                let name = name_of(&script, script.steps.get(step).map_or(0, |step| step.member));
-                println!("{name} answers input {} otherwise than was recorded: {what}", step + 1);
+                println!("{} answers input {} otherwise than was recorded: {what}", name_at(&script, step), step + 1);
             }
-            if !played.unsaid.is_empty() {
-                println!("{} messages were not said by anybody here, and not told", played.unsaid.len());
+            for step in &played.births_otherwise {
+                let name = name_at(&script, *step);
+                println!(
+                    "{name} starts at input {} with something else on its disk than it wrote here; what rests on that shows nothing",
+                    step + 1
+                );
+            }
+            if !played.not_told.is_empty() {
+                println!("{} inputs could not be, and were not told", played.not_told.len());
             }
         }
     }
@@ -124,7 +152,15 @@ fn name_of(script: &Script, id: u64) -> String {
     script.names.get(&id).cloned().unwrap_or_else(|| format!("n{id}"))
 }
 
-fn in_json(played: &Played, lines: &[String]) -> Value {
+/// Name of the member that this step is told.
+fn name_at(script: &Script, step: usize) -> String {
+    name_of(script, script.steps.get(step).map_or(0, |step| step.member))
+}
+
+fn in_json(script: &Script, played: &Played, otherwise: &[(usize, String)], lines: &[String]) -> Value {
+    let otherwise =
+        otherwise.iter().map(|(step, what)| json!({ "step": step, "member": name_at(script, *step), "answer": what }));
+    let not_told = played.not_told.iter().map(|(step, reason)| json!({ "step": step, "reason": reason }));
     let violations = played
         .violations
         .iter()
@@ -133,7 +169,9 @@ fn in_json(played: &Played, lines: &[String]) -> Value {
     json!({
         "violation": violation,
         "violations": violations.collect::<Vec<_>>(),
-        "unsaid": played.unsaid,
+        "otherwise": otherwise.collect::<Vec<_>>(),
+        "not_told": not_told.collect::<Vec<_>>(),
+        "births_otherwise": played.births_otherwise,
         "transcript": lines.join("\n"),
     })
 }
@@ -156,11 +194,16 @@ fn transcript(script: &Script, played: &Played) -> Vec<String> {
             said.entry(applied.at_micros).or_default().push(line);
         }
     }
+    let not_told: BTreeMap<u64, &str> = played.not_told.iter().map(|(step, reason)| (*step as u64, *reason)).collect();
     let mut lines: Vec<String> = script.headline.iter().map(|line| format!("# {line}")).collect();
     for (place, step) in (0..).zip(&script.steps) {
         let what = heard.get(&place).map_or_else(|| step.word().to_owned(), |what| format!("message {what}"));
         let (at, name) = (step.note.at_micros as f64 / 1e6, name(step.member));
-        lines.push(format!("{at:>12.6} s  {name}  {what}"));
+        let not_told = match not_told.get(&place) {
+            Some(reason) => format!(" (not told: {reason})"),
+            None => String::new(),
+        };
+        lines.push(format!("{at:>12.6} s  {name}  {what}{not_told}"));
         lines.extend(said.remove(&place).into_iter().flatten().map(|line| format!("                  {line}")));
     }
     lines

@@ -116,7 +116,12 @@ const OTHERS: &[Flag] = &[
         "leases expire by the log's clock: no leader change prolongs one",
     ),
     not_needed("experimental-compaction-batch-limit", Kind::Number, "1000", "compaction goes in steps of bounded cost"),
-    not_needed("experimental-warning-apply-duration", Kind::Duration, "100ms", "the limit is 100 ms, always"),
+    not_needed(
+        "experimental-warning-apply-duration",
+        Kind::Duration,
+        "100ms",
+        "turns of the loop of 50 ms and more are counted (`etcd_server_slow_apply_total`) and recorded, always",
+    ),
     not_needed("experimental-txn-mode-write-with-shared-buffer", Kind::Switch, "true", NO_BBOLT),
     not_needed("experimental-bootstrap-defrag-threshold-megabytes", Kind::Number, "0", NO_BBOLT),
     refused(

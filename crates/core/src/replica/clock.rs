@@ -71,7 +71,8 @@ impl Clock {
     /// The clock of a member that is born with a log and, in its snapshot, with the clock `applied`; in the laboratory with a
     /// defect.
     pub fn new(applied: LogTime, recovered: &Durable, defect: Option<Defect>) -> Clock {
-        let mut clock = Clock { applied, defect, ..Clock::default() };
+        // What the snapshot holds was written down here, too: a slot of an earlier reign behind it is stale.
+        let mut clock = Clock { applied, written: applied, defect, ..Clock::default() };
         recovered.entries.values().for_each(|entry| clock.on_written(entry));
         clock.now_micros = applied.micros.max(clock.written.micros);
         clock.differs_from_micros = clock.now_micros;
@@ -180,7 +181,12 @@ impl Clock {
     /// A snapshot replaces the state: its entries were proposed before now, perhaps only just.
     pub fn on_restored(&mut self, applied: LogTime) {
         self.applied = applied;
-        self.now_micros = applied.micros.max(self.written.micros);
+        // The readings that were written down here may be those of entries that are lost: they count for nothing behind it. Of slots that
+        // are kept behind the snapshot one may be stale, so no more readings of the same reign count when they are written, only when
+        // they are applied.
+        let micros = if applied.term >= self.written.term { applied.micros } else { 0 };
+        self.written = LogTime { term: self.written.term.max(applied.term), micros, is_closed: true };
+        self.now_micros = applied.micros;
         if self.defect == Some(Defect::StampsDifferences) {
             self.differs_from_micros = self.now_micros;
         }
@@ -277,6 +283,50 @@ mod tests {
         assert_eq!(clock.on_applied(command(3, 1, 45).stamp), Duration::ZERO);
         clock.lead(Term(3));
         assert_eq!(clock.stamp().micros, 40 * SECOND, "a lease of that slot counts from here");
+    }
+
+    /// Goal: a member that gets a snapshot does not count on from an entry that it has lost. Method: a leader that stood still wrote an
+    /// entry down that nobody else has; its successor had counted less, and sends a snapshot and no command behind it.
+    #[test]
+    fn the_reading_of_an_entry_that_was_lost_does_not_come_behind_a_snapshot() {
+        let mut clock = Clock::default();
+        clock.lead(Term(1));
+        clock.on_elapsed(50 * SECOND);
+        clock.on_written(&command(1, 1, 50));
+        clock.follow();
+        let applied = LogTime { term: Term(2), micros: 45 * SECOND, is_closed: false };
+        clock.on_restored(applied);
+        assert_eq!(clock.now_micros(), 45 * SECOND);
+        clock.on_elapsed(SECOND);
+        clock.lead(Term(3));
+        assert_eq!(clock.stamp(), Stamp { term: Term(3), micros: 46 * SECOND });
+    }
+
+    /// Goal: a stale grant is not overtaken by readings that are older, whenever a snapshot comes. Method: a slot of reign 1 stands
+    /// behind a snapshot of reign 2, written before it, and more of reign 2 behind that.
+    #[test]
+    fn a_snapshot_does_not_open_a_reign_that_a_stale_slot_has_closed() {
+        let snapshot = LogTime { term: Term(2), micros: 40 * SECOND, is_closed: false };
+        for before in [&[command(10, 2, 40), command(11, 1, 90)][..], &[command(11, 1, 90)]] {
+            let mut clock = Clock::default();
+            before.iter().for_each(|entry| clock.on_written(entry));
+            clock.on_restored(snapshot);
+            clock.on_written(&command(12, 2, 55));
+            clock.lead(Term(3));
+            assert_eq!(clock.stamp().micros, 40 * SECOND, "a lease of the slot 11 counts from here");
+        }
+    }
+
+    /// Goal: what is stale for a member stays so when it starts again. Method: a slot of an earlier reign stands behind the snapshot.
+    #[test]
+    fn a_stale_slot_behind_a_snapshot_moves_nothing_at_a_start() {
+        let recovered = Durable { entries: [(9, command(9, 1, 90))].into(), ..Durable::default() };
+        let applied = LogTime { term: Term(2), micros: 45 * SECOND, is_closed: false };
+        let mut clock = Clock::new(applied, &recovered, None);
+        assert_eq!(clock.now_micros(), 45 * SECOND);
+        assert_eq!(clock.on_applied(command(9, 1, 90).stamp), Duration::ZERO);
+        clock.lead(Term(3));
+        assert_eq!(clock.stamp().micros, 45 * SECOND, "a lease of that slot counts from here");
     }
 
     #[test]

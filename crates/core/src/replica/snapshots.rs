@@ -10,8 +10,8 @@
 //!    follower: host verifies, syncs ──► Input::SnapshotReady ──► Persist(Snapshot), Restore
 //! ```
 
+use super::backlog::SLICE_COST;
 use super::clock::LogTime;
-use super::gate::Gated;
 use super::sessions::{ABOVE_MAX, Sessions};
 use super::{Action, Alarm, ApplyVersion, Replica, ReplicaMessage};
 use crate::laboratory::Defect;
@@ -38,12 +38,14 @@ pub struct Policy {
     pub bytes_max: u64,
     /// The most that such a size may raise it to: the log since the last cut is in memory, and the state need not be.
     pub log_bytes_max: u64,
+    /// Cost of the commands that are applied between two turns of everybody else, in units of [`StateMachine::last_cost`]; at least 1.
+    pub slice_cost: u64,
 }
 
 impl Default for Policy {
     /// 100,000 entries or 64 MiB, or as many bytes as the last snapshot had, up to 512 MiB.
     fn default() -> Policy {
-        Policy { entries_max: 100_000, bytes_max: 64 << 20, log_bytes_max: 512 << 20 }
+        Policy { entries_max: 100_000, bytes_max: 64 << 20, log_bytes_max: 512 << 20, slice_cost: SLICE_COST }
     }
 }
 
@@ -288,31 +290,11 @@ pub struct Snapshots {
     /// A snapshot whose source is gone or was given up, and the bytes it had sent: the fetch goes on from there if any peer offers it.
     begun: Option<(SnapshotReference, u64)>,
     loading: Option<SnapshotReference>,
-    /// Applications that wait until a snapshot is loaded.
-    held: VecDeque<HeldApplication>,
-}
-
-/// An application as plain data, so that the value needs no protocol parameter.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum HeldApplication {
-    Apply(crate::Entry),
-    Reconfigure(Arc<Membership>),
-    Restore(SnapshotReference),
 }
 
 impl Snapshots {
     pub(super) fn new(policy: Policy, last_bytes: u64) -> Snapshots {
-        Snapshots {
-            policy,
-            entries: 0,
-            bytes: 0,
-            last_bytes,
-            cutting: false,
-            fetch: None,
-            begun: None,
-            loading: None,
-            held: VecDeque::new(),
-        }
+        Snapshots { policy, entries: 0, bytes: 0, last_bytes, cutting: false, fetch: None, begun: None, loading: None }
     }
 
     pub(super) fn on_applied(&mut self, payload: usize) {
@@ -329,15 +311,6 @@ impl Snapshots {
 
     pub(super) fn is_loading(&self) -> bool {
         self.loading.is_some()
-    }
-
-    pub(super) fn hold<P: Protocol>(&mut self, gated: Gated<P>) {
-        self.held.push_back(match gated {
-            Gated::Apply(entry) => HeldApplication::Apply(entry),
-            Gated::Reconfigure(membership) => HeldApplication::Reconfigure(membership),
-            Gated::Restore(reference) => HeldApplication::Restore(reference),
-            Gated::Send(..) => unreachable!("messages do not wait for a snapshot to load"),
-        });
     }
 
     fn is_due(&self) -> bool {
@@ -529,17 +502,7 @@ impl<P: Protocol, S: StateMachine> Replica<P, S> {
         self.snapshots.bytes = 0;
         self.end_those_in_snapshot(out);
         // Before the protocol hears of it: what it would apply then comes behind these.
-        let held = std::mem::take(&mut self.snapshots.held);
-        for application in held {
-            self.release(
-                match application {
-                    HeldApplication::Apply(entry) => Gated::Apply(entry),
-                    HeldApplication::Reconfigure(membership) => Gated::Reconfigure(membership),
-                    HeldApplication::Restore(reference) => Gated::Restore(reference),
-                },
-                out,
-            );
-        }
+        self.apply_waiting(out);
         self.feed(Input::SnapshotInstalled(lsn), out);
     }
 }
@@ -550,7 +513,7 @@ mod tests {
 
     #[test]
     fn the_log_grows_to_the_size_of_the_state_and_no_further_than_allowed() {
-        let policy = Policy { entries_max: u64::MAX, bytes_max: 100, log_bytes_max: 1_000 };
+        let policy = Policy { entries_max: u64::MAX, bytes_max: 100, log_bytes_max: 1_000, ..Policy::default() };
         for (last_bytes, due_at) in [(0, 100), (500, 500), (1_000, 1_000), (1 << 40, 1_000)] {
             let mut snapshots = Snapshots::new(policy, last_bytes);
             (0..due_at - 1).for_each(|_| snapshots.on_applied(1));
@@ -559,7 +522,7 @@ mod tests {
             assert!(snapshots.is_due(), "after a state of {last_bytes}");
         }
         // Many small entries: a quarter of the state, or as much as is allowed.
-        let policy = Policy { entries_max: 1, bytes_max: u64::MAX, log_bytes_max: 64 << 20 };
+        let policy = Policy { entries_max: 1, bytes_max: u64::MAX, log_bytes_max: 64 << 20, ..Policy::default() };
         for (last_bytes, due_at) in [(1 << 20, 1), (100 << 20, 25 << 20), (1 << 40, 64 << 20)] {
             let mut snapshots = Snapshots::new(policy, last_bytes);
             snapshots.on_applied(usize::try_from(due_at).unwrap_or(0).saturating_sub(ENTRY_BYTES as usize + 1));

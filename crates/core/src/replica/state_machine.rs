@@ -64,6 +64,12 @@ pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'stati
     /// Applies one committed command. Never panics: malformed bytes give an error response and change nothing.
     fn apply(&mut self, lsn: Lsn, payload: &Bytes) -> Self::Response;
 
+    /// Cost of the last command, or of the last advance, in units of some 0.1 microseconds. A host lets its peers and timers have their turn when commands
+    /// have cost [`SLICE_COST`](super::backlog::SLICE_COST) together. The default is that of a small write.
+    fn last_cost(&self) -> u64 {
+        40
+    }
+
     /// The state as it is now.
     fn freeze(&self) -> Self::View;
 
@@ -99,5 +105,30 @@ pub trait StateMachine: Clone + Eq + Hash + Debug + Send + Sync + Sized + 'stati
         _start: u64,
     ) -> Result<Self, SnapshotError> {
         Self::decode(snapshot)
+    }
+}
+
+/// No state at all: for a cluster that only elects its leader. Commands are committed in one order, and change nothing.
+impl StateMachine for () {
+    type Response = ();
+    type View = ();
+
+    fn advance(&mut self, _: Duration) {}
+
+    fn apply(&mut self, _: Lsn, _: &Bytes) {}
+
+    fn freeze(&self) {}
+
+    fn next_deadline(&self) -> Option<Duration> {
+        None
+    }
+
+    fn encode((): &(), _: &mut dyn FnMut(Bytes)) {}
+
+    fn decode(snapshot: &mut dyn Buf) -> Result<(), SnapshotError> {
+        match snapshot.remaining() {
+            0 => Ok(()),
+            left => Err(SnapshotError { what: format!("it holds {left} bytes of a state, and this cluster has none") }),
+        }
     }
 }

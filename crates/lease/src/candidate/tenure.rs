@@ -255,7 +255,9 @@ impl Candidate {
         self.stage = Stage::Stopping { token, loss };
     }
 
-    pub(super) fn rest_after(&self, loss: &Loss) -> Duration {
+    /// Time for which this candidate stands back after a tenure that ended so, before it stands for election again; it may be
+    /// zero. A host that starts another candidate for the next campaign lets that one wait.
+    pub fn rest_after(&self, loss: &Loss) -> Duration {
         match loss {
             Loss::Silence | Loss::Gone | Loss::Taken => Duration::ZERO,
             Loss::Unhealthy | Loss::Stalled if self.roster.is_alone(&self.settings.id) => Duration::ZERO,
@@ -432,10 +434,8 @@ impl Candidate {
             }
             (None, _) | (Some(_), Stage::StandingBack { .. }) => {}
             (Some(loss), Stage::Leading { .. }) => self.begin_stop(loss, out),
-            (Some(loss), _) => {
-                self.rest = self.rest.max(self.rest_after(&loss));
-                self.withdraw(&loss.to_string(), out);
-            }
+            // One that did not lead loses its place in the queue, and no more: else all rest at once after what struck all of them.
+            (Some(loss), _) => self.withdraw(&loss.to_string(), out),
         }
     }
 

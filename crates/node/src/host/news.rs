@@ -70,8 +70,7 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         }
         if transition.to == Role::Leader && transition.from != Role::Leader {
             Counters::add(&counters.elections_won, 1);
-            // Before an entry of its own term is committed, a leader changes no membership.
-            self.describing.due_at = Some(self.replica.status().last.index);
+            self.describing.begin_at(self.replica.status().last.index);
         }
         self.log(&transition);
         self.mark_transition(&transition);

@@ -1,34 +1,104 @@
 //! What a loop does now and then: it sweeps out waiters that gave up, keeps the membership true, and watches its own pace.
 
 use super::{Host, Proposer, REQUESTS_MANY};
+use crate::node::or_fatal;
 use crate::pace::Finding;
 use crate::timers::boot_micros;
 use hustings_core::replica::{Event, ReplicaMessage, RequestId};
 use hustings_core::{
-    ApplyVersion, Change, EntryKind, Member, MembershipChange, NodeId, Protocol, Role, StateMachine, Wire,
+    ApplyVersion, Change, EntryKind, Member, Membership, MembershipChange, NodeId, Protocol, Role, StateMachine, Wire,
 };
 use std::collections::BTreeMap;
 
 /// How far a leader is with writing down what members say of themselves.
 #[derive(Default)]
 pub(super) struct Describing {
-    pub(super) is_under_way: bool,
+    is_under_way: bool,
     /// The next is written down as soon as this index is applied, not first at the next sweep.
-    pub(super) due_at: Option<u64>,
+    due_at: Option<u64>,
     /// Members up to this one have had their turn: whoever's description is refused holds up nobody else's.
     through: Option<NodeId>,
     is_own_introduced: bool,
 }
 
+/// A member's own word on itself.
+struct Introduction<'a> {
+    said: Member,
+    /// Whether its word on its peer URLs is what stands there, or was in this life of it; set when it is seen to.
+    is_introduced: &'a mut bool,
+}
+
 impl Describing {
+    /// This node was elected: it writes down as soon as this entry, of its own term, is applied. Before, it may not.
+    pub(super) fn begin_at(&mut self, index: u64) {
+        self.due_at = Some(index);
+    }
+
+    /// Whether somebody is to be looked for, with so much applied.
+    pub(super) fn is_due(&self, applied: u64) -> bool {
+        self.due_at.is_some_and(|index| applied >= index)
+    }
+
     /// One is written down: the next follows at once.
     pub(super) fn go_on(&mut self) {
         self.is_under_way = false;
         self.due_at = Some(0);
     }
+
+    /// One is refused: the others have their turn from the next sweep on, and it has its next one after them.
+    pub(super) fn give_way(&mut self) {
+        self.is_under_way = false;
+    }
+
+    /// The next member that says of itself what the membership does not, with its new description, which is under way from here on.
+    fn next(
+        &mut self,
+        membership: &Membership,
+        introductions: BTreeMap<NodeId, Introduction<'_>>,
+    ) -> Option<(NodeId, Member)> {
+        let through = self.through.take();
+        for (id, Introduction { said, is_introduced }) in introductions {
+            let Some(known) = membership.members.get(&id).filter(|_| Some(id) > through) else { continue };
+            let mut described = known.clone();
+            if !said.name.is_empty() {
+                described.name = said.name;
+            }
+            if !said.client_urls.is_empty() {
+                described.client_urls = said.client_urls;
+            }
+            if !*is_introduced && !said.peer_urls.is_empty() {
+                described.peer_urls = said.peer_urls;
+            }
+            if described.incarnation.is_none() {
+                described.incarnation = said.incarnation;
+            }
+            if described != *known {
+                self.is_under_way = true;
+                self.through = Some(id);
+                return Some((id, described));
+            }
+            // Not before: a description that is refused has its next turn with all that it says.
+            *is_introduced = true;
+        }
+        None
+    }
 }
 
 impl<P: Protocol, S: StateMachine> Host<P, S> {
+    /// Applies the next slice of what is committed.
+    pub(super) fn begin_slice(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let (replica, actions) = (&mut self.replica, &mut self.actions);
+        if or_fatal(&self.wiring.on_fatal, || replica.next_slice(actions)).is_none() {
+            self.actions.clear();
+            self.has_ended = true;
+            return;
+        }
+        self.act();
+    }
+
     /// Requests whose clients gave up are forgotten.
     pub(super) fn sweep(&mut self) {
         let gone: Vec<RequestId> =
@@ -106,39 +176,107 @@ impl<P: Protocol, S: StateMachine> Host<P, S> {
         if self.replica.role() != Role::Leader || self.describing.is_under_way {
             return;
         }
-        let membership = self.replica.membership().clone();
         let own = self.wiring.gatekeeper.borrow().hello.clone();
-        let own = (own.from, (own.member, !self.describing.is_own_introduced));
-        let peers = self.links.iter().map(|(id, link)| (*id, (link.hello.member.clone(), !link.is_introduced)));
-        let said: BTreeMap<NodeId, (Member, bool)> = peers.chain([own]).collect();
-        let through = self.describing.through.take();
-        for (id, (said, is_new)) in said.into_iter().filter(|(id, _)| Some(*id) > through) {
-            let Some(known) = membership.members.get(&id) else { continue };
-            let mut described = known.clone();
-            if !said.name.is_empty() {
-                described.name = said.name;
-            }
-            if !said.client_urls.is_empty() {
-                described.client_urls = said.client_urls;
-            }
-            if is_new && !said.peer_urls.is_empty() {
-                described.peer_urls = said.peer_urls;
-            }
-            if described.incarnation.is_none() {
-                described.incarnation = said.incarnation;
-            }
-            match self.links.get_mut(&id) {
-                Some(link) => link.is_introduced = true,
-                None => self.describing.is_own_introduced = true,
-            }
-            if described != *known {
-                self.describing.is_under_way = true;
-                self.describing.through = Some(id);
-                let change = MembershipChange::of([Change::Describe(id, described)]);
-                self.propose(EntryKind::Membership, change.to_bytes(), Proposer::Reconciliation);
-                self.hand_over_requests();
-                return;
-            }
+        let mut is_own_introduced = self.describing.is_own_introduced;
+        let own = (own.from, Introduction { said: own.member, is_introduced: &mut is_own_introduced });
+        let peers = self.links.iter_mut().map(|(id, link)| {
+            (*id, Introduction { said: link.hello.member.clone(), is_introduced: &mut link.is_introduced })
+        });
+        let next = self.describing.next(self.replica.membership(), peers.chain([own]).collect());
+        self.describing.is_own_introduced = is_own_introduced;
+        if let Some((id, described)) = next {
+            let change = MembershipChange::of([Change::Describe(id, described)]);
+            self.propose(EntryKind::Membership, change.to_bytes(), Proposer::Reconciliation);
+            self.hand_over_requests();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The membership of three whose client URLs are not known, and what they say at first.
+    fn three() -> (Membership, BTreeMap<NodeId, Member>) {
+        let named = |name: &str| Member { name: name.into(), peer_urls: vec![name.into()], ..Member::default() };
+        let membership = Membership::founded_by(["a", "b", "c"].map(named));
+        let said = membership.members.iter().map(|(id, member)| {
+            (*id, Member { client_urls: vec![format!("{} for clients", member.name)], ..member.clone() })
+        });
+        let said = said.collect();
+        (membership, said)
+    }
+
+    /// The member that is described next; `None` if all are.
+    fn next(describing: &mut Describing, membership: &Membership, said: &BTreeMap<NodeId, Member>) -> Option<u64> {
+        let mut introduced = said.clone().into_iter().map(|(id, said)| (id, (said, false))).collect::<BTreeMap<_, _>>();
+        let introductions = introduced
+            .iter_mut()
+            .map(|(id, (said, is_introduced))| (*id, Introduction { said: said.clone(), is_introduced }));
+        describing.next(membership, introductions.collect()).map(|(id, _)| id.0)
+    }
+
+    #[test]
+    fn a_leader_writes_down_as_soon_as_an_entry_of_its_own_term_is_applied() {
+        let mut describing = Describing::default();
+        assert!(!describing.is_due(100), "at the sweep");
+        describing.begin_at(7);
+        assert_eq!([6, 7, 8].map(|applied| describing.is_due(applied)), [false, true, true]);
+        describing.go_on();
+        assert!(describing.is_due(0), "the next follows at once");
+    }
+
+    #[test]
+    fn members_are_written_down_one_after_the_other() {
+        let (mut membership, said) = three();
+        let mut describing = Describing::default();
+        for id in 1..=3 {
+            assert_eq!(next(&mut describing, &membership, &said), Some(id));
+            assert!(describing.is_under_way);
+            membership.members.insert(NodeId(id), said[&NodeId(id)].clone());
+            describing.go_on();
+            assert!(!describing.is_under_way);
+        }
+        assert_eq!(next(&mut describing, &membership, &said), None);
+        assert!(!describing.is_under_way);
+    }
+
+    #[test]
+    fn a_description_that_is_refused_holds_up_nobody() {
+        let (mut membership, said) = three();
+        let mut describing = Describing::default();
+        for round in 1..=2 {
+            assert_eq!(next(&mut describing, &membership, &said), Some(1), "round {round}");
+            describing.give_way();
+            if round == 1 {
+                for id in 2..=3 {
+                    assert_eq!(next(&mut describing, &membership, &said), Some(id));
+                    membership.members.insert(NodeId(id), said[&NodeId(id)].clone());
+                    describing.go_on();
+                }
+            }
+            assert_eq!(next(&mut describing, &membership, &said), None, "round {round} is over");
+        }
+    }
+
+    #[test]
+    fn a_member_says_its_peer_urls_once_in_a_life() {
+        let (mut membership, said) = three();
+        let mut said = said[&NodeId(1)].clone();
+        (said.peer_urls, said.client_urls) = (vec!["elsewhere".into()], Vec::new());
+        let mut is_introduced = false;
+        let mut next = |membership: &Membership| {
+            let introduction = Introduction { said: said.clone(), is_introduced: &mut is_introduced };
+            let next = Describing::default().next(membership, BTreeMap::from([(NodeId(1), introduction)]));
+            next.map(|(_, described)| described)
+        };
+        let asked = next(&membership).expect("it says another");
+        assert_eq!(asked.peer_urls, ["elsewhere"]);
+        assert_eq!(next(&membership), Some(asked.clone()), "a description that was refused is asked for again");
+        membership.members.insert(NodeId(1), asked);
+        assert_eq!(next(&membership), None);
+        // An operator who changes them has the last word.
+        membership.members.get_mut(&NodeId(1)).expect("it is there").peer_urls = vec!["by hand".into()];
+        assert_eq!(next(&membership), None);
     }
 }

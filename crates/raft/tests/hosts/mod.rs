@@ -97,6 +97,8 @@ pub struct Host {
     unsynced: VecDeque<(u64, Record)>,
     is_disk_held: bool,
     are_loads_held: bool,
+    /// It applies a slice when the story says so, and no more.
+    is_slow: bool,
     load: Option<SnapshotReference>,
     next_proposal: u64,
     next_read: u64,
@@ -143,6 +145,7 @@ impl Hosts {
                 unsynced: VecDeque::new(),
                 is_disk_held: false,
                 are_loads_held: false,
+                is_slow: false,
                 load: None,
                 next_proposal: 1,
                 next_read: 1,
@@ -183,7 +186,23 @@ impl Hosts {
 
     pub fn step(&mut self, id: u64, event: Event<Raft, Book>) {
         let mut actions = Vec::new();
-        self.host_mut(id).replica.step(event, &mut actions);
+        let host = self.host_mut(id);
+        match host.is_slow {
+            true => host.replica.step_within_slice(event, &mut actions),
+            false => host.replica.step(event, &mut actions),
+        }
+        self.act(id, actions);
+    }
+
+    /// From here on this node applies what is committed when [`Hosts::slice`] says so.
+    pub fn slow_down(&mut self, id: u64) {
+        self.host_mut(id).is_slow = true;
+    }
+
+    /// This node applies one slice.
+    pub fn slice(&mut self, id: u64) {
+        let mut actions = Vec::new();
+        self.host_mut(id).replica.next_slice(&mut actions);
         self.act(id, actions);
     }
 

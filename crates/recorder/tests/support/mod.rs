@@ -220,8 +220,18 @@ pub(crate) fn lives_of<P: Protocol>(seed: u64, steps: usize) -> (Vec<Recording>,
 /// The same of a protocol with these options.
 pub(crate) fn lives_with<P: Protocol>(seed: u64, steps: usize, options: P::Options) -> (Vec<Recording>, usize) {
     let directory = tempfile::tempdir().expect("there is room");
+    let announced = recorded_in::<P>(directory.path(), seed, steps, options);
+    let lives = ids().into_iter().flat_map(|id| {
+        let path = directory.path().join(id.to_string());
+        Recording::open(&path).expect("it was recorded")
+    });
+    (lives.collect(), announced)
+}
+
+/// Runs; the recordings of each member stay in a directory of its name. Returns how many transitions were announced.
+fn recorded_in<P: Protocol>(directory: &Path, seed: u64, steps: usize, options: P::Options) -> usize {
     let mut dice = Dice(seed);
-    let mut town = Town::<P>::found(directory.path(), options);
+    let mut town = Town::<P>::found(directory, options);
     for _ in 0..steps {
         town.go_on(&mut dice);
     }
@@ -229,10 +239,5 @@ pub(crate) fn lives_with<P: Protocol>(seed: u64, steps: usize, options: P::Optio
     assert!(announced.iter().any(|transition| transition.to == Role::Leader), "somebody led");
     assert!(town.members.values().any(|member| member.applied > Lsn::ZERO), "something was applied");
     assert!(town.compactions > 0, "somebody has compacted");
-    drop(town);
-    let lives = ids().into_iter().flat_map(|id| {
-        let path = directory.path().join(id.to_string());
-        Recording::open(&path).expect("it was recorded")
-    });
-    (lives.collect(), announced.len())
+    announced.len()
 }

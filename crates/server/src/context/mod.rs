@@ -24,7 +24,6 @@ use tonic::metadata::MetadataMap;
 
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
-use crate::context::fate::{Fate, Omen};
 use crate::context::following::{Hub, Inbox};
 use crate::context::memory::Memory;
 use crate::context::metrics::Metrics;
@@ -33,6 +32,7 @@ use crate::context::password::Passwords;
 use crate::context::quota::{Quota, Room};
 use crate::context::recent::Recent;
 use crate::context::renewals::{Renewals, Waiting};
+use crate::context::serving::{Serving, StreamEnd};
 use crate::context::story::Story;
 use crate::context::token::Tokens;
 
@@ -64,7 +64,7 @@ pub(crate) mod quota;
 
 pub(crate) mod memory;
 
-pub(crate) mod fate;
+pub(crate) mod serving;
 
 pub(crate) mod following;
 
@@ -121,7 +121,7 @@ pub(crate) struct Context<B> {
     pub(crate) quota: Quota,
     pub(crate) hub: Hub,
     pub(crate) renewals: Renewals,
-    pub(crate) fate: watch::Sender<Fate>,
+    pub(crate) serving: watch::Sender<Serving>,
     pub(crate) metrics: Arc<Metrics>,
     /// Places in queues that are being written or given up, which goes on when the client has gone.
     pub(crate) lingering: Arc<Semaphore>,
@@ -156,7 +156,7 @@ impl<B: Backend> Context<B> {
         let memory = Memory::new(options.memory_limit_bytes);
         let (hub, inbox) = Hub::new(memory.clone());
         let (renewals, waiting) = Renewals::new();
-        let fate = watch::channel(Fate::default()).0;
+        let serving = watch::channel(Serving::default()).0;
         let (cluster_id, member_id) = (status.cluster_id.0, status.me.0);
         let tokens = Tokens::new(options.auth_token_ttl, options.jwt.clone());
         let passwords = Passwords::new(options.bcrypt_cost);
@@ -172,7 +172,7 @@ impl<B: Backend> Context<B> {
             quota,
             hub,
             renewals,
-            fate,
+            serving,
             metrics: Arc::default(),
             lingering: Arc::new(Semaphore::new(LINGERING_MAX)),
             costly: Semaphore::new(1),
@@ -544,8 +544,8 @@ impl<B: Backend> Context<B> {
     }
 
     /// A stream's watch on the signals that end it.
-    pub(crate) fn omen(&self, insists_on_leader: bool) -> Omen {
-        Omen::new(self.fate.subscribe(), insists_on_leader)
+    pub(crate) fn stream_end(&self, insists_on_leader: bool) -> StreamEnd {
+        StreamEnd::new(self.serving.subscribe(), insists_on_leader)
     }
 
     /// Whether this member leads.

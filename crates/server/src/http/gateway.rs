@@ -227,9 +227,9 @@ where
             Ok(caller) => caller,
             Err(status) => return refuse(&status),
         };
-        let omen = services.omen(insists_on_leader(&self.metadata));
+        let stream_end = services.stream_end(insists_on_leader(&self.metadata));
         let requests = messages::<pb::WatchRequest, T>(self.body, self.limit, services.options.body_timeout);
-        lines(watch(services.0.clone(), caller, Box::pin(requests), omen))
+        lines(watch(services.0.clone(), caller, Box::pin(requests), stream_end))
     }
 
     async fn keep_alive<B: Backend>(self, services: &Services<B>) -> Response<Body> {
@@ -237,17 +237,17 @@ where
             Ok(caller) => caller,
             Err(status) => return refuse(&status),
         };
-        let omen = services.omen(insists_on_leader(&self.metadata));
+        let stream_end = services.stream_end(insists_on_leader(&self.metadata));
         let requests = messages::<pb::LeaseKeepAliveRequest, T>(self.body, self.limit, services.options.body_timeout);
-        lines(keep_alive(services.0.clone(), caller, Box::pin(requests), omen))
+        lines(keep_alive(services.0.clone(), caller, Box::pin(requests), stream_end))
     }
 
     async fn observe<B: Backend>(self, services: &Services<B>) -> Response<Body> {
         let observing = async {
             let caller = self.admit(services).await?;
-            let omen = services.omen(insists_on_leader(&self.metadata));
+            let stream_end = services.stream_end(insists_on_leader(&self.metadata));
             let request: tonic::Request<hustings_api::v3electionpb::LeaderRequest> = self.request().await?;
-            Ok(observe(services.0.clone(), caller, &request.get_ref().name, omen))
+            Ok(observe(services.0.clone(), caller, &request.get_ref().name, stream_end))
         };
         match observing.await {
             Ok(answers) => lines(answers),

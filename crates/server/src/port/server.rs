@@ -47,12 +47,12 @@ use crate::context::audit::Trail;
 use crate::context::backend::Backend;
 use crate::context::caller::CommonName;
 use crate::context::error;
-use crate::context::fate;
 use crate::context::metrics::{METHODS, Metrics};
 use crate::context::options::ServerOptions;
 use crate::context::permissions;
 use crate::context::quota;
 use crate::context::renewals;
+use crate::context::serving;
 use crate::context::story;
 use crate::context::{Context, Inboxes, Services};
 use crate::http;
@@ -135,7 +135,7 @@ impl<B: Backend> Server<B> {
         tasks.spawn(quota::keep(self.context.clone()));
         tasks.spawn(integrity::keep(self.context.clone()));
         tasks.spawn(compaction::keep(self.context.clone()));
-        tasks.spawn(fate::keep(self.context.clone()));
+        tasks.spawn(serving::keep(self.context.clone()));
         tasks.spawn(story::keep(self.context.clone()));
         tasks.spawn(cluster::announce(self.context.clone()));
         tasks.spawn(hub::run(self.context.clone(), self.inboxes.hub));
@@ -163,7 +163,7 @@ impl<B: Backend> Server<B> {
         }
         // An error means that every task has ended already.
         let _ = stop.send(true);
-        self.context.fate.send_modify(|fate| fate.is_stopping = true);
+        self.context.serving.send_modify(|serving| serving.is_stopping = true);
         let all = u32::try_from(self.context.options.connections_max).unwrap_or(u32::MAX);
         // A connection that does not end in time is dropped with its task's runtime; nothing is lost but its answer.
         let _ = tokio::time::timeout(self.context.options.grace, slots.acquire_many(all)).await;

@@ -292,7 +292,7 @@ impl<B: Backend> Candidacy<B> {
                 continue;
             };
             // Level-triggered: after any change of either key, look again.
-            let mut watching = Watching::new(context.clone(), caller, context.omen(false));
+            let mut watching = Watching::new(context.clone(), caller, context.stream_end(false));
             for key in [before.key, key] {
                 watching.create(pb::WatchCreateRequest {
                     key,

@@ -26,7 +26,7 @@ use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::convert;
 use crate::context::error;
-use crate::context::fate::Omen;
+use crate::context::serving::StreamEnd;
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::services::campaign::{Candidacy, first, prefix};
 use crate::watch::{Answers, Watching};
@@ -36,17 +36,18 @@ impl<B: Backend> Election for Services<B> {
     async fn campaign(&self, request: Request<ep::CampaignRequest>) -> Result<Response<ep::CampaignResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
         // As in etcd, a request for one answer is not ended by the loss of the leader: it waits for the next.
-        let mut omen = self.omen(false);
+        let mut stream_end = self.stream_end(false);
         let ep::CampaignRequest { name, lease, value } = request.into_inner();
-        omen.or(async {
-            let mut candidacy = Candidacy::enter(&self.0, caller, name.clone(), lease, Some(value)).await?;
-            let revision = candidacy.wait().await?;
-            let (key, rev, lease) = (candidacy.key(), candidacy.revision(), candidacy.lease());
-            candidacy.keep();
-            let leader = Some(ep::LeaderKey { name, key, rev, lease });
-            Ok(Response::new(ep::CampaignResponse { header: self.header(revision), leader }))
-        })
-        .await
+        stream_end
+            .or(async {
+                let mut candidacy = Candidacy::enter(&self.0, caller, name.clone(), lease, Some(value)).await?;
+                let revision = candidacy.wait().await?;
+                let (key, rev, lease) = (candidacy.key(), candidacy.revision(), candidacy.lease());
+                candidacy.keep();
+                let leader = Some(ep::LeaderKey { name, key, rev, lease });
+                Ok(Response::new(ep::CampaignResponse { header: self.header(revision), leader }))
+            })
+            .await
     }
 
     async fn proclaim(&self, request: Request<ep::ProclaimRequest>) -> Result<Response<ep::ProclaimResponse>, Status> {
@@ -71,8 +72,8 @@ impl<B: Backend> Election for Services<B> {
 
     async fn observe(&self, request: Request<ep::LeaderRequest>) -> Result<Response<Self::ObserveStream>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
-        let omen = self.omen(insists_on_leader(request.metadata()));
-        Ok(Response::new(observe(self.0.clone(), caller, &request.get_ref().name, omen)))
+        let stream_end = self.stream_end(insists_on_leader(request.metadata()));
+        Ok(Response::new(observe(self.0.clone(), caller, &request.get_ref().name, stream_end)))
     }
 
     async fn resign(&self, request: Request<ep::ResignRequest>) -> Result<Response<ep::ResignResponse>, Status> {
@@ -119,13 +120,13 @@ pub(crate) fn observe<B: Backend>(
     context: Arc<Context<B>>,
     caller: Caller,
     name: &[u8],
-    omen: Omen,
+    stream_end: StreamEnd,
 ) -> Answers<ep::LeaderResponse> {
-    let watching = Watching::new(context.clone(), caller.clone(), context.omen(false));
+    let watching = Watching::new(context.clone(), caller.clone(), context.stream_end(false));
     let observing = Observing {
         context,
         caller,
-        omen,
+        stream_end,
         prefix: prefix(name),
         leader: None,
         revision: 0,
@@ -144,7 +145,7 @@ pub(crate) fn observe<B: Backend>(
 struct Observing<B: Backend> {
     context: Arc<Context<B>>,
     caller: Caller,
-    omen: Omen,
+    stream_end: StreamEnd,
     prefix: Bytes,
     /// The key whose values are told.
     leader: Option<Bytes>,
@@ -171,7 +172,7 @@ impl<B: Backend> Observing<B> {
             let mut no_requests = stream::pending();
             let response = tokio::select! {
                 response = self.watching.next(&mut no_requests) => response?,
-                status = self.omen.end() => return Err(status),
+                status = self.stream_end.end() => return Err(status),
             };
             self.events.extend(response.events);
             if response.canceled {
@@ -189,7 +190,7 @@ impl<B: Backend> Observing<B> {
         let view = self.context.read(&self.caller, Need::Read(&self.prefix, &end)).await?;
         self.revision = view.revision();
         self.events.clear();
-        self.watching = Watching::new(self.context.clone(), self.caller.clone(), self.context.omen(false));
+        self.watching = Watching::new(self.context.clone(), self.caller.clone(), self.context.stream_end(false));
         self.watching.create(pb::WatchCreateRequest {
             key: self.prefix.clone(),
             range_end: prefix_end(&self.prefix),

@@ -47,24 +47,24 @@ impl<B: Backend> Health for Services<B> {
 
     async fn watch(&self, request: Request<hp::HealthCheckRequest>) -> Result<Response<Self::WatchStream>, Status> {
         let is_known = SERVICES.contains(&request.get_ref().service.as_str());
-        let state = (self.status_changes(), self.omen(false), None, is_known);
+        let state = (self.status_changes(), self.stream_end(false), None, is_known);
         let answers = stream::unfold(Some(state), |state| async move {
-            let (mut changes, mut omen, told, is_known) = state?;
+            let (mut changes, mut stream_end, told, is_known) = state?;
             if !is_known {
                 let unknown = ServingStatus::ServiceUnknown;
                 if told.is_none() {
                     let answer = hp::HealthCheckResponse { status: unknown as i32 };
-                    return Some((Ok(answer), Some((changes, omen, Some(unknown), is_known))));
+                    return Some((Ok(answer), Some((changes, stream_end, Some(unknown), is_known))));
                 }
-                return Some((Err(omen.end().await), None));
+                return Some((Err(stream_end.end().await), None));
             }
             let is_news = |status: &hustings_node::NodeStatus| Some(serving(status)) != told;
             let now = tokio::select! {
                 now = async { changes.wait_for(is_news).await.map(|status| serving(&status)) } => now.ok()?,
-                status = omen.end() => return Some((Err(status), None)),
+                status = stream_end.end() => return Some((Err(status), None)),
             };
             let answer = hp::HealthCheckResponse { status: now as i32 };
-            Some((Ok(answer), Some((changes, omen, Some(now), is_known))))
+            Some((Ok(answer), Some((changes, stream_end, Some(now), is_known))))
         });
         Ok(Response::new(Box::pin(answers)))
     }

@@ -17,8 +17,8 @@ use tonic::{Request, Response, Status};
 use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::error;
-use crate::context::fate::Omen;
 use crate::context::renewals::Renewed;
+use crate::context::serving::StreamEnd;
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::watch::Answers;
 
@@ -64,8 +64,8 @@ impl<B: Backend> Lease for Services<B> {
         request: Request<tonic::Streaming<pb::LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
-        let omen = self.omen(insists_on_leader(request.metadata()));
-        Ok(Response::new(keep_alive(self.0.clone(), caller, request.into_inner(), omen)))
+        let stream_end = self.stream_end(insists_on_leader(request.metadata()));
+        Ok(Response::new(keep_alive(self.0.clone(), caller, request.into_inner(), stream_end)))
     }
 
     async fn lease_time_to_live(
@@ -114,19 +114,19 @@ pub(crate) fn keep_alive<B: Backend>(
     context: Arc<Context<B>>,
     caller: Caller,
     requests: impl Stream<Item = Result<pb::LeaseKeepAliveRequest, Status>> + Send + Unpin + 'static,
-    omen: Omen,
+    stream_end: StreamEnd,
 ) -> Answers<pb::LeaseKeepAliveResponse> {
-    Box::pin(stream::unfold(Some((context, caller, requests, omen)), |state| async move {
-        let (context, caller, mut requests, mut omen) = state?;
+    Box::pin(stream::unfold(Some((context, caller, requests, stream_end)), |state| async move {
+        let (context, caller, mut requests, mut stream_end) = state?;
         let next = async {
             match requests.next().await {
                 None => Ok(None),
                 Some(request) => context.keep_alive(&caller, request?.id).await.map(Some),
             }
         };
-        match omen.or(next).await {
+        match stream_end.or(next).await {
             Ok(None) => None,
-            Ok(Some(response)) => Some((Ok(response), Some((context, caller, requests, omen)))),
+            Ok(Some(response)) => Some((Ok(response), Some((context, caller, requests, stream_end)))),
             Err(status) => Some((Err(status), None)),
         }
     }))

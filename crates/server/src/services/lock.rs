@@ -24,19 +24,20 @@ impl<B: Backend> Lock for Services<B> {
     async fn lock(&self, request: Request<lp::LockRequest>) -> Result<Response<lp::LockResponse>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
         // As in etcd, a request for one answer is not ended by the loss of the leader: it waits for the next.
-        let mut omen = self.omen(false);
+        let mut stream_end = self.stream_end(false);
         let lp::LockRequest { name, lease } = request.into_inner();
-        omen.or(async {
-            let mut candidacy = Candidacy::enter(&self.0, caller, name, lease, None).await?;
-            let revision = candidacy.wait().await.map_err(|status| match EtcdError::of(&status) {
-                Some(EtcdError::LeaseNotFound) => EtcdError::LockSessionExpired.into(),
-                _ => status,
-            })?;
-            let key = candidacy.key();
-            candidacy.keep();
-            Ok(Response::new(lp::LockResponse { header: self.header(revision), key }))
-        })
-        .await
+        stream_end
+            .or(async {
+                let mut candidacy = Candidacy::enter(&self.0, caller, name, lease, None).await?;
+                let revision = candidacy.wait().await.map_err(|status| match EtcdError::of(&status) {
+                    Some(EtcdError::LeaseNotFound) => EtcdError::LockSessionExpired.into(),
+                    _ => status,
+                })?;
+                let key = candidacy.key();
+                candidacy.keep();
+                Ok(Response::new(lp::LockResponse { header: self.header(revision), key }))
+            })
+            .await
     }
 
     async fn unlock(&self, request: Request<lp::UnlockRequest>) -> Result<Response<lp::UnlockResponse>, Status> {

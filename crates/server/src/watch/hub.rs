@@ -52,7 +52,7 @@ struct Outbox {
 }
 
 /// The hub's own state.
-struct Telling {
+struct HubState {
     revision: i64,
     synced: HashMap<Registration, Synced>,
     index: Index,
@@ -66,7 +66,7 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
     let Inbox(mut inbox) = inbox;
     let mut applied = context.applied_changes();
     let interval = context.options.progress_notify_interval;
-    let mut telling = Telling {
+    let mut telling = HubState {
         revision: 0,
         synced: HashMap::new(),
         index: Index::default(),
@@ -122,7 +122,7 @@ pub(crate) async fn run<B: Backend>(context: Arc<Context<B>>, inbox: Inbox) {
     }
 }
 
-impl Telling {
+impl HubState {
     /// Tells everything that happened since the last look.
     fn catch_up(&mut self, view: &View) {
         if self.synced.is_empty() {
@@ -164,7 +164,7 @@ impl Telling {
     }
 
     fn on_event(&mut self, event: Arc<Event>, view: &View) {
-        let Telling { synced, index, outboxes, .. } = self;
+        let HubState { synced, index, outboxes, .. } = self;
         let mut previous: Option<Option<Arc<KeyValue>>> = None;
         // This task waits for no disk: followers that need a value on file read it on their own stream.
         let (mut lagging, mut is_on_file) = (Vec::new(), None);

@@ -37,8 +37,8 @@ use crate::context::backend::Backend;
 use crate::context::caller::Caller;
 use crate::context::convert;
 use crate::context::error;
-use crate::context::fate::Omen;
 use crate::context::following::{Change, Filters, Follower, News, Outlet, Registration, Start};
+use crate::context::serving::StreamEnd;
 use crate::context::{Context, Learner, Services, insists_on_leader};
 use crate::watch::hub::STEP;
 
@@ -69,8 +69,8 @@ impl<B: Backend> Watch for Services<B> {
         request: Request<tonic::Streaming<pb::WatchRequest>>,
     ) -> Result<Response<Self::WatchStream>, Status> {
         let caller = self.admit(&request, Learner::Refuses).await?;
-        let omen = self.omen(insists_on_leader(request.metadata()));
-        Ok(Response::new(watch(self.0.clone(), caller, request.into_inner(), omen)))
+        let stream_end = self.stream_end(insists_on_leader(request.metadata()));
+        Ok(Response::new(watch(self.0.clone(), caller, request.into_inner(), stream_end)))
     }
 }
 
@@ -79,9 +79,9 @@ pub(crate) fn watch<B: Backend>(
     context: Arc<Context<B>>,
     caller: Caller,
     requests: impl Stream<Item = Result<pb::WatchRequest, Status>> + Send + Unpin + 'static,
-    omen: Omen,
+    stream_end: StreamEnd,
 ) -> Answers<pb::WatchResponse> {
-    let watching = Watching::new(context, caller, omen);
+    let watching = Watching::new(context, caller, stream_end);
     let requests = requests.chain(stream::pending());
     let state = Some((watching, requests));
     Box::pin(stream::unfold(state, |state| async move {
@@ -113,7 +113,7 @@ pub(crate) struct Watching<B: Backend> {
     caller: Caller,
     /// Users and roles; each change of theirs is looked at before anything more is told.
     users: tokio::sync::watch::Receiver<Users>,
-    omen: Omen,
+    stream_end: StreamEnd,
     outlet: Outlet,
     news: mpsc::Receiver<News>,
     watchers: BTreeMap<i64, Watcher>,
@@ -135,14 +135,14 @@ impl<B: Backend> Drop for Watching<B> {
 }
 
 impl<B: Backend> Watching<B> {
-    pub(crate) fn new(context: Arc<Context<B>>, caller: Caller, omen: Omen) -> Watching<B> {
+    pub(crate) fn new(context: Arc<Context<B>>, caller: Caller, stream_end: StreamEnd) -> Watching<B> {
         let (outlet, news) = context.hub.outlet();
         let users = context.recent.subscribe();
         Watching {
             context,
             caller,
             users,
-            omen,
+            stream_end,
             outlet,
             news,
             watchers: BTreeMap::new(),
@@ -203,7 +203,7 @@ impl<B: Backend> Watching<B> {
                 () = overflow.changed.notified() => {}
                 // A change is looked at where the loop begins.
                 Ok(()) = self.users.changed() => self.on_users(),
-                status = self.omen.end() => return Err(status),
+                status = self.stream_end.end() => return Err(status),
             }
         }
     }

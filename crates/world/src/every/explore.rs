@@ -6,7 +6,7 @@
 //! chance of that is below 2^-68.
 
 use super::Bounds;
-use super::state::{Explorer, Row, Space};
+use super::state::{Explorer, Space, WorldState};
 use super::table::FastMap;
 use hustings_core::Protocol;
 use hustings_properties::Violation;
@@ -103,7 +103,7 @@ impl<P: Protocol> Search<'_, P> {
         }
     }
 
-    fn see(&self, explorer: &mut Explorer<'_, P>, row: &Row) {
+    fn see(&self, explorer: &mut Explorer<'_, P>, row: &WorldState) {
         let sights = explorer.sights(row);
         let truths = [
             sights.leads,
@@ -120,7 +120,7 @@ impl<P: Protocol> Search<'_, P> {
     }
 
     /// Expands these worlds; gives back the new ones.
-    fn expand(&self, explorer: &mut Explorer<'_, P>, rows: &[Row]) -> Vec<Row> {
+    fn expand(&self, explorer: &mut Explorer<'_, P>, rows: &[WorldState]) -> Vec<WorldState> {
         let mut fresh = Vec::new();
         for row in rows {
             if self.is_over.load(Ordering::Relaxed) {
@@ -151,15 +151,15 @@ impl<P: Protocol> Search<'_, P> {
     }
 
     /// One world in so many is asked what comes of it when nothing more goes wrong.
-    fn go_on_fairly(&self, row: &Row) {
+    fn go_on_fairly(&self, row: &WorldState) {
         let (fingerprint, every) = (row.fingerprint(), self.space.bounds.fair_every);
         if every == 0 || !((fingerprint >> 64) as u64).is_multiple_of(every) {
             return;
         }
         let space = self.space;
         let members = row.members.iter().map(|member| (*space.members.value(*member)).clone()).collect();
-        let letters = row.letters.iter().map(|letter| (*space.letters.value(*letter)).clone()).collect();
-        match super::fair::serves(members, letters, &space.bounds, &space.options) {
+        let in_flight = row.in_flight.iter().map(|message| (*space.in_flight.value(*message)).clone()).collect();
+        match super::fair::serves(members, in_flight, &space.bounds, &space.options) {
             Ok(()) => drop(self.eventually.fetch_add(1, Ordering::Relaxed)),
             Err(violation) => {
                 let last = "# from here on nothing goes wrong".to_string();
@@ -188,7 +188,7 @@ impl<P: Protocol> Search<'_, P> {
         way
     }
 
-    fn tell(&self, explorer: &mut Explorer<'_, P>, first: Row, to: u128, last: String) -> Trace {
+    fn tell(&self, explorer: &mut Explorer<'_, P>, first: WorldState, to: u128, last: String) -> Trace {
         let way = self.trace(to);
         let mut row = first;
         let mut steps = Vec::new();
@@ -256,8 +256,8 @@ where
     };
     search.visit(first.fingerprint(), 0);
     std::thread::scope(|scope| {
-        let (jobs, waiting) = std::sync::mpsc::channel::<Vec<Row>>();
-        let (results, arrivals) = std::sync::mpsc::channel::<Vec<Row>>();
+        let (jobs, waiting) = std::sync::mpsc::channel::<Vec<WorldState>>();
+        let (results, arrivals) = std::sync::mpsc::channel::<Vec<WorldState>>();
         let waiting = Arc::new(Mutex::new(waiting));
         for _ in 0..threads.max(1) {
             let (waiting, results, search) = (waiting.clone(), results.clone(), &search);

@@ -6,12 +6,12 @@
 //! proves that a way out exists, not that every way leads out. Each costs thousands of steps, so a sample of worlds is asked.
 //!
 //! ```text
-//!    any world ── who is down starts ── all letters arrive ── alarms: the leader's, or else one member's after the other's ──►
+//!    any world ── who is down starts ── all messages arrive ── alarms: the leader's, or else one member's after the other's ──►
 //!    a leader, in the last term, has committed all that it holds
 //! ```
 
 use super::Bounds;
-use super::local::{Content, Input, Letter, Member};
+use super::local::{Content, InFlight, Input, Member};
 use hustings_core::replica::Alarm;
 use hustings_core::{NodeId, Protocol};
 use hustings_properties::Violation;
@@ -27,7 +27,7 @@ const LETTERS_MAX: usize = 20_000;
 /// A world that is only continued, and never compared.
 struct Continuation<'a, P: Protocol> {
     members: Vec<Member<P>>,
-    letters: VecDeque<Letter<P>>,
+    in_flight: VecDeque<InFlight<P>>,
     bounds: Bounds,
     options: &'a P::Options,
 }
@@ -38,18 +38,18 @@ struct Continuation<'a, P: Protocol> {
 /// `eventually-serves` when nobody ever does, or the property that fell on the way.
 pub fn serves<P: Protocol>(
     members: Vec<Member<P>>,
-    letters: Vec<Letter<P>>,
+    in_flight: Vec<InFlight<P>>,
     bounds: &Bounds,
     options: &P::Options,
 ) -> Result<(), Violation> {
     let bounds = Bounds { terms: u64::MAX, rings: u8::MAX, alarms: 0, link: 0, ..bounds.clone() };
-    let mut world = Continuation { members, letters: letters.into(), bounds, options };
+    let mut world = Continuation { members, in_flight: in_flight.into(), bounds, options };
     for at in 0..world.members.len() {
         if world.members[at].replica.is_none() {
             world.step(at, &Input::Restart)?;
             let from = world.members[at].id;
             let others = (1..=world.members.len() as u64).map(NodeId).filter(|to| *to != from);
-            world.letters.extend(others.map(|to| Letter { from, to, content: Content::Up }));
+            world.in_flight.extend(others.map(|to| InFlight { from, to, content: Content::Up }));
         }
     }
     world.deliver()?;
@@ -79,17 +79,17 @@ impl<P: Protocol> Continuation<'_, P> {
         let outcomes = self.members[at].after(input, &self.bounds, self.options)?;
         if let Some(outcome) = outcomes.into_iter().find(|outcome| !outcome.has_crashed) {
             self.members[at] = outcome.member;
-            self.letters.extend(outcome.letters);
+            self.in_flight.extend(outcome.in_flight);
         }
         Ok(())
     }
 
     fn deliver(&mut self) -> Result<(), Violation> {
         for _ in 0..LETTERS_MAX {
-            let Some(letter) = self.letters.pop_front() else { return Ok(()) };
-            let at = self.members.iter().position(|member| member.id == letter.to);
+            let Some(message) = self.in_flight.pop_front() else { return Ok(()) };
+            let at = self.members.iter().position(|member| member.id == message.to);
             if let Some(at) = at {
-                self.step(at, &Input::Hear(letter))?;
+                self.step(at, &Input::Hear(message))?;
             }
         }
         Err(Violation::of("eventually-serves", "messages never end although no alarm rings"))

@@ -61,7 +61,7 @@ impl StateMachine for Ledger {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Input<P: Protocol> {
     /// A message from the network arrives.
-    Hear(Letter<P>),
+    Hear(InFlight<P>),
     /// An armed alarm rings.
     Ring(Alarm<P::Timer>),
     /// A client proposes, for the n-th time.
@@ -74,7 +74,7 @@ pub enum Input<P: Protocol> {
 
 /// A message in flight, or news of a connection.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Letter<P: Protocol> {
+pub struct InFlight<P: Protocol> {
     /// The sender.
     pub from: NodeId,
     /// The receiver.
@@ -83,7 +83,7 @@ pub struct Letter<P: Protocol> {
     pub content: Content<P::Message>,
 }
 
-/// The content of a [`Letter`].
+/// The content of a [`InFlight`].
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Content<M> {
     /// A message between replicas.
@@ -119,7 +119,7 @@ pub struct Outcome<P: Protocol> {
     /// The member's state after the step.
     pub member: Member<P>,
     /// Messages that it has sent by then.
-    pub letters: Vec<Letter<P>>,
+    pub in_flight: Vec<InFlight<P>>,
     /// Whether it crashed on the way.
     pub has_crashed: bool,
 }
@@ -128,7 +128,7 @@ pub struct Outcome<P: Protocol> {
 struct Step<P: Protocol> {
     member: Member<P>,
     replica: Replica<P, Ledger>,
-    letters: Vec<Letter<P>>,
+    in_flight: Vec<InFlight<P>>,
 }
 
 impl<P: Protocol> Member<P> {
@@ -164,7 +164,7 @@ impl<P: Protocol> Member<P> {
     /// An assertion of the protocol that does not hold.
     pub fn after(&self, input: &Input<P>, bounds: &Bounds, options: &P::Options) -> Result<Vec<Outcome<P>>, Violation> {
         match input {
-            Input::Crash => Ok(vec![Outcome { member: self.crashed(), letters: Vec::new(), has_crashed: true }]),
+            Input::Crash => Ok(vec![Outcome { member: self.crashed(), in_flight: Vec::new(), has_crashed: true }]),
             _ => {
                 let run = AssertUnwindSafe(|| self.steps(input, bounds, options));
                 std::panic::catch_unwind(run).map_err(|panic| {
@@ -188,7 +188,7 @@ impl<P: Protocol> Member<P> {
             machine: Ledger::default(),
             state: ReplicaState::default(),
             incarnation: self.lives + 1,
-            policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX },
+            policy: Policy { entries_max: u64::MAX, bytes_max: u64::MAX, log_bytes_max: u64::MAX, ..Policy::default() },
             can: hustings_core::ApplyVersion::FIRST,
         }
     }
@@ -209,7 +209,7 @@ impl<P: Protocol> Member<P> {
             }
         };
         let mut outcomes = Vec::new();
-        let mut step = Step { member, replica, letters: Vec::new() };
+        let mut step = Step { member, replica, in_flight: Vec::new() };
         loop {
             let records = step.take(actions);
             if records.is_empty() {
@@ -226,21 +226,21 @@ impl<P: Protocol> Member<P> {
             actions = Vec::new();
             step.replica.step(Event::Durable(last), &mut actions);
         }
-        let Step { mut member, mut replica, letters } = step;
+        let Step { mut member, mut replica, in_flight } = step;
         if reign::<P>(replica.status().term) > bounds.terms {
             return Vec::new();
         }
         replica.forget_numbers();
         member.replica = Some(replica);
-        outcomes.push(Outcome { member, letters, has_crashed: false });
+        outcomes.push(Outcome { member, in_flight, has_crashed: false });
         outcomes
     }
 
     fn event(&mut self, input: &Input<P>, bounds: &Bounds) -> Event<P, Ledger> {
         match input {
-            Input::Hear(letter) => {
-                let peer = letter.from;
-                match &letter.content {
+            Input::Hear(heard) => {
+                let peer = heard.from;
+                match &heard.content {
                     Content::Message(message) => Event::Peer { from: peer, message: message.clone() },
                     Content::Down => Event::Link { peer, state: LinkState::Down },
                     Content::Up => Event::Link { peer, state: LinkState::Up },
@@ -273,7 +273,7 @@ impl<P: Protocol> Step<P> {
                 Action::Persist(number, record) => records.push((number, record)),
                 Action::Send(to, message) => {
                     let content = Content::Message(message);
-                    self.letters.push(Letter { from: self.member.id, to, content });
+                    self.in_flight.push(InFlight { from: self.member.id, to, content });
                 }
                 Action::SetTimer(alarm, _) => drop(self.member.armed.insert(alarm)),
                 Action::CancelTimer(alarm) => drop(self.member.armed.remove(&alarm)),
@@ -285,7 +285,7 @@ impl<P: Protocol> Step<P> {
 
     /// The member as it is found when it crashes with only these records on disk: gone is what rested on more.
     fn crashed_after(&self, records: &[(u64, Record)]) -> Outcome<P> {
-        let mut letters = self.letters.clone();
+        let mut in_flight = self.in_flight.clone();
         let mut member = self.member.crashed();
         if let Some((last, _)) = records.last() {
             let mut replica = self.replica.clone();
@@ -293,13 +293,13 @@ impl<P: Protocol> Step<P> {
             replica.step(Event::Durable(*last), &mut actions);
             for action in actions {
                 if let Action::Send(to, message) = action {
-                    letters.push(Letter { from: member.id, to, content: Content::Message(message) });
+                    in_flight.push(InFlight { from: member.id, to, content: Content::Message(message) });
                 }
             }
             for (_, record) in records {
                 member.durable.absorb(record.clone());
             }
         }
-        Outcome { member, letters, has_crashed: true }
+        Outcome { member, in_flight, has_crashed: true }
     }
 }

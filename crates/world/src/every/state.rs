@@ -1,4 +1,4 @@
-//! A world as a row of numbers, its successors, and what is judged: [`Row`], [`Explorer`].
+//! A world as a row of numbers, its successors, and what is judged: [`WorldState`], [`Explorer`].
 //!
 //! Judged in every world: what a lone member asserts of itself, and of the cluster `one-leader-per-term`,
 //! `leader-completeness`, `state-machine-safety`, `commit-on-quorum` and `log-matching`, as in
@@ -6,7 +6,7 @@
 
 use super::Bounds;
 use super::facts::Facts;
-use super::local::{Content, Input, Letter, Member, reign};
+use super::local::{Content, InFlight, Input, Member, reign};
 use super::table::{FastMap, Mixing, Table};
 use hustings_core::options::Options as _;
 use hustings_core::{Links, Lsn, NodeId, Protocol, Slots, Term};
@@ -15,22 +15,22 @@ use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
-mod letters;
+mod in_flight;
 
-/// A world: members, history, what is spent of the bounds, letters on their way.
+/// A world: members, history, what is spent of the bounds, messages in flight.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-pub struct Row {
+pub struct WorldState {
     /// Numbers of members, by position.
     pub(super) members: Box<[u32]>,
     /// The number of the history.
     history: u32,
     crashes: u8,
     proposals: u8,
-    /// Numbers of letters: sorted where the network is a set, in order of sending where links are sessions.
-    pub(super) letters: Box<[u32]>,
+    /// Numbers of the messages in flight: sorted where the network is a set, in order of sending where links are sessions.
+    pub(super) in_flight: Box<[u32]>,
 }
 
-impl Row {
+impl WorldState {
     /// A number that two different worlds share with a chance of 2^-128.
     pub fn fingerprint(&self) -> u128 {
         let half = |salt: u64| {
@@ -38,7 +38,7 @@ impl Row {
             hasher.write_u64(salt);
             self.members.iter().for_each(|member| hasher.write_u32(*member));
             hasher.write_u64(u64::from(self.history) << 16 | u64::from(self.crashes) << 8 | u64::from(self.proposals));
-            self.letters.iter().for_each(|letter| hasher.write_u32(*letter));
+            self.in_flight.iter().for_each(|message| hasher.write_u32(*message));
             // Two rounds more: the fast hasher's high bits are its good ones.
             let mut mixed = hasher.finish();
             mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xD6E8_FEB8_6659_FD93);
@@ -49,7 +49,7 @@ impl Row {
 
     /// Bytes that a row takes while it waits to be expanded.
     pub fn bytes(&self) -> usize {
-        std::mem::size_of::<Row>() + (self.members.len() + self.letters.len()) * 4 + 32
+        std::mem::size_of::<WorldState>() + (self.members.len() + self.in_flight.len()) * 4 + 32
     }
 }
 
@@ -64,7 +64,7 @@ pub struct History {
 /// The result of a step, as it is stored.
 struct Known {
     member: u32,
-    letters: Box<[u32]>,
+    in_flight: Box<[u32]>,
     has_crashed: bool,
 }
 
@@ -83,7 +83,7 @@ pub struct Space<P: Protocol> {
     /// The options of the protocol.
     pub options: P::Options,
     pub(crate) members: Table<Member<P>>,
-    pub(crate) letters: Table<Letter<P>>,
+    pub(crate) in_flight: Table<InFlight<P>>,
     inputs: Table<Input<P>>,
     histories: Table<History>,
 }
@@ -95,22 +95,22 @@ impl<P: Protocol> Space<P> {
             bounds,
             options,
             members: Table::default(),
-            letters: Table::default(),
+            in_flight: Table::default(),
             inputs: Table::default(),
             histories: Table::default(),
         }
     }
 
-    /// Members and letters stored.
+    /// Members and messages stored.
     pub fn stored(&self) -> (usize, usize) {
-        (self.members.len(), self.letters.len())
+        (self.members.len(), self.in_flight.len())
     }
 }
 
 /// One successor of a world.
 pub struct Successor {
     /// The world after the step.
-    pub row: Row,
+    pub row: WorldState,
     /// Position of the member that has the input.
     pub at: usize,
     /// The input, by its number in the space.
@@ -148,9 +148,9 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     ///
     /// # Errors
     /// An assertion that does not hold at birth.
-    pub fn first(&mut self) -> Result<Row, Violation> {
+    pub fn first(&mut self) -> Result<WorldState, Violation> {
         let bounds = &self.space.bounds;
-        let mut letters = Vec::new();
+        let mut in_flight = Vec::new();
         let mut members = Vec::new();
         for id in 1..=bounds.nodes {
             let outcomes = Member::unborn(NodeId(id)).after(&Input::Restart, bounds, &self.space.options)?;
@@ -158,12 +158,12 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             let Some(born) = born else {
                 return Err(Violation::of("bounds", "a member is born beyond the bounds: raise --terms"));
             };
-            letters.extend(born.letters.into_iter().map(|letter| self.space.letters.number(letter)));
+            in_flight.extend(born.in_flight.into_iter().map(|message| self.space.in_flight.number(message)));
             members.push(self.space.members.number(born.member));
         }
-        letters.sort_by_key(|letter| self.ends(*letter));
+        in_flight.sort_by_key(|message| self.ends(*message));
         let history = self.space.histories.number(History::default());
-        Ok(Row { members: members.into(), history, crashes: 0, proposals: 0, letters: letters.into() })
+        Ok(WorldState { members: members.into(), history, crashes: 0, proposals: 0, in_flight: in_flight.into() })
     }
 
     fn facts(&mut self, member: u32) -> Rc<Facts> {
@@ -213,7 +213,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             .into_iter()
             .map(|outcome| Known {
                 member: space.members.number(outcome.member),
-                letters: outcome.letters.into_iter().map(|letter| space.letters.number(letter)).collect(),
+                in_flight: outcome.in_flight.into_iter().map(|message| space.in_flight.number(message)).collect(),
                 has_crashed: outcome.has_crashed,
             })
             .collect();
@@ -221,21 +221,21 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         Ok(known)
     }
 
-    fn hearing(&mut self, letter: u32) -> u32 {
+    fn hearing(&mut self, message: u32) -> u32 {
         let space = self.space;
         *self
             .hearing
-            .entry(letter)
-            .or_insert_with(|| space.inputs.number(Input::Hear((*space.letters.value(letter)).clone())))
+            .entry(message)
+            .or_insert_with(|| space.inputs.number(Input::Hear((*space.in_flight.value(message)).clone())))
     }
 
     /// Positions of sender and recipient.
-    fn ends(&mut self, letter: u32) -> (u8, u8) {
+    fn ends(&mut self, message: u32) -> (u8, u8) {
         let space = self.space;
-        *self.recipients.entry(letter).or_insert_with(|| {
-            let letter = space.letters.value(letter);
+        *self.recipients.entry(message).or_insert_with(|| {
+            let message = space.in_flight.value(message);
             // Members are few: positions fit a byte.
-            ((letter.from.0 - 1) as u8, (letter.to.0 - 1) as u8)
+            ((message.from.0 - 1) as u8, (message.to.0 - 1) as u8)
         })
     }
 
@@ -245,7 +245,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     /// The property that one of them violates, with the input that led there.
     pub fn successors(
         &mut self,
-        row: &Row,
+        row: &WorldState,
         mut each: impl FnMut(Successor),
     ) -> Result<(), Box<(Violation, usize, u32, usize)>> {
         for at in 0..row.members.len() {
@@ -259,30 +259,31 @@ impl<'a, P: Protocol> Explorer<'a, P> {
             }
         }
         let is_session = P::LINKS == Links::Session;
-        for position in 0..row.letters.len() {
-            let letter = row.letters[position];
-            let ends = self.ends(letter);
-            if is_session && row.letters[..position].iter().any(|earlier| self.recipients.get(earlier) == Some(&ends)) {
+        for position in 0..row.in_flight.len() {
+            let message = row.in_flight[position];
+            let ends = self.ends(message);
+            if is_session && row.in_flight[..position].iter().any(|earlier| self.recipients.get(earlier) == Some(&ends))
+            {
                 continue;
             }
             let at = ends.1 as usize;
-            // A member that is down hears nothing; the letter may wait for its next life, or be lost.
+            // A member that is down hears nothing; the message may wait for its next life, or be lost.
             if at < row.members.len() && self.facts(row.members[at]).is_up {
-                let input = self.hearing(letter);
+                let input = self.hearing(message);
                 self.lead_to(row, at, input, Some(position), false, false, &mut each)?;
             }
         }
         Ok(())
     }
 
-    fn is_next_proposal(&self, row: &Row, input: u32) -> bool {
+    fn is_next_proposal(&self, row: &WorldState, input: u32) -> bool {
         matches!(&*self.space.inputs.value(input), Input::Propose(number) if *number == row.proposals + 1)
     }
 
     #[expect(clippy::too_many_arguments, reason = "one place where a step becomes a world")]
     fn lead_to(
         &mut self,
-        row: &Row,
+        row: &WorldState,
         at: usize,
         input: u32,
         delivered: Option<usize>,
@@ -298,22 +299,22 @@ impl<'a, P: Protocol> Explorer<'a, P> {
                 continue;
             }
             // Nothing changed and nothing new was said: to deliver it was the same as to lose it, which is always possible.
-            let says_nothing = known.letters.iter().all(|letter| row.letters.contains(letter));
+            let says_nothing = known.in_flight.iter().all(|message| row.in_flight.contains(message));
             if known.member == before && says_nothing && !is_proposal && P::LINKS == Links::Any {
                 continue;
             }
-            if P::LINKS == Links::Session && self.would_overfill(row, delivered, &known.letters) {
+            if P::LINKS == Links::Session && self.would_overfill(row, delivered, &known.in_flight) {
                 continue;
             }
             let mut members = row.members.clone();
             members[at] = known.member;
-            let letters = self.letters_after(row, at, delivered, known, is_start);
-            let mut next = Row {
+            let in_flight = self.letters_after(row, at, delivered, known, is_start);
+            let mut next = WorldState {
                 members,
                 history: row.history,
                 crashes: row.crashes + u8::from(known.has_crashed),
                 proposals: row.proposals + u8::from(is_proposal),
-                letters,
+                in_flight,
             };
             next.history = self.judge(&next, at).map_err(|violation| wrong(violation, way))?;
             each(Successor { row: next, at, input, way });
@@ -322,7 +323,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     }
 
     /// Judges a world in which the member at this position has just taken a step; gives back the history with what is new.
-    fn judge(&mut self, row: &Row, at: usize) -> Result<u32, Violation> {
+    fn judge(&mut self, row: &WorldState, at: usize) -> Result<u32, Violation> {
         let key = (row.history, row.members[at]);
         let facts = self.facts(row.members[at]);
         self.check_logs(row, at, &facts)?;
@@ -379,7 +380,13 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         Ok(history)
     }
 
-    fn check_quorum(&mut self, row: &Row, history: &History, facts: &Facts, id: NodeId) -> Result<(), Violation> {
+    fn check_quorum(
+        &mut self,
+        row: &WorldState,
+        history: &History,
+        facts: &Facts,
+        id: NodeId,
+    ) -> Result<(), Violation> {
         let Some((chosen @ (lsn, _), _)) = history.committed.last().copied() else { return Ok(()) };
         let holders: Vec<bool> = row.members.iter().map(|member| self.facts(*member).holds::<P>(chosen)).collect();
         let holds = |node: &NodeId| holders.get(node.0 as usize - 1).copied().unwrap_or(false);
@@ -391,7 +398,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
         Err(Violation::of("commit-on-quorum", format!("{id} commits {lsn}, which no quorum holds on disk")))
     }
 
-    fn check_logs(&mut self, row: &Row, at: usize, facts: &Facts) -> Result<(), Violation> {
+    fn check_logs(&mut self, row: &WorldState, at: usize, facts: &Facts) -> Result<(), Violation> {
         for peer in (0..row.members.len()).filter(|peer| *peer != at) {
             let other = self.facts(row.members[peer]);
             let mut is_same_before = true;
@@ -420,13 +427,13 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     // --- For people. ---------------------------------------------------------------------------------------------
 
     /// An input as a line of text.
-    pub fn text(&self, row: &Row, at: usize, input: u32, way: usize) -> String {
+    pub fn text(&self, row: &WorldState, at: usize, input: u32, way: usize) -> String {
         let id = at + 1;
         let base = match &*self.space.inputs.value(input) {
-            Input::Hear(letter) => match &letter.content {
-                Content::Message(message) => format!("deliver {} {} {message:?}", letter.from, letter.to),
-                Content::Down => format!("link-down {} {}", letter.to, letter.from),
-                Content::Up => format!("link-up {} {}", letter.to, letter.from),
+            Input::Hear(heard) => match &heard.content {
+                Content::Message(message) => format!("deliver {} {} {message:?}", heard.from, heard.to),
+                Content::Down => format!("link-down {} {}", heard.to, heard.from),
+                Content::Up => format!("link-up {} {}", heard.to, heard.from),
             },
             Input::Ring(alarm) => format!("ring n{id} {alarm:?}"),
             Input::Propose(number) => format!("propose n{id} {number}"),
@@ -442,7 +449,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     }
 
     /// One line for each member's state, for the end of a story.
-    pub fn describe(&mut self, row: &Row) -> Vec<String> {
+    pub fn describe(&mut self, row: &WorldState) -> Vec<String> {
         let mut lines = Vec::new();
         for (position, number) in row.members.iter().enumerate() {
             let member = self.space.members.value(*number);
@@ -466,8 +473,8 @@ impl<'a, P: Protocol> Explorer<'a, P> {
     }
 
     /// The sights of a world: somebody leads, something is committed, somebody is down.
-    pub fn sights(&mut self, row: &Row) -> Sights {
-        let mut sights = Sights::default();
+    pub fn sights(&mut self, row: &WorldState) -> Reached {
+        let mut sights = Reached::default();
         for number in row.members.iter() {
             let facts = self.facts(*number);
             sights.leads |= facts.leads;
@@ -484,7 +491,7 @@ impl<'a, P: Protocol> Explorer<'a, P> {
 
 /// Facts that should be true of some world in a search.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Sights {
+pub struct Reached {
     /// Some member leads.
     pub leads: bool,
     /// Somebody leads the last term within the bounds.

@@ -1,7 +1,7 @@
 //! A trace of the checker as a picture: [`Tracing`]. A step takes a second, for time has no other meaning there.
 
 use super::local::{Content, Member};
-use super::state::{Row, Space};
+use super::state::{Space, WorldState};
 use crate::journal::{Arrow, Journal, Line};
 use crate::recording::{Cell, Condition, MemberState, Recording};
 use hustings_core::{NodeId, Protocol, Role};
@@ -81,22 +81,22 @@ impl Tracing {
     }
 
     /// Notes what members are now, and what is under way between them.
-    pub(super) fn look<P: Protocol>(&mut self, at: u64, space: &Space<P>, row: &Row) {
+    pub(super) fn look<P: Protocol>(&mut self, at: u64, space: &Space<P>, row: &WorldState) {
         for number in row.members.iter() {
             let member = space.members.value(*number);
             self.recording.note_member(at, member.id, state_of(&member));
         }
-        let letters = row.letters.iter().filter_map(|number| {
-            let letter = space.letters.value(*number);
-            match &letter.content {
-                Content::Message(message) => Some(format!("deliver {} {} {message:?}", letter.from, letter.to)),
+        let in_flight = row.in_flight.iter().filter_map(|number| {
+            let sent = space.in_flight.value(*number);
+            match &sent.content {
+                Content::Message(message) => Some(format!("deliver {} {} {message:?}", sent.from, sent.to)),
                 Content::Down | Content::Up => None,
             }
         });
-        let letters: Vec<String> = letters.collect();
-        self.under_way.retain(|known, _| letters.contains(known));
-        for letter in letters {
-            self.under_way.entry(letter).or_insert(at);
+        let in_flight: Vec<String> = in_flight.collect();
+        self.under_way.retain(|known, _| in_flight.contains(known));
+        for message in in_flight {
+            self.under_way.entry(message).or_insert(at);
         }
     }
 }

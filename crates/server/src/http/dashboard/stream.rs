@@ -59,7 +59,7 @@ pub(super) fn answer<B: Backend>(services: &Services<B>, viewer: Viewer) -> Resp
 /// Tells until nobody listens, the caller is refused, or the member stops.
 async fn tell<B: Backend>(services: &Services<B>, viewer: &Viewer, sender: &mpsc::Sender<Bytes>) {
     let mut status = services.status_changes();
-    let mut omen = services.omen(false);
+    let mut stream_end = services.stream_end(false);
     let mut told = String::new();
     let mut elections_due = Instant::now();
     loop {
@@ -84,7 +84,7 @@ async fn tell<B: Backend>(services: &Services<B>, viewer: &Viewer, sender: &mpsc
             // The sender of the status lives as long as the node.
             Ok(()) = status.changed() => sleep_until(begun + PAUSE).await,
             () = sender.closed() => return,
-            _ = omen.end() => return,
+            _ = stream_end.end() => return,
         }
         status.mark_unchanged();
     }

@@ -15,30 +15,30 @@ use crate::context::backend::Backend;
 
 /// The state of the server that ends streams.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Fate {
+pub(crate) struct Serving {
     /// There has been no leader for three election timeouts.
     pub(crate) is_leaderless: bool,
     /// The server was told to stop.
     pub(crate) is_stopping: bool,
 }
 
-/// A stream's watch on the [`Fate`] that all streams share.
-pub(crate) struct Omen {
-    fate: watch::Receiver<Fate>,
+/// A stream's watch on the [`Serving`] that all streams share.
+pub(crate) struct StreamEnd {
+    serving: watch::Receiver<Serving>,
     insists_on_leader: bool,
 }
 
-impl Omen {
-    pub(crate) fn new(fate: watch::Receiver<Fate>, insists_on_leader: bool) -> Omen {
-        Omen { fate, insists_on_leader }
+impl StreamEnd {
+    pub(crate) fn new(serving: watch::Receiver<Serving>, insists_on_leader: bool) -> StreamEnd {
+        StreamEnd { serving, insists_on_leader }
     }
 
     /// Completes with the reason when the stream must end. May be dropped and called again.
     pub(crate) async fn end(&mut self) -> Status {
         let insists = self.insists_on_leader;
-        let ends = |fate: &Fate| fate.is_stopping || (insists && fate.is_leaderless);
-        match self.fate.wait_for(ends).await {
-            Ok(fate) if !fate.is_stopping => EtcdError::NoLeader.into(),
+        let ends = |serving: &Serving| serving.is_stopping || (insists && serving.is_leaderless);
+        match self.serving.wait_for(ends).await {
+            Ok(serving) if !serving.is_stopping => EtcdError::NoLeader.into(),
             _ => EtcdError::Stopped.into(),
         }
     }
@@ -52,7 +52,7 @@ impl Omen {
     }
 }
 
-/// Keeps the leaderless half of the fate, and counts changes of the leader, until the node stops.
+/// Keeps `is_leaderless`, and counts changes of the leader, until the node stops.
 pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
     let patience = 3 * context.options.timing.election_max;
     let mut status = context.status_changes();
@@ -75,9 +75,9 @@ pub(crate) async fn keep<B: Backend>(context: Arc<Context<B>>) {
             Ok(false) => return,
             Err(_) => {}
         }
-        context.fate.send_modify(|fate| fate.is_leaderless = true);
+        context.serving.send_modify(|serving| serving.is_leaderless = true);
         let has_ended = status.wait_for(|status| status.leader.is_some()).await.is_err();
-        context.fate.send_modify(|fate| fate.is_leaderless = false);
+        context.serving.send_modify(|serving| serving.is_leaderless = false);
         if has_ended {
             return;
         }
