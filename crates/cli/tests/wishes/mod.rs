@@ -7,6 +7,7 @@ use hustings_testbed::wait_for;
 use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::process::Command;
 
 /// A command that stays, and writes `tick` all the time.
 const STAYS: &str = "while :; do echo tick; sleep 0.01; done";
@@ -184,16 +185,20 @@ async fn a_store_that_does_not_answer_keeps_no_sidecar_that_is_told_to_end_again
     assert_eq!(sidecar.end(), Some(0), "as the command ended");
 }
 
+/// The same command, begun by `starter`, which decides what it inherits.
+fn started_by(starter: &[&str], command: &Command) -> Command {
+    let mut started = Command::new(starter[0]);
+    started.args(&starter[1..]).arg(command.get_program()).args(command.get_args());
+    started
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hang_up_that_is_ignored_stays_ignored() {
     // Goal: `nohup hustings run` outlives its terminal, and so does COMMAND. Method: `nohup` starts it; the hang-up is followed by
     // a signal that COMMAND answers.
     let story = Story::begin().await;
     let work = format!("trap 'echo heard USR1' USR1; trap 'echo heard HUP' HUP; {STAYS}");
-    let sidecar = story.sidecar("a", &[], &["sh", "-c", &work]);
-    let mut nohup = std::process::Command::new("nohup");
-    nohup.arg(sidecar.get_program()).args(sidecar.get_args());
-    let mut sidecar = Running::start(&mut nohup);
+    let mut sidecar = Running::start(&mut started_by(&["nohup"], &story.sidecar("a", &[], &["sh", "-c", &work])));
     goes_on(&mut sidecar);
     sidecar.signal(Signal::HUP);
     sidecar.signal(Signal::USR1);
@@ -204,13 +209,14 @@ async fn a_hang_up_that_is_ignored_stays_ignored() {
 #[tokio::test(flavor = "multi_thread")]
 async fn signals_of_a_service_reach_the_command_and_nobody_who_waits() {
     // Goal: a service that reads its settings again at SIGHUP can run under a sidecar. Method: one that leads and one that waits
-    // get each signal; neither stands at a terminal.
+    // get each signal; neither stands at a terminal. Whoever runs the tests may have been started by `nohup` itself.
     let story = Story::begin().await;
     let traps: String = ["HUP", "USR1", "USR2"].map(|name| format!("trap 'echo heard {name}' {name}; ")).concat();
     let work = format!("{traps}{STAYS}");
-    let mut first = Running::start(&mut story.sidecar("a", &[], &["sh", "-c", &work]));
+    let hears_all = |id| started_by(&["env", "--default-signal"], &story.sidecar(id, &[], &["sh", "-c", &work]));
+    let mut first = Running::start(&mut hears_all("a"));
     goes_on(&mut first);
-    let mut second = Running::start(&mut story.sidecar("b", &[], &["sh", "-c", &work]));
+    let mut second = Running::start(&mut hears_all("b"));
     second.line_with("waits for its turn");
     for (signal, name) in [(Signal::HUP, "HUP"), (Signal::USR1, "USR1"), (Signal::USR2, "USR2")] {
         second.signal(signal);
